@@ -1,0 +1,102 @@
+"""Train and predict with flow2onnx bundles on a stock ONNX Runtime: numpy and onnxruntime only."""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from flow2onnx_runtime.errors import (
+        BundleError,
+        FeedError,
+        FlowError,
+        NonFiniteError,
+        OptionsError,
+        ProviderError,
+        RunError,
+        StateError,
+    )
+    from flow2onnx_runtime.files import replace_file, replace_folder
+    from flow2onnx_runtime.manifest import FileEntry, Manifest, PredictJob, StateSpec, TensorSpec
+    from flow2onnx_runtime.options import Options, open_session, usable_providers
+    from flow2onnx_runtime.predictor import Predictor
+    from flow2onnx_runtime.program import Program, TensorInfo
+    from flow2onnx_runtime.registry import KernelTable, kernels
+    from flow2onnx_runtime.state import State
+    from flow2onnx_runtime.tensors import load_safetensors, save_safetensors
+    from flow2onnx_runtime.trainer import Trainer
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BundleError",
+    "FeedError",
+    "FileEntry",
+    "FlowError",
+    "KernelTable",
+    "Manifest",
+    "NonFiniteError",
+    "Options",
+    "OptionsError",
+    "PredictJob",
+    "Predictor",
+    "Program",
+    "ProviderError",
+    "RunError",
+    "State",
+    "StateError",
+    "StateSpec",
+    "TensorInfo",
+    "TensorSpec",
+    "Trainer",
+    "kernels",
+    "load_safetensors",
+    "open_session",
+    "replace_file",
+    "replace_folder",
+    "save_safetensors",
+    "usable_providers",
+]
+
+# Loaded on first use, so that the errors can be imported without onnxruntime and numpy.
+# No module may be named like a public name: importing it would replace the name by the module.
+_HOMES = {
+    "errors": (
+        "BundleError",
+        "FeedError",
+        "FlowError",
+        "NonFiniteError",
+        "OptionsError",
+        "ProviderError",
+        "RunError",
+        "StateError",
+    ),
+    "files": ("replace_file", "replace_folder"),
+    "manifest": ("FileEntry", "Manifest", "PredictJob", "StateSpec", "TensorSpec"),
+    "options": ("Options", "open_session", "usable_providers"),
+    "predictor": ("Predictor",),
+    "program": ("Program", "TensorInfo"),
+    "registry": ("KernelTable", "kernels"),
+    "state": ("State",),
+    "tensors": ("load_safetensors", "save_safetensors"),
+    "trainer": ("Trainer",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:  # whatever the name stands for
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        home = importlib.import_module(f"{__name__}.{_HOME_OF[name]}")
+    except ModuleNotFoundError as error:
+        if error.name != "onnxruntime":
+            raise
+        raise ModuleNotFoundError(
+            "onnxruntime is not installed: pip install 'flow2onnx-runtime[cpu]' or, with an NVIDIA "
+            "GPU, 'flow2onnx-runtime[gpu]'",
+            name="onnxruntime",
+        ) from error
+    return getattr(home, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

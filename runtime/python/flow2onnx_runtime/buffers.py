@@ -1,0 +1,79 @@
+"""Memory that the runtime reads and writes: a tensor at a fixed address, on host or device."""
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, Protocol
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+
+from flow2onnx_runtime.dtypes import Element
+
+__all__ = ["Buffer", "borrowed", "new_buffer"]
+
+_ALIGNMENT = 64  # the widest vector load of the CPU kernels
+
+
+class Buffer(Protocol):
+    """One tensor: `value` is what a session binds; `read` and `write` copy."""
+
+    value: Any  # onnxruntime.OrtValue: shipped without types
+
+    def read(self) -> NDArray[Any]:
+        """A copy of the tensor."""
+
+    def write(self, array: NDArray[Any]) -> None:
+        """Overwrite the tensor; `array` has its shape and dtype, and any strides."""
+
+
+def borrowed(array: NDArray[Any], element: Element) -> Any:
+    """An OrtValue over the memory of a C-contiguous `array`, which it keeps alive.
+
+    onnxruntime ignores strides here: a sliced array would be read as if it were contiguous.
+    """
+    assert array.flags.c_contiguous, "the runtime would misread a strided array"
+    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array, element.code)
+
+
+def new_buffer(place: tuple[str, int], shape: Sequence[int], element: Element) -> Buffer:
+    """A buffer of undefined content at a place: ``("cpu", 0)``, ``("cuda", device_id)``."""
+    return (
+        _HostBuffer(shape, element) if place[0] == "cpu" else _DeviceBuffer(place, shape, element)
+    )
+
+
+def _aligned(shape: Sequence[int], dtype: "np.dtype[Any]") -> NDArray[Any]:
+    size = prod(shape) * dtype.itemsize
+    memory = np.empty(size + _ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT
+    return memory[start : start + size].view(dtype).reshape(shape)
+
+
+class _HostBuffer:
+    def __init__(self, shape: Sequence[int], element: Element) -> None:
+        self._array = _aligned(shape, element.numpy)
+        self.value = borrowed(self._array, element)
+        self.read = self._array.copy
+
+    def write(self, array: NDArray[Any]) -> None:
+        np.copyto(self._array, array, casting="no")
+
+
+class _DeviceBuffer:
+    def __init__(self, place: tuple[str, int], shape: Sequence[int], element: Element) -> None:
+        self._shape, self._element = tuple(shape), element
+        self.value = ort.OrtValue.ortvalue_from_shape_and_type(list(shape), element.code, *place)
+
+    def read(self) -> NDArray[Any]:
+        if not self._element.is_bits:
+            return np.asarray(self.value.numpy())  # a copy, as the value is not in host memory
+        host = _aligned(self._shape, self._element.numpy)
+        borrowed(host, self._element).update_inplace(self.value)
+        return host
+
+    def write(self, array: NDArray[Any]) -> None:
+        source = np.ascontiguousarray(array).reshape(self._shape)  # which makes 0-d 1-d
+        self.value.update_inplace(
+            borrowed(source, self._element) if self._element.is_bits else source
+        )

@@ -1,0 +1,116 @@
+"""A bundle on disk, opened: its manifest, its first state, its models checked against both."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from flow2onnx_runtime.dtypes import named
+from flow2onnx_runtime.errors import BundleError
+from flow2onnx_runtime.manifest import Manifest, PredictJob, StateSpec, TensorSpec
+from flow2onnx_runtime.options import Options
+from flow2onnx_runtime.program import Program, TensorInfo
+from flow2onnx_runtime.state import State
+from flow2onnx_runtime.tensors import load_safetensors
+
+__all__ = ["Bundle"]
+
+
+class Bundle:
+    """The folder of a bundle whose manifest and files have been verified."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+        self.manifest = Manifest.read(folder)
+
+    def first_state(self, options: Options) -> State:
+        """The state that training begins with: the bundle's weights, or else what init computes."""
+        values = self._weights() if self.manifest.weights else self._initial(options)
+        self.check_state(values, self.manifest.weights or self.manifest.init)
+        state = State(*options.device)
+        for spec in self.manifest.state:
+            state.add(spec.name, values[spec.name], spec.dtype)
+        return state
+
+    def check_state(self, values: Mapping[str, NDArray[Any]], where: str) -> None:
+        """Raise `BundleError` unless `values` are exactly the manifest's state tensors."""
+        specs = {spec.name: spec for spec in self.manifest.state}
+        missing, surplus = specs.keys() - values.keys(), values.keys() - specs.keys()
+        if missing or surplus:
+            raise BundleError(
+                f"{where}: lacks {_listed(missing)}; has beyond the job's state {_listed(surplus)}",
+                hint="it was written for another job, or another version of this one",
+            )
+        for name, array in values.items():
+            _check_tensor(where, specs[name], array)
+
+    def step(self, state: State, options: Options) -> Program:
+        """The step model bound to `state`."""
+        manifest = self.manifest
+        program = Program(self.folder / manifest.step, state, options)
+        _check_signature(manifest.step, "inputs", program.feeds, manifest.feeds)
+        _check_signature(manifest.step, "outputs", program.results, manifest.results)
+        return program
+
+    def predict_job(self, job: str | None) -> PredictJob:
+        """The predict job of that name; the first if None."""
+        jobs = {entry.job: entry for entry in self.manifest.predict}
+        if not jobs:
+            raise BundleError(
+                f"{self.folder} holds no predict model", hint="name a predict job when exporting"
+            )
+        if job is not None and job not in jobs:
+            raise BundleError(
+                f"{self.folder} holds no predict job {job}", hint=f"it holds {', '.join(jobs)}"
+            )
+        return jobs[job] if job else self.manifest.predict[0]
+
+    def predict(
+        self,
+        entry: PredictJob,
+        state: State | None,
+        options: Options,
+        initializers: Mapping[str, Any] | None = None,
+    ) -> Program:
+        """A predict model; inputs that `state` has are read from it."""
+        program = Program(self.folder / entry.file, state, options, initializers=initializers)
+        _check_signature(entry.file, "inputs", program.feeds, entry.feeds)
+        _check_signature(entry.file, "outputs", program.results, entry.results)
+        return program
+
+    def _weights(self) -> dict[str, NDArray[Any]]:
+        assert self.manifest.weights is not None, "asked for only when the manifest names them"
+        return load_safetensors(self.folder / self.manifest.weights)[0]
+
+    def _initial(self, options: Options) -> dict[str, NDArray[Any]]:
+        program = Program(self.folder / self.manifest.init, None, options)
+        if program.feeds:
+            raise BundleError(f"{program.name} has inputs", hint="an init model takes none")
+        return program.by_name(program.run([]))
+
+
+def _check_tensor(where: str, spec: StateSpec, array: NDArray[Any]) -> None:
+    element = named(spec.dtype)
+    if array.shape != spec.shape or element is None or not element.takes(array.dtype):
+        raise BundleError(
+            f"{where}: {spec.name} is {array.dtype} {array.shape}, "
+            f"the manifest says {spec.dtype} {spec.shape}"
+        )
+
+
+def _check_signature(
+    file: str, kind: str, have: Sequence[TensorInfo], asked: Sequence[TensorSpec]
+) -> None:
+    found = [(info.name, info.element, info.shape) for info in have]
+    wanted = [(spec.name, spec.dtype, spec.shape) for spec in asked]
+    if found != wanted:
+        raise BundleError(
+            f"{file}: its {kind} are {found}, the manifest says {wanted}",
+            hint="the bundle is inconsistent: export it again",
+        )
+
+
+def _listed(names: set[str]) -> str:
+    return ", ".join(sorted(names)[:5]) + ("…" if len(names) > 5 else "") or "nothing"

@@ -1,0 +1,199 @@
+"""Files and folders that are replaced whole or not at all, also when the process is killed."""
+
+import contextlib
+import ctypes
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from flow2onnx_runtime.errors import BundleError
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]  # its absence is tested where it is used
+
+__all__ = ["replace_file", "replace_folder"]
+
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2  # Linux: swap two paths in one step
+_RENAME_SWAP = 2  # macOS: the same
+_BINARY = getattr(os, "O_BINARY", 0)  # Windows would translate line ends
+
+
+def replace_file(path: str | os.PathLike[str], write: Callable[[BinaryIO], None]) -> None:
+    """Make `path` a file of what `write` writes, or leave it as it is.
+
+    Whatever happens - `write` raises, the disk is full, the process is killed, the power fails -
+    `path` is the complete old file or the complete new one. It is the new one, on the disk, when
+    this returns. A killed process leaves a hidden ``.NAME.*.tmp`` beside it, which the next call
+    for the same path removes.
+    """
+    target = Path(os.path.realpath(path))
+    temporary = _temporary(target)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, 0o666)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            _lock(descriptor)
+            write(file)
+            file.flush()
+            os.fsync(descriptor)
+            _rename(temporary, target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_folder(target.parent)
+
+
+def replace_folder(
+    path: str | os.PathLike[str], fill: Callable[[Path], None], *, overwrite: bool = False
+) -> None:
+    """Make `path` a folder of what `fill` puts into the folder it is given, or leave it as it is.
+
+    `path` may be missing or an empty folder; a folder with content is replaced only with
+    `overwrite`, by one system call that swaps old and new (Linux, macOS). So at any moment,
+    a kill or power failure included, `path` is the complete old folder or the complete new one.
+    Where the file system cannot swap, a `BundleError` says so and nothing has changed.
+    """
+    target = Path(os.path.realpath(path))
+    _check_target(target, overwrite)
+    temporary = _temporary(target)
+    temporary.mkdir()
+    try:
+        with _locked_folder(temporary):
+            fill(temporary)
+            _sync_tree(temporary)
+            _put(temporary, target)
+    finally:
+        # By now this is the unfinished new folder, or the old one, or nothing.
+        shutil.rmtree(temporary, ignore_errors=True)
+    _sync_folder(target.parent)
+
+
+def _temporary(target: Path) -> Path:
+    if not target.parent.is_dir():
+        raise BundleError(
+            f"{target} cannot be written: there is no folder {target.parent}",
+            hint="create the folder first",
+        )
+    _remove_stale(target)
+    return target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
+
+
+def _check_target(target: Path, overwrite: bool) -> None:
+    if not target.exists():
+        return
+    if not target.is_dir():
+        raise BundleError(f"{target} is a file, not a folder", hint="choose another path")
+    if any(target.iterdir()) and not overwrite:
+        raise BundleError(
+            f"{target} is a folder with content", hint="pass overwrite=True or choose another path"
+        )
+
+
+def _put(temporary: Path, target: Path) -> None:
+    if target.is_dir() and any(target.iterdir()):
+        _swap(temporary, target)
+    elif os.name == "nt" and target.is_dir():
+        target.rmdir()  # an empty folder; Windows does not rename onto one
+        os.rename(temporary, target)
+    else:
+        os.rename(temporary, target)
+
+
+def _swap(a: Path, b: Path) -> None:
+    """Exchange what two paths name, in one step that nobody can see half of."""
+    reason = _swapped(os.fsencode(a), os.fsencode(b)) if os.name == "posix" else "no call for it"
+    if reason:
+        raise BundleError(
+            f"{b} cannot be replaced in one step on this system: {reason}",
+            hint="write to a new path, or remove the old folder first",
+        )
+
+
+def _swapped(a: bytes, b: bytes) -> str | None:
+    """None when the system has swapped the paths, else why it could not."""
+    libc: Any = ctypes.CDLL(None, use_errno=True)  # its functions are whatever the system has
+    if hasattr(libc, "renameat2"):
+        failed = libc.renameat2(_AT_FDCWD, a, _AT_FDCWD, b, _RENAME_EXCHANGE)
+    elif hasattr(libc, "renamex_np"):
+        failed = libc.renamex_np(a, b, _RENAME_SWAP)
+    else:
+        return "no call for it"
+    return os.strerror(ctypes.get_errno()) if failed else None
+
+
+def _rename(temporary: Path, target: Path) -> None:
+    if target.is_dir():
+        raise BundleError(f"{target} is a folder, not a file", hint="choose another path")
+    os.replace(temporary, target)
+
+
+# A writer holds a lock on its temporary; the system drops it when the process dies, however.
+# So a temporary that can be locked belongs to nobody any more.
+
+
+def _lock(descriptor: int) -> None:
+    if fcntl is not None:
+        with contextlib.suppress(OSError):  # file systems without locks keep their leftovers
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@contextlib.contextmanager
+def _locked_folder(folder: Path) -> Iterator[None]:
+    if fcntl is None:
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        _lock(descriptor)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _remove_stale(target: Path) -> None:
+    if fcntl is None:
+        return
+    for path in target.parent.glob(f".{_escaped(target.name)}.{'[0-9a-f]' * 12}.tmp"):
+        with contextlib.suppress(OSError):
+            _remove_if_unlocked(path)
+
+
+def _escaped(name: str) -> str:
+    return "".join(f"[{c}]" if c in "*?[" else c for c in name)
+
+
+def _remove_if_unlocked(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    finally:
+        os.close(descriptor)
+
+
+def _sync_tree(folder: Path) -> None:
+    for root, _, names in os.walk(folder):
+        for name in names:
+            _sync(Path(root) / name, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
+        _sync_folder(Path(root))
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name == "posix":
+        _sync(folder, os.O_RDONLY)
+
+
+def _sync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

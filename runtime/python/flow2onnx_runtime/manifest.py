@@ -1,0 +1,333 @@
+"""manifest.json: what a bundle holds, checked when it is read."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from flow2onnx_runtime.dtypes import named
+from flow2onnx_runtime.errors import BundleError
+from flow2onnx_runtime.files import replace_file
+from flow2onnx_runtime.jsontext import Fields, parse_object
+
+__all__ = [
+    "FORMAT",
+    "MANIFEST",
+    "VERSION",
+    "FileEntry",
+    "Manifest",
+    "PredictJob",
+    "StateSpec",
+    "TensorSpec",
+]
+
+MANIFEST = "manifest.json"
+FORMAT = "flow2onnx-bundle"
+VERSION = 1
+
+_SIZE_LIMIT = 64 * 2**20  # a manifest of a million tensors is smaller
+_ROLES = ("variable", "slot", "counter")
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """A file of the bundle as it was written: its bytes and their SHA-256 in hexadecimal."""
+
+    size: int
+    sha256: str
+
+    @classmethod
+    def of(cls, path: str | os.PathLike[str]) -> "FileEntry":
+        """The entry that a file deserves as it is now."""
+        with open(path, "rb") as file:
+            digest = hashlib.file_digest(file, "sha256")
+            return cls(file.tell(), digest.hexdigest())
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """A feed or result: a symbolic dimension is its name. `dtype` is such as ``"float32"``."""
+
+    name: str
+    shape: tuple[int | str, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class StateSpec:
+    """A tensor of the state.
+
+    `role`: ``"variable"`` (a weight), ``"slot"`` (an optimizer's memory) or ``"counter"`` (the
+    number of steps done; at most one, a single integer). `trainable`: the step changes it.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    role: str = "variable"
+    trainable: bool = True
+
+
+@dataclass(frozen=True)
+class PredictJob:
+    """A predict model of the bundle, and the state tensors it uses.
+
+    Those in `reads` are inputs of the model, which so shares the state of a trainer; those in
+    `holds` are initializers, of the values the weights had when the bundle was written.
+    """
+
+    job: str
+    file: str
+    feeds: tuple[TensorSpec, ...]
+    results: tuple[TensorSpec, ...]
+    reads: tuple[str, ...] = ()
+    holds: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The content of manifest.json: files by name, the step's signature, the state.
+
+    `losses` names the results of the step that are losses. Files are named relative to the
+    bundle's folder, without any folder of their own.
+    """
+
+    job: str
+    producer: str
+    opset: int
+    files: Mapping[str, FileEntry]
+    state: tuple[StateSpec, ...]
+    feeds: tuple[TensorSpec, ...]
+    results: tuple[TensorSpec, ...]
+    losses: tuple[str, ...] = ()
+    init: str = "init.onnx"
+    step: str = "step.onnx"
+    predict: tuple[PredictJob, ...] = ()
+    weights: str | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    @classmethod
+    def read(cls, folder: str | os.PathLike[str], *, verify: bool = True) -> "Manifest":
+        """The manifest of a bundle; `verify` also compares every file with its size and hash."""
+        path = Path(folder) / MANIFEST
+        fields = Fields(str(path), parse_object(_text(path), str(path)))
+        _check_version(fields)
+        manifest = _manifest(fields)
+        if verify:
+            manifest.verify(folder)
+        return manifest
+
+    def verify(self, folder: str | os.PathLike[str]) -> None:
+        """Raise `BundleError` unless every file is there as it was written."""
+        for name, entry in self.files.items():
+            _verify_file(Path(folder) / name, entry)
+
+    def write(self, folder: str | os.PathLike[str]) -> None:
+        """Write manifest.json into the bundle's folder; the last step of making a bundle."""
+        text = self.to_json().encode()
+
+        def write_text(file: BinaryIO) -> None:
+            file.write(text)
+
+        replace_file(Path(folder) / MANIFEST, write_text)
+
+    def to_json(self) -> str:
+        """The text of manifest.json."""
+        head = {"format": FORMAT, "version": VERSION}
+        return json.dumps(head | asdict(self), indent=1, ensure_ascii=False) + "\n"
+
+    @property
+    def counter(self) -> str | None:
+        """The name of the state tensor that counts the steps, if there is one."""
+        return next((s.name for s in self.state if s.role == "counter"), None)
+
+    @property
+    def state_id(self) -> str:
+        """A hash of the job's name and its state's names, shapes and dtypes, in any order.
+
+        States of equal id can be loaded into each other's jobs.
+        """
+        tensors = sorted([s.name, list(s.shape), s.dtype] for s in self.state)
+        return hashlib.sha256(json.dumps([self.job, tensors]).encode()).hexdigest()
+
+
+def _text(path: Path) -> bytes:
+    try:
+        if path.stat().st_size > _SIZE_LIMIT:
+            raise BundleError(f"{path}: {path.stat().st_size} bytes are no manifest")
+        return path.read_bytes()
+    except OSError as error:
+        raise BundleError(
+            f"{path}: cannot be read: {error.strerror}",
+            hint="a bundle is a folder with manifest.json, init.onnx and step.onnx",
+        ) from error
+
+
+def _check_version(fields: Fields) -> None:
+    if fields.text("format") != FORMAT:
+        raise fields.error("format", f"is {fields.text('format')!r}, not {FORMAT!r}")
+    if fields.number("version") != VERSION:
+        raise fields.error(
+            "version", f"is {fields.number('version')}; this runtime reads version {VERSION}"
+        )
+
+
+def _manifest(fields: Fields) -> Manifest:
+    return Manifest(
+        job=fields.text("job"),
+        producer=fields.text("producer"),
+        opset=fields.number("opset", 1),
+        files=fields.named("files", lambda f: FileEntry(f.number("size"), f.text("sha256"))),
+        state=fields.each("state", _state_spec),
+        feeds=fields.each("feeds", _tensor_spec),
+        results=fields.each("results", _tensor_spec),
+        losses=_texts(fields, "losses"),
+        init=fields.text("init"),
+        step=fields.text("step"),
+        predict=fields.each("predict", _predict_job),
+        weights=fields.text("weights") if "weights" in fields else None,
+        metadata=_metadata(fields),
+    )
+
+
+def _state_spec(fields: Fields) -> StateSpec:
+    spec = _tensor_spec(fields)
+    shape = tuple(size for size in spec.shape if isinstance(size, int))
+    if shape != spec.shape:
+        raise fields.error("shape", f"is {list(spec.shape)}: state has no symbolic dimensions")
+    return StateSpec(spec.name, shape, spec.dtype, fields.text("role"), fields.flag("trainable"))
+
+
+def _tensor_spec(fields: Fields) -> TensorSpec:
+    shape = tuple(_dimension(fields, size) for size in fields.items("shape"))
+    return TensorSpec(fields.text("name"), shape, fields.text("dtype"))
+
+
+def _dimension(fields: Fields, size: object) -> int | str:
+    if isinstance(size, str) and size:
+        return size
+    if isinstance(size, int) and not isinstance(size, bool) and 0 <= size < 2**63:
+        return size
+    raise fields.error("shape", f"holds {size!r}, neither a size nor the name of one")
+
+
+def _predict_job(fields: Fields) -> PredictJob:
+    return PredictJob(
+        job=fields.text("job"),
+        file=fields.text("file"),
+        feeds=fields.each("feeds", _tensor_spec),
+        results=fields.each("results", _tensor_spec),
+        reads=_texts(fields, "reads"),
+        holds=_texts(fields, "holds"),
+    )
+
+
+def _texts(fields: Fields, key: str) -> tuple[str, ...]:
+    items = fields.items(key)
+    if not all(isinstance(item, str) for item in items):
+        raise fields.error(key, "is not a list of names")
+    return tuple(items)
+
+
+def _metadata(fields: Fields) -> dict[str, str]:
+    value: dict[str, Any] = fields.mapping("metadata") if "metadata" in fields else {}
+    if not all(isinstance(text, str) for text in value.values()):
+        raise fields.error("metadata", "holds values that are not text")
+    return value
+
+
+def _check(manifest: Manifest) -> None:
+    """What must hold between the fields."""
+    for name in manifest.files:
+        _check_file_name(name)
+    for role, name in _named_files(manifest):
+        if name not in manifest.files:
+            raise _wrong(f"{role} is {name}, which is not in files")
+    for key, specs in _spec_lists(manifest):
+        _check_specs(key, specs)
+    _check_state(manifest)
+    _check_predict(manifest)
+    results = {spec.name for spec in manifest.results}
+    for loss in manifest.losses:
+        if loss not in results:
+            raise _wrong(f"losses names {loss}, which is not a result")
+
+
+def _wrong(reason: str) -> BundleError:
+    return BundleError(f"{MANIFEST}: {reason}")
+
+
+def _check_file_name(name: str) -> None:
+    if not name or name in (".", "..", MANIFEST) or any(c in name for c in "/\\:\0"):
+        raise _wrong(f"files names {name!r}, which is not a plain file name")
+
+
+def _named_files(manifest: Manifest) -> Iterable[tuple[str, str]]:
+    yield "init", manifest.init
+    yield "step", manifest.step
+    if manifest.weights is not None:
+        yield "weights", manifest.weights
+    for entry in manifest.predict:
+        yield f"the file of predict job {entry.job}", entry.file
+
+
+def _spec_lists(
+    manifest: Manifest,
+) -> Iterable[tuple[str, tuple[TensorSpec, ...] | tuple[StateSpec, ...]]]:
+    yield "state", manifest.state
+    yield "feeds", manifest.feeds
+    yield "results", manifest.results
+    for entry in manifest.predict:
+        yield f"feeds of {entry.job}", entry.feeds
+        yield f"results of {entry.job}", entry.results
+
+
+def _check_specs(key: str, specs: tuple[TensorSpec, ...] | tuple[StateSpec, ...]) -> None:
+    seen: set[str] = set()
+    for spec in specs:
+        if spec.name in seen:
+            raise _wrong(f"{key} names {spec.name} twice")
+        if named(spec.dtype) is None:
+            raise _wrong(f"{key}: {spec.name} has the unknown dtype {spec.dtype}")
+        seen.add(spec.name)
+
+
+def _check_state(manifest: Manifest) -> None:
+    for spec in manifest.state:
+        if spec.role not in _ROLES:
+            raise _wrong(f"state: {spec.name} has role {spec.role}, not one of {_ROLES}")
+    counters = [s for s in manifest.state if s.role == "counter"]
+    if len(counters) > 1 or any(s.shape not in ((), (1,)) for s in counters):
+        raise _wrong("state: there is one counter at most, and it is a single number")
+
+
+def _check_predict(manifest: Manifest) -> None:
+    names = {spec.name for spec in manifest.state}
+    jobs = [entry.job for entry in manifest.predict]
+    if len(set(jobs)) < len(jobs):
+        raise _wrong(f"predict names a job twice: {', '.join(jobs)}")
+    for entry in manifest.predict:
+        for name in (*entry.reads, *entry.holds):
+            if name not in names:
+                raise _wrong(f"predict job {entry.job} uses {name}, which is not in state")
+
+
+def _verify_file(path: Path, entry: FileEntry) -> None:
+    try:
+        found = FileEntry.of(path)
+    except OSError as error:
+        raise BundleError(
+            f"{path}: cannot be read: {error.strerror}", hint="the bundle is not complete"
+        ) from error
+    if found != entry:
+        raise BundleError(
+            f"{path}: has {found.size} bytes and SHA-256 {found.sha256[:12]}…, "
+            f"the manifest says {entry.size} and {entry.sha256[:12]}…",
+            hint="the file was changed or cut off: export the bundle again",
+        )

@@ -1,0 +1,363 @@
+"""One model bound to a state: runs it with as little work per call as the runtime allows."""
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flow2onnx_runtime.buffers import borrowed, new_buffer
+from flow2onnx_runtime.dtypes import Element, as_bits, named, typed
+from flow2onnx_runtime.errors import BundleError, FeedError, RunError, StateError
+from flow2onnx_runtime.options import DEFAULT_OPTIONS, Model, Options, open_session
+from flow2onnx_runtime.state import State
+
+__all__ = ["NEXT", "Program", "TensorInfo"]
+
+NEXT = "next/"  # an output of this prefix is the next value of the state it names
+
+# Up to this size copying a feed costs less than binding the caller's array anew.
+_COPY_LIMIT = 16 * 1024
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """An input or output of a model: a symbolic dimension is its name, or "?" if it has none.
+
+    `dtype` is the numpy dtype in which values travel, `element` the element type's name; they
+    differ for bfloat16, which travels as uint16 bits.
+    """
+
+    name: str
+    shape: tuple[int | str, ...]
+    dtype: "np.dtype[Any]"  # any scalar type
+    element: str
+
+    @property
+    def is_static(self) -> bool:
+        """Whether every dimension is a number."""
+        return all(isinstance(size, int) for size in self.shape)
+
+    def fits(self, shape: Sequence[int], known: dict[str, int]) -> bool:
+        """Whether a value of `shape` may stand here; `known` collects the symbols' sizes."""
+        if len(shape) != len(self.shape):
+            return False
+        return all(
+            size == asked
+            if isinstance(asked, int)
+            else asked == "?" or known.setdefault(asked, size) == size
+            for asked, size in zip(self.shape, shape, strict=True)
+        )
+
+
+class Program:
+    """A model whose state lives in `state`, ready to run.
+
+    Inputs named like a tensor of the state read it; an output ``next/v`` is the next value of
+    ``v``. All other inputs are `feeds`, all other outputs `results`, in the model's order. A
+    program that touches a state takes its lock while it runs; one that does not may run in any
+    number of threads at once.
+
+    Raises `BundleError` for a model that cannot be opened or has inputs that are no tensors,
+    `StateError` if the model's idea of a state tensor is another, `ProviderError`.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        state: State | None = None,
+        options: Options = DEFAULT_OPTIONS,
+        *,
+        name: str | None = None,
+        initializers: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.name = name or ("model" if isinstance(model, bytes) else Path(model).name)
+        self.options = options
+        self.state = State() if state is None else state
+        self._pinned = initializers  # the session reads them where they are
+        self.session = open_session(model, options, initializers)
+        inputs = [_info(self.name, arg) for arg in self.session.get_inputs()]
+        outputs = [_info(self.name, arg) for arg in self.session.get_outputs()]
+        self.outputs = tuple(outputs)
+        self.feeds = tuple(i for i in inputs if i.name not in self.state)
+        self.results = tuple(o for o in outputs if not self._is_next(o))
+        self.reads = tuple(i.name for i in inputs if i.name in self.state)
+        self.writes = tuple(o.name[len(NEXT) :] for o in outputs if self._is_next(o))
+        for info in (*inputs, *outputs):
+            self._check_state(info)
+        self.read_mask = sum(self.state.bit(v) for v in self.reads)
+        self.write_mask = sum(self.state.bit(v) for v in self.writes)
+        self._mask = self.read_mask | self.write_mask
+        self._lanes: dict[int, _Lane] = {}
+        self._idle: list[_Lane] = []
+
+    @property
+    def touches_state(self) -> bool:
+        """Whether the model reads or writes any tensor of the state."""
+        return bool(self._mask)
+
+    def run(
+        self,
+        arrays: Sequence[NDArray[Any]],
+        *,
+        commit: bool = True,
+        guard: Callable[[list[NDArray[Any]]], None] | None = None,
+    ) -> list[NDArray[Any]]:
+        """Run once on one array per feed; returns one new array per result.
+
+        Any strides are accepted, shapes and dtypes must match. If `commit`, the state takes its
+        next values once the run has succeeded; without, or if the run fails, it stays as it was,
+        as it also does if `guard`, which sees the results first, raises.
+        Raises `FeedError` for arrays that do not fit, `RunError` if the runtime fails.
+        """
+        arrays = self._checked(arrays)
+        if not self._mask:
+            results = self._run_stateless(arrays)
+            if guard is not None:
+                guard(results)
+            return results
+        state = self.state
+        with state.lock:
+            key = state.mask & self._mask
+            lane = self._lanes.get(key)
+            if lane is None:
+                lane = self._lanes[key] = _Lane(self)
+            results = lane.run(arrays)
+            if guard is not None:
+                guard(results)
+            if commit:
+                state.mask ^= self.write_mask
+        return results
+
+    def arrange(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
+        """Positional and named arrays in the order of `feeds`; `FeedError` if that is not all."""
+        names = [feed.name for feed in self.feeds]
+        given = dict(zip(names, arrays, strict=False)) | dict(named)
+        if len(arrays) + len(named) != len(names) or len(given) != len(names):
+            raise FeedError(
+                f"{self.name} takes {len(names)} arrays ({', '.join(names) or 'none'}), "
+                f"got {len(arrays)} by position and {', '.join(named) or 'none'} by name",
+                hint="give each input once",
+            )
+        for name in named:
+            if name not in names:
+                raise FeedError(f"{self.name} has no input {name}", hint=f"inputs: {names}")
+        return [given[name] for name in names]
+
+    def by_name(self, results: Sequence[NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """What `run` returned, by the results' names."""
+        return {info.name: value for info, value in zip(self.results, results, strict=True)}
+
+    def _run_stateless(self, arrays: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+        # One lane per run under way: list.pop and append are atomic.
+        try:
+            lane = self._idle.pop()
+        except IndexError:
+            lane = _Lane(self)
+        try:
+            return lane.run(arrays)
+        finally:
+            self._idle.append(lane)
+
+    def _is_next(self, output: TensorInfo) -> bool:
+        return output.name.startswith(NEXT) and output.name[len(NEXT) :] in self.state
+
+    def _check_state(self, info: TensorInfo) -> None:
+        name = info.name[len(NEXT) :] if self._is_next(info) else info.name
+        if name not in self.state:
+            return
+        have = (self.state.element(name), self.state.shape(name))
+        if have[0] != info.element or not info.fits(have[1], {}):
+            raise StateError(
+                f"{self.name}: {info.name} is {info.element} {info.shape}, "
+                f"the state's {name} is {have[0]} {have[1]}",
+                hint="the model and the state come from different jobs",
+            )
+
+    def _checked(self, arrays: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]]:
+        if len(arrays) != len(self.feeds):
+            names = ", ".join(feed.name for feed in self.feeds) or "none"
+            raise FeedError(
+                f"{self.name} takes {len(self.feeds)} arrays, got {len(arrays)}",
+                hint=f"its inputs are {names}",
+            )
+        for feed, array in zip(self.feeds, arrays, strict=True):
+            # The common case costs two comparisons; everything else is worked out apart.
+            if (
+                type(array) is not np.ndarray
+                or array.shape != feed.shape
+                or array.dtype != feed.dtype
+            ):
+                return self._checked_slowly(arrays)
+        return arrays
+
+    def _checked_slowly(self, arrays: Sequence[Any]) -> list[NDArray[Any]]:
+        sizes: dict[str, int] = {}
+        return [
+            self._fitted(feed, value, sizes) for feed, value in zip(self.feeds, arrays, strict=True)
+        ]
+
+    def _fitted(self, feed: TensorInfo, value: Any, sizes: dict[str, int]) -> NDArray[Any]:
+        array = np.asarray(value)
+        element = _element(feed)
+        if not element.takes(array.dtype):
+            raise FeedError(
+                f"{self.name}: {feed.name} is {feed.element}, got {array.dtype}",
+                hint=f"convert it: array.astype({feed.dtype.name!r})",
+            )
+        if not feed.fits(array.shape, sizes):
+            known = ", ".join(f"{symbol}={size}" for symbol, size in sizes.items())
+            raise FeedError(
+                f"{self.name}: {feed.name} has shape {feed.shape}, got {array.shape}"
+                + (f" where {known}" if known else ""),
+                hint="the number of dimensions and every fixed or repeated size must match",
+            )
+        return as_bits(array, element)
+
+
+class _Lane:
+    """An IOBinding with all that a run touches besides the state: feed and result buffers."""
+
+    def __init__(self, program: Program) -> None:
+        self._program, self._session = program, program.session
+        self._binding = program.session.io_binding()
+        self._place = program.options.device
+        self._bind_reads()
+        self._fills = [self._fill(feed) for feed in program.feeds]
+        self._open: list[str] = []  # outputs whose shape only a run tells
+        self._fetches = self._bind_outputs()
+
+    def run(self, arrays: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+        for fill, array in zip(self._fills, arrays, strict=True):
+            fill(array)
+        for name in self._open:
+            # An output left bound keeps the last run's shape and refuses any other.
+            self._binding.bind_output(name, "cpu")
+        try:
+            self._session.run_with_iobinding(self._binding)
+        except Exception as error:  # the runtime's exceptions have no common base
+            raise RunError(
+                f"{self._program.name} failed: {error}", hint="the state is as it was"
+            ) from error
+        return [fetch() for fetch in self._fetches]
+
+    def _bind_reads(self) -> None:
+        state = self._program.state
+        for name in self._program.reads:
+            self._binding.bind_ortvalue_input(name, state.current(name))
+
+    def _bind_outputs(self) -> list[Callable[[], NDArray[Any]]]:
+        # In the model's order, so that a result's position in the binding is its position there.
+        state, written = self._program.state, set(self._program.writes)
+        fetches = []
+        for position, info in enumerate(self._program.outputs):
+            target = info.name[len(NEXT) :]
+            if info.name.startswith(NEXT) and target in written:
+                self._binding.bind_ortvalue_output(info.name, state.other(target))
+            else:
+                fetches.append(self._fetch(info, position))
+        return fetches
+
+    def _fill(self, feed: TensorInfo) -> Callable[[NDArray[Any]], None]:
+        """What puts an array into the input `feed`."""
+        if self._place[0] != "cpu":
+            return _DeviceFeed(self._binding, feed, self._place).fill
+        if feed.is_static and _size(feed) <= _COPY_LIMIT:
+            buffer = new_buffer(("cpu", 0), _sizes(feed), _element(feed))
+            self._binding.bind_ortvalue_input(feed.name, buffer.value)
+            return buffer.write
+        return _HostFeed(self._binding, feed).fill
+
+    def _fetch(self, info: TensorInfo, position: int) -> Callable[[], NDArray[Any]]:
+        """What copies the output `info` out after a run."""
+        # The runtime shows an output of unknown rank as one of rank 0; only a model made for a
+        # state promises that its ranks are known.
+        if info.is_static and (info.shape or self._program.touches_state):
+            buffer = new_buffer(self._place, _sizes(info), _element(info))
+            self._binding.bind_ortvalue_output(info.name, buffer.value)
+            return buffer.read
+        self._binding.bind_output(info.name, "cpu")
+        self._open.append(info.name)
+        return _OpenResult(self._binding, position, _element(info)).read
+
+
+class _HostFeed:
+    """Binds the caller's memory itself: no copy, any size."""
+
+    def __init__(self, binding: Any, feed: TensorInfo) -> None:
+        self._binding, self._name, self._element = binding, feed.name, _element(feed)
+
+    def fill(self, array: NDArray[Any]) -> None:
+        if not (array.flags.c_contiguous and array.flags.aligned):
+            array = array.copy(order="C")
+        if self._element.is_bits:
+            self._held = borrowed(array, self._element)  # older bindings hold no reference
+            self._binding.bind_ortvalue_input(self._name, self._held)
+        else:
+            self._binding.bind_cpu_input(self._name, array)
+
+
+class _DeviceFeed:
+    """Copies into one address of device memory, as graph capture needs it, per shape."""
+
+    def __init__(self, binding: Any, feed: TensorInfo, place: tuple[str, int]) -> None:
+        self._binding, self._name, self._element = binding, feed.name, _element(feed)
+        self._place, self._shape = place, None if not feed.is_static else _sizes(feed)
+        if self._shape is not None:
+            self._allocate(self._shape)
+
+    def fill(self, array: NDArray[Any]) -> None:
+        if array.shape != self._shape:
+            self._allocate(array.shape)
+        self._buffer.write(array)
+
+    def _allocate(self, shape: tuple[int, ...]) -> None:
+        self._buffer = new_buffer(self._place, shape, self._element)
+        self._binding.bind_ortvalue_input(self._name, self._buffer.value)
+        self._shape = shape
+
+
+class _OpenResult:
+    """A result that the runtime allocates, because its shape varies between runs."""
+
+    def __init__(self, binding: Any, position: int, element: Element) -> None:
+        self._binding, self._position, self._element = binding, position, element
+
+    def read(self) -> NDArray[Any]:
+        value = self._binding.get_outputs_as_ortvaluevector()[self._position]
+        return self._bits(value) if self._element.is_bits else np.array(value.numpy())
+
+    def _bits(self, value: Any) -> NDArray[Any]:
+        # OrtValue.numpy() has no bfloat16; the bits are in host memory.
+        bits = np.empty(tuple(value.shape()), self._element.numpy)
+        ctypes.memmove(bits.ctypes.data, value.data_ptr(), bits.nbytes)
+        return bits
+
+
+def _info(model: str, arg: Any) -> TensorInfo:
+    element = typed(arg.type)
+    if element is None:
+        raise BundleError(
+            f"{model}: {arg.name} is {arg.type}, which this runtime does not pass in or out",
+            hint="only tensors of numbers and booleans can be inputs and outputs",
+        )
+    shape = tuple(size if isinstance(size, int) else size or "?" for size in arg.shape)
+    return TensorInfo(arg.name, shape, element.numpy, element.name)
+
+
+def _element(info: TensorInfo) -> Element:
+    element = named(info.element)
+    assert element is not None, "a TensorInfo names one of our element types"
+    return element
+
+
+def _sizes(info: TensorInfo) -> tuple[int, ...]:
+    return tuple(int(size) for size in info.shape)
+
+
+def _size(info: TensorInfo) -> int:
+    return prod(_sizes(info)) * info.dtype.itemsize

@@ -1,0 +1,208 @@
+"""Safetensors files, read with distrust and written whole."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flow2onnx_runtime.dtypes import ELEMENTS, Element, as_bits, element_of, named
+from flow2onnx_runtime.errors import BundleError
+from flow2onnx_runtime.files import replace_file
+from flow2onnx_runtime.jsontext import Fields, parse_object
+
+__all__ = ["Header", "StoredTensor", "load_safetensors", "read_header", "save_safetensors"]
+
+_HEADER_LIMIT = 100_000_000  # the format's own
+_RANK_LIMIT = 64  # numpy's
+_METADATA = "__metadata__"
+_BY_STORED = {element.safetensors: element for element in ELEMENTS}
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """Where a tensor lies in a file: bytes `start` to `end`, counted from the file's beginning."""
+
+    element: str
+    shape: tuple[int, ...]
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a safetensors file says it holds, checked against its size."""
+
+    tensors: Mapping[str, StoredTensor]
+    metadata: Mapping[str, str]
+
+
+def save_safetensors(
+    path: str | os.PathLike[str],
+    tensors: Mapping[str, NDArray[Any]],
+    metadata: Mapping[str, str] | None = None,
+    elements: Mapping[str, str] | None = None,
+) -> None:
+    """Write tensors to a file, which appears whole or not at all; equal content, equal bytes.
+
+    `elements` names the element type of arrays whose dtype does not say it: bfloat16 as uint16.
+    """
+    entries = [
+        _entry(str(path), name, array, (elements or {}).get(name))
+        for name, array in tensors.items()
+    ]
+    # Widest elements first: then every tensor is aligned to its element.
+    entries.sort(key=lambda entry: (-entry[1].size, entry[0]))
+    header = _header_bytes(entries, metadata or {})
+
+    def write(file: BinaryIO) -> None:
+        file.write(header)
+        for _, _, array in entries:
+            file.write(array.reshape(-1).view(np.uint8).data)
+
+    replace_file(path, write)
+
+
+def load_safetensors(
+    path: str | os.PathLike[str],
+) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+    """The tensors and the metadata of a file; bfloat16 comes as uint16 bits (see `read_header`).
+
+    Raises `BundleError` for whatever the format does not allow, before any tensor is read.
+    """
+    header = read_header(path)
+    with open(path, "rb") as file:
+        tensors = {name: _read(file, str(path), t) for name, t in header.tensors.items()}
+    return tensors, dict(header.metadata)
+
+
+def read_header(path: str | os.PathLike[str]) -> Header:
+    """What a safetensors file holds and where, without reading the tensors."""
+    what = str(path)
+    try:
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            text = _header_text(file, what, size)
+    except OSError as error:
+        raise BundleError(f"{what}: cannot be read: {error.strerror}") from error
+    value = parse_object(text, f"{what}: header")
+    metadata = _metadata(what, value.pop(_METADATA, {}))
+    tensors = {name: _stored(what, name, entry) for name, entry in value.items()}
+    _check_layout(what, tensors, size - 8 - len(text))
+    return Header({name: _shifted(t, 8 + len(text)) for name, t in tensors.items()}, metadata)
+
+
+def _entry(
+    what: str, name: str, array: NDArray[Any], element: str | None
+) -> tuple[str, Element, NDArray[Any]]:
+    array = np.asarray(array)
+    kind = named(element) if element else element_of(array.dtype, BundleError, f"{what}: {name}")
+    if kind is None or not kind.takes(array.dtype):
+        raise BundleError(f"{what}: {name}: {array.dtype} values cannot be {element} elements")
+    if name == _METADATA:
+        raise BundleError(f"{what}: no tensor can be named {name}")
+    bits = as_bits(array, kind)
+    return name, kind, np.asarray(bits, bits.dtype.newbyteorder("<"), order="C")
+
+
+def _header_bytes(
+    entries: list[tuple[str, Element, NDArray[Any]]], metadata: Mapping[str, str]
+) -> bytes:
+    header: dict[str, object] = {_METADATA: dict(metadata)} if metadata else {}
+    start = 0
+    for name, element, array in entries:
+        end = start + array.nbytes
+        header[name] = {
+            "dtype": element.safetensors,
+            "shape": list(array.shape),
+            "data_offsets": [start, end],
+        }
+        start = end
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def _read(file: BinaryIO, what: str, tensor: StoredTensor) -> NDArray[Any]:
+    element = named(tensor.element)
+    assert element is not None, "read_header names only our element types"
+    file.seek(tensor.start)
+    stored = np.fromfile(file, np.uint8, tensor.end - tensor.start)
+    if stored.nbytes != tensor.end - tensor.start:
+        raise BundleError(f"{what}: became shorter while it was read")
+    if element.name == "bool" and stored.size and stored.max() > 1:
+        raise BundleError(f"{what}: a bool tensor holds bytes other than 0 and 1")
+    array = stored.view(element.numpy.newbyteorder("<")).astype(element.numpy, copy=False)
+    try:
+        return array.reshape(tensor.shape)
+    except ValueError as error:  # an empty tensor with a dimension beyond numpy's limit
+        raise BundleError(f"{what}: no array can have shape {list(tensor.shape)}") from error
+
+
+def _header_text(file: BinaryIO, what: str, size: int) -> bytes:
+    if size < 8:
+        raise BundleError(f"{what}: {size} bytes are no safetensors file", hint="it is cut off")
+    length = int.from_bytes(file.read(8), "little")
+    if length > _HEADER_LIMIT or length > size - 8:
+        raise BundleError(
+            f"{what}: the header should be {length} bytes long, the file has {size}",
+            hint="it is cut off, or no safetensors file",
+        )
+    text = file.read(length)
+    if not text.startswith(b"{"):
+        raise BundleError(f"{what}: the header does not begin with an object")
+    return text
+
+
+def _metadata(what: str, value: object) -> dict[str, str]:
+    if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
+        raise BundleError(f"{what}: {_METADATA} is not an object of texts")
+    return value
+
+
+def _stored(what: str, name: str, value: object) -> StoredTensor:
+    fields = Fields(f"{what}: tensor {name!r}", value)
+    stored = fields.text("dtype")
+    if stored not in _BY_STORED:
+        raise fields.error("dtype", f"is {stored}; known are {', '.join(_BY_STORED)}")
+    shape = tuple(_whole(fields, "shape", size) for size in fields.items("shape"))
+    offsets = [_whole(fields, "data_offsets", o) for o in fields.items("data_offsets")]
+    if len(shape) > _RANK_LIMIT or len(offsets) != 2:
+        raise fields.error("shape", f"has {len(shape)} sizes and data_offsets {len(offsets)}")
+    element = _BY_STORED[stored]
+    if offsets[1] - offsets[0] != prod(shape) * element.size:
+        raise fields.error(
+            "data_offsets", f"is {offsets}: not the size of {element.name} {list(shape)}"
+        )
+    return StoredTensor(element.name, shape, offsets[0], offsets[1])
+
+
+def _whole(fields: Fields, key: str, value: object) -> int:
+    # Sizes above 2**63 are not only wrong: numpy cannot even multiply them.
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
+        raise fields.error(key, f"holds {value!r}, not a size")
+    return value
+
+
+def _check_layout(what: str, tensors: Mapping[str, StoredTensor], size: int) -> None:
+    """Tensors lie one behind the other and fill the file: no gap, no overlap, nothing behind."""
+    position = 0
+    for name, tensor in sorted(tensors.items(), key=lambda item: (item[1].start, item[1].end)):
+        if tensor.start != position:
+            raise BundleError(
+                f"{what}: tensor {name!r} starts at byte {tensor.start}, expected {position}"
+            )
+        position = tensor.end
+    if position != size:
+        raise BundleError(
+            f"{what}: the tensors take {position} bytes, the file holds {size}",
+            hint="it is cut off, or something was appended",
+        )
+
+
+def _shifted(tensor: StoredTensor, by: int) -> StoredTensor:
+    return StoredTensor(tensor.element, tensor.shape, tensor.start + by, tensor.end + by)

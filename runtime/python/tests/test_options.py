@@ -1,0 +1,177 @@
+"""Opening sessions: options, providers, models that cannot be opened; and what has kernels."""
+
+import subprocess
+import sys
+
+import pytest
+
+from flow2onnx_runtime import (
+    BundleError,
+    Options,
+    OptionsError,
+    ProviderError,
+    kernels,
+    open_session,
+    usable_providers,
+)
+from flow2onnx_runtime import options as module
+
+NEG = "g (float[2] x) => (float[2] y) { y = Neg(x) }"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"optimization": "most"}, "optimization is 'most'.*\n.*disable, basic, extended"),
+        ({"log_level": "loud"}, "log_level is 'loud'"),
+        ({"intra_op_threads": 0}, "intra_op_threads is 0"),
+        ({"inter_op_threads": "2"}, "inter_op_threads is '2'"),
+        ({"providers": ()}, r"providers is \(\)"),
+        ({"providers": "CPUExecutionProvider"}, "give a tuple"),
+        ({"providers": (3,)}, "provider 3 is neither"),
+        ({"providers": (("CPUExecutionProvider", {"a": 1}),)}, "options are a mapping of str"),
+        ({"session_entries": {"session.x": 1}}, "session entry 'session.x': 1"),
+        ({"session_entries": {"plain": "1"}}, "keys are dotted names"),
+    ],
+)
+def test_wrong_options_are_named(wrong, says):
+    with pytest.raises(OptionsError, match=says):
+        Options(**wrong)
+
+
+def test_a_session_opens_with_every_option(onnx_model):
+    options = Options(
+        intra_op_threads=1,
+        inter_op_threads=1,
+        memory_pattern=True,
+        deterministic=True,
+        session_entries={"session.intra_op.allow_spinning": "0"},
+    )
+    assert open_session(onnx_model(NEG), options).get_providers() == ["CPUExecutionProvider"]
+
+
+def test_a_misspelt_provider():
+    with pytest.raises(ProviderError, match=r"CUDAExecutorProvider .*\n.*CUDAExecutionProvider?"):
+        open_session(b"", Options(providers=("CUDAExecutorProvider",)))
+    with pytest.raises(ProviderError, match=r"Q was asked for.*\n.*providers are "):
+        open_session(b"", Options(providers=("Q",)))
+
+
+def test_a_provider_of_another_wheel(onnx_model):
+    options = Options(providers=("DmlExecutionProvider", "CPUExecutionProvider"))
+    with pytest.raises(ProviderError, match=r"usable here: .*CPUExec.*\n.*onnxruntime-directml"):
+        open_session(onnx_model(NEG), options)
+    lax = Options(providers=options.providers, strict=False)
+    with pytest.warns(RuntimeWarning, match="DmlExecutionProvider was asked for"):
+        session = open_session(onnx_model(NEG), lax)
+    assert session.get_providers() == ["CPUExecutionProvider"]
+
+
+def test_a_provider_that_is_compiled_in_and_does_not_work(onnx_model, monkeypatch):
+    # The GPU wheel on a machine without a GPU: the name is listed, the session lacks it.
+    monkeypatch.setattr(
+        module.ort,
+        "get_available_providers",
+        lambda: ["XnnpackExecutionProvider", "CPUExecutionProvider"],
+    )
+    options = Options(providers=("XnnpackExecutionProvider",))
+    with (
+        pytest.raises(ProviderError, match=r"XnnpackExecutionProvider .*"),
+        pytest.warns(UserWarning, match="not in available"),
+    ):
+        open_session(onnx_model(NEG), options)
+    with pytest.warns(UserWarning, match="not in available"):
+        assert usable_providers() == ("CPUExecutionProvider",)
+
+
+def test_models_that_cannot_be_opened(onnx_model, tmp_path):
+    good = onnx_model(NEG)
+    for bad in (b"", b"abc", good[: len(good) // 2], good[:-3]):
+        with pytest.raises(BundleError, match=rf"the model \({len(bad)} bytes\) cannot be opened"):
+            open_session(bad)
+    with pytest.raises(BundleError, match=r"none.onnx is not there"):
+        open_session(tmp_path / "none.onnx")
+    (tmp_path / "bad.onnx").write_bytes(b"nonsense")
+    with pytest.raises(BundleError, match=r"bad.onnx cannot be opened"):
+        open_session(str(tmp_path / "bad.onnx"))
+    (tmp_path / "good.onnx").write_bytes(good)
+    assert open_session(tmp_path / "good.onnx").get_inputs()[0].name == "x"
+
+
+def test_devices():
+    assert Options().device == ("cpu", 0)
+    assert Options(providers=("CUDAExecutionProvider",)).device == ("cuda", 0)
+    assert Options(providers=(("CUDAExecutionProvider", {"device_id": "2"}),)).device == ("cuda", 2)
+
+
+def test_the_cpu_is_usable():
+    assert "CPUExecutionProvider" in usable_providers()
+
+
+def test_kernels_by_type():
+    table = kernels()
+    assert table is kernels("CPUExecutionProvider")
+    assert table.supports("Relu", 21, {"T": "float32"})
+    assert table.supports("Relu", 21, {"T": "tensor(float)"})
+    assert not table.supports("Conv", 21, {"T": "float64"})
+    assert not table.supports("OneHot", 21, {"T1": "int32", "T2": "int32", "T3": "int32"})
+    assert table.supports("OneHot", 21, {"T1": "int64", "T3": "float32"})
+    assert table.supports("Relu", 21, domain="ai.onnx")
+    assert not table.supports("Relu", 0)
+    assert frozenset({"tensor(float)"}) in [t["T"] for t in table.types("Gemm", 21)]
+
+
+def test_operators_without_kernels():
+    table = kernels()
+    assert table.knows("Mish", 18)
+    assert not table.knows("Mish", 17)
+    assert not table.has("Mish")
+    assert "SoftmaxCrossEntropyLoss" in table.without_kernel()
+    assert not table.knows("Invented", 21)
+    assert not table.supports("Invented", 21)
+
+
+def test_a_provider_that_is_not_there_has_no_kernels():
+    assert not kernels("NoSuchProvider").has("Relu")
+
+
+def test_kernel_versions_follow_the_operator():
+    table = kernels()
+    assert table.since_version("Relu", 13) == 13
+    assert table.since_version("Relu", 21) == 14
+
+
+def test_errors_and_files_load_without_numpy_and_onnxruntime():
+    code = (
+        "import sys, flow2onnx_runtime, flow2onnx_runtime.errors, flow2onnx_runtime.files\n"
+        "assert flow2onnx_runtime.BundleError and 'Trainer' in dir(flow2onnx_runtime)\n"
+        "assert not {'numpy', 'onnxruntime'} & set(sys.modules)\n"
+        "for name in flow2onnx_runtime.__all__: getattr(flow2onnx_runtime, name)\n"
+        "assert not {'onnx', 'safetensors', 'ml_dtypes'} & set(sys.modules), 'too much'\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_missing_onnxruntime_is_explained():
+    code = (
+        "import sys; sys.modules['onnxruntime'] = None\n"
+        "import flow2onnx_runtime\n"
+        "try: flow2onnx_runtime.Trainer\n"
+        "except ModuleNotFoundError as error: print(error)\n"
+    )
+    said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert "pip install 'flow2onnx-runtime[cpu]'" in said.stdout
+
+
+def test_no_module_hides_a_public_name():
+    import flow2onnx_runtime
+
+    assert not set(flow2onnx_runtime._HOMES) & set(flow2onnx_runtime.__all__)
+    assert sorted(flow2onnx_runtime._HOME_OF) == flow2onnx_runtime.__all__
+
+
+def test_an_unknown_name():
+    import flow2onnx_runtime
+
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        _ = flow2onnx_runtime.Nothing
