@@ -1,0 +1,173 @@
+"""The kinds of value a setting takes, each with its check."""
+
+import difflib
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from flow2onnx.dtypes import DType
+from flow2onnx.errors import ConfigError
+from flow2onnx.trace.source import user_frame
+
+__all__ = [
+    "BOOL",
+    "DATA_TYPE",
+    "FLOAT",
+    "INT",
+    "MACHINE",
+    "NATURAL",
+    "NOTHING",
+    "POSITIVE",
+    "POSITIVE_FLOAT",
+    "SCOPE",
+    "STR",
+    "VIEW",
+    "Kind",
+    "UnknownSettingError",
+    "close_to",
+    "failure",
+    "refused",
+    "unknown",
+]
+
+
+class UnknownSettingError(ConfigError, AttributeError):
+    """A setting of a name that does not exist; also an AttributeError, so `hasattr` works."""
+
+    def __init__(self, message: str, *, hint: str | None, source: str | None) -> None:
+        super().__init__(message, hint=hint, source=source)
+        self.obj = None  # keeps Python's own "Did you mean" from being printed after ours
+
+
+def failure(message: str, hint: str | None = None) -> ConfigError:
+    """A `ConfigError` that points at the user's line."""
+    return ConfigError(message, hint=hint, source=user_frame())
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> UnknownSettingError:
+    """The error for a name that `known` does not hold, with the close ones."""
+    return UnknownSettingError(
+        f"{what} has no setting {name!r}", hint=close_to(name, known), source=user_frame()
+    )
+
+
+def close_to(name: str, known: Iterable[str]) -> str | None:
+    """``did you mean 'a' or 'b'?`` for the names of `known` spelt like `name`."""
+    near = difflib.get_close_matches(name, sorted(known), n=3, cutoff=0.6)
+    return f"did you mean {' or '.join(map(repr, near))}?" if near else None
+
+
+def refused(flag: str, kind: "Kind", value: object, hint: str | None = None) -> ConfigError:
+    """The error for a value that is not of the kind a flag takes."""
+    got = f"{value!r} ({type(value).__name__})"
+    return failure(f"{flag} takes {kind.accepts}; got {got}", hint)
+
+
+class Kind(Protocol):
+    """What a setting takes."""
+
+    @property
+    def accepts(self) -> str:
+        """The values taken, in words."""
+        ...
+
+    def checked(self, flag: str, value: object) -> object:
+        """The value to keep; raises `ConfigError` naming `flag` where it is not of this kind."""
+        ...
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A value of exactly one of `types`, from `least` on."""
+
+    accepts: str
+    types: tuple[type, ...]
+    least: float | None = None
+    above: float | None = None
+
+    def checked(self, flag: str, value: object) -> object:
+        """The value, when its exact type fits: True is no int, a numpy scalar is no float."""
+        if type(value) not in self.types or not self._in_range(value):
+            raise refused(flag, self, value)
+        return value
+
+    def _in_range(self, value: object) -> bool:
+        if not isinstance(value, (int, float)) or isinstance(value, bool):
+            return True
+        return (
+            math.isfinite(value)
+            and (self.least is None or value >= self.least)
+            and (self.above is None or value > self.above)
+        )
+
+
+BOOL = Scalar("True or False", (bool,))
+STR = Scalar("a str", (str,))
+INT = Scalar("an int", (int,))
+NATURAL = Scalar("an int from 0", (int,), least=0)
+POSITIVE = Scalar("an int from 1", (int,), least=1)
+FLOAT = Scalar("a finite float or int", (float, int))
+POSITIVE_FLOAT = Scalar("a float or int above 0", (float, int), above=0)
+
+
+@dataclass(frozen=True)
+class _DataType:
+    accepts: str = "flow.float32 or flow.float64"
+
+    def checked(self, flag: str, value: object) -> object:
+        if not isinstance(value, DType) or value.name not in ("float32", "float64"):
+            hint = "enable_auto_mixed_precision() is the switch for half precision"
+            raise refused(flag, self, value, hint)
+        return value
+
+
+@dataclass(frozen=True)
+class _Scope:
+    accepts: str = "a scope made by flow.scope.placement(...)"
+
+    def checked(self, flag: str, value: object) -> object:
+        if not (hasattr(value, "device_tag") and hasattr(value, "device_ids")):
+            hint = 'such as flow.scope.placement("cpu", "0:0")'
+            raise refused(flag, self, value, hint)
+        return value
+
+
+@dataclass(frozen=True)
+class _View:
+    accepts: str = "flow.scope.consistent_view() or flow.scope.mirrored_view()"
+
+    def checked(self, flag: str, value: object) -> object:
+        if getattr(value, "view", None) not in ("consistent", "mirrored"):
+            raise refused(flag, self, value)
+        return value
+
+
+@dataclass(frozen=True)
+class _Machine:
+    accepts: str = "an address, or a dict with addr, ctrl_port_agent and data_port_agent"
+
+    def checked(self, flag: str, value: object) -> object:
+        entry = {"addr": value} if type(value) is str else value
+        if type(entry) is not dict or type(entry.get("addr")) is not str:
+            raise refused(flag, self, value)
+        for key in entry.keys() - {"addr"}:
+            if key not in ("ctrl_port_agent", "data_port_agent"):
+                raise refused(flag, self, value, f"{key!r} is no key of a machine")
+            NATURAL.checked(f"{flag}[{key!r}]", entry[key])
+        return dict(entry)
+
+
+@dataclass(frozen=True)
+class _Nothing:
+    accepts: str = "no value: it is read-only"
+
+    def checked(self, flag: str, value: object) -> object:
+        raise failure(f"{flag} cannot be set; it is read-only")
+
+
+DATA_TYPE = _DataType()
+SCOPE = _Scope()
+VIEW = _View()
+MACHINE = _Machine()
+NOTHING = _Nothing()

@@ -1,0 +1,82 @@
+"""The exception tree. Each class is also the builtin that OneFlow raised at the same place."""
+
+from flow2onnx_runtime.errors import (
+    BundleError,
+    FlowError,
+    NonFiniteError,
+    ProviderError,
+    StateError,
+)
+
+__all__ = [
+    "AnnotationError",
+    "ArgumentError",
+    "BundleError",
+    "CallError",
+    "CheckpointError",
+    "ConfigError",
+    "ContextError",
+    "DTypeError",
+    "FlowError",
+    "GradientError",
+    "JobError",
+    "NonFiniteError",
+    "ProviderError",
+    "ScriptError",
+    "ShapeError",
+    "StateError",
+    "UnsupportedError",
+    "VariableError",
+]
+
+
+class JobError(FlowError, AssertionError):
+    """A job function that cannot be made into a job."""
+
+
+class AnnotationError(JobError, NotImplementedError):
+    """A parameter or return annotation that is no placeholder or result type."""
+
+
+class ContextError(JobError, NotImplementedError):
+    """Something in the wrong phase: an operator outside a job, a job after the session began."""
+
+
+class VariableError(JobError, ValueError):
+    """A variable asked for twice with different meanings, or without what it needs."""
+
+
+class GradientError(JobError, NotImplementedError):
+    """A loss that cannot be differentiated with respect to what is to be trained."""
+
+
+class CallError(FlowError, TypeError):
+    """A job called in a way no job can be called, such as with keyword arguments."""
+
+
+class ArgumentError(FlowError, ValueError, AssertionError):
+    """An argument whose value, count or kind is wrong."""
+
+
+class ShapeError(ArgumentError):
+    """Shapes that do not fit each other or what was declared."""
+
+
+class DTypeError(FlowError, TypeError, AssertionError):
+    """Element types that do not fit each other or what was declared."""
+
+
+class ConfigError(FlowError, AssertionError, ValueError):
+    """An unknown setting, or a value that a setting does not take."""
+
+
+class CheckpointError(FlowError, AssertionError, RuntimeError):
+    """A checkpoint that is missing, half-written, corrupt or of another model."""
+
+
+class UnsupportedError(FlowError, NotImplementedError):
+    """Something with no meaning on ONNX; the message names the nearest thing that works."""
+
+
+class ScriptError(FlowError, OSError):
+    """A script, or a job in a script, that is not there."""

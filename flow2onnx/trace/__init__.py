@@ -1,0 +1,1 @@
+"""Tracing: a job function is run once on blobs, and every operator call emits ONNX nodes."""

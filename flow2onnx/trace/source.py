@@ -1,0 +1,38 @@
+"""Where in the user's program something happens."""
+
+import contextlib
+import os
+import sys
+
+__all__ = ["place", "user_frame"]
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_BETWEEN = ("<frozen ", contextlib.__file__)  # frames that only pass a call on
+
+
+def user_frame() -> str | None:
+    """``file.py:41`` of the innermost caller outside flow2onnx, or None.
+
+    The file is named relative to the working directory when it lies below it, else by its
+    base name.
+    """
+    frame = sys._getframe(1)
+    while True:
+        name = frame.f_code.co_filename
+        if not name.startswith((_PACKAGE, *_BETWEEN)):
+            return place(name, frame.f_lineno)
+        if frame.f_back is None:
+            return None
+        frame = frame.f_back
+
+
+def place(filename: str, line: int) -> str:
+    """``file.py:41``, the file shown as in `user_frame`."""
+    return f"{_shown(filename)}:{line}"
+
+
+def _shown(filename: str) -> str:
+    if filename.startswith("<"):  # "<stdin>", "<string>", a notebook cell
+        return filename
+    path, here = os.path.abspath(filename), os.path.join(os.getcwd(), "")
+    return path[len(here) :] if path.startswith(here) else os.path.basename(path)
