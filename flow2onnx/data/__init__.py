@@ -1,0 +1,1 @@
+"""Reading data: what feeds the jobs."""
