@@ -1,0 +1,43 @@
+"""Graphs as models: opset and IR version always said, bytes and text out."""
+
+from collections.abc import Mapping
+
+import onnx
+import onnx_ir as ir
+
+__all__ = ["IR_VERSION", "copy_model", "model_bytes", "model_of", "model_text", "parse_model"]
+
+# onnx writes its newest IR version unless told otherwise, and older runtimes refuse that.
+IR_VERSION = 10
+
+
+def model_of(graph: ir.Graph, metadata: Mapping[str, str] = {}) -> ir.Model:
+    """A model around `graph`."""
+    return ir.Model(
+        graph,
+        ir_version=IR_VERSION,
+        producer_name="flow2onnx",
+        metadata_props=dict(metadata),
+    )
+
+
+def model_bytes(model: ir.Model) -> bytes:
+    """The model as the content of an .onnx file."""
+    content: bytes = ir.to_proto(model).SerializeToString(deterministic=True)
+    return content
+
+
+def parse_model(content: bytes) -> ir.Model:
+    """The model in the content of an .onnx file."""
+    model: ir.Model = ir.from_proto(onnx.ModelProto.FromString(content))
+    return model
+
+
+def copy_model(model: ir.Model) -> ir.Model:
+    """An independent copy."""
+    return parse_model(model_bytes(model))
+
+
+def model_text(model: ir.Model) -> str:
+    """The graph in ONNX's textual form, for people and for golden files."""
+    return str(ir.to_onnx_text(model))

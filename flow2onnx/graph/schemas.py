@@ -1,0 +1,53 @@
+"""What the ONNX standard says of an operator, in the form the builder needs at every node."""
+
+from dataclasses import dataclass
+from functools import cache
+
+import onnx
+from onnx.defs import OpSchema, SchemaError, get_schema
+
+from flow2onnx.errors import UnsupportedError
+
+__all__ = ["Schema", "schema"]
+
+
+@dataclass(frozen=True)
+class Schema:
+    """One operator at one opset: its type variables by position, and the schema itself."""
+
+    op_type: str
+    type_variables: tuple[str, ...]
+    is_variadic: bool
+    minimum_outputs: int
+    attribute_types: dict[str, OpSchema.AttrType]
+    definition: OpSchema
+
+    def type_variable(self, position: int) -> str:
+        """The type variable (``T``) or fixed type (``tensor(int64)``) of an input."""
+        return self.type_variables[min(position, len(self.type_variables) - 1)]
+
+
+@cache
+def schema(op_type: str, opset: int) -> Schema:
+    """The standard operator `op_type` as of `opset`."""
+    try:
+        found = get_schema(op_type, opset, "")
+    except SchemaError:
+        raise UnsupportedError(f"ONNX has no operator {op_type} at opset {opset}") from None
+    variadic = (
+        bool(found.inputs) and found.inputs[-1].option == OpSchema.FormalParameterOption.Variadic
+    )
+    attributes = {name: a.type for name, a in found.attributes.items()}
+    return Schema(
+        op_type,
+        tuple(i.type_str for i in found.inputs),
+        variadic,
+        max(found.min_output, 1),
+        attributes,
+        found,
+    )
+
+
+def opset_ids(opset: int) -> list[onnx.OperatorSetIdProto]:
+    """The import list of a graph in the standard domain alone."""
+    return [onnx.helper.make_opsetid("", opset)]

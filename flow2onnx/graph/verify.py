@@ -1,0 +1,113 @@
+"""The verifier: what every graph must hold before it is run or written."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import onnx
+import onnx_ir as ir
+
+from flow2onnx.errors import UnsupportedError
+from flow2onnx.graph.schemas import schema
+from flow2onnx.graph.types import dtype_of
+
+__all__ = ["Kernels", "Report", "verify"]
+
+
+class Kernels(Protocol):
+    """What a runtime can say of its kernels (`flow2onnx_runtime.kernels`)."""
+
+    def supports(self, op_type: str, opset: int, types: Mapping[str, str]) -> bool:
+        """Whether a kernel takes these element types."""
+
+    def has(self, op_type: str) -> bool:
+        """Whether there is a kernel for any types."""
+
+    def knows(self, op_type: str, opset: int) -> bool:
+        """Whether the operator is known, kernel or not."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What verification counted: nodes by operator, and the operators the runtime expands."""
+
+    nodes: dict[str, int]
+    expanded: tuple[str, ...]
+
+
+def verify(model: ir.Model, kernels: Kernels | None = None) -> Report:
+    """Check single assignment, types, the standard domain, the ONNX checker, and kernels if given.
+
+    The checker accepts models that no runtime can run, hence the question to the runtime's own
+    registry. Raises UnsupportedError for what the runtime lacks; the rest is our own invariant.
+    """
+    graph = model.graph
+    opset = graph.opset_imports[""]
+    assert set(graph.opset_imports) == {""}, f"domains beside the standard: {graph.opset_imports}"
+    _check_assignment(graph)
+    expanded, counts = set(), dict[str, int]()
+    for node in graph.all_nodes():
+        counts[node.op_type] = counts.get(node.op_type, 0) + 1
+        assert node.domain == "", f"{node.name} is of domain {node.domain}"
+        if kernels is not None and not _has_kernel(node, opset, kernels):
+            expanded.add(node.op_type)
+    onnx.checker.check_model(ir.to_proto(model))
+    return Report(counts, tuple(sorted(expanded)))
+
+
+def _check_assignment(graph: ir.Graph) -> None:
+    seen: set[str] = set()
+    for value in _definitions(graph):
+        assert value.name, "a value has no name"
+        assert value.name not in seen, f"{value.name} is assigned twice"
+        assert value.type is not None, f"{value.name} has no type"
+        assert value.shape is not None, f"{value.name} has no shape"
+        seen.add(value.name)
+
+
+def _definitions(graph: ir.Graph) -> Iterator[ir.Value]:
+    yield from graph.inputs
+    yield from graph.initializers.values()
+    for node in graph:
+        yield from (v for v in node.outputs if v.name)
+
+
+def _has_kernel(node: ir.Node, opset: int, kernels: Kernels) -> bool:
+    """True for a kernel, False for an operator the runtime expands; raises where it has neither."""
+    types = _type_bindings(node, opset)
+    # around an operator without a half precision kernel the runtime casts to float32 and back
+    widened = {k: "float32" if t == "float16" else t for k, t in types.items()}
+    if kernels.supports(node.op_type, opset, types) or kernels.supports(
+        node.op_type, opset, widened
+    ):
+        return True
+    if kernels.knows(node.op_type, opset) and not kernels.has(node.op_type):
+        return False
+    wanted = ", ".join(sorted(set(types.values())))
+    raise UnsupportedError(
+        f"the runtime has no kernel for {node.op_type} on {wanted}",
+        op=node.name,
+        source=node.meta.get("source"),
+        hint="cast to float32 around it",
+    )
+
+
+def _type_bindings(node: ir.Node, opset: int) -> dict[str, str]:
+    kind = schema(node.op_type, opset)
+    outputs = [o.type_str for o in kind.definition.outputs]
+    return {
+        **_bind(
+            zip((kind.type_variable(i) for i in range(len(node.inputs))), node.inputs, strict=True)
+        ),
+        **_bind(
+            (outputs[min(i, len(outputs) - 1)], v) for i, v in enumerate(node.outputs) if v.name
+        ),
+    }
+
+
+def _bind(pairs: Iterable[tuple[str, ir.Value | None]]) -> dict[str, str]:
+    return {
+        variable: dtype_of(value).name
+        for variable, value in pairs
+        if value is not None and not variable.startswith("tensor(")
+    }

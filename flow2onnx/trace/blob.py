@@ -1,0 +1,116 @@
+"""Blob: the user's handle on a traced value."""
+
+from collections.abc import Callable
+from typing import Any
+
+from flow2onnx.dtypes import DType
+from flow2onnx.graph import Value, dims, dtype_of, is_static
+from flow2onnx.trace.registry import operator
+
+__all__ = ["Blob", "unwrap", "wrap"]
+
+
+def _binary(name: str, *, reflected: bool = False) -> Callable[["Blob", Any], "Blob"]:
+    def method(self: "Blob", other: Any) -> "Blob":
+        pair = (other, self) if reflected else (self, other)
+        result: Blob = operator(name)(*pair)
+        return result
+
+    method.__doc__ = f"See `flow.{name}`."
+    return method
+
+
+class Blob:
+    """A value of the job being traced: a shape and an element type, no data.
+
+    Arithmetic and comparison operators are those of `flow.math`; there is no indexing, negation,
+    power or truth value, as in OneFlow. `==` builds an operator: compare handles with `is`.
+    """
+
+    __slots__ = ("_dynamic", "distribute", "value")
+    __array_ufunc__ = None  # `array + blob` must reach __radd__, not become an object array
+
+    def __init__(self, value: Value, is_dynamic: bool = False, distribute: Any = None) -> None:
+        self.value, self._dynamic, self.distribute = value, is_dynamic, distribute
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The dimensions; for a dynamic blob the upper bounds."""
+        return dims(self.value) if is_static(self.value) else tuple(self.value.shape or ())  # type: ignore[arg-type]  # symbolic dims print as themselves
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        return dtype_of(self.value)
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether the shape may be smaller at a call than it is here."""
+        return self._dynamic or not is_static(self.value)
+
+    @property
+    def op_name(self) -> str:
+        """The operator or variable that made it."""
+        return (self.value.name or "").split("/")[0]
+
+    @property
+    def blob_name(self) -> str:
+        """The output of that operator."""
+        return (self.value.name or "").partition("/")[2] or "out"
+
+    @property
+    def logical_blob_name(self) -> str:
+        """``op/blob``."""
+        return f"{self.op_name}/{self.blob_name}"
+
+    @property
+    def unique_name(self) -> str:
+        """The logical name with the distribution hint, when there is one."""
+        return self.logical_blob_name + (f":{self.distribute}" if self.distribute else "")
+
+    @property
+    def batch_axis(self) -> int | None:
+        """The axis that a multi-device job would split: 0, None for a scalar."""
+        return 0 if self.shape else None
+
+    def with_distribute(self, distribute: Any) -> "Blob":
+        """The same value under a distribution hint, which changes no value on one device."""
+        return Blob(self.value, self._dynamic, distribute)
+
+    def with_gradient_distribute(self, distribute: Any) -> "Blob":
+        """The same value; the hint for its gradient changes nothing on one device."""
+        return Blob(self.value, self._dynamic, self.distribute)
+
+    def __repr__(self) -> str:
+        return f"Blob({self.logical_blob_name}, shape={self.shape}, dtype={self.dtype.name})"
+
+    __add__, __radd__ = _binary("math.add"), _binary("math.add", reflected=True)
+    __sub__, __rsub__ = _binary("math.subtract"), _binary("math.subtract", reflected=True)
+    __mul__, __rmul__ = _binary("math.multiply"), _binary("math.multiply", reflected=True)
+    __truediv__, __rtruediv__ = _binary("math.divide"), _binary("math.divide", reflected=True)
+    __mod__ = _binary("math.mod")
+    __eq__ = _binary("math.equal")  # type: ignore[assignment]  # builds an operator, as in OneFlow
+    __ne__ = _binary("math.not_equal")  # type: ignore[assignment]
+    __lt__, __le__ = _binary("math.less"), _binary("math.less_equal")
+    __gt__, __ge__ = _binary("math.greater"), _binary("math.greater_equal")
+    __hash__ = object.__hash__
+
+
+def unwrap(argument: Any) -> Any:
+    """The argument with every blob in its lists, tuples and dicts replaced by its value."""
+    if isinstance(argument, Blob):
+        return argument.value
+    if isinstance(argument, list | tuple):
+        return type(argument)(unwrap(a) for a in argument)
+    if isinstance(argument, dict):
+        return {k: unwrap(v) for k, v in argument.items()}
+    return argument
+
+
+def wrap(result: Any, is_dynamic: bool = False) -> Any:
+    """The result with every value replaced by a blob."""
+    if isinstance(result, Value):
+        return Blob(result, is_dynamic)
+    if isinstance(result, list | tuple):
+        return type(result)(wrap(r, is_dynamic) for r in result)
+    return result

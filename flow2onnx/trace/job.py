@@ -1,0 +1,183 @@
+"""Job: one job function being traced. All state of a tracing lives here."""
+
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from flow2onnx.dtypes import DType, int64
+from flow2onnx.errors import JobError, VariableError
+from flow2onnx.graph import Builder, Node, Value
+from flow2onnx.trace.initializers import Constant, Initializer, from_conf
+from flow2onnx.trace.source import user_frame
+from flow2onnx.trace.spec import JobSpec
+from flow2onnx.trace.variables import Variable, check_same
+
+__all__ = ["Job", "Region", "Watch"]
+
+
+@dataclass(frozen=True)
+class Region:
+    """Nodes that have one gradient together: an operator whose gradient is its own."""
+
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    vjp: Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Watch:
+    """A value (or its gradient) to show to `handler` at every call."""
+
+    value: Value
+    handler: Callable[[Any], Any]
+    is_gradient: bool
+
+
+@dataclass
+class Job:
+    """The graph under construction and what the body has said so far about training it."""
+
+    spec: JobSpec
+    opset: int = 21
+    seed: int = 0
+    b: Builder = field(init=False)
+    is_trainable: bool = field(init=False)
+    inputs: list[Value] = field(default_factory=list)
+    variables: dict[str, Variable] = field(default_factory=dict)
+    values: dict[str, Value] = field(default_factory=dict)
+    updates: dict[str, Value] = field(default_factory=dict)
+    losses: list[Value] = field(default_factory=list)
+    optimizer: Any = None
+    trained: frozenset[str] = frozenset()
+    watches: list[Watch] = field(default_factory=list)
+    regions: dict[Node, Region] = field(default_factory=dict)
+    user_variables: dict[str, Any] = field(default_factory=dict)
+    devices: set[str] = field(default_factory=set)
+    _namespaces: list[str] = field(default_factory=list)
+    _used: set[str] = field(default_factory=set)
+    _counters: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.b = Builder(self.opset)
+        self.is_trainable = self.spec.kind == "train"
+
+    @contextmanager
+    def namespace(self, name: str) -> Iterator[None]:
+        """Prefix the names of operators and variables made inside with ``name-``."""
+        self._namespaces.append(name)
+        try:
+            yield
+        finally:
+            self._namespaces.pop()
+
+    def full_name(self, name: str) -> str:
+        """`name` below the current namespaces."""
+        return "-".join([*self._namespaces, name])
+
+    def name_op(self, name: str | None, kind: str) -> str:
+        """The name of a new operator: the user's, which may be used once, or a generated one."""
+        if name is None:
+            full = self.full_name(kind)
+            self._counters[full] += 1
+            return f"{full}_{self._counters[full] - 1}"
+        if not isinstance(name, str):
+            raise JobError(f"name must be a str, got {name!r}")
+        full = self.full_name(name)
+        if full in self._used:
+            raise JobError(
+                f"op_name: {full} already exist in job", hint="operator names are unique in a job"
+            )
+        self._used.add(full)
+        return full
+
+    def name_layer(self, name: str, kind: str) -> str:
+        """The name of a layer; one left at its default is numbered where the release did so."""
+        if name != kind or self.spec.layer_names == "fixed":
+            return name
+        full = f"layer:{self.full_name(kind)}"
+        self._counters[full] += 1
+        return kind if self._counters[full] == 1 else f"{kind}_{self._counters[full] - 1}"
+
+    def state(self, variable: Variable) -> Value:
+        """The value of a variable in this job; the first mention makes it an input of the graph."""
+        known = self.variables.get(variable.name)
+        if known is not None:
+            check_same(known, variable, self.spec.name)
+            return self.values[variable.name]
+        self.variables[variable.name] = variable
+        value = self.b.input(variable.name, variable.shape, variable.dtype)
+        self.values[variable.name] = value
+        return value
+
+    def slot(self, owner: str, suffix: str, fill: float = 0.0) -> Value:
+        """The optimizer's own tensor beside variable `owner`, such as ``w-momentum``."""
+        of = self.variables[owner]
+        name = f"{owner}-{suffix}"
+        return self.state(Variable(name, of.shape, of.dtype, Constant(fill), "slot", False))
+
+    def counter(self, name: str, dtype: DType = int64) -> Value:
+        """A number that the job itself keeps, shape (1,), starting at 0."""
+        return self.state(Variable(name, (1,), dtype, Constant(0), "counter", False))
+
+    def assign(self, name: str, value: Value) -> None:
+        """Make `value` what variable `name` holds after this call."""
+        if name in self.updates:
+            raise VariableError(f"variable {name!r} is written twice in one job")
+        self.updates[name] = value
+
+    def add_region(self, region: Region, start: int) -> None:
+        """Give the nodes appended since `start` the gradient of `region`."""
+        for node in self.b.nodes[start:]:
+            self.regions[node] = region
+
+    def add_loss(self, loss: Value) -> None:
+        """One more thing to minimise; all losses of a job share shape and element type."""
+        for other in self.losses:
+            if other.shape != loss.shape or other.dtype != loss.dtype:
+                raise JobError(
+                    f"losses differ: {other.name} is {other.dtype}{other.shape}, "
+                    f"{loss.name} is {loss.dtype}{loss.shape}",
+                    hint="all losses of a job must have the same shape and dtype",
+                )
+        self.losses.append(loss)
+
+    def train_with(self, optimizer: Any, names: frozenset[str]) -> None:
+        """Let `optimizer` train the variables `names`; a later call replaces an earlier one."""
+        self.optimizer, self.trained, self.is_trainable = optimizer, names, True
+
+    def trainable(self) -> dict[str, Value]:
+        """The variables to be trained, by name, in order of creation."""
+        return {
+            name: self.values[name]
+            for name, v in self.variables.items()
+            if v.role == "variable" and v.is_trainable and name in self.trained
+        }
+
+    @staticmethod
+    def seed_for(base: int, name: str, seed: int | None = None) -> float:
+        """The seed of a random node: the user's, or one that the session's and its name decide.
+
+        Below 2**24, so that the float attribute holds it exactly.
+        """
+        return float((zlib.crc32(f"{base}/{name}".encode()) if seed is None else seed) % 2**24)
+
+    def random_seed(self, name: str, seed: int | None = None) -> float:
+        """The seed of a random node of this job."""
+        return self.seed_for(self.seed, name, seed)
+
+    def default_initializer(self, name: str) -> Initializer:
+        """What the job's configuration says of variables that come without an initializer."""
+        conf = self.spec.config.value("default_initializer_conf")
+        if conf is None:
+            raise VariableError(
+                f"variable {name!r} has no initializer",
+                hint="pass initializer=, or set config.default_initializer_conf({...})",
+            )
+        return from_conf(conf)
+
+    def error(self, message: str, hint: str | None = None) -> JobError:
+        """A JobError that knows this job and the user's line."""
+        return JobError(message, job=self.spec.name, source=user_frame(), hint=hint)

@@ -1,0 +1,43 @@
+"""JobSpec: what every API generation makes of a decorated function."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from flow2onnx.config import FunctionConfig
+from flow2onnx.typing import ParameterSpec, ReturnSpec
+
+__all__ = ["GENERATIONS", "JobSpec"]
+
+# The OneFlow release that stands for each generation: where signatures or meanings differ between
+# releases, a job follows the release its spec names.
+GENERATIONS = {"a": "0.0.1", "b": "0.1.4", "c": "0.4.0"}
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """One job: the function, what goes in and out, and in which OneFlow release's meaning.
+
+    `parameters` has one tree for each parameter in `names`. `layer_names` says what a second layer
+    without a name does: take a fresh name ("unique") or refuse ("fixed").
+    """
+
+    name: str
+    function: Callable[..., Any]
+    kind: Literal["train", "predict"]
+    config: FunctionConfig
+    names: tuple[str, ...]
+    parameters: tuple[ParameterSpec, ...]
+    returns: ReturnSpec
+    release: str
+    layer_names: Literal["unique", "fixed"]
+    view: Literal["mirrored", "consistent"]
+    source: str | None = None
+
+    def is_before(self, release: str) -> bool:
+        """Whether this job speaks the API of a release before `release`."""
+        return _version(self.release) < _version(release)
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split("."))

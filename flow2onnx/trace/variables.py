@@ -1,0 +1,46 @@
+"""Variables: what a job keeps between calls."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from flow2onnx.dtypes import DType
+from flow2onnx.errors import VariableError
+from flow2onnx.trace.initializers import Initializer
+from flow2onnx.trace.regularizers import Regularizer
+
+__all__ = ["Variable", "check_same"]
+
+Role = Literal["variable", "slot", "counter"]
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A named tensor that lives from call to call.
+
+    A variable is the user's, a slot an optimizer's (``w-momentum``), a counter a job's (its train
+    step). Only variables that are trainable get gradients.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: DType
+    initializer: Initializer
+    role: Role = "variable"
+    is_trainable: bool = True
+    regularizer: Regularizer | None = None
+    model_name: str = "weight"
+    seed: int | None = None
+    source: str | None = None
+
+
+def check_same(first: Variable, second: Variable, job: str) -> None:
+    """Jobs that share a variable must mean the same by it."""
+    for field in ("shape", "dtype"):
+        here, there = getattr(second, field), getattr(first, field)
+        if here != there:
+            raise VariableError(
+                f"variable {second.name!r} has {field} {here}, but {there} in another place",
+                job=job,
+                source=second.source,
+                hint="variables are shared by name: use another name or the same shape and dtype",
+            )
