@@ -1,0 +1,164 @@
+"""Two operands: arithmetic, comparison, logic. No promotion: both sides have one element type.
+
+A Python number takes the element type of the blob beside it.
+"""
+
+from typing import Any
+
+from flow2onnx.dtypes import bool_, int8
+from flow2onnx.errors import ArgumentError, UnsupportedError
+from flow2onnx.graph import Builder, Value, dtype_of, unbroadcast
+from flow2onnx.trace.op import op
+
+
+def _pair(b: Builder, x: Any, y: Any) -> tuple[Value, Value]:
+    """Both operands as values of one element type."""
+    if isinstance(x, Value):
+        return x, b.like(y, x)
+    if isinstance(y, Value):
+        return b.like(x, y), y
+    raise ArgumentError(f"one operand has to be a blob, got {x!r} and {y!r}")
+
+
+@op("math.add")
+def add(b: Builder, x: Any, y: Any, name: str | None = None) -> Value:
+    """x + y, broadcast."""
+    return b.Add(*_pair(b, x, y))
+
+
+@op("math.add_n")
+def add_n(b: Builder, inputs: list[Value], name: str | None = None) -> Value:
+    """The sum of values of one shape."""
+    total = inputs[0]
+    for value in inputs[1:]:
+        total = b.Add(total, value)
+    return total
+
+
+@op("math.subtract")
+def subtract(b: Builder, x: Any, y: Any, name: str | None = None) -> Value:
+    """x - y, broadcast."""
+    return b.Sub(*_pair(b, x, y))
+
+
+@op("math.multiply")
+def multiply(b: Builder, x: Any, y: Any, name: str | None = None) -> Value:
+    """x * y, broadcast."""
+    return b.Mul(*_pair(b, x, y))
+
+
+@op("math.divide")
+def divide(b: Builder, x: Any, y: Any, name: str | None = None) -> Value:
+    """x / y, broadcast. As in OneFlow, number/x is 0 where x is 0, and x/0 by a number is x * 0."""
+    if not isinstance(y, Value):
+        return b.Mul(x, b.like(1.0 / y if y else 0.0, x))
+    if not isinstance(x, Value):
+        return b.Mul(reciprocal_no_nan.lower(b, y), b.like(x, y))
+    return b.Div(x, y)
+
+
+@op("math.reciprocal_no_nan")
+def reciprocal_no_nan(b: Builder, x: Value, name: str | None = None) -> Value:
+    """1/x, 0 where x is 0."""
+    is_zero = b.Equal(x, 0)
+    return b.Where(is_zero, b.like(0, x), b.Div(b.like(1, x), b.Where(is_zero, b.like(1, x), x)))
+
+
+@op("math.mod")
+def mod(b: Builder, x: Value, y: Value, name: str | None = None) -> Value:
+    """The remainder with the sign of the divisor."""
+    if not (isinstance(x, Value) and isinstance(y, Value)):
+        raise UnsupportedError("mod takes two blobs", hint="make the number a flow.constant")
+    return (
+        b.Sub(x, b.Mul(b.Floor(b.Div(x, y)), y)) if dtype_of(x).is_floating_point else b.Mod(x, y)
+    )
+
+
+@op("math.squared_difference")
+def squared_difference(b: Builder, x: Any, y: Any, name: str | None = None) -> Value:
+    """(x - y) squared, broadcast."""
+    difference = b.Sub(*_pair(b, x, y))
+    return b.Mul(difference, difference)
+
+
+def _split(
+    b: Builder, is_first: Value, operands: tuple[Value, Value], g: Value
+) -> tuple[Value, Value]:
+    """The gradient of the first operand where it `is_first`, and of the second elsewhere."""
+    x, y = operands
+    zero = b.like(0, g)
+    return (
+        unbroadcast(b, b.Where(is_first, g, zero), x),
+        unbroadcast(b, b.Where(is_first, zero, g), y),
+    )
+
+
+# On a tie OneFlow gives the whole gradient to y.
+@op("math.maximum", vjp=lambda b, x, y, g: _split(b, b.Greater(*x), x, g))
+def maximum(b: Builder, x: Value, y: Value, name: str | None = None) -> Value:
+    """The larger of each pair."""
+    return b.Max(x, y)
+
+
+@op("math.minimum", vjp=lambda b, x, y, g: _split(b, b.Less(*x), x, g))
+def minimum(b: Builder, x: Value, y: Value, name: str | None = None) -> Value:
+    """The smaller of each pair."""
+    return b.Min(x, y)
+
+
+@op("math.pow")
+def pow_(b: Builder, x: Value, y: Any, name: str | None = None) -> Value:
+    """x to the power y; y may be a number."""
+    return b.Pow(x, b.like(y, x))
+
+
+def _truth(b: Builder, value: Value) -> Value:
+    """A condition as OneFlow shows it: int8, 0 or 1."""
+    return b.Cast(value, to=int8)
+
+
+def condition(b: Builder, value: Value) -> Value:
+    """An int8 truth (or any number) as ONNX asks for conditions."""
+    return b.Cast(value, to=bool_)
+
+
+@op("math.equal")
+def equal(b: Builder, x: Any, y: Any, name: str | None = None) -> Value:
+    """1 where x == y."""
+    return _truth(b, b.Equal(*_pair(b, x, y)))
+
+
+@op("math.not_equal")
+def not_equal(b: Builder, x: Any, y: Any, name: str | None = None) -> Value:
+    """1 where x != y."""
+    return _truth(b, b.Not(b.Equal(*_pair(b, x, y))))
+
+
+@op("math.less")
+def less(b: Builder, x: Any, y: Any, name: str | None = None) -> Value:
+    """1 where x < y."""
+    return _truth(b, b.Less(*_pair(b, x, y)))
+
+
+@op("math.less_equal")
+def less_equal(b: Builder, x: Any, y: Any, name: str | None = None) -> Value:
+    """1 where x <= y."""
+    return _truth(b, b.LessOrEqual(*_pair(b, x, y)))
+
+
+@op("math.greater")
+def greater(b: Builder, x: Any, y: Any, name: str | None = None) -> Value:
+    """1 where x > y."""
+    return _truth(b, b.Greater(*_pair(b, x, y)))
+
+
+@op("math.greater_equal")
+def greater_equal(b: Builder, x: Any, y: Any, name: str | None = None) -> Value:
+    """1 where x >= y."""
+    return _truth(b, b.GreaterOrEqual(*_pair(b, x, y)))
+
+
+@op("math.logical_and")
+def logical_and(b: Builder, x: Value, y: Value, name: str | None = None) -> Value:
+    """1 where both are not 0."""
+    return _truth(b, b.And(condition(b, x), condition(b, y)))

@@ -1,0 +1,233 @@
+"""Tensors as arrays: constants, casts, shapes, joining."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from flow2onnx.dtypes import DType, float32
+from flow2onnx.errors import ArgumentError, ShapeError, UnsupportedError
+from flow2onnx.graph import Builder, Value, dims, dtype_of, rank_of, size_of
+from flow2onnx.trace.op import op
+
+
+@op("identity", "amp_white_identity", "cast_to_static_shape")
+def identity(b: Builder, x: Value, name: str | None = None) -> Value:
+    """The value itself."""
+    return b.Identity(x)
+
+
+@op("identity_n")
+def identity_n(b: Builder, inputs: list[Value], name: str | None = None) -> list[Value]:
+    """The values themselves."""
+    return [b.Identity(x) for x in inputs]
+
+
+@op("cast")
+def cast(b: Builder, x: Value, dtype: DType, name: str | None = None) -> Value:
+    """Another element type; real numbers lose their fraction on the way to whole ones."""
+    return x if dtype_of(x) == dtype else b.Cast(x, to=dtype)
+
+
+@op("constant")
+def constant(
+    b: Builder,
+    value: float,
+    dtype: DType | None = None,
+    shape: Sequence[int] | None = None,
+    name: str | None = None,
+) -> Value:
+    """A filled blob; without a shape it has shape (1,)."""
+    if dtype is None:
+        raise ArgumentError("constant needs a dtype")
+    return b.const(np.full(tuple(shape or (1,)), value, dtype.numpy))
+
+
+@op("constant_scalar")
+def constant_scalar(
+    b: Builder, value: float, dtype: DType | None = None, name: str | None = None
+) -> Value:
+    """A filled blob of shape (1,)."""
+    return constant.lower(b, value, dtype)
+
+
+@op("constant_like")
+def constant_like(
+    b: Builder, like: Value, value: float, dtype: DType | None = None, name: str | None = None
+) -> Value:
+    """A filled blob of the shape, and unless told otherwise the element type, of `like`."""
+    return b.const(np.full(dims(like), value, (dtype or dtype_of(like)).numpy))
+
+
+@op("ones_like")
+def ones_like(
+    b: Builder, like: Value, dtype: DType | None = None, name: str | None = None
+) -> Value:
+    """Ones of the shape of `like`."""
+    return constant_like.lower(b, like, 1, dtype)
+
+
+@op("zeros_like")
+def zeros_like(
+    b: Builder, like: Value, dtype: DType | None = None, name: str | None = None
+) -> Value:
+    """Zeros of the shape of `like`."""
+    return constant_like.lower(b, like, 0, dtype)
+
+
+@op("ones")
+def ones(
+    b: Builder, shape: Sequence[int], dtype: DType | None = None, name: str | None = None
+) -> Value:
+    """Ones."""
+    return constant.lower(b, 1, dtype or float32, shape)
+
+
+@op("zeros")
+def zeros(
+    b: Builder, shape: Sequence[int], dtype: DType | None = None, name: str | None = None
+) -> Value:
+    """Zeros."""
+    return constant.lower(b, 0, dtype or float32, shape)
+
+
+@op("reshape")
+def reshape(b: Builder, x: Value, shape: Sequence[int], name: str | None = None) -> Value:
+    """The same elements in another shape; one dimension may be -1."""
+    wanted = [int(d) for d in shape]
+    if wanted.count(-1) > 1 or any(d < -1 or d == 0 for d in wanted):
+        raise ShapeError(
+            f"{wanted} is not a shape",
+            hint="dimensions are positive; one may be -1, to be worked out",
+        )
+    known = int(np.prod([d for d in wanted if d != -1]))
+    if size_of(x) % known if -1 in wanted else size_of(x) != known:
+        raise ShapeError(f"{size_of(x)} elements of shape {dims(x)} do not fill {tuple(wanted)}")
+    return b.Reshape(x, wanted)
+
+
+@op("reshape_like")
+def reshape_like(b: Builder, x: Value, like: Value, name: str | None = None) -> Value:
+    """The elements of `x` in the shape of `like`."""
+    return reshape.lower(b, x, dims(like))
+
+
+@op("flatten")
+def flatten(
+    b: Builder, input: Value, start_dim: int = 0, end_dim: int = -1, name: str | None = None
+) -> Value:
+    """Dimensions start_dim to end_dim, both included, made one."""
+    shape, rank = dims(input), rank_of(input)
+    first, last = start_dim % rank, end_dim % rank
+    if first > last:
+        raise ArgumentError(f"start_dim {start_dim} lies behind end_dim {end_dim}")
+    return b.Reshape(input, [*shape[:first], -1, *shape[last + 1 :]])
+
+
+@op("transpose", earlier={"0.1.5": "(a, perm=None, conjugate=False, name=None)"})
+def transpose(
+    b: Builder,
+    a: Value,
+    perm: Sequence[int] | None = None,
+    conjugate: bool = False,
+    batch_axis_non_change: bool = False,
+    name: str | None = None,
+) -> Value:
+    """The axes in the order `perm`."""
+    if not isinstance(perm, list | tuple):
+        raise ArgumentError(f"perm is a list or tuple of axes, got {perm!r}")
+    if conjugate:
+        raise UnsupportedError(
+            "there are no complex blobs to conjugate", hint="leave conjugate=False"
+        )
+    if sorted(p % rank_of(a) for p in perm) != list(range(rank_of(a))):
+        raise ArgumentError(f"perm {tuple(perm)} does not name each axis of {dims(a)} once")
+    return b.Transpose(a, perm=[p % rank_of(a) for p in perm])
+
+
+@op("expand_dims")
+def expand_dims(b: Builder, input: Value, axis: int, name: str | None = None) -> Value:
+    """A dimension of 1 inserted at `axis`."""
+    rank = rank_of(input)
+    if not -(rank + 1) <= axis <= rank:
+        raise ArgumentError(f"axis {axis} is outside -{rank + 1} … {rank}")
+    return b.Unsqueeze(input, [axis])
+
+
+@op("squeeze")
+def squeeze(
+    b: Builder, input: Value, axis: Sequence[int] | None = None, name: str | None = None
+) -> Value:
+    """Dimensions of 1 removed: those named, or all."""
+    axes = [i for i, d in enumerate(dims(input)) if d == 1] if axis is None else list(axis)
+    return b.Squeeze(input, axes) if axes else input
+
+
+@op("concat", earlier={"0.1.5": "(values, axis, name=None)"})
+def concat(
+    b: Builder,
+    inputs: Sequence[Value] | None = None,
+    axis: int = 0,
+    max_dim_size: int | None = None,
+    name: str | None = None,
+    values: Sequence[Value] | None = None,
+) -> Value:
+    """The values one after another along `axis`."""
+    given = list(inputs or values or ())
+    if not given:
+        raise ArgumentError("concat needs at least one blob in inputs")
+    return given[0] if len(given) == 1 else b.Concat(*given, axis=axis)
+
+
+@op("stack", earlier={"0.1.5": "(inputs, axis, name=None)"})
+def stack(b: Builder, inputs: Sequence[Value], axis: int = 0, name: str | None = None) -> Value:
+    """Values of one shape along a new axis."""
+    return b.Concat(*(b.Unsqueeze(x, [axis]) for x in inputs), axis=axis)
+
+
+@op(
+    "matmul",
+    "linalg.matmul",
+    earlier={
+        "0.4.0": "(a, b, transpose_a=False, transpose_b=False, name=None)",
+    },
+)
+def matmul(
+    builder: Builder,
+    a: Value,
+    b: Value,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    alpha: Any = 1.0,
+    name: str | None = None,
+) -> Value:
+    """The matrix product over the last two axes, times `alpha`."""
+    _check_matmul(a, b, transpose_a, transpose_b)
+    if rank_of(a) == rank_of(b) == 2:
+        return builder.Gemm(
+            a, b, alpha=float(alpha), transA=int(transpose_a), transB=int(transpose_b)
+        )
+    left = _swap(builder, a) if transpose_a else a
+    right = _swap(builder, b) if transpose_b else b
+    product: Value = builder.MatMul(left, right)
+    return product if alpha == 1.0 else builder.Mul(product, alpha)
+
+
+def _check_matmul(x: Value, y: Value, transpose_x: bool, transpose_y: bool) -> None:
+    if rank_of(x) < 2 or rank_of(y) < 2 or rank_of(y) > rank_of(x):
+        raise ShapeError(
+            f"a is {dims(x)}, b is {dims(y)}", hint="both have rank 2 or more, and b no more than a"
+        )
+    if rank_of(x) > rank_of(y) > 2 or (rank_of(x) == rank_of(y) and dims(x)[:-2] != dims(y)[:-2]):
+        raise ShapeError(f"batch dimensions differ: a is {dims(x)}, b is {dims(y)}")
+    inner = dims(x)[-2 if transpose_x else -1], dims(y)[-1 if transpose_y else -2]
+    if inner[0] != inner[1]:
+        raise ShapeError(
+            f"inner dimensions differ: a is {dims(x)}, b is {dims(y)}",
+            hint=f"transpose b, or pass transpose_b={not transpose_y}",
+        )
+
+
+def _swap(b: Builder, x: Value) -> Value:
+    rank = rank_of(x)
+    return b.Transpose(x, perm=[*range(rank - 2), rank - 1, rank - 2])

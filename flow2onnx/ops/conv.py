@@ -1,0 +1,95 @@
+"""Convolutions."""
+
+from collections.abc import Sequence
+
+from flow2onnx.errors import ShapeError
+from flow2onnx.graph import Builder, Value, dims, rank_of
+from flow2onnx.ops import windows
+from flow2onnx.ops.windows import Padding
+from flow2onnx.trace.op import op
+
+Ints = int | Sequence[int]
+
+
+def _conv(
+    b: Builder,
+    axes: int,
+    x: Value,
+    w: Value,
+    bias: Value | None,
+    strides: Ints,
+    padding: Padding,
+    data_format: str,
+    dilations: Ints | None,
+    groups: int,
+) -> Value:
+    windows.spatial_rank(data_format, axes)
+    if rank_of(x) != axes + 2 or rank_of(w) != axes + 2:
+        raise ShapeError(f"{data_format} needs rank {axes + 2}: input {dims(x)}, filters {dims(w)}")
+    x = windows.channels_first(b, x, data_format)
+    w = windows.channels_first(b, w, data_format)
+    if dims(w)[1] * groups != dims(x)[1]:
+        raise ShapeError(
+            f"input has {dims(x)[1]} channels, filters expect {dims(w)[1]} x {groups} groups",
+            hint=f"data_format is {data_format}: is the channel axis where it says?",
+        )
+    s = windows.per_axis(strides, axes, "strides")
+    d = windows.per_axis(dilations, axes, "dilations")
+    before, after = windows.pads(padding, data_format, dims(x)[2:], dims(w)[2:], s, d)
+    operands = (x, w) if bias is None else (x, w, bias)
+    y = b.Conv(*operands, strides=s, dilations=d, group=groups, pads=before + after)
+    return windows.channels_back(b, y, data_format)
+
+
+@op("nn.conv1d")
+def conv1d(
+    b: Builder,
+    input: Value,
+    filters: Value,
+    strides: Ints,
+    padding: Padding,
+    data_format: str = "NCW",
+    dilations: Ints | None = None,
+    groups: int = 1,
+    name: str | None = None,
+) -> Value:
+    """One spatial axis; filters (out, in/groups, k), or (out, k, in/groups) for NWC."""
+    return _conv(b, 1, input, filters, None, strides, padding, data_format, dilations, groups)
+
+
+@op(
+    "nn.conv2d",
+    earlier={
+        "0.1.8": "(input, filters, strides, padding, data_format='NHWC', dilations=None, groups=1, "
+        "name=None)",
+    },
+)
+def conv2d(
+    b: Builder,
+    input: Value,
+    filters: Value,
+    strides: Ints,
+    padding: Padding,
+    data_format: str = "NCHW",
+    dilations: Ints | None = None,
+    groups: int = 1,
+    name: str | None = None,
+) -> Value:
+    """Two spatial axes; filters (out, in/groups, kh, kw), or (out, kh, kw, in/groups) for NHWC."""
+    return _conv(b, 2, input, filters, None, strides, padding, data_format, dilations, groups)
+
+
+@op("nn.conv3d")
+def conv3d(
+    b: Builder,
+    input: Value,
+    filters: Value,
+    strides: Ints,
+    padding: Padding,
+    data_format: str = "NCDHW",
+    dilations: Ints | None = None,
+    groups: int = 1,
+    name: str | None = None,
+) -> Value:
+    """Three spatial axes; filters (out, in/groups, kd, kh, kw), channels last for NDHWC."""
+    return _conv(b, 3, input, filters, None, strides, padding, data_format, dilations, groups)

@@ -1,0 +1,117 @@
+"""Parts of tensors: slices, gathers, selections."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from flow2onnx.dtypes import DType, float32, int32, int64
+from flow2onnx.errors import ArgumentError, UnsupportedError
+from flow2onnx.graph import Builder, Value, dims, dtype_of, rank_of
+from flow2onnx.ops.arithmetic import condition
+from flow2onnx.trace.op import op
+
+
+def as_index(b: Builder, indices: Value) -> Value:
+    """Indices in an element type that ONNX's gathers take."""
+    return indices if dtype_of(indices) in (int32, int64) else b.Cast(indices, to=int32)
+
+
+@op("slice")
+def slice_(
+    b: Builder,
+    x: Value,
+    begin: Sequence[int | None],
+    size: Sequence[int | None],
+    name: str | None = None,
+) -> Value:
+    """From `begin` (None: the start) as many as `size` (None or -1: all that follow), per axis."""
+    shape = dims(x)
+    if not len(begin) == len(size) == len(shape):
+        raise ArgumentError(f"begin and size need one entry for each dimension of {shape}")
+    starts, ends = [], []
+    for axis, (first, count, extent) in enumerate(zip(begin, size, shape, strict=True)):
+        start = 0 if first is None else first + extent if first < 0 else first
+        end = extent if count in (None, -1) else start + int(count or 0)
+        if not 0 <= start < end <= extent:
+            raise ArgumentError(f"begin {first}, size {count} leave axis {axis} of {shape}")
+        starts.append(start)
+        ends.append(end)
+    return b.Slice(x, starts, ends)
+
+
+@op("slice_v2")
+def slice_v2(
+    b: Builder,
+    x: Value,
+    slice_tup_list: Sequence[tuple[int | None, int | None, int | None]],
+    name: str | None = None,
+) -> Value:
+    """One (start, stop, step) for each leading axis; None leaves an end open."""
+    starts, ends, steps = [], [], []
+    for (start, stop, step), extent in zip(slice_tup_list, dims(x), strict=False):
+        step = 1 if step is None else step
+        if step == 0:
+            raise ArgumentError("a slice step of 0 goes nowhere")
+        indices = slice(start, stop, step).indices(extent)
+        starts.append(indices[0])
+        ends.append(indices[1] if indices[1] >= 0 else -(2**31))
+        steps.append(step)
+    return b.Slice(x, starts, ends, list(range(len(starts))), steps)
+
+
+@op("gather")
+def gather(
+    b: Builder,
+    params: Value,
+    indices: Value,
+    validate_indices: Any = None,
+    axis: int | None = None,
+    batch_dims: int = 0,
+    name: str | None = None,
+) -> Value:
+    """The slices of `params` along `axis` that `indices` name."""
+    axis = batch_dims if axis is None else axis
+    if batch_dims == 0:
+        return b.Gather(params, as_index(b, indices), axis=axis)
+    if axis != batch_dims:
+        raise UnsupportedError(f"batch_dims={batch_dims} needs axis={batch_dims}, got {axis}")
+    return b.GatherND(params, b.Unsqueeze(b.Cast(indices, to=int64), [-1]), batch_dims=batch_dims)
+
+
+@op("one_hot")
+def one_hot(
+    b: Builder,
+    indices: Value,
+    depth: int,
+    on_value: float = 1,
+    off_value: float = 0,
+    axis: int = -1,
+    dtype: DType | None = None,
+    name: str | None = None,
+) -> Value:
+    """A new axis of length `depth` that holds `on_value` at the index and `off_value` elsewhere."""
+    dtype = dtype or float32
+    rank = rank_of(indices) + 1
+    column = b.Unsqueeze(as_index(b, indices), [axis % rank])
+    positions = list(range(depth))
+    along = [1] * (rank - axis % rank - 1)
+    # ONNX has OneHot, but the CPU kernel lacks int32 indices: a comparison serves every type.
+    grid = b.const(positions, dtype_of(column))
+    hit = b.Equal(column, b.Reshape(grid, [depth, *along]) if along else grid)
+    return b.Where(hit, b.const(on_value, dtype), b.const(off_value, dtype))
+
+
+@op("where")
+def where(
+    b: Builder,
+    condition: Value,
+    x: Value | None = None,
+    y: Value | None = None,
+    name: str | None = None,
+) -> Value:
+    """x where `condition` is not 0, else y, broadcast."""
+    if x is None or y is None:
+        raise ArgumentError("where needs both x and y", hint="flow.argwhere gives the coordinates")
+    return b.Where(_condition(b, condition), x, y)
+
+
+_condition = condition

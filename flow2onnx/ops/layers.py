@@ -1,0 +1,231 @@
+"""Layers: operators together with the variables they own."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from flow2onnx.dtypes import float32
+from flow2onnx.errors import ArgumentError
+from flow2onnx.ops import array, conv, nn
+from flow2onnx.ops.variable import get_variable
+from flow2onnx.ops.windows import Padding, is_channels_last, per_axis
+from flow2onnx.trace.blob import Blob
+from flow2onnx.trace.context import current_job
+from flow2onnx.trace.initializers import Constant, Initializer, VarianceScaling
+from flow2onnx.trace.op import composite
+from flow2onnx.trace.regularizers import Regularizer
+
+Activation = Callable[..., Blob]
+Ints = int | Sequence[int]
+_ZERO = Constant(0.0)
+_XAVIER = VarianceScaling(1.0, "fan_avg", "random_uniform")
+
+
+def _owned(
+    name: str | None,
+    suffix: str,
+    shape: Sequence[int],
+    initializer: Initializer,
+    regularizer: Regularizer | None,
+    trainable: bool,
+    full_name: str | None = None,
+) -> Blob:
+    """The variable ``<layer>-<suffix>``, or exactly `full_name`."""
+    arguments = {
+        "shape": tuple(shape),
+        "dtype": float32,
+        "initializer": initializer,
+        "regularizer": regularizer,
+        "trainable": trainable,
+        "model_name": suffix,
+        "reuse": False,
+    }
+    if full_name is not None:
+        return get_variable.lower(full_name, **arguments)
+    with current_job("layers").namespace(str(name)):
+        return get_variable.lower(suffix, **arguments)
+
+
+def _activated(x: Blob, activation: Activation | None) -> Blob:
+    return x if activation is None else activation(x, name="activation")
+
+
+@composite(
+    "layers.dense",
+    earlier={
+        "0.1.5": "(inputs, units, activation=None, use_bias=True, kernel_initializer=None, "
+        "bias_initializer=None, kernel_regularizer=None, bias_regularizer=None, trainable=True, "
+        "name='Dense', model_distribute=None)"
+    },
+)
+def dense(
+    inputs: Blob,
+    units: int,
+    activation: Activation | None = None,
+    use_bias: bool = True,
+    kernel_initializer: Initializer | None = None,
+    bias_initializer: Initializer | None = None,
+    kernel_regularizer: Regularizer | None = None,
+    bias_regularizer: Regularizer | None = None,
+    trainable: bool = True,
+    name: str = "Dense",
+    model_distribute: Any = None,
+) -> Blob:
+    """x Wᵀ + b over the last axis; ``weight`` (units, in) and ``bias`` (units,) are 0 at first."""
+    if len(inputs.shape) < 2:
+        raise ArgumentError(f"dense needs two dimensions or more, got {inputs.shape}")
+    layer = current_job("layers.dense").name_layer(name or "Dense", "Dense")
+    fan_in, lead = inputs.shape[-1], inputs.shape[:-1]
+    weight = _owned(
+        layer, "weight", (units, fan_in), kernel_initializer or _ZERO, kernel_regularizer, trainable
+    )
+    bias = (
+        _owned(layer, "bias", (units,), bias_initializer or _ZERO, bias_regularizer, trainable)
+        if use_bias
+        else None
+    )
+    with current_job("layers.dense").namespace(layer):
+        x = inputs if len(lead) == 1 else array.reshape(inputs, (-1, fan_in))
+        y = array.matmul(x, weight, transpose_b=True, name="matmul")
+        y = nn.bias_add(y, bias, name="bias_add") if bias is not None else y
+        y = _activated(y, activation)
+    return y if len(lead) == 1 else array.reshape(y, (*lead, units))
+
+
+def _conv(
+    axes: int,
+    inputs: Blob,
+    filters: int,
+    kernel_size: Ints,
+    strides: Ints,
+    padding: Padding,
+    data_format: str,
+    dilation_rate: Ints | None,
+    groups: int,
+    activation: Activation | None,
+    use_bias: bool,
+    kernel_initializer: Initializer | None,
+    bias_initializer: Initializer | None,
+    kernel_regularizer: Regularizer | None,
+    bias_regularizer: Regularizer | None,
+    trainable: bool,
+    name: str | None,
+    weight_name: str | None,
+    bias_name: str | None,
+) -> Blob:
+    kind = f"Conv{axes}d"
+    job = current_job(f"layers.conv{axes}d")
+    layer = job.name_layer(name or kind, kind)
+    is_last = is_channels_last(data_format)
+    channels = inputs.shape[-1 if is_last else 1]
+    if channels % groups or filters % groups:
+        raise ArgumentError(
+            f"{groups} groups do not divide {channels} channels and {filters} filters"
+        )
+    kernel = per_axis(kernel_size, axes, "kernel_size")
+    shape = (
+        [filters, *kernel, channels // groups]
+        if is_last
+        else [filters, channels // groups, *kernel]
+    )
+    default = _ZERO if job.spec.is_before("0.1.9") else _XAVIER
+    weight = _owned(
+        layer, "weight", shape, kernel_initializer or default, kernel_regularizer, trainable,
+        weight_name,
+    )  # fmt: skip
+    bias = (
+        _owned(
+            layer, "bias", (filters,), bias_initializer or _ZERO, bias_regularizer, trainable,
+            bias_name,
+        )
+        if use_bias
+        else None
+    )  # fmt: skip
+    with job.namespace(layer):
+        y = _CONVOLUTIONS[axes](
+            inputs, weight, strides=strides, padding=padding, data_format=data_format,
+            dilations=dilation_rate, groups=groups, name="conv",
+        )  # fmt: skip
+        y = (
+            nn.bias_add(y, bias, data_format=data_format, name="bias_add")
+            if bias is not None
+            else y
+        )
+        return _activated(y, activation)
+
+
+_CONVOLUTIONS: dict[int, Callable[..., Blob]] = {1: conv.conv1d, 2: conv.conv2d, 3: conv.conv3d}
+
+
+@composite("layers.conv1d")
+def conv1d(
+    inputs: Blob,
+    filters: int,
+    kernel_size: Ints = 1,
+    strides: Ints = 1,
+    padding: Padding = "VALID",
+    data_format: str = "NCW",
+    dilation_rate: Ints | None = None,
+    groups: int = 1,
+    activation: Activation | None = None,
+    use_bias: bool = True,
+    kernel_initializer: Initializer | None = None,
+    bias_initializer: Initializer | None = None,
+    kernel_regularizer: Regularizer | None = None,
+    bias_regularizer: Regularizer | None = None,
+    trainable: bool = True,
+    name: str = "Conv1d",
+    weight_name: str | None = None,
+    bias_name: str | None = None,
+) -> Blob:
+    """nn.conv1d with its variables ``weight`` (xavier uniform) and ``bias`` (0)."""
+    return _conv(1, **locals())
+
+
+@composite("layers.conv2d")
+def conv2d(
+    inputs: Blob,
+    filters: int,
+    kernel_size: Ints = 1,
+    strides: Ints = 1,
+    padding: Padding = "VALID",
+    data_format: str = "NCHW",
+    dilation_rate: Ints | None = None,
+    groups: int = 1,
+    activation: Activation | None = None,
+    use_bias: bool = True,
+    kernel_initializer: Initializer | None = None,
+    bias_initializer: Initializer | None = None,
+    kernel_regularizer: Regularizer | None = None,
+    bias_regularizer: Regularizer | None = None,
+    trainable: bool = True,
+    name: str = "Conv2d",
+    weight_name: str | None = None,
+    bias_name: str | None = None,
+) -> Blob:
+    """nn.conv2d with its variables ``weight`` (xavier uniform) and ``bias`` (0)."""
+    return _conv(2, **locals())
+
+
+@composite("layers.conv3d")
+def conv3d(
+    inputs: Blob,
+    filters: int,
+    kernel_size: Ints = 1,
+    strides: Ints = 1,
+    padding: Padding = "VALID",
+    data_format: str = "NCDHW",
+    dilation_rate: Ints | None = None,
+    groups: int = 1,
+    activation: Activation | None = None,
+    use_bias: bool = True,
+    kernel_initializer: Initializer | None = None,
+    bias_initializer: Initializer | None = None,
+    kernel_regularizer: Regularizer | None = None,
+    bias_regularizer: Regularizer | None = None,
+    trainable: bool = True,
+    name: str = "Conv3d",
+    weight_name: str | None = None,
+    bias_name: str | None = None,
+) -> Blob:
+    """nn.conv3d with its variables ``weight`` (xavier uniform) and ``bias`` (0)."""
+    return _conv(3, **locals())

@@ -1,0 +1,65 @@
+"""Activations, bias, softmax, dropout."""
+
+from typing import Any
+
+from flow2onnx.dtypes import bool_
+from flow2onnx.errors import ArgumentError, UnsupportedError
+from flow2onnx.graph import Builder, Value, dims, rank_of
+from flow2onnx.trace.context import current_job
+from flow2onnx.trace.op import op
+
+
+@op("nn.bias_add")
+def bias_add(
+    b: Builder, value: Value, bias: Value, data_format: str | None = None, name: str | None = None
+) -> Value:
+    """A bias of one dimension added on axis 1, or on the last for a channels-last layout."""
+    is_last = (data_format is not None and data_format.endswith("C")) or rank_of(value) == 2
+    axis = rank_of(value) - 1 if is_last else 1
+    if dims(bias) != (dims(value)[axis],):
+        raise ArgumentError(f"bias {dims(bias)} does not fit axis {axis} of {dims(value)}")
+    trailing = rank_of(value) - 1 - axis
+    return b.Add(value, b.Reshape(bias, [-1] + [1] * trailing) if trailing else bias)
+
+
+@op("nn.leaky_relu")
+def leaky_relu(b: Builder, x: Value, alpha: float = 0.2, name: str | None = None) -> Value:
+    """x where it is positive, else alpha x."""
+    return b.LeakyRelu(x, alpha=alpha)
+
+
+@op("nn.softmax")
+def softmax(b: Builder, logits: Value, axis: int | None = None, name: str | None = None) -> Value:
+    """e^x over its sum along `axis`, the last unless said."""
+    return b.Softmax(logits, axis=-1 if axis is None else axis)
+
+
+@op("nn.logsoftmax")
+def logsoftmax(
+    b: Builder, logits: Value, axis: int | None = None, name: str | None = None
+) -> Value:
+    """The logarithm of softmax."""
+    return b.LogSoftmax(logits, axis=-1 if axis is None else axis)
+
+
+@op("nn.dropout", earlier={"0.1.5": "(x, noise_shape=None, seed=None, name=None, rate=None)"})
+def dropout(
+    b: Builder,
+    x: Value,
+    rate: float,
+    noise_shape: Any = None,
+    seed: int | None = None,
+    name: str | None = None,
+) -> Value:
+    """In a train job, zeros with probability `rate` and x/(1-rate) elsewhere; else x."""
+    if rate is None or not 0 <= rate < 1:
+        raise ArgumentError(f"rate is a probability in [0, 1), got {rate!r}")
+    if noise_shape is not None:
+        raise UnsupportedError("noise_shape was never implemented", hint="leave it None")
+    if seed is not None and name is None:
+        raise ArgumentError("a seed needs a name", hint="pass name= beside seed=")
+    job = current_job("nn.dropout")
+    if not job.is_trainable or rate == 0:
+        return x
+    operands = (x, float(rate), b.const(True, bool_))
+    return b.several("Dropout", *operands, seed=job.random_seed(b.prefix, seed), outputs=2)[0]

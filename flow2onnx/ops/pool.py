@@ -1,0 +1,103 @@
+"""Pools."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from flow2onnx.errors import ShapeError
+from flow2onnx.graph import Builder, Value, dims, rank_of
+from flow2onnx.ops import windows
+from flow2onnx.ops.windows import Padding
+from flow2onnx.trace.op import op
+
+Ints = int | Sequence[int]
+# Until 0.1.7 the layout defaulted to channels last and SAME put the extra element after.
+_EARLIER = {
+    "0.1.8": "(input, ksize, strides, padding, data_format='{}', ceil_mode=False, name=None)"
+}
+
+
+def _pool(
+    b: Builder,
+    op_type: str,
+    axes: int,
+    x: Value,
+    ksize: Ints,
+    strides: Ints | None,
+    padding: Padding,
+    data_format: str,
+    ceil_mode: bool,
+) -> Value:
+    windows.spatial_rank(data_format, axes)
+    if rank_of(x) != axes + 2:
+        raise ShapeError(f"{data_format} needs rank {axes + 2}, got {dims(x)}")
+    x = windows.channels_first(b, x, data_format)
+    k = windows.per_axis(ksize, axes, "ksize")
+    s = windows.per_axis(ksize if strides is None else strides, axes, "strides")
+    before, after = windows.pads(padding, data_format, dims(x)[2:], k, s, [1] * axes, ceil_mode)
+    shape = {"kernel_shape": k, "strides": s, "pads": before + after}
+    y = b.emit(op_type, (x,), {**shape, **_ATTRIBUTES[op_type]})[0]
+    return windows.channels_back(b, y, data_format)
+
+
+# OneFlow divides by the number of elements inside the blob.
+_ATTRIBUTES: dict[str, dict[str, Any]] = {"MaxPool": {}, "AveragePool": {"count_include_pad": 0}}
+
+
+@op("nn.max_pool2d", earlier={k: v.format("NHWC") for k, v in _EARLIER.items()})
+def max_pool2d(
+    b: Builder,
+    input: Value,
+    ksize: Ints,
+    strides: Ints,
+    padding: Padding,
+    data_format: str = "NCHW",
+    ceil_mode: bool = False,
+    name: str | None = None,
+) -> Value:
+    """The largest element of each window."""
+    return _pool(b, "MaxPool", 2, input, ksize, strides, padding, data_format, ceil_mode)
+
+
+@op("nn.avg_pool2d", earlier={k: v.format("NHWC") for k, v in _EARLIER.items()})
+def avg_pool2d(
+    b: Builder,
+    input: Value,
+    ksize: Ints,
+    strides: Ints,
+    padding: Padding,
+    data_format: str = "NCHW",
+    ceil_mode: bool = False,
+    name: str | None = None,
+) -> Value:
+    """The mean of each window, padding not counted."""
+    return _pool(b, "AveragePool", 2, input, ksize, strides, padding, data_format, ceil_mode)
+
+
+@op("nn.max_pool3d", earlier={k: v.format("NDHWC") for k, v in _EARLIER.items()})
+def max_pool3d(
+    b: Builder,
+    input: Value,
+    ksize: Ints,
+    strides: Ints,
+    padding: Padding,
+    data_format: str = "NCDHW",
+    ceil_mode: bool = False,
+    name: str | None = None,
+) -> Value:
+    """The largest element of each window."""
+    return _pool(b, "MaxPool", 3, input, ksize, strides, padding, data_format, ceil_mode)
+
+
+@op("nn.avg_pool3d", earlier={k: v.format("NDHWC") for k, v in _EARLIER.items()})
+def avg_pool3d(
+    b: Builder,
+    input: Value,
+    ksize: Ints,
+    strides: Ints,
+    padding: Padding,
+    data_format: str = "NCDHW",
+    ceil_mode: bool = False,
+    name: str | None = None,
+) -> Value:
+    """The mean of each window, padding not counted."""
+    return _pool(b, "AveragePool", 3, input, ksize, strides, padding, data_format, ceil_mode)

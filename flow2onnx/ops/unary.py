@@ -1,0 +1,119 @@
+"""One operand, elementwise."""
+
+from collections.abc import Callable
+from typing import Any
+
+from flow2onnx.errors import ArgumentError, DTypeError
+from flow2onnx.graph import Builder, Value, dtype_of
+from flow2onnx.trace.op import op
+
+
+def _real(x: Value) -> Value:
+    if not dtype_of(x).is_floating_point:
+        raise DTypeError(f"takes real numbers, got {dtype_of(x).name}", hint="use flow.cast first")
+    return x
+
+
+def _unary(op_type: str, doc: str, *names: str) -> Callable[..., Any]:
+    """Publish an operator that is one ONNX node."""
+
+    def lower(b: Builder, x: Value, name: str | None = None) -> Value:
+        return b.emit(op_type, (_real(x),))[0]
+
+    lower.__name__, lower.__doc__ = names[0].rpartition(".")[2], doc
+    published: Callable[..., Any] = op(*names)(lower)
+    return published
+
+
+acos = _unary("Acos", "The inverse cosine.", "math.acos")
+acosh = _unary("Acosh", "The inverse hyperbolic cosine.", "math.acosh")
+asin = _unary("Asin", "The inverse sine.", "math.asin")
+asinh = _unary("Asinh", "The inverse hyperbolic sine.", "math.asinh")
+atan = _unary("Atan", "The inverse tangent.", "math.atan")
+atanh = _unary("Atanh", "The inverse hyperbolic tangent.", "math.atanh")
+ceil = _unary("Ceil", "The next whole number above.", "math.ceil")
+cos = _unary("Cos", "The cosine of radians.", "math.cos")
+cosh = _unary("Cosh", "The hyperbolic cosine.", "math.cosh")
+erf = _unary("Erf", "The error function.", "math.erf")
+exp = _unary("Exp", "e to the power x.", "math.exp")
+floor = _unary("Floor", "The next whole number below.", "math.floor")
+log = _unary("Log", "The natural logarithm.", "math.log")
+reciprocal = _unary("Reciprocal", "1/x.", "math.reciprocal")
+relu = _unary("Relu", "max(x, 0).", "math.relu", "nn.relu")
+round_ = _unary("Round", "The nearest whole number, halves to even.", "math.round", "math.rint")
+sigmoid = _unary("Sigmoid", "1/(1+e^-x).", "math.sigmoid", "math.sigmoid_v2")
+sin = _unary("Sin", "The sine of radians.", "math.sin")
+sinh = _unary("Sinh", "The hyperbolic sine.", "math.sinh")
+sqrt = _unary("Sqrt", "The square root.", "math.sqrt")
+tan = _unary("Tan", "The tangent of radians.", "math.tan")
+tanh = _unary("Tanh", "The hyperbolic tangent.", "math.tanh", "math.tanh_v2")
+
+
+# At 0 OneFlow passes the gradient on with its sign.
+@op(
+    "math.abs",
+    vjp=lambda b, x, y, g: (b.Where(b.Less(x[0], b.like(0, g)), b.Neg(g), g),),
+)
+def abs_(b: Builder, x: Value, name: str | None = None) -> Value:
+    """The absolute value."""
+    return b.Abs(x)
+
+
+@op("math.sign")
+def sign(b: Builder, x: Value, name: str | None = None) -> Value:
+    """-1, 0 or 1."""
+    return b.Sign(x)
+
+
+@op("math.negative")
+def negative(b: Builder, x: Value, name: str | None = None) -> Value:
+    """-x."""
+    return b.Neg(x)
+
+
+@op("math.square")
+def square(b: Builder, x: Value, name: str | None = None) -> Value:
+    """x times x."""
+    return b.Mul(x, x)
+
+
+@op("math.rsqrt")
+def rsqrt(b: Builder, x: Value, name: str | None = None) -> Value:
+    """1 over the square root."""
+    return b.Reciprocal(b.Sqrt(x))
+
+
+@op("math.expm1")
+def expm1(b: Builder, x: Value, name: str | None = None) -> Value:
+    """e^x - 1, exact near 0 by 2 e^(x/2) sinh(x/2)."""
+    half = b.Mul(x, 0.5)
+    return b.Mul(b.Mul(b.Exp(half), b.Sinh(half)), 2.0)
+
+
+@op("math.log1p")
+def log1p(b: Builder, x: Value, name: str | None = None) -> Value:
+    """ln(1 + x)."""
+    return b.Log(b.Add(x, 1.0))
+
+
+@op("math.gelu")
+def gelu(b: Builder, x: Value, name: str | None = None) -> Value:
+    """x Φ(x) with the exact normal distribution function Φ."""
+    return b.Mul(b.Mul(x, 0.5), b.Add(b.Erf(b.Mul(x, 2.0**-0.5)), 1.0))
+
+
+@op("math.softplus")
+def softplus(b: Builder, x: Value, name: str | None = None) -> Value:
+    """ln(1 + e^x)."""
+    return b.Softplus(_real(x))
+
+
+@op("math.clip_by_value", "clip_by_value", "clip_by_scalar", "clip", "clamp")
+def clip_by_value(
+    b: Builder, values: Value, min_value: Any = None, max_value: Any = None, name: str | None = None
+) -> Value:
+    """Limit every element to [min_value, max_value]; either end may be open."""
+    if min_value is None and max_value is None:
+        raise ArgumentError("clip_by_value needs min_value, max_value or both")
+    lo, hi = (None if v is None else b.like(v, values) for v in (min_value, max_value))
+    return b.Clip(values, lo, hi)

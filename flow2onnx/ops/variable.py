@@ -1,0 +1,86 @@
+"""Variables and what writes to them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from flow2onnx.dtypes import DType, float32
+from flow2onnx.errors import ArgumentError, VariableError
+from flow2onnx.trace.blob import Blob
+from flow2onnx.trace.context import current_job
+from flow2onnx.trace.initializers import Initializer
+from flow2onnx.trace.op import composite
+from flow2onnx.trace.regularizers import Regularizer
+from flow2onnx.trace.source import user_frame
+from flow2onnx.trace.variables import Variable
+
+_EARLIER = (
+    "(name, shape=None, dtype=None, initializer=None, regularizer=None, trainable=None, "
+    "model_name=None, random_seed=None, distribute=None)"
+)
+
+
+@composite("get_variable", earlier={"0.1.1": _EARLIER})
+def get_variable(
+    name: str,
+    shape: Sequence[int] | None = None,
+    dtype: DType | None = float32,
+    initializer: Initializer | None = None,
+    regularizer: Regularizer | None = None,
+    trainable: bool | None = None,
+    model_name: str | None = None,
+    random_seed: int | None = None,
+    parallel_distribution: Any = None,
+    distribute: Any = None,
+    reuse: bool = True,
+) -> Blob:
+    """The variable called `name` below the current namespaces, shared by all jobs that name it."""
+    job = current_job("get_variable")
+    if not isinstance(name, str):
+        raise ArgumentError(f"name is a str, got {name!r}")
+    full = job.full_name(name)
+    if full in job.user_variables:
+        if not reuse:
+            raise VariableError(
+                f"variable '{full}' already exists, getting the same variable is not allowed when "
+                "param reuse is False",
+                hint="give each layer its own name=",
+            )
+        known: Blob = job.user_variables[full]
+        return known
+    variable = Variable(
+        full,
+        _shape(shape, full),
+        dtype or job.spec.config.value("default_data_type"),
+        initializer or job.default_initializer(full),
+        "variable",
+        trainable is not False,
+        regularizer,
+        model_name or "weight",
+        random_seed,
+        user_frame(),
+    )
+    blob = Blob(job.state(variable), distribute=distribute)
+    job.user_variables[full] = blob
+    return blob
+
+
+def _shape(shape: Sequence[int] | None, name: str) -> tuple[int, ...]:
+    if not isinstance(shape, list | tuple):
+        raise VariableError(
+            f"param shape should be a list or tuple of dimension: {name} has {shape!r}"
+        )
+    if not all(isinstance(d, int) and d > 0 for d in shape):
+        raise VariableError(f"variable {name!r}: dimensions are positive ints, got {shape!r}")
+    return tuple(shape)
+
+
+@composite("assign")
+def assign(ref: Blob, value: Blob, dtype: DType | None = None, name: str | None = None) -> None:
+    """After this call variable `ref` holds `value`; reads in the same call see the old value."""
+    job = current_job("assign")
+    owner = next((n for n, v in job.values.items() if v is ref.value), None)
+    if owner is None:
+        raise ArgumentError(f"{ref!r} is not a variable")
+    if (ref.shape, ref.dtype) != (value.shape, value.dtype):
+        raise VariableError(f"variable {owner!r} is {ref!r}, the value is {value!r}")
+    job.assign(owner, value.value)
