@@ -1,0 +1,13 @@
+"""Gradient rules by family of operator."""
+
+from flow2onnx.grad.rules import (  # noqa: F401  # imported for the rules they register
+    arithmetic,
+    convolution,
+    indexing,
+    matrix,
+    normalise,
+    pooling,
+    reduction,
+    shape,
+    unary,
+)

@@ -1,0 +1,84 @@
+"""Elementwise operators of two or more operands."""
+
+from flow2onnx.grad.registry import vjp
+from flow2onnx.graph import dtype_of, unbroadcast
+
+
+@vjp("Add")
+def _(b, n, g):
+    x, y = n.inputs
+    return unbroadcast(b, g, x), unbroadcast(b, g, y)
+
+
+@vjp("Sum")
+def _(b, n, g):
+    return [unbroadcast(b, g, x) for x in n.inputs]
+
+
+@vjp("Mean")
+def _(b, n, g):
+    share = b.Mul(g, 1.0 / len(n.inputs))
+    return [unbroadcast(b, share, x) for x in n.inputs]
+
+
+@vjp("Sub")
+def _(b, n, g):
+    x, y = n.inputs
+    return unbroadcast(b, g, x), unbroadcast(b, b.Neg(g), y)
+
+
+@vjp("Mul")
+def _(b, n, g):
+    x, y = n.inputs
+    return unbroadcast(b, b.Mul(g, y), x), unbroadcast(b, b.Mul(g, x), y)
+
+
+@vjp("Div")
+def _(b, n, g):
+    x, y = n.inputs
+    gx = b.Div(g, y)
+    return unbroadcast(b, gx, x), unbroadcast(b, b.Neg(b.Mul(gx, n.outputs[0])), y)
+
+
+@vjp("Pow")
+def _(b, n, g):
+    x, y = n.inputs
+    gx = b.Mul(g, b.Mul(y, b.Pow(x, b.Sub(y, 1.0)))) if dtype_of(y) == dtype_of(x) else None
+    # x^y has no slope in y where x is 0, and ln 0 must not poison the product
+    is_positive = b.Greater(x, 0.0)
+    log = b.Log(b.Where(is_positive, x, b.like(1.0, x)))
+    gy = b.Mul(g, b.Mul(n.outputs[0], log)) if dtype_of(y) == dtype_of(x) else None
+    return gx and unbroadcast(b, gx, x), gy and unbroadcast(b, gy, y)
+
+
+@vjp("Max", "Min")
+def _(b, n, g):
+    # ties share equally, as in torch
+    y, g_zero = n.outputs[0], b.like(0.0, g)
+    hits = [b.Equal(x, y) for x in n.inputs]
+    count = None
+    for hit in hits:
+        one = b.Cast(hit, to=dtype_of(g))
+        count = one if count is None else b.Add(count, one)
+    share = b.Div(g, count) if len(hits) > 1 else g
+    return [
+        unbroadcast(b, b.Where(hit, share, g_zero), x)
+        for hit, x in zip(hits, n.inputs, strict=True)
+    ]
+
+
+@vjp("Where")
+def _(b, n, g):
+    condition, x, y = n.inputs
+    zero = b.like(0.0, g)
+    return (
+        None,
+        unbroadcast(b, b.Where(condition, g, zero), x),
+        unbroadcast(b, b.Where(condition, zero, g), y),
+    )
+
+
+@vjp("Mod")
+def _(b, n, g):
+    x, _y = n.inputs
+    return unbroadcast(b, g, x), None

@@ -1,0 +1,5 @@
+"""Rewrites of a finished graph, one file each; `pipeline` is their order."""
+
+from flow2onnx.passes.pipeline import run_passes
+
+__all__ = ["run_passes"]

@@ -1,0 +1,24 @@
+"""What a pass is."""
+
+import onnx_ir as ir
+
+__all__ = ["Pass", "only_user", "remove"]
+
+
+class Pass:
+    """One rewrite of a graph in place, which keeps the job's inputs, outputs and their names."""
+
+    def run(self, graph: ir.Graph) -> bool:
+        """Rewrite; returns whether anything changed."""
+        raise NotImplementedError
+
+
+def only_user(value: ir.Value) -> ir.Node | None:
+    """The one node that reads a value which is no output of the graph, or None."""
+    uses = list(value.uses())
+    return uses[0].node if len(uses) == 1 and not value.is_graph_output() else None
+
+
+def remove(graph: ir.Graph, node: ir.Node) -> None:
+    """Take out a node that nobody reads."""
+    graph.remove(node, safe=True)

@@ -1,0 +1,42 @@
+"""Equal nodes."""
+
+from typing import Any
+
+import onnx_ir as ir
+
+from flow2onnx.passes.base import Pass, remove
+
+__all__ = ["MergeEqualNodes"]
+
+_DRAWS = frozenset({"Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike",
+                    "RandomUniform", "RandomUniformLike"})  # fmt: skip
+
+
+class MergeEqualNodes(Pass):
+    """Compute once what several nodes compute alike; gradients ask for much of the forward again.
+
+    Given:   a = Transpose(x, perm=[1, 0]);  b = Transpose(x, perm=[1, 0]);  y = MatMul(a, b)
+    Result:  a = Transpose(x, perm=[1, 0]);  y = MatMul(a, a)
+    Kept:    nodes that draw random numbers, and nodes that make an output of the job
+    """
+
+    def run(self, graph: ir.Graph) -> bool:
+        """Walk forward, so that readers of a merged node meet its representative."""
+        seen: dict[tuple[Any, ...], ir.Node] = {}
+        changed = False
+        for node in list(graph):
+            if node.op_type in _DRAWS or any(v.is_graph_output() for v in node.outputs):
+                continue
+            key = _key(node)
+            first = seen.setdefault(key, node)
+            if first is not node and len(first.outputs) >= len(node.outputs):
+                for old, new in zip(node.outputs, first.outputs, strict=False):
+                    old.replace_all_uses_with(new)
+                remove(graph, node)
+                changed = True
+        return changed
+
+
+def _key(node: ir.Node) -> tuple[Any, ...]:
+    attributes = tuple((k, str(a.value)) for k, a in sorted(node.attributes.items()))
+    return node.op_type, tuple(id(v) for v in node.inputs), attributes

@@ -1,0 +1,29 @@
+"""Dead code."""
+
+import onnx_ir as ir
+
+from flow2onnx.passes.base import Pass, remove
+
+__all__ = ["DropDeadCode"]
+
+
+class DropDeadCode(Pass):
+    """Remove nodes and constants that no output depends on.
+
+    Given:   y = Relu(x);  z = Neg(x);  outputs: y
+    Result:  y = Relu(x)
+    Kept:    inputs of the job, read or not
+    """
+
+    def run(self, graph: ir.Graph) -> bool:
+        """Walk back once; then drop unread constants."""
+        changed = False
+        for node in reversed(list(graph)):
+            if not any(v.is_graph_output() or v.uses() for v in node.outputs):
+                remove(graph, node)
+                changed = True
+        for name, value in list(graph.initializers.items()):
+            if not value.uses() and not value.is_graph_output():
+                del graph.initializers[name]
+                changed = True
+        return changed

@@ -1,0 +1,49 @@
+"""Updates that are a matrix product and a sum."""
+
+import onnx_ir as ir
+
+from flow2onnx.passes.base import Pass, only_user, remove
+from flow2onnx.passes.fuse_bias import replace_output
+
+__all__ = ["FoldUpdateIntoGemm"]
+
+
+class FoldUpdateIntoGemm(Pass):
+    """Add the change of a weight to the weight in the product that makes the change.
+
+    Given:   d = Gemm(g, x, transA=1);  next/w = Add(w, d)
+    Result:  next/w = Gemm(g, x, w, transA=1)
+    Kept:    changes that something else reads too
+    """
+
+    def run(self, graph: ir.Graph) -> bool:
+        """Look from each sum with a graph input back to the product."""
+        changed = False
+        for add in [n for n in graph if n.op_type == "Add"]:
+            weight, change = add.inputs
+            product = change.producer() if change is not None else None
+            if (
+                product is not None
+                and weight is not None
+                and weight.is_graph_input()
+                and product.op_type == "Gemm"
+                and len(product.inputs) == 2
+                and only_user(product.outputs[0]) is add
+            ):
+                _fold(graph, product, weight, add)
+                changed = True
+        return changed
+
+
+def _fold(graph: ir.Graph, product: ir.Node, weight: ir.Value, add: ir.Node) -> None:
+    fused = ir.Node(
+        "", "Gemm", [*product.inputs, weight], list(product.attributes.values()), num_outputs=1,
+        name=product.name,
+    )  # fmt: skip
+    new, total = fused.outputs[0], add.outputs[0]
+    new.name, new.type, new.shape = product.outputs[0].name, total.type, total.shape
+    fused.meta.update(product.meta)
+    graph.insert_before(add, fused)
+    replace_output(graph, total, new)
+    remove(graph, add)
+    remove(graph, product)

@@ -1,0 +1,73 @@
+"""Biases."""
+
+import onnx_ir as ir
+
+from flow2onnx.passes.base import Pass, only_user, remove
+
+__all__ = ["FuseBias"]
+
+
+class FuseBias(Pass):
+    """Let Gemm and Conv add their bias themselves: one pass less over the result.
+
+    Given:   h = Gemm(x, w, transB=1);  y = Add(h, b)          with b of shape (n,)
+             h = Conv(x, w);  r = Reshape(b, [-1, 1, 1]);  y = Add(h, r)
+    Result:  y = Gemm(x, w, b, transB=1)
+             y = Conv(x, w, b)
+    Kept:    products that something else reads too
+    """
+
+    def run(self, graph: ir.Graph) -> bool:
+        """Look from each addition back to the product."""
+        changed = False
+        for add in [n for n in graph if n.op_type == "Add"]:
+            product, other = add.inputs
+            node = product.producer() if product is not None else None
+            if node is None or len(node.inputs) != 2 or only_user(node.outputs[0]) is not add:
+                continue
+            bias = _bias(node, other)
+            if bias is not None:
+                _attach(graph, node, bias, add)
+                changed = True
+        return changed
+
+
+def _bias(node: ir.Node, other: ir.Value | None) -> ir.Value | None:
+    """The one-dimensional value that an addition to the product of `node` broadcasts, or None."""
+    if other is None or node.outputs[0].shape is None:
+        return None
+    shape = list(node.outputs[0].shape)
+    if node.op_type == "Gemm" and list(other.shape or ()) == shape[1:]:
+        return other
+    reshape = other.producer()
+    if node.op_type != "Conv" or reshape is None or reshape.op_type != "Reshape":
+        return None
+    source = reshape.inputs[0]
+    spread = [shape[1]] + [1] * (len(shape) - 2)
+    fits = source is not None and list(source.shape or ()) == [shape[1]]
+    return source if fits and list(other.shape or ()) == spread else None
+
+
+def _attach(graph: ir.Graph, node: ir.Node, bias: ir.Value, add: ir.Node) -> None:
+    # The bias may be made after the product; the fused node stands where the addition stood.
+    old, total = node.outputs[0], add.outputs[0]
+    fused = ir.Node(
+        "", node.op_type, [*node.inputs, bias], list(node.attributes.values()), num_outputs=1,
+        name=node.name,
+    )  # fmt: skip
+    new = fused.outputs[0]
+    new.name, new.type, new.shape = old.name, total.type, total.shape
+    fused.meta.update(node.meta)
+    graph.insert_before(add, fused)
+    replace_output(graph, total, new)
+    remove(graph, add)
+    remove(graph, node)
+
+
+def replace_output(graph: ir.Graph, old: ir.Value, new: ir.Value) -> None:
+    """Let everyone who reads `old`, the job's callers included, read `new` under the old name."""
+    for i, output in enumerate(graph.outputs):
+        if output is old:
+            new.name = old.name
+            graph.outputs[i] = new
+    old.replace_all_uses_with(new)
