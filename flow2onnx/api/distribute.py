@@ -1,0 +1,63 @@
+"""Distribution hints: accepted, compared by value, and without effect on one device."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from flow2onnx.errors import ArgumentError
+from flow2onnx.graph import Builder, Value
+from flow2onnx.trace.op import op
+
+__all__ = ["Distribute", "auto", "broadcast", "split"]
+
+
+@dataclass(frozen=True)
+class Distribute:
+    """How a blob lies on several devices: split along an axis, copied, or as the compiler likes."""
+
+    kind: str
+    axis: int | None = None
+
+    def __str__(self) -> str:
+        return f"S({self.axis})" if self.kind == "split" else self.kind[0].upper()
+
+
+def split(axis: int) -> Distribute:
+    """Split along `axis`."""
+    if not isinstance(axis, int) or axis < 0:
+        raise ArgumentError(f"axis is 0 or more, got {axis!r}")
+    return Distribute("split", axis)
+
+
+def broadcast() -> Distribute:
+    """A copy on each device."""
+    return Distribute("broadcast")
+
+
+def auto() -> Distribute:
+    """As the compiler likes."""
+    return Distribute("auto")
+
+
+@op("parallel_cast")
+def parallel_cast(
+    b: Builder,
+    input: Value,
+    name: str | None = None,
+    distribute: Any = None,
+    gradient_distribute: Any = None,
+) -> Value:
+    """The value itself."""
+    return b.Identity(input)
+
+
+@op("hierarchical_parallel_cast")
+def hierarchical_parallel_cast(
+    b: Builder,
+    input: Value,
+    parallel_distribution: Any,
+    grad_mode: str | None = None,
+    grad_parallel_distribution: Any = None,
+    name: str | None = None,
+) -> Value:
+    """The value itself."""
+    return b.Identity(input)

@@ -1,0 +1,116 @@
+"""`flow.global_function`: releases 0.1.0 to 0.4.0, by keyword and in the older positional form."""
+
+import inspect
+import typing
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from flow2onnx.api.job import JobFunction, define
+from flow2onnx.api.tensor_def import defaults_of, uses_tensor_defs
+from flow2onnx.config import FunctionConfig
+from flow2onnx.errors import AnnotationError, ArgumentError, FlowError, JobError
+from flow2onnx.session import current_session
+from flow2onnx.trace.source import place, user_frame
+from flow2onnx.trace.spec import GENERATIONS, JobSpec
+from flow2onnx.typing import ParameterSpec, ReturnSpec, parse_parameter, parse_return
+
+__all__ = ["global_function", "spec_of"]
+
+Decorator = Callable[[Callable[..., Any]], JobFunction]
+
+
+def global_function(
+    type: str | FunctionConfig = "predict", function_config: FunctionConfig | None = None
+) -> Decorator:
+    """Make a function a job: ``type="train"`` or ``"predict"``, under a configuration.
+
+    With a configuration as the only argument, as up to 0.1.5, the job trains if some
+    ``config.train`` setting was made.
+    """
+    if isinstance(type, FunctionConfig):
+        warnings.warn(
+            "flow.global_function(func_config) is deprecated: use "
+            "flow.global_function(type=..., function_config=...)",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        config = type
+        return lambda function: define(spec_of(function, config, "b"))
+    if type not in ("train", "predict"):
+        raise ArgumentError(
+            f"type is {type!r}", source=user_frame(), hint='write type="train" or type="predict"'
+        )
+    given = FunctionConfig() if function_config is None else function_config
+    if not isinstance(given, FunctionConfig):
+        raise ArgumentError(
+            f"function_config is {given!r}", source=user_frame(), hint="use flow.function_config()"
+        )
+    given.mark(type)
+    return lambda function: define(spec_of(function, given, "c"))
+
+
+def spec_of(function: Callable[..., Any], config: FunctionConfig, generation: str) -> JobSpec:
+    """What the decorated function and its configuration say, in the meaning of a generation."""
+    if not inspect.isfunction(function) and not callable(function):
+        raise ArgumentError(f"a job is a function, got {function!r}", source=user_frame())
+    source = _source(function)
+    try:
+        signature = inspect.signature(function)
+        names, parameters, returns = _interface(function, signature)
+    except FlowError as error:
+        raise error.located(function.__name__, None, source) from None
+    release = _release(generation)
+    is_early = generation in ("a", "b")
+    return JobSpec(
+        function.__name__, function, "train" if config.is_train else "predict", config.copy(),
+        names, parameters, returns, release,
+        "unique" if is_early else "fixed",
+        config.value("default_logical_view") or ("mirrored" if is_early else "consistent"),
+        source,
+    )  # fmt: skip
+
+
+def _release(generation: str) -> str:
+    return current_session().release or GENERATIONS[generation]
+
+
+def _interface(
+    function: Callable[..., Any], signature: inspect.Signature
+) -> tuple[tuple[str, ...], tuple[ParameterSpec, ...], ReturnSpec]:
+    parameters = list(signature.parameters.values())
+    hints = _hints(function, signature)
+    returns = parse_return(hints.get("return", inspect.Signature.empty))
+    for p in parameters:
+        if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD, p.KEYWORD_ONLY):
+            raise JobError(
+                "no parameters like *args or **kwargs supported", hint=f"{p.name} is one: name it"
+            )
+    names = tuple(p.name for p in parameters)
+    if uses_tensor_defs(parameters):
+        return names, defaults_of(parameters), returns
+    missing = [p.name for p in parameters if p.name not in hints]
+    if missing:
+        raise AnnotationError(
+            "All parameters of global function should be annotated",
+            hint=f"annotate {', '.join(missing)} with tp.Numpy.Placeholder(shape)",
+        )
+    return names, tuple(parse_parameter(hints[n]) for n in names), returns
+
+
+def _hints(function: Callable[..., Any], signature: inspect.Signature) -> dict[str, Any]:
+    """The annotations as objects; those written as text are evaluated where the function is."""
+    raw = {n: p.annotation for n, p in signature.parameters.items() if p.annotation is not p.empty}
+    if signature.return_annotation is not signature.empty:
+        raw["return"] = signature.return_annotation
+    if not any(isinstance(a, str) for a in raw.values()):
+        return raw
+    try:
+        return typing.get_type_hints(function)
+    except NameError as error:
+        raise AnnotationError(f"an annotation does not resolve: {error}") from None
+
+
+def _source(function: Callable[..., Any]) -> str | None:
+    code = getattr(function, "__code__", None)
+    return None if code is None else place(code.co_filename, code.co_firstlineno)

@@ -1,0 +1,80 @@
+"""The decorated function: what users call, export and ask about."""
+
+import functools
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flow2onnx.api.results import FutureResult, deliver, local_blobs
+from flow2onnx.errors import CallError
+from flow2onnx.session import Session, current_session
+from flow2onnx.trace.source import user_frame
+from flow2onnx.trace.spec import JobSpec
+from flow2onnx.typing import (
+    AbsentReturn,
+    CallbackReturn,
+    NoneReturn,
+    check_arguments,
+    present,
+)
+
+__all__ = ["JobFunction", "define"]
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class JobFunction:
+    """A job. Calling it runs the compiled graph once, in the form its return annotation names."""
+
+    def __init__(self, spec: JobSpec, session: Session) -> None:
+        functools.update_wrapper(self, spec.function)
+        self.spec, self.session = spec, session
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run on one array for each placeholder, by position."""
+        if kwargs:
+            raise CallError(
+                f"{self.spec.name}() got an unexpected keyword argument {next(iter(kwargs))!r}",
+                job=self.spec.name,
+                source=user_frame(),
+                hint="a job takes its arrays by position",
+            )
+        self.session.start()
+        arrays = check_arguments(self.spec.parameters, self.spec.names, args, self.spec.name)
+        return self._present(arrays)
+
+    def export(self, path: str | Path, **options: Any) -> Any:
+        """Write the job as ONNX: see `flow2onnx.export.export`."""
+        from flow2onnx.export import export
+
+        return export(self, path, **options)
+
+    def __repr__(self) -> str:
+        return f"<{self.spec.kind} job {self.spec.name}>"
+
+    def _present(self, arrays: list[Array]) -> Any:
+        spec, returns, tree = self.spec, self.spec.returns, self.session.tree(self.spec.name)
+        if isinstance(returns, AbsentReturn):
+            if tree.kind == "none":
+                self.session.run(spec, arrays)
+                return None
+            future = self._submitted(arrays, lambda out: local_blobs(tree, out))
+            return FutureResult(self.session, future, spec.name)
+        if isinstance(returns, CallbackReturn):
+            future = self._submitted(arrays, lambda out: present(returns, tree, out))
+            return functools.partial(deliver, self.session, future)
+        out = self.session.run(spec, arrays)
+        return None if isinstance(returns, NoneReturn) else present(returns, tree, out)
+
+    def _submitted(self, arrays: list[Array], shown: Callable[[list[Array]], Any]) -> "Future[Any]":
+        return self.session.submit(self.spec, arrays, shown)
+
+
+def define(spec: JobSpec) -> JobFunction:
+    """Add a job to the current session."""
+    session = current_session()
+    session.define(spec)
+    return JobFunction(spec, session)

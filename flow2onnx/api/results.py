@@ -1,0 +1,128 @@
+"""What a call without annotation gives: a future, and in it local blobs."""
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from flow2onnx.errors import JobError
+from flow2onnx.session import Session
+from flow2onnx.typing import TreeDef, unflatten
+
+__all__ = ["FutureResult", "LocalBlob", "deliver", "local_blobs"]
+
+_log = logging.getLogger("flow2onnx.callback")
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class LocalBlob(NDArrayOperatorsMixin):
+    """A result on the host. Everything an array can do, it can do; `numpy()` gives the array."""
+
+    def __init__(self, array: Array, is_dynamic: bool = False) -> None:
+        self._array, self.is_dynamic = array, is_dynamic
+
+    def numpy(self, parallel_id: int | None = None) -> Array:
+        """The array."""
+        return self._array
+
+    def ndarray(self) -> Array:
+        """The array, under the name of the first releases."""
+        return self._array
+
+    def numpy_list(self) -> list[Array]:
+        """One array for each device."""
+        return [self._array]
+
+    def ndarray_list(self) -> list[Array]:
+        """One array for each device, under the name of the first releases."""
+        return [self._array]
+
+    def parallel_num(self) -> int:
+        """The number of devices."""
+        return 1
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return np.array(self._array, dtype=dtype, copy=True if copy is None else copy)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        arrays = [x._array if isinstance(x, LocalBlob) else x for x in inputs]
+        return getattr(ufunc, method)(*arrays, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._array, name)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._array[index]
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    def __iter__(self) -> Any:
+        return iter(self._array)
+
+    def __float__(self) -> float:
+        return float(self._array.item())
+
+    def __int__(self) -> int:
+        return int(self._array.item())
+
+    def __bool__(self) -> bool:
+        return bool(self._array)
+
+    def __format__(self, spec: str) -> str:
+        return format(self._array.item() if spec else self._array, spec)
+
+    def __repr__(self) -> str:
+        return repr(self._array)
+
+    def __str__(self) -> str:
+        return str(self._array)
+
+
+def local_blobs(tree: TreeDef, arrays: list[Array]) -> Any:
+    """The structure a body returned, with local blobs as its leaves."""
+    return unflatten(tree, [LocalBlob(a) for a in arrays])
+
+
+class FutureResult:
+    """The result of a call under way. It is delivered once."""
+
+    def __init__(self, session: Session, future: "Future[Any]", job: str) -> None:
+        self._session, self._future, self._job = session, future, job
+        self._delivered = False
+
+    def get(self) -> Any:
+        """Wait for the result."""
+        self._take()
+        return self._future.result()
+
+    def async_get(self, callback: Callable[[Any], Any]) -> None:
+        """Let `callback` have the result on a worker thread, in the order of the calls."""
+        self._take()
+        deliver(self._session, self._future, callback)
+
+    def _take(self) -> None:
+        if self._delivered:
+            raise JobError(
+                "this result was delivered already", job=self._job, hint="keep what .get() returned"
+            )
+        self._delivered = True
+
+
+def deliver(session: Session, future: "Future[Any]", callback: Callable[[Any], Any]) -> None:
+    """Queue `callback` behind the run; exceptions of its own are logged and stop nothing."""
+
+    def call() -> None:
+        if future.exception() is not None:
+            return
+        try:
+            callback(future.result())
+        except Exception:  # a callback's failure must not stop the jobs
+            _log.exception("a callback failed")
+
+    session.later(call)

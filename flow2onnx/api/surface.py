@@ -1,0 +1,114 @@
+"""The tree of names below `flow`: built once from the registry, the fronts and the aliases."""
+
+import sys
+from types import ModuleType
+from typing import Any
+
+from flow2onnx import dtypes, ops, optim, typing
+from flow2onnx.api import distribute, models, scope, tensor_def, watch
+from flow2onnx.api.aliases import ALIASES, deprecated
+from flow2onnx.api.function import function
+from flow2onnx.api.global_function import global_function
+from flow2onnx.config import CONFIG, ENV, ExecutionConfig, FunctionConfig, SettingsFacade
+from flow2onnx.config import function_config as function_config_class
+from flow2onnx.data.mnist import load_mnist
+from flow2onnx.session import clear_default_session, current_session, sync_default_session
+from flow2onnx.trace.context import current_job
+from flow2onnx.trace.registry import entries
+
+__all__ = ["NAMES", "publish"]
+
+
+def _current_global_function_desc() -> Any:
+    """What is known of the job being traced; `IsTrainable()` tells whether it trains."""
+    return _Description(current_job("current_global_function_desc"))
+
+
+class _Description:
+    """The job being traced, as libraries written for OneFlow ask about it."""
+
+    def __init__(self, job: Any) -> None:
+        self._job, self.job_func = job, job.spec.function
+        self.function_attribute = self.job_config_proto = job.spec.config.function_desc
+
+    def IsTrainable(self) -> bool:
+        """Whether this is a train job."""
+        return bool(self._job.is_trainable)
+
+
+# What is not an operator, by dotted name.
+_FRONTS: dict[str, Any] = {
+    "ExecutionConfig": ExecutionConfig,
+    "FixedTensorDef": tensor_def.FixedTensorDef,
+    "FunctionConfig": FunctionConfig,
+    "MirroredTensorDef": tensor_def.MirroredTensorDef,
+    "MirroredTensorListDef": tensor_def.MirroredTensorListDef,
+    "checkpoint.get": models.get,
+    "checkpoint.save": models.save,
+    "clear_default_session": clear_default_session,
+    "config": SettingsFacade(CONFIG, lambda: current_session().settings),
+    "convert_oneflow_dtype_to_numpy_dtype": dtypes.convert_oneflow_dtype_to_numpy_dtype,
+    "current_global_function_desc": _current_global_function_desc,
+    "data.load_mnist": load_mnist,
+    "distribute.auto": distribute.auto,
+    "distribute.broadcast": distribute.broadcast,
+    "distribute.split": distribute.split,
+    "dtypes": dtypes.dtypes,
+    "env": SettingsFacade(ENV, lambda: current_session().settings),
+    "function": function,
+    "function_config": function_config_class,
+    "get_all_variables": models.get_all_variables,
+    "global_function": global_function,
+    "load": models.get,
+    "load_variables": models.load_variables,
+    "save": models.save_variables,
+    "scope.consistent_view": scope.consistent_view,
+    "scope.consistent_view_enabled": scope.consistent_view_enabled,
+    "scope.mirrored_view": scope.mirrored_view,
+    "scope.mirrored_view_enabled": scope.mirrored_view_enabled,
+    "scope.namespace": scope.namespace,
+    "scope.placement": scope.placement,
+    "sync_default_session": sync_default_session,
+    "train.CheckPoint": models.CheckPoint,
+    "train.SimpleCheckPointManager": models.SimpleCheckPointManager,
+    "typing": typing,
+    "watch": watch.watch,
+    "watch_diff": watch.watch_diff,
+    **{
+        name: getattr(dtypes, name)
+        for name in ("char", "double", "float", "float16", "float32", "float64", "int8", "int32",
+                     "int64", "uint8", "bfloat16")
+    },
+}  # fmt: skip
+
+
+def _all() -> dict[str, Any]:
+    assert ops, "importing the operators fills the registry"
+    assert optim, "importing the optimizers too"
+    names = {**{n: e.function for n, e in entries().items()}, **_FRONTS}
+    return {**names, **{a.old: deprecated(a, names[a.new]) for a in ALIASES}}
+
+
+NAMES = _all()
+
+
+def publish(package: ModuleType) -> None:
+    """Put every name below `package`, making the modules between, so that imports work too."""
+    for name, value in sorted(NAMES.items()):
+        *path, last = name.split(".")
+        target = package
+        for part in path:
+            target = _module(target, part)
+        setattr(target, last, value)
+
+
+def _module(parent: ModuleType, name: str) -> ModuleType:
+    full = f"{parent.__name__}.{name}"
+    found = parent.__dict__.get(name)
+    if isinstance(found, ModuleType):
+        return found
+    module = ModuleType(full, f"`flow.{name}`")
+    module.__path__ = []  # a package, so that `import flow2onnx.nn` finds it in sys.modules
+    sys.modules.setdefault(full, module)
+    setattr(parent, name, sys.modules[full])
+    return sys.modules[full]

@@ -1,0 +1,67 @@
+"""Inputs declared as default values: `FixedTensorDef` and its kin."""
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+from flow2onnx.dtypes import DType, float32
+from flow2onnx.errors import AnnotationError
+from flow2onnx.typing import ListListNumpy, ListNumpy, Numpy, ParameterSpec, PlaceholderSpec
+
+__all__ = [
+    "FixedTensorDef",
+    "MirroredTensorDef",
+    "MirroredTensorListDef",
+    "defaults_of",
+    "uses_tensor_defs",
+]
+
+
+def FixedTensorDef(  # a class in OneFlow
+    shape: tuple[int, ...],
+    dtype: DType = float32,
+    batch_axis: int | None = 0,
+    split_axis: Any = "same_with_batch_axis",
+    name: str | None = None,
+) -> PlaceholderSpec:
+    """One array of exactly this shape."""
+    return Numpy.Placeholder(tuple(shape), dtype, batch_axis)
+
+
+def MirroredTensorDef(
+    shape: tuple[int, ...], dtype: DType = float32, batch_axis: int = 0, name: str | None = None
+) -> PlaceholderSpec:
+    """A list of one array per device, of at most this shape."""
+    return ListNumpy.Placeholder(tuple(shape), dtype, batch_axis)
+
+
+def MirroredTensorListDef(
+    shape: tuple[int, ...], dtype: DType = float32, batch_axis: int = 0, name: str | None = None
+) -> PlaceholderSpec:
+    """A list of one list of arrays per device."""
+    return ListListNumpy.Placeholder(tuple(shape), dtype, batch_axis)
+
+
+def uses_tensor_defs(parameters: Sequence[inspect.Parameter]) -> bool:
+    """Whether inputs are declared by default values."""
+    return bool(parameters) and all(
+        p.default is not p.empty and p.annotation is p.empty for p in parameters
+    )
+
+
+def defaults_of(parameters: Sequence[inspect.Parameter]) -> tuple[ParameterSpec, ...]:
+    """The inputs that the default values declare."""
+    return tuple(_spec(p.default, p.name) for p in parameters)
+
+
+def _spec(default: Any, name: str) -> ParameterSpec:
+    if isinstance(default, PlaceholderSpec):
+        return default
+    if isinstance(default, list | tuple):
+        return tuple(_spec(d, f"{name}[{i}]") for i, d in enumerate(default))
+    if isinstance(default, dict):
+        return {k: _spec(d, f"{name}[{k!r}]") for k, d in default.items()}
+    raise AnnotationError(
+        f"the default of parameter {name} is {default!r}",
+        hint="make it a flow.FixedTensorDef(shape)",
+    )

@@ -1,0 +1,66 @@
+"""Watching values and gradients at every call."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from flow2onnx.api.results import LocalBlob
+from flow2onnx.errors import ArgumentError
+from flow2onnx.trace.blob import Blob
+from flow2onnx.trace.context import current_job
+from flow2onnx.trace.job import Watch
+from flow2onnx.trace.source import user_frame
+from flow2onnx.typing import ArrayReturn, parse_return, present
+from flow2onnx.typing.structure import TreeDef
+
+__all__ = ["watch", "watch_diff"]
+
+Handler = Callable[[Any], Any] | str | None
+
+
+def watch(blob_watched: Blob, handler_or_prompt: Handler = None) -> None:
+    """Show the value of a blob at each call, before the job's result is delivered.
+
+    A handler has one parameter, annotated ``tp.Numpy`` or ``tp.ListNumpy``; without an annotation
+    it gets a local blob. A text is printed before the value.
+    """
+    _add(blob_watched, handler_or_prompt, is_gradient=False)
+
+
+def watch_diff(blob_watched: Blob, handler_or_prompt: Handler = None) -> None:
+    """Show the gradient of a blob at each call of a train job.
+
+    It is the gradient of the sum of all loss elements, not yet divided by their number.
+    """
+    _add(blob_watched, handler_or_prompt, is_gradient=True)
+
+
+def _add(blob: Blob, handler: Handler, *, is_gradient: bool) -> None:
+    what = "watch_diff" if is_gradient else "watch"
+    job = current_job(what)
+    if not isinstance(blob, Blob):
+        raise ArgumentError(f"{what} takes a blob, got {blob!r}", source=user_frame())
+    if is_gradient and not job.is_trainable:
+        raise job.error("watch_diff in a predict job", hint="gradients exist in train jobs only")
+    job.watches.append(Watch(blob.value, _handler(handler), is_gradient))
+
+
+def _handler(given: Handler) -> Callable[[Any], Any]:
+    if given is None or isinstance(given, str):
+        prompt = given or ""
+        return lambda array: print(prompt, array) if prompt else print(array)
+    if not callable(given):
+        raise ArgumentError(f"a watch handler is a function or a text, got {given!r}")
+    parameters = list(inspect.signature(given).parameters.values())
+    if len(parameters) != 1:
+        raise ArgumentError(
+            f"a watch handler has one parameter, {given!r} has {len(parameters)}",
+            source=user_frame(),
+        )
+    annotation = parameters[0].annotation
+    if annotation is inspect.Parameter.empty:
+        return lambda array: given(LocalBlob(array))
+    form = parse_return(annotation)
+    if not isinstance(form, ArrayReturn):
+        raise ArgumentError(f"a watch handler takes tp.Numpy or tp.ListNumpy, not {annotation}")
+    return lambda array: given(present(form, TreeDef("leaf"), [array]))
