@@ -1,0 +1,43 @@
+"""The second form with a result annotation and named layers.
+
+    python examples/generation_b_named.py
+"""
+
+import flow2onnx as flow
+import flow2onnx.typing as oft
+
+BATCH_SIZE = 100
+
+
+def get_train_config():
+    config = flow.function_config()
+    config.default_data_type(flow.float)
+    config.train.primary_lr(0.1)
+    config.train.model_update_conf({"naive_conf": {}})
+    return config
+
+
+@flow.global_function(get_train_config())
+def train_job(
+    images: oft.Numpy.Placeholder((BATCH_SIZE, 1, 28, 28), dtype=flow.float),
+    labels: oft.Numpy.Placeholder((BATCH_SIZE,), dtype=flow.int32),
+) -> oft.Numpy:
+    # mlp
+    initializer = flow.truncated_normal(0.1)
+    reshape = flow.reshape(images, [images.shape[0], -1])
+    hidden = flow.layers.dense(
+        reshape, 512, activation=flow.nn.relu, kernel_initializer=initializer, name="hidden"
+    )
+    logits = flow.layers.dense(hidden, 10, kernel_initializer=initializer, name="output")
+
+    loss = flow.nn.sparse_softmax_cross_entropy_with_logits(labels, logits, name="softmax_loss")
+    flow.losses.add_loss(loss)
+    return loss
+
+
+if __name__ == "__main__":
+    (train_images, train_labels), (test_images, test_labels) = flow.data.load_mnist(BATCH_SIZE)
+    for i, (images, labels) in enumerate(zip(train_images, train_labels, strict=True)):
+        loss = train_job(images, labels)
+        if i % 20 == 0:
+            print(loss.mean())

@@ -1,0 +1,20 @@
+"""Train the documentation's LeNet on handwritten digits.
+
+    python examples/lenet_digits.py [--epochs 15] [--out demo]
+"""
+
+from models import lenet
+from training import arguments, curve, report, train
+
+
+def main() -> None:
+    """Train, draw, tell."""
+    options = arguments(epochs=15)
+    run = train("LeNet on digits", lenet.train_job, lenet.predict_job, lenet.BATCH, options.epochs)
+    picture = options.out / "lenet_loss.png"
+    curve(run, picture)
+    report(run, curve=picture)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Networks as job functions: import one, call its jobs, or export them by name."""
