@@ -3,8 +3,11 @@
     python examples/mlp_digits.py [--epochs 30] [--out demo]
 """
 
+import numpy as np
 from models import mlp
 from training import arguments, curve, report, train
+
+import flow2onnx as flow
 
 
 def main() -> None:
@@ -15,6 +18,10 @@ def main() -> None:
     curve(run, picture)
     mlp.predict_job.export(model, dynamic_batch=True)
     mlp.train_job.export(options.out / "mlp_bundle", predict=mlp.predict_job)
+    _, (images, labels) = flow.data.load_mnist(mlp.BATCH)
+    np.savez(
+        options.out / "digits.npz", images=images.reshape(-1, 1, 28, 28), labels=labels.ravel()
+    )
     report(run, curve=picture, model=model, bundle=options.out / "mlp_bundle")
 
 

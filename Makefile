@@ -1,0 +1,49 @@
+# make demo      train the seeds' MLP on digits, export it, use the export without the compiler
+# make test      the fast tests, and the style and type checks
+# make test-all  the slow tests too
+# make bench     the benchmarks beside torch (installs torch)
+# EXTRA=gpu      on a machine with an NVIDIA GPU: onnxruntime-gpu in place of onnxruntime
+
+PYTHON ?= python3
+EXTRA ?= cpu
+VENV := .venv/$(EXTRA)
+DEVICE := .venv/device-$(EXTRA)
+OUT ?= demo
+PIP := -m pip install --quiet --disable-pip-version-check
+
+.PHONY: demo test test-all check bench clean
+
+demo: $(VENV)/ready $(DEVICE)/ready
+	$(VENV)/bin/python examples/mlp_digits.py --out $(OUT)
+	$(DEVICE)/bin/python examples/use_export.py $(OUT)/mlp.onnx $(OUT)/mlp_bundle $(OUT)/digits.npz
+	@echo "the files are in $(abspath $(OUT))"
+
+test: check
+	$(VENV)/bin/python -m pytest -m "not slow and not gpu"
+
+test-all: check
+	$(VENV)/bin/python -m pytest -m "not gpu"
+
+check: $(VENV)/ready
+	$(VENV)/bin/python -m ruff check .
+	$(VENV)/bin/python -m ruff format --check .
+	$(VENV)/bin/python -m mypy --strict flow2onnx runtime/python/flow2onnx_runtime
+
+bench: $(VENV)/ready
+	$(VENV)/bin/python $(PIP) torch
+	$(VENV)/bin/python benchmarks/compiling.py
+	$(VENV)/bin/python benchmarks/training.py
+
+$(VENV)/ready: pyproject.toml runtime/python/pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python $(PIP) -e runtime/python -e '.[$(EXTRA),dev]'
+	@touch $@
+
+# What a device has: numpy, onnxruntime and the runtime, no compiler.
+$(DEVICE)/ready: runtime/python/pyproject.toml $(wildcard runtime/python/flow2onnx_runtime/*.py)
+	$(PYTHON) -m venv $(DEVICE)
+	$(DEVICE)/bin/python $(PIP) --upgrade './runtime/python[$(EXTRA)]'
+	@touch $@
+
+clean:
+	rm -rf .venv $(OUT) .mypy_cache .pytest_cache .ruff_cache
