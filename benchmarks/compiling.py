@@ -1,6 +1,6 @@
 """Milliseconds a node of tracing, gradients and passes, on a job of more than a thousand nodes.
 
-    python benchmarks/compiling.py [--layers 60] [--repeat 5] [--json FILE]
+python benchmarks/compiling.py [--layers 60] [--repeat 5] [--json FILE]
 """
 
 import argparse
@@ -13,8 +13,9 @@ from rich.table import Table
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
-from flow2onnx.compile import _name_outputs, _train
+from flow2onnx.compile import _name_outputs
 from flow2onnx.graph import model_of, verify
+from flow2onnx.optim import append_training
 from flow2onnx.passes import run_passes
 from flow2onnx.session import current_session
 from flow2onnx.trace.trace import trace
@@ -42,7 +43,7 @@ def measure(name: str) -> tuple[dict[str, float], int]:
     traced = trace(session.spec(name), None, target.opset, target.seed)
     times["trace"] = clock() - started
     started = clock()
-    diffs = _train(traced.job)
+    diffs = append_training(traced.job)
     _name_outputs(traced, diffs, target)
     times["gradients and update"] = clock() - started
     nodes = len(traced.job.b.nodes)

@@ -4,14 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from flow2onnx.errors import JobError
-from flow2onnx.grad import gradients
-from flow2onnx.graph import Builder, Model, Value, dims, dtype_of, model_of, size_of, verify
+from flow2onnx.graph import Builder, Model, Value, model_of, verify
 from flow2onnx.graph.verify import Kernels
-from flow2onnx.optim import Optimizer, Step, from_conf
-from flow2onnx.optim.base import loss_seed
+from flow2onnx.optim import append_training
 from flow2onnx.passes import run_passes
 from flow2onnx.trace.job import Job
 from flow2onnx.trace.spec import JobSpec
@@ -62,7 +58,7 @@ def compile_job(
     """Trace, differentiate, update, rewrite, verify."""
     traced = trace(spec, shapes, target.opset, target.seed)
     job = traced.job
-    diffs = _train(job) if job.is_trainable else {}
+    diffs = append_training(job) if job.is_trainable else {}
     results, losses, watches = _name_outputs(traced, diffs, target)
     run_passes(job.b.graph)
     job.b.graph.name = spec.name
@@ -95,80 +91,6 @@ def initial_state(variables: dict[str, Variable], target: Target = Target()) -> 
     model = model_of(b.graph)
     verify(model, target.kernels)
     return model
-
-
-def _train(job: Job) -> dict[Value, Value]:
-    """Append gradients and updates; returns the gradients of all values on the way."""
-    optimizer = _optimizer(job)
-    if not job.losses:
-        raise job.error(
-            "a train job without a loss", hint="call flow.optimizer.SGD(...).minimize(loss)"
-        )
-    b, trainable = job.b, job.trainable()
-    counter = job.counter(f"System-Train-TrainStep-{job.spec.name}")
-    with b.under("step"):
-        rate = optimizer.scheduler.rate(b, counter)
-        job.assign(f"System-Train-TrainStep-{job.spec.name}", b.Add(counter, 1))
-        is_folded = _folds(job, optimizer)
-        watched = [w.value for w in job.watches if w.is_gradient]
-        seeds = {loss: _seed(job, optimizer, loss, rate, is_folded) for loss in job.losses}
-    grads = gradients(b, seeds, [*trainable.values(), *watched], job.regions)
-    found = {name: grads[v] for name, v in trainable.items() if v in grads}
-    if not found:
-        raise job.error(
-            "no loss depends on a variable that is to be trained",
-            hint="train jobs need a flow.get_variable or a layer on the way to the loss",
-        )
-    _update(job, optimizer, Step(b, job, rate, counter), found, is_folded)
-    return grads
-
-
-def _optimizer(job: Job) -> Optimizer:
-    config = job.spec.config
-    if job.optimizer is None:
-        conf = config.value("train.model_update_conf")
-        scale = config.value("train.loss_scale_factor")
-        job.train_with(
-            from_conf(conf or {"naive_conf": {}}, config.value("train.primary_lr"), scale),
-            frozenset(job.user_variables),
-        )
-    optimizer: Optimizer = job.optimizer
-    return optimizer
-
-
-def _folds(job: Job, optimizer: Optimizer) -> bool:
-    """Whether gradients may arrive already multiplied by -rate."""
-    is_plain = all(
-        job.variables[n].regularizer is None
-        and job.variables[n].dtype.name in ("float32", "float64")
-        for n in job.trainable()
-    )
-    return optimizer.folds_rate and is_plain and not any(w.is_gradient for w in job.watches)
-
-
-def _seed(job: Job, optimizer: Optimizer, loss: Value, rate: Value, is_folded: bool) -> Value:
-    if any(w.is_gradient for w in job.watches):
-        # watch_diff shows gradients before they are divided by the number of loss elements
-        return job.b.const(np.full(dims(loss), optimizer.loss_scale), dtype_of(loss))
-    return loss_seed(job.b, loss, rate if is_folded else None)
-
-
-def _update(
-    job: Job, optimizer: Optimizer, step: Step, grads: dict[str, Value], is_folded: bool
-) -> None:
-    b = job.b
-    if any(w.is_gradient for w in job.watches):
-        count = size_of(job.losses[0]) * optimizer.loss_scale
-        grads = {n: step.scaled(g, 1.0 / count) for n, g in grads.items()}
-    if optimizer.clipping is not None:
-        with b.under("clip"):
-            grads = optimizer.clipping.apply(b, grads)
-    for name, g in grads.items():
-        variable, w = job.variables[name], job.values[name]
-        with b.under(f"update/{name}", variable.source):
-            if variable.regularizer is not None:
-                g = variable.regularizer.apply(b, g, w)
-            job.assign(name, b.Add(w, g) if is_folded else optimizer.update(step, name, w, g))
 
 
 def _name_outputs(

@@ -181,7 +181,8 @@ _OPTIMIZERS: dict[str, Field] = {
     "lars_conf": _message(
         momentum_beta=(FLOAT, 0.9), epsilon=(FLOAT, 1e-9), lars_coefficient=(FLOAT, 0.0001)
     ),
-    "adam_conf": _message(**_BETAS, do_bias_correction=(BOOL, False), amsgrad=(BOOL, False)),
+    # the newest form of the message corrects by default, and recorded runs of it are corrected
+    "adam_conf": _message(**_BETAS, do_bias_correction=(BOOL, True), amsgrad=(BOOL, False)),
     "lazy_adam_conf": _message(**_BETAS),
     "lamb_conf": _message(
         beta1=(FLOAT, REQUIRED), beta2=(FLOAT, REQUIRED), epsilon=(FLOAT, REQUIRED)

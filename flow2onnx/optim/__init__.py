@@ -1,19 +1,6 @@
 """Optimizers, learning-rate schedules, clipping: from gradients to the next value of a variable."""
 
-from flow2onnx.optim.adam import Adam
-from flow2onnx.optim.base import Optimizer, Step
-from flow2onnx.optim.clipping import by_global_norm
-from flow2onnx.optim.legacy import from_conf
-from flow2onnx.optim.schedules import PiecewiseConstantScheduler, Scheduler
-from flow2onnx.optim.sgd import SGD
+from flow2onnx.optim import combined, lars, rmsprop, sgd  # noqa: F401  # for what they register
+from flow2onnx.optim.training import append_training
 
-__all__ = [
-    "SGD",
-    "Adam",
-    "Optimizer",
-    "PiecewiseConstantScheduler",
-    "Scheduler",
-    "Step",
-    "by_global_norm",
-    "from_conf",
-]
+__all__ = ["append_training"]

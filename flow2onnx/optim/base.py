@@ -1,5 +1,6 @@
-"""What optimizers have in common: what `minimize` records, and the order of a step."""
+"""What optimizers have in common: what `minimize` records, and the tools of one update."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -7,17 +8,19 @@ from typing import Any
 import numpy as np
 
 from flow2onnx.errors import ArgumentError, DTypeError, UnsupportedError
-from flow2onnx.graph import Builder, Value, dims, dtype_of, size_of
+from flow2onnx.graph import Builder, Value, dims, dtype_of
 from flow2onnx.optim.clipping import GlobalNorm
+from flow2onnx.optim.loss_scale import DynamicScale, StaticScale, static_loss_scale
 from flow2onnx.optim.schedules import Scheduler
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import current_job
 from flow2onnx.trace.job import Job
 
-__all__ = ["Optimizer", "Step", "loss_seed"]
+__all__ = ["ALL", "Decay", "Optimizer", "Step", "Variables"]
 
+Variables = Sequence[str] | Callable[[], Sequence[str]] | None
 # The default of `variables`: all variables of the job that exist when `minimize` is called.
-ALL = None
+ALL: Variables = None
 
 
 @dataclass(frozen=True)
@@ -45,11 +48,55 @@ class Step:
 
     def scaled(self, x: Value, factor: Any) -> Value:
         """x times a number or a value of shape (1,)."""
-        return (
-            x
-            if isinstance(factor, float) and factor == 1.0
-            else self.b.Mul(x, self.scalar(factor, x))
-        )
+        is_one = isinstance(factor, float) and factor == 1.0
+        return x if is_one else self.b.Mul(x, self.scalar(factor, x))
+
+    def moving(self, name: str, suffix: str, beta: float, sample: Value) -> Value:
+        """The slot ``<name>-<suffix>`` moved to beta * itself + (1 - beta) * sample."""
+        kept = self.scaled(self.job.slot(name, suffix), beta)
+        moved = self.b.Add(kept, self.scaled(sample, 1.0 - beta))
+        self.job.assign(f"{name}-{suffix}", moved)
+        return moved
+
+    def norm(self, x: Value) -> Value:
+        """The Euclidean norm over all elements, of shape (1,)."""
+        return self.b.Reshape(self.b.Sqrt(self.b.ReduceSumSquare(x, keepdims=0)), [1])
+
+
+@dataclass(frozen=True)
+class Decay:
+    """Weight decay of the variables that regular expressions choose, by partial match."""
+
+    rate: float = 0.0
+    includes: tuple[str, ...] | None = None
+    excludes: tuple[str, ...] | None = None
+
+    @classmethod
+    def of(cls, rate: float | None, includes: Any, excludes: Any) -> "Decay":
+        """The decay that an optimizer's three arguments describe."""
+        if includes is not None and excludes is not None:
+            raise ArgumentError("give weight_decay_includes or weight_decay_excludes, not both")
+        return cls(float(rate or 0.0), _patterns(includes), _patterns(excludes))
+
+    def of_variable(self, name: str) -> float:
+        """The decay of one variable; 0 if it is not chosen."""
+        if self.includes is not None and not any(re.search(p, name) for p in self.includes):
+            return 0.0
+        if self.excludes is not None and any(re.search(p, name) for p in self.excludes):
+            return 0.0
+        return self.rate
+
+
+def _patterns(given: Any) -> tuple[str, ...] | None:
+    if given is None:
+        return None
+    patterns = (given,) if isinstance(given, str) else tuple(given)
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except (re.error, TypeError) as error:
+            raise ArgumentError(f"{pattern!r} is no regular expression: {error}") from None
+    return patterns
 
 
 class Optimizer:
@@ -65,24 +112,18 @@ class Optimizer:
         loss_scale_factor: float | None = None,
         grad_clipping: GlobalNorm | None = None,
         train_step_lbn: str | None = None,
-        loss_scale_policy: Any = None,
-        variables: Sequence[str] | Callable[[], Sequence[str]] | None = ALL,
+        loss_scale_policy: StaticScale | DynamicScale | None = None,
+        variables: Variables = ALL,
     ) -> None:
         if not isinstance(lr_scheduler, Scheduler):
             raise ArgumentError(
                 f"lr_scheduler is a scheduler, got {lr_scheduler!r}",
                 hint="flow.optimizer.PiecewiseConstantScheduler([], [0.1]) is a constant rate",
             )
-        for name, value in (
-            ("train_step_lbn", train_step_lbn),
-            ("loss_scale_policy", loss_scale_policy),
-        ):
-            if value is not None:
-                raise UnsupportedError(
-                    f"{name} is not available in this version", hint="leave it None"
-                )
         self.scheduler, self.clipping = lr_scheduler, grad_clipping
-        self.loss_scale = 1.0 if loss_scale_factor is None else float(loss_scale_factor)
+        self.scale = scale_of(loss_scale_factor, loss_scale_policy)
+        self.sets_scale = loss_scale_factor is not None or loss_scale_policy is not None
+        self.train_step_lbn = train_step_lbn
         self._variables = variables
 
     def minimize(self, loss: Blob | Sequence[Blob]) -> None:
@@ -95,15 +136,27 @@ class Optimizer:
             if not blob.dtype.is_floating_point:
                 raise DTypeError(f"a loss is of real numbers, got {blob.dtype.name}")
             job.add_loss(blob.value)
-        job.train_with(self, self._chosen(job))
+        if self.train_step_lbn is not None:
+            raise UnsupportedError(
+                "train_step_lbn: the step counter is the job's own", hint="leave it None"
+            )
+        job.train_with(self, frozenset().union(*self.assignment(job).values()))
 
-    def _chosen(self, job: Job) -> frozenset[str]:
+    def assignment(self, job: Job) -> "dict[Optimizer, frozenset[str]]":
+        """Which optimizer trains which variables."""
+        return {self: self.chosen(job)}
+
+    def chosen(self, job: Job) -> frozenset[str]:
+        """The variables that this optimizer trains."""
         if self._variables is ALL:
             return frozenset(job.user_variables)
         names = self._variables() if callable(self._variables) else self._variables
         unknown = [n for n in names or () if n not in job.user_variables]
         if unknown:
-            raise ArgumentError(f"variables {unknown} are not in the job", job=job.spec.name)
+            known = ", ".join(job.user_variables)
+            raise ArgumentError(
+                f"variables {unknown} are not in the job", job=job.spec.name, hint=f"it has {known}"
+            )
         return frozenset(names or ())
 
     def update(self, step: Step, name: str, w: Value, g: Value) -> Value:
@@ -111,17 +164,13 @@ class Optimizer:
         raise NotImplementedError
 
 
-def loss_seed(b: Builder, loss: Value, rate: Value | None) -> Value:
-    """The gradient of the objective in each element of a loss.
-
-    OneFlow divides by the number of elements of one loss blob. With `rate` the seed carries -rate
-    too, for optimizers that fold it.
-    """
-    dtype, share = dtype_of(loss), 1.0 / size_of(loss)
-    if rate is None:
-        return b.const(np.full(dims(loss), share), dtype)
-    known = rate.const_value
-    if known is not None:
-        return b.const(np.full(dims(loss), -share * float(known.numpy().item())), dtype)
-    scaled = b.Mul(rate if dtype_of(rate) == dtype else b.Cast(rate, to=dtype), -share)
-    return b.Expand(b.Reshape(scaled, [1] * max(len(dims(loss)), 1)), list(dims(loss)))
+def scale_of(factor: float | None, policy: Any) -> StaticScale | DynamicScale:
+    """The loss scale that an optimizer's two arguments describe."""
+    if factor is not None and policy is not None:
+        raise ArgumentError("give loss_scale_factor or loss_scale_policy, not both")
+    if policy is not None and not isinstance(policy, StaticScale | DynamicScale):
+        raise ArgumentError(
+            f"loss_scale_policy is {policy!r}",
+            hint="use flow.optimizer.loss_scale.static_loss_scale or dynamic_loss_scale",
+        )
+    return policy or (StaticScale() if factor is None else static_loss_scale(factor))

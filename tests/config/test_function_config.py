@@ -209,7 +209,7 @@ def test_nothing_is_printed(config: FunctionConfig, capsys: pytest.CaptureFixtur
                     "beta1": 0.5,
                     "beta2": 0.999,
                     "epsilon": 1e-8,
-                    "do_bias_correction": False,
+                    "do_bias_correction": True,
                     "amsgrad": False,
                 }
             },
