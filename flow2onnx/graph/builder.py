@@ -13,7 +13,7 @@ from onnx.defs import OpSchema
 from onnx.shape_inference import InferenceError, infer_node_outputs
 
 from flow2onnx.dtypes import DType, by_name, by_numpy
-from flow2onnx.errors import DTypeError, ShapeError
+from flow2onnx.errors import ArgumentError, DTypeError, ShapeError
 from flow2onnx.graph.schemas import Schema, opset_ids, schema
 from flow2onnx.graph.types import dims, dtype_of
 
@@ -103,7 +103,11 @@ class Builder:
 
     def const(self, content: Any, dtype: DType | None = None) -> ir.Value:
         """A constant; equal constants are one value."""
-        array = np.asarray(content, dtype=dtype.numpy if dtype else None)
+        try:
+            array = np.asarray(content, dtype=dtype.numpy if dtype else None)
+        except (OverflowError, TypeError, ValueError):
+            what = f"{dtype.name} holds no" if dtype else "no constant is made of"
+            raise ArgumentError(f"{what} {content!r}") from None
         if dtype is None and not isinstance(content, np.ndarray | np.generic):
             array = array.astype(
                 {"f": np.float32, "i": np.int64}.get(array.dtype.kind, array.dtype)
@@ -205,6 +209,9 @@ class Builder:
             )
         except InferenceError as error:
             raise ShapeError(f"{_call_text(node)}: {_reason(error)}") from None
+        except onnx.checker.ValidationError as error:
+            kind_of_error = DTypeError if " type" in str(error) else ArgumentError
+            raise kind_of_error(f"{_call_text(node)}: {_reason(error)}") from None
         for value in node.outputs:
             assert value.name is not None
             self._set_type(value, inferred.get(value.name))
@@ -281,7 +288,7 @@ def _operand_text(value: ir.Value) -> str:
     return f"{dtype_of(value).name}{shape}"
 
 
-def _reason(error: InferenceError) -> str:
+def _reason(error: Exception) -> str:
     """The standard's own words without its brackets and line numbers."""
     text = str(error).split("] ", 1)[-1] if "] " in str(error) else str(error)
     return text.strip().splitlines()[0]

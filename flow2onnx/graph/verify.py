@@ -7,11 +7,11 @@ from typing import Protocol
 import onnx
 import onnx_ir as ir
 
-from flow2onnx.errors import UnsupportedError
+from flow2onnx.errors import DTypeError, UnsupportedError
 from flow2onnx.graph.schemas import schema
 from flow2onnx.graph.types import dtype_of
 
-__all__ = ["Kernels", "Report", "verify"]
+__all__ = ["Kernels", "Report", "kernel_gaps", "verify"]
 
 
 class Kernels(Protocol):
@@ -111,3 +111,23 @@ def _bind(pairs: Iterable[tuple[str, ir.Value | None]]) -> dict[str, str]:
         for variable, value in pairs
         if value is not None and not variable.startswith("tensor(")
     }
+
+
+def kernel_gaps(model: ir.Model, kernels: Kernels) -> tuple[list[str], list[str]]:
+    """Operators the runtime expands as functions, and what it has no kernel for, both sorted.
+
+    For any model, not only ours: nodes whose types we do not know are passed over.
+    """
+    opset = model.graph.opset_imports.get("", 0)
+    expanded, missing = set[str](), set[str]()
+    for node in model.graph.all_nodes():
+        if node.domain or any(v is not None and v.type is None for v in node.inputs):
+            continue
+        try:
+            if not _has_kernel(node, opset, kernels):
+                expanded.add(node.op_type)
+        except UnsupportedError as error:
+            missing.add(error.message)
+        except DTypeError:
+            continue  # an element type that no job has, such as text
+    return sorted(expanded), sorted(missing)

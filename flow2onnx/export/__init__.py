@@ -1,0 +1,8 @@
+"""Jobs as files: exporting, verifying and describing models and bundles."""
+
+from flow2onnx.export.info import describe
+from flow2onnx.export.job import export
+from flow2onnx.export.report import Check, Output, Report
+from flow2onnx.export.verification import verify_model
+
+__all__ = ["Check", "Output", "Report", "describe", "export", "verify_model"]

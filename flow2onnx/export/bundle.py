@@ -1,0 +1,181 @@
+"""A train job as a folder: init, step and predict models, weights, manifest."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flow2onnx_runtime import (
+    FileEntry,
+    Manifest,
+    PredictJob,
+    StateSpec,
+    TensorSpec,
+    replace_folder,
+)
+from flow2onnx_runtime.manifest import MANIFEST
+
+from flow2onnx.compile import CompiledJob
+from flow2onnx.errors import BundleError, UnsupportedError
+from flow2onnx.export.files import places_in, write_bytes, write_weights
+from flow2onnx.export.labels import label, producer, version
+from flow2onnx.export.source import Source
+from flow2onnx.graph import Model, Signature, model_bytes, refer, signature, stamp
+from flow2onnx.trace.variables import Variable
+
+__all__ = ["write_bundle"]
+
+INIT, STEP, WEIGHTS = "init.onnx", "step.onnx", "weights.safetensors"
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class _Content:
+    """What goes into a bundle."""
+
+    init: Model
+    step: CompiledJob
+    predicts: tuple[CompiledJob, ...]
+    variables: dict[str, Variable]
+    values: dict[str, Array]
+    opset: int
+    metadata: Mapping[str, str]
+
+
+def write_bundle(
+    path: Path,
+    source: Source,
+    step: CompiledJob,
+    predicts: Sequence[CompiledJob],
+    metadata: Mapping[str, str],
+) -> None:
+    """Write the folder, whole or not at all; an earlier bundle at `path` is replaced."""
+    _check_target(path)
+    variables = dict(step.variables)
+    for job in predicts:
+        check_keeps_nothing(job)
+        variables.update({n: v for n, v in job.variables.items() if n not in variables})
+    values = source.values(list(variables))
+    content = _Content(
+        source.initial(variables), step, tuple(predicts), variables, values, source.opset, metadata
+    )
+    try:
+        replace_folder(path, lambda folder: _fill(folder, content), overwrite=True)
+    except (OSError, ValueError) as error:
+        if isinstance(error, BundleError):
+            raise
+        raise BundleError(
+            f"{path} cannot be written: {error}", hint="check the permissions and the free space"
+        ) from error
+
+
+def check_keeps_nothing(job: CompiledJob) -> None:
+    """Raise for a predict job that changes variables: a predict model has nowhere to keep them."""
+    written = [str(v.name) for v in job.model.graph.outputs if str(v.name).startswith("next/")]
+    if written:
+        raise UnsupportedError(
+            f"job {job.spec.name} assigns {written[0].removeprefix('next/')}; an exported predict "
+            "model keeps nothing between calls",
+            job=job.spec.name,
+            source=job.spec.source,
+            hint="assign in a train job",
+        )
+
+
+def _fill(folder: Path, content: _Content) -> None:
+    dtypes = {name: v.dtype for name, v in content.variables.items()}
+    write_weights(folder / WEIGHTS, content.values, dtypes)
+    metadata = label(content.step, content.metadata)
+    stamp(content.init, version(), metadata)
+    write_bytes(folder / INIT, model_bytes(content.init))
+    write_bytes(folder / STEP, model_bytes(content.step.model))
+    entries = tuple(_predict(folder, job, i, content) for i, job in enumerate(content.predicts))
+    names = [INIT, STEP, WEIGHTS, *(entry.file for entry in entries)]
+    files = {name: FileEntry.of(folder / name) for name in names}
+    _manifest(content, files, entries).write(folder)
+
+
+def _predict(folder: Path, job: CompiledJob, index: int, content: _Content) -> PredictJob:
+    """Write a predict model whose weights lie in the bundle's file: it also runs by itself."""
+    label(job, content.metadata)
+    file = f"predict-{job.spec.name}.onnx" if index else "predict.onnx"
+    feeds, results = _feeds(job), _results(job)
+    holds = tuple(job.variables)
+    refer(job.model, places_in(folder / WEIGHTS, holds))
+    write_bytes(folder / file, model_bytes(job.model))
+    return PredictJob(job.spec.name, file, feeds, results, holds=holds)
+
+
+def _manifest(
+    content: _Content, files: dict[str, FileEntry], predict: tuple[PredictJob, ...]
+) -> Manifest:
+    step = content.step
+    return Manifest(
+        job=step.spec.name,
+        producer=producer(),
+        opset=content.opset,
+        files=files,
+        state=_state(content),
+        feeds=_feeds(step),
+        results=_results(step),
+        losses=step.losses,
+        init=INIT,
+        step=STEP,
+        predict=predict,
+        weights=WEIGHTS,
+        metadata=dict(step.model.metadata_props),
+    )
+
+
+def _state(content: _Content) -> tuple[StateSpec, ...]:
+    written = {str(v.name) for v in content.step.model.graph.outputs}
+    counter = f"System-Train-TrainStep-{content.step.spec.name}"
+    return tuple(
+        StateSpec(
+            name,
+            v.shape,
+            v.dtype.name,
+            # the manifest knows one counter, the step's own
+            "slot" if v.role == "counter" and name != counter else v.role,
+            f"next/{name}" in written,
+        )
+        for name, v in content.variables.items()
+    )
+
+
+def _feeds(job: CompiledJob) -> tuple[TensorSpec, ...]:
+    return tuple(_spec(s) for s in signature(job.model.graph.inputs) if s.name not in job.variables)
+
+
+def _results(job: CompiledJob) -> tuple[TensorSpec, ...]:
+    state = {f"next/{name}" for name in job.variables}
+    return tuple(_spec(s) for s in signature(job.model.graph.outputs) if s.name not in state)
+
+
+def _spec(tensor: Signature) -> TensorSpec:
+    return TensorSpec(tensor.name, tensor.shape, tensor.dtype)
+
+
+def _check_target(path: Path) -> None:
+    """Raise unless `path` is free, empty, or holds a bundle and nothing else."""
+    try:
+        found = {p.name for p in path.iterdir()} if path.is_dir() else set()
+    except OSError as error:
+        raise BundleError(f"{path} cannot be read: {error.strerror}") from error
+    if not found:
+        return
+    try:
+        manifest = Manifest.read(path, verify=False)
+    except BundleError as error:
+        raise BundleError(
+            f"{path} is a folder with content that is no bundle",
+            hint="choose another path; only an earlier bundle is replaced",
+        ) from error
+    foreign = sorted(found - {*manifest.files, MANIFEST})
+    if foreign:
+        raise BundleError(
+            f"{path} holds {foreign[0]}, which is not of the bundle there and would be lost",
+            hint="move it away, or choose another path",
+        )

@@ -1,0 +1,105 @@
+"""Model files on disk: weights inside or beside them, written whole or not at all."""
+
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from flow2onnx_runtime import replace_file, save_safetensors
+from flow2onnx_runtime.tensors import read_header
+
+from flow2onnx.dtypes import DType
+from flow2onnx.errors import BundleError
+from flow2onnx.graph import Model, Placement, freeze, model_bytes, refer
+
+__all__ = ["INSIDE_LIMIT", "places_in", "write_bytes", "write_predict", "write_weights"]
+
+# A protobuf message ends at 2 GB; the graph itself needs some of it.
+INSIDE_LIMIT = 1_800_000_000
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Make `path` a file of this content."""
+
+    def write(file: BinaryIO) -> None:
+        file.write(content)
+
+    try:
+        replace_file(path, write)
+    except (OSError, ValueError) as error:  # ValueError: a null character in the path
+        raise _unwritable(path, error) from error
+
+
+def write_weights(path: Path, values: Mapping[str, Array], dtypes: Mapping[str, DType]) -> None:
+    """Write values to a .safetensors file."""
+    elements = {name: dtypes[name].name for name in values}
+    try:
+        save_safetensors(path, values, {"format": "pt"}, elements)
+    except (OSError, ValueError) as error:
+        if isinstance(error, BundleError):
+            raise
+        raise _unwritable(path, error) from error
+
+
+def places_in(path: Path, names: Iterable[str]) -> dict[str, Placement]:
+    """Where tensors lie in a .safetensors file."""
+    tensors = read_header(path).tensors
+    return {
+        n: Placement(path.name, tensors[n].start, tensors[n].end - tensors[n].start) for n in names
+    }
+
+
+def write_predict(
+    path: Path,
+    model: Model,
+    values: Mapping[str, Array],
+    dtypes: Mapping[str, DType],
+    *,
+    is_inside: bool,
+) -> list[Path]:
+    """Write a model whose variables become initializers; returns the files, the model first.
+
+    Weights beside the model lie in a .safetensors file of the same stem. Both files are complete
+    before either is seen. A process killed just between leaves the weights without a model, never
+    a model with the weights of another.
+    """
+    if is_inside:
+        freeze(model, values)
+        write_bytes(path, model_bytes(model))
+        return [path]
+    weights = path.with_suffix(".safetensors")
+    with _staging(path) as folder:
+        stage = Path(folder)
+        write_weights(stage / weights.name, values, dtypes)
+        refer(model, places_in(stage / weights.name, values))
+        write_bytes(stage / path.name, model_bytes(model))
+        _publish(stage, [weights, path])
+    return [path, weights]
+
+
+def _publish(stage: Path, targets: list[Path]) -> None:
+    """Move finished files to their places; the last, which names the others, is away meanwhile."""
+    try:
+        targets[-1].unlink(missing_ok=True)
+        for target in targets:
+            os.replace(stage / target.name, target)
+    except OSError as error:
+        raise _unwritable(targets[-1], error) from error
+
+
+def _staging(path: Path) -> "tempfile.TemporaryDirectory[str]":
+    try:
+        return tempfile.TemporaryDirectory(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: Exception) -> BundleError:
+    return BundleError(
+        f"{path} cannot be written: {error}",
+        hint="check that the folder exists, its permissions and the free space",
+    )

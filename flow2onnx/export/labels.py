@@ -1,0 +1,66 @@
+"""What an exported file says of itself, for people: no runtime needs it."""
+
+from collections.abc import Mapping
+
+from flow2onnx.compile import CompiledJob
+from flow2onnx.errors import ArgumentError
+from flow2onnx.graph import signature, stamp
+from flow2onnx.trace.spec import GENERATIONS, JobSpec
+
+__all__ = ["check_metadata", "label", "producer", "version"]
+
+_OURS = "flow2onnx."
+
+
+def version() -> str:
+    """The version of flow2onnx."""
+    from flow2onnx import __version__
+
+    return __version__
+
+
+def producer() -> str:
+    """Who writes the files, such as ``flow2onnx 0.1.0``."""
+    return f"flow2onnx {version()}"
+
+
+def check_metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
+    """The user's metadata: texts, none of which looks like ours."""
+    given = dict(metadata or {})
+    for key, text in given.items():
+        if not isinstance(key, str) or not isinstance(text, str):
+            raise ArgumentError(
+                f"metadata {key!r}: {text!r} is not text", hint="give a dict of str to str"
+            )
+        if key.startswith(_OURS):
+            raise ArgumentError(
+                f"metadata {key!r}: names that begin with {_OURS} are taken", hint="rename it"
+            )
+    return given
+
+
+def label(job: CompiledJob, metadata: Mapping[str, str]) -> dict[str, str]:
+    """Write the user's metadata and ours into a job's model; returns all of it."""
+    ours = {
+        "job": job.spec.name,
+        "kind": job.kind,
+        "release": job.spec.release,
+        "generation": _generation(job.spec),
+        "inputs": _listed(job, job.feeds),
+        "outputs": _listed(job, job.results),
+    }
+    whole = {**metadata, **{_OURS + key: text for key, text in ours.items()}}
+    stamp(job.model, version(), whole)
+    return whole
+
+
+def _generation(spec: JobSpec) -> str:
+    return max(
+        (g for g, release in GENERATIONS.items() if not spec.is_before(release)), default="a"
+    )
+
+
+def _listed(job: CompiledJob, names: tuple[str, ...]) -> str:
+    graph = job.model.graph
+    shown = {s.name: s for s in signature([*graph.inputs, *graph.outputs])}
+    return "; ".join(f"{n} {shown[n].dtype} [{', '.join(map(str, shown[n].shape))}]" for n in names)

@@ -1,0 +1,222 @@
+"""Source: the jobs of one export, compiled for it, and the values of their variables."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, Protocol
+
+import numpy as np
+
+from flow2onnx.compile import CompiledJob, Target, initial_state
+from flow2onnx.errors import ArgumentError, FlowError, JobError, UnsupportedError
+from flow2onnx.graph import (
+    NEWEST_OPSET,
+    Builder,
+    Model,
+    drop_outputs,
+    free_batch,
+    model_bytes,
+    model_of,
+)
+from flow2onnx.passes import run_passes
+from flow2onnx.session import Session
+from flow2onnx.trace.spec import JobSpec
+from flow2onnx.trace.trace import leaf_placeholders
+from flow2onnx.trace.variables import Variable
+from flow2onnx.typing import PlaceholderSpec
+
+__all__ = ["OLDEST_OPSET", "Exportable", "Source", "check_opset", "find_job"]
+
+OLDEST_OPSET = 18  # before it, reductions take their axes in another form
+_USUAL_OPSET = 21
+# Sizes to trace a job at that no layer has by accident: odd, even, a multiple of three.
+_UNUSUAL = (61, 74, 87, 91, 106, 123)
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Shapes = tuple[tuple[int, ...], ...]
+
+
+class Exportable(Protocol):
+    """A job function: its specification and the session it belongs to."""
+
+    @property
+    def spec(self) -> JobSpec:
+        """What the job is."""
+
+    @property
+    def session(self) -> Session:
+        """Where its variables are."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A started session, seen by an export at one opset and one batch size (None: as declared)."""
+
+    session: Session
+    opset: int = _USUAL_OPSET
+    batch: int | None = None
+
+    @property
+    def target(self) -> Target:
+        """What to compile for."""
+        return replace(self.session.target(), opset=self.opset, shows_losses=False)
+
+    def compiled(self, spec: JobSpec) -> CompiledJob:
+        """A job without its watches; all its losses are outputs."""
+        shapes = _at(spec, self.batch) if self.batch is not None else None
+        job = self._compiled(spec, shapes, self.target)
+        if job.kind == "train" and not job.losses:
+            job = self._compiled(spec, shapes, replace(self.target, shows_losses=True))
+        self._check_variables(job)
+        return _without_watches(job)
+
+    def compiled_free(self, spec: JobSpec, declared: CompiledJob) -> CompiledJob:
+        """A job for batches of any size; `declared` is what it is as declared."""
+        axes = _batch_axes(spec)
+        first = next(i for i, axis in enumerate(axes) if axis is not None)
+        size = _declared([p for _, p in leaf_placeholders(spec)][first])
+        assert size is not None, "the axis is one of the batch"
+        sizes = [n for n in _UNUSUAL if n not in _all_dims(spec)][:3]
+        jobs = [self._compiled_at(spec, n) for n in sizes]
+        for job in jobs:
+            self._check_variables(job)
+        named = {f: axis for f, axis in zip(jobs[0].feeds, axes, strict=True) if axis is not None}
+        jobs = [_without_watches(job) for job in jobs]
+        try:
+            graphs = [job.model.graph for job in jobs]
+            free_batch(graphs, sizes, named, (declared.model.graph, size))
+        except UnsupportedError as error:
+            error.located(spec.name, None, spec.source)
+            raise
+        return jobs[0]
+
+    def initial(self, variables: dict[str, Variable]) -> Model:
+        """The model that computes the first values of variables."""
+        with self._opset_named():
+            return initial_state(variables, self.target)
+
+    def values(self, names: Sequence[str]) -> dict[str, Array]:
+        """The present values of variables, all of one moment."""
+        return self.session.snapshot(names)
+
+    def _compiled_at(self, spec: JobSpec, batch: int) -> CompiledJob:
+        try:
+            return self._compiled(spec, _at(spec, batch), self.target)
+        except UnsupportedError:
+            raise
+        except FlowError as error:
+            raise UnsupportedError(
+                f"the job cannot be made for another batch size than declared, such as {batch}: "
+                f"{error.message}",
+                job=spec.name,
+                op=error.op,
+                source=error.source or spec.source,
+                hint="write sizes with -1, or take them from the shape of an input",
+            ) from error
+
+    def _compiled(self, spec: JobSpec, shapes: Shapes | None, target: Target) -> CompiledJob:
+        with self._opset_named():
+            return self.session.compiled(spec.name, target, shapes)
+
+    @contextmanager
+    def _opset_named(self) -> Iterator[None]:
+        """Let what cannot be had at an unusual opset point there."""
+        try:
+            yield
+        except UnsupportedError as error:
+            if self.opset != _USUAL_OPSET:
+                error.hint = f"this is so at opset {self.opset}; try opset={_USUAL_OPSET}"
+            raise
+
+    def _check_variables(self, job: CompiledJob) -> None:
+        """Raise unless the job has the variables of the session at this batch too."""
+        for name, variable in job.variables.items():
+            known = self.session.variables.get(name)
+            if known is None or known.shape != variable.shape:
+                declared = known.shape if known else "not there"
+                raise UnsupportedError(
+                    f"variable {name} depends on the batch size: {variable.shape}, "
+                    f"with the declared inputs {declared}",
+                    job=job.spec.name,
+                    source=variable.source,
+                    hint="give variables names and shapes that do not depend on the batch",
+                )
+
+
+def check_opset(opset: object) -> None:
+    """Raise unless our operators and the installed runtime can be had at `opset`."""
+    newest = _newest_opset()
+    if type(opset) is not int or not OLDEST_OPSET <= opset <= newest:
+        raise ArgumentError(
+            f"opset {opset!r} is not supported",
+            hint=f"the installed runtime and flow2onnx take {OLDEST_OPSET} to {newest}; "
+            f"{_USUAL_OPSET} is a good choice",
+        )
+
+
+@cache
+def _newest_opset() -> int:
+    """The newest that the runtime opens: a fact it tells in no other way."""
+    return next(n for n in range(NEWEST_OPSET, 0, -1) if _opens(n))
+
+
+def _opens(opset: int) -> bool:
+    from flow2onnx_runtime import BundleError, open_session
+
+    from flow2onnx.dtypes import float32
+
+    b = Builder(opset)
+    b.output(b.Identity(b.input("x", (1,), float32)), "y")
+    try:
+        return open_session(model_bytes(model_of(b.graph))) is not None
+    except BundleError:
+        return False
+
+
+def _without_watches(job: CompiledJob) -> CompiledJob:
+    """The job without the outputs that only its handlers, which no file holds, would see."""
+    if drop_outputs(job.model, {w.output for w in job.watches}):
+        run_passes(job.model.graph)
+    return replace(job, watches=())
+
+
+def _batch_axes(spec: JobSpec) -> list[int | None]:
+    """For each input, where its batch is: the declared axis, if it has the size of the first's."""
+    leaves = [p for _, p in leaf_placeholders(spec)]
+    size = next((_declared(p) for p in leaves if _declared(p) is not None), None)
+    if size is None:
+        raise UnsupportedError(
+            f"job {spec.name} has no input with a batch axis",
+            job=spec.name,
+            source=spec.source,
+            hint="export it as declared, without dynamic_batch and batch",
+        )
+    return [p.batch_axis if _declared(p) == size else None for p in leaves]
+
+
+def _declared(placeholder: PlaceholderSpec) -> int | None:
+    axis = placeholder.batch_axis
+    return None if axis is None or not placeholder.shape else placeholder.shape[axis]
+
+
+def _at(spec: JobSpec, batch: int) -> Shapes:
+    """The shapes of the inputs at another batch size."""
+    leaves = [p.shape for _, p in leaf_placeholders(spec)]
+    return tuple(
+        shape if axis is None else (*shape[:axis], batch, *shape[axis + 1 :])
+        for shape, axis in zip(leaves, _batch_axes(spec), strict=True)
+    )
+
+
+def _all_dims(spec: JobSpec) -> set[int]:
+    return {d for _, p in leaf_placeholders(spec) for d in p.shape}
+
+
+def find_job(session: Session, name: str) -> JobSpec:
+    """The job of that name in a session."""
+    if name not in session.job_names():
+        raise JobError(
+            f"there is no job {name!r}", hint=f"the session has {', '.join(session.job_names())}"
+        )
+    return session.spec(name)

@@ -1,0 +1,113 @@
+"""Models made ready to be written: variables inside or beside them, chosen outputs, labels."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from flow2onnx.graph.types import dtype_of
+
+__all__ = [
+    "NEWEST_OPSET",
+    "Placement",
+    "Signature",
+    "drop_outputs",
+    "freeze",
+    "refer",
+    "signature",
+    "stamp",
+]
+
+# What the installed onnx can describe; a runtime may take less.
+NEWEST_OPSET: int = onnx.defs.onnx_opset_version()
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a tensor lies: bytes `offset` to `offset + length` of a file beside the model."""
+
+    file: str
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True)
+class Signature:
+    """An input or output: name, shape with text for free sizes, name of the element type."""
+
+    name: str
+    shape: tuple[int | str, ...]
+    dtype: str
+
+
+def freeze(model: ir.Model, values: Mapping[str, np.ndarray[Any, Any]]) -> None:
+    """Turn the inputs that `values` names into initializers, in place.
+
+    A bfloat16 value may come as the uint16 bits of its elements.
+    """
+    for value in _taken_inputs(model.graph, values):
+        assert value.name is not None, "an input has a name"
+        dtype = dtype_of(value)
+        array = np.ascontiguousarray(values[value.name]).reshape(values[value.name].shape)
+        bits = array.view(dtype.numpy) if array.dtype != dtype.numpy else array
+        _initialize(
+            model.graph, value, ir.Tensor(bits, dtype=ir.DataType(dtype.code), name=value.name)
+        )
+
+
+def refer(model: ir.Model, places: Mapping[str, Placement]) -> None:
+    """Turn the inputs that `places` names into initializers whose values lie in another file."""
+    for value in _taken_inputs(model.graph, places):
+        assert value.name is not None, "an input has a name"
+        assert value.shape is not None, "an input has a shape"
+        place = places[value.name]
+        tensor = ir.ExternalTensor(
+            place.file,
+            place.offset,
+            place.length,
+            ir.DataType(dtype_of(value).code),
+            shape=ir.Shape(value.shape),
+            name=value.name,
+        )
+        _initialize(model.graph, value, tensor)
+
+
+def _taken_inputs(graph: ir.Graph, names: Collection[str]) -> list[ir.Value]:
+    """Remove the inputs of these names from the graph's list and return them."""
+    taken = [v for v in graph.inputs if v.name in names]
+    for value in taken:
+        graph.inputs.remove(value)
+    return taken
+
+
+def _initialize(graph: ir.Graph, value: ir.Value, tensor: Any) -> None:
+    value.const_value = tensor
+    assert value.name is not None, "an input has a name"
+    graph.initializers[value.name] = value
+
+
+def drop_outputs(model: ir.Model, names: Collection[str]) -> bool:
+    """Make values outputs no longer; returns whether any was. What computed them stays."""
+    dropped = [v for v in model.graph.outputs if v.name in names]
+    for value in dropped:
+        model.graph.outputs.remove(value)
+    return bool(dropped)
+
+
+def signature(values: Collection[ir.Value]) -> tuple[Signature, ...]:
+    """Names, shapes and element types; a size that nothing is known of is ``"?"``."""
+    return tuple(Signature(v.name or "", _shape(v), dtype_of(v).name) for v in values)
+
+
+def _shape(value: ir.Value) -> tuple[int | str, ...]:
+    assert value.shape is not None, f"{value.name} has no shape"
+    return tuple(d if isinstance(d, int) else d.value or "?" for d in value.shape)
+
+
+def stamp(model: ir.Model, version: str, metadata: Mapping[str, str]) -> None:
+    """Say in the model who wrote it, and add texts for people."""
+    model.producer_version = version
+    model.metadata_props.update(metadata)
