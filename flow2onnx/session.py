@@ -1,17 +1,17 @@
 """Session: the jobs and variables that belong together, from definition to the last call."""
 
-import atexit
-import logging
+import dataclasses
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from flow2onnx.config import Settings
+from flow2onnx.calls import CallQueue
 from flow2onnx.errors import ContextError, FlowError, JobError
+from flow2onnx.preset import Preset
 from flow2onnx.trace.context import traced_job
 from flow2onnx.trace.source import user_frame
 from flow2onnx.trace.spec import JobSpec
@@ -24,11 +24,19 @@ if TYPE_CHECKING:
     from flow2onnx.compile import CompiledJob, Target
     from flow2onnx.execute import Executable
 
-__all__ = ["Session", "clear_default_session", "current_session", "sync_default_session"]
+__all__ = [
+    "SESSION",
+    "Session",
+    "clear_default_session",
+    "current_session",
+    "sync_default_session",
+]
 
-_log = logging.getLogger("flow2onnx.session")
 Array = np.ndarray[Any, np.dtype[Any]]
+Shapes = tuple[tuple[int, ...], ...]
 T = TypeVar("T")
+_NO_WISHES = Preset()
+_IN_FLIGHT = 2
 
 
 class Session:
@@ -39,16 +47,19 @@ class Session:
     jobs speak where their text cannot tell.
     """
 
-    def __init__(self) -> None:
-        self.settings = Settings()
-        self.release: str | None = None
+    def __init__(self, preset: Preset = _NO_WISHES) -> None:
+        self.preset = preset
+        self.settings = preset.settings()
+        self.release = preset.release
         self.variables: dict[str, Variable] = {}
         self._specs: dict[str, JobSpec] = {}
-        self._executables: dict[tuple[str, Any], Executable] = {}
+        self._trees: dict[str, TreeDef] = {}
+        self._executables: dict[tuple[str, Shapes], Executable] = {}
         self._state: State | None = None
+        self._device = "cpu"
         self._closed = False
         self._lock = threading.RLock()
-        self._queue = _Queue()
+        self._queue = CallQueue()
 
     @property
     def is_running(self) -> bool:
@@ -64,32 +75,38 @@ class Session:
 
     def define(self, spec: JobSpec) -> None:
         """Add a job. One of the same name replaces the earlier one."""
-        if self._closed or self.is_running:
+        outer = traced_job()
+        if self._closed or self.is_running or outer is not None:
+            when = f"inside job {outer.spec.name}" if outer else "after the session began"
             raise ContextError(
-                "no avaliable function found. a job is defined after the session began",
+                f"no avaliable function found. a job is defined {when}",
                 job=spec.name,
                 source=spec.source,
                 hint="define every job before the first call, or call flow.clear_default_session()",
             )
-        if spec.name in self._specs:
-            _log.warning("job %s is defined again and replaces the earlier one", spec.name)
-        self._specs[spec.name] = spec
+        with self._lock:
+            self._specs[spec.name] = spec
 
     def start(self) -> None:
         """Compile all jobs and give the variables their first values, once."""
-        if traced_job() is not None:
-            raise ContextError("inside a job function there are no values yet", source=user_frame())
+        outer = traced_job()
+        if outer is not None:
+            raise ContextError(
+                "inside a job function there are no values yet",
+                job=outer.spec.name,
+                source=user_frame(),
+                hint="return or watch the blob, and use its value after a call",
+            )
         with self._lock:
-            if self.is_running:
-                return
-            self._check_can_start()
-            self._start()
+            self._check_open()
+            if not self.is_running:
+                self._start()
 
-    def compiled(self, name: str, target: "Target | None" = None) -> "CompiledJob":
-        """A job compiled apart, for export, with the session's seed."""
-        from flow2onnx.compile import compile_job
-
-        return compile_job(self._specs[name], None, target or self.target())
+    def compiled(
+        self, name: str, target: "Target | None" = None, shapes: Shapes | None = None
+    ) -> "CompiledJob":
+        """A job compiled apart, for export, with the session's seed; `shapes` as in `trace`."""
+        return self._compile(self._specs[name], shapes, target)
 
     def spec(self, name: str) -> JobSpec:
         """The specification of a job."""
@@ -101,7 +118,7 @@ class Session:
 
     def tree(self, name: str) -> TreeDef:
         """The nesting of what the body of a job returned."""
-        return next(e.compiled.tree for k, e in self._executables.items() if k[0] == name)
+        return self._trees[name]
 
     def target(self) -> "Target":
         """What to compile for, by the session's settings."""
@@ -117,7 +134,6 @@ class Session:
 
     def run(self, spec: JobSpec, arrays: Sequence[Array]) -> list[Array]:
         """Run a job now, after everything queued before it."""
-        self._check_current(spec)
         executable = self._executable(spec, arrays)
         return self._queue.run(lambda: executable.run(arrays))
 
@@ -126,118 +142,160 @@ class Session:
     ) -> "Future[T]":
         """Queue a run; the arrays are copied, so that the caller may change them.
 
-        The future holds `shown` of the results. A failure nobody asks the future about comes up at
-        the next `sync`.
+        The future holds `shown` of the results; `wait` for it. A caller that is ahead of its runs
+        by `concurrency_width`, if it set that, or else by two, waits here.
         """
-        self._check_current(spec)
         executable = self._executable(spec, arrays)
-        copies = [np.array(a) for a in arrays]
-        return self._queue.submit(lambda: shown(executable.run(copies)))
+        copies, source = [np.array(a) for a in arrays], user_frame()
+
+        def work() -> T:
+            try:
+                return shown(executable.run(copies))
+            except FlowError as error:
+                error.located(None, None, source)
+                raise
+
+        # Two runs under way are enough to feed one while the other computes. A script that reads
+        # what its callbacks gathered right after its loop has most of it then, as on OneFlow.
+        width = spec.config.values().get("concurrency_width", _IN_FLIGHT)
+        return self._queue.submit(work, width)
+
+    def wait(self, future: "Future[T]") -> T:
+        """The result of a queued run."""
+        return self._queue.wait(future)
 
     def later(self, work: Callable[[], T]) -> "Future[T]":
         """Queue something behind the runs so far."""
-        return self._queue.submit(work)
+        return self._queue.later(work)
 
     def read(self, name: str) -> Array:
         """The present value of a variable, after everything queued."""
-        return self._queue.run(lambda: self.state.read(name))
+        return self.snapshot([name])[name]
 
-    def write(self, values: Mapping[str, Array]) -> None:
-        """Replace the values of variables, after everything queued: all of them or none."""
+    def snapshot(self, names: Sequence[str]) -> dict[str, Array]:
+        """The present values of variables, all of one moment, after everything queued."""
         state = self.state
 
-        def replace() -> None:
-            whole = {**state.to_dict(), **values}
-            state.from_dict(whole)
+        def read() -> dict[str, Array]:
+            return {n: state.read(n).view(self.variables[n].dtype.numpy) for n in names}
 
-        self._queue.run(replace)
+        return self._queue.run(read)
+
+    def write(self, values: Mapping[str, Array]) -> None:
+        """Replace the values of variables, after everything queued; they must fit."""
+        state = self.state
+
+        def write() -> None:
+            with state.lock:
+                for name, value in values.items():
+                    state.write(name, value)
+
+        self._queue.run(write)
 
     def sync(self) -> None:
         """Wait for everything queued; raises what a queued run failed with, if nobody took it."""
         self._queue.sync()
 
     def close(self) -> None:
-        """Wait, then forget jobs and variables."""
+        """Wait, then refuse further calls; raises what nobody took, as `sync` does."""
         try:
-            self._queue.sync()
+            self._queue.close()  # callbacks still under way may call jobs
         finally:
-            self._queue.close()
             self._closed = True
 
-    def _check_can_start(self) -> None:
+    def _check_open(self) -> None:
         if self._closed:
             raise JobError(
-                "this job belongs to a session that was cleared", hint="define the job again"
+                "this job belongs to a session that was cleared",
+                source=user_frame(),
+                hint="define the job again after flow.clear_default_session()",
             )
         if not self._specs:
             raise JobError("no job function is defined", source=user_frame(),
                            hint="decorate one with @flow.global_function(...)")  # fmt: skip
 
     def _start(self) -> None:
-        from flow2onnx.compile import compile_job
-
-        target = self.target()
-        compiled = {name: compile_job(spec, None, target) for name, spec in self._specs.items()}
+        compiled = {name: self._compile(spec) for name, spec in self._specs.items()}
         variables: dict[str, Variable] = {}
         for name, job in compiled.items():
             _merge(variables, job, name)
+        compiled = {name: _apart(job, variables) for name, job in compiled.items()}
+        self._device = self._device_of(compiled)
+        state = self._filled_state(variables, next(iter(compiled.values())))
+        self._executables = {(n, _shapes(j)): self._bind(j, state) for n, j in compiled.items()}
+        self._trees = {name: job.tree for name, job in compiled.items()}
         self.settings.start()
-        state = self._filled_state(compiled, variables)
-        executables = {(n, _shapes(j)): self._bind(j, state) for n, j in compiled.items()}
-        self.variables, self._executables, self._state = variables, executables, state
+        self.variables, self._state = variables, state
 
-    def _filled_state(
-        self, compiled: Mapping[str, "CompiledJob"], variables: Mapping[str, Variable]
-    ) -> "State":
+    def _compile(
+        self, spec: JobSpec, shapes: Shapes | None = None, target: "Target | None" = None
+    ) -> "CompiledJob":
+        from flow2onnx.compile import compile_job
+
+        try:
+            job = compile_job(spec, shapes, target or self.target())
+        except FlowError as error:
+            error.located(spec.name, None, spec.source)
+            raise
+        return _apart(job, self.variables)
+
+    def _device_of(self, compiled: Mapping[str, "CompiledJob"]) -> str:
+        """The one that all jobs run on, as they share variables: the GPU if any asks for it."""
+        if self.preset.device is not None:
+            return self.preset.device
+        asked = {d for job in compiled.values() for d in job.devices or {self._default(job.spec)}}
+        return "gpu" if "gpu" in asked else "cpu"
+
+    def _default(self, spec: JobSpec) -> str:
+        from flow2onnx.execute import best_device
+
+        scope = spec.config.value("default_placement_scope")
+        if scope is not None:
+            return str(scope.device_tag)
+        return "cpu" if self.settings.value("gpu_device_num") == 0 else best_device()
+
+    def _filled_state(self, variables: dict[str, Variable], job: "CompiledJob") -> "State":
         from flow2onnx_runtime import Program, State
 
         from flow2onnx.compile import initial_state
         from flow2onnx.graph import model_bytes
 
-        device, device_id = self._options_of(*compiled.values()).device
-        state = State(device, device_id)
+        state = State(*self._options_of(job).device)
         if variables:
-            init = Program(model_bytes(initial_state(dict(variables), self.target())), name="init")
+            init = Program(model_bytes(initial_state(variables, self.target())), name="init")
             for (name, v), value in zip(variables.items(), init.run([]), strict=True):
                 state.add(name, value, v.dtype.name)
         return state
 
-    def _options_of(self, *jobs: "CompiledJob") -> Any:
-        from flow2onnx.execute import best_device, job_options, provider_of
+    def _options_of(self, job: "CompiledJob") -> Any:
+        from flow2onnx.execute import job_options, provider_of
 
-        devices = {d for job in jobs for d in job.devices} or {best_device()}
-        device = "gpu" if "gpu" in devices else "cpu"
-        return job_options(jobs[0].spec.config, provider_of(device))
+        return job_options(job.spec.config, self.settings, provider_of(self._device))
 
     def _bind(self, job: "CompiledJob", state: "State") -> "Executable":
         from flow2onnx.execute import Executable
 
-        executable = Executable(job, state, self._options_of(job))
-        executable.stops_on_non_finite = self.settings.value("stop_on_non_finite")
-        return executable
+        stops = self.settings.value("stop_on_non_finite")
+        return Executable(job, state, self._options_of(job), stops_on_non_finite=stops)
 
-    def _check_current(self, spec: JobSpec) -> None:
-        self.start()
+    def _executable(self, spec: JobSpec, arrays: Sequence[Array]) -> "Executable":
         if self._specs.get(spec.name) is not spec:
             raise JobError(
                 f"job {spec.name} was replaced by a later job of the same name",
                 source=user_frame(),
                 hint="give the functions different names",
             )
-
-    def _executable(self, spec: JobSpec, arrays: Sequence[Array]) -> "Executable":
+        self.start()
         key = (spec.name, tuple(a.shape for a in arrays))
-        found = self._executables.get(key)
-        if found is None:
+        if key not in self._executables:
             with self._lock:
-                found = self._executables[key] = self._for_shapes(spec, key[1])
-        return found
+                if key not in self._executables:
+                    self._executables[key] = self._for_shapes(spec, key[1])
+        return self._executables[key]
 
-    def _for_shapes(self, spec: JobSpec, shapes: tuple[tuple[int, ...], ...]) -> "Executable":
+    def _for_shapes(self, spec: JobSpec, shapes: Shapes) -> "Executable":
         """The job once more, for inputs smaller than declared."""
-        from flow2onnx.compile import compile_job
-
-        compiled = compile_job(spec, shapes, self.target())
+        compiled = self._compile(spec, shapes)
         unknown = [n for n in compiled.variables if n not in self.variables]
         if unknown:
             raise JobError(
@@ -249,66 +307,27 @@ class Session:
         return self._bind(compiled, self.state)
 
 
-class _Queue:
-    """Runs work one after another: in the caller while nothing waits, else on one worker thread."""
-
-    def __init__(self) -> None:
-        self._pool: ThreadPoolExecutor | None = None
-        self._worker: int | None = None
-        self._waiting = 0
-        self._guard = threading.Lock()
-        self._turn = threading.RLock()
-        self._failure: BaseException | None = None
-
-    def run(self, work: Callable[[], T]) -> T:
-        """Do `work` in its turn and wait for it."""
-        if self._waiting and threading.get_ident() != self._worker:
-            return self.submit(work).result()
-        with self._turn:
-            return work()
-
-    def submit(self, work: Callable[[], T]) -> "Future[T]":
-        """Do `work` on the worker thread, after what was submitted before."""
-        with self._guard:
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(1, thread_name_prefix="flow2onnx")
-            self._waiting += 1
-            return self._pool.submit(self._work, work)
-
-    def failed(self, error: BaseException) -> None:
-        """Keep the first failure that nobody waits for."""
-        self._failure = self._failure or error
-
-    def sync(self) -> None:
-        """Wait for everything submitted; raise a failure that nobody took."""
-        if self._pool is not None and threading.get_ident() != self._worker:
-            self._pool.submit(lambda: None).result()
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
-
-    def close(self) -> None:
-        """Let the worker thread end."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=threading.get_ident() != self._worker)
-
-    def _work(self, work: Callable[[], T]) -> T:
-        self._worker = threading.get_ident()
-        try:
-            with self._turn:
-                return work()
-        finally:
-            with self._guard:
-                self._waiting -= 1
-
-
 def _merge(variables: dict[str, Variable], job: "CompiledJob", name: str) -> None:
     for variable in job.variables.values():
         first = variables.setdefault(variable.name, variable)
         check_same(first, variable, name)
 
 
-def _shapes(job: "CompiledJob") -> tuple[tuple[int, ...], ...]:
+def _apart(job: "CompiledJob", variables: Mapping[str, Variable]) -> "CompiledJob":
+    """The job, its inputs renamed where a variable of another job has their name.
+
+    The runtime tells data from state by name; OneFlow never named an input after a parameter.
+    """
+    clashing = [v for v in job.model.graph.inputs if v.name in job.feeds and v.name in variables]
+    if not clashing:
+        return job
+    renamed = {str(v.name): f"{v.name}_input" for v in clashing}
+    for value in clashing:
+        value.name = renamed[str(value.name)]
+    return dataclasses.replace(job, feeds=tuple(renamed.get(f, f) for f in job.feeds))
+
+
+def _shapes(job: "CompiledJob") -> Shapes:
     from flow2onnx.trace.trace import leaf_placeholders
 
     return tuple(p.shape for _, p in leaf_placeholders(job.spec))
@@ -333,7 +352,8 @@ def current_session() -> Session:
 
 def clear_default_session() -> None:
     """Wait for outstanding work; forget jobs and variables; begin a new session."""
-    old, new = current_session(), Session()
+    old = current_session()
+    new = Session(old.preset)
     if SESSION.get() is None:
         _default.session = new
     else:
@@ -344,11 +364,3 @@ def clear_default_session() -> None:
 def sync_default_session() -> None:
     """Wait until everything that was called has finished."""
     current_session().sync()
-
-
-@atexit.register
-def _finish() -> None:
-    try:
-        _default.session.close()
-    except FlowError as error:
-        _log.error("%s", error)

@@ -1,11 +1,11 @@
 """`flow.global_function`: releases 0.1.0 to 0.4.0, by keyword and in the older positional form."""
 
 import inspect
-import typing
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
+from flow2onnx.api.hints import hints_of
 from flow2onnx.api.job import JobFunction, define
 from flow2onnx.api.tensor_def import defaults_of, uses_tensor_defs
 from flow2onnx.config import FunctionConfig
@@ -38,9 +38,8 @@ def global_function(
         config = type
         return lambda function: define(spec_of(function, config, "b"))
     if type not in ("train", "predict"):
-        raise ArgumentError(
-            f"type is {type!r}", source=user_frame(), hint='write type="train" or type="predict"'
-        )
+        hint = 'write @flow.global_function(type="train") or (type="predict")'
+        raise ArgumentError(f"type is {type!r}", source=user_frame(), hint=hint)
     given = FunctionConfig() if function_config is None else function_config
     if not isinstance(given, FunctionConfig):
         raise ArgumentError(
@@ -52,34 +51,37 @@ def global_function(
 
 def spec_of(function: Callable[..., Any], config: FunctionConfig, generation: str) -> JobSpec:
     """What the decorated function and its configuration say, in the meaning of a generation."""
-    if not inspect.isfunction(function) and not callable(function):
-        raise ArgumentError(f"a job is a function, got {function!r}", source=user_frame())
+    if not callable(function) or not hasattr(function, "__name__"):
+        raise ArgumentError(
+            f"a job is a function, got {function!r}",
+            source=user_frame(),
+            hint="decorate a def, whose name becomes the name of the job",
+        )
     source = _source(function)
     try:
         signature = inspect.signature(function)
         names, parameters, returns = _interface(function, signature)
     except FlowError as error:
         raise error.located(function.__name__, None, source) from None
-    release = _release(generation)
     is_early = generation in ("a", "b")
     return JobSpec(
         function.__name__, function, "train" if config.is_train else "predict", config.copy(),
-        names, parameters, returns, release,
-        "unique" if is_early else "fixed",
-        config.value("default_logical_view") or ("mirrored" if is_early else "consistent"),
-        source,
+        names, parameters, returns, current_session().release or GENERATIONS[generation],
+        "unique" if is_early else "fixed", _view(config, is_early), source,
     )  # fmt: skip
 
 
-def _release(generation: str) -> str:
-    return current_session().release or GENERATIONS[generation]
+def _view(config: FunctionConfig, is_early: bool) -> Literal["mirrored", "consistent"]:
+    chosen = config.value("default_logical_view")
+    is_mirrored = is_early if chosen is None else chosen.view == "mirrored"
+    return "mirrored" if is_mirrored else "consistent"
 
 
 def _interface(
     function: Callable[..., Any], signature: inspect.Signature
 ) -> tuple[tuple[str, ...], tuple[ParameterSpec, ...], ReturnSpec]:
     parameters = list(signature.parameters.values())
-    hints = _hints(function, signature)
+    hints = hints_of(function, signature)
     returns = parse_return(hints.get("return", inspect.Signature.empty))
     for p in parameters:
         if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD, p.KEYWORD_ONLY):
@@ -96,19 +98,6 @@ def _interface(
             hint=f"annotate {', '.join(missing)} with tp.Numpy.Placeholder(shape)",
         )
     return names, tuple(parse_parameter(hints[n]) for n in names), returns
-
-
-def _hints(function: Callable[..., Any], signature: inspect.Signature) -> dict[str, Any]:
-    """The annotations as objects; those written as text are evaluated where the function is."""
-    raw = {n: p.annotation for n, p in signature.parameters.items() if p.annotation is not p.empty}
-    if signature.return_annotation is not signature.empty:
-        raw["return"] = signature.return_annotation
-    if not any(isinstance(a, str) for a in raw.values()):
-        return raw
-    try:
-        return typing.get_type_hints(function)
-    except NameError as error:
-        raise AnnotationError(f"an annotation does not resolve: {error}") from None
 
 
 def _source(function: Callable[..., Any]) -> str | None:

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from flow2onnx.api.results import FutureResult, deliver, local_blobs
-from flow2onnx.errors import CallError
+from flow2onnx.errors import CallError, ContextError, FlowError
 from flow2onnx.session import Session, current_session
+from flow2onnx.trace.context import traced_job
 from flow2onnx.trace.source import user_frame
 from flow2onnx.trace.spec import JobSpec
 from flow2onnx.typing import (
@@ -35,16 +36,14 @@ class JobFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run on one array for each placeholder, by position."""
-        if kwargs:
-            raise CallError(
-                f"{self.spec.name}() got an unexpected keyword argument {next(iter(kwargs))!r}",
-                job=self.spec.name,
-                source=user_frame(),
-                hint="a job takes its arrays by position",
-            )
-        self.session.start()
-        arrays = check_arguments(self.spec.parameters, self.spec.names, args, self.spec.name)
-        return self._present(arrays)
+        try:
+            self._check_call(kwargs)
+            self.session.start()
+            arrays = check_arguments(self.spec.parameters, self.spec.names, args, self.spec.name)
+            return self._present(arrays)
+        except FlowError as error:
+            error.located(self.spec.name, None, user_frame())
+            raise
 
     def export(self, path: str | Path, **options: Any) -> Any:
         """Write the job as ONNX: see `flow2onnx.export.export`."""
@@ -54,6 +53,20 @@ class JobFunction:
 
     def __repr__(self) -> str:
         return f"<{self.spec.kind} job {self.spec.name}>"
+
+    def _check_call(self, kwargs: dict[str, Any]) -> None:
+        outer = traced_job()
+        if outer is not None:
+            raise ContextError(
+                f"job {self.spec.name} is called inside job {outer.spec.name}",
+                job=outer.spec.name,
+                hint="call a plain function instead: only the outermost function is a job",
+            )
+        if kwargs:
+            raise CallError(
+                f"{self.spec.name}() got an unexpected keyword argument {next(iter(kwargs))!r}",
+                hint="a job takes its arrays by position",
+            )
 
     def _present(self, arrays: list[Array]) -> Any:
         spec, returns, tree = self.spec, self.spec.returns, self.session.tree(self.spec.name)

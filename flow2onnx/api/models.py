@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from flow2onnx import checkpoint
-from flow2onnx.checkpoint import SavedVariable
+from flow2onnx.checkpoint import store
+from flow2onnx.checkpoint.store import SavedVariable
 from flow2onnx.dtypes import DType, by_numpy
 from flow2onnx.errors import CheckpointError
 from flow2onnx.session import Session, current_session
@@ -55,9 +55,14 @@ class VariableBlob:
 
 def get_all_variables() -> dict[str, VariableBlob]:
     """Every variable of the session by name, optimizer state and step counters included."""
+    session = _started()
+    return {name: VariableBlob(session, name) for name in session.variables}
+
+
+def _started() -> Session:
     session = current_session()
     session.start()
-    return {name: VariableBlob(session, name) for name in session.variables}
+    return session
 
 
 def load_variables(value_dict: Mapping[str, Any], ignore_mismatch: bool = True) -> None:
@@ -66,14 +71,17 @@ def load_variables(value_dict: Mapping[str, Any], ignore_mismatch: bool = True) 
     Shapes and dtypes must match exactly. Names that are no variable are skipped, or refused when
     `ignore_mismatch` is off.
     """
-    session = current_session()
-    session.start()
+    session = _started()
     values = {}
     for name, value in value_dict.items():
         if name in session.variables:
             values[name] = _fitting(session, name, value)
         elif not ignore_mismatch:
-            raise CheckpointError(f'"{name}" is not a variable name', source=user_frame())
+            raise CheckpointError(
+                f'"{name}" is not a variable name',
+                source=user_frame(),
+                hint="leave it out, or ignore_mismatch on",
+            )
     session.write(values)
 
 
@@ -82,17 +90,30 @@ def _fitting(session: Session, name: str, value: Any) -> Array:
     if isinstance(value, SavedVariable):
         array = value.numpy_as(variable.shape, variable.dtype)
     else:
-        array = value if isinstance(value, np.ndarray) else np.asarray(value.numpy())
-    if array.shape != variable.shape:
-        raise CheckpointError(
-            f"{array.shape} vs {variable.shape}: the shape of {name!r} differs", source=user_frame()
-        )
-    if by_numpy(array.dtype) != variable.dtype:
-        raise CheckpointError(
-            f"{by_numpy(array.dtype)} vs {variable.dtype}: the dtype of {name!r} differs",
-            source=user_frame(),
-        )
+        array = _array(name, value)
+    for what, wanted, given in (
+        ("shape", variable.shape, array.shape),
+        ("dtype", variable.dtype, by_numpy(array.dtype)),
+    ):
+        if wanted != given:
+            raise CheckpointError(
+                f"{wanted} vs {given}: variable {name!r} and the value given have another {what}",
+                source=user_frame(),
+                hint=f"give a value of {what} {wanted}",
+            )
     return array
+
+
+def _array(name: str, value: Any) -> Array:
+    if isinstance(value, np.ndarray):
+        return value
+    if hasattr(value, "numpy"):  # a local blob, a variable of this or another session
+        return np.asarray(value.numpy())
+    raise CheckpointError(
+        f"the value of variable {name!r} is no array but {type(value).__name__}",
+        source=user_frame(),
+        hint="give numpy arrays, or what flow.checkpoint.get returns",
+    )
 
 
 def save(path: str | os.PathLike[str], var_dict: Mapping[str, Any] | None = None) -> None:
@@ -100,9 +121,12 @@ def save(path: str | os.PathLike[str], var_dict: Mapping[str, Any] | None = None
 
     A directory must be missing or empty. The checkpoint appears whole or not at all.
     """
-    chosen = get_all_variables() if var_dict is None else var_dict
-    arrays = {n: v if isinstance(v, np.ndarray) else v.numpy() for n, v in chosen.items()}
-    checkpoint.save(path, arrays)
+    if var_dict is None:
+        session = _started()
+        arrays = session.snapshot(list(session.variables))
+    else:
+        arrays = {name: _array(name, value) for name, value in var_dict.items()}
+    store.save(path, arrays)
 
 
 def save_variables(obj: Mapping[str, Any], save_dir: str | os.PathLike[str]) -> None:
@@ -112,7 +136,7 @@ def save_variables(obj: Mapping[str, Any], save_dir: str | os.PathLike[str]) -> 
 
 def get(path: str | os.PathLike[str]) -> dict[str, SavedVariable] | SavedVariable:
     """The variables of a checkpoint by name, or one if `path` is a variable's own directory."""
-    return checkpoint.load(path)
+    return store.load(path)
 
 
 class CheckPoint:
@@ -120,7 +144,7 @@ class CheckPoint:
 
     def init(self) -> None:
         """Give the variables their first values, which the start of the session does anyway."""
-        current_session().start()
+        _started()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write all variables as a checkpoint directory."""
@@ -128,9 +152,13 @@ class CheckPoint:
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Read the variables of a checkpoint directory into the session."""
-        loaded = checkpoint.load(path)
+        loaded = store.load(path)
         if isinstance(loaded, SavedVariable):
-            raise CheckpointError(f"{path} is one variable, not a checkpoint", source=user_frame())
+            raise CheckpointError(
+                f"{path} is one variable, not a checkpoint",
+                source=user_frame(),
+                hint="load the directory above it",
+            )
         load_variables(loaded)
 
 
@@ -143,11 +171,11 @@ class SimpleCheckPointManager:
 
     def list_checkpoints(self) -> list[str]:
         """The names of the complete checkpoints, oldest first."""
-        return checkpoint.list_checkpoints(self._root, self._prefix)
+        return store.list_checkpoints(self._root, self._prefix)
 
     def latest_checkpoint(self) -> str | None:
         """The name of the newest complete checkpoint."""
-        return checkpoint.latest(self._root, self._prefix)
+        return store.latest(self._root, self._prefix)
 
     def initialize_or_restore(self) -> None:
         """Load the newest checkpoint, or write the first."""
@@ -159,4 +187,4 @@ class SimpleCheckPointManager:
 
     def save(self) -> None:
         """Write one more checkpoint."""
-        save(self._root / checkpoint.new_snapshot_name(self._prefix, datetime.now()))
+        save(self._root / store.new_snapshot_name(self._prefix, datetime.now()))

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from flow2onnx.errors import JobError
+from flow2onnx.errors import ArgumentError, JobError
 from flow2onnx.session import Session
+from flow2onnx.trace.source import user_frame
 from flow2onnx.typing import TreeDef, unflatten
 
-__all__ = ["FutureResult", "LocalBlob", "deliver", "local_blobs"]
+__all__ = ["FutureResult", "LocalBlob", "check_callback", "deliver", "local_blobs"]
 
 _log = logging.getLogger("flow2onnx.callback")
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -45,22 +46,35 @@ class LocalBlob(NDArrayOperatorsMixin):
         return 1
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        return np.array(self._array, dtype=dtype, copy=True if copy is None else copy)
+        # numpy 1 passes no `copy`, numpy 2 False to forbid one
+        if copy:
+            return np.array(self._array, dtype=dtype)
+        array = np.asarray(self._array, dtype=dtype)
+        if copy is False and array is not self._array:
+            raise ValueError(f"a result of {self._array.dtype} is {dtype} only as a copy")
+        return array
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        arrays = [x._array if isinstance(x, LocalBlob) else x for x in inputs]
-        return getattr(ufunc, method)(*arrays, **kwargs)
+        if "out" in kwargs:  # as in `blob += 1`
+            kwargs["out"] = tuple(map(_plain, kwargs["out"]))
+        return getattr(ufunc, method)(*map(_plain, inputs), **kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
+        if name.startswith("_"):  # of a half-made blob, as when it is unpickled
             raise AttributeError(name)
         return getattr(self._array, name)
 
     def __getitem__(self, index: Any) -> Any:
         return self._array[index]
 
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._array[index] = value
+
     def __len__(self) -> int:
         return len(self._array)
+
+    def __contains__(self, item: Any) -> bool:
+        return item in self._array
 
     def __iter__(self) -> Any:
         return iter(self._array)
@@ -70,6 +84,9 @@ class LocalBlob(NDArrayOperatorsMixin):
 
     def __int__(self) -> int:
         return int(self._array.item())
+
+    def __index__(self) -> int:
+        return self._array.__index__()
 
     def __bool__(self) -> bool:
         return bool(self._array)
@@ -82,6 +99,10 @@ class LocalBlob(NDArrayOperatorsMixin):
 
     def __str__(self) -> str:
         return str(self._array)
+
+
+def _plain(x: Any) -> Any:
+    return x._array if isinstance(x, LocalBlob) else x
 
 
 def local_blobs(tree: TreeDef, arrays: list[Array]) -> Any:
@@ -99,30 +120,49 @@ class FutureResult:
     def get(self) -> Any:
         """Wait for the result."""
         self._take()
-        return self._future.result()
+        return self._session.wait(self._future)
 
     def async_get(self, callback: Callable[[Any], Any]) -> None:
         """Let `callback` have the result on a worker thread, in the order of the calls."""
+        check_callback(callback, self._job)
         self._take()
         deliver(self._session, self._future, callback)
 
     def _take(self) -> None:
         if self._delivered:
             raise JobError(
-                "this result was delivered already", job=self._job, hint="keep what .get() returned"
+                "this result was delivered already",
+                job=self._job,
+                source=user_frame(),
+                hint="keep what .get() returned",
             )
         self._delivered = True
 
 
 def deliver(session: Session, future: "Future[Any]", callback: Callable[[Any], Any]) -> None:
-    """Queue `callback` behind the run; exceptions of its own are logged and stop nothing."""
+    """Queue `callback` behind the run; exceptions of its own are logged and stop nothing.
+
+    After a run that failed it is not called: the failure comes up at the next call or `sync`.
+    """
+    check_callback(callback)
 
     def call() -> None:
         if future.exception() is not None:
             return
         try:
             callback(future.result())
-        except Exception:  # a callback's failure must not stop the jobs
+        except BaseException:  # a callback's failure must not stop the jobs
             _log.exception("a callback failed")
 
     session.later(call)
+
+
+def check_callback(callback: object, job: str | None = None) -> None:
+    """Raise at once where the callback could only fail on another thread."""
+    if not callable(callback):
+        raise ArgumentError(
+            f"a callback is a function of one argument, got {callback!r}",
+            job=job,
+            source=user_frame(),
+            hint="pass the function itself, without calling it",
+        )

@@ -1,5 +1,6 @@
 """Scopes: placement, names, logical views."""
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ __all__ = [
 ]
 
 _TAGS = {"cpu": "cpu", "gpu": "gpu", "cuda": "gpu"}
+_RANGE = re.compile(r"@?\d+:\d+(-\d+)?")  # machine:device or machine:first-last
 
 
 @dataclass(frozen=True)
@@ -43,50 +45,57 @@ def placement(
 ) -> Placement:
     """``placement("gpu", "0:0")``: a device tag and one or several ``machine:device`` ranges.
 
-    A job runs on one device, the GPU if any part is placed there; more devices change no value.
+    The jobs of a session run on one device, the GPU if anything is placed there; more devices
+    change no value.
     """
     if device_tag not in _TAGS:
         raise ArgumentError(
-            f"device tag {device_tag!r} is not one of {', '.join(_TAGS)}", source=user_frame()
+            f"device tag {device_tag!r} is not one of {', '.join(_TAGS)}",
+            op="scope.placement",
+            source=user_frame(),
+            hint='write flow.scope.placement("gpu", "0:0")',
         )
-    ids = (
-        (machine_device_ids,) if isinstance(machine_device_ids, str) else tuple(machine_device_ids)
-    )
-    for device in ids:
-        _check_range(device)
-    return Placement(_TAGS[device_tag], ids)
-
-
-def _check_range(text: str) -> None:
-    machine, _, devices = str(text).removeprefix("@").partition(":")
-    first, _, last = devices.partition("-")
-    if not (machine.isdigit() and first.isdigit() and (not last or last.isdigit())):
+    given: Any = machine_device_ids
+    ids = tuple(given) if isinstance(given, list | tuple) else (given,)
+    if not ids or not all(isinstance(i, str) and _RANGE.fullmatch(i) for i in ids):
         raise ArgumentError(
-            f"{text!r} names no device", source=user_frame(), hint='write "0:0" or "0:0-3"'
+            f"{machine_device_ids!r} names no device",
+            op="scope.placement",
+            source=user_frame(),
+            hint='write "0:0", "0:0-3" or a list of such ranges',
         )
+    return Placement(_TAGS[device_tag], ids)
 
 
 @contextmanager
 def namespace(name: str) -> Iterator[None]:
     """Prefix the names of operators and variables made inside with ``name-``."""
     if not isinstance(name, str) or not name:
-        raise ArgumentError(f"a namespace is a name, got {name!r}", source=user_frame())
+        raise ArgumentError(
+            f"a namespace is a name, got {name!r}",
+            op="scope.namespace",
+            source=user_frame(),
+            hint='write with flow.scope.namespace("encoder"):',
+        )
     with current_job("scope.namespace").namespace(name):
         yield
 
 
 @dataclass(frozen=True)
 class LogicalView:
-    """Whether inputs and results are whole (consistent) or one for each device (mirrored)."""
+    """Whether inputs and results are whole (consistent) or one for each device (mirrored).
+
+    On one device both hold the same values; what changes is what `mirrored_view_enabled` says.
+    """
 
     view: str
 
     def __enter__(self) -> "LogicalView":
-        current_job(f"scope.{self.view}_view")
+        current_job(f"scope.{self.view}_view").views.append(self.view)
         return self
 
     def __exit__(self, *error: object) -> None:
-        return None
+        current_job(f"scope.{self.view}_view").views.pop()
 
 
 def consistent_view() -> LogicalView:
@@ -100,11 +109,11 @@ def mirrored_view() -> LogicalView:
 
 
 def mirrored_view_enabled() -> bool:
-    """Whether the job being traced has the mirrored view."""
+    """Whether the mirrored view holds here in the job being traced."""
     job = traced_job()
-    return job is not None and job.spec.view == "mirrored"
+    return job is not None and job.views[-1] == "mirrored"
 
 
 def consistent_view_enabled() -> bool:
-    """Whether the job being traced has the consistent view."""
+    """Whether the consistent view holds here."""
     return not mirrored_view_enabled()

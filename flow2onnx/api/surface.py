@@ -9,14 +9,23 @@ from flow2onnx.api import distribute, models, scope, tensor_def, watch
 from flow2onnx.api.aliases import ALIASES, deprecated
 from flow2onnx.api.function import function
 from flow2onnx.api.global_function import global_function
-from flow2onnx.config import CONFIG, ENV, ExecutionConfig, FunctionConfig, SettingsFacade
+from flow2onnx.config import (
+    CONFIG,
+    ENV,
+    ExecutionConfig,
+    FunctionConfig,
+    Settings,
+    SettingsFacade,
+)
 from flow2onnx.config import function_config as function_config_class
 from flow2onnx.data.mnist import load_mnist
+from flow2onnx.errors import ContextError
 from flow2onnx.session import clear_default_session, current_session, sync_default_session
-from flow2onnx.trace.context import current_job
+from flow2onnx.trace.context import current_job, traced_job
 from flow2onnx.trace.registry import entries
+from flow2onnx.trace.source import user_frame
 
-__all__ = ["NAMES", "publish"]
+__all__ = ["NAMES", "publish", "top_level_names"]
 
 
 def _current_global_function_desc() -> Any:
@@ -36,6 +45,18 @@ class _Description:
         return bool(self._job.is_trainable)
 
 
+def _settings() -> Settings:
+    job = traced_job()
+    if job is not None:
+        raise ContextError(
+            "settings of the session cannot be made inside a job function",
+            job=job.spec.name,
+            source=user_frame(),
+            hint="make them before the first call of a job",
+        )
+    return current_session().settings
+
+
 # What is not an operator, by dotted name.
 _FRONTS: dict[str, Any] = {
     "ExecutionConfig": ExecutionConfig,
@@ -46,7 +67,7 @@ _FRONTS: dict[str, Any] = {
     "checkpoint.get": models.get,
     "checkpoint.save": models.save,
     "clear_default_session": clear_default_session,
-    "config": SettingsFacade(CONFIG, lambda: current_session().settings),
+    "config": SettingsFacade(CONFIG, _settings),
     "convert_oneflow_dtype_to_numpy_dtype": dtypes.convert_oneflow_dtype_to_numpy_dtype,
     "current_global_function_desc": _current_global_function_desc,
     "data.load_mnist": load_mnist,
@@ -54,7 +75,7 @@ _FRONTS: dict[str, Any] = {
     "distribute.broadcast": distribute.broadcast,
     "distribute.split": distribute.split,
     "dtypes": dtypes.dtypes,
-    "env": SettingsFacade(ENV, lambda: current_session().settings),
+    "env": SettingsFacade(ENV, _settings),
     "function": function,
     "function_config": function_config_class,
     "get_all_variables": models.get_all_variables,
@@ -90,6 +111,11 @@ def _all() -> dict[str, Any]:
 
 
 NAMES = _all()
+
+
+def top_level_names() -> list[str]:
+    """What stands directly below `flow`."""
+    return sorted({name.partition(".")[0] for name in NAMES})
 
 
 def publish(package: ModuleType) -> None:

@@ -4,8 +4,9 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from flow2onnx.api.hints import hints_of
 from flow2onnx.api.results import LocalBlob
-from flow2onnx.errors import ArgumentError
+from flow2onnx.errors import ArgumentError, FlowError
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import current_job
 from flow2onnx.trace.job import Watch
@@ -39,10 +40,20 @@ def _add(blob: Blob, handler: Handler, *, is_gradient: bool) -> None:
     what = "watch_diff" if is_gradient else "watch"
     job = current_job(what)
     if not isinstance(blob, Blob):
-        raise ArgumentError(f"{what} takes a blob, got {blob!r}", source=user_frame())
+        raise ArgumentError(
+            f"{what} takes a blob, got {blob!r}",
+            job=job.spec.name,
+            source=user_frame(),
+            hint="pass what an operator or flow.get_variable gave",
+        )
     if is_gradient and not job.is_trainable:
         raise job.error("watch_diff in a predict job", hint="gradients exist in train jobs only")
-    job.watches.append(Watch(blob.value, _handler(handler), is_gradient))
+    job.check_own(blob.value, "blob")
+    try:
+        shown = _handler(handler)
+    except FlowError as error:
+        raise error.located(job.spec.name, what, user_frame()) from None
+    job.watches.append(Watch(blob.value, shown, is_gradient))
 
 
 def _handler(given: Handler) -> Callable[[Any], Any]:
@@ -50,17 +61,35 @@ def _handler(given: Handler) -> Callable[[Any], Any]:
         prompt = given or ""
         return lambda array: print(prompt, array) if prompt else print(array)
     if not callable(given):
-        raise ArgumentError(f"a watch handler is a function or a text, got {given!r}")
-    parameters = list(inspect.signature(given).parameters.values())
-    if len(parameters) != 1:
         raise ArgumentError(
-            f"a watch handler has one parameter, {given!r} has {len(parameters)}",
-            source=user_frame(),
+            f"a watch handler is a function or a text, got {given!r}",
+            hint="pass a function of one parameter, without calling it",
         )
-    annotation = parameters[0].annotation
-    if annotation is inspect.Parameter.empty:
+    form = _form(given)
+    if form is None:
         return lambda array: given(LocalBlob(array))
-    form = parse_return(annotation)
-    if not isinstance(form, ArrayReturn):
-        raise ArgumentError(f"a watch handler takes tp.Numpy or tp.ListNumpy, not {annotation}")
     return lambda array: given(present(form, TreeDef("leaf"), [array]))
+
+
+def _form(handler: Callable[[Any], Any]) -> ArrayReturn | None:
+    """What the one parameter is annotated with; None without annotation."""
+    try:
+        signature = inspect.signature(handler)
+    except ValueError:  # some builtins have none
+        return None
+    if len(signature.parameters) != 1:
+        raise ArgumentError(
+            f"a watch handler has one parameter, {handler!r} has {len(signature.parameters)}",
+            hint="wrap it: lambda x: ...",
+        )
+    (name,) = signature.parameters
+    hints = hints_of(handler, signature)
+    if name not in hints:
+        return None
+    form = parse_return(hints[name])
+    if not isinstance(form, ArrayReturn):
+        raise ArgumentError(
+            f"a watch handler takes one array, not {hints[name]}",
+            hint="annotate its parameter with tp.Numpy or tp.ListNumpy",
+        )
+    return form

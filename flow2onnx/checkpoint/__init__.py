@@ -1,19 +1,4 @@
-"""Checkpoint files: OneFlow's directory layout and safetensors, written whole or not at all."""
+"""Checkpoint files: OneFlow's directory layout and safetensors, written whole or not at all.
 
-from flow2onnx.checkpoint.store import (
-    SavedVariable,
-    latest,
-    list_checkpoints,
-    load,
-    new_snapshot_name,
-    save,
-)
-
-__all__ = [
-    "SavedVariable",
-    "latest",
-    "list_checkpoints",
-    "load",
-    "new_snapshot_name",
-    "save",
-]
+The public `flow.checkpoint.save` and `get` are put here by `flow2onnx.api`; files are `store`'s.
+"""

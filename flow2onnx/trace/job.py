@@ -56,6 +56,8 @@ class Job:
     regions: dict[Node, Region] = field(default_factory=dict)
     user_variables: dict[str, Any] = field(default_factory=dict)
     devices: set[str] = field(default_factory=set)
+    views: list[str] = field(default_factory=list)
+    body_ended: bool = False
     _namespaces: list[str] = field(default_factory=list)
     _used: set[str] = field(default_factory=set)
     _counters: Counter[str] = field(default_factory=Counter)
@@ -63,6 +65,7 @@ class Job:
     def __post_init__(self) -> None:
         self.b = Builder(self.opset)
         self.is_trainable = self.spec.kind == "train"
+        self.views.append(self.spec.view)
 
     @contextmanager
     def namespace(self, name: str) -> Iterator[None]:
@@ -108,8 +111,18 @@ class Job:
             check_same(known, variable, self.spec.name)
             return self.values[variable.name]
         self.variables[variable.name] = variable
-        value = self.b.input(variable.name, variable.shape, variable.dtype)
+        value = self._state_input(variable)
         self.values[variable.name] = value
+        return value
+
+    def _state_input(self, variable: Variable) -> Value:
+        feed = next((v for v in self.inputs if v.name == variable.name), None)
+        if feed is None:
+            return self.b.input(variable.name, variable.shape, variable.dtype)
+        # A parameter has the variable's name, which is the one that checkpoints know.
+        self.b.rename(feed, f"{variable.name}_input")
+        value = self.b.input(f"state/{variable.name}", variable.shape, variable.dtype)
+        value.name = variable.name
         return value
 
     def slot(self, owner: str, suffix: str, fill: float = 0.0) -> Value:
@@ -128,13 +141,33 @@ class Job:
             raise VariableError(f"variable {name!r} is written twice in one job")
         self.updates[name] = value
 
+    def named(self, logical_name: str) -> Value:
+        """The value of a logical blob name ``op/out``, or of a variable or an input."""
+        for node in self.b.nodes:
+            for value in node.outputs:
+                if value.name == logical_name:
+                    return value
+        name = logical_name.removesuffix("/out")
+        if name in self.values:
+            return self.values[name]
+        raise self.error(f"no blob is called {logical_name!r}", hint="see blob.logical_blob_name")
+
     def add_region(self, region: Region, start: int) -> None:
         """Give the nodes appended since `start` the gradient of `region`."""
         for node in self.b.nodes[start:]:
             self.regions[node] = region
 
+    def check_own(self, value: Value, what: str) -> None:
+        """Raise if `value` was made in another tracing, whose graph knows nothing of this one."""
+        if value.graph is not self.b.graph:
+            raise self.error(
+                f"{what} {value.name} was made in another job",
+                hint="blobs live in one job function: share variables between jobs by name",
+            )
+
     def add_loss(self, loss: Value) -> None:
         """One more thing to minimise; all losses of a job share shape and element type."""
+        self.check_own(loss, "loss")
         for other in self.losses:
             if other.shape != loss.shape or other.dtype != loss.dtype:
                 raise JobError(
@@ -149,11 +182,14 @@ class Job:
         self.optimizer, self.trained, self.is_trainable = optimizer, names, True
 
     def trainable(self) -> dict[str, Value]:
-        """The variables to be trained, by name, in order of creation."""
+        """The variables to be trained, by name, in order of creation; integers are not."""
         return {
             name: self.values[name]
             for name, v in self.variables.items()
-            if v.role == "variable" and v.is_trainable and name in self.trained
+            if v.role == "variable"
+            and v.is_trainable
+            and v.dtype.is_floating_point
+            and name in self.trained
         }
 
     @staticmethod
@@ -179,5 +215,6 @@ class Job:
         return from_conf(conf)
 
     def error(self, message: str, hint: str | None = None) -> JobError:
-        """A JobError that knows this job and the user's line."""
-        return JobError(message, job=self.spec.name, source=user_frame(), hint=hint)
+        """A JobError that knows this job and the user's line: of the job, after its body ran."""
+        source = self.spec.source if self.body_ended else user_frame()
+        return JobError(message, job=self.spec.name, source=source, hint=hint)

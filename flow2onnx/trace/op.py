@@ -4,8 +4,8 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Any, Protocol, TypeVar, cast
+from types import MappingProxyType, UnionType
+from typing import Any, Protocol, TypeVar, Union, cast, get_args, get_origin
 
 from flow2onnx.errors import ArgumentError, FlowError
 from flow2onnx.graph import Builder, Value
@@ -14,6 +14,7 @@ from flow2onnx.trace.context import current_job
 from flow2onnx.trace.job import Job, Region
 from flow2onnx.trace.registry import register
 from flow2onnx.trace.source import user_frame
+from flow2onnx.typing.structure import elements
 
 __all__ = ["Operator", "composite", "op"]
 
@@ -74,6 +75,7 @@ def op(
 
         operator = cast(Operator[Value], public)
         operator.lower = lower
+        public.__name__ = public.__qualname__ = names[0].rpartition(".")[2]
         public.__signature__ = signatures.current  # type: ignore[attr-defined]  # for help() and tests
         for name in names:
             register(name, operator)
@@ -110,10 +112,26 @@ def composite(
 
 def _signatures(lower: Callable[..., Any], earlier: Mapping[str, str]) -> _Signatures:
     signature = inspect.signature(lower)
-    parameters = list(signature.parameters.values())[1:]
+    parameters = [
+        p.replace(annotation=_as_users_see(p.annotation))
+        for p in list(signature.parameters.values())[1:]
+    ]
+    returned = _as_users_see(signature.return_annotation)
     return _Signatures(
-        signature.replace(parameters=parameters, return_annotation=Any), _parse(earlier)
+        signature.replace(parameters=parameters, return_annotation=returned), _parse(earlier)
     )
+
+
+def _as_users_see(annotation: Any) -> Any:
+    """The annotation of a lowering with blobs for values."""
+    if annotation is Value:
+        return Blob
+    parts = get_args(annotation)
+    shown = tuple(map(_as_users_see, parts))
+    if shown == parts:
+        return annotation
+    origin = get_origin(annotation)
+    return Union[shown] if origin in (Union, UnionType) else origin[shown]  # noqa: UP007
 
 
 def _parse(earlier: Mapping[str, str]) -> tuple[tuple[str, inspect.Signature], ...]:
@@ -143,16 +161,21 @@ def _call(
         name = job.name_op(arguments.get("name"), public_name.rpartition(".")[2])
         with job.b.under(name, source):
             start = len(job.b.nodes)
+            blobs = _blobs(arguments)
+            for blob in blobs:
+                job.check_own(blob.value, "blob")
             result = lower(job.b, **unwrap(arguments))
             if vjp is not None:
                 _override(job, vjp, arguments, result, start)
-        return wrap(_named(job.b, name, result, start), _is_dynamic(arguments))
+        is_dynamic = any(blob.is_dynamic for blob in blobs)
+        return wrap(_named(job.b, name, result, start), is_dynamic)
     except FlowError as error:
         raise error.located(job.spec.name, public_name, source) from None
 
 
-def _is_dynamic(arguments: dict[str, Any]) -> bool:
-    return any(isinstance(a, Blob) and a.is_dynamic for a in arguments.values())
+def _blobs(arguments: dict[str, Any]) -> list[Blob]:
+    """The blobs among the arguments, those in lists too."""
+    return [a for a in elements(arguments) if isinstance(a, Blob)]
 
 
 def _override(job: Job, vjp: Rule, arguments: dict[str, Any], result: Any, start: int) -> None:

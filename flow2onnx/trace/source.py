@@ -4,7 +4,7 @@ import contextlib
 import os
 import sys
 
-__all__ = ["place", "user_frame"]
+__all__ = ["place", "raised_at", "user_frame"]
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _BETWEEN = ("<frozen ", contextlib.__file__)  # frames that only pass a call on
@@ -24,6 +24,17 @@ def user_frame() -> str | None:
         if frame.f_back is None:
             return None
         frame = frame.f_back
+
+
+def raised_at(error: BaseException) -> str | None:
+    """``file.py:41`` of the innermost frame outside flow2onnx that `error` came through."""
+    found, trace = None, error.__traceback__
+    while trace is not None:
+        name = trace.tb_frame.f_code.co_filename
+        if not name.startswith((_PACKAGE, *_BETWEEN)):
+            found = place(name, trace.tb_lineno)
+        trace = trace.tb_next
+    return found
 
 
 def place(filename: str, line: int) -> str:

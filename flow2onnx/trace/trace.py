@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from flow2onnx.errors import JobError
+from flow2onnx.errors import ContextError, FlowError
 from flow2onnx.graph import Value
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import traced_job, tracing
 from flow2onnx.trace.job import Job
+from flow2onnx.trace.source import raised_at
 from flow2onnx.trace.spec import JobSpec
 from flow2onnx.typing import (
     ParameterSpec,
@@ -54,14 +55,30 @@ def trace(spec: JobSpec, shapes: Shapes | None = None, opset: int = 21, seed: in
     """Run the body of a job on blobs, in the declared shapes or for inputs of other `shapes`."""
     outer = traced_job()
     if outer is not None:
-        raise JobError(
-            f"job {spec.name} is called inside job {outer.spec.name}",
+        raise ContextError(
+            f"job {spec.name} is traced inside job {outer.spec.name}",
+            job=outer.spec.name,
             hint="call a plain function instead: only the outermost function is a job",
         )
     with tracing(Job(spec, opset, seed)) as job:
-        returned = spec.function(*_arguments(job, shapes))
-        check_return(spec.returns, returned, spec.name, lambda x: isinstance(x, Blob))
+        try:
+            returned = spec.function(*_arguments(job, shapes))
+        except FlowError as error:
+            error.located(spec.name, None, raised_at(error))
+            raise
+    job.body_ended = True
+    try:
+        return _traced(job, returned)
+    except FlowError as error:
+        error.located(spec.name, None, spec.source)
+        raise
+
+
+def _traced(job: Job, returned: object) -> Traced:
+    check_return(job.spec.returns, returned, job.spec.name, lambda x: isinstance(x, Blob))
     leaves, tree = flatten(returned)
+    for blob in leaves:
+        job.check_own(blob.value, "returned blob")
     return Traced(job, tuple(blob.value for blob in leaves), tree)
 
 

@@ -49,7 +49,7 @@ class Bundle:
     def step(self, state: State, options: Options) -> Program:
         """The step model bound to `state`."""
         manifest = self.manifest
-        program = Program(self.folder / manifest.step, state, options)
+        program = Program(self.folder / manifest.step, state, options.for_training())
         _check_signature(manifest.step, "inputs", program.feeds, manifest.feeds)
         _check_signature(manifest.step, "outputs", program.results, manifest.results)
         return program

@@ -5,7 +5,7 @@ import functools
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +82,14 @@ class Options:
     def provider_names(self) -> tuple[str, ...]:
         """The providers asked for, without their options."""
         return tuple(p if isinstance(p, str) else p[0] for p in self.providers)
+
+    def for_training(self) -> "Options":
+        """The same for a training step: without the layout rewrites that level "all" adds.
+
+        The weights of a step are inputs, for which the runtime has no blocked convolutions, so
+        these rewrites only reorder tensors around pools.
+        """
+        return replace(self, optimization="extended") if self.optimization == "all" else self
 
     @property
     def device(self) -> tuple[str, int]:
