@@ -3,9 +3,19 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from flow2onnx.errors import GradientError
 from flow2onnx.graph import Node, Value
 
-__all__ = ["NOT_DIFFERENTIABLE", "Rule", "attribute", "has_rule", "rule_for", "rule_names", "vjp"]
+__all__ = [
+    "NOT_DIFFERENTIABLE",
+    "Rule",
+    "attribute",
+    "has_rule",
+    "no_gradient",
+    "rule_for",
+    "rule_names",
+    "vjp",
+]
 
 # rule(b, node, *gradients of its outputs) -> one gradient, or None, for each input
 Rule = Callable[..., Sequence[Value | None] | Value]
@@ -49,6 +59,17 @@ def has_rule(op_type: str) -> bool:
 def rule_names() -> list[str]:
     """The operators with a rule."""
     return sorted(_RULES)
+
+
+def no_gradient(n: Node, form: str = "") -> GradientError:
+    """The error for an operator without a gradient, or without one in this `form`."""
+    what = f"{n.op_type} {form}" if form else n.op_type
+    return GradientError(
+        f"GradientFunctionNotFound: {what} has no gradient",
+        op=n.name,
+        source=n.meta.get("source"),
+        hint="keep it off the way from the variables to the loss",
+    )
 
 
 def attribute(n: Node, name: str, default: Any = None) -> Any:

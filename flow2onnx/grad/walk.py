@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from flow2onnx.errors import GradientError
-from flow2onnx.grad.registry import NOT_DIFFERENTIABLE, rule_for
+from flow2onnx.grad.registry import NOT_DIFFERENTIABLE, no_gradient, rule_for
 from flow2onnx.graph import Builder, Node, Value, dims, dtype_of
 
 __all__ = ["Override", "gradients"]
@@ -71,12 +70,7 @@ def _apply(
     else:
         rule = rule_for(node.op_type)
         if rule is None:
-            raise GradientError(
-                f"GradientFunctionNotFound: {node.op_type} has no gradient",
-                op=node.name,
-                source=node.meta.get("source"),
-                hint="keep it off the way from the variables to the loss",
-            )
+            raise no_gradient(node)
         inputs = node.inputs
         result = rule(b, node, *gs)
     parts = result if isinstance(result, tuple | list) else (result,)

@@ -6,8 +6,8 @@ A Python number takes the element type of the blob beside it.
 from typing import Any
 
 from flow2onnx.dtypes import bool_, int8
-from flow2onnx.errors import ArgumentError, UnsupportedError
-from flow2onnx.graph import Builder, Value, dtype_of, unbroadcast
+from flow2onnx.errors import ArgumentError, ShapeError, UnsupportedError
+from flow2onnx.graph import Builder, Value, dims, dtype_of, unbroadcast
 from flow2onnx.trace.op import op
 
 
@@ -29,8 +29,12 @@ def add(b: Builder, x: Any, y: Any, name: str | None = None) -> Value:
 @op("math.add_n")
 def add_n(b: Builder, inputs: list[Value], name: str | None = None) -> Value:
     """The sum of values of one shape."""
+    if not inputs:
+        raise ArgumentError("add_n needs at least one blob in inputs")
     total = inputs[0]
     for value in inputs[1:]:
+        if dims(value) != dims(total):
+            raise ShapeError(f"add_n takes blobs of one shape, got {dims(total)} and {dims(value)}")
         total = b.Add(total, value)
     return total
 

@@ -8,6 +8,7 @@ import numpy as np
 from flow2onnx.dtypes import DType, float32
 from flow2onnx.errors import ArgumentError, ShapeError, UnsupportedError
 from flow2onnx.graph import Builder, Value, dims, dtype_of, rank_of, size_of
+from flow2onnx.ops.axes import axes_of, axis_of, element_type
 from flow2onnx.trace.op import op
 
 
@@ -26,7 +27,7 @@ def identity_n(b: Builder, inputs: list[Value], name: str | None = None) -> list
 @op("cast")
 def cast(b: Builder, x: Value, dtype: DType, name: str | None = None) -> Value:
     """Another element type; real numbers lose their fraction on the way to whole ones."""
-    return x if dtype_of(x) == dtype else b.Cast(x, to=dtype)
+    return x if dtype_of(x) == element_type(dtype) else b.Cast(x, to=dtype)
 
 
 @op("constant")
@@ -38,9 +39,7 @@ def constant(
     name: str | None = None,
 ) -> Value:
     """A filled blob; without a shape it has shape (1,)."""
-    if dtype is None:
-        raise ArgumentError("constant needs a dtype")
-    return b.const(np.full(tuple(shape or (1,)), value, dtype.numpy))
+    return b.const(np.full(tuple(shape or (1,)), value, element_type(dtype).numpy))
 
 
 @op("constant_scalar")
@@ -56,7 +55,7 @@ def constant_like(
     b: Builder, like: Value, value: float, dtype: DType | None = None, name: str | None = None
 ) -> Value:
     """A filled blob of the shape, and unless told otherwise the element type, of `like`."""
-    return b.const(np.full(dims(like), value, (dtype or dtype_of(like)).numpy))
+    return b.const(np.full(dims(like), value, element_type(dtype, dtype_of(like)).numpy))
 
 
 @op("ones_like")
@@ -94,6 +93,8 @@ def zeros(
 @op("reshape")
 def reshape(b: Builder, x: Value, shape: Sequence[int], name: str | None = None) -> Value:
     """The same elements in another shape; one dimension may be -1."""
+    if not isinstance(shape, list | tuple):
+        raise ArgumentError(f"shape is a list or tuple of dimensions, got {shape!r}")
     wanted = [int(d) for d in shape]
     if wanted.count(-1) > 1 or any(d < -1 or d == 0 for d in wanted):
         raise ShapeError(
@@ -118,7 +119,7 @@ def flatten(
 ) -> Value:
     """Dimensions start_dim to end_dim, both included, made one."""
     shape, rank = dims(input), rank_of(input)
-    first, last = start_dim % rank, end_dim % rank
+    first, last = axis_of(start_dim, rank), axis_of(end_dim, rank)
     if first > last:
         raise ArgumentError(f"start_dim {start_dim} lies behind end_dim {end_dim}")
     return b.Reshape(input, [*shape[:first], -1, *shape[last + 1 :]])
@@ -140,18 +141,16 @@ def transpose(
         raise UnsupportedError(
             "there are no complex blobs to conjugate", hint="leave conjugate=False"
         )
-    if sorted(p % rank_of(a) for p in perm) != list(range(rank_of(a))):
+    order = [axis_of(p, rank_of(a)) for p in perm]
+    if sorted(order) != list(range(rank_of(a))):
         raise ArgumentError(f"perm {tuple(perm)} does not name each axis of {dims(a)} once")
-    return b.Transpose(a, perm=[p % rank_of(a) for p in perm])
+    return b.Transpose(a, perm=order)
 
 
 @op("expand_dims")
 def expand_dims(b: Builder, input: Value, axis: int, name: str | None = None) -> Value:
     """A dimension of 1 inserted at `axis`."""
-    rank = rank_of(input)
-    if not -(rank + 1) <= axis <= rank:
-        raise ArgumentError(f"axis {axis} is outside -{rank + 1} … {rank}")
-    return b.Unsqueeze(input, [axis])
+    return b.Unsqueeze(input, [axis_of(axis, rank_of(input) + 1)])
 
 
 @op("squeeze")
@@ -159,7 +158,8 @@ def squeeze(
     b: Builder, input: Value, axis: Sequence[int] | None = None, name: str | None = None
 ) -> Value:
     """Dimensions of 1 removed: those named, or all."""
-    axes = [i for i, d in enumerate(dims(input)) if d == 1] if axis is None else list(axis)
+    ones = [i for i, d in enumerate(dims(input)) if d == 1]
+    axes = ones if axis is None else axes_of(input, axis)
     return b.Squeeze(input, axes) if axes else input
 
 
@@ -176,13 +176,17 @@ def concat(
     given = list(inputs or values or ())
     if not given:
         raise ArgumentError("concat needs at least one blob in inputs")
-    return given[0] if len(given) == 1 else b.Concat(*given, axis=axis)
+    along = axis_of(axis, rank_of(given[0]))
+    return given[0] if len(given) == 1 else b.Concat(*given, axis=along)
 
 
 @op("stack", earlier={"0.1.5": "(inputs, axis, name=None)"})
 def stack(b: Builder, inputs: Sequence[Value], axis: int = 0, name: str | None = None) -> Value:
     """Values of one shape along a new axis."""
-    return b.Concat(*(b.Unsqueeze(x, [axis]) for x in inputs), axis=axis)
+    if not inputs:
+        raise ArgumentError("stack needs at least one blob in inputs")
+    along = axis_of(axis, rank_of(inputs[0]) + 1)
+    return b.Concat(*(b.Unsqueeze(x, [along]) for x in inputs), axis=along)
 
 
 @op(

@@ -4,14 +4,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from flow2onnx.dtypes import DType, float32, int32, int64
-from flow2onnx.errors import ArgumentError, UnsupportedError
+from flow2onnx.errors import ArgumentError, DTypeError, UnsupportedError
 from flow2onnx.graph import Builder, Value, dims, dtype_of, rank_of
 from flow2onnx.ops.arithmetic import condition
+from flow2onnx.ops.axes import axis_of, element_type
 from flow2onnx.trace.op import op
 
 
 def as_index(b: Builder, indices: Value) -> Value:
     """Indices in an element type that ONNX's gathers take."""
+    if dtype_of(indices).is_floating_point:
+        raise DTypeError(f"indices are whole numbers, got {dtype_of(indices).name}")
     return indices if dtype_of(indices) in (int32, int64) else b.Cast(indices, to=int32)
 
 
@@ -46,6 +49,8 @@ def slice_v2(
     name: str | None = None,
 ) -> Value:
     """One (start, stop, step) for each leading axis; None leaves an end open."""
+    if len(slice_tup_list) > rank_of(x):
+        raise ArgumentError(f"more slices than dimensions of {dims(x)}: {slice_tup_list}")
     starts, ends, steps = [], [], []
     for (start, stop, step), extent in zip(slice_tup_list, dims(x), strict=False):
         step = 1 if step is None else step
@@ -69,12 +74,13 @@ def gather(
     name: str | None = None,
 ) -> Value:
     """The slices of `params` along `axis` that `indices` name."""
-    axis = batch_dims if axis is None else axis
+    axis = axis_of(batch_dims if axis is None else axis, rank_of(params))
     if batch_dims == 0:
         return b.Gather(params, as_index(b, indices), axis=axis)
     if axis != batch_dims:
         raise UnsupportedError(f"batch_dims={batch_dims} needs axis={batch_dims}, got {axis}")
-    return b.GatherND(params, b.Unsqueeze(b.Cast(indices, to=int64), [-1]), batch_dims=batch_dims)
+    column = b.Unsqueeze(b.Cast(as_index(b, indices), to=int64), [-1])
+    return b.GatherND(params, column, batch_dims=batch_dims)
 
 
 @op("one_hot")
@@ -89,13 +95,13 @@ def one_hot(
     name: str | None = None,
 ) -> Value:
     """A new axis of length `depth` that holds `on_value` at the index and `off_value` elsewhere."""
-    dtype = dtype or float32
+    dtype = element_type(dtype, float32)
     rank = rank_of(indices) + 1
-    column = b.Unsqueeze(as_index(b, indices), [axis % rank])
-    positions = list(range(depth))
-    along = [1] * (rank - axis % rank - 1)
+    position = axis_of(axis, rank)
+    column = b.Unsqueeze(as_index(b, indices), [position])
+    along = [1] * (rank - position - 1)
     # ONNX has OneHot, but the CPU kernel lacks int32 indices: a comparison serves every type.
-    grid = b.const(positions, dtype_of(column))
+    grid = b.const(list(range(depth)), dtype_of(column))
     hit = b.Equal(column, b.Reshape(grid, [depth, *along]) if along else grid)
     return b.Where(hit, b.const(on_value, dtype), b.const(off_value, dtype))
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from flow2onnx.dtypes import DType
-from flow2onnx.errors import ArgumentError, DTypeError, ShapeError
+from flow2onnx.errors import ArgumentError, ContextError, DTypeError, ShapeError
 from flow2onnx.graph import Builder, Value, dims, dtype_of, rank_of
 from flow2onnx.ops.indexing import as_index
 from flow2onnx.trace.blob import Blob
@@ -71,6 +71,8 @@ def sigmoid_cross_entropy_with_logits(
     b: Builder, labels: Value, logits: Value, name: str | None = None
 ) -> Value:
     """max(x, 0) - x z + ln(1 + e^-|x|) of each element."""
+    if dims(labels) != dims(logits):
+        raise ShapeError(f"labels {dims(labels)} and logits {dims(logits)} differ")
     x, z = logits, labels
     tail = b.Log(b.Add(b.Exp(b.Neg(b.Abs(x))), 1.0))
     return b.Add(b.Sub(b.Relu(x), b.Mul(x, z)), tail)
@@ -91,7 +93,7 @@ def add_loss(loss: Any) -> None:
     """Minimise the mean of `loss` too, under the job's `config.train` settings."""
     job = current_job("losses.add_loss")
     if not job.is_trainable:
-        raise job.error(
+        raise ContextError(
             "add_loss in a predict job",
             hint="set config.train.primary_lr(...) and config.train.model_update_conf(...)",
         )

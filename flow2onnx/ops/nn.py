@@ -5,6 +5,7 @@ from typing import Any
 from flow2onnx.dtypes import bool_
 from flow2onnx.errors import ArgumentError, UnsupportedError
 from flow2onnx.graph import Builder, Value, dims, rank_of
+from flow2onnx.ops.axes import axis_of
 from flow2onnx.trace.context import current_job
 from flow2onnx.trace.op import op
 
@@ -14,6 +15,8 @@ def bias_add(
     b: Builder, value: Value, bias: Value, data_format: str | None = None, name: str | None = None
 ) -> Value:
     """A bias of one dimension added on axis 1, or on the last for a channels-last layout."""
+    if rank_of(value) < 2:
+        raise ArgumentError(f"bias_add needs two dimensions or more, got {dims(value)}")
     is_last = (data_format is not None and data_format.endswith("C")) or rank_of(value) == 2
     axis = rank_of(value) - 1 if is_last else 1
     if dims(bias) != (dims(value)[axis],):
@@ -28,10 +31,14 @@ def leaky_relu(b: Builder, x: Value, alpha: float = 0.2, name: str | None = None
     return b.LeakyRelu(x, alpha=alpha)
 
 
+def _last_unless(axis: int | None, x: Value) -> int:
+    return -1 if axis is None else axis_of(axis, rank_of(x))
+
+
 @op("nn.softmax")
 def softmax(b: Builder, logits: Value, axis: int | None = None, name: str | None = None) -> Value:
     """e^x over its sum along `axis`, the last unless said."""
-    return b.Softmax(logits, axis=-1 if axis is None else axis)
+    return b.Softmax(logits, axis=_last_unless(axis, logits))
 
 
 @op("nn.logsoftmax")
@@ -39,7 +46,7 @@ def logsoftmax(
     b: Builder, logits: Value, axis: int | None = None, name: str | None = None
 ) -> Value:
     """The logarithm of softmax."""
-    return b.LogSoftmax(logits, axis=-1 if axis is None else axis)
+    return b.LogSoftmax(logits, axis=_last_unless(axis, logits))
 
 
 @op("nn.dropout", earlier={"0.1.5": "(x, noise_shape=None, seed=None, name=None, rate=None)"})

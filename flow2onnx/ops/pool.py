@@ -35,8 +35,20 @@ def _pool(
     s = windows.per_axis(ksize if strides is None else strides, axes, "strides")
     before, after = windows.pads(padding, data_format, dims(x)[2:], k, s, [1] * axes, ceil_mode)
     shape = {"kernel_shape": k, "strides": s, "pads": before + after}
-    y = b.emit(op_type, (x,), {**shape, **_ATTRIBUTES[op_type]})[0]
+    attributes = {**shape, **_ATTRIBUTES[op_type]}
+    before_relu = _relu_input(x) if op_type == "MaxPool" else None
+    if before_relu is not None:
+        # the maximum commutes with ReLU, which is cheaper on the pooled values, as is its gradient
+        y = b.Relu(b.emit(op_type, (before_relu,), attributes)[0])
+    else:
+        y = b.emit(op_type, (x,), attributes)[0]
     return windows.channels_back(b, y, data_format)
+
+
+def _relu_input(x: Value) -> Value | None:
+    """What `x` is the ReLU of, if it is one."""
+    node = x.producer()
+    return node.inputs[0] if node is not None and node.op_type == "Relu" else None
 
 
 # OneFlow divides by the number of elements inside the blob.

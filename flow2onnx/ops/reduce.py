@@ -1,27 +1,11 @@
 """Reductions. A full reduction has shape (1,): OneFlow 0.4 has no blobs of rank 0."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from flow2onnx.dtypes import int32
-from flow2onnx.errors import ArgumentError
-from flow2onnx.graph import Builder, Value, dims, rank_of
+from flow2onnx.graph import Builder, Value, rank_of
+from flow2onnx.ops.axes import Axes, axes_of, axis_of
 from flow2onnx.trace.op import op
-
-Axes = int | Sequence[int] | None
-
-
-def axes_of(x: Value, axis: Axes) -> list[int]:
-    """The axes named, counted from the front; all of them for None."""
-    rank = rank_of(x)
-    if axis is None:
-        return list(range(rank))
-    chosen = [axis] if isinstance(axis, int) else list(axis)
-    for a in chosen:
-        if not -rank <= a < rank:
-            raise ArgumentError(f"axis {a} is outside a blob of shape {dims(x)}")
-    return sorted({a % rank for a in chosen})
 
 
 def _reduce(b: Builder, op_type: str, x: Value, axis: Axes, keepdims: bool) -> Value:
@@ -95,4 +79,4 @@ def reduce_variance(
 @op("math.argmax", earlier={"0.3.0": "(input, name=None)"})
 def argmax(b: Builder, input: Value, axis: int = -1, name: str | None = None) -> Value:
     """The position of the largest element along `axis`, int32."""
-    return b.Cast(b.ArgMax(input, axis=axis, keepdims=0), to=int32)
+    return b.Cast(b.ArgMax(input, axis=axis_of(axis, rank_of(input)), keepdims=0), to=int32)

@@ -80,26 +80,26 @@ def square(b: Builder, x: Value, name: str | None = None) -> Value:
 @op("math.rsqrt")
 def rsqrt(b: Builder, x: Value, name: str | None = None) -> Value:
     """1 over the square root."""
-    return b.Reciprocal(b.Sqrt(x))
+    return b.Reciprocal(b.Sqrt(_real(x)))
 
 
 @op("math.expm1")
 def expm1(b: Builder, x: Value, name: str | None = None) -> Value:
     """e^x - 1, exact near 0 by 2 e^(x/2) sinh(x/2)."""
-    half = b.Mul(x, 0.5)
+    half = b.Mul(_real(x), 0.5)
     return b.Mul(b.Mul(b.Exp(half), b.Sinh(half)), 2.0)
 
 
 @op("math.log1p")
 def log1p(b: Builder, x: Value, name: str | None = None) -> Value:
     """ln(1 + x)."""
-    return b.Log(b.Add(x, 1.0))
+    return b.Log(b.Add(_real(x), 1.0))
 
 
 @op("math.gelu")
 def gelu(b: Builder, x: Value, name: str | None = None) -> Value:
     """x Φ(x) with the exact normal distribution function Φ."""
-    return b.Mul(b.Mul(x, 0.5), b.Add(b.Erf(b.Mul(x, 2.0**-0.5)), 1.0))
+    return b.Mul(b.Mul(_real(x), 0.5), b.Add(b.Erf(b.Mul(x, 2.0**-0.5)), 1.0))
 
 
 @op("math.softplus")

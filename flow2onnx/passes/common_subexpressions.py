@@ -38,5 +38,14 @@ class MergeEqualNodes(Pass):
 
 
 def _key(node: ir.Node) -> tuple[Any, ...]:
-    attributes = tuple((k, str(a.value)) for k, a in sorted(node.attributes.items()))
+    attributes = tuple((k, _content(a)) for k, a in sorted(node.attributes.items()))
     return node.op_type, tuple(id(v) for v in node.inputs), attributes
+
+
+def _content(attribute: ir.Attr) -> Any:
+    """The content of an attribute, in full: a tensor's text leaves most of it out."""
+    if attribute.type == ir.AttributeType.TENSOR:
+        tensor = attribute.as_tensor()
+        return tensor.dtype, tuple(tensor.shape), tensor.tobytes()
+    is_graph = attribute.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+    return id(attribute) if is_graph else repr(attribute.value)

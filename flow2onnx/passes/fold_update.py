@@ -2,7 +2,7 @@
 
 import onnx_ir as ir
 
-from flow2onnx.passes.base import Pass, only_user, remove
+from flow2onnx.passes.base import Pass, only_user, remove, with_addend
 from flow2onnx.passes.fuse_bias import replace_output
 
 __all__ = ["FoldUpdateIntoGemm"]
@@ -13,7 +13,7 @@ class FoldUpdateIntoGemm(Pass):
 
     Given:   d = Gemm(g, x, transA=1);  next/w = Add(w, d)
     Result:  next/w = Gemm(g, x, w, transA=1)
-    Kept:    changes that something else reads too
+    Kept:    changes that something else reads too, sums that broadcast
     """
 
     def run(self, graph: ir.Graph) -> bool:
@@ -28,6 +28,7 @@ class FoldUpdateIntoGemm(Pass):
                 and weight.is_graph_input()
                 and product.op_type == "Gemm"
                 and len(product.inputs) == 2
+                and weight.shape == product.outputs[0].shape
                 and only_user(product.outputs[0]) is add
             ):
                 _fold(graph, product, weight, add)
@@ -36,14 +37,9 @@ class FoldUpdateIntoGemm(Pass):
 
 
 def _fold(graph: ir.Graph, product: ir.Node, weight: ir.Value, add: ir.Node) -> None:
-    fused = ir.Node(
-        "", "Gemm", [*product.inputs, weight], list(product.attributes.values()), num_outputs=1,
-        name=product.name,
-    )  # fmt: skip
-    new, total = fused.outputs[0], add.outputs[0]
-    new.name, new.type, new.shape = product.outputs[0].name, total.type, total.shape
-    fused.meta.update(product.meta)
+    total = add.outputs[0]
+    fused = with_addend(product, weight, total)
     graph.insert_before(add, fused)
-    replace_output(graph, total, new)
+    replace_output(graph, total, fused.outputs[0])
     remove(graph, add)
     remove(graph, product)

@@ -2,7 +2,7 @@
 
 import onnx_ir as ir
 
-from flow2onnx.passes.base import Pass, only_user, remove
+from flow2onnx.passes.base import Pass, only_user, remove, with_addend
 
 __all__ = ["FuseBias"]
 
@@ -50,16 +50,10 @@ def _bias(node: ir.Node, other: ir.Value | None) -> ir.Value | None:
 
 def _attach(graph: ir.Graph, node: ir.Node, bias: ir.Value, add: ir.Node) -> None:
     # The bias may be made after the product; the fused node stands where the addition stood.
-    old, total = node.outputs[0], add.outputs[0]
-    fused = ir.Node(
-        "", node.op_type, [*node.inputs, bias], list(node.attributes.values()), num_outputs=1,
-        name=node.name,
-    )  # fmt: skip
-    new = fused.outputs[0]
-    new.name, new.type, new.shape = old.name, total.type, total.shape
-    fused.meta.update(node.meta)
+    total = add.outputs[0]
+    fused = with_addend(node, bias, total)
     graph.insert_before(add, fused)
-    replace_output(graph, total, new)
+    replace_output(graph, total, fused.outputs[0])
     remove(graph, add)
     remove(graph, node)
 

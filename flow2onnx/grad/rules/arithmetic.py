@@ -1,7 +1,9 @@
 """Elementwise operators of two or more operands."""
 
+import numpy as np
+
 from flow2onnx.grad.registry import vjp
-from flow2onnx.graph import dtype_of, unbroadcast
+from flow2onnx.graph import constant_of, dtype_of, unbroadcast
 
 
 @vjp("Add")
@@ -42,13 +44,20 @@ def _(b, n, g):
 
 @vjp("Pow")
 def _(b, n, g):
-    x, y = n.inputs
-    gx = b.Mul(g, b.Mul(y, b.Pow(x, b.Sub(y, 1.0)))) if dtype_of(y) == dtype_of(x) else None
+    x, power = n.inputs
+    y = power if dtype_of(power) == dtype_of(x) else b.Cast(power, to=dtype_of(x))
+    slope = b.Mul(y, b.Pow(x, b.Sub(y, 1.0)))
+    known = constant_of(power)
+    if known is None or not np.all(known):
+        # x^0 is flat, also at 0, where 0 * 0^-1 would not be a number
+        slope = b.Where(b.Equal(y, 0.0), b.like(0.0, x), slope)
+    gx = unbroadcast(b, b.Mul(g, slope), x)
+    if known is not None or not dtype_of(power).is_floating_point:
+        return gx, None
     # x^y has no slope in y where x is 0, and ln 0 must not poison the product
-    is_positive = b.Greater(x, 0.0)
-    log = b.Log(b.Where(is_positive, x, b.like(1.0, x)))
-    gy = b.Mul(g, b.Mul(n.outputs[0], log)) if dtype_of(y) == dtype_of(x) else None
-    return gx and unbroadcast(b, gx, x), gy and unbroadcast(b, gy, y)
+    log = b.Log(b.Where(b.Greater(x, 0.0), x, b.like(1.0, x)))
+    gy = b.Mul(g, b.Mul(n.outputs[0], log))
+    return gx, unbroadcast(b, gy if y is power else b.Cast(gy, to=dtype_of(power)), power)
 
 
 @vjp("Max", "Min")
@@ -80,5 +89,7 @@ def _(b, n, g):
 
 @vjp("Mod")
 def _(b, n, g):
-    x, _y = n.inputs
-    return unbroadcast(b, g, x), None
+    # x - q y with a whole quotient q, which has no slope
+    x, y = n.inputs
+    quotient = b.Div(b.Sub(x, n.outputs[0]), y)
+    return unbroadcast(b, g, x), unbroadcast(b, b.Neg(b.Mul(g, quotient)), y)

@@ -5,7 +5,7 @@ The forms and the thresholds between them are measurements on the CPU provider w
 
 from dataclasses import dataclass
 
-from flow2onnx.grad.registry import attribute, vjp
+from flow2onnx.grad.registry import attribute, no_gradient, vjp
 from flow2onnx.graph import dims, rank_of
 
 
@@ -43,7 +43,8 @@ class _Shape:
 def _shape(n):
     x, w = n.inputs[:2]
     axes = rank_of(x) - 2
-    assert attribute(n, "auto_pad", "NOTSET") == "NOTSET", "auto_pad has no gradient yet"
+    if attribute(n, "auto_pad", "NOTSET") != "NOTSET":
+        raise no_gradient(n, "with auto_pad")
     pads = attribute(n, "pads", [0] * 2 * axes)
     return _Shape(
         dims(x)[0], dims(x)[1], dims(w)[0], dims(x)[2:], dims(n.outputs[0])[2:], dims(w)[2:],

@@ -2,14 +2,24 @@
 
 import numpy as np
 
-from flow2onnx.dtypes import int64
-from flow2onnx.grad.registry import attribute, vjp
+from flow2onnx.dtypes import float16, float32, int64
+from flow2onnx.grad.registry import attribute, no_gradient, vjp
 from flow2onnx.graph import dims, dtype_of, rank_of
 
 
-def _zeros(b, x):
-    # ConstantOfShape keeps large zeros out of the file
-    return b.ConstantOfShape(list(dims(x)), value=np.zeros(1, dtype_of(x).numpy))
+def zeros(b, shape, dtype):
+    """Zeros; ConstantOfShape keeps large ones out of the file."""
+    return b.ConstantOfShape(list(shape), value=np.zeros(1, dtype.numpy))
+
+
+def added_up(b, op_type, shape, indices, g, **attributes):
+    """Zeros of `shape` to which the scatter `op_type` adds `g` at `indices`."""
+    # the CPU provider cannot add in half precision, and long sums ask for more anyway
+    is_half = dtype_of(g) == float16
+    parts = b.Cast(g, to=float32) if is_half else g
+    operands = zeros(b, shape, dtype_of(parts)), indices, parts
+    total = b.emit(op_type, operands, {**attributes, "reduction": "add"})[0]
+    return b.Cast(total, to=float16) if is_half else total
 
 
 @vjp("Gather")
@@ -23,9 +33,8 @@ def _(b, n, g):
     )
     swapped = [axis, *range(axis), *range(axis + 1, rank)]
     shape = [dims(x)[i] for i in swapped]
-    zeros = b.ConstantOfShape(shape, value=np.zeros(1, dtype_of(x).numpy))
-    rows = b.Unsqueeze(_int64(b, indices), [-1])
-    added = b.ScatterND(zeros, _wrapped(b, rows, dims(x)[axis]), front, reduction="add")
+    rows = _wrapped(b, b.Unsqueeze(_int64(b, indices), [-1]), dims(x)[axis])
+    added = added_up(b, "ScatterND", shape, rows, front)
     if axis == 0:
         return added, None
     return b.Transpose(added, perm=[int(i) for i in np.argsort(swapped)]), None
@@ -51,23 +60,24 @@ def _(b, n, g):
         prefix = prefix.reshape(*prefix.shape[:-1], *[1] * (rank_of(indices) - batch - 1), batch)
         full = b.Expand(b.const(prefix), [*dims(indices)[:-1], batch])
         indices = b.Concat(full, indices, axis=-1)
-    return b.ScatterND(_zeros(b, x), indices, g, reduction="add"), None
+    return added_up(b, "ScatterND", dims(x), indices, g), None
 
 
 @vjp("GatherElements")
 def _(b, n, g):
     x, indices = n.inputs
     axis = attribute(n, "axis", 0)
-    return b.ScatterElements(_zeros(b, x), indices, g, axis=axis, reduction="add"), None
+    return added_up(b, "ScatterElements", dims(x), indices, g, axis=axis), None
 
 
 @vjp("ScatterElements")
 def _(b, n, g):
     _, indices, updates = n.inputs
     axis, how = attribute(n, "axis", 0), attribute(n, "reduction", "none")
-    assert how in ("none", "add"), f"ScatterElements({how}) has no gradient"
-    zeros = b.ConstantOfShape(list(dims(updates)), value=np.zeros(1, dtype_of(updates).numpy))
-    gx = g if how == "add" else b.ScatterElements(g, indices, zeros, axis=axis)
+    if how not in ("none", "add"):
+        raise no_gradient(n, f"with reduction {how}")
+    blank = zeros(b, dims(updates), dtype_of(updates))
+    gx = g if how == "add" else b.ScatterElements(g, indices, blank, axis=axis)
     return gx, None, b.GatherElements(g, indices, axis=axis)
 
 
@@ -75,7 +85,8 @@ def _(b, n, g):
 def _(b, n, g):
     _, indices, updates = n.inputs
     how = attribute(n, "reduction", "none")
-    assert how in ("none", "add"), f"ScatterND({how}) has no gradient"
-    zeros = b.ConstantOfShape(list(dims(updates)), value=np.zeros(1, dtype_of(updates).numpy))
-    gx = g if how == "add" else b.ScatterND(g, indices, zeros)
+    if how not in ("none", "add"):
+        raise no_gradient(n, f"with reduction {how}")
+    blank = zeros(b, dims(updates), dtype_of(updates))
+    gx = g if how == "add" else b.ScatterND(g, indices, blank)
     return gx, None, b.GatherND(g, indices)

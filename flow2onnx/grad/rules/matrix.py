@@ -1,6 +1,6 @@
 """Matrix products."""
 
-from flow2onnx.grad.registry import attribute, vjp
+from flow2onnx.grad.registry import attribute, no_gradient, vjp
 from flow2onnx.graph import dims, rank_of, unbroadcast
 
 
@@ -14,7 +14,8 @@ def _(b, n, g):
     x, y = n.inputs
     if rank_of(x) == rank_of(y) == 2:
         return b.Gemm(g, y, transB=1), b.Gemm(x, g, transA=1)
-    assert min(rank_of(x), rank_of(y)) > 1, "a vector operand of MatMul has no gradient yet"
+    if min(rank_of(x), rank_of(y)) == 1:
+        raise no_gradient(n, "with a vector")
     gx = unbroadcast(b, b.MatMul(g, _swap(b, y)), x)
     if rank_of(y) == 2:
         rows = b.Reshape(x, [-1, dims(x)[-1]]), b.Reshape(g, [-1, dims(g)[-1]])

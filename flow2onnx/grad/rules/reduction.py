@@ -7,10 +7,11 @@ from flow2onnx.graph import constant_of, dims, dtype_of, rank_of
 
 
 def _axes(n):
-    given = n.inputs[1] if len(n.inputs) > 1 else None
-    if given is None:
-        return list(range(rank_of(n.inputs[0])))
-    return [int(a) % rank_of(n.inputs[0]) for a in constant_of(given)]
+    given = constant_of(n.inputs[1]) if len(n.inputs) > 1 else None
+    rank = rank_of(n.inputs[0])
+    if given is None or not given.size:
+        return [] if attribute(n, "noop_with_empty_axes", 0) else list(range(rank))
+    return [int(a) % rank for a in given]
 
 
 def _kept(b, n, value):
@@ -39,9 +40,11 @@ def _(b, n, g):
 @vjp("ReduceMax", "ReduceMin")
 def _(b, n, g):
     # ties share equally
-    x = n.inputs[0]
+    x, axes = n.inputs[0], _axes(n)
+    if not axes:
+        return g
     hit = b.Cast(b.Equal(x, _kept(b, n, n.outputs[0])), to=dtype_of(x))
-    ties = b.ReduceSum(hit, _axes(n), keepdims=1)
+    ties = b.ReduceSum(hit, axes, keepdims=1)
     return b.Mul(hit, b.Div(_kept(b, n, g), ties))
 
 

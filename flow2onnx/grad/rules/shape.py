@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from flow2onnx.grad.registry import attribute, vjp
+from flow2onnx.grad.registry import attribute, no_gradient, vjp
 from flow2onnx.graph import constant_of, dims, dtype_of, rank_of, unbroadcast
 
 
@@ -63,11 +63,11 @@ def _(b, n, g):
 
 
 def _positions(extent, start, end, step):
-    """The indices a slice takes; its ends are clamped as numpy's are."""
+    """The indices a slice takes; a start before the first element means the first."""
     start = start + extent if start < 0 else start
     end = end + extent if -extent <= end < 0 else end
     if step < 0:
-        return np.arange(min(start, extent - 1), max(end, -1), step)
+        return np.arange(min(max(start, 0), extent - 1), max(end, -1), step)
     return np.arange(max(start, 0), min(end, extent), step)
 
 
@@ -83,10 +83,18 @@ def _spread(b, g, axis, positions, extent):
 
 @vjp("Pad")
 def _(b, n, g):
-    # only the constant mode is emitted here: what was added has no slope
-    x, pads = n.inputs[0], [int(p) for p in constant_of(n.inputs[1])]
-    assert attribute(n, "mode", "constant") == "constant", "only constant pads have a gradient yet"
-    before = pads[: rank_of(x)]
+    x, given, _, axes = [*n.inputs, None, None][:4]
+    mode = attribute(n, "mode", "constant")
+    if mode != "constant":
+        raise no_gradient(n, f"in mode {mode}")
+    axes = range(rank_of(x)) if axes is None else [int(a) % rank_of(x) for a in constant_of(axes)]
+    pads = [int(p) for p in constant_of(given)]
+    before = [0] * rank_of(x)
+    after = [0] * rank_of(x)
+    for i, axis in enumerate(axes):
+        before[axis], after[axis] = pads[i], pads[i + len(axes)]
+    if min(pads) < 0:
+        return b.Pad(g, [-p for p in before + after])
     return b.Slice(g, before, [f + d for f, d in zip(before, dims(x), strict=True)])
 
 

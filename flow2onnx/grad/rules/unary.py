@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from flow2onnx.grad.registry import attribute, vjp
-from flow2onnx.graph import dims, dtype_of
+from flow2onnx.graph import constant_of, dims, dtype_of
 
 
 def _mask(b, condition, g):
@@ -172,7 +172,9 @@ def _(b, n, g):
 
 @vjp("Dropout")
 def _(b, n, g, _mask_g=None):
-    if len(n.outputs) == 1:
+    ratio, is_training = (constant_of(v) for v in [*n.inputs[1:], None, None][:2])
+    if is_training is None or not is_training.item():
         return g
-    ratio = n.inputs[1].const_value.numpy().item()
-    return b.Mul(_mask(b, n.outputs[1], g), 1.0 / (1.0 - ratio))
+    mask = n.outputs[1] if len(n.outputs) > 1 else b.another_output(n)
+    kept = 1.0 - (0.5 if ratio is None else ratio.item())
+    return b.Mul(_mask(b, mask, g), 1.0 / kept)

@@ -1,0 +1,34 @@
+"""Axes and element types as users name them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from flow2onnx.dtypes import DType
+from flow2onnx.errors import ArgumentError, DTypeError
+from flow2onnx.graph import Value, rank_of
+
+Axes = int | Sequence[int] | None
+
+
+def axis_of(axis: Any, rank: int) -> int:
+    """An axis of a blob of `rank` dimensions, counted from the front."""
+    if not isinstance(axis, int) or not -rank <= axis < rank:
+        raise ArgumentError(f"axis {axis!r} is outside -{rank} … {rank - 1}")
+    return axis % rank
+
+
+def axes_of(x: Value, axis: Axes) -> list[int]:
+    """The axes named, in order and counted from the front; all of them for None."""
+    rank = rank_of(x)
+    if axis is None:
+        return list(range(rank))
+    chosen = [axis] if isinstance(axis, int) else list(axis)
+    return sorted({axis_of(a, rank) for a in chosen})
+
+
+def element_type(dtype: Any, default: DType | None = None) -> DType:
+    """The element type asked for, or the default for None."""
+    chosen = default if dtype is None else dtype
+    if not isinstance(chosen, DType):
+        raise DTypeError(f"dtype is an element type such as flow.float32, got {chosen!r}")
+    return chosen
