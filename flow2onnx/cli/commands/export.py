@@ -1,0 +1,167 @@
+"""`flow2onnx export`: a job of a script as ONNX files."""
+
+import contextlib
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from flow2onnx.api.job import JobFunction
+from flow2onnx.api.models import get, load_variables
+from flow2onnx.checkpoint.store import SavedVariable
+from flow2onnx.cli.failures import reported, traceback_option
+from flow2onnx.cli.options import json_option, release_option
+from flow2onnx.cli.reports import print_files, print_report
+from flow2onnx.cli.script import find_job, parse_target
+from flow2onnx.cli.show import heading, note, print_json, working
+from flow2onnx.errors import CheckpointError
+from flow2onnx.export import Report, describe
+from flow2onnx.export import export as export_job
+from flow2onnx.preset import Preset
+from flow2onnx.session import SESSION, clear_default_session, current_session
+
+__all__ = ["export"]
+
+_log = logging.getLogger("flow2onnx.cli")
+
+
+@click.command(epilog="""\b
+Examples:
+  flow2onnx export train.py:predict_job -o mlp.onnx --dynamic-batch
+  flow2onnx export train.py:train_job --predict predict_job -o mlp/
+  flow2onnx export models.mlp:predict_job -o mlp.onnx --checkpoint snapshots/last
+  flow2onnx export train.py:predict_job -o mlp.onnx -- --hidden-units 256""")  # fmt: skip
+@click.argument("target", metavar="SCRIPT.PY:JOB")
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="OUT",
+    help="A name in .onnx for a predict job; a folder for a train job.",
+)
+@click.option(
+    "--predict",
+    multiple=True,
+    metavar="JOB",
+    help="A predict job to put into a train job's folder; may be repeated.",
+)
+@click.option("--dynamic-batch", is_flag=True, help="Leave the batch size of a predict job open.")
+@click.option(
+    "--batch", type=click.IntRange(1), metavar="N", help="Another batch size than the job declares."
+)
+@click.option(
+    "--weights",
+    type=click.Choice(["inside", "safetensors"]),
+    default="inside",
+    help="Where a predict job's weights go: into the .onnx file, or beside it.",
+)
+@click.option(
+    "--opset", type=int, default=21, show_default=True, metavar="N", help="The ONNX opset."
+)
+@click.option(
+    "--checkpoint",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Load these values first: a checkpoint folder or a .safetensors file.",
+)
+@click.option(
+    "--metadata",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A text to keep in the model; may be repeated.",
+)
+@click.option("--no-verify", is_flag=True, help="Write without verifying.")
+@release_option
+@json_option
+@traceback_option
+def export(
+    target: str,
+    args: tuple[str, ...],
+    output: Path,
+    checkpoint: Path | None,
+    release: str | None,
+    as_json: bool,
+    no_verify: bool,
+    **options: Any,
+) -> None:
+    """Write a job of a script, or of an importable module, as ONNX, and verify it.
+
+    The script is imported, its `if __name__ == "__main__"` part left out; ARGS are its arguments.
+    A predict job becomes one file, a train job a folder that flow2onnx_runtime trains.
+    The exit code is 1 if the verification fails.
+    """
+    wanted = parse_target(target)
+    options["metadata"] = _pairs(options["metadata"])
+    options["predict"] = list(options["predict"]) or None
+    current_session().preset = Preset(release)
+    clear_default_session()
+    # what the script prints while it is imported and traced is no result of this command
+    with (
+        reported(Path(wanted.place) if wanted.is_script else None),
+        working(f"Exporting {target}"),
+        contextlib.redirect_stdout(sys.stderr),
+        find_job(wanted, args) as job,
+    ):
+        name = job.spec.name
+        report = _export(job, output, checkpoint, verify=not no_verify, **options)
+    files = _files(output)
+    if as_json:
+        sizes = {str(path): path.stat().st_size for path in files}
+        print_json({"job": name, "files": sizes, **report.to_dict()})
+    else:
+        heading(name, f"exported to {output}")
+        print_files(files)
+        note("")
+        print_report(report)
+    sys.exit(0 if report.ok else 1)
+
+
+def _pairs(texts: tuple[str, ...]) -> dict[str, str]:
+    for text in texts:
+        if "=" not in text:
+            raise click.BadParameter(f"--metadata {text}: write KEY=VALUE")
+    return {key: value for key, _, value in (text.partition("=") for text in texts)}
+
+
+def _export(job: JobFunction, output: Path, checkpoint: Path | None, **options: Any) -> Report:
+    token = SESSION.set(job.session)  # a module imported before has a session of its own
+    try:
+        if checkpoint is not None:
+            _load(checkpoint)
+        return export_job(job, output, **options)
+    finally:
+        SESSION.reset(token)
+
+
+def _load(path: Path) -> None:
+    saved = get(path)
+    if isinstance(saved, SavedVariable):
+        raise CheckpointError(
+            f"{path} is one variable, not a checkpoint", hint=f"give {path.parent}"
+        )
+    load_variables(saved)
+    weights = [n for n, v in current_session().variables.items() if v.role == "variable"]
+    missing = [name for name in weights if name not in saved]
+    if missing and missing == weights:
+        raise CheckpointError(
+            f"{path} holds none of the weights of the jobs",
+            hint=f"it holds {_listed(list(saved))}; the jobs have {_listed(missing)}",
+        )
+    if missing:
+        _log.warning("%s does not hold %s: first values are kept", path, _listed(missing))
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return ", ".join(names[:5]) + more or "nothing"
+
+
+def _files(output: Path) -> list[Path]:
+    """What an export wrote: a folder's files, or a model and the weights beside it."""
+    if output.is_dir():
+        return sorted(output.iterdir())
+    return [output, *(output.parent / name for name in describe(output)["external"])]

@@ -1,0 +1,70 @@
+"""`flow2onnx flags`: every setting, what it takes and what it does."""
+
+import difflib
+
+import click
+
+from flow2onnx.cli.options import json_option
+from flow2onnx.cli.show import heading, note, print_facts, print_json, print_table
+from flow2onnx.config import flags_table
+from flow2onnx.errors import ConfigError
+
+__all__ = ["flags"]
+
+_MOST = 16  # characters of a default; the whole is shown for one setting alone
+
+
+@click.command(epilog="""\b
+Examples:
+  flow2onnx flags
+  flow2onnx flags cudnn
+  flow2onnx flags enable_auto_mixed_precision""")  # fmt: skip
+@click.argument("name", required=False)
+@json_option
+def flags(name: str | None, as_json: bool) -> None:
+    """List the settings of jobs, sessions and environment; those whose name contains NAME."""
+    rows = _chosen(name)
+    if as_json:
+        print_json(rows)
+    elif len(rows) == 1:
+        heading(f"{_group(rows[0])}.{_short(rows[0])}")
+        print_facts({key: rows[0][key] for key in ("takes", "default", "effect", "doc")})
+    else:
+        for group in dict.fromkeys(map(_group, rows)):
+            _print(group, [row for row in rows if _group(row) == group])
+
+
+def _chosen(name: str | None) -> list[dict[str, str]]:
+    rows = flags_table()
+    if name is None:
+        return rows
+    last = name.removeprefix("flow.config.").removeprefix("flow.env.").removeprefix("config.")
+    found = [r for r in rows if r["name"] == last] or [r for r in rows if last in r["name"]]
+    if found:
+        return found
+    near = difflib.get_close_matches(last, [row["name"] for row in rows], n=2)
+    hint = f"did you mean {' or '.join(near)}?" if near else "`flow2onnx flags` lists them all"
+    raise ConfigError(f"no setting is named {name}", hint=hint)
+
+
+def _group(row: dict[str, str]) -> str:
+    """What comes before the last dot: ``function_config.train``."""
+    return f"{row['table']}.{row['name']}".rpartition(".")[0]
+
+
+def _short(row: dict[str, str]) -> str:
+    return row["name"].rpartition(".")[2]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MOST else text[: _MOST - 1] + "…"
+
+
+def _print(group: str, rows: list[dict[str, str]]) -> None:
+    heading(group, f"{len(rows)} settings")
+    print_table(
+        ("name", "default", "effect"),
+        [(_short(r), _cut(r["default"]), r["effect"]) for r in rows],
+        whole=("name",),
+    )
+    note("")

@@ -1,0 +1,63 @@
+"""`flow2onnx run`: a OneFlow script, unedited."""
+
+from pathlib import Path
+
+import click
+
+from flow2onnx.cli.failures import reported, traceback_option
+from flow2onnx.cli.options import check_usable, release_option
+from flow2onnx.cli.script import run_script
+from flow2onnx.preset import Preset
+from flow2onnx.session import clear_default_session, current_session
+
+__all__ = ["run"]
+
+_DEVICES = {"cpu": "cpu", "cuda": "gpu"}
+
+
+@click.command(
+    context_settings={"allow_interspersed_args": False},
+    epilog="""\b
+Examples:
+  flow2onnx run train.py
+  flow2onnx run --api 0.1.4 train.py --epochs 3
+  flow2onnx run --provider cuda --stop-on-non-finite train.py""",
+)
+@click.argument("script", type=click.Path(path_type=Path))
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+@release_option
+@click.option(
+    "--provider",
+    type=click.Choice(list(_DEVICES)),
+    help="Run every job there, whatever the script's placements say.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0),
+    default=0,
+    metavar="N",
+    help="Seed of initial values, unless the script sets one.",
+)
+@click.option(
+    "--stop-on-non-finite", is_flag=True, help="Stop at the first loss that is NaN or infinite."
+)
+@traceback_option
+def run(
+    script: Path,
+    args: tuple[str, ...],
+    release: str | None,
+    provider: str | None,
+    seed: int,
+    stop_on_non_finite: bool,
+) -> None:
+    """Run a OneFlow script as it is, with its own arguments.
+
+    Inside the script, `import oneflow`, `oneflow.typing`, `oneflow.compatible.single_client` and
+    `oneflow.python` mean flow2onnx. Options of this command come before the script's name.
+    """
+    check_usable(provider)
+    device = None if provider is None else _DEVICES[provider]
+    current_session().preset = Preset(release, device, seed, stop_on_non_finite)
+    clear_default_session()
+    with reported(script):
+        run_script(script, args)

@@ -1,0 +1,156 @@
+"""What goes wrong, as the commands tell it: errors with the user's line, log messages."""
+
+import linecache
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import click
+from rich.text import Text
+
+from flow2onnx.cli.show import output
+from flow2onnx.errors import FlowError
+from flow2onnx.trace.source import place
+
+__all__ = ["reported", "shown_logs", "traceback_option"]
+
+_PACKAGE = str(Path(__file__).parents[1]) + os.sep
+_INTERRUPTED = 130  # what a shell reports for a program that Ctrl-C ended
+
+
+def traceback_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """``--traceback`` for a command."""
+    return click.option(
+        "--traceback", is_flag=True, expose_value=False, callback=_keep,
+        help="Show the whole Python traceback of an error.",
+    )(command)  # fmt: skip
+
+
+def _keep(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    context.meta["flow2onnx.traceback"] = value
+
+
+@contextmanager
+def reported(script: Path | None = None) -> Iterator[None]:
+    """End the command with exit code 1 on an error, and show it.
+
+    An error of flow2onnx is shown as its message and the user's line; one of the script itself
+    as Python would.
+    """
+    try:
+        yield
+    except (click.ClickException, click.exceptions.Exit, SystemExit):
+        raise
+    except FlowError as error:
+        _show(error, script)
+        raise SystemExit(1) from None
+    except BaseException as error:
+        if script is None:
+            raise
+        _show_as_python(error, script)
+        raise SystemExit(_INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1) from None
+
+
+def _show_as_python(error: BaseException, script: Path) -> None:
+    error.__traceback__ = _from_script(error.__traceback__, script)
+    sys.stdout.flush()
+    sys.excepthook(type(error), error, error.__traceback__)
+
+
+def _show(error: FlowError, script: Path | None) -> None:
+    sys.stdout.flush()
+    if click.get_current_context().meta.get("flow2onnx.traceback"):
+        frames = _from_script(error.__traceback__, script) or error.__traceback__
+        traceback.print_exception(type(error), error, frames)
+        return
+    head, *rest = str(error).split("\n")
+    kind = Text(f"{type(error).__name__}: ", "bold red")
+    console = output(stderr=True)
+    console.print(kind + Text(head, "bold"), soft_wrap=True)
+    for line in [*map(Text, rest), *_excerpt(error, script)]:
+        console.print(line, soft_wrap=True)
+
+
+def _excerpt(error: FlowError, script: Path | None) -> list[Text]:
+    """The user's line with its neighbours."""
+    found = _user_line(error, script)
+    if found is None:
+        return []
+    filename, number = found
+    lines = linecache.getlines(filename)
+    shown = range(max(1, number - 2), min(len(lines), number + 1) + 1)
+    width = len(str(shown.stop - 1))
+    return [Text(), *(_numbered(n, lines[n - 1].rstrip(), width, n == number) for n in shown)]
+
+
+def _numbered(number: int, line: str, width: int, is_meant: bool) -> Text:
+    mark = "> " if is_meant else "  "
+    return Text.assemble(
+        (f"  {mark}{number:{width}} | ", "red" if is_meant else "dim"),
+        (line, "bold" if is_meant else "dim"),
+    )
+
+
+def _user_line(error: FlowError, script: Path | None) -> tuple[str, int] | None:
+    """File and line that the error points at, or where the script last called flow2onnx."""
+    frames = _user_frames(error, script)
+    name, _, number = (error.source or "").rpartition(":")
+    if not number.isdigit():
+        return frames[-1] if frames else None
+    folder = Path() if script is None else script.parent
+    candidates = [*(file for file, _ in reversed(frames)), str(folder / name), name]
+    for file in candidates:
+        if place(file, int(number)) == error.source and Path(file).is_file():
+            return file, int(number)
+    return None
+
+
+def _user_frames(error: BaseException, script: Path | None) -> list[tuple[str, int]]:
+    frames = traceback.walk_tb(_from_script(error.__traceback__, script))
+    named = ((frame.f_code.co_filename, line) for frame, line in frames)
+    return [(f, n) for f, n in named if not f.startswith(("<", _PACKAGE))]
+
+
+def _from_script(frames: TracebackType | None, script: Path | None) -> TracebackType | None:
+    """The traceback from the script's first line on."""
+    filename = None if script is None else str(script.absolute())
+    while frames is not None and frames.tb_frame.f_code.co_filename != filename:
+        frames = frames.tb_next
+    return frames
+
+
+class _OneLine(logging.Handler):
+    """Writes messages to stderr, one line each, unless the program set logging up itself."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if logging.getLogger().handlers:
+            return
+        text = " ".join(record.getMessage().split())
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            text += f": {type(error).__name__}: {error}{_where(error)}"
+        click.echo(f"flow2onnx: {record.levelname.lower()}: {text}", err=True)
+
+
+def _where(error: BaseException) -> str:
+    frames = [(f.f_code.co_filename, n) for f, n in traceback.walk_tb(error.__traceback__)]
+    own = [place(f, n) for f, n in frames if not f.startswith(("<", _PACKAGE))]
+    return f" ({own[-1]})" if own else ""
+
+
+@contextmanager
+def shown_logs() -> Iterator[None]:
+    """Inside, warnings and errors that flow2onnx logs appear on stderr."""
+    handler = _OneLine(logging.WARNING)
+    log = logging.getLogger("flow2onnx")
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)

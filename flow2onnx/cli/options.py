@@ -1,0 +1,47 @@
+"""Options that several commands have."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import click
+from flow2onnx_runtime import usable_providers
+
+from flow2onnx.errors import ProviderError
+
+__all__ = ["PROVIDERS", "check_usable", "json_option", "release_option"]
+
+PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
+
+Command = Callable[..., Any]  # a function becoming a command
+
+
+def json_option(command: Command) -> Command:
+    """``--json``, as the parameter `as_json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Write JSON.")(command)
+
+
+def release_option(command: Command) -> Command:
+    """``--api``, as the parameter `release`."""
+    return click.option(
+        "--api", "release", metavar="RELEASE", callback=_checked_release,
+        help="The OneFlow release the script was written for, where its text cannot tell.",
+    )(command)  # fmt: skip
+
+
+def _checked_release(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> str | None:
+    if value is not None and not re.fullmatch(r"\d+\.\d+(\.\d+)*", value):
+        raise click.BadParameter(f"{value} is not a release of OneFlow, such as 0.1.4")
+    return value
+
+
+def check_usable(provider: str | None) -> None:
+    """Raise `ProviderError` if a provider was asked for that no session opens on."""
+    if provider is None or PROVIDERS[provider] in (usable := usable_providers()):
+        return
+    raise ProviderError(
+        f"{PROVIDERS[provider]} cannot be used here; usable are {', '.join(usable)}",
+        hint="`flow2onnx doctor` says why, and what to install",
+    )

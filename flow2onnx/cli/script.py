@@ -1,0 +1,160 @@
+"""Scripts: run as programs, or imported for the jobs in them."""
+
+import difflib
+import importlib
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, ModuleType
+
+from flow2onnx.api.job import JobFunction
+from flow2onnx.cli.oneflow import oneflow_names
+from flow2onnx.errors import ScriptError
+from flow2onnx.session import current_session, sync_default_session
+
+__all__ = ["Target", "find_job", "parse_target", "run_script"]
+
+
+def run_script(path: Path, arguments: Sequence[str]) -> None:
+    """Run a script as `python` would, with `oneflow` meaning flow2onnx.
+
+    Returns when the script and every callback it is owed have finished; what it raises comes
+    through, `SystemExit` included.
+    """
+    code = _compiled(path)
+    module = _module("__main__", path)
+    with _as_program(path, arguments, module), oneflow_names():
+        try:
+            exec(code, module.__dict__)
+        except SystemExit:
+            sync_default_session()
+            raise
+        sync_default_session()
+
+
+@dataclass(frozen=True)
+class Target:
+    """What ``train.py:train_job`` or ``models.mlp:train_job`` names; `job` may be left out."""
+
+    text: str
+    place: str
+    job: str | None
+
+    @property
+    def is_script(self) -> bool:
+        """Whether `place` is a file, not a module."""
+        return self.place.endswith(".py") or "/" in self.place or Path(self.place).is_file()
+
+
+def parse_target(text: str) -> Target:
+    """The target that `text` names."""
+    if Path(text).is_file():
+        return Target(text, text, None)
+    place, _, job = text.rpartition(":")
+    return Target(text, place, job) if place and job.isidentifier() else Target(text, text, None)
+
+
+@contextmanager
+def find_job(target: Target, arguments: Sequence[str] = ()) -> Iterator[JobFunction]:
+    """Import the target, its `__main__` part left out, and find the job in it.
+
+    Inside, `oneflow` means flow2onnx, for the job's body is run when the job is compiled.
+    """
+    with oneflow_names():
+        if target.is_script:
+            path = Path(target.place)
+            code, module = _compiled(path), _module(path.stem, path)
+            with _as_program(path, arguments, module):
+                exec(code, module.__dict__)
+                yield _job(target, module)
+        else:
+            with _as_program(Path.cwd() / target.place, arguments):
+                yield _job(target, _imported(target))
+
+
+def _compiled(path: Path) -> CodeType:
+    if path.is_dir():
+        raise ScriptError(f"{path} is a directory", hint="name the script in it")
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError:
+        raise ScriptError(f"{path} does not exist", hint=_close_files(path)) from None
+    except OSError as error:
+        raise ScriptError(f"{path} cannot be read: {error.strerror}") from error
+    if b"\0" in text:
+        raise ScriptError(f"{path} is not a Python script but a binary file")
+    return compile(text, str(path.absolute()), "exec", dont_inherit=True)
+
+
+def _close_files(path: Path) -> str | None:
+    names = [p.name for p in path.parent.glob("*.py")] if path.parent.is_dir() else []
+    near = difflib.get_close_matches(path.name, names, n=1)
+    return f"did you mean {path.parent / near[0]}?" if near else None
+
+
+def _module(name: str, path: Path) -> ModuleType:
+    module = ModuleType(name)
+    module.__file__ = str(path.absolute())
+    return module
+
+
+@contextmanager
+def _as_program(
+    path: Path, arguments: Sequence[str], module: ModuleType | None = None
+) -> Iterator[None]:
+    """`sys` as a program finds it: its arguments, its folder first on the path, its module."""
+    name = "" if module is None else module.__name__
+    before = sys.argv, sys.path, sys.modules.get(name)
+    sys.argv = [str(path), *arguments]
+    sys.path = [str(path.resolve().parent), *sys.path]
+    if module is not None:
+        sys.modules[name] = module
+    try:
+        yield
+    finally:
+        sys.argv, sys.path, replaced = before
+        sys.modules.pop(name, None)
+        if replaced is not None:
+            sys.modules[name] = replaced
+
+
+def _imported(target: Target) -> ModuleType:
+    try:
+        return importlib.import_module(target.place)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{target.place}.".startswith(f"{error.name}."):
+            raise  # something that the module itself imports
+        raise ScriptError(
+            f"{target.place} is neither a script nor a module",
+            hint="write script.py:job, or package.module:job with the package's folder here",
+        ) from None
+
+
+def _job(target: Target, module: ModuleType) -> JobFunction:
+    jobs = _jobs(module)
+    if target.job is None and len(jobs) == 1:
+        return next(iter(jobs.values()))
+    if target.job in jobs:
+        return jobs[target.job]
+    asked = "a job must be named" if target.job is None else f"no job is named {target.job}"
+    raise ScriptError(f"{target.place}: {asked}", hint=_choice(target, list(jobs)))
+
+
+def _jobs(module: ModuleType) -> dict[str, JobFunction]:
+    session = current_session()
+    defined = {name: JobFunction(session.spec(name), session) for name in session.job_names()}
+    here = (value for value in vars(module).values() if isinstance(value, JobFunction))
+    return defined | {job.spec.name: job for job in here}
+
+
+def _choice(target: Target, jobs: list[str]) -> str:
+    if not jobs:
+        return (
+            "importing it defines no job: one that a function or the __main__ part defines "
+            "is not found"
+        )
+    near = difflib.get_close_matches(target.job or "", jobs, n=1)
+    listed = f"its jobs are {', '.join(jobs)}"
+    return f"did you mean {target.place}:{near[0]}? {listed}" if near else listed

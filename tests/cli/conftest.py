@@ -1,0 +1,68 @@
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from flow2onnx.cli.app import app
+
+ROOT = Path(__file__).parents[2]
+
+Command = Callable[..., Result]
+Script = Callable[..., Path]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty working directory, whose modules are forgotten afterwards."""
+    monkeypatch.chdir(tmp_path)
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", None)).startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def script(folder: Path) -> Script:
+    """Write a script, indented as in the test, into the working directory."""
+
+    def write(text: str, name: str = "train.py") -> Path:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text), encoding="utf-8")
+        return Path(name)
+
+    return write
+
+
+@pytest.fixture
+def flow2onnx() -> Command:
+    """The command, in this process."""
+
+    def invoke(*arguments: object) -> Result:
+        return CliRunner().invoke(app, [str(a) for a in arguments], prog_name="flow2onnx")
+
+    return invoke
+
+
+@pytest.fixture
+def process() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """The command, in a process of its own."""
+
+    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+        paths = [str(ROOT), str(ROOT / "runtime" / "python"), os.environ.get("PYTHONPATH", "")]
+        return subprocess.run(
+            [sys.executable, "-m", "flow2onnx", *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            timeout=60,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONUTF8": "1"},
+        )
+
+    return run

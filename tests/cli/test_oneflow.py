@@ -1,0 +1,103 @@
+"""The import hook: which names `oneflow` has while a program runs."""
+
+import importlib
+import operator
+import sys
+
+import pytest
+
+import flow2onnx as flow
+from flow2onnx.cli.oneflow import UnknownModuleError, UnknownSymbolError, oneflow_names
+from flow2onnx.errors import UnsupportedError
+from flow2onnx.session import current_session
+
+
+@pytest.fixture
+def oneflow():
+    with oneflow_names():
+        yield importlib.import_module("oneflow")
+
+
+def test_it_is_gone_afterwards():
+    with oneflow_names():
+        importlib.import_module("oneflow.nn")
+    assert "oneflow.nn" not in sys.modules
+    with pytest.raises(ModuleNotFoundError, match="No module named 'oneflow'"):
+        importlib.import_module("oneflow")
+
+
+@pytest.mark.parametrize("name", ["oneflow", "oneflow.compatible.single_client", "oneflow.python"])
+def test_names_are_those_of_flow(oneflow, name):
+    module = importlib.import_module(name)
+    assert module.reshape is flow.reshape
+    assert module.optimizer.grad_clipping.by_global_norm is (
+        flow.optimizer.grad_clipping.by_global_norm
+    )
+    assert module.typing.Numpy is flow.typing.Numpy
+    assert module.config is flow.config
+
+
+def test_inner_modules_of_flow2onnx_do_not_show(oneflow):
+    assert not hasattr(oneflow, "compile")
+    assert set(dir(oneflow)) == set(flow.__all__)
+
+
+def test_star_import(oneflow):
+    names = {}
+    exec("from oneflow import *", names)
+    assert names["matmul"] is flow.matmul
+
+
+def test_files_of_oneflows_source(oneflow):
+    distribute = importlib.import_module("oneflow.python.framework.distribute")
+    assert distribute.split is flow.distribute.split
+    assert importlib.import_module("oneflow.framework.distribute").split is flow.distribute.split
+    assert importlib.import_module("oneflow.python.ops.array_ops").reshape is flow.reshape
+    assert importlib.import_module("oneflow.python.framework.dtype").float32 is flow.float32
+
+
+def test_generated_modules_have_constants(oneflow):
+    conf = importlib.import_module("oneflow.core.operator.op_conf_pb2")
+    assert conf.kRelu == conf.kRelu != conf.kNone
+    types = importlib.import_module("oneflow.core.common.data_type_pb2")
+    assert (types.kFloat, types.kUInt8) == (flow.float32, flow.uint8)
+    with pytest.raises(UnsupportedError, match=r"InitializerConf is a message .* not here"):
+        conf.InitializerConf()
+
+
+def test_an_unknown_symbol_names_release_and_the_nearest(oneflow):
+    current_session().release = "0.1.4"
+    with pytest.raises(UnknownSymbolError) as caught:
+        oneflow.nn.relu7  # noqa: B018 — the look-up is what fails
+    assert caught.value.message == "flow.nn.relu7 of OneFlow 0.1.4 is not available"
+    assert "test_oneflow.py:" in caught.value.source
+    assert caught.value.hint == "the nearest is flow.nn.relu"
+    assert isinstance(caught.value, AttributeError)
+    assert isinstance(caught.value, NotImplementedError)
+
+
+@pytest.mark.parametrize(
+    ("symbol", "nearest"),
+    [
+        ("conv2d", "the nearest is flow.layers.conv2d or flow.nn.conv2d"),
+        ("layers.denze", "the nearest is flow.layers.dense"),
+        ("zzzzzzzz", None),
+    ],
+)
+def test_the_nearest_name(oneflow, symbol, nearest):
+    with pytest.raises(UnknownSymbolError) as caught:
+        operator.attrgetter(symbol)(oneflow)
+    assert caught.value.hint == nearest
+
+
+def test_an_unknown_module_fails_as_an_import(oneflow):
+    for text in ("import oneflow.vision", "from oneflow import vision"):
+        with pytest.raises(UnknownModuleError, match=r"flow\.vision of OneFlow 0\.4\.0") as caught:
+            exec(text, {})
+        assert isinstance(caught.value, ModuleNotFoundError)
+
+
+def test_a_function_is_no_module(oneflow):
+    with pytest.raises(UnknownModuleError, match=r"flow\.nn\.relu is no module") as caught:
+        importlib.import_module("oneflow.nn.relu")
+    assert caught.value.hint == "write: from oneflow.nn import relu"
