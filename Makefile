@@ -14,7 +14,7 @@ PIP := -m pip install --quiet --disable-pip-version-check
 .PHONY: demo test test-all check bench clean
 
 demo: $(VENV)/ready $(DEVICE)/ready
-	$(VENV)/bin/python examples/mlp_digits.py --out $(OUT)
+	$(VENV)/bin/python -m examples.mlp_digits --out $(OUT)
 	$(DEVICE)/bin/python examples/use_export.py $(OUT)/mlp.onnx $(OUT)/mlp_bundle $(OUT)/digits.npz
 	@echo "the files are in $(abspath $(OUT))"
 

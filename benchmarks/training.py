@@ -3,8 +3,8 @@
     python benchmarks/training.py [--workload mlp] [--threads 1] [--blocks 25] [--json FILE]
 
 Every peer is a process of its own; they are asked for blocks of steps in turn, so that whatever
-else the machine does hits all of them. Ratios are peer time / ours: above 1 we are faster. MKL takes
-its slow path on processors that are not Intel's; "mkl-fast" answers its vendor question with yes.
+else the machine does hits all of them. Ratios are peer time / ours: above 1 we are faster. MKL
+takes its slow path on processors that are not Intel's; "mkl-fast" answers its vendor question yes.
 """
 
 import argparse
@@ -81,7 +81,9 @@ def mkl_fast(folder: str) -> str | None:
     return str(library)
 
 
-def measure(workload: str, threads: int, blocks: int, preload: str | None) -> list[dict[str, object]]:
+def measure(
+    workload: str, threads: int, blocks: int, preload: str | None
+) -> list[dict[str, object]]:
     peers = [
         Peer(name, workload, threads, preload if fast else None)
         for name, fast in PEERS[workload]

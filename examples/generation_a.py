@@ -1,6 +1,6 @@
 """The oldest form: `flow.function`, inputs as default values, the optimizer in the configuration.
 
-    python examples/generation_a.py
+python -m examples.generation_a
 """
 
 import flow2onnx as flow

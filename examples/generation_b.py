@@ -1,6 +1,6 @@
 """The second form: `flow.global_function(config)`, annotations, results by `.get()`.
 
-    python examples/generation_b.py
+python -m examples.generation_b
 """
 
 import flow2onnx as flow
@@ -34,9 +34,7 @@ def train_job(
         )
         logits = flow.layers.dense(hidden, 10, kernel_initializer=initializer)
 
-        loss = flow.nn.sparse_softmax_cross_entropy_with_logits(
-            labels, logits, name="softmax_loss"
-        )
+        loss = flow.nn.sparse_softmax_cross_entropy_with_logits(labels, logits, name="softmax_loss")
 
     flow.losses.add_loss(loss)
     return loss

@@ -1,6 +1,6 @@
 """The second form with a result annotation and named layers.
 
-    python examples/generation_b_named.py
+python -m examples.generation_b_named
 """
 
 import flow2onnx as flow

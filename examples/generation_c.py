@@ -1,6 +1,6 @@
 """The last form: kinds by keyword, an optimizer in the body, and a callback for the result.
 
-    python examples/generation_c.py
+python -m examples.generation_c
 """
 
 import flow2onnx as flow

@@ -1,10 +1,10 @@
 """Train the documentation's LeNet on handwritten digits.
 
-    python examples/lenet_digits.py [--epochs 15] [--out demo]
+python -m examples.lenet_digits [--epochs 15] [--out demo]
 """
 
+from examples.training import arguments, curve, report, train
 from models import lenet
-from training import arguments, curve, report, train
 
 
 def main() -> None:

@@ -1,13 +1,12 @@
 """Train the documentation's perceptron on handwritten digits, and export it.
 
-    python examples/mlp_digits.py [--epochs 30] [--out demo]
+python -m examples.mlp_digits [--epochs 30] [--out demo]
 """
 
 import numpy as np
-from models import mlp
-from training import arguments, curve, report, train
 
-import flow2onnx as flow
+from examples.training import arguments, curve, digits, report, train
+from models import mlp
 
 
 def main() -> None:
@@ -18,7 +17,7 @@ def main() -> None:
     curve(run, picture)
     mlp.predict_job.export(model, dynamic_batch=True)
     mlp.train_job.export(options.out / "mlp_bundle", predict=mlp.predict_job)
-    _, (images, labels) = flow.data.load_mnist(mlp.BATCH)
+    _, (images, labels) = digits(mlp.BATCH)
     np.savez(
         options.out / "digits.npz", images=images.reshape(-1, 1, 28, 28), labels=labels.ravel()
     )

@@ -1,10 +1,12 @@
 """What the training examples share: the loop with a progress bar, the loss curve, the table."""
 
 import argparse
+import functools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,9 +29,15 @@ class Run:
     seconds: float = 0.0
 
 
+@functools.cache
+def digits(batch: int) -> Any:
+    """Training and test batches, as `flow.data.load_mnist` gives them."""
+    return flow.data.load_mnist(batch)
+
+
 def train(name: str, train_job: Job, predict_job: Job, batch: int, epochs: int) -> Run:
     """Train on the digits and test on those held back."""
-    (images, labels), (test_images, test_labels) = flow.data.load_mnist(batch)
+    (images, labels), (test_images, test_labels) = digits(batch)
     run, started = Run(name), time.perf_counter()
     columns = (
         TextColumn("{task.description}"),

@@ -4,11 +4,11 @@
 nodes, differentiated, and run or exported.
 """
 
-import sys
+import sys as _sys
 
-from flow2onnx.api.surface import NAMES, publish
+from flow2onnx.api import surface as _surface
 
 __version__ = "0.1.0"
-__all__ = sorted({name.partition(".")[0] for name in NAMES})
+__all__ = _surface.top_level_names()
 
-publish(sys.modules[__name__])
+_surface.publish(_sys.modules[__name__])
