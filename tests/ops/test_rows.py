@@ -62,7 +62,7 @@ def test_forward(row, dtype):
     if not is_runnable(row, dtype, arrays):
         with pytest.raises(UnsupportedError, match="no kernel") as info:
             predict(row.call, *arrays)
-        assert info.value.source.startswith("tests/ops/table.py")
+        assert info.value.source.startswith("tests/ops/row.py")
         return
     job = define(row.call, arrays)
     owned = row.draw_owned(rng)
