@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import shutil
 import statistics
 import subprocess
@@ -114,6 +115,13 @@ def measure(
     ]  # fmt: skip
 
 
+def processor() -> str:
+    """The name of the processor, where the system tells it."""
+    facts = Path("/proc/cpuinfo")
+    names = re.findall(r"model name\s*: (.+)", facts.read_text()) if facts.exists() else []
+    return names[0] if names else platform.processor() or platform.machine()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--workload", choices=list(STEPS), action="append")
@@ -135,7 +143,7 @@ def main() -> None:
     Console().print(table)
     if options.json:
         packages = ("onnxruntime", "torch", "numpy")
-        machine = {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count()}
+        machine = {"processor": processor(), "cores": os.cpu_count()}
         versions = {"python": platform.python_version(), **{p: version(p) for p in packages}}
         document = {"machine": machine, "versions": versions, "rows": rows}
         options.json.write_text(json.dumps(document, indent=1) + "\n")
