@@ -57,7 +57,8 @@ class Options:
     that is not really used is an error; without, a warning. Threads: None leaves the runtime's
     choice, one per core. `optimization`: disable, basic, extended or all.
     `session_entries`: the runtime's configuration entries, such as
-    ``{"session.intra_op.allow_spinning": "0"}``. `log_level`: info, warning, error or fatal.
+    ``{"session.intra_op.allow_spinning": "0"}``. `log_level`: info, warning, error or
+    fatal; errors are raised with their text, so there is no need to have them logged as well.
     """
 
     providers: tuple[Provider, ...] = (_CPU,)
@@ -68,7 +69,7 @@ class Options:
     deterministic: bool = False
     session_entries: Mapping[str, str] = field(default_factory=dict)
     strict: bool = True
-    log_level: str = "error"
+    log_level: str = "fatal"
 
     def __post_init__(self) -> None:
         _check_choice("optimization", self.optimization, _LEVELS)
