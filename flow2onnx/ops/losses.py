@@ -70,10 +70,11 @@ def softmax_cross_entropy_with_logits(
 def sigmoid_cross_entropy_with_logits(
     b: Builder, labels: Value, logits: Value, name: str | None = None
 ) -> Value:
-    """max(x, 0) - x z + ln(1 + e^-|x|) of each element."""
+    """max(x, 0) - x z + ln(1 + e^-|x|) of each element; labels may be whole numbers."""
     if dims(labels) != dims(logits):
         raise ShapeError(f"labels {dims(labels)} and logits {dims(logits)} differ")
-    x, z = logits, labels
+    x = logits
+    z = labels if dtype_of(labels) == dtype_of(x) else b.Cast(labels, to=dtype_of(x))
     tail = b.Log(b.Add(b.Exp(b.Neg(b.Abs(x))), 1.0))
     return b.Add(b.Sub(b.Relu(x), b.Mul(x, z)), tail)
 
