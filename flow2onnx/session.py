@@ -2,6 +2,7 @@
 
 import dataclasses
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextvars import ContextVar
@@ -56,8 +57,10 @@ class Session:
         self._trees: dict[str, TreeDef] = {}
         self._executables: dict[tuple[str, Shapes], Executable] = {}
         self._state: State | None = None
+        self.demands_annotations = False
         self._device = "cpu"
         self._closed = False
+        self._counters: Counter[str] = Counter()
         self._lock = threading.RLock()
         self._queue = CallQueue()
 
@@ -107,6 +110,19 @@ class Session:
     ) -> "CompiledJob":
         """A job compiled apart, for export, with the session's seed; `shapes` as in `trace`."""
         return self._compile(self._specs[name], shapes, target)
+
+    def unique_str(self, prefix: str) -> str:
+        """`prefix` and the number of times it was asked for before."""
+        with self._lock:
+            self._counters[prefix] += 1
+            return f"{prefix}{self._counters[prefix] - 1}"
+
+    @staticmethod
+    def has_gpu() -> bool:
+        """Whether the runtime can use a GPU."""
+        from flow2onnx.execute import best_device
+
+        return best_device() == "gpu"
 
     def spec(self, name: str) -> JobSpec:
         """The specification of a job."""

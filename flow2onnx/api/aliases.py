@@ -19,6 +19,20 @@ class Alias:
 
 
 ALIASES = (
+    Alias("copy", "identity", "0.1.1"),
+    Alias("name_scope", "scope.namespace", "0.1.3"),
+    Alias("deprecated.variable_scope", "scope.namespace", "0.1.3"),
+    Alias("experimental.name_scope", "scope.namespace", "0.1.3"),
+    Alias("placement.current_scope", "current_scope", "0.1.5"),
+    Alias("scope.current_scope", "current_scope", "0.1.5"),
+    Alias("consistent_user_op_builder", "user_op_builder", "0.3.1"),
+    Alias("optimizer.PolynomialSchduler", "optimizer.PolynomialScheduler", "0.3.3"),
+    Alias("keras.activations.gelu", "math.gelu", "0.1.3"),
+    Alias("keras.activations.sigmoid", "math.sigmoid", "0.1.3"),
+    Alias("keras.activations.tanh", "math.tanh", "0.1.3"),
+    Alias("keras.activations.gelu_grad", "math.gelu_grad", "0.1.3"),
+    Alias("keras.activations.tanh_grad", "math.tanh_grad", "0.1.3"),
+    Alias("keras.maths.add", "math.add", "0.1.3"),
     Alias("fixed_placement", "scope.placement", "0.1.3"),
     Alias("device_prior_placement", "scope.placement", "0.1.3"),
     Alias("distribute.mirrored_strategy", "scope.mirrored_view", "0.1.5"),
@@ -40,4 +54,5 @@ def deprecated(alias: Alias, function: Callable[..., Any]) -> Callable[..., Any]
         )
         return function(*args, **kwargs)
 
+    old.__is_deprecated_func_or_class__ = True  # type: ignore[attr-defined]  # flow.is_deprecated
     return old

@@ -1,41 +1,15 @@
-"""Distribution hints: accepted, compared by value, and without effect on one device."""
+"""What moves or marks blobs between devices: on one device, the value itself."""
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from flow2onnx.errors import ArgumentError
 from flow2onnx.graph import Builder, Value
-from flow2onnx.trace.op import op
+from flow2onnx.trace.blob import Blob
+from flow2onnx.trace.distribute import Distribute
+from flow2onnx.trace.op import composite, op
 
-__all__ = ["Distribute", "auto", "broadcast", "split"]
-
-
-@dataclass(frozen=True)
-class Distribute:
-    """How a blob lies on several devices: split along an axis, copied, or as the compiler likes."""
-
-    kind: str
-    axis: int | None = None
-
-    def __str__(self) -> str:
-        return f"S({self.axis})" if self.kind == "split" else self.kind[0].upper()
-
-
-def split(axis: int) -> Distribute:
-    """Split along `axis`."""
-    if not isinstance(axis, int) or axis < 0:
-        raise ArgumentError(f"axis is 0 or more, got {axis!r}")
-    return Distribute("split", axis)
-
-
-def broadcast() -> Distribute:
-    """A copy on each device."""
-    return Distribute("broadcast")
-
-
-def auto() -> Distribute:
-    """As the compiler likes."""
-    return Distribute("auto")
+__all__ = ["assert_is_valid_distribute", "get_rank", "get_world_size"]
 
 
 @op("parallel_cast")
@@ -61,3 +35,67 @@ def hierarchical_parallel_cast(
 ) -> Value:
     """The value itself."""
     return b.Identity(input)
+
+
+@composite("cast_to_current_logical_view")
+def cast_to_current_logical_view(x: Blob) -> Blob:
+    """The blob itself: on one device both views hold the same values."""
+    return x
+
+
+@composite("advanced.distribute_clone")
+def distribute_clone(x: Blob, name: str | None = None) -> tuple[Blob]:
+    """One copy for each device, of which there is one."""
+    return (x,)
+
+
+@composite("advanced.distribute_split")
+def distribute_split(x: Blob, axis: int = 0, name: str | None = None) -> tuple[Blob]:
+    """One piece for each device, of which there is one."""
+    return (x,)
+
+
+@composite("advanced.distribute_add")
+def distribute_add(xs: Sequence[Blob], name: str | None = None) -> Blob:
+    """The sum over the devices, of which there is one."""
+    return _single(xs)
+
+
+@composite("advanced.distribute_concat")
+def distribute_concat(xs: Sequence[Blob], axis: int = 0, name: str | None = None) -> Blob:
+    """The pieces of the devices in a row; there is one device."""
+    return _single(xs)
+
+
+@composite("advanced.distribute_map")
+def distribute_map(xs: Any, f: Callable[..., Any], axis: int = 0) -> Any:
+    """`f` of the piece of each device, in a row; there is one device."""
+    return f(*xs) if isinstance(xs, list | tuple) else f(xs)
+
+
+def _single(xs: Sequence[Blob]) -> Blob:
+    if len(xs) != 1:
+        raise ArgumentError(
+            f"there is one device, and {len(xs)} blobs in xs",
+            hint="combine them with flow.math.add_n or flow.concat",
+        )
+    return xs[0]
+
+
+def assert_is_valid_distribute(distribute: Any) -> None:
+    """Refuse what is no distribution hint."""
+    if not isinstance(distribute, Distribute):
+        raise ArgumentError(
+            f"distribute is a distribution hint, got {distribute!r}",
+            hint="use flow.distribute.split(axis), .broadcast() or .auto()",
+        )
+
+
+def get_rank() -> int:
+    """The number of this process: 0."""
+    return 0
+
+
+def get_world_size() -> int:
+    """How many processes there are: 1."""
+    return 1

@@ -89,13 +89,18 @@ def _interface(
                 "no parameters like *args or **kwargs supported", hint=f"{p.name} is one: name it"
             )
     names = tuple(p.name for p in parameters)
-    if uses_tensor_defs(parameters):
+    if uses_tensor_defs(parameters) and not current_session().demands_annotations:
         return names, defaults_of(parameters), returns
     missing = [p.name for p in parameters if p.name not in hints]
     if missing:
         raise AnnotationError(
             "All parameters of global function should be annotated",
             hint=f"annotate {', '.join(missing)} with tp.Numpy.Placeholder(shape)",
+        )
+    if "return" not in hints and current_session().demands_annotations:
+        raise AnnotationError(
+            "the result of global function should be annotated",
+            hint="annotate it, as in -> tp.Numpy, or leave flow.experimental.enable_typing_check",
         )
     return names, tuple(parse_parameter(hints[n]) for n in names), returns
 

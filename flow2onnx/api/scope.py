@@ -6,15 +6,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from flow2onnx.errors import ArgumentError
+from flow2onnx.errors import ArgumentError, ConfigError
 from flow2onnx.trace.context import current_job, traced_job
 from flow2onnx.trace.source import user_frame
 
 __all__ = [
     "LogicalView",
     "Placement",
+    "Scope",
+    "config",
     "consistent_view",
     "consistent_view_enabled",
+    "current_scope",
     "mirrored_view",
     "mirrored_view_enabled",
     "namespace",
@@ -22,6 +25,13 @@ __all__ = [
 ]
 
 _TAGS = {"cpu": "cpu", "gpu": "gpu", "cuda": "gpu"}
+# What the last begins, several attributes begin with.
+_ATTRIBUTES = (
+    "checkpointing",
+    "pipeline_stage_id_hint",
+    "quantization_aware_training",
+    "ssp_",
+)
 _RANGE = re.compile(r"@?\d+:\d+(-\d+)?")  # machine:device or machine:first-last
 
 
@@ -33,11 +43,13 @@ class Placement:
     device_ids: tuple[str, ...]
 
     def __enter__(self) -> "Placement":
-        current_job("scope.placement").devices.add(self.device_tag)
+        job = current_job("scope.placement")
+        job.devices.add(self.device_tag)
+        job.placements.append(self.device_tag)
         return self
 
     def __exit__(self, *error: object) -> None:
-        return None
+        current_job("scope.placement").placements.pop()
 
 
 def placement(
@@ -117,3 +129,34 @@ def mirrored_view_enabled() -> bool:
 def consistent_view_enabled() -> bool:
     """Whether the consistent view holds here."""
     return not mirrored_view_enabled()
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Where a call stands in the body of a job: its device, its view and its namespaces."""
+
+    device_tag: str
+    parallel_num: int
+    is_mirrored: bool
+    namespace: str
+
+
+def current_scope() -> Scope:
+    """What holds at this place of the job being traced."""
+    job = current_job("current_scope")
+    return Scope(job.device_tag, 1, mirrored_view_enabled(), job.full_name("").removesuffix("-"))
+
+
+@contextmanager
+def config(**kwargs: Any) -> Iterator[None]:
+    """Attributes of a scope, which steer OneFlow's engine and change no value."""
+    unknown = [name for name in kwargs if not name.startswith(_ATTRIBUTES)]
+    if unknown:
+        raise ConfigError(
+            f"no attribute of a scope is named {unknown[0]}",
+            op="experimental.scope.config",
+            source=user_frame(),
+            hint=f"they are named {', '.join(_ATTRIBUTES)}",
+        )
+    current_job("experimental.scope.config")
+    yield

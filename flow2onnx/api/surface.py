@@ -5,10 +5,12 @@ from types import ModuleType
 from typing import Any
 
 from flow2onnx import dtypes, ops, optim, typing
-from flow2onnx.api import distribute, models, scope, tensor_def, watch
+from flow2onnx.api import distribute, environment, keras, models, scope, tensor_def, watch
 from flow2onnx.api.aliases import ALIASES, deprecated
 from flow2onnx.api.function import function
 from flow2onnx.api.global_function import global_function
+from flow2onnx.api.unsupported import UNSUPPORTED
+from flow2onnx.api.user_op import user_op_builder
 from flow2onnx.config import (
     CONFIG,
     ENV,
@@ -21,11 +23,12 @@ from flow2onnx.config import function_config as function_config_class
 from flow2onnx.data.mnist import load_mnist
 from flow2onnx.errors import ContextError
 from flow2onnx.session import clear_default_session, current_session, sync_default_session
+from flow2onnx.trace import distribute as hints
 from flow2onnx.trace.context import current_job, traced_job
 from flow2onnx.trace.registry import entries
 from flow2onnx.trace.source import user_frame
 
-__all__ = ["NAMES", "publish", "top_level_names"]
+__all__ = ["MIRRORS", "NAMES", "publish", "top_level_names"]
 
 
 def _current_global_function_desc() -> Any:
@@ -71,17 +74,33 @@ _FRONTS: dict[str, Any] = {
     "convert_oneflow_dtype_to_numpy_dtype": dtypes.convert_oneflow_dtype_to_numpy_dtype,
     "current_global_function_desc": _current_global_function_desc,
     "data.load_mnist": load_mnist,
-    "distribute.auto": distribute.auto,
-    "distribute.broadcast": distribute.broadcast,
-    "distribute.split": distribute.split,
+    "current_machine_id": environment.current_machine_id,
+    "current_resource": environment.current_resource,
+    "current_scope": scope.current_scope,
+    "distribute.assert_is_valid_distribute": distribute.assert_is_valid_distribute,
+    "distribute.auto": hints.auto,
+    "distribute.broadcast": hints.broadcast,
+    "distribute.split": hints.split,
+    "distributed.get_rank": distribute.get_rank,
+    "distributed.get_world_size": distribute.get_world_size,
     "dtypes": dtypes.dtypes,
+    "eager_execution_enabled": environment.eager_execution_enabled,
+    "enable_eager_execution": environment.enable_eager_execution,
+    "experimental.enable_typing_check": environment.enable_typing_check,
+    "experimental.get_interface_blob_value": environment.get_interface_blob_value,
+    "experimental.scope.config": scope.config,
+    "experimental.set_interface_blob_value": environment.set_interface_blob_value,
     "env": SettingsFacade(ENV, _settings),
     "function": function,
     "function_config": function_config_class,
     "get_all_variables": models.get_all_variables,
     "global_function": global_function,
+    "inter_job_reuse_mem_strategy": environment.inter_job_reuse_mem_strategy,
+    "is_deprecated": environment.is_deprecated,
     "load": models.get,
     "load_variables": models.load_variables,
+    "profiler.range_pop": environment.range_pop,
+    "profiler.range_push": environment.range_push,
     "save": models.save_variables,
     "scope.consistent_view": scope.consistent_view,
     "scope.consistent_view_enabled": scope.consistent_view_enabled,
@@ -90,9 +109,19 @@ _FRONTS: dict[str, Any] = {
     "scope.namespace": scope.namespace,
     "scope.placement": scope.placement,
     "sync_default_session": sync_default_session,
+    "sysconfig.get_compile_flags": environment.get_compile_flags,
+    "sysconfig.get_cuda_version": environment.get_cuda_version,
+    "sysconfig.get_link_flags": environment.get_compile_flags,
+    "sysconfig.has_rpc_backend_grpc": environment.never,
+    "sysconfig.has_rpc_backend_local": environment.never,
+    "sysconfig.with_cuda": environment.with_cuda,
+    "sysconfig.with_xla": environment.never,
     "train.CheckPoint": models.CheckPoint,
     "train.SimpleCheckPointManager": models.SimpleCheckPointManager,
     "typing": typing,
+    "unique_str": environment.unique_str,
+    "user_op_builder": user_op_builder,
+    "util.unique_str": environment.unique_str,
     "watch": watch.watch,
     "watch_diff": watch.watch_diff,
     **{
@@ -104,13 +133,19 @@ _FRONTS: dict[str, Any] = {
 
 
 def _all() -> dict[str, Any]:
-    assert ops, "importing the operators fills the registry"
-    assert optim, "importing the optimizers too"
-    names = {**{n: e.function for n, e in entries().items()}, **_FRONTS}
+    assert all((ops, optim, keras)), "importing them fills the registry"
+    names = {**UNSUPPORTED, **{n: e.function for n, e in entries().items()}, **_FRONTS}
     return {**names, **{a.old: deprecated(a, names[a.new]) for a in ALIASES}}
 
 
+def _mirrors() -> dict[str, Any]:
+    """Every name once more below `flow.experimental`, as from 0.4.0."""
+    names = {f"experimental.{n}": v for n, v in NAMES.items() if not n.startswith("experimental.")}
+    return {n: v for n, v in names.items() if n not in NAMES}
+
+
 NAMES = _all()
+MIRRORS = _mirrors()
 
 
 def top_level_names() -> list[str]:
@@ -120,7 +155,7 @@ def top_level_names() -> list[str]:
 
 def publish(package: ModuleType) -> None:
     """Put every name below `package`, making the modules between, so that imports work too."""
-    for name, value in sorted(NAMES.items()):
+    for name, value in sorted((NAMES | MIRRORS).items()):
         *path, last = name.split(".")
         target = package
         for part in path:

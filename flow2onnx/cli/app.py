@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from flow2onnx import __version__
-from flow2onnx.cli.commands import doctor, export, flags, info, run, verify
+from flow2onnx.cli.commands import doctor, export, flags, info, run, symbols, verify
 from flow2onnx.cli.failures import reported, shown_logs
 
 __all__ = ["app"]
@@ -39,7 +39,7 @@ def app() -> None:
     """OneFlow job functions on the stock ONNX Runtime."""
 
 
-_COMMANDS: tuple[Callable[..., Any], ...] = (run, export, info, verify, flags, doctor)
+_COMMANDS: tuple[Callable[..., Any], ...] = (run, export, info, verify, flags, symbols, doctor)
 for _command in _COMMANDS:
     assert isinstance(_command, click.Command), "each is made by @click.command"
     app.add_command(_command)

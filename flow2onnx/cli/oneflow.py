@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from flow2onnx import typing
-from flow2onnx.api.surface import NAMES
+from flow2onnx.api.surface import MIRRORS, NAMES
 from flow2onnx.errors import UnsupportedError
 from flow2onnx.session import current_session
 from flow2onnx.trace.source import user_frame
@@ -20,7 +20,8 @@ __all__ = ["UnknownModuleError", "UnknownSymbolError", "oneflow_names"]
 
 _TYPES = {f"typing.{name}": getattr(typing, name) for name in typing.__all__}
 _SYMBOLS = {name: value for name, value in NAMES.items() if name != "typing"} | _TYPES
-_NAMESPACES = {"", *(n[:i] for n in _SYMBOLS for i, c in enumerate(n) if c == ".")}
+_KNOWN = _SYMBOLS | MIRRORS
+_NAMESPACES = {"", *(n[:i] for n in _KNOWN for i, c in enumerate(n) if c == ".")}
 # Folders of OneFlow's own source, which some programs import from.
 _FOLDERS = ("python", "framework", "ops")
 # The element types of OneFlow's messages.
@@ -62,8 +63,8 @@ class OneFlowModule(ModuleType):
         if name.startswith("__"):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         symbol = self._symbol(name)
-        if symbol in _SYMBOLS:
-            return _SYMBOLS[symbol]
+        if symbol in _KNOWN:
+            return _KNOWN[symbol]
         if symbol in _NAMESPACES:
             __import__(f"{self.__name__}.{name}")
             return sys.modules[f"{self.__name__}.{name}"]
@@ -73,7 +74,7 @@ class OneFlowModule(ModuleType):
         if self._namespace is None:
             return []
         prefix = _prefix(self._namespace)
-        below = (n.removeprefix(prefix) for n in _SYMBOLS if n.startswith(prefix))
+        below = (n.removeprefix(prefix) for n in _KNOWN if n.startswith(prefix))
         return sorted({n.partition(".")[0] for n in below})
 
     def _symbol(self, name: str) -> str:

@@ -1,13 +1,16 @@
 """Blob: the user's handle on a traced value."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from flow2onnx.dtypes import DType
 from flow2onnx.graph import Value, dims, dtype_of, is_static
+from flow2onnx.trace.context import current_job
+from flow2onnx.trace.distribute import Distribute, broadcast, split
 from flow2onnx.trace.registry import operator
 
-__all__ = ["Blob", "unwrap", "wrap"]
+__all__ = ["Blob", "BlobId", "ParallelConf", "unwrap", "wrap"]
 
 
 def _binary(name: str, *, reflected: bool = False) -> Callable[["Blob", Any], "Blob"]:
@@ -18,6 +21,22 @@ def _binary(name: str, *, reflected: bool = False) -> Callable[["Blob", Any], "B
 
     method.__doc__ = f"See `flow.{name}`."
     return method
+
+
+@dataclass(frozen=True)
+class BlobId:
+    """The names of an operator and of one of its outputs."""
+
+    op_name: str
+    blob_name: str
+
+
+@dataclass(frozen=True)
+class ParallelConf:
+    """A device tag and the devices of that kind, as ``machine:device``."""
+
+    device_tag: str
+    device_name: tuple[str, ...] = ("0:0",)
 
 
 class Blob:
@@ -73,9 +92,48 @@ class Blob:
         """The axis that a multi-device job would split: 0, None for a scalar."""
         return 0 if self.shape else None
 
+    @property
+    def split_axis(self) -> int | None:
+        """The axis along which the hint splits it, None without such a hint."""
+        return self.distribute.axis if isinstance(self.distribute, Distribute) else None
+
+    @property
+    def is_tensor_list(self) -> bool:
+        """Whether it is a list of tensors: never."""
+        return False
+
+    @property
+    def lbi(self) -> "BlobId":
+        """The names of the operator and of its output."""
+        return BlobId(self.op_name, self.blob_name)
+
+    @property
+    def parallel_conf(self) -> "ParallelConf":
+        """Where operators at this place of the job run."""
+        return ParallelConf(current_job("parallel_conf").device_tag)
+
+    @property
+    def parallel_size(self) -> int:
+        """How many devices hold it: one."""
+        return 1
+
+    @property
+    def location(self) -> str:
+        """The user's line that made it, as ``model.py:41``."""
+        node = self.value.producer()
+        return str(node.meta.get("source") or "") if node is not None else ""
+
     def with_distribute(self, distribute: Any) -> "Blob":
         """The same value under a distribution hint, which changes no value on one device."""
         return Blob(self.value, self._dynamic, distribute)
+
+    def with_split_distribute(self, axis: int) -> "Blob":
+        """The same value, split along `axis` were there several devices."""
+        return self.with_distribute(split(axis))
+
+    def with_broadcast_distribute(self) -> "Blob":
+        """The same value, copied to each device."""
+        return self.with_distribute(broadcast())
 
     def with_gradient_distribute(self, distribute: Any) -> "Blob":
         """The same value; the hint for its gradient changes nothing on one device."""

@@ -56,6 +56,7 @@ class Job:
     regions: dict[Node, Region] = field(default_factory=dict)
     user_variables: dict[str, Any] = field(default_factory=dict)
     devices: set[str] = field(default_factory=set)
+    placements: list[str] = field(default_factory=list)
     views: list[str] = field(default_factory=list)
     body_ended: bool = False
     _namespaces: list[str] = field(default_factory=list)
@@ -75,6 +76,14 @@ class Job:
             yield
         finally:
             self._namespaces.pop()
+
+    @property
+    def device_tag(self) -> str:
+        """Where operators and variables made here are placed."""
+        if self.placements:
+            return self.placements[-1]
+        scope = self.spec.config.value("default_placement_scope")
+        return "cpu" if scope is None else str(scope.device_tag)
 
     def full_name(self, name: str) -> str:
         """`name` below the current namespaces."""

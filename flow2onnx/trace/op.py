@@ -2,9 +2,9 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType, UnionType
+from types import MappingProxyType, NoneType, UnionType
 from typing import Any, Protocol, TypeVar, Union, cast, get_args, get_origin
 
 from flow2onnx.errors import ArgumentError, FlowError
@@ -35,11 +35,31 @@ class Operator(Protocol[T]):
 
 
 @dataclass(frozen=True)
+class _Check:
+    """What an argument has to be, and whether it is."""
+
+    kind: str
+    fits: Callable[[Any], bool]
+
+
+@dataclass(frozen=True)
 class _Signatures:
-    """The signature users see, and those of earlier releases, newest first."""
+    """The signature users see, those of earlier releases, newest first, and those of later ones.
+
+    `hidden` are parameters that only later releases have.
+    """
 
     current: inspect.Signature
     earlier: tuple[tuple[str, inspect.Signature], ...] = field(default=())
+    later: tuple[tuple[str, inspect.Signature], ...] = field(default=())
+    hidden: tuple[inspect.Parameter, ...] = field(default=())
+    checks: Mapping[str, _Check] = field(init=False)
+    taken: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        parameters = [*self.current.parameters.values(), *self.hidden]
+        object.__setattr__(self, "checks", _checks(parameters))
+        object.__setattr__(self, "taken", frozenset(p.name for p in parameters))
 
     def bind(self, job: Job, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The arguments by name, in the release that the job speaks."""
@@ -47,26 +67,82 @@ class _Signatures:
         for until, signature in self.earlier:
             if job.spec.is_before(until):
                 chosen = signature
-        try:
-            bound = chosen.bind(*args, **kwargs)
-        except TypeError as error:
-            raise ArgumentError(f"{error}; the signature is {chosen}") from None
-        bound.apply_defaults()
+        bound = _bound([chosen, *(s for _, s in self.later)], args, kwargs)
+        for name, check in self.checks.items():
+            if name in bound.arguments and not check.fits(bound.arguments[name]):
+                raise ArgumentError(
+                    f"{name} is {check.kind}, got {bound.arguments[name]!r}",
+                    hint="pass what a parameter of the job, an operator or flow.get_variable gave",
+                )
         return bound.arguments
 
 
+def _bound(
+    signatures: list[inspect.Signature], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> inspect.BoundArguments:
+    """The arguments in the first of the signatures that takes them."""
+    for signature in signatures[1:]:
+        # only a keyword that is new tells a later release's call from a wrong one
+        if set(kwargs) - set(signatures[0].parameters) and set(kwargs) <= set(signature.parameters):
+            signatures = [signature]
+    try:
+        bound = signatures[0].bind(*args, **kwargs)
+    except TypeError as error:
+        raise ArgumentError(f"{error}; the signature is {signatures[0]}") from None
+    bound.apply_defaults()
+    return bound
+
+
+def _checks(parameters: Sequence[inspect.Parameter]) -> dict[str, _Check]:
+    """What is checked of each parameter that is a blob or a list of them."""
+    found = {p.name: _check(p.annotation) for p in parameters}
+    return {name: check for name, check in found.items() if check is not None}
+
+
+def _check(annotation: Any) -> _Check | None:
+    """None for an annotation that says nothing of blobs, or allows something else besides."""
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if annotation is Blob:
+        return _Check("a blob", lambda given: isinstance(given, Blob))
+    if origin in (Union, UnionType):
+        return _either([_check(p) for p in parts if p is not NoneType], NoneType in parts)
+    if origin in (list, Sequence) and parts == (Blob,):
+        return _Check("a list of blobs", _is_list_of_blobs)
+    return None
+
+
+def _either(checks: list[_Check | None], is_optional: bool) -> _Check | None:
+    known = [check for check in checks if check is not None]
+    if len(known) < len(checks):
+        return None
+    return _Check(
+        " or ".join(check.kind for check in known),
+        lambda given: (given is None and is_optional) or any(c.fits(given) for c in known),
+    )
+
+
+def _is_list_of_blobs(given: Any) -> bool:
+    return isinstance(given, list | tuple) and all(isinstance(g, Blob) for g in given)
+
+
 def op(
-    *names: str, vjp: Rule | None = None, earlier: Mapping[str, str] = _NONE
+    *names: str,
+    vjp: Rule | None = None,
+    earlier: Mapping[str, str] = _NONE,
+    later: Mapping[str, str] = _NONE,
+    is_public: bool = True,
 ) -> Callable[[Callable[..., Any]], Operator[Value]]:
     """Publish a lowering ``f(b, values..., attributes...)`` under its OneFlow names.
 
     `vjp` replaces the gradient composed from the nodes: ``rule(b, inputs, outputs, *gradients)``
     returns one gradient, or None, for each blob argument in order. `earlier` maps a release to the
-    signature that held before it, as text.
+    signature that held before it, as text; `later` one to that which holds from it on, taken when
+    a call has a keyword that only it knows: a keyword-only parameter of the lowering, which users
+    do not see. An operator that is not public is a part of others.
     """
 
     def publish(lower: Callable[..., Any]) -> Operator[Value]:
-        signatures = _signatures(lower, earlier)
+        signatures = _signatures(lower, earlier, later)
 
         @functools.wraps(lower)
         def public(*args: Any, **kwargs: Any) -> Any:
@@ -77,7 +153,7 @@ def op(
         operator.lower = lower
         public.__name__ = public.__qualname__ = names[0].rpartition(".")[2]
         public.__signature__ = signatures.current  # type: ignore[attr-defined]  # for help() and tests
-        for name in names:
+        for name in names if is_public else ():
             register(name, operator)
         return operator
 
@@ -97,7 +173,7 @@ def composite(
         def public(*args: Any, **kwargs: Any) -> Any:
             job = current_job(names[0])
             try:
-                return function(**_flat(signature, signatures.bind(job, args, kwargs)))
+                return function(**_flat(signatures, signatures.bind(job, args, kwargs)))
             except FlowError as error:
                 raise error.located(job.spec.name, names[0], user_frame()) from None
 
@@ -110,15 +186,24 @@ def composite(
     return publish
 
 
-def _signatures(lower: Callable[..., Any], earlier: Mapping[str, str]) -> _Signatures:
+def _signatures(
+    lower: Callable[..., Any], earlier: Mapping[str, str], later: Mapping[str, str]
+) -> _Signatures:
     signature = inspect.signature(lower)
     parameters = [
         p.replace(annotation=_as_users_see(p.annotation))
         for p in list(signature.parameters.values())[1:]
     ]
     returned = _as_users_see(signature.return_annotation)
+    newer = _parse(later)
+    hidden = {p for _, s in newer for p in s.parameters} if newer else set[str]()
+    hidden &= {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
+    seen = [p for p in parameters if p.name not in hidden]
     return _Signatures(
-        signature.replace(parameters=parameters, return_annotation=returned), _parse(earlier)
+        signature.replace(parameters=seen, return_annotation=returned),
+        _parse(earlier),
+        newer,
+        tuple(p for p in parameters if p.name in hidden),
     )
 
 
@@ -142,8 +227,9 @@ def _parse(earlier: Mapping[str, str]) -> tuple[tuple[str, inspect.Signature], .
     )
 
 
-def _flat(signature: inspect.Signature, arguments: dict[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in arguments.items() if k in signature.parameters}
+def _flat(signatures: _Signatures, arguments: dict[str, Any]) -> dict[str, Any]:
+    """What the function takes of the arguments of another release."""
+    return {k: v for k, v in arguments.items() if k in signatures.taken}
 
 
 def _call(
@@ -157,7 +243,7 @@ def _call(
 ) -> Any:
     source = user_frame()
     try:
-        arguments = _flat(signatures.current, signatures.bind(job, args, kwargs))
+        arguments = _flat(signatures, signatures.bind(job, args, kwargs))
         name = job.name_op(arguments.get("name"), public_name.rpartition(".")[2])
         with job.b.under(name, source):
             start = len(job.b.nodes)

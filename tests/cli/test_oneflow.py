@@ -68,10 +68,10 @@ def test_generated_modules_have_constants(oneflow):
 def test_an_unknown_symbol_names_release_and_the_nearest(oneflow):
     current_session().release = "0.1.4"
     with pytest.raises(UnknownSymbolError) as caught:
-        oneflow.nn.relu7  # noqa: B018 — the look-up is what fails
-    assert caught.value.message == "flow.nn.relu7 of OneFlow 0.1.4 is not available"
+        oneflow.nn.bias_adds  # noqa: B018 — the look-up is what fails
+    assert caught.value.message == "flow.nn.bias_adds of OneFlow 0.1.4 is not available"
     assert "test_oneflow.py:" in caught.value.source
-    assert caught.value.hint == "the nearest is flow.nn.relu"
+    assert caught.value.hint == "the nearest is flow.nn.bias_add"
     assert isinstance(caught.value, AttributeError)
     assert isinstance(caught.value, NotImplementedError)
 
@@ -101,3 +101,16 @@ def test_a_function_is_no_module(oneflow):
     with pytest.raises(UnknownModuleError, match=r"flow\.nn\.relu is no module") as caught:
         importlib.import_module("oneflow.nn.relu")
     assert caught.value.hint == "write: from oneflow.nn import relu"
+
+
+def test_experimental_mirrors_and_unsupported_names():
+    with oneflow_names():
+        import oneflow as old
+        from oneflow.experimental import scope
+        from oneflow.experimental.nn import relu
+
+        assert relu is flow.nn.relu
+        assert scope.placement is flow.scope.placement
+        assert old.experimental.scope.config is flow.experimental.scope.config
+        assert old.repeat is flow.repeat
+        assert "experimental" in dir(old)

@@ -5,6 +5,7 @@ from flow2onnx.cli.commands.export import export
 from flow2onnx.cli.commands.flags import flags
 from flow2onnx.cli.commands.info import info
 from flow2onnx.cli.commands.run import run
+from flow2onnx.cli.commands.symbols import symbols
 from flow2onnx.cli.commands.verify import verify
 
-__all__ = ["doctor", "export", "flags", "info", "run", "verify"]
+__all__ = ["doctor", "export", "flags", "info", "run", "symbols", "verify"]

@@ -1,0 +1,50 @@
+"""OneFlow's public symbols, as its releases had them: the rows of ``symbols.txt``."""
+
+import functools
+import inspect
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+from flow2onnx import dtypes
+
+__all__ = ["ANYTHING", "Symbol", "symbols"]
+
+
+class _Anything:
+    """A default of OneFlow's that stands for an object, whichever."""
+
+    def __repr__(self) -> str:
+        return "..."
+
+
+ANYTHING = _Anything()
+_MEANT = {
+    "flow": SimpleNamespace(**{name: getattr(dtypes, name) for name in dtypes.__all__}),
+    "distribute": SimpleNamespace(broadcast=lambda: ANYTHING),
+    "FunctionConfig": lambda: ANYTHING,
+}
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A dotted name below `flow`, the releases that had it, and the text of its signature."""
+
+    name: str
+    releases: str
+    text: str
+
+    @property
+    def signature(self) -> inspect.Signature:
+        """The signature; empty for what is no function."""
+        text = (self.text or "()").replace("=...", "=FunctionConfig()")
+        # The text is ours. The builtins hide nothing in it.
+        return inspect.signature(eval(f"lambda {text[1:-1]}: None", dict(_MEANT)))
+
+
+@functools.cache
+def symbols() -> dict[str, Symbol]:
+    """Every symbol by name."""
+    lines = Path(__file__).with_name("symbols.txt").read_text(encoding="utf-8").splitlines()
+    rows = ([part.strip() for part in line.split("|")] for line in lines if line[0] != "#")
+    return {row[0]: Symbol(*row, *[""] * (3 - len(row))) for row in rows}
