@@ -80,7 +80,7 @@ _TRACED = (
          LATER("the mixed-precision pass is not built yet, so the job runs in float32"),
          "Run matrix products and convolutions in float16."),
     Flag("indexed_slices_optimizer_conf", INDEXED_SLICES, None,
-         LATER("every row of an embedding table gets a dense update"),
+         TRACE("embedding tables of which only the rows looked up are updated"),
          "Variables of which only the rows looked up are updated."),
     Flag("function_desc", NOTHING, None, IGNORED("it is the read-only view of all settings"),
          "Read-only view of the configuration."),

@@ -20,6 +20,8 @@ class AdamW(Optimizer):
     Epsilon is not rescaled, and the decay is multiplied by rate' too.
     """
 
+    updates_rows = True
+
     def __init__(
         self,
         lr_scheduler: Scheduler,
@@ -118,6 +120,8 @@ class LAMB(AdamW):
 
     r is 1 where a norm is 0. The correction uses the step under way, as OneFlow 0.8 fixed it.
     """
+
+    updates_rows = False
 
     def __init__(
         self,

@@ -51,11 +51,19 @@ class Step:
         is_one = isinstance(factor, float) and factor == 1.0
         return x if is_one else self.b.Mul(x, self.scalar(factor, x))
 
+    def slot(self, name: str, suffix: str) -> Value:
+        """The optimizer's own tensor beside a variable, such as ``w-momentum``."""
+        return self.job.slot(name, suffix)
+
+    def assign(self, name: str, value: Value) -> None:
+        """Make `value` what a variable or slot holds after this call."""
+        self.job.assign(name, value)
+
     def moving(self, name: str, suffix: str, beta: float, sample: Value) -> Value:
         """The slot ``<name>-<suffix>`` moved to beta * itself + (1 - beta) * sample."""
-        kept = self.scaled(self.job.slot(name, suffix), beta)
+        kept = self.scaled(self.slot(name, suffix), beta)
         moved = self.b.Add(kept, self.scaled(sample, 1.0 - beta))
-        self.job.assign(f"{name}-{suffix}", moved)
+        self.assign(f"{name}-{suffix}", moved)
         return moved
 
     def norm(self, x: Value) -> Value:
@@ -105,6 +113,8 @@ class Optimizer:
     # Whether the update is w + delta with delta = -rate * gradient and nothing else, so that the
     # factor can be put into the loss gradient once instead of into every update.
     folds_rate = False
+    # Whether it can update some rows of a table and leave the others, slots included.
+    updates_rows = False
 
     def __init__(
         self,

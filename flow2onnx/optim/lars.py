@@ -44,9 +44,9 @@ class LARS(Optimizer):
         """The next value; the velocity is state beside the variable."""
         b, decay = step.b, self.decay.of_variable(name)
         rate = self._local_rate(step, w, g, decay)
-        kept = step.scaled(step.job.slot(name, "momentum"), self.momentum)
+        kept = step.scaled(step.slot(name, "momentum"), self.momentum)
         velocity = b.Sub(kept, step.scaled(g, rate))
-        step.job.assign(f"{name}-momentum", velocity)
+        step.assign(f"{name}-momentum", velocity)
         moved = b.Add(w, velocity)
         return b.Sub(moved, step.scaled(step.scaled(w, decay), rate)) if decay else moved
 

@@ -17,6 +17,8 @@ class SGDW(Optimizer):
     The rate is inside v, so changing it does not rescale what v holds.
     """
 
+    updates_rows = True
+
     def __init__(
         self,
         lr_scheduler: Scheduler,
@@ -42,8 +44,8 @@ class SGDW(Optimizer):
         """The next value; the velocity is state beside the variable."""
         b, change = step.b, step.b.Neg(step.scaled(g, step.rate))
         if self.momentum:
-            change = b.Add(step.scaled(step.job.slot(name, "momentum"), self.momentum), change)
-            step.job.assign(f"{name}-momentum", change)
+            change = b.Add(step.scaled(step.slot(name, "momentum"), self.momentum), change)
+            step.assign(f"{name}-momentum", change)
         decay = self.decay.of_variable(name)
         if decay:
             change = b.Sub(change, step.scaled(step.scaled(w, decay), step.rate))

@@ -8,10 +8,11 @@ the scale.
 import numpy as np
 
 from flow2onnx.grad import gradients
-from flow2onnx.graph import Value, dims, dtype_of, size_of
+from flow2onnx.graph import Node, Value, dims, dtype_of, size_of
 from flow2onnx.optim.base import Optimizer, Step
 from flow2onnx.optim.legacy import from_conf
 from flow2onnx.optim.loss_scale import DynamicScale, all_finite
+from flow2onnx.optim.rows import Rows, RowStep, lookups, rows_of
 from flow2onnx.trace.context import tracing
 from flow2onnx.trace.job import Job
 
@@ -37,15 +38,33 @@ def _append(job: Job) -> dict[Value, Value]:
         folded = _folded_rate(job, optimizer, steps)
         seeds = {loss: _seed(job, optimizer, loss, folded) for loss in job.losses}
     watched = [w.value for w in job.watches if w.is_gradient]
-    grads = gradients(b, seeds, [*trainable.values(), *watched], job.regions)
-    found = {name: grads[v] for name, v in trainable.items() if v in grads}
+    tables = lookups(job, optimizer)
+    read = [node.outputs[0] for nodes in tables.values() for node in nodes]
+    whole = [value for name, value in trainable.items() if name not in tables]
+    grads = gradients(b, seeds, [*whole, *read, *watched], job.regions)
+    found = {n: grads[v] for n, v in trainable.items() if n not in tables and v in grads}
+    rows = _rows(job, tables, grads, folded is not None)
+    found |= {name: g for name, (_, g) in rows.items()}
     if not found:
         raise job.error(
             "no loss depends on a variable that is to be trained",
             hint="train jobs need a flow.get_variable or a layer on the way to the loss",
         )
-    _update(job, optimizer, steps, found, folded is not None)
+    _update(job, optimizer, steps, found, {n: r for n, (r, _) in rows.items()}, folded is not None)
     return grads
+
+
+def _rows(
+    job: Job, tables: dict[str, list[Node]], grads: dict[Value, Value], is_folded: bool
+) -> dict[str, tuple[Rows, Value]]:
+    """The rows of each table that are to be updated, with their gradient."""
+    found = {}
+    for name, nodes in tables.items():
+        with job.b.under(f"grad/{name}", job.variables[name].source):
+            rows = rows_of(job.b, job.values[name], nodes, grads, is_folded)
+        if rows is not None:
+            found[name] = rows
+    return found
 
 
 def _optimizer(job: Job) -> Optimizer:
@@ -105,6 +124,7 @@ def _update(
     optimizer: Optimizer,
     steps: dict[Optimizer, Step],
     grads: dict[str, Value],
+    rows: dict[str, Rows],
     is_folded: bool,
 ) -> None:
     kept = dict(job.updates)  # what the body itself writes happens whatever the gradients are
@@ -116,7 +136,7 @@ def _update(
             with job.b.under("clip"):
                 mine = member.clipping.apply(job.b, mine)
         for name, g in mine.items():
-            _move(job, member, steps[member], name, g, is_folded)
+            _move(job, member, steps[member], name, g, rows.get(name), is_folded)
     counter = f"System-Train-TrainStep-{job.spec.name}"
     with job.b.under("step"):
         job.assign(counter, job.b.Add(job.values[counter], 1))
@@ -124,12 +144,26 @@ def _update(
         _skip_unless(job, is_finite, kept)
 
 
-def _move(job: Job, member: Optimizer, step: Step, name: str, g: Value, is_folded: bool) -> None:
+def _move(
+    job: Job,
+    member: Optimizer,
+    step: Step,
+    name: str,
+    g: Value,
+    rows: Rows | None,
+    is_folded: bool,
+) -> None:
     variable, w, b = job.variables[name], job.values[name], job.b
     with b.under(f"update/{name}", variable.source):
+        if rows is not None and not is_folded:
+            RowStep(b, job, step.rate, step.counter, rows).move(member, name, g)
+            return
         if variable.regularizer is not None:
             g = variable.regularizer.apply(b, g, w)
-        job.assign(name, b.Add(w, g) if is_folded else member.update(step, name, w, g))
+        if is_folded:
+            job.assign(name, rows.add(b, w, g) if rows is not None else b.Add(w, g))
+        else:
+            job.assign(name, member.update(step, name, w, g))
 
 
 def _unscaled(

@@ -1,0 +1,144 @@
+"""`indexed_slices_optimizer_conf`: of a table, only the rows looked up in a step are updated.
+
+The gradient of a table is kept as one row for each lookup. The optimizer moves these rows as if
+they were the variable, and they are scattered back. A row looked up twice appears twice, each time
+with the sum of its gradients, so both write the same.
+"""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from flow2onnx.dtypes import int64
+from flow2onnx.errors import ConfigError, UnsupportedError
+from flow2onnx.graph import Builder, Node, Value, added_into, added_up, dims, dtype_of, size_of
+from flow2onnx.optim.base import Optimizer, Step
+from flow2onnx.trace.job import Job
+
+__all__ = ["RowStep", "Rows", "lookups", "rows_of"]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Which rows of a table were looked up, shape (n, 1).
+
+    `slots` says for each of them in which row of the gradient its sum is; None if the rows of the
+    gradient are those of the lookups and still to be added up.
+    """
+
+    index: Value
+    slots: Value | None
+
+    def of(self, b: Builder, table: Value) -> Value:
+        """The rows of a table."""
+        return b.GatherND(table, self.index)
+
+    def put(self, b: Builder, table: Value, rows: Value) -> Value:
+        """The table with these rows."""
+        return b.ScatterND(table, self.index, rows)
+
+    def add(self, b: Builder, table: Value, rows: Value) -> Value:
+        """The table to which these rows are added."""
+        return added_into(b, "ScatterND", table, self.index, rows)
+
+
+@dataclass(frozen=True)
+class RowStep(Step):
+    """A step that sees of each slot only the rows."""
+
+    rows: Rows
+
+    def slot(self, name: str, suffix: str) -> Value:
+        """The rows of the optimizer's tensor beside a variable."""
+        return self.rows.of(self.b, super().slot(name, suffix))
+
+    def assign(self, name: str, value: Value) -> None:
+        """Put rows into a variable or slot."""
+        self.job.assign(name, self.rows.put(self.b, self.job.values[name], value))
+
+    def move(self, member: Optimizer, name: str, g: Value) -> None:
+        """Update the rows of a variable by its gradient."""
+        assert self.rows.slots is not None, "the rows of the gradient are sums"
+        total = self.b.Gather(g, self.rows.slots, axis=0)
+        rows = self.rows.of(self.b, self.job.values[name])
+        self.assign(name, member.update(self, name, rows, total))
+
+
+def lookups(job: Job, optimizer: Optimizer) -> dict[str, list[Node]]:
+    """The lookups of every table that is updated by rows: listed, and of an optimizer that can."""
+    conf = job.spec.config.value("indexed_slices_optimizer_conf") or {}
+    listed = conf.get("include_op_names", {}).get("op_name", ()) if conf.get("enable", True) else ()
+    able = {n for m, names in optimizer.assignment(job).items() if m.updates_rows for n in names}
+    trainable = job.trainable()
+    return {
+        name: _lookups(job, name)
+        for name in listed
+        if _is_known(job, name)
+        and name in able & trainable.keys()
+        and job.variables[name].regularizer is None
+    }
+
+
+def _is_known(job: Job, name: str) -> bool:
+    if name in job.user_variables:
+        return True
+    near = difflib.get_close_matches(name, job.user_variables, n=2)
+    raise ConfigError(
+        f"indexed_slices_optimizer_conf lists {name}, which is no variable of the job",
+        job=job.spec.name,
+        source=job.spec.source,
+        hint=f"did you mean {' or '.join(near)}?" if near else "list the names of embedding tables",
+    )
+
+
+def _lookups(job: Job, name: str) -> list[Node]:
+    """The nodes that read a table, each a gather of rows."""
+    table = job.values[name]
+    readers = [node for node in job.b.nodes if table in node.inputs]
+    for node in readers:
+        attribute = node.attributes.get("axis")
+        is_lookup = node.op_type == "Gather" and node.inputs[0] is table
+        if not is_lookup or node in job.regions or (attribute and attribute.as_int() != 0):
+            raise UnsupportedError(
+                f"indexed_slices_optimizer_conf lists {name}, which {node.op_type} reads whole",
+                job=job.spec.name,
+                source=node.meta.get("source"),
+                hint="read the table by flow.gather on axis 0 alone, or take it off the list",
+            )
+    return readers
+
+
+def rows_of(
+    b: Builder, table: Value, nodes: list[Node], grads: Mapping[Value, Value], is_added: bool
+) -> tuple[Rows, Value] | None:
+    """The rows that lookups read and their gradient; None if no loss depends on one.
+
+    With `is_added` the gradient has one row for each lookup, else one for each different row,
+    and zeros at the end.
+    """
+    height, *row = dims(table)
+    read = [node for node in nodes if node.outputs[0] in grads]
+    if not read:
+        return None
+    keys = [_index(b, node) for node in read]
+    index, counts = _joined(b, keys), [size_of(key) for key in keys]
+    parts = [b.Reshape(grads[n.outputs[0]], [c, *row]) for n, c in zip(read, counts, strict=True)]
+    index, g = b.Where(b.Less(index, 0), b.Add(index, height), index), _joined(b, parts)
+    column = b.Unsqueeze(index, [-1])
+    if is_added:
+        return Rows(column, None), g
+    slots = b.Reshape(b.emit("Unique", [index], outputs=4)[2], [sum(counts)])
+    sums = added_up(b, "ScatterND", dims(g), b.Unsqueeze(slots, [-1]), g)
+    return Rows(column, slots), sums
+
+
+def _joined(b: Builder, values: list[Value]) -> Value:
+    return values[0] if len(values) == 1 else b.Concat(*values, axis=0)
+
+
+def _index(b: Builder, lookup: Node) -> Value:
+    """The rows that a lookup reads, in a row."""
+    indices = lookup.inputs[1]
+    assert indices is not None, "a gather has indices"
+    wide = indices if dtype_of(indices) == int64 else b.Cast(indices, to=int64)
+    return b.Reshape(wide, [size_of(indices)])
