@@ -9,6 +9,7 @@ from flow2onnx.graph import Builder, Model, Value, model_of, verify
 from flow2onnx.graph.verify import Kernels
 from flow2onnx.optim import append_training
 from flow2onnx.passes import run_passes
+from flow2onnx.passes.sink_relu import sink_relu
 from flow2onnx.trace.job import Job
 from flow2onnx.trace.spec import JobSpec
 from flow2onnx.trace.trace import Traced, trace
@@ -58,6 +59,8 @@ def compile_job(
     """Trace, differentiate, update, rewrite, verify."""
     traced = trace(spec, shapes, target.opset, target.seed)
     job = traced.job
+    if job.is_trainable:
+        sink_relu(job.b, _kept(traced))  # before there are gradients, which would read the ReLU
     diffs = append_training(job) if job.is_trainable else {}
     results, losses, watches = _name_outputs(traced, diffs, target)
     run_passes(job.b.graph)
@@ -78,6 +81,14 @@ def compile_job(
         traced.tree,
         frozenset(job.devices),
     )
+
+
+def _kept(traced: Traced) -> set[Value]:
+    """The values that something besides the nodes of the job refers to."""
+    job = traced.job
+    regions = [v for r in job.regions.values() for v in (*r.inputs, *r.outputs)]
+    watched = [w.value for w in job.watches]
+    return {*traced.results, *job.losses, *watched, *job.updates.values(), *regions}
 
 
 def initial_state(variables: dict[str, Variable], target: Target = Target()) -> Model:

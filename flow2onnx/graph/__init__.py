@@ -19,6 +19,7 @@ from flow2onnx.graph.freeze import (
 )
 from flow2onnx.graph.model import copy_model, model_bytes, model_of, model_text, parse_model
 from flow2onnx.graph.reference import IncomparableError, Trial, check_bytes
+from flow2onnx.graph.scattering import added_into, added_up, zeros
 from flow2onnx.graph.shaping import unbroadcast
 from flow2onnx.graph.stored import StoredModel, open_model, parameter_totals, typed_model
 from flow2onnx.graph.types import constant_of, dims, dtype_of, is_static, rank_of, size_of
@@ -37,6 +38,8 @@ __all__ = [
     "StoredModel",
     "Trial",
     "Value",
+    "added_into",
+    "added_up",
     "check_bytes",
     "constant_of",
     "copy_model",
@@ -61,4 +64,5 @@ __all__ = [
     "typed_model",
     "unbroadcast",
     "verify",
+    "zeros",
 ]

@@ -104,6 +104,8 @@ class Builder:
     def const(self, content: Any, dtype: DType | None = None) -> ir.Value:
         """A constant; equal constants are one value."""
         try:
+            if content is None:  # numpy would make it NaN
+                raise TypeError
             array = np.asarray(content, dtype=dtype.numpy if dtype else None)
         except (OverflowError, TypeError, ValueError):
             what = f"{dtype.name} holds no" if dtype else "no constant is made of"

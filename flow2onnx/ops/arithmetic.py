@@ -12,7 +12,7 @@ from flow2onnx.trace.op import op
 
 
 def _pair(b: Builder, x: Any, y: Any) -> tuple[Value, Value]:
-    """Both operands as values of one element type."""
+    """Both operands as values of one element type; one of them may be a number."""
     if isinstance(x, Value):
         return x, b.like(y, x)
     if isinstance(y, Value):
@@ -54,11 +54,11 @@ def multiply(b: Builder, x: Any, y: Any, name: str | None = None) -> Value:
 @op("math.divide")
 def divide(b: Builder, x: Any, y: Any, name: str | None = None) -> Value:
     """x / y, broadcast. As in OneFlow, number/x is 0 where x is 0, and x/0 by a number is x * 0."""
-    if not isinstance(y, Value):
+    if isinstance(x, Value) and not isinstance(y, Value):
         return b.Mul(x, b.like(1.0 / y if y else 0.0, x))
-    if not isinstance(x, Value):
+    if isinstance(y, Value) and not isinstance(x, Value):
         return b.Mul(reciprocal_no_nan.lower(b, y), b.like(x, y))
-    return b.Div(x, y)
+    return b.Div(*_pair(b, x, y))
 
 
 @op("math.reciprocal_no_nan")
@@ -69,7 +69,7 @@ def reciprocal_no_nan(b: Builder, x: Value, name: str | None = None) -> Value:
 
 
 @op("math.mod")
-def mod(b: Builder, x: Value, y: Value, name: str | None = None) -> Value:
+def mod(b: Builder, x: Any, y: Any, name: str | None = None) -> Value:
     """The remainder with the sign of the divisor."""
     if not (isinstance(x, Value) and isinstance(y, Value)):
         raise UnsupportedError("mod takes two blobs", hint="make the number a flow.constant")

@@ -7,7 +7,7 @@ import numpy as np
 
 from flow2onnx.dtypes import DType, float32
 from flow2onnx.errors import ArgumentError, ShapeError, UnsupportedError
-from flow2onnx.graph import Builder, Value, dims, dtype_of, rank_of, size_of
+from flow2onnx.graph import Builder, Value, dims, dtype_of, is_static, rank_of, size_of
 from flow2onnx.ops.axes import axes_of, axis_of, element_type
 from flow2onnx.trace.op import op
 
@@ -105,6 +105,22 @@ def reshape(b: Builder, x: Value, shape: Sequence[int], name: str | None = None)
     if size_of(x) % known if -1 in wanted else size_of(x) != known:
         raise ShapeError(f"{size_of(x)} elements of shape {dims(x)} do not fill {tuple(wanted)}")
     return b.Reshape(x, wanted)
+
+
+@op("dynamic_reshape")
+def dynamic_reshape(b: Builder, x: Value, shape: Sequence[int], name: str | None = None) -> Value:
+    """`reshape` of a blob whose shape is known at the call only; one dimension may be -1."""
+    if is_static(x):
+        return reshape.lower(b, x, shape)
+    if not isinstance(shape, list | tuple) or any(d < 1 for d in shape if d != -1):
+        raise ArgumentError(f"shape is a list or tuple of dimensions, got {shape!r}")
+    return b.Reshape(x, [int(d) for d in shape])
+
+
+@op("sleep_identity")
+def sleep_identity(b: Builder, x: Value, seconds: float, name: str | None = None) -> Value:
+    """The value itself, at once: a model cannot sleep."""
+    return b.Identity(x)
 
 
 @op("reshape_like")

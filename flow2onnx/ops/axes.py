@@ -5,7 +5,7 @@ from typing import Any
 
 from flow2onnx.dtypes import DType
 from flow2onnx.errors import ArgumentError, DTypeError
-from flow2onnx.graph import Value, rank_of
+from flow2onnx.graph import Builder, Value, rank_of
 
 Axes = int | Sequence[int] | None
 
@@ -32,3 +32,8 @@ def element_type(dtype: Any, default: DType | None = None) -> DType:
     if not isinstance(chosen, DType):
         raise DTypeError(f"dtype is an element type such as flow.float32, got {chosen!r}")
     return chosen
+
+
+def at_least_1d(b: Builder, x: Value) -> Value:
+    """`x`, a single number in shape (1,): OneFlow 0.4 has no blobs of rank 0."""
+    return x if rank_of(x) else b.Reshape(x, [1])

@@ -63,6 +63,10 @@ def conv1d(
         "0.1.8": "(input, filters, strides, padding, data_format='NHWC', dilations=None, groups=1, "
         "name=None)",
     },
+    later={
+        "0.6.0": "(input, filters, strides, padding, bias=None, data_format='NCHW', "
+        "dilations=None, groups=1, name=None)",
+    },
 )
 def conv2d(
     b: Builder,
@@ -74,9 +78,35 @@ def conv2d(
     dilations: Ints | None = None,
     groups: int = 1,
     name: str | None = None,
+    *,
+    bias: Value | None = None,
 ) -> Value:
     """Two spatial axes; filters (out, in/groups, kh, kw), or (out, kh, kw, in/groups) for NHWC."""
-    return _conv(b, 2, input, filters, None, strides, padding, data_format, dilations, groups)
+    return _conv(b, 2, input, filters, bias, strides, padding, data_format, dilations, groups)
+
+
+@op(
+    "nn.compat_conv2d",
+    earlier={
+        "0.1.8": "(input, filters, strides, padding, data_format='NHWC', dilations=None, groups=1, "
+        "name=None)",
+    },
+)
+def compat_conv2d(
+    b: Builder,
+    input: Value,
+    filters: Value,
+    strides: Ints,
+    padding: Padding,
+    data_format: str = "NCHW",
+    dilations: Ints | None = None,
+    groups: int = 1,
+    name: str | None = None,
+) -> Value:
+    """nn.conv2d whose SAME puts the extra zeros after, as in TensorFlow."""
+    is_same = isinstance(padding, str) and padding.upper() == "SAME"
+    pads = "SAME_UPPER" if is_same else padding
+    return _conv(b, 2, input, filters, None, strides, pads, data_format, dilations, groups)
 
 
 @op("nn.conv3d")

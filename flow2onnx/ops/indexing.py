@@ -41,24 +41,33 @@ def slice_(
     return b.Slice(x, starts, ends)
 
 
-@op("slice_v2")
-def slice_v2(
-    b: Builder,
-    x: Value,
-    slice_tup_list: Sequence[tuple[int | None, int | None, int | None]],
-    name: str | None = None,
-) -> Value:
-    """One (start, stop, step) for each leading axis; None leaves an end open."""
+Slices = Sequence[tuple[int | None, int | None, int | None]]
+
+
+def part_of(x: Value, slice_tup_list: Slices) -> list[slice]:
+    """One slice for each leading axis of `x` that a (start, stop, step) speaks of."""
+    if not isinstance(slice_tup_list, list | tuple) or not all(
+        isinstance(t, list | tuple) and len(t) == 3 for t in slice_tup_list
+    ):
+        raise ArgumentError(f"slices are (start, stop, step) tuples, got {slice_tup_list!r}")
     if len(slice_tup_list) > rank_of(x):
         raise ArgumentError(f"more slices than dimensions of {dims(x)}: {slice_tup_list}")
+    if any(step == 0 for _, _, step in slice_tup_list):
+        raise ArgumentError("a slice step of 0 goes nowhere")
+    return [slice(*t) for t in slice_tup_list]
+
+
+@op("slice_v2")
+def slice_v2(b: Builder, x: Value, slice_tup_list: Slices, name: str | None = None) -> Value:
+    """One (start, stop, step) for each leading axis; None leaves an end open."""
+    parts = part_of(x, slice_tup_list)
+    if not parts:
+        return x
     starts, ends, steps = [], [], []
-    for (start, stop, step), extent in zip(slice_tup_list, dims(x), strict=False):
-        step = 1 if step is None else step
-        if step == 0:
-            raise ArgumentError("a slice step of 0 goes nowhere")
-        indices = slice(start, stop, step).indices(extent)
-        starts.append(indices[0])
-        ends.append(indices[1] if indices[1] >= 0 else -(2**31))
+    for part, extent in zip(parts, dims(x), strict=False):
+        start, end, step = part.indices(extent)
+        starts.append(start)
+        ends.append(end if end >= 0 else -(2**31))
         steps.append(step)
     return b.Slice(x, starts, ends, list(range(len(starts))), steps)
 
@@ -114,10 +123,27 @@ def where(
     y: Value | None = None,
     name: str | None = None,
 ) -> Value:
-    """x where `condition` is not 0, else y, broadcast."""
+    """x where `condition` is not 0, else y, broadcast; without both, what `argwhere` gives."""
+    if x is None and y is None:
+        return argwhere.lower(b, condition)
     if x is None or y is None:
         raise ArgumentError("where needs both x and y", hint="flow.argwhere gives the coordinates")
     return b.Where(_condition(b, condition), x, y)
+
+
+@op("argwhere")
+def argwhere(
+    b: Builder, condition: Value, dtype: DType | None = None, name: str | None = None
+) -> Value:
+    """The coordinates of all elements that are not 0, a row each: how many is known at the call."""
+    places = b.Transpose(b.NonZero(_condition(b, condition)), perm=[1, 0])
+    return b.Cast(places, to=element_type(dtype, int32))
+
+
+@op("nonzero")
+def nonzero(b: Builder, a: Value, name: str | None = None) -> Value:
+    """The coordinates of all elements that are not 0, a column each."""
+    return b.Cast(b.NonZero(_condition(b, a)), to=int32)
 
 
 _condition = condition

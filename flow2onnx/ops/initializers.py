@@ -27,6 +27,11 @@ def zeros_initializer(dtype: DType = float32) -> Initializer:
     return Constant(0)
 
 
+def empty_initializer(dtype: DType = float32) -> Initializer:
+    """Any value, where OneFlow leaves memory as it is: every element is 0."""
+    return Constant(0)
+
+
 def ones_initializer(dtype: DType = float32) -> Initializer:
     """Every element is 1."""
     return Constant(1)
@@ -112,6 +117,7 @@ def l1_l2(l1: float = 0.01, l2: float = 0.01) -> Regularizer:
 
 _NAMES: dict[str, Any] = {
     "constant_initializer": constant_initializer,
+    "empty_initializer": empty_initializer,
     "glorot_normal_initializer": glorot_normal_initializer,
     "glorot_uniform_initializer": glorot_uniform_initializer,
     "kaiming_initializer": kaiming_initializer,

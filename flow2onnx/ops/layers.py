@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from flow2onnx.dtypes import float32
+from flow2onnx.dtypes import DType, float32
 from flow2onnx.errors import ArgumentError
 from flow2onnx.ops import array, conv, nn
 from flow2onnx.ops.variable import get_variable
@@ -14,25 +14,28 @@ from flow2onnx.trace.initializers import Constant, Initializer, VarianceScaling
 from flow2onnx.trace.op import composite
 from flow2onnx.trace.regularizers import Regularizer
 
+__all__ = ["owned"]
+
 Activation = Callable[..., Blob]
 Ints = int | Sequence[int]
 _ZERO = Constant(0.0)
 _XAVIER = VarianceScaling(1.0, "fan_avg", "random_uniform")
 
 
-def _owned(
+def owned(
     name: str | None,
     suffix: str,
     shape: Sequence[int],
     initializer: Initializer,
-    regularizer: Regularizer | None,
-    trainable: bool,
+    regularizer: Regularizer | None = None,
+    trainable: bool = True,
     full_name: str | None = None,
+    dtype: DType = float32,
 ) -> Blob:
     """The variable ``<layer>-<suffix>``, or exactly `full_name`."""
     arguments = {
         "shape": tuple(shape),
-        "dtype": float32,
+        "dtype": dtype,
         "initializer": initializer,
         "regularizer": regularizer,
         "trainable": trainable,
@@ -75,14 +78,18 @@ def dense(
         raise ArgumentError(f"dense needs two dimensions or more, got {inputs.shape}")
     layer = current_job("layers.dense").name_layer(name or "Dense", "Dense")
     fan_in, lead = inputs.shape[-1], inputs.shape[:-1]
-    weight = _owned(
-        layer, "weight", (units, fan_in), kernel_initializer or _ZERO, kernel_regularizer, trainable
-    )
+    weight = owned(
+        layer, "weight", (units, fan_in), kernel_initializer or _ZERO, kernel_regularizer,
+        trainable, dtype=inputs.dtype,
+    )  # fmt: skip
     bias = (
-        _owned(layer, "bias", (units,), bias_initializer or _ZERO, bias_regularizer, trainable)
+        owned(
+            layer, "bias", (units,), bias_initializer or _ZERO, bias_regularizer, trainable,
+            dtype=inputs.dtype,
+        )
         if use_bias
         else None
-    )
+    )  # fmt: skip
     with current_job("layers.dense").namespace(layer):
         x = inputs if len(lead) == 1 else array.reshape(inputs, (-1, fan_in))
         y = array.matmul(x, weight, transpose_b=True, name="matmul")
@@ -128,14 +135,14 @@ def _conv(
         else [filters, channels // groups, *kernel]
     )
     default = _ZERO if job.spec.is_before("0.1.9") else _XAVIER
-    weight = _owned(
+    weight = owned(
         layer, "weight", shape, kernel_initializer or default, kernel_regularizer, trainable,
-        weight_name,
+        weight_name, inputs.dtype,
     )  # fmt: skip
     bias = (
-        _owned(
+        owned(
             layer, "bias", (filters,), bias_initializer or _ZERO, bias_regularizer, trainable,
-            bias_name,
+            bias_name, inputs.dtype,
         )
         if use_bias
         else None
@@ -229,3 +236,34 @@ def conv3d(
 ) -> Blob:
     """nn.conv3d with its variables ``weight`` (xavier uniform) and ``bias`` (0)."""
     return _conv(3, **locals())
+
+
+@composite(
+    "layers.prelu",
+    earlier={
+        "0.1.5": "(inputs, alpha_initializer=None, alpha_regularizer=None, shared_axes=None, "
+        "trainable=True, name='PRelu', model_distribute=None)",
+    },
+)
+def prelu(
+    inputs: Blob,
+    alpha_initializer: Initializer | None = None,
+    alpha_regularizer: Regularizer | None = None,
+    shared_axes: Sequence[int] | None = None,
+    trainable: bool = True,
+    name: str = "PRelu",
+    model_distribute: Any = None,
+) -> Blob:
+    """x where it is positive, else alpha x; ``alpha`` (0) is one number along `shared_axes`."""
+    shape = list(inputs.shape[1:])
+    for axis in shared_axes or ():
+        if not 1 <= axis < len(inputs.shape):
+            raise ArgumentError(f"shared axis {axis} is outside 1 … {len(inputs.shape) - 1}")
+        shape[axis - 1] = 1
+    layer = current_job("layers.prelu").name_layer(name or "PRelu", "PRelu")
+    alpha = owned(
+        layer, "alpha", shape, alpha_initializer or _ZERO, alpha_regularizer, trainable,
+        dtype=inputs.dtype,
+    )  # fmt: skip
+    y: Blob = nn.sloped(inputs, alpha, name=layer)
+    return y

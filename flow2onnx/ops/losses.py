@@ -11,7 +11,7 @@ from flow2onnx.trace.context import current_job
 from flow2onnx.trace.op import composite, op
 
 
-def _column(b: Builder, labels: Value, logits: Value) -> Value:
+def as_column(b: Builder, labels: Value, logits: Value) -> Value:
     """Labels with a last dimension of 1."""
     if dtype_of(labels).is_floating_point:
         raise DTypeError(f"labels are class numbers, got {dtype_of(labels).name}")
@@ -28,7 +28,7 @@ def _sparse_vjp(
     # softmax - onehot in one pass over the logits, instead of a scatter into zeros and two sums
     labels, logits = inputs
     probabilities = b.Exp(b.LogSoftmax(logits, axis=-1))
-    column = _column(b, labels, logits)
+    column = as_column(b, labels, logits)
     minus = b.const(-1.0, dtype_of(logits))
     ones = b.Expand(minus, list(dims(column)))
     difference = b.ScatterElements(probabilities, column, ones, axis=-1, reduction="add")
@@ -45,7 +45,7 @@ def sparse_softmax_cross_entropy_with_logits(
     b: Builder, labels: Value, logits: Value, name: str | None = None
 ) -> Value:
     """-log softmax(logits)[label] of each sample; labels are class numbers."""
-    column = _column(b, labels, logits)
+    column = as_column(b, labels, logits)
     picked = b.GatherElements(b.LogSoftmax(logits, axis=-1), column, axis=-1)
     return b.Neg(b.Reshape(picked, list(dims(logits)[:-1])))
 
@@ -84,7 +84,7 @@ def sparse_cross_entropy(
     b: Builder, labels: Value, prediction: Value, name: str | None = None
 ) -> Value:
     """-log prediction[label] of each sample; predictions are probabilities already."""
-    column = _column(b, labels, prediction)
+    column = as_column(b, labels, prediction)
     picked = b.GatherElements(prediction, column, axis=-1)
     return b.Neg(b.Log(b.Reshape(picked, list(dims(prediction)[:-1]))))
 

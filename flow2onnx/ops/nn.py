@@ -70,3 +70,9 @@ def dropout(
         return x
     operands = (x, float(rate), b.const(True, bool_))
     return b.several("Dropout", *operands, seed=job.random_seed(b.prefix, seed), outputs=2)[0]
+
+
+@op("nn.prelu", is_public=False)
+def sloped(b: Builder, x: Value, alpha: Value, name: str | None = None) -> Value:
+    """x where it is positive, else alpha x, broadcast."""
+    return b.PRelu(x, alpha)

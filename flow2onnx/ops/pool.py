@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from flow2onnx.errors import ShapeError
+from flow2onnx.errors import ShapeError, UnsupportedError
 from flow2onnx.graph import Builder, Value, dims, rank_of
 from flow2onnx.ops import windows
 from flow2onnx.ops.windows import Padding
@@ -35,20 +35,8 @@ def _pool(
     s = windows.per_axis(ksize if strides is None else strides, axes, "strides")
     before, after = windows.pads(padding, data_format, dims(x)[2:], k, s, [1] * axes, ceil_mode)
     shape = {"kernel_shape": k, "strides": s, "pads": before + after}
-    attributes = {**shape, **_ATTRIBUTES[op_type]}
-    before_relu = _relu_input(x) if op_type == "MaxPool" else None
-    if before_relu is not None:
-        # the maximum commutes with ReLU, which is cheaper on the pooled values, as is its gradient
-        y = b.Relu(b.emit(op_type, (before_relu,), attributes)[0])
-    else:
-        y = b.emit(op_type, (x,), attributes)[0]
+    y = b.emit(op_type, (x,), {**shape, **_ATTRIBUTES[op_type]})[0]
     return windows.channels_back(b, y, data_format)
-
-
-def _relu_input(x: Value) -> Value | None:
-    """What `x` is the ReLU of, if it is one."""
-    node = x.producer()
-    return node.inputs[0] if node is not None and node.op_type == "Relu" else None
 
 
 # OneFlow divides by the number of elements inside the blob.
@@ -113,3 +101,41 @@ def avg_pool3d(
 ) -> Value:
     """The mean of each window, padding not counted."""
     return _pool(b, "AveragePool", 3, input, ksize, strides, padding, data_format, ceil_mode)
+
+
+def _no_pool(kind: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"{kind} was never implemented",
+        hint=f"give the blob a height of 1 by flow.expand_dims and use flow.nn.{kind[:-2]}2d",
+    )
+
+
+@op(
+    "nn.avg_pool1d",
+    earlier={"0.1.8": "(input, ksize, strides, padding, data_format='NWC', name=None)"},
+)
+def avg_pool1d(
+    b: Builder,
+    input: Value,
+    ksize: Ints,
+    strides: Ints,
+    padding: Padding,
+    data_format: str = "NCW",
+    name: str | None = None,
+) -> Value:
+    """Refuses, as OneFlow does."""
+    raise _no_pool("avg_pool1d")
+
+
+@op("nn.max_pool1d")
+def max_pool1d(
+    b: Builder,
+    input: Value,
+    ksize: Ints,
+    strides: Ints,
+    padding: Padding,
+    data_format: str = "NWC",
+    name: str | None = None,
+) -> Value:
+    """Refuses, as OneFlow does."""
+    raise _no_pool("max_pool1d")

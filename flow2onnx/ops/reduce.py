@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from flow2onnx.dtypes import int32
+from flow2onnx.dtypes import int8, int32
 from flow2onnx.graph import Builder, Value, rank_of
-from flow2onnx.ops.axes import Axes, axes_of, axis_of
+from flow2onnx.ops.arithmetic import condition
+from flow2onnx.ops.axes import Axes, at_least_1d, axes_of, axis_of
 from flow2onnx.trace.op import op
 
 
@@ -13,7 +14,7 @@ def _reduce(b: Builder, op_type: str, x: Value, axis: Axes, keepdims: bool) -> V
     if not axes:
         return x
     result = b.emit(op_type, (x, np.asarray(axes, np.int64)), {"keepdims": int(keepdims)})[0]
-    return result if rank_of(result) else b.Reshape(result, [1])
+    return at_least_1d(b, result)
 
 
 @op("math.reduce_sum")
@@ -74,6 +75,114 @@ def reduce_variance(
     mean = _reduce(b, "ReduceMean", input_tensor, axis, keepdims)
     square = _reduce(b, "ReduceMean", b.Mul(input_tensor, input_tensor), axis, keepdims)
     return b.Sub(square, b.Mul(mean, mean))
+
+
+@op("math.reduce_std")
+def reduce_std(
+    b: Builder,
+    input_tensor: Value,
+    axis: Axes = None,
+    keepdims: bool = False,
+    name: str | None = None,
+) -> Value:
+    """The root of `reduce_variance`."""
+    return b.Sqrt(reduce_variance.lower(b, input_tensor, axis, keepdims))
+
+
+@op("math.reduce_prod")
+def reduce_prod(
+    b: Builder,
+    x: Value,
+    axis: Axes = None,
+    keepdims: bool = False,
+    name: str | None = None,
+) -> Value:
+    """The product over `axis`; no gradient passes."""
+    return _reduce(b, "ReduceProd", x, axis, keepdims)
+
+
+@op("math.reduce_euclidean_norm")
+def reduce_euclidean_norm(
+    b: Builder,
+    input_tensor: Value,
+    axis: Axes = None,
+    keepdims: bool = False,
+    name: str | None = None,
+) -> Value:
+    """The root of the sum of squares over `axis`."""
+    square = b.Mul(input_tensor, input_tensor)
+    return b.Sqrt(_reduce(b, "ReduceSum", square, axis, keepdims))
+
+
+@op("math.reduce_logsumexp")
+def reduce_logsumexp(
+    b: Builder,
+    input_tensor: Value,
+    axis: Axes = None,
+    keepdims: bool = False,
+    name: str | None = None,
+) -> Value:
+    """The logarithm of the sum of e^x over `axis`, which overflows as OneFlow's does."""
+    return b.Log(_reduce(b, "ReduceSum", b.Exp(input_tensor), axis, keepdims))
+
+
+def _truth(b: Builder, x: Value) -> Value:
+    """1 where `x` is not 0, int8."""
+    return b.Cast(condition(b, x), to=int8)
+
+
+@op("math.reduce_all")
+def reduce_all(
+    b: Builder,
+    x: Value,
+    axis: Axes = None,
+    keepdims: bool = False,
+    name: str | None = None,
+) -> Value:
+    """1 where nothing over `axis` is 0, int8."""
+    return _reduce(b, "ReduceMin", _truth(b, x), axis, keepdims)
+
+
+@op("math.reduce_any")
+def reduce_any(
+    b: Builder,
+    x: Value,
+    axis: Axes = None,
+    keepdims: bool = False,
+    name: str | None = None,
+) -> Value:
+    """1 where something over `axis` is not 0, int8."""
+    return _reduce(b, "ReduceMax", _truth(b, x), axis, keepdims)
+
+
+@op("math.two_stage_reduce_max")
+def two_stage_reduce_max(
+    b: Builder,
+    x: Value,
+    axis: Axes = None,
+    keepdims: bool = False,
+    name: str | None = None,
+) -> Value:
+    """`reduce_max`, which devices once made in two stages."""
+    return reduce_max.lower(b, x, axis, keepdims)
+
+
+@op("math.two_stage_reduce_min")
+def two_stage_reduce_min(
+    b: Builder,
+    x: Value,
+    axis: Axes = None,
+    keepdims: bool = False,
+    name: str | None = None,
+) -> Value:
+    """`reduce_min`, which devices once made in two stages."""
+    return reduce_min.lower(b, x, axis, keepdims)
+
+
+@op("experimental.square_sum")
+def square_sum(b: Builder, x: Value, name: str | None = None) -> Value:
+    """The sum of all squares, shape (1,)."""
+    return _reduce(b, "ReduceSum", b.Mul(x, x), None, False)
 
 
 @op("math.argmax", earlier={"0.3.0": "(input, name=None)"})

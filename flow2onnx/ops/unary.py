@@ -1,8 +1,10 @@
 """One operand, elementwise."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
+from flow2onnx.dtypes import float32, float64
 from flow2onnx.errors import ArgumentError, DTypeError
 from flow2onnx.graph import Builder, Value, dtype_of
 from flow2onnx.trace.op import op
@@ -34,7 +36,6 @@ atanh = _unary("Atanh", "The inverse hyperbolic tangent.", "math.atanh")
 ceil = _unary("Ceil", "The next whole number above.", "math.ceil")
 cos = _unary("Cos", "The cosine of radians.", "math.cos")
 cosh = _unary("Cosh", "The hyperbolic cosine.", "math.cosh")
-erf = _unary("Erf", "The error function.", "math.erf")
 exp = _unary("Exp", "e to the power x.", "math.exp")
 floor = _unary("Floor", "The next whole number below.", "math.floor")
 log = _unary("Log", "The natural logarithm.", "math.log")
@@ -83,6 +84,28 @@ def rsqrt(b: Builder, x: Value, name: str | None = None) -> Value:
     return b.Reciprocal(b.Sqrt(_real(x)))
 
 
+def _bell(b: Builder, x: Value, g: Value, height: float) -> tuple[Value]:
+    """The gradient `height` e^(-x²) g, whose exponential OneFlow takes in single precision."""
+    exponent = b.Neg(b.Mul(x, x))
+    if dtype_of(x) == float64:
+        bell = b.Cast(b.Exp(b.Cast(exponent, to=float32)), to=float64)
+    else:
+        bell = b.Exp(exponent)
+    return (b.Mul(g, b.Mul(bell, height)),)
+
+
+@op("math.erf", vjp=lambda b, x, y, g: _bell(b, x[0], g, 2 / math.sqrt(math.pi)))
+def erf(b: Builder, x: Value, name: str | None = None) -> Value:
+    """The error function."""
+    return b.Erf(_real(x))
+
+
+@op("math.erfc", vjp=lambda b, x, y, g: _bell(b, x[0], g, -2 / math.sqrt(math.pi)))
+def erfc(b: Builder, x: Value, name: str | None = None) -> Value:
+    """1 - erf(x)."""
+    return b.Sub(1.0, b.Erf(_real(x)))
+
+
 @op("math.expm1")
 def expm1(b: Builder, x: Value, name: str | None = None) -> Value:
     """e^x - 1, exact near 0 by 2 e^(x/2) sinh(x/2)."""
@@ -90,10 +113,13 @@ def expm1(b: Builder, x: Value, name: str | None = None) -> Value:
     return b.Mul(b.Mul(b.Exp(half), b.Sinh(half)), 2.0)
 
 
-@op("math.log1p")
+@op("math.log1p", vjp=lambda b, x, y, g: (b.Div(g, b.Add(x[0], 1.0)),))
 def log1p(b: Builder, x: Value, name: str | None = None) -> Value:
-    """ln(1 + x)."""
-    return b.Log(b.Add(_real(x), 1.0))
+    """ln(1 + x), exact near 0: the logarithm of the rounded sum, scaled by what was rounded off."""
+    total = b.Add(_real(x), 1.0)
+    taken = b.Sub(total, 1.0)
+    near = b.Where(b.Equal(taken, b.like(0, x)), x, b.Mul(b.Log(total), b.Div(x, taken)))
+    return b.Where(b.Greater(b.Abs(x), 1.0), b.Log(total), near)
 
 
 @op("math.gelu")

@@ -84,3 +84,16 @@ def assign(ref: Blob, value: Blob, dtype: DType | None = None, name: str | None 
     if (ref.shape, ref.dtype) != (value.shape, value.dtype):
         raise VariableError(f"variable {owner!r} is {ref!r}, the value is {value!r}")
     job.assign(owner, value.value)
+
+
+@composite("system.assign")
+def system_assign(
+    ref: Blob,
+    value: Blob,
+    validate_shape: bool | None = None,
+    use_locking: bool | None = None,
+    name: str | None = None,
+) -> Blob:
+    """flow.assign, which always validates the shape; returns `ref`."""
+    assign.lower(ref, value, name=name)
+    return ref

@@ -5,6 +5,7 @@ import onnx_ir as ir
 from flow2onnx.passes.base import Pass
 from flow2onnx.passes.common_subexpressions import MergeEqualNodes
 from flow2onnx.passes.dead_code import DropDeadCode
+from flow2onnx.passes.doubles import ComposeDoubles
 from flow2onnx.passes.fold_update import FoldUpdateIntoGemm
 from flow2onnx.passes.fuse_bias import FuseBias
 from flow2onnx.passes.idle_casts import DropIdleCasts
@@ -13,6 +14,7 @@ __all__ = ["PIPELINE", "run_passes"]
 
 PIPELINE: tuple[type[Pass], ...] = (
     DropDeadCode,  # first: gradients nobody asked for cost every later pass
+    ComposeDoubles,  # before merging: forms of one value share parts
     DropIdleCasts,  # before merging, which then sees through them
     MergeEqualNodes,  # before fusing, which asks for single readers
     FuseBias,

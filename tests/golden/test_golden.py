@@ -24,15 +24,7 @@ MISSING = frozenset((CORPUS.parent / "missing.txt").read_text().split())
 CASES = [json.loads(line) for line in (CORPUS / "cases.jsonl").read_text().splitlines()]
 
 # cases whose symbols exist, and what these do not do yet
-LACKING = {
-    "math_acos__001": "no kernel for Acos on float64",
-    "math_asin__001": "no kernel for Asin on float64",
-    "math_atanh__001": "no kernel for Atanh on float64",
-    "math_gelu__001": "no kernel for Erf on float64",
-    "math_sinh__001": "no kernel for Sinh on float64",
-    "math_tan__001": "no kernel for Tan on float64",
-    "nn_conv2d__034": "unexpected keyword argument 'bias'",
-}
+LACKING: dict[str, str] = {}
 TOLERANCE = {"float16": (1e-3, 1e-3), "float32": (2e-5, 1e-5), "float64": (1e-9, 1e-9)}
 SUMS_MANY = re.compile("conv|norm|moments|variance|std")  # gradients of these get ten times as much
 SLOW_START = (2e-4, 2e-4)  # Adam without bias correction divides by almost nothing at first

@@ -163,6 +163,20 @@ ARITHMETIC = [
 ]
 
 
+def _prelu(note, x, slope):
+    return Case(
+        "PRelu", lambda b, x, y: b.PRelu(x, y), [x, slope], note, avoid=(0,), lacks=NO_DOUBLE
+    )
+
+
+ACTIVATION = [
+    _plain("Elu", [S], avoid=(0,), lacks=NO_DOUBLE),
+    _plain("Elu", [S], "alpha", attrs={"alpha": 0.3}, avoid=(0,), lacks=NO_DOUBLE),
+    _prelu("", (2, 3, 4), (3, 4)),
+    _prelu("shared", (2, 3, 4), (3, 1)),
+]
+
+
 def _gemm(x, y, bias=None, note="", **attrs):
     shapes = [x, y] if bias is None else [x, y, bias]
     return _plain("Gemm", shapes, note, attrs=attrs, step=0.25)
@@ -236,6 +250,30 @@ def _moved(op_type, note, shapes, make):
     return Case(op_type, make, shapes, note, step=0.5)
 
 
+def _layer_norm(note, shapes, **attrs):
+    return Case("LayerNormalization", lambda b, *x: b.LayerNormalization(*x, **attrs), shapes, note)
+
+
+def _batch_norm(note, x, **attrs):
+    def make(b, x, scale, offset, mean, spread):
+        return b.BatchNormalization(
+            x, scale, offset, mean, b.Add(b.Mul(spread, spread), 0.3), **attrs
+        )
+
+    return Case("BatchNormalization", make, [x, *[(x[1],)] * 4], note)
+
+
+NORMALISATION = [
+    _layer_norm("", [(3, 5), (5,), (5,)]),
+    _layer_norm("no-offset", [(3, 5), (5,)], epsilon=0.1),
+    _layer_norm("axis", [(2, 3, 4), (3, 4), (3, 4)], axis=1),
+    _layer_norm("negative", [(2, 3, 4), (3, 4)], axis=-2),
+    _batch_norm("", (3, 2, 4, 5)),
+    _batch_norm("epsilon", (3, 2, 4), epsilon=0.1),
+    _batch_norm("matrix", (4, 3)),
+]
+
+
 X = [(2, 3, 4)]
 LOWEST = -(2**63)
 SHAPE = [
@@ -283,6 +321,9 @@ SHAPE = [
     _moved("Pad", "value", [(2, 3)], lambda b, x: b.Pad(x, [0, 1, 1, 0], 3.0)),
     _moved("Pad", "axes", X, lambda b, x: b.Pad(x, [1, 2, 0, 1], None, [-1, 0])),
     _moved("Pad", "cropped", [(4, 5)], lambda b, x: b.Pad(x, [-1, 2, 0, -3])),
+    _moved("Pad", "reflect", [(3, 4)], lambda b, x: b.Pad(x, [2, 0, 1, 3], mode="reflect")),
+    _moved("Pad", "edge", [(3, 4)], lambda b, x: b.Pad(x, [0, 2, 1, 3], mode="edge")),
+    _moved("Pad", "wrap", [(3, 4)], lambda b, x: b.Pad(x, [1, 2, 0, 3], mode="wrap")),
     _moved("Tile", "", [(2, 3)], lambda b, x: b.Tile(x, [2, 3])),
     _moved("Tile", "one", [(2, 3)], lambda b, x: b.Tile(x, [1, 2])),
 ]
@@ -432,6 +473,48 @@ CONVOLUTION = [
 ]  # fmt: skip
 
 
+def _transposed(note, x, w, bias=False, **attrs):
+    shapes = [x, w, (w[1] * attrs.get("group", 1),)] if bias else [x, w]
+    return _plain("ConvTranspose", shapes, note, attrs=attrs, step=0.25, lacks=NO_DOUBLE)
+
+
+TRANSPOSED = [
+    _transposed("", (2, 3, 4, 5), (3, 4, 3, 3)),
+    _transposed("strides", (2, 3, 4, 5), (3, 2, 3, 2), strides=[2, 3], output_padding=[1, 2]),
+    _transposed("pads", (1, 6, 4, 5), (6, 5, 3, 3), bias=True, strides=[2, 1], pads=[1, 0, 0, 2]),
+    _transposed("dilations", (1, 2, 4, 5), (2, 3, 2, 3), dilations=[2, 1]),
+    _transposed("groups", (2, 4, 3, 3), (4, 3, 2, 2), bias=True, group=2, strides=[2, 2]),
+    _transposed("one-axis", (2, 3, 5), (3, 4, 3), strides=[2]),
+]
+
+
+def _resized(note, x, scales, **attrs):
+    def make(b, x):
+        return b.Resize(x, None, np.asarray(scales, np.float32), **attrs)
+
+    return Case("Resize", make, [x], note, step=0.5, lacks=NO_DOUBLE)
+
+
+IMAGE = (2, 2, 3, 4)
+RESIZE = [
+    _resized("", IMAGE, [1, 1, 2, 3]),
+    *(
+        _resized(f"{how}-{rounding}", IMAGE, [1, 1, 1.5, 2.5], nearest_mode=rounding,
+                 coordinate_transformation_mode=how)
+        for how in ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel")
+        for rounding in ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil")
+    ),
+    *(
+        _resized(f"linear-{how}", IMAGE, [1, 1, 2, 2.5], mode="linear",
+                 coordinate_transformation_mode=how)
+        for how in ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel")
+    ),
+    _resized("smaller", IMAGE, [1, 1, 0.7, 0.5], mode="linear"),
+    Case("Resize", lambda b, x: b.Resize(x, None, None, [2, 2, 7, 5], mode="linear"), [IMAGE],
+         "sizes", step=0.5, lacks=NO_DOUBLE),
+]  # fmt: skip
+
+
 def _pooled(op_type, note, x, lacks=(), **attrs):
     return _plain(op_type, [x], note, attrs=attrs, distinct=True, lacks=lacks, step=0.02)
 
@@ -479,4 +562,8 @@ CASES = [
     *INDEXING,
     *CONVOLUTION,
     *POOLING,
+    *ACTIVATION,
+    *NORMALISATION,
+    *TRANSPOSED,
+    *RESIZE,
 ]

@@ -106,6 +106,6 @@ def test_every_branch_is_taken_by_a_case():
         for name, _ in inspect.getmembers(convolution, inspect.isfunction)
         if name.startswith(("_input_", "_weight_"))
     }
-    assert forms == {*BRANCHES, "_weight_pointwise", "_input_gradient", "_weight_gradient"}
+    assert forms == {*BRANCHES, "_weight_pointwise", "_input_gradient"}
     labels = {*BRANCHES.values(), "images", "rows", "spread", "swapped"}
     assert {label for case in CONVOLUTION for label in case.branches} == labels

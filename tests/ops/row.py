@@ -25,6 +25,7 @@ class Row:
     `distinct` no two nearer than 0.1 to each other. `dtypes` are what the operator is for;
     those in `lacks` have no kernel in the runtime. `result` is the element type of what comes
     out, if not that of the input. `grad` are the inputs that gradients reach.
+    `how(operator, *blobs)` calls an operator that takes blobs in another way.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Row:
     distinct: bool = False
     grad: tuple[int, ...] | None = None
     takes_list: bool = False
+    how: Callable[..., Any] | None = None
     owns: dict[str, tuple[int, ...]] = field(default_factory=dict)
     note: str = ""
 
@@ -62,6 +64,8 @@ class Row:
         for part in self.name.split("."):
             function = getattr(function, part)
         args = {k: flow.__dict__[v[5:]] if _is_dtype(v) else v for k, v in self.args.items()}
+        if self.how is not None:
+            return self.how(function, *blobs)
         return function(list(blobs), **args) if self.takes_list else function(*blobs, **args)
 
     def draw(self, rng, dtype):

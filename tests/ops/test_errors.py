@@ -271,7 +271,6 @@ def test_operators_exist_only_in_jobs():
             assert "test_errors.py" in info.value.source
 
 
-@pytest.mark.xfail(strict=True, reason="calls do not check yet that a blob is a blob")
 @pytest.mark.parametrize("junk", ["text", None, np.ones((2, 2), np.float32)], ids=type)
 def test_every_operator_refuses_what_is_no_blob(junk):
     """A text, nothing, or an array where a blob belongs."""

@@ -151,7 +151,6 @@ def test_dropout_passes_what_it_kept():
     np.testing.assert_allclose(x - after, seen["y"])
 
 
-@pytest.mark.xfail(strict=True, reason="max_pool reads past the relu before it")
 def test_watch_diff_between_relu_and_max_pool():
     seen = []
 

@@ -4,10 +4,12 @@ import pytest
 
 from flow2onnx.passes.common_subexpressions import MergeEqualNodes
 from flow2onnx.passes.dead_code import DropDeadCode
+from flow2onnx.passes.doubles import ComposeDoubles
 from flow2onnx.passes.fold_update import FoldUpdateIntoGemm
 from flow2onnx.passes.fuse_bias import FuseBias
 from flow2onnx.passes.idle_casts import DropIdleCasts
 from flow2onnx.passes.pipeline import PIPELINE, run_passes
+from flow2onnx.passes.sink_relu import SinkRelu
 from tests.passes.text import body_of, checked, graph_of, interface, lines
 
 # pass, signature of the graph, body given, body that results
@@ -29,6 +31,25 @@ REWRITES = {
         "g (float[2] x) => (float[2] y) <float[2] c = {1, 2}, float[2] d = {3, 4}>",
         "y = Add(x, c)  z = Add(x, d)",
         "y = Add(x, c)",
+    ),
+    "double precision": (
+        ComposeDoubles,
+        "g (double[2] x) => (double[2] y)",
+        "y = Tan(x)",
+        '"y/Sin" = Sin(x)  "y/Cos" = Cos(x)  y = Div("y/Sin", "y/Cos")',
+    ),
+    "double precision inside": (
+        ComposeDoubles,
+        "g (double[2] x) => (double[2] y)",
+        "a = Neg(x)  h = Tan(a)  y = Neg(h)",
+        'a = Neg(x)  "h/Sin" = Sin(a)  "h/Cos" = Cos(a)  h = Div("h/Sin", "h/Cos")  y = Neg(h)',
+    ),
+    "relu before a pool": (
+        SinkRelu,
+        "g (float[1,1,4] x) => (float[1,1,2] z)",
+        "h = Relu(x)  y = MaxPool<kernel_shape=[2], strides=[2]>(h)  z = Neg(y)",
+        '"y/before_relu" = MaxPool<kernel_shape=[2], strides=[2]>(x)  y = Relu("y/before_relu")'
+        "  z = Neg(y)",
     ),
     "equal nodes": (
         MergeEqualNodes,
@@ -141,6 +162,11 @@ KEPT = {
         MergeEqualNodes,
         "g (float[2] x, float[2] u) => (float[2] y) {a = Sub(x, u)  b = Sub(u, x)  y = Mul(a, b) }",
     ),
+    "single precision": (ComposeDoubles, "g (float[2] x) => (float[2] y) { y = Tan(x) }"),
+    "what double precision has": (
+        ComposeDoubles,
+        "g (double[2] x) => (double[2] y) { y = Tanh(x) }",
+    ),
     "a product read twice": (
         FuseBias,
         "g (float[2,3] x, float[3,4] w, float[4] b) => (float[2,4] y, float[2,4] z) {"
@@ -203,6 +229,26 @@ KEPT = {
         DropIdleCasts,
         "g (float[2] x) => (float[2] y) { a = Cast<to=6>(x)  b = Cast<to=1>(a)  y = Neg(b) }",
     ),
+    "a relu that something else reads": (
+        SinkRelu,
+        "g (float[1,1,4] x) => (float[1,1,2] z, float[1,1,4] n) {"
+        "h = Relu(x)  y = MaxPool<kernel_shape=[2], strides=[2]>(h)  z = Neg(y)  n = Neg(h) }",
+    ),
+    "a relu that is an output": (
+        SinkRelu,
+        "g (float[1,1,4] x) => (float[1,1,2] z, float[1,1,4] h) {"
+        "h = Relu(x)  y = MaxPool<kernel_shape=[2], strides=[2]>(h)  z = Neg(y) }",
+    ),
+    "a pool that is an output": (
+        SinkRelu,
+        "g (float[1,1,4] x) => (float[1,1,2] y) {"
+        "h = Relu(x)  y = MaxPool<kernel_shape=[2], strides=[2]>(h) }",
+    ),
+    "a pool that tells positions": (
+        SinkRelu,
+        "g (float[1,1,4] x) => (float[1,1,2] z, int64[1,1,2] i) {"
+        "h = Relu(x)  y, i = MaxPool<kernel_shape=[2], strides=[2]>(h)  z = Neg(y) }",
+    ),
     "a truth made of a number": (
         DropIdleCasts,
         "g (int8[2] i, float[2] x, float[2] y) => (float[2] z) {"
@@ -256,7 +302,7 @@ def test_long_tensors_are_compared_in_full():
 
 def test_every_pass_has_its_cases():
     for table in (REWRITES, KEPT):
-        assert {entry[0] for entry in table.values()} == set(PIPELINE)
+        assert {entry[0] for entry in table.values()} == {*PIPELINE, SinkRelu}
 
 
 def test_the_pipeline_sees_through_everything():

@@ -8,6 +8,7 @@ from flow2onnx.grad.rules import (  # noqa: F401  # imported for the rules they 
     normalise,
     pooling,
     reduction,
+    resampling,
     shape,
     unary,
 )

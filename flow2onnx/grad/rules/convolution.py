@@ -10,7 +10,7 @@ from flow2onnx.graph import dims, rank_of
 
 
 @dataclass(frozen=True)
-class _Shape:
+class Shape:
     """One convolution: channels in and out, extents, kernel, strides, pads, dilations, groups."""
 
     n: int
@@ -46,7 +46,7 @@ def _shape(n):
     if attribute(n, "auto_pad", "NOTSET") != "NOTSET":
         raise no_gradient(n, "with auto_pad")
     pads = attribute(n, "pads", [0] * 2 * axes)
-    return _Shape(
+    return Shape(
         dims(x)[0], dims(x)[1], dims(w)[0], dims(x)[2:], dims(n.outputs[0])[2:], dims(w)[2:],
         tuple(attribute(n, "strides", [1] * axes)), tuple(attribute(n, "dilations", [1] * axes)),
         tuple(pads[:axes]), tuple(pads[axes:]), attribute(n, "group", 1),
@@ -57,7 +57,7 @@ def _shape(n):
 def _(b, n, g):
     x, w, *bias = n.inputs
     shape = _shape(n)
-    gx, gw = _input_gradient(b, shape, w, g), _weight_gradient(b, shape, x, g)
+    gx, gw = _input_gradient(b, shape, w, g), weight_gradient(b, shape, x, g)
     if not bias or bias[0] is None:
         return gx, gw
     return gx, gw, b.ReduceSum(g, [0, *range(2, rank_of(g))], keepdims=0)
@@ -96,7 +96,7 @@ def _input_by_product(b, s, w, g):
     return b.Transpose(b.MatMul(b.Concat(*taps, axis=3), rows), perm=[0, 3, 1, 2])
 
 
-def _weight_gradient(b, s, x, g):
+def weight_gradient(b, s, x, g):
     if s.is_pointwise:
         return _weight_pointwise(b, s, x, g)
     if s.is_plain and s.ci > 4:

@@ -2,24 +2,9 @@
 
 import numpy as np
 
-from flow2onnx.dtypes import float16, float32, int64
+from flow2onnx.dtypes import int64
 from flow2onnx.grad.registry import attribute, no_gradient, vjp
-from flow2onnx.graph import dims, dtype_of, rank_of
-
-
-def zeros(b, shape, dtype):
-    """Zeros; ConstantOfShape keeps large ones out of the file."""
-    return b.ConstantOfShape(list(shape), value=np.zeros(1, dtype.numpy))
-
-
-def added_up(b, op_type, shape, indices, g, **attributes):
-    """Zeros of `shape` to which the scatter `op_type` adds `g` at `indices`."""
-    # the CPU provider cannot add in half precision, and long sums ask for more anyway
-    is_half = dtype_of(g) == float16
-    parts = b.Cast(g, to=float32) if is_half else g
-    operands = zeros(b, shape, dtype_of(parts)), indices, parts
-    total = b.emit(op_type, operands, {**attributes, "reduction": "add"})[0]
-    return b.Cast(total, to=float16) if is_half else total
+from flow2onnx.graph import added_up, dims, dtype_of, rank_of, zeros
 
 
 @vjp("Gather")

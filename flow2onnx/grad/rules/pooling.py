@@ -4,8 +4,7 @@ import numpy as np
 
 from flow2onnx.dtypes import float32
 from flow2onnx.grad.registry import attribute, no_gradient, vjp
-from flow2onnx.grad.rules.indexing import added_up, zeros
-from flow2onnx.graph import dims, dtype_of, rank_of, size_of
+from flow2onnx.graph import added_up, dims, dtype_of, rank_of, size_of, zeros
 
 
 @vjp("MaxPool")

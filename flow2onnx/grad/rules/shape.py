@@ -3,7 +3,7 @@
 import numpy as np
 
 from flow2onnx.grad.registry import attribute, no_gradient, vjp
-from flow2onnx.graph import constant_of, dims, dtype_of, rank_of, unbroadcast
+from flow2onnx.graph import added_up, constant_of, dims, dtype_of, rank_of, unbroadcast
 
 
 @vjp("Reshape", "Flatten", "Squeeze", "Unsqueeze")
@@ -84,18 +84,34 @@ def _spread(b, g, axis, positions, extent):
 @vjp("Pad")
 def _(b, n, g):
     x, given, _, axes = [*n.inputs, None, None][:4]
-    mode = attribute(n, "mode", "constant")
-    if mode != "constant":
-        raise no_gradient(n, f"in mode {mode}")
     axes = range(rank_of(x)) if axes is None else [int(a) % rank_of(x) for a in constant_of(axes)]
     pads = [int(p) for p in constant_of(given)]
     before = [0] * rank_of(x)
     after = [0] * rank_of(x)
     for i, axis in enumerate(axes):
         before[axis], after[axis] = pads[i], pads[i + len(axes)]
+    mode = attribute(n, "mode", "constant")
+    if mode != "constant":
+        return _unpad(b, n, g, before, after, mode)
     if min(pads) < 0:
         return b.Pad(g, [-p for p in before + after])
     return b.Slice(g, before, [f + d for f, d in zip(before, dims(x), strict=True)])
+
+
+def _unpad(b, n, g, before, after, mode):
+    """Every element gets the gradients of its copies, one axis after the other."""
+    if min(before + after) < 0:
+        raise no_gradient(n, f"in mode {mode} that crops")
+    for axis, (first, last, extent) in enumerate(
+        zip(before, after, dims(n.inputs[0]), strict=True)
+    ):
+        if first or last:
+            origin = np.pad(np.arange(extent), (first, last), mode=mode)
+            shape = [extent if i == axis else d for i, d in enumerate(dims(g))]
+            along = origin.reshape(-1, *[1] * (rank_of(g) - axis - 1))
+            where = b.Expand(b.const(along), list(dims(g)))
+            g = added_up(b, "ScatterElements", shape, where, g, axis=axis)
+    return g
 
 
 @vjp("Tile")

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from flow2onnx.grad.registry import attribute, vjp
-from flow2onnx.graph import constant_of, dims, dtype_of
+from flow2onnx.graph import constant_of, dims, dtype_of, unbroadcast
 
 
 def _mask(b, condition, g):
@@ -178,3 +178,18 @@ def _(b, n, g, _mask_g=None):
     mask = n.outputs[1] if len(n.outputs) > 1 else b.another_output(n)
     kept = 1.0 - (0.5 if ratio is None else ratio.item())
     return b.Mul(_mask(b, mask, g), 1.0 / kept)
+
+
+@vjp("Elu")
+def _(b, n, g):
+    # below 0 the slope alpha e^x is the output plus alpha
+    x, y, alpha = n.inputs[0], n.outputs[0], attribute(n, "alpha", 1.0)
+    return b.Where(b.Greater(x, 0.0), g, b.Mul(g, b.Add(y, alpha)))
+
+
+@vjp("PRelu")
+def _(b, n, g):
+    x, slope = n.inputs
+    is_above = b.Greater(x, 0.0)
+    below = b.Where(is_above, b.like(0.0, x), b.Mul(g, x))
+    return b.Where(is_above, g, b.Mul(g, slope)), unbroadcast(b, below, slope)

@@ -1,0 +1,41 @@
+"""Scatters that add: what every provider can run."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from onnx_ir import Value
+
+from flow2onnx.dtypes import DType, float16, float32
+from flow2onnx.graph.builder import Builder
+from flow2onnx.graph.types import dtype_of
+
+__all__ = ["added_into", "added_up", "zeros"]
+
+
+def zeros(b: Builder, shape: Sequence[int], dtype: DType) -> Value:
+    """Zeros; ConstantOfShape keeps large ones out of the file."""
+    return b.ConstantOfShape(list(shape), value=np.zeros(1, dtype.numpy))
+
+
+def added_into(
+    b: Builder, op_type: str, base: Value, indices: Value, parts: Value, **attributes: Any
+) -> Value:
+    """`base` to which the scatter `op_type` adds `parts` at `indices`."""
+    # the CPU provider cannot add in half precision, and long sums ask for more anyway
+    is_half = dtype_of(base) == float16
+    wide = [b.Cast(v, to=float32) if is_half else v for v in (base, parts)]
+    operands = wide[0], indices, wide[1]
+    total = b.emit(op_type, operands, {**attributes, "reduction": "add"})[0]
+    return b.Cast(total, to=float16) if is_half else total
+
+
+def added_up(
+    b: Builder, op_type: str, shape: Sequence[int], indices: Value, parts: Value, **attributes: Any
+) -> Value:
+    """Zeros of `shape` to which the scatter `op_type` adds `parts` at `indices`."""
+    # no zeros in half precision: the sum is made in single precision
+    is_half = dtype_of(parts) == float16
+    wide = b.Cast(parts, to=float32) if is_half else parts
+    total = added_into(b, op_type, zeros(b, shape, dtype_of(wide)), indices, wide, **attributes)
+    return b.Cast(total, to=float16) if is_half else total

@@ -1,0 +1,292 @@
+"""Layers that normalise. Batch normalization keeps moving statistics, which train jobs update."""
+
+import numpy as np
+
+from flow2onnx.dtypes import DType, float16, float32
+from flow2onnx.errors import ArgumentError
+from flow2onnx.graph import Value
+from flow2onnx.ops import array, normalisation, unary
+from flow2onnx.ops.arithmetic import add
+from flow2onnx.ops.axes import axis_of
+from flow2onnx.ops.layers import owned
+from flow2onnx.ops.variable import get_variable
+from flow2onnx.trace.blob import Blob
+from flow2onnx.trace.context import current_job
+from flow2onnx.trace.initializers import Constant, Initializer
+from flow2onnx.trace.job import Job
+from flow2onnx.trace.op import composite
+from flow2onnx.trace.regularizers import Regularizer
+
+_ZERO, _ONE = Constant(0.0), Constant(1.0)
+
+
+def _parameters_of(x: Blob) -> DType:
+    """Half precision is too little for statistics."""
+    return float32 if x.dtype == float16 else x.dtype
+
+
+def _filled(number: float, shape: tuple[int, ...], dtype: DType) -> Blob:
+    return Blob(current_job("layers").b.const(np.full(shape, number, dtype.numpy)))
+
+
+def _batch_normalization(
+    kind: str,
+    inputs: Blob,
+    axis: int,
+    momentum: float,
+    epsilon: float,
+    center: bool,
+    scale: bool,
+    beta_initializer: Initializer | None,
+    gamma_initializer: Initializer | None,
+    beta_regularizer: Regularizer | None,
+    gamma_regularizer: Regularizer | None,
+    moving_mean_initializer: Initializer | None,
+    moving_variance_initializer: Initializer | None,
+    trainable: bool,
+    training: bool,
+    name: str | None,
+    gamma_name: str | None = None,
+    beta_name: str | None = None,
+    moving_mean_name: str | None = None,
+    moving_variance_name: str | None = None,
+) -> Blob:
+    job = current_job(kind)
+    layer = job.name_layer(name or "BatchNorm", "BatchNorm")
+    axis = axis_of(axis, len(inputs.shape))
+    shape, dtype = (inputs.shape[axis],), _parameters_of(inputs)
+    if len(inputs.shape) < 2:
+        raise ArgumentError(f"batch_normalization needs two dimensions or more, got {inputs.shape}")
+    beta = (
+        owned(layer, "beta", shape, beta_initializer or _ZERO, beta_regularizer, trainable,
+              beta_name, dtype)
+        if center
+        else _filled(0, shape, dtype)
+    )  # fmt: skip
+    gamma = (
+        owned(layer, "gamma", shape, gamma_initializer or _ONE, gamma_regularizer, trainable,
+              gamma_name, dtype)
+        if scale
+        else _filled(1, shape, dtype)
+    )  # fmt: skip
+    mean = owned(layer, "moving_mean", shape, moving_mean_initializer or _ZERO, None, False,
+                 moving_mean_name, dtype)  # fmt: skip
+    variance = owned(layer, "moving_variance", shape, moving_variance_initializer or _ONE, None,
+                     False, moving_variance_name, dtype)  # fmt: skip
+    with job.namespace(layer):
+        x = array.cast(inputs, dtype, name="widened") if inputs.dtype != dtype else inputs
+        if training and trainable and job.is_trainable:
+            y = _by_batch(job, x, axis, momentum, epsilon, gamma, beta, mean, variance)
+        else:
+            y = normalisation.batch_normalization(x, mean, variance, beta, gamma, epsilon, axis)
+        return array.cast(y, inputs.dtype, name="narrowed") if inputs.dtype != dtype else y
+
+
+def _by_batch(
+    job: Job,
+    x: Blob,
+    axis: int,
+    momentum: float,
+    epsilon: float,
+    gamma: Blob,
+    beta: Blob,
+    moving_mean: Blob,
+    moving_variance: Blob,
+) -> Blob:
+    """`x` normalised by its own statistics, which the moving ones follow."""
+    b = job.b
+    with b.under(job.full_name("normalization")):
+        folded = Blob(normalisation.channels_second(b, x.value, axis))
+    y, mean, variance, _ = normalisation.by_batch(folded, gamma, beta, epsilon)
+    with b.under(job.full_name("moving")):
+        for moving, now in ((moving_mean, mean), (moving_variance, variance)):
+            job.assign(_name_of(job, moving), _follow(job, moving.value, now.value, momentum))
+        return y if y.shape == x.shape else Blob(b.Reshape(y.value, list(x.shape)))
+
+
+def _follow(job: Job, moving: Value, now: Value, momentum: float) -> Value:
+    return job.b.Add(job.b.Mul(moving, momentum), job.b.Mul(now, 1.0 - momentum))
+
+
+def _name_of(job: Job, variable: Blob) -> str:
+    return next(name for name, value in job.values.items() if value is variable.value)
+
+
+@composite(
+    "layers.batch_normalization",
+    earlier={
+        "0.1.5": "(inputs, axis=-1, momentum=0.99, epsilon=0.001, center=True, scale=True, "
+        "beta_initializer=None, gamma_initializer=None, beta_regularizer=None, "
+        "gamma_regularizer=None, moving_mean_initializer=None, moving_variance_initializer=None, "
+        "trainable=True, training=True, name='BatchNorm')",
+    },
+)
+def batch_normalization(
+    inputs: Blob,
+    axis: int = -1,
+    momentum: float = 0.99,
+    epsilon: float = 0.001,
+    center: bool = True,
+    scale: bool = True,
+    beta_initializer: Initializer | None = None,
+    gamma_initializer: Initializer | None = None,
+    beta_regularizer: Regularizer | None = None,
+    gamma_regularizer: Regularizer | None = None,
+    moving_mean_initializer: Initializer | None = None,
+    moving_variance_initializer: Initializer | None = None,
+    trainable: bool = True,
+    training: bool = True,
+    name: str = "BatchNorm",
+    gamma_name: str | None = None,
+    beta_name: str | None = None,
+    moving_mean_name: str | None = None,
+    moving_variance_name: str | None = None,
+) -> Blob:
+    """Every channel normalised: in train jobs by the batch, else by the moving statistics."""
+    return _batch_normalization("layers.batch_normalization", **locals())
+
+
+@composite("layers.batch_normalization_add_relu")
+def batch_normalization_add_relu(
+    inputs: Blob,
+    addend: Blob | None = None,
+    axis: int = -1,
+    momentum: float = 0.99,
+    epsilon: float = 0.001,
+    center: bool = True,
+    scale: bool = True,
+    beta_initializer: Initializer | None = None,
+    gamma_initializer: Initializer | None = None,
+    beta_regularizer: Regularizer | None = None,
+    gamma_regularizer: Regularizer | None = None,
+    moving_mean_initializer: Initializer | None = None,
+    moving_variance_initializer: Initializer | None = None,
+    trainable: bool = True,
+    training: bool = True,
+    name: str = "BatchNorm",
+    gamma_name: str | None = None,
+    beta_name: str | None = None,
+    moving_mean_name: str | None = None,
+    moving_variance_name: str | None = None,
+) -> Blob:
+    """max(batch_normalization + addend, 0); the addend may be left out."""
+    options = {k: v for k, v in locals().items() if k != "addend"}
+    y = _batch_normalization("layers.batch_normalization_add_relu", **options)
+    result: Blob = unary.relu(y if addend is None else add(y, addend))
+    return result
+
+
+@composite("layers.batch_normalization_relu")
+def batch_normalization_relu(
+    inputs: Blob,
+    axis: int = -1,
+    momentum: float = 0.99,
+    epsilon: float = 0.001,
+    center: bool = True,
+    scale: bool = True,
+    beta_initializer: Initializer | None = None,
+    gamma_initializer: Initializer | None = None,
+    beta_regularizer: Regularizer | None = None,
+    gamma_regularizer: Regularizer | None = None,
+    moving_mean_initializer: Initializer | None = None,
+    moving_variance_initializer: Initializer | None = None,
+    trainable: bool = True,
+    training: bool = True,
+    name: str = "BatchNorm",
+) -> Blob:
+    """max(batch_normalization, 0)."""
+    y = _batch_normalization("layers.batch_normalization_relu", **locals())
+    result: Blob = unary.relu(y)
+    return result
+
+
+@composite(
+    "layers.layer_norm",
+    earlier={
+        "0.1.5": "(inputs, center=True, scale=True, trainable=True, begin_norm_axis=1, "
+        "begin_params_axis=-1, epsilon=1e-05, name='LayerNorm')",
+    },
+)
+def layer_norm(
+    inputs: Blob,
+    center: bool = True,
+    scale: bool = True,
+    trainable: bool = True,
+    begin_norm_axis: int = 1,
+    begin_params_axis: int = -1,
+    epsilon: float = 1e-05,
+    name: str = "LayerNorm",
+) -> Blob:
+    """nn.layer_norm with its variables ``beta`` (0) and ``gamma`` (1)."""
+    job = current_job("layers.layer_norm")
+    layer = job.name_layer(name or "LayerNorm", "LayerNorm")
+    shape = inputs.shape[axis_of(begin_params_axis, len(inputs.shape)) :]
+    beta, gamma = (
+        owned(layer, suffix, shape, first, None, trainable, None, inputs.dtype) if wanted else None
+        for suffix, first, wanted in (("beta", _ZERO, center), ("gamma", _ONE, scale))
+    )
+    with job.namespace(layer):
+        y: Blob = normalisation.layer_norm(
+            inputs, gamma, beta, begin_norm_axis, begin_params_axis, epsilon
+        )
+        return y
+
+
+def _by_group(
+    kind: str,
+    x: Blob,
+    groups: int | None,
+    eps: float,
+    affine: bool,
+    name: str | None,
+    rank: int | None,
+) -> Blob:
+    job = current_job(f"nn.{kind}")
+    if rank is not None and len(x.shape) != rank:
+        raise ArgumentError(f"{kind} takes {rank} dimensions, got {x.shape}")
+    if len(x.shape) < 3:
+        raise ArgumentError(f"{kind} takes 3 dimensions or more, got {x.shape}")
+    groups = x.shape[1] if groups is None else groups
+    if not isinstance(groups, int) or groups < 1 or x.shape[1] % groups:
+        raise ArgumentError(f"{groups} groups do not divide the channels of {x.shape}")
+    layer = name or job.name_op(None, kind)
+    gamma, beta = (
+        get_variable.lower(f"{layer}_{suffix}", (1, x.shape[1], 1), x.dtype, first, reuse=False)
+        if affine
+        else None
+        for suffix, first in (("gamma", _ONE), ("beta", _ZERO))
+    )
+    y: Blob = normalisation.by_group(x, gamma, beta, groups, eps)
+    return y
+
+
+@composite("nn.GroupNorm")
+def group_norm(
+    x: Blob, num_groups: int = 32, eps: float = 1e-05, affine: bool = True, name: str | None = None
+) -> Blob:
+    """The channels of each sample normalised in groups, with variables ``_gamma`` and ``_beta``."""
+    return _by_group("GroupNorm", x, num_groups, eps, affine, name, None)
+
+
+@composite("nn.InstanceNorm1d")
+def instance_norm_1d(
+    x: Blob, eps: float = 1e-05, affine: bool = True, name: str | None = None
+) -> Blob:
+    """Each channel of each sample normalised, with variables ``_gamma`` and ``_beta``."""
+    return _by_group("InstanceNorm1d", x, None, eps, affine, name, 3)
+
+
+@composite("nn.InstanceNorm2d")
+def instance_norm_2d(
+    x: Blob, eps: float = 1e-05, affine: bool = True, name: str | None = None
+) -> Blob:
+    """Each channel of each sample normalised, with variables ``_gamma`` and ``_beta``."""
+    return _by_group("InstanceNorm2d", x, None, eps, affine, name, 4)
+
+
+@composite("nn.InstanceNorm3d")
+def instance_norm_3d(
+    x: Blob, eps: float = 1e-05, affine: bool = True, name: str | None = None
+) -> Blob:
+    """Each channel of each sample normalised, with variables ``_gamma`` and ``_beta``."""
+    return _by_group("InstanceNorm3d", x, None, eps, affine, name, 5)
