@@ -9,6 +9,7 @@ _ONE_DEVICE = (
 )
 _NO_EFFECT = "accepted, and changes nothing"
 _SETTINGS = "settings without a meaning here say so once; `flow2onnx flags` lists them"
+_BIASED = "the moving variance follows the biased one on GPUs too, as it does on CPUs"
 _RANDOM = "other random numbers, from ONNX Runtime's generators"
 
 DIFFERENCES = MappingProxyType({
@@ -35,7 +36,12 @@ DIFFERENCES = MappingProxyType({
     "global_function": "a second job of the same name warns; annotations as text are resolved",
     "hierarchical_parallel_cast": _ONE_DEVICE,
     "inter_job_reuse_mem_strategy": "accepted with a note, and changes nothing",
+    "layers.batch_normalization": _BIASED,
+    "layers.batch_normalization_add_relu": _BIASED,
+    "layers.batch_normalization_relu": _BIASED,
     "nn.dropout": _RANDOM,
+    "nn.fused_bias_add_dropout": _RANDOM,
+    "nn.random_mask_like": _RANDOM,
     "optimizer.LAMB": "bias correction uses the current step, as fixed in 0.8",
     "optimizer.grad_clipping.by_global_norm":
         "gradients are multiplied by min(1, c/(norm + 1e-6)), as fixed in 0.8",

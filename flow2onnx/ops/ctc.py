@@ -1,4 +1,4 @@
-"""The CTC loss, as sums over alignments, one time step after another."""
+"""The CTC loss, as sums over alignments one time step after another, and its greedy decoder."""
 
 import math
 
@@ -168,3 +168,36 @@ def _check(
     for blob in (targets, input_lengths, target_lengths):
         if blob.dtype.is_floating_point:
             raise DTypeError(f"labels and lengths are whole numbers, got {blob.dtype.name}")
+
+
+@op("nn.ctc_greedy_decoder")
+def ctc_greedy_decoder(
+    b: Builder,
+    log_probs: Value,
+    input_lengths: Value,
+    merge_repeated: bool = True,
+    name: str | None = None,
+) -> tuple[Value, Value]:
+    """The labels of the likeliest path (batch, time), 0 after the last; and -sum of its logarithms.
+
+    The last class is the blank.
+    """
+    if rank_of(log_probs) != 3 or dims(input_lengths) != dims(log_probs)[1:2]:
+        raise ShapeError(f"log_probs is (time, batch, classes), got {dims(log_probs)}")
+    steps, batch, classes = dims(log_probs)
+    scores = b.Transpose(log_probs, perm=[1, 0, 2])
+    best = b.ArgMax(scores, axis=2, keepdims=0)
+    lengths = b.Unsqueeze(b.Cast(input_lengths, to=int64), [-1])
+    is_running = b.Less(np.arange(steps, dtype=np.int64)[None], lengths)
+    is_said = b.And(is_running, b.Not(b.Equal(best, b.const(classes - 1))))
+    if merge_repeated:
+        before = b.Pad(best, [0, 1, 0, -1], b.const(-1, int64))
+        is_said = b.And(is_said, b.Not(b.Equal(best, before)))
+    places = b.Sub(b.CumSum(b.Cast(is_said, to=int64), 1), b.const(1))
+    # what is not said goes to a place of its own, which is cut off
+    places = b.Where(is_said, places, b.const(steps))
+    blank = b.const(np.zeros((batch, steps + 1), np.int64))
+    decoded = b.Slice(b.ScatterElements(blank, places, best, axis=1), [0], [steps], [1])
+    highest = b.ReduceMax(scores, [2], keepdims=0)
+    total = b.ReduceSum(b.Where(is_running, highest, b.like(0.0, highest)), [1], keepdims=1)
+    return decoded, b.Neg(total)

@@ -14,7 +14,7 @@ from flow2onnx.trace.initializers import Constant, Initializer, VarianceScaling
 from flow2onnx.trace.op import composite
 from flow2onnx.trace.regularizers import Regularizer
 
-__all__ = ["owned"]
+__all__ = ["Activation", "activated", "owned"]
 
 Activation = Callable[..., Blob]
 Ints = int | Sequence[int]
@@ -48,7 +48,8 @@ def owned(
         return get_variable.lower(suffix, **arguments)
 
 
-def _activated(x: Blob, activation: Activation | None) -> Blob:
+def activated(x: Blob, activation: Activation | None) -> Blob:
+    """`x` through the layer's activation, if it has one."""
     return x if activation is None else activation(x, name="activation")
 
 
@@ -94,7 +95,7 @@ def dense(
         x = inputs if len(lead) == 1 else array.reshape(inputs, (-1, fan_in))
         y = array.matmul(x, weight, transpose_b=True, name="matmul")
         y = nn.bias_add(y, bias, name="bias_add") if bias is not None else y
-        y = _activated(y, activation)
+        y = activated(y, activation)
     return y if len(lead) == 1 else array.reshape(y, (*lead, units))
 
 
@@ -157,7 +158,7 @@ def _conv(
             if bias is not None
             else y
         )
-        return _activated(y, activation)
+        return activated(y, activation)
 
 
 _CONVOLUTIONS: dict[int, Callable[..., Blob]] = {1: conv.conv1d, 2: conv.conv2d, 3: conv.conv3d}

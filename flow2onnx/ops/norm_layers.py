@@ -1,14 +1,16 @@
 """Layers that normalise. Batch normalization keeps moving statistics, which train jobs update."""
 
+from typing import Any
+
 import numpy as np
 
 from flow2onnx.dtypes import DType, float16, float32
 from flow2onnx.errors import ArgumentError
 from flow2onnx.graph import Value
 from flow2onnx.ops import array, normalisation, unary
-from flow2onnx.ops.arithmetic import add
+from flow2onnx.ops.arithmetic import add, multiply
 from flow2onnx.ops.axes import axis_of
-from flow2onnx.ops.layers import owned
+from flow2onnx.ops.layers import Activation, activated, owned
 from flow2onnx.ops.variable import get_variable
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import current_job
@@ -290,3 +292,32 @@ def instance_norm_3d(
 ) -> Blob:
     """Each channel of each sample normalised, with variables ``_gamma`` and ``_beta``."""
     return _by_group("InstanceNorm3d", x, None, eps, affine, name, 5)
+
+
+@composite("layers.affine_channel")
+def affine_channel(
+    inputs: Blob,
+    axis: int,
+    use_bias: bool = True,
+    scale_initializer: Initializer | None = None,
+    bias_initializer: Initializer | None = None,
+    activation: Activation | None = None,
+    trainable: bool = True,
+    name: str | None = None,
+    model_distribute: Any = None,
+) -> Blob:
+    """scale x + bias along `axis`, with variables ``scale`` (1) and ``bias`` (0)."""
+    job = current_job("layers.affine_channel")
+    layer = job.name_layer(name or "AffineChannel", "AffineChannel")
+    axis = axis_of(axis, len(inputs.shape))
+    shape, spread = (inputs.shape[axis],), [-1] + [1] * (len(inputs.shape) - 1 - axis)
+    y = inputs
+    for suffix, first, combined in (
+        ("scale", scale_initializer or _ONE, multiply),
+        ("bias", bias_initializer or _ZERO, add),
+    ):
+        if suffix == "scale" or use_bias:
+            numbers = owned(layer, suffix, shape, first, None, trainable, None, inputs.dtype)
+            y = combined(y, array.reshape(numbers, spread))
+    with job.namespace(layer):
+        return activated(y, activation)

@@ -83,7 +83,10 @@ def conv2d_transpose(
         raise ShapeError(f"no {padding} convolution of {tuple(wanted)} gives {extents}")
     before = [cut // 2 for cut in cuts]
     after = [cut - cut // 2 for cut in cuts]
-    return _transposed(b, x, w, s, d, before + after, more, data_format)
+    y = _transposed(b, x, w, s, d, before + after, more, data_format)
+    if dims(y) != _whole(output_shape):
+        raise ShapeError(f"output_shape is {output_shape}, but batch and channels give {dims(y)}")
+    return y
 
 
 def _whole(output_shape: Sequence[int] | None) -> tuple[int, ...]:

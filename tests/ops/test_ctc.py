@@ -123,6 +123,21 @@ def test_one_step():
     np.testing.assert_allclose(y, -x[0, [0, 1, 2, 3], [1, 3, 2, 0]], 1e-5)
 
 
+@pytest.mark.parametrize("merges", [True, False])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_greedy_decoder(merges, dtype):
+    x = np.random.default_rng(4).normal(0, 1, (9, 5, 3)).astype(dtype)
+    lengths = np.asarray([9, 0, 1, 5, 8], np.int64)
+    labels, total = predict(lambda *v: flow.nn.ctc_greedy_decoder(*v, merges), x, lengths)
+    assert (labels.dtype, total.dtype) == (np.int64, np.dtype(dtype))
+    for i, steps in enumerate(lengths):
+        path = list(x[:steps, i].argmax(-1))
+        said = spelled(path, 2) if merges else [k for k in path if k != 2]
+        assert labels[i].tolist() == said + [0] * (9 - len(said))
+        wanted = -x[:steps, i].max(-1, initial=-9).sum(dtype=np.float64)
+        np.testing.assert_allclose(total[i], [wanted], 1e-2 if dtype == "float16" else 1e-5)
+
+
 @pytest.mark.parametrize(
     ("options", "change", "error", "says"),
     [

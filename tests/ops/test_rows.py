@@ -26,6 +26,7 @@ ELSEWHERE = {
     "layers.batch_normalization_relu",
     "losses.add_loss",
     "nn.avg_pool1d",
+    "nn.ctc_greedy_decoder",
     "nn.max_pool1d",
     "nn.random_mask_like",
     "random.CoinFlip",

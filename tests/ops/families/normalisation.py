@@ -2,6 +2,7 @@
 
 import numpy as np
 
+import flow2onnx as flow
 from tests.ops.row import Row
 
 
@@ -148,6 +149,28 @@ ROWS = [
         [(2, 6, 5)],
         {"num_groups": 3, "eps": 0.1, "affine": False},
         note="bare",
+    ),
+    Row(
+        "layers.affine_channel",
+        lambda x, s, b: x * s[:, None] + b[:, None],
+        [(2, 3, 4)],
+        {"axis": 1},
+        dtypes=("float32",),
+        owns={"AffineChannel-scale": (3,), "AffineChannel-bias": (3,)},
+    ),
+    Row(
+        "layers.affine_channel",
+        lambda x, s: np.tanh(x * s),
+        [(2, 3, 4)],
+        {
+            "axis": -1,
+            "use_bias": False,
+            "name": "affine",
+            "activation": lambda x, name: flow.math.tanh(x, name=name),
+        },
+        dtypes=("float32",),
+        owns={"affine-scale": (4,)},
+        note="activation",
     ),
     *(
         Row(
