@@ -2,7 +2,7 @@
 
 import onnx_ir as ir
 
-__all__ = ["Pass", "only_user", "remove", "with_addend"]
+__all__ = ["Pass", "absorb", "only_user", "remove", "replace_output", "with_addend"]
 
 
 class Pass:
@@ -35,3 +35,25 @@ def with_addend(node: ir.Node, addend: ir.Value, total: ir.Value) -> ir.Node:
     new.name, new.type, new.shape = node.outputs[0].name, total.type, total.shape
     fused.meta.update(node.meta)
     return fused
+
+
+def absorb(graph: ir.Graph, product: ir.Node, addend: ir.Value, add: ir.Node) -> None:
+    """Let a product add `addend` itself, in the place of the addition that did.
+
+    It stands where the addition stood, because the addend may be made after the product.
+    """
+    total = add.outputs[0]
+    fused = with_addend(product, addend, total)
+    graph.insert_before(add, fused)
+    replace_output(graph, total, fused.outputs[0])
+    remove(graph, add)
+    remove(graph, product)
+
+
+def replace_output(graph: ir.Graph, old: ir.Value, new: ir.Value) -> None:
+    """Let everyone who reads `old`, the job's callers included, read `new` under the old name."""
+    for i, output in enumerate(graph.outputs):
+        if output is old:
+            new.name = old.name
+            graph.outputs[i] = new
+    old.replace_all_uses_with(new)

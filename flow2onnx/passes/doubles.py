@@ -7,8 +7,7 @@ import onnx_ir as ir
 
 from flow2onnx.dtypes import float32, float64
 from flow2onnx.graph import Builder
-from flow2onnx.passes.base import Pass
-from flow2onnx.passes.fuse_bias import replace_output
+from flow2onnx.passes.base import Pass, replace_output
 
 __all__ = ["FORMS", "ComposeDoubles"]
 

@@ -2,8 +2,7 @@
 
 import onnx_ir as ir
 
-from flow2onnx.passes.base import Pass, only_user, remove, with_addend
-from flow2onnx.passes.fuse_bias import replace_output
+from flow2onnx.passes.base import Pass, absorb, only_user
 
 __all__ = ["FoldUpdateIntoGemm"]
 
@@ -31,15 +30,6 @@ class FoldUpdateIntoGemm(Pass):
                 and weight.shape == product.outputs[0].shape
                 and only_user(product.outputs[0]) is add
             ):
-                _fold(graph, product, weight, add)
+                absorb(graph, product, weight, add)
                 changed = True
         return changed
-
-
-def _fold(graph: ir.Graph, product: ir.Node, weight: ir.Value, add: ir.Node) -> None:
-    total = add.outputs[0]
-    fused = with_addend(product, weight, total)
-    graph.insert_before(add, fused)
-    replace_output(graph, total, fused.outputs[0])
-    remove(graph, add)
-    remove(graph, product)

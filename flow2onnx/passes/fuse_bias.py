@@ -2,7 +2,7 @@
 
 import onnx_ir as ir
 
-from flow2onnx.passes.base import Pass, only_user, remove, with_addend
+from flow2onnx.passes.base import Pass, absorb, only_user
 
 __all__ = ["FuseBias"]
 
@@ -27,7 +27,7 @@ class FuseBias(Pass):
                 continue
             bias = _bias(node, other)
             if bias is not None:
-                _attach(graph, node, bias, add)
+                absorb(graph, node, bias, add)
                 changed = True
         return changed
 
@@ -46,22 +46,3 @@ def _bias(node: ir.Node, other: ir.Value | None) -> ir.Value | None:
     spread = [shape[1]] + [1] * (len(shape) - 2)
     fits = source is not None and list(source.shape or ()) == [shape[1]]
     return source if fits and list(other.shape or ()) == spread else None
-
-
-def _attach(graph: ir.Graph, node: ir.Node, bias: ir.Value, add: ir.Node) -> None:
-    # The bias may be made after the product; the fused node stands where the addition stood.
-    total = add.outputs[0]
-    fused = with_addend(node, bias, total)
-    graph.insert_before(add, fused)
-    replace_output(graph, total, fused.outputs[0])
-    remove(graph, add)
-    remove(graph, node)
-
-
-def replace_output(graph: ir.Graph, old: ir.Value, new: ir.Value) -> None:
-    """Let everyone who reads `old`, the job's callers included, read `new` under the old name."""
-    for i, output in enumerate(graph.outputs):
-        if output is old:
-            new.name = old.name
-            graph.outputs[i] = new
-    old.replace_all_uses_with(new)
