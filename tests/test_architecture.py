@@ -25,17 +25,17 @@ MAY_IMPORT = {
     "graph": {"errors", "dtypes"},
     "trace": CORE,
     "ops": {*CORE, "trace"},
-    "grad": {*CORE},
+    "autodiff": {*CORE},
     "passes": {*CORE},
-    "optim": {*CORE, "trace", "grad"},
-    "compile": {*CORE, "trace", "grad", "optim", "passes"},
+    "optim": {*CORE, "trace", "autodiff"},
+    "compile": {*CORE, "trace", "autodiff", "optim", "passes"},
     "execute": {*CORE, "compile"},
     "calls": {"errors"},
     "preset": {"config"},
     "session": {*CORE, "trace", "calls", "preset", "compile", "execute"},
     "checkpoint": {"errors", "dtypes"},
     "data": {"errors", "dtypes", "trace.source"},
-    "export": {*CORE, "trace", "grad", "optim", "passes", "compile", "session", "checkpoint"},
+    "export": {*CORE, "trace", "autodiff", "optim", "passes", "compile", "session", "checkpoint"},
     "api": {*CORE, "trace", "ops", "optim", "session", "checkpoint", "data", "export"},
 }
 # The command line and the package itself stand above everything.
@@ -123,7 +123,7 @@ def test_runtime_stands_alone():
 
 
 # Filled while modules are imported, and only then.
-REGISTRIES = {"trace/registry.py:_ENTRIES", "grad/registry.py:_RULES",
+REGISTRIES = {"trace/registry.py:_ENTRIES", "autodiff/registry.py:_RULES",
               "session.py:_default"}  # fmt: skip
 MUTABLE_CALLS = {"dict", "list", "set", "defaultdict", "Counter", "deque", "bytearray"}
 

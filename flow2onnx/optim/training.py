@@ -7,7 +7,7 @@ the scale.
 
 import numpy as np
 
-from flow2onnx.grad import gradients
+from flow2onnx.autodiff import gradients
 from flow2onnx.graph import Node, Value, dims, dtype_of, size_of
 from flow2onnx.optim.base import Optimizer, Step
 from flow2onnx.optim.legacy import from_conf

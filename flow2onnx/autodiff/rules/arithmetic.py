@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from flow2onnx.grad.registry import vjp
+from flow2onnx.autodiff.registry import vjp
 from flow2onnx.graph import constant_of, dtype_of, unbroadcast
 
 

@@ -1,6 +1,6 @@
 """Matrix products."""
 
-from flow2onnx.grad.registry import attribute, no_gradient, vjp
+from flow2onnx.autodiff.registry import attribute, no_gradient, vjp
 from flow2onnx.graph import dims, rank_of, unbroadcast
 
 

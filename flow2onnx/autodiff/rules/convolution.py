@@ -5,7 +5,7 @@ The forms and the thresholds between them are measurements on the CPU provider w
 
 from dataclasses import dataclass
 
-from flow2onnx.grad.registry import attribute, no_gradient, vjp
+from flow2onnx.autodiff.registry import attribute, no_gradient, vjp
 from flow2onnx.graph import dims, rank_of
 
 

@@ -2,7 +2,7 @@
 
 import math
 
-from flow2onnx.grad.registry import attribute, vjp
+from flow2onnx.autodiff.registry import attribute, vjp
 from flow2onnx.graph import constant_of, dims, dtype_of, rank_of
 
 

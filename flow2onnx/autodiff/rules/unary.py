@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from flow2onnx.grad.registry import attribute, vjp
+from flow2onnx.autodiff.registry import attribute, vjp
 from flow2onnx.graph import constant_of, dims, dtype_of, unbroadcast
 
 

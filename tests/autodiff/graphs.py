@@ -4,8 +4,8 @@ import numpy as np
 import onnxruntime as ort
 from flow2onnx_runtime import kernels
 
+from flow2onnx.autodiff import gradients
 from flow2onnx.errors import UnsupportedError
-from flow2onnx.grad import gradients
 from flow2onnx.graph import Builder, dims, dtype_of, model_bytes, model_of, verify
 
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from flow2onnx.grad.registry import attribute, no_gradient, vjp
-from flow2onnx.grad.rules.convolution import Shape, weight_gradient
+from flow2onnx.autodiff.registry import attribute, no_gradient, vjp
+from flow2onnx.autodiff.rules.convolution import Shape, weight_gradient
 from flow2onnx.graph import constant_of, dims, dtype_of, rank_of
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from flow2onnx.grad.registry import NOT_DIFFERENTIABLE, no_gradient, rule_for
+from flow2onnx.autodiff.registry import NOT_DIFFERENTIABLE, no_gradient, rule_for
 from flow2onnx.graph import Builder, Node, Value, dims, dtype_of
 
 __all__ = ["Override", "gradients"]

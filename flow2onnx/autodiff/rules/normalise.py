@@ -1,7 +1,7 @@
 """Softmax and its kin, and what takes means and variances out."""
 
+from flow2onnx.autodiff.registry import attribute, no_gradient, vjp
 from flow2onnx.dtypes import float32, float64
-from flow2onnx.grad.registry import attribute, no_gradient, vjp
 from flow2onnx.graph import dtype_of, rank_of, unbroadcast
 
 

@@ -1,6 +1,6 @@
 """Gradient rules by family of operator."""
 
-from flow2onnx.grad.rules import (  # noqa: F401  # imported for the rules they register
+from flow2onnx.autodiff.rules import (  # noqa: F401  # imported for the rules they register
     arithmetic,
     convolution,
     indexing,

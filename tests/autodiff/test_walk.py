@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from flow2onnx.autodiff import NOT_DIFFERENTIABLE, gradients, has_rule, rule_names
 from flow2onnx.dtypes import float32, float64, int64
-from flow2onnx.grad import NOT_DIFFERENTIABLE, gradients, has_rule, rule_names
 from flow2onnx.graph import Builder, dims, unbroadcast
 from flow2onnx.trace.job import Region
-from tests.grad.graphs import opened
+from tests.autodiff.graphs import opened
 
 
 @pytest.fixture

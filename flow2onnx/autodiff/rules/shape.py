@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from flow2onnx.grad.registry import attribute, no_gradient, vjp
+from flow2onnx.autodiff.registry import attribute, no_gradient, vjp
 from flow2onnx.graph import added_up, constant_of, dims, dtype_of, rank_of, unbroadcast
 
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from flow2onnx.autodiff.registry import attribute, no_gradient, vjp
 from flow2onnx.dtypes import int64
-from flow2onnx.grad.registry import attribute, no_gradient, vjp
 from flow2onnx.graph import added_up, dims, dtype_of, rank_of, zeros
 
 

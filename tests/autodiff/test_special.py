@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from flow2onnx.autodiff import gradients
 from flow2onnx.dtypes import bool_, float32, int64
 from flow2onnx.errors import GradientError
-from flow2onnx.grad import gradients
 from flow2onnx.graph import Builder, dims
-from tests.grad.graphs import as_tuple, opened
+from tests.autodiff.graphs import as_tuple, opened
 
 
 def gradient(make, *arrays, extra=()):

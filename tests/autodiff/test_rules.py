@@ -6,11 +6,11 @@ import zlib
 import numpy as np
 import pytest
 
+from flow2onnx.autodiff import rule_names
+from flow2onnx.autodiff.rules import convolution
 from flow2onnx.dtypes import by_name
-from flow2onnx.grad import rule_names
-from flow2onnx.grad.rules import convolution
-from tests.grad.cases import CASES, CONVOLUTION
-from tests.grad.graphs import differentiated, forward, slope
+from tests.autodiff.cases import CASES, CONVOLUTION
+from tests.autodiff.graphs import differentiated, forward, slope
 
 TOLERANCE = {"float64": 1e-6, "float32": 2e-3, "float16": 4e-2}
 PAIRS = [

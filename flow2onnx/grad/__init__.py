@@ -1,7 +1,0 @@
-"""Gradients: one rule for each ONNX operator, and the reverse walk that applies them."""
-
-from flow2onnx.grad import rules  # noqa: F401  # imported for the rules it registers
-from flow2onnx.grad.registry import NOT_DIFFERENTIABLE, has_rule, rule_names
-from flow2onnx.grad.walk import gradients
-
-__all__ = ["NOT_DIFFERENTIABLE", "gradients", "has_rule", "rule_names"]
