@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from flow2onnx_runtime import (
@@ -14,21 +14,40 @@ from flow2onnx_runtime import (
     TensorSpec,
     replace_folder,
 )
-from flow2onnx_runtime.manifest import MANIFEST
+from flow2onnx_runtime.manifest import MANIFEST, Accumulation
 
 from flow2onnx.compile import CompiledJob
 from flow2onnx.errors import BundleError, UnsupportedError
+from flow2onnx.export.device import OPERATORS, README, convert, write_notes
 from flow2onnx.export.files import places_in, write_bytes, write_weights
 from flow2onnx.export.labels import label, producer, version
-from flow2onnx.export.source import Source
 from flow2onnx.graph import Model, Signature, model_bytes, refer, signature, stamp
+from flow2onnx.optim import count_name, rate_name
 from flow2onnx.trace.variables import Variable
 
-__all__ = ["write_bundle"]
+__all__ = ["EXTRAS", "StateSource", "write_bundle"]
+
+# What may lie in a bundle without being in its manifest: no runtime opens it.
+EXTRAS = (README, OPERATORS)
 
 INIT, STEP, WEIGHTS = "init.onnx", "step.onnx", "weights.safetensors"
+GRADIENTS, UPDATE = "gradients.onnx", "update.onnx"
 
 Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class StateSource(Protocol):
+    """Where the first values of a bundle's state come from."""
+
+    @property
+    def opset(self) -> int:
+        """The opset of the models."""
+
+    def initial(self, variables: dict[str, Variable]) -> Model:
+        """The init model; an input ``stored/v`` of it is read from the weights file."""
+
+    def values(self, variables: Mapping[str, Variable]) -> dict[str, Array]:
+        """The values themselves."""
 
 
 @dataclass(frozen=True)
@@ -37,29 +56,53 @@ class _Content:
 
     init: Model
     step: CompiledJob
+    halves: tuple[CompiledJob, ...]
     predicts: tuple[CompiledJob, ...]
     variables: dict[str, Variable]
     values: dict[str, Array]
     opset: int
     metadata: Mapping[str, str]
+    names: Mapping[str, str]
+    for_devices: bool
+    ort_format: bool
 
 
 def write_bundle(
     path: Path,
-    source: Source,
+    source: StateSource,
     step: CompiledJob,
     predicts: Sequence[CompiledJob],
     metadata: Mapping[str, str],
+    *,
+    halves: Sequence[CompiledJob] = (),
+    names: Mapping[str, str] = {},
+    for_devices: bool = False,
+    ort_format: bool = False,
 ) -> None:
-    """Write the folder, whole or not at all; an earlier bundle at `path` is replaced."""
+    """Write the folder, whole or not at all; an earlier bundle at `path` is replaced.
+
+    `halves`: the step as two models, or none. `names` are the file names of predict jobs that are
+    to have others than by default. `for_devices` adds a README and the list of operators,
+    `ort_format` the models in the runtime's own format.
+    """
     _check_target(path)
     variables = dict(step.variables)
     for job in predicts:
         check_keeps_nothing(job)
+    for job in (*halves, *predicts):
         variables.update({n: v for n, v in job.variables.items() if n not in variables})
-    values = source.values(list(variables))
     content = _Content(
-        source.initial(variables), step, tuple(predicts), variables, values, source.opset, metadata
+        source.initial(variables),
+        step,
+        tuple(halves),
+        tuple(predicts),
+        variables,
+        source.values(variables),
+        source.opset,
+        metadata,
+        names,
+        for_devices,
+        ort_format,
     )
     try:
         replace_folder(path, lambda folder: _fill(folder, content), overwrite=True)
@@ -86,21 +129,33 @@ def check_keeps_nothing(job: CompiledJob) -> None:
 
 def _fill(folder: Path, content: _Content) -> None:
     dtypes = {name: v.dtype for name, v in content.variables.items()}
-    write_weights(folder / WEIGHTS, content.values, dtypes)
+    held = {name for job in content.predicts for name in job.variables}
+    write_weights(folder / WEIGHTS, content.values, dtypes, first=held)
     metadata = label(content.step, content.metadata)
     stamp(content.init, version(), metadata)
+    places = places_in(folder / WEIGHTS, content.values)
+    refer(content.init, {f"stored/{name}": place for name, place in places.items()})
     write_bytes(folder / INIT, model_bytes(content.init))
     write_bytes(folder / STEP, model_bytes(content.step.model))
+    halves = dict(zip((GRADIENTS, UPDATE), content.halves, strict=False))
+    for name, half in halves.items():
+        stamp(half.model, version(), metadata)
+        write_bytes(folder / name, model_bytes(half.model))
     entries = tuple(_predict(folder, job, i, content) for i, job in enumerate(content.predicts))
-    names = [INIT, STEP, WEIGHTS, *(entry.file for entry in entries)]
+    names = [INIT, STEP, *halves, WEIGHTS, *(entry.file for entry in entries)]
+    names += convert(folder) if content.ort_format else []
     files = {name: FileEntry.of(folder / name) for name in names}
-    _manifest(content, files, entries).write(folder)
+    manifest = _manifest(content, files, entries)
+    if content.for_devices:
+        write_notes(folder, manifest)
+    manifest.write(folder)
 
 
 def _predict(folder: Path, job: CompiledJob, index: int, content: _Content) -> PredictJob:
     """Write a predict model whose weights lie in the bundle's file: it also runs by itself."""
     label(job, content.metadata)
-    file = f"predict-{job.spec.name}.onnx" if index else "predict.onnx"
+    usual = f"predict-{job.spec.name}.onnx" if index else "predict.onnx"
+    file = content.names.get(job.spec.name, usual)
     feeds, results = _feeds(job), _results(job)
     holds = tuple(job.variables)
     refer(job.model, places_in(folder / WEIGHTS, holds))
@@ -112,6 +167,7 @@ def _manifest(
     content: _Content, files: dict[str, FileEntry], predict: tuple[PredictJob, ...]
 ) -> Manifest:
     step = content.step
+    rate, count = rate_name(step.spec.name), count_name(step.spec.name)
     return Manifest(
         job=step.spec.name,
         producer=producer(),
@@ -125,6 +181,8 @@ def _manifest(
         step=STEP,
         predict=predict,
         weights=WEIGHTS,
+        learning_rate=rate if rate in content.variables else None,
+        accumulate=Accumulation(GRADIENTS, UPDATE, count) if content.halves else None,
         metadata=dict(step.model.metadata_props),
     )
 
@@ -140,6 +198,7 @@ def _state(content: _Content) -> tuple[StateSpec, ...]:
             # the manifest knows one counter, the step's own
             "slot" if v.role == "counter" and name != counter else v.role,
             f"next/{name}" in written,
+            v.owner,
         )
         for name, v in content.variables.items()
     )
@@ -173,7 +232,7 @@ def _check_target(path: Path) -> None:
             f"{path} is a folder with content that is no bundle",
             hint="choose another path; only an earlier bundle is replaced",
         ) from error
-    foreign = sorted(found - {*manifest.files, MANIFEST})
+    foreign = sorted(found - {*manifest.files, *EXTRAS, MANIFEST})
     if foreign:
         raise BundleError(
             f"{path} holds {foreign[0]}, which is not of the bundle there and would be lost",

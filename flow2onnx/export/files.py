@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -34,11 +34,16 @@ def write_bytes(path: Path, content: bytes) -> None:
         raise _unwritable(path, error) from error
 
 
-def write_weights(path: Path, values: Mapping[str, Array], dtypes: Mapping[str, DType]) -> None:
-    """Write values to a .safetensors file."""
+def write_weights(
+    path: Path,
+    values: Mapping[str, Array],
+    dtypes: Mapping[str, DType],
+    first: Collection[str] = (),
+) -> None:
+    """Write values to a .safetensors file, those named by `first` before the others."""
     elements = {name: dtypes[name].name for name in values}
     try:
-        save_safetensors(path, values, {"format": "pt"}, elements)
+        save_safetensors(path, values, {"format": "pt"}, elements, first=first)
     except (OSError, ValueError) as error:
         if isinstance(error, BundleError):
             raise

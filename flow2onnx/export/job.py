@@ -31,6 +31,9 @@ def export(
     metadata: Mapping[str, str] | None = None,
     verify: bool = True,
     batch: int | None = None,
+    on_device: bool = False,
+    accumulate: bool = False,
+    ort_format: bool = False,
 ) -> Report:
     """Write a job as ONNX, with the present values of its variables, and verify what was written.
 
@@ -45,6 +48,11 @@ def export(
     each job in `predict` (jobs, or names of jobs of the session) a model whose weights lie in
     weights.safetensors: predict.onnx, then ``predict-NAME.onnx``. An earlier bundle is replaced.
 
+    `on_device` makes the folder one to ship: the learning rate can be set, random draws depend on
+    the step and not on the past, so that a resumed training is an undisturbed one, and a README and
+    the list of operators are added. `accumulate` adds the step in two halves, for accumulation of
+    gradients; `ort_format` the models as .ort files, for reduced builds of the runtime.
+
     A report whose `ok` is false means that the files are written and should not be used.
     """
     target, texts = _checked_path(path), check_metadata(metadata)
@@ -52,39 +60,58 @@ def export(
     _check_batch(batch, dynamic_batch)
     spec = _spec(job)
     job.session.start()
-    source = Source(job.session, opset, batch)
+    source = Source(job.session, opset, batch, on_device)
     compiled = source.compiled(spec)
     if compiled.kind == "train":
         _check_train_options(target, spec, dynamic_batch, weights)
         predicts = [_predict_job(source, asked) for asked in _asked(job, predict)]
-        write_bundle(target, source, compiled, predicts, texts)
+        halves = source.halves(spec) if accumulate else ()
+        write_bundle(
+            target, source, compiled, predicts, texts,
+            halves=halves, for_devices=on_device, ort_format=ort_format,
+        )  # fmt: skip
         written = sorted(target.iterdir())
     else:
         _check_predict_options(target, spec, predict, weights)
+        _check_no_step(spec, on_device or accumulate or ort_format)
         check_keeps_nothing(compiled)
         free = source.compiled_free(spec, compiled) if dynamic_batch else compiled
         written = _write_predict(target, source, free, texts, weights)
-    return _report(target, written, verify)
+        predicts = []
+    return _report(target, written, verify, _host_rows([compiled, *predicts]))
+
+
+def _host_rows(jobs: Sequence[CompiledJob]) -> list[Check]:
+    """What the files leave to whoever runs them: the inputs that readers in the jobs feed here."""
+    rows = []
+    for job in jobs:
+        names = job.feeds[-len(job.host.feeds) :] if job.host is not None else ()
+        if names:
+            text = f"{job.spec.name} reads no files: its readers' batches are inputs"
+            rows.append(Check("host part", None, f"{text}, {', '.join(names)}"))
+    return rows
 
 
 def _write_predict(
     path: Path, source: Source, job: CompiledJob, metadata: Mapping[str, str], weights: str
 ) -> list[Path]:
     label(job, metadata)
-    values = source.values(list(job.variables))
+    values = source.values(job.variables)
     size = sum(v.nbytes for v in values.values())
     is_inside = not values or (weights == "inside" and size <= files.INSIDE_LIMIT)
     dtypes = {name: v.dtype for name, v in job.variables.items()}
     return files.write_predict(path, job.model, values, dtypes, is_inside=is_inside)
 
 
-def _report(path: Path, written: Sequence[Path], verify: bool) -> Report:
+def _report(
+    path: Path, written: Sequence[Path], verify: bool, host: Sequence[Check] = ()
+) -> Report:
     sizes = ", ".join(f"{p.name} ({p.stat().st_size} bytes)" for p in written)
     row = Check("written", True, sizes)
     if not verify:
-        return Report(str(path), (row, Check("verification", None, "not asked for")))
+        return Report(str(path), (row, *host, Check("verification", None, "not asked for")))
     report = verify_model(path)
-    return Report(report.subject, (row, *report.rows), report.outputs)
+    return Report(report.subject, (row, *host, *report.rows), report.outputs)
 
 
 def _spec(job: Exportable) -> JobSpec:
@@ -150,6 +177,14 @@ def _check_batch(batch: object, dynamic_batch: bool) -> None:
     if dynamic_batch:
         raise ArgumentError(
             f"dynamic_batch takes batches of any size, batch={batch} fixes one", hint="give one"
+        )
+
+
+def _check_no_step(spec: JobSpec, is_for_devices: bool) -> None:
+    if is_for_devices:
+        raise ArgumentError(
+            f"{spec.name} is a predict job: on_device, accumulate and ort_format are of train jobs",
+            hint="export the train job, and name this one as predict=",
         )
 
 

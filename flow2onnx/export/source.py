@@ -1,6 +1,6 @@
 """Source: the jobs of one export, compiled for it, and the values of their variables."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -14,13 +14,16 @@ from flow2onnx.graph import (
     NEWEST_OPSET,
     Builder,
     Model,
+    drop_inputs,
     drop_outputs,
     free_batch,
     model_bytes,
     model_of,
 )
-from flow2onnx.passes import run_passes
+from flow2onnx.optim import Training, count_name
+from flow2onnx.passes import CountDraws, run_passes
 from flow2onnx.session import Session
+from flow2onnx.trace.initializers import Constant
 from flow2onnx.trace.spec import JobSpec
 from flow2onnx.trace.trace import leaf_placeholders
 from flow2onnx.trace.variables import Variable
@@ -51,25 +54,53 @@ class Exportable(Protocol):
 
 @dataclass(frozen=True)
 class Source:
-    """A started session, seen by an export at one opset and one batch size (None: as declared)."""
+    """A started session, seen by an export at one opset and one batch size (None: as declared).
+
+    A step `for_devices` has a rate that can be set.
+    """
 
     session: Session
     opset: int = _USUAL_OPSET
     batch: int | None = None
+    for_devices: bool = False
 
     @property
     def target(self) -> Target:
         """What to compile for."""
-        return replace(self.session.target(), opset=self.opset, shows_losses=False)
+        training = Training(adjusts_rate=self.for_devices)
+        return replace(
+            self.session.target(),
+            opset=self.opset,
+            shows_losses=False,
+            training=training,
+            devices=1,
+        )
 
     def compiled(self, spec: JobSpec) -> CompiledJob:
         """A job without its watches; all its losses are outputs."""
+        return self._part(spec, self.target)
+
+    def halves(self, spec: JobSpec) -> tuple[CompiledJob, CompiledJob]:
+        """A train job's step as two models: sum up gradients of a batch, update by the mean."""
+        way = self.target.training
+        first = self._part(spec, replace(self.target, training=replace(way, part="gradients")))
+        second = self._part(spec, replace(self.target, training=replace(way, part="update")))
+        drop_outputs(second.model, second.results)
+        run_passes(second.model.graph)
+        drop_inputs(first.model, first.feeds)
+        drop_inputs(second.model, ())
+        return first, replace(second, feeds=(), results=(), losses=())
+
+    def _part(self, spec: JobSpec, target: Target) -> CompiledJob:
         shapes = _at(spec, self.batch) if self.batch is not None else None
-        job = self._compiled(spec, shapes, self.target)
+        job = self._compiled(spec, shapes, target)
         if job.kind == "train" and not job.losses:
-            job = self._compiled(spec, shapes, replace(self.target, shows_losses=True))
+            job = self._compiled(spec, shapes, replace(target, shows_losses=True))
         self._check_variables(job)
-        return _without_watches(job)
+        job = _without_watches(job)
+        if self.for_devices and job.kind == "train":
+            CountDraws(_counters(job)).run(job.model.graph)
+        return job
 
     def compiled_free(self, spec: JobSpec, declared: CompiledJob) -> CompiledJob:
         """A job for batches of any size; `declared` is what it is as declared."""
@@ -96,9 +127,10 @@ class Source:
         with self._opset_named():
             return initial_state(variables, self.target)
 
-    def values(self, names: Sequence[str]) -> dict[str, Array]:
-        """The present values of variables, all of one moment."""
-        return self.session.snapshot(names)
+    def values(self, variables: Mapping[str, Variable]) -> dict[str, Array]:
+        """The present values of variables, all of one moment; what only devices have is new."""
+        known = self.session.snapshot([n for n in variables if n in self.session.variables])
+        return {n: known[n] if n in known else _first(v) for n, v in variables.items()}
 
     def _compiled_at(self, spec: JobSpec, batch: int) -> CompiledJob:
         try:
@@ -117,7 +149,7 @@ class Source:
 
     def _compiled(self, spec: JobSpec, shapes: Shapes | None, target: Target) -> CompiledJob:
         with self._opset_named():
-            return self.session.compiled(spec.name, target, shapes)
+            return self.session.compiled(spec, target, shapes)
 
     @contextmanager
     def _opset_named(self) -> Iterator[None]:
@@ -133,6 +165,8 @@ class Source:
         """Raise unless the job has the variables of the session at this batch too."""
         for name, variable in job.variables.items():
             known = self.session.variables.get(name)
+            if known is None and self.for_devices and variable.role != "variable":
+                continue
             if known is None or known.shape != variable.shape:
                 declared = known.shape if known else "not there"
                 raise UnsupportedError(
@@ -174,9 +208,20 @@ def _opens(opset: int) -> bool:
         return False
 
 
+def _counters(job: CompiledJob) -> list[str]:
+    """What tells one batch of training from another: steps done, batches since the last."""
+    names = [f"System-Train-TrainStep-{job.spec.name}", count_name(job.spec.name)]
+    return [name for name in names if name in job.variables]
+
+
+def _first(variable: Variable) -> Array:
+    assert isinstance(variable.initializer, Constant), "only variables have other initializers"
+    return np.full(variable.shape, variable.initializer.value, variable.dtype.numpy)
+
+
 def _without_watches(job: CompiledJob) -> CompiledJob:
     """The job without the outputs that only its handlers, which no file holds, would see."""
-    if drop_outputs(job.model, {w.output for w in job.watches}):
+    if drop_outputs(job.model, {o for w in job.watches for o in w.outputs}):
         run_passes(job.model.graph)
     return replace(job, watches=())
 

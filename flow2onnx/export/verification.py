@@ -264,13 +264,28 @@ def _verified_bundle(folder: Path, way: _Way) -> Report:
     outputs: list[Output] = []
     rows.append(_trainer_row(folder, way))
     state = _first_state(folder, way) if rows[-1].ok else {}
-    for file in (manifest.init, manifest.step, *(p.file for p in manifest.predict)):
-        more, compared_outputs = _in_bundle(folder, file, way, state)
+    for file, given in _models(manifest, state):
+        more, compared_outputs = _in_bundle(folder, file, way, given)
         rows += [replace(row, check=f"{file}: {row.check}") for row in more]
         outputs += [replace(o, name=f"{file}: {o.name}") for o in compared_outputs]
     if all(row.ok is not False for row in rows):
         rows.append(_init_row(folder, manifest, way))
     return Report(str(folder), tuple(rows), tuple(outputs))
+
+
+def _models(
+    manifest: Manifest, state: Mapping[str, Array]
+) -> Iterator[tuple[str, Mapping[str, Array]]]:
+    """The models of a bundle, each with the state to try it on."""
+    yield manifest.init, state
+    yield manifest.step, state
+    if manifest.accumulate is not None:
+        count = manifest.accumulate.count
+        yield manifest.accumulate.gradients, state
+        # an update is by the mean over at least one batch
+        yield manifest.accumulate.update, {**state, count: np.ones(1, np.int64)}
+    for job in manifest.predict:
+        yield job.file, state
 
 
 def _files_row(folder: Path, manifest: Manifest) -> Check:

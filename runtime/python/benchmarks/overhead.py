@@ -1,17 +1,29 @@
-"""What a step costs beyond the runtime's own run: Trainer.step's Program beside bare bindings.
+"""What a step costs beyond the runtime's own run: Trainer.step beside bare bindings.
 
 Run: python benchmarks/overhead.py
 """
 
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import onnxruntime as ort
 from onnx import parser
 
-from flow2onnx_runtime import Options, Program, State
+from flow2onnx_runtime import (
+    FileEntry,
+    Manifest,
+    Options,
+    Program,
+    StateSpec,
+    TensorSpec,
+    Trainer,
+)
+
+OPTIONS = Options(intra_op_threads=1)
 
 # A dense layer of `hidden` units and a softmax, SGD; 784 inputs as in the seeds' network.
 STEP = """<ir_version: 10, opset_import: ["" : 21]>
@@ -54,17 +66,38 @@ step (float[{batch},784] x, int64[{batch}] label, float[784,{hidden}] w1, float[
 }}"""
 
 
-def program(batch: int, hidden: int) -> Program:
-    state, rng = State(), np.random.default_rng(0)
+INIT = """<ir_version: 10, opset_import: ["" : 21]>
+init () => (float[784,{hidden}] w1, float[{hidden}] b1, float[{hidden},10] w2, float[10] b2)
+{{
+ w1 = RandomNormal<shape=[784,{hidden}], scale=0.05, seed=1.0>()
+ b1 = RandomNormal<shape=[{hidden}], scale=0.05, seed=2.0>()
+ w2 = RandomNormal<shape=[{hidden},10], scale=0.05, seed=3.0>()
+ b2 = RandomNormal<shape=[10], scale=0.05, seed=4.0>()
+}}"""
+
+
+def trainer(folder: Path, batch: int, hidden: int) -> Trainer:
+    for name, text in (("init.onnx", INIT), ("step.onnx", STEP)):
+        model = parser.parse_model(text.format(batch=batch, hidden=hidden))
+        (folder / name).write_bytes(model.SerializeToString())
     shapes = {"w1": (784, hidden), "b1": (hidden,), "w2": (hidden, 10), "b2": (10,)}
-    for name, shape in shapes.items():
-        state.add(name, (0.05 * rng.standard_normal(shape)).astype(np.float32))
-    model = parser.parse_model(STEP.format(batch=batch, hidden=hidden)).SerializeToString()
-    return Program(model, state, Options(intra_op_threads=1))
+    Manifest(
+        job="mlp",
+        producer="benchmark",
+        opset=21,
+        files={name: FileEntry.of(folder / name) for name in ("init.onnx", "step.onnx")},
+        state=tuple(StateSpec(name, shape, "float32") for name, shape in shapes.items()),
+        feeds=(TensorSpec("x", (batch, 784), "float32"), TensorSpec("label", (batch,), "int64")),
+        results=(TensorSpec("loss", (), "float32"),),
+        losses=("loss",),
+    ).write(folder)
+    return Trainer(folder, OPTIONS)
 
 
-def bare(program: Program, x: np.ndarray, label: np.ndarray) -> Callable[[], None]:
-    """Two bindings of the same session and buffers, alternating; nothing fed, nothing read."""
+def bare(folder: Path, x: np.ndarray, label: np.ndarray) -> Callable[[], None]:
+    """Two bindings of another session of the same model, alternating; nothing fed or read."""
+    other = Trainer(folder, OPTIONS)
+    program = Program(folder / "step.onnx", other.state, OPTIONS.for_training())
     state, wrap = program.state, ort.OrtValue.ortvalue_from_numpy
     bindings = []
     for _ in (0, 1):
@@ -85,27 +118,38 @@ def bare(program: Program, x: np.ndarray, label: np.ndarray) -> Callable[[], Non
     return run
 
 
-def timed(call: Callable[[], object], times: int) -> float:
-    start = time.perf_counter()
-    for _ in range(times):
-        call()
-    return (time.perf_counter() - start) / times * 1e6
+def timed(call: Callable[[], object]) -> float:
+    start = time.thread_time_ns()
+    call()
+    return (time.thread_time_ns() - start) / 1000
+
+
+def measured(batch: int, hidden: int, calls: int) -> dict[str, list[float]]:
+    """CPU time of each call: bare, another bare as control, the trainer; in random order."""
+    with tempfile.TemporaryDirectory() as folder:
+        ours, rng = trainer(Path(folder), batch, hidden), np.random.default_rng(1)
+        x, label = rng.random((batch, 784), np.float32), rng.integers(0, 10, batch)
+        ways: dict[str, Callable[[], object]] = {
+            "bare": bare(Path(folder), x, label),
+            "bare again": bare(Path(folder), x, label),
+            "Trainer.step": lambda: ours.step(x, label),
+        }
+        times: dict[str, list[float]] = {name: [] for name in ways}
+        for _ in range(calls):
+            for name in rng.permutation(list(ways)):
+                times[name].append(timed(ways[name]))
+    return times
 
 
 def main() -> None:
-    print("batch hidden   bare µs   ours µs   more µs   more %   (taken in turns)")
-    for batch, hidden, times in ((1, 8, 300), (8, 16, 200), (100, 128, 30), (100, 512, 10)):
-        ours, rng = program(batch, hidden), np.random.default_rng(1)
-        x, label = rng.random((batch, 784), np.float32), rng.integers(0, 10, batch)
-        plain = bare(ours, x, label)
-        pairs = [
-            (timed(plain, times), timed(lambda run=ours.run, a=(x, label): run(a), times))
-            for _ in range(60)
-        ]
+    print("CPU time of a call in µs, and how much more than bare run_with_iobinding")
+    for batch, hidden, calls in ((1, 8, 4000), (8, 16, 4000), (100, 128, 1500), (100, 512, 500)):
+        times = measured(batch, hidden, calls)
         for name, pick in (("median", statistics.median), ("least", min)):
-            a, b = (pick(column) for column in zip(*pairs, strict=True))
-            row = f"{batch:5} {hidden:6} {a:9.1f} {b:9.1f} {b - a:9.1f} {100 * (b / a - 1):8.1f}"
-            print(row, name)
+            found = {way: pick(values) for way, values in times.items()}
+            base = found["bare"]
+            cells = [f"{way} {v:8.1f} {100 * (v / base - 1):+6.1f}%" for way, v in found.items()]
+            print(f"batch {batch:3}, hidden {hidden:3}, {name:6}:  {'   '.join(cells)}")
 
 
 if __name__ == "__main__":

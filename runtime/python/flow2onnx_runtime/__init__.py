@@ -4,6 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from flow2onnx_runtime.assignment import AssignedNode, assigned_nodes
     from flow2onnx_runtime.errors import (
         BundleError,
         FeedError,
@@ -15,8 +16,21 @@ if TYPE_CHECKING:
         StateError,
     )
     from flow2onnx_runtime.files import replace_file, replace_folder
-    from flow2onnx_runtime.manifest import FileEntry, Manifest, PredictJob, StateSpec, TensorSpec
-    from flow2onnx_runtime.options import Options, open_session, usable_providers
+    from flow2onnx_runtime.manifest import (
+        Accumulation,
+        FileEntry,
+        Manifest,
+        PredictJob,
+        StateSpec,
+        TensorSpec,
+    )
+    from flow2onnx_runtime.options import (
+        Options,
+        open_session,
+        require_providers,
+        usable_providers,
+        why_unusable,
+    )
     from flow2onnx_runtime.predictor import Predictor
     from flow2onnx_runtime.program import Program, TensorInfo
     from flow2onnx_runtime.registry import KernelTable, kernels
@@ -27,6 +41,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Accumulation",
+    "AssignedNode",
     "BundleError",
     "FeedError",
     "FileEntry",
@@ -47,18 +63,22 @@ __all__ = [
     "TensorInfo",
     "TensorSpec",
     "Trainer",
+    "assigned_nodes",
     "kernels",
     "load_safetensors",
     "open_session",
     "replace_file",
     "replace_folder",
+    "require_providers",
     "save_safetensors",
     "usable_providers",
+    "why_unusable",
 ]
 
 # Loaded on first use, so that the errors can be imported without onnxruntime and numpy.
 # No module may be named like a public name: importing it would replace the name by the module.
 _HOMES = {
+    "assignment": ("AssignedNode", "assigned_nodes"),
     "errors": (
         "BundleError",
         "FeedError",
@@ -70,8 +90,21 @@ _HOMES = {
         "StateError",
     ),
     "files": ("replace_file", "replace_folder"),
-    "manifest": ("FileEntry", "Manifest", "PredictJob", "StateSpec", "TensorSpec"),
-    "options": ("Options", "open_session", "usable_providers"),
+    "manifest": (
+        "Accumulation",
+        "FileEntry",
+        "Manifest",
+        "PredictJob",
+        "StateSpec",
+        "TensorSpec",
+    ),
+    "options": (
+        "Options",
+        "open_session",
+        "require_providers",
+        "usable_providers",
+        "why_unusable",
+    ),
     "predictor": ("Predictor",),
     "program": ("Program", "TensorInfo"),
     "registry": ("KernelTable", "kernels"),

@@ -9,11 +9,12 @@ from numpy.typing import NDArray
 
 from flow2onnx_runtime.dtypes import named
 from flow2onnx_runtime.errors import BundleError
+from flow2onnx_runtime.files import replace_folder
 from flow2onnx_runtime.manifest import Manifest, PredictJob, StateSpec, TensorSpec
 from flow2onnx_runtime.options import Options
 from flow2onnx_runtime.program import Program, TensorInfo
 from flow2onnx_runtime.state import State
-from flow2onnx_runtime.tensors import load_safetensors
+from flow2onnx_runtime.tensors import load_safetensors, write_over
 
 __all__ = ["Bundle"]
 
@@ -48,10 +49,26 @@ class Bundle:
 
     def step(self, state: State, options: Options) -> Program:
         """The step model bound to `state`."""
-        manifest = self.manifest
-        program = Program(self.folder / manifest.step, state, options.for_training())
-        _check_signature(manifest.step, "inputs", program.feeds, manifest.feeds)
-        _check_signature(manifest.step, "outputs", program.results, manifest.results)
+        return self._training(self.manifest.step, state, options)
+
+    def halves(self, state: State, options: Options) -> tuple[Program, Program]:
+        """The models that sum up gradients and that update by their mean, bound to `state`."""
+        parts = self.manifest.accumulate
+        if parts is None:
+            raise BundleError(
+                f"{self.folder} holds no step in two halves",
+                hint="export it with accumulation of gradients",
+            )
+        gradients = self._training(parts.gradients, state, options)
+        return gradients, self._training(parts.update, state, options, is_alone=True)
+
+    def _training(
+        self, file: str, state: State, options: Options, *, is_alone: bool = False
+    ) -> Program:
+        program = Program(self.folder / file, state, options.for_training())
+        feeds, results = self.manifest.feeds, self.manifest.results
+        _check_signature(file, "inputs", program.feeds, () if is_alone else feeds)
+        _check_signature(file, "outputs", program.results, () if is_alone else results)
         return program
 
     def predict_job(self, job: str | None) -> PredictJob:
@@ -79,6 +96,34 @@ class Bundle:
         _check_signature(entry.file, "inputs", program.feeds, entry.feeds)
         _check_signature(entry.file, "outputs", program.results, entry.results)
         return program
+
+    def export_predict(
+        self,
+        folder: str | os.PathLike[str],
+        entry: PredictJob,
+        values: Mapping[str, NDArray[Any]],
+    ) -> Path:
+        """Write a predict model and a weights file of `values` to a folder; the model's path."""
+        weights, target = self.manifest.weights, Path(folder)
+        if weights is None or not entry.holds:
+            raise BundleError(
+                f"{self.folder}: {entry.file} has no weights in a file of their own",
+                hint="export the job again with flow2onnx, which writes them so",
+            )
+        names = {entry.file, weights}
+        foreign = sorted({p.name for p in target.iterdir()} - names) if target.is_dir() else []
+        if foreign:
+            raise BundleError(
+                f"{folder} holds {foreign[0]}, which would be lost",
+                hint="give a folder that is missing, empty, or an earlier export",
+            )
+
+        def fill(place: Path) -> None:
+            (place / entry.file).write_bytes((self.folder / entry.file).read_bytes())
+            write_over(self.folder / weights, place / weights, values, entry.holds)
+
+        replace_folder(target, fill, overwrite=True)
+        return target / entry.file
 
     def _weights(self) -> dict[str, NDArray[Any]]:
         assert self.manifest.weights is not None, "asked for only when the manifest names them"

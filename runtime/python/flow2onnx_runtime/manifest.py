@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from flow2onnx_runtime.digest import DIGEST_SIZE, check_digest, signed
 from flow2onnx_runtime.dtypes import named
 from flow2onnx_runtime.errors import BundleError
 from flow2onnx_runtime.files import replace_file
@@ -17,6 +18,7 @@ __all__ = [
     "FORMAT",
     "MANIFEST",
     "VERSION",
+    "Accumulation",
     "FileEntry",
     "Manifest",
     "PredictJob",
@@ -28,6 +30,7 @@ MANIFEST = "manifest.json"
 FORMAT = "flow2onnx-bundle"
 VERSION = 1
 
+_END = b'"\n}\n'  # what follows the digest
 _SIZE_LIMIT = 64 * 2**20  # a manifest of a million tensors is smaller
 _ROLES = ("variable", "slot", "counter")
 
@@ -62,6 +65,7 @@ class StateSpec:
 
     `role`: ``"variable"`` (a weight), ``"slot"`` (an optimizer's memory) or ``"counter"`` (the
     number of steps done; at most one, a single integer). `trainable`: the step changes it.
+    `of`: the variable that a slot belongs to.
     """
 
     name: str
@@ -69,6 +73,16 @@ class StateSpec:
     dtype: str
     role: str = "variable"
     trainable: bool = True
+    of: str | None = None
+
+
+@dataclass(frozen=True)
+class Accumulation:
+    """A step in two halves: two models, and the state tensor that counts the batches summed up."""
+
+    gradients: str
+    update: str
+    count: str
 
 
 @dataclass(frozen=True)
@@ -91,8 +105,9 @@ class PredictJob:
 class Manifest:
     """The content of manifest.json: files by name, the step's signature, the state.
 
-    `losses` names the results of the step that are losses. Files are named relative to the
-    bundle's folder, without any folder of their own.
+    `losses` names the results of the step that are losses, `learning_rate` the state tensor that
+    sets the rate from 0 on. Files are named relative to the bundle's folder, without any folder of
+    their own.
     """
 
     job: str
@@ -107,6 +122,8 @@ class Manifest:
     step: str = "step.onnx"
     predict: tuple[PredictJob, ...] = ()
     weights: str | None = None
+    learning_rate: str | None = None
+    accumulate: Accumulation | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -116,8 +133,10 @@ class Manifest:
     def read(cls, folder: str | os.PathLike[str], *, verify: bool = True) -> "Manifest":
         """The manifest of a bundle; `verify` also compares every file with its size and hash."""
         path = Path(folder) / MANIFEST
-        fields = Fields(str(path), parse_object(_text(path), str(path)))
+        text = _text(path)
+        fields = Fields(str(path), parse_object(text, str(path)))
         _check_version(fields)
+        check_digest(text, len(text) - len(_END) - DIGEST_SIZE, str(path))
         manifest = _manifest(fields)
         if verify:
             manifest.verify(folder)
@@ -130,17 +149,19 @@ class Manifest:
 
     def write(self, folder: str | os.PathLike[str]) -> None:
         """Write manifest.json into the bundle's folder; the last step of making a bundle."""
-        text = self.to_json().encode()
+        text = self.to_bytes()
 
         def write_text(file: BinaryIO) -> None:
             file.write(text)
 
         replace_file(Path(folder) / MANIFEST, write_text)
 
-    def to_json(self) -> str:
-        """The text of manifest.json."""
-        head = {"format": FORMAT, "version": VERSION}
-        return json.dumps(head | asdict(self), indent=1, ensure_ascii=False) + "\n"
+    def to_bytes(self) -> bytes:
+        """The content of manifest.json."""
+        fields = {"format": FORMAT, "version": VERSION, **asdict(self), "digest": "0" * DIGEST_SIZE}
+        text = json.dumps(fields, indent=1, ensure_ascii=False).encode() + b"\n"
+        assert text.endswith(_END), "the digest is the last field"
+        return signed(text, len(text) - len(_END) - DIGEST_SIZE)
 
     @property
     def counter(self) -> str | None:
@@ -191,7 +212,9 @@ def _manifest(fields: Fields) -> Manifest:
         init=fields.text("init"),
         step=fields.text("step"),
         predict=fields.each("predict", _predict_job),
-        weights=fields.text("weights") if "weights" in fields else None,
+        weights=_optional(fields, "weights"),
+        learning_rate=_optional(fields, "learning_rate"),
+        accumulate=_accumulation(fields),
         metadata=_metadata(fields),
     )
 
@@ -201,7 +224,19 @@ def _state_spec(fields: Fields) -> StateSpec:
     shape = tuple(size for size in spec.shape if isinstance(size, int))
     if shape != spec.shape:
         raise fields.error("shape", f"is {list(spec.shape)}: state has no symbolic dimensions")
-    return StateSpec(spec.name, shape, spec.dtype, fields.text("role"), fields.flag("trainable"))
+    role, trainable, of = fields.text("role"), fields.flag("trainable"), _optional(fields, "of")
+    return StateSpec(spec.name, shape, spec.dtype, role, trainable, of)
+
+
+def _accumulation(fields: Fields) -> Accumulation | None:
+    if "accumulate" not in fields:
+        return None
+    inner = Fields(f"{fields.place}: accumulate", fields.mapping("accumulate"))
+    return Accumulation(inner.text("gradients"), inner.text("update"), inner.text("count"))
+
+
+def _optional(fields: Fields, key: str) -> str | None:
+    return fields.text(key) if key in fields else None
 
 
 def _tensor_spec(fields: Fields) -> TensorSpec:
@@ -273,6 +308,9 @@ def _named_files(manifest: Manifest) -> Iterable[tuple[str, str]]:
     yield "step", manifest.step
     if manifest.weights is not None:
         yield "weights", manifest.weights
+    if manifest.accumulate is not None:
+        yield "accumulate.gradients", manifest.accumulate.gradients
+        yield "accumulate.update", manifest.accumulate.update
     for entry in manifest.predict:
         yield f"the file of predict job {entry.job}", entry.file
 
@@ -305,6 +343,19 @@ def _check_state(manifest: Manifest) -> None:
     counters = [s for s in manifest.state if s.role == "counter"]
     if len(counters) > 1 or any(s.shape not in ((), (1,)) for s in counters):
         raise _wrong("state: there is one counter at most, and it is a single number")
+    tensors = {s.name: s for s in manifest.state}
+    for spec in manifest.state:
+        if spec.of is not None and (spec.of not in tensors or tensors[spec.of].role != "variable"):
+            raise _wrong(f"state: {spec.name} is of {spec.of}, which is no variable")
+    if manifest.learning_rate is not None:
+        _check_single("learning_rate", tensors.get(manifest.learning_rate), "float32")
+    if manifest.accumulate is not None:
+        _check_single("accumulate.count", tensors.get(manifest.accumulate.count), "int64")
+
+
+def _check_single(key: str, spec: StateSpec | None, dtype: str) -> None:
+    if spec is None or spec.shape != (1,) or spec.dtype != dtype:
+        raise _wrong(f"{key} is not the name of a state tensor of {dtype} and shape [1]")
 
 
 def _check_predict(manifest: Manifest) -> None:

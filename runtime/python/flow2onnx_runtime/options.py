@@ -1,24 +1,39 @@
 """How a session is opened: providers, threads, optimisation; and which providers really work."""
 
+import contextlib
+import ctypes
 import difflib
 import functools
+import io
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import onnxruntime as ort
+import onnxruntime.capi as _capi
 
 from flow2onnx_runtime.errors import BundleError, OptionsError, ProviderError
+from flow2onnx_runtime.known import check_provider_option, check_run_entry, check_session_entry
 
-__all__ = ["DEFAULT_OPTIONS", "Model", "Options", "Provider", "open_session", "usable_providers"]
+__all__ = [
+    "DEFAULT_OPTIONS",
+    "Model",
+    "Options",
+    "Provider",
+    "open_session",
+    "require_providers",
+    "usable_providers",
+    "why_unusable",
+]
 
 Provider = str | tuple[str, Mapping[str, str]]
 Model = bytes | str | os.PathLike[str]
 
 _CPU = "CPUExecutionProvider"
+_CUDA = "CUDAExecutionProvider"
 _LEVELS = {
     "disable": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
     "basic": ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
@@ -57,17 +72,28 @@ class Options:
     that is not really used is an error; without, a warning. Threads: None leaves the runtime's
     choice, one per core. `optimization`: disable, basic, extended or all.
     `session_entries`: the runtime's configuration entries, such as
-    ``{"session.intra_op.allow_spinning": "0"}``. `log_level`: info, warning, error or
-    fatal; errors are raised with their text, so there is no need to have them logged as well.
+    ``{"session.intra_op.allow_spinning": "0"}``; `run_entries`: those of every run. `log_level`:
+    info, warning, error or fatal; errors are raised with their text, so there is no need to have
+    them logged as well. `profile`: how the name of a trace begins, which is written when the
+    session is dropped. `host_results`: whether a run on a device itself brings its results to the
+    host, or leaves them there to be copied afterwards. `shared_threads`: the session uses the one
+    pool of threads of `onnxruntime.set_global_thread_pool_sizes`, in place of one of its own.
     """
 
     providers: tuple[Provider, ...] = (_CPU,)
     intra_op_threads: int | None = None
     inter_op_threads: int | None = None
+    parallel: bool = False
     memory_pattern: bool = False
+    memory_reuse: bool = True
+    cpu_arena: bool = True
     optimization: str = "all"
     deterministic: bool = False
     session_entries: Mapping[str, str] = field(default_factory=dict)
+    run_entries: Mapping[str, str] = field(default_factory=dict)
+    profile: str | None = None
+    host_results: bool = False
+    shared_threads: bool = False
     strict: bool = True
     log_level: str = "fatal"
 
@@ -77,12 +103,13 @@ class Options:
         _check_threads("intra_op_threads", self.intra_op_threads)
         _check_threads("inter_op_threads", self.inter_op_threads)
         _check_providers(self.providers)
-        _check_entries(self.session_entries)
+        _check_entries("session entry", self.session_entries, check_session_entry)
+        _check_entries("run entry", self.run_entries, check_run_entry)
 
     @property
     def provider_names(self) -> tuple[str, ...]:
         """The providers asked for, without their options."""
-        return tuple(p if isinstance(p, str) else p[0] for p in self.providers)
+        return tuple(_split(p)[0] for p in self.providers)
 
     def for_training(self) -> "Options":
         """The same for a training step: without the layout rewrites that level "all" adds.
@@ -95,9 +122,14 @@ class Options:
     @property
     def device(self) -> tuple[str, int]:
         """Where the first provider keeps its tensors: ``("cpu", 0)`` or ``("cuda", device_id)``."""
-        first = self.providers[0]
-        name, settings = (first, {}) if isinstance(first, str) else first
+        name, settings = _split(self.providers[0])
         return ("cuda", int(settings.get("device_id", "0"))) if name in _ON_CUDA else ("cpu", 0)
+
+    @property
+    def captures(self) -> bool:
+        """Whether runs are captured as CUDA graphs and replayed."""
+        name, settings = _split(self.providers[0])
+        return name == _CUDA and settings.get("enable_cuda_graph", "0") == "1"
 
 
 def _check_choice(name: str, value: object, choices: Mapping[str, object]) -> None:
@@ -123,6 +155,13 @@ def _check_providers(providers: object) -> None:
                 f"provider {provider!r} is neither a name nor (name, options)",
                 hint="options are a mapping of str to str, such as {'device_id': '0'}",
             )
+        name, settings = _split(provider)
+        for option, value in settings.items():
+            check_provider_option(name, option, value)
+
+
+def _split(provider: Provider) -> tuple[str, Mapping[str, str]]:
+    return (provider, {}) if isinstance(provider, str) else provider
 
 
 def _is_name_with_options(provider: object) -> bool:
@@ -132,13 +171,16 @@ def _is_name_with_options(provider: object) -> bool:
     return False
 
 
-def _check_entries(entries: Mapping[str, str]) -> None:
+def _check_entries(
+    what: str, entries: Mapping[str, str], check: Callable[[str, str], None]
+) -> None:
     for key, value in entries.items():
-        if not isinstance(key, str) or not isinstance(value, str) or "." not in key:
+        if not isinstance(key, str) or not isinstance(value, str):
             raise OptionsError(
-                f"session entry {key!r}: {value!r} is not one the runtime knows",
-                hint="keys are dotted names and values text: 'session.disable_prepacking': '1'",
+                f"{what} {key!r}: {value!r} is not one the runtime knows",
+                hint="names and values are text: 'session.disable_prepacking': '1'",
             )
+        check(key, value)
 
 
 DEFAULT_OPTIONS = Options()
@@ -149,15 +191,16 @@ def open_session(
 ) -> Any:
     """An `onnxruntime.InferenceSession` for a model's bytes or file, on the providers asked for.
 
-    `initializers` (name to OrtValue on the host) replace initializers of the model; the caller
-    keeps the values alive. Raises `ProviderError` if a provider is missing or would silently not
-    be used, and `BundleError` if the model cannot be opened.
+    `initializers` (name to OrtValue on the host) replace initializers that the model has as
+    external data; the caller keeps the values alive. Raises `ProviderError` if a provider is
+    missing or would silently not be used, and `BundleError` if the model cannot be opened.
     """
     what = _checked_model(model)
     providers = _available(options)
     settings = _session_options(options)
-    for name, value in (initializers or {}).items():
-        settings.add_initializer(name, value)
+    if initializers:
+        # add_initializer would come too late: what the optimizer made of the old values stays
+        settings.add_external_initializers(list(initializers), list(initializers.values()))
     try:
         session = _create(model, settings, providers)
     except Exception as error:  # the runtime's exceptions have no common base
@@ -179,6 +222,23 @@ def usable_providers() -> tuple[str, ...]:
     return tuple(name for name in ort.get_available_providers() if _opens(name))
 
 
+def require_providers(options: Options) -> None:
+    """Raise `ProviderError` unless each provider asked for opens a session; else return at once.
+
+    For whoever takes memory on the device before there is a session.
+    """
+    for provider, name in zip(options.providers, options.provider_names, strict=True):
+        if name != _CPU and not _opens(provider):
+            raise ProviderError(_unusable(name), hint=why_unusable(name))
+
+
+def why_unusable(name: str) -> str:
+    """Why no session opens on a provider here, and what to do: the library that is missing."""
+    if name not in ort.get_available_providers():
+        return _how_to_get(name)
+    return _how_to_repair(name)
+
+
 def _checked_model(model: Model) -> str:
     if isinstance(model, bytes):
         return f"the model ({len(model)} bytes)"
@@ -193,12 +253,20 @@ def _session_options(options: Options) -> Any:
     settings.graph_optimization_level = _LEVELS[options.optimization]
     settings.log_severity_level = _SEVERITIES[options.log_level]
     settings.enable_mem_pattern = options.memory_pattern
+    settings.enable_mem_reuse = options.memory_reuse
+    settings.enable_cpu_mem_arena = options.cpu_arena
     settings.use_deterministic_compute = options.deterministic
+    if options.shared_threads:
+        settings.use_per_session_threads = False
     if options.intra_op_threads is not None:
         settings.intra_op_num_threads = options.intra_op_threads
     if options.inter_op_threads is not None:
         settings.inter_op_num_threads = options.inter_op_threads
+    if options.parallel or options.inter_op_threads is not None:
         settings.execution_mode = ort.ExecutionMode.ORT_PARALLEL
+    if options.profile is not None:
+        settings.enable_profiling = True
+        settings.profile_file_prefix = options.profile
     for key, value in options.session_entries.items():
         settings.add_session_config_entry(key, value)
     return settings
@@ -208,7 +276,7 @@ def _available(options: Options) -> list[Provider]:
     compiled_in = ort.get_available_providers()
     missing = [name for name in options.provider_names if name not in compiled_in]
     if missing:
-        _complain(options, missing[0], _how_to_get(missing[0]))
+        _complain(options, missing[0], why_unusable(missing[0]))
     kept = [
         p
         for p, name in zip(options.providers, options.provider_names, strict=True)
@@ -219,7 +287,7 @@ def _available(options: Options) -> list[Provider]:
 
 def _create(model: Model, settings: Any, providers: Sequence[Provider]) -> Any:
     asked = [p if isinstance(p, str) else (p[0], dict(p[1])) for p in providers]
-    if any((p if isinstance(p, str) else p[0]) in _ON_CUDA for p in asked):
+    if any(_split(p)[0] in _ON_CUDA for p in providers):
         _preload_cuda()
     source = model if isinstance(model, bytes) else os.fspath(model)
     # Without enable_fallback=0 a provider that fails becomes a CPU session with a printed line.
@@ -230,30 +298,35 @@ def _create(model: Model, settings: Any, providers: Sequence[Provider]) -> Any:
 def _preload_cuda() -> None:
     """Load CUDA and cuDNN from pip's nvidia packages, where the loader does not look."""
     if hasattr(ort, "preload_dlls"):
-        ort.preload_dlls()
+        with contextlib.redirect_stdout(io.StringIO()):  # it prints what it does not find
+            ort.preload_dlls()
 
 
 def _blame_provider(providers: Sequence[Provider], error: Exception) -> None:
     for provider in providers:
-        name = provider if isinstance(provider, str) else provider[0]
+        name = _split(provider)[0]
         if name != _CPU and not _opens(provider):
             raise ProviderError(
-                f"{name} cannot be used: {error}", hint=_how_to_repair(name)
+                f"{name} cannot be used: {error}", hint=why_unusable(name)
             ) from error
 
 
 def _check_used(options: Options, used: Sequence[str]) -> None:
     for name in options.provider_names:
         if name not in used and name in ort.get_available_providers():
-            _complain(options, name, _how_to_repair(name))
+            _complain(options, name, why_unusable(name))
 
 
 def _complain(options: Options, name: str, remedy: str) -> None:
-    usable = ", ".join(usable_providers())
-    message = f"{name} was asked for and cannot be used; usable here: {usable}"
+    message = _unusable(name)
     if options.strict:
         raise ProviderError(message, hint=remedy)
     warnings.warn(f"{message} ({remedy})", RuntimeWarning, stacklevel=4)
+
+
+def _unusable(name: str) -> str:
+    usable = ", ".join(usable_providers())
+    return f"{name} was asked for and cannot be used; usable here: {usable}"
 
 
 def _how_to_get(name: str) -> str:
@@ -270,13 +343,38 @@ def _how_to_get(name: str) -> str:
 
 def _how_to_repair(name: str) -> str:
     libraries = _NEEDS.get(name, ("", "the libraries it needs"))[1]
-    return f"{name} needs {libraries}, of the versions that onnxruntime {ort.__version__} names"
+    needs = f"{name} needs {libraries}, of the versions that onnxruntime {ort.__version__} names"
+    fault = _load_fault(name)
+    return f"{needs}; loading it says: {fault}" if fault else needs
+
+
+def has_library(name: str) -> bool:
+    """Whether a provider is a library of its own, opened when a session asks for it."""
+    return bool(_libraries(name.removesuffix("ExecutionProvider").lower()))
+
+
+def _load_fault(name: str) -> str | None:
+    """What the system's loader says of a provider's library, which names the one it lacks.
+
+    Only for a provider that the runtime has tried: one loaded before it would stay unusable.
+    """
+    own = _libraries(name.removesuffix("ExecutionProvider").lower())
+    try:
+        for file in (*_libraries("shared"), *own):
+            ctypes.CDLL(str(file), ctypes.RTLD_GLOBAL)
+    except OSError as error:
+        return str(error)
+    return None
+
+
+def _libraries(stem: str) -> list[Path]:
+    return list(Path(next(iter(_capi.__path__))).glob(f"*onnxruntime_providers_{stem}.*"))
 
 
 def _opens(provider: Provider) -> bool:
     settings = ort.SessionOptions()
     settings.log_severity_level = _SEVERITIES["fatal"]
-    name = provider if isinstance(provider, str) else provider[0]
+    name = _split(provider)[0]
     try:
         return name in _create(_PROBE, settings, [provider]).get_providers()
     except Exception:  # whatever the reason, it does not open

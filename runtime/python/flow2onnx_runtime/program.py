@@ -3,16 +3,19 @@
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime as ort
 from numpy.typing import NDArray
 
+from flow2onnx_runtime.assignment import open_capturing
 from flow2onnx_runtime.buffers import borrowed, new_buffer
 from flow2onnx_runtime.dtypes import Element, as_bits, named, typed
-from flow2onnx_runtime.errors import BundleError, FeedError, RunError, StateError
+from flow2onnx_runtime.errors import BundleError, FeedError, OptionsError, RunError, StateError
 from flow2onnx_runtime.options import DEFAULT_OPTIONS, Model, Options, open_session
 from flow2onnx_runtime.state import State
 
@@ -79,7 +82,11 @@ class Program:
         self.options = options
         self.state = State() if state is None else state
         self._pinned = initializers  # the session reads them where they are
-        self.session = open_session(model, options, initializers)
+        self.session = (
+            open_capturing(self.name, model, options, initializers)
+            if options.captures
+            else open_session(model, options, initializers)
+        )
         inputs = [_info(self.name, arg) for arg in self.session.get_inputs()]
         outputs = [_info(self.name, arg) for arg in self.session.get_outputs()]
         self.outputs = tuple(outputs)
@@ -89,6 +96,9 @@ class Program:
         self.writes = tuple(o.name[len(NEXT) :] for o in outputs if self._is_next(o))
         for info in (*inputs, *outputs):
             self._check_state(info)
+        if options.captures:
+            self._check_fixed(*inputs, *outputs)
+        self._lane_ids = count(1)
         self.read_mask = sum(self.state.bit(v) for v in self.reads)
         self.write_mask = sum(self.state.bit(v) for v in self.writes)
         self._mask = self.read_mask | self.write_mask
@@ -163,6 +173,30 @@ class Program:
         finally:
             self._idle.append(lane)
 
+    def lane_options(self) -> Any:
+        """What one more lane runs with, or None: the run entries, and a CUDA graph of its own.
+
+        A graph holds the addresses it was captured with, which are those of one lane.
+        """
+        entries = dict(self.options.run_entries)
+        if self.options.captures:
+            entries["gpu_graph_id"] = str(next(self._lane_ids))
+        if not entries:
+            return None
+        run_options = ort.RunOptions()
+        for key, value in entries.items():
+            run_options.add_run_config_entry(key, value)
+        return run_options
+
+    def _check_fixed(self, *tensors: TensorInfo) -> None:
+        for info in tensors:
+            if not info.is_static:
+                raise OptionsError(
+                    f"{self.name} cannot be captured as a CUDA graph: the shape of {info.name} "
+                    f"varies, {info.shape}",
+                    hint="give it a fixed shape, or leave enable_cuda_graph off",
+                )
+
     def _is_next(self, output: TensorInfo) -> bool:
         return output.name.startswith(NEXT) and output.name[len(NEXT) :] in self.state
 
@@ -225,7 +259,11 @@ class _Lane:
     def __init__(self, program: Program) -> None:
         self._program, self._session = program, program.session
         self._binding = program.session.io_binding()
+        self._run_options = program.lane_options()
         self._place = program.options.device
+        # A captured graph may not reach into host memory.
+        on_host = program.options.host_results and not program.options.captures
+        self._result_place = ("cpu", 0) if on_host else self._place
         self._bind_reads()
         self._fills = [self._fill(feed) for feed in program.feeds]
         self._open: list[str] = []  # outputs whose shape only a run tells
@@ -238,7 +276,7 @@ class _Lane:
             # An output left bound keeps the last run's shape and refuses any other.
             self._binding.bind_output(name, "cpu")
         try:
-            self._session.run_with_iobinding(self._binding)
+            self._session.run_with_iobinding(self._binding, self._run_options)
         except Exception as error:  # the runtime's exceptions have no common base
             raise RunError(
                 f"{self._program.name} failed: {error}", hint="the state is as it was"
@@ -277,7 +315,7 @@ class _Lane:
         # The runtime shows an output of unknown rank as one of rank 0; only a model made for a
         # state promises that its ranks are known.
         if info.is_static and (info.shape or self._program.touches_state):
-            buffer = new_buffer(self._place, _sizes(info), _element(info))
+            buffer = new_buffer(self._result_place, _sizes(info), _element(info))
             self._binding.bind_ortvalue_output(info.name, buffer.value)
             return buffer.read
         self._binding.bind_output(info.name, "cpu")

@@ -4,9 +4,11 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import onnxruntime as ort
 from onnxruntime.capi import onnxruntime_pybind11_state as _native
 
 from flow2onnx_runtime.dtypes import named
+from flow2onnx_runtime.options import has_library, usable_providers
 
 __all__ = ["KernelTable", "kernels"]
 
@@ -37,11 +39,15 @@ class KernelTable:
     An operator may run without a kernel: the runtime inlines one that ONNX defines as a function
     (`knows` is true, `has` is not), casts float16 to float32 around operators whose CPU kernels
     lack it, and folds `Constant` away. Only opening a session settles it.
+
+    Where `is_known` is false, the runtime could not be asked, and whatever it has a definition of
+    counts as having kernels.
     """
 
     provider: str
     _kernels: Mapping[_Key, tuple[_Kernel, ...]] = field(repr=False)
     _versions: Mapping[_Key, tuple[int, ...]] = field(repr=False)
+    is_known: bool = True
 
     def supports(
         self, op_type: str, opset: int, types: Mapping[str, str] | None = None, domain: str = ""
@@ -52,6 +58,8 @@ class KernelTable:
         an ONNX type string such as ``"tensor(float)"``. Parameters not given may be anything.
         """
         since = self.since_version(op_type, opset, domain)
+        if not self.is_known:
+            return since is not None
         wanted = {name: _type_string(t) for name, t in (types or {}).items()}
         return since is not None and any(
             kernel.serves(since) and kernel.takes(wanted)
@@ -60,7 +68,7 @@ class KernelTable:
 
     def has(self, op_type: str, domain: str = "") -> bool:
         """Whether any version of the operator has a kernel for any type."""
-        return _key(domain, op_type) in self._kernels
+        return _key(domain, op_type) in (self._kernels if self.is_known else self._versions)
 
     def knows(self, op_type: str, opset: int, domain: str = "") -> bool:
         """Whether the runtime has the operator's definition at `opset`, kernel or not."""
@@ -84,14 +92,34 @@ class KernelTable:
         return frozenset(op for d, op in self._versions if d == domain and not self.has(op, d))
 
 
-def kernels(provider: str = "CPUExecutionProvider") -> KernelTable:
-    """The kernels of `provider` in the onnxruntime installed here; empty if it has none of it."""
-    return _table(provider)
+def kernels(provider: str = "CPUExecutionProvider", *others: str) -> KernelTable:
+    """The kernels of `provider` in the onnxruntime installed here; empty if it has none of it.
+
+    With `others`, theirs too, as a session has them that falls back from one to the next.
+    """
+    return _table((provider, *others))
 
 
 @functools.cache
-def _table(provider: str) -> KernelTable:
-    return KernelTable(provider, _all_kernels().get(provider, {}), _all_versions())
+def _table(providers: tuple[str, ...]) -> KernelTable:
+    if not _can_be_asked():
+        return KernelTable(providers[0], {}, _all_versions(), is_known=False)
+    found: dict[_Key, tuple[_Kernel, ...]] = {}
+    for provider in providers:
+        for key, own in _all_kernels().get(provider, {}).items():
+            found[key] = (*found.get(key, ()), *own)
+    return KernelTable(providers[0], found, _all_versions())
+
+
+@functools.cache
+def _can_be_asked() -> bool:
+    """Whether every provider with a library of its own works.
+
+    Asked for its kernels, onnxruntime 1.31.1 makes one of each that it was built with, and crashes
+    the process at the first whose libraries are missing, as TensorRT's often are.
+    """
+    usable = usable_providers()
+    return all(name in usable for name in ort.get_available_providers() if has_library(name))
 
 
 @functools.cache

@@ -2,24 +2,36 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import prod
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flow2onnx_runtime.digest import ZEROS, check_digest, signed
 from flow2onnx_runtime.dtypes import ELEMENTS, Element, as_bits, element_of, named
 from flow2onnx_runtime.errors import BundleError
 from flow2onnx_runtime.files import replace_file
 from flow2onnx_runtime.jsontext import Fields, parse_object
 
-__all__ = ["Header", "StoredTensor", "load_safetensors", "read_header", "save_safetensors"]
+__all__ = [
+    "Header",
+    "StoredTensor",
+    "check_signature",
+    "load_safetensors",
+    "read_header",
+    "save_safetensors",
+    "write_over",
+]
 
 _HEADER_LIMIT = 100_000_000  # the format's own
 _RANK_LIMIT = 64  # numpy's
 _METADATA = "__metadata__"
+_DIGEST_KEY = b'{"__metadata__":{"digest":"'
+_DIGEST_START = 8 + len(_DIGEST_KEY)
 _BY_STORED = {element.safetensors: element for element in ELEMENTS}
 
 
@@ -46,25 +58,71 @@ def save_safetensors(
     tensors: Mapping[str, NDArray[Any]],
     metadata: Mapping[str, str] | None = None,
     elements: Mapping[str, str] | None = None,
+    *,
+    first: Collection[str] = (),
+    signs: bool = False,
 ) -> None:
     """Write tensors to a file, which appears whole or not at all; equal content, equal bytes.
 
     `elements` names the element type of arrays whose dtype does not say it: bfloat16 as uint16.
+    Those named by `first` lie before the others. With `signs`, the metadata begin with a `digest`,
+    which `check_signature` compares with the file.
     """
     entries = [
         _entry(str(path), name, array, (elements or {}).get(name))
         for name, array in tensors.items()
     ]
-    # Widest elements first: then every tensor is aligned to its element.
-    entries.sort(key=lambda entry: (-entry[1].size, entry[0]))
-    header = _header_bytes(entries, metadata or {})
+    # Widest elements first: then every tensor is aligned to its element, or every one of `first`.
+    entries.sort(key=lambda entry: (entry[0] not in first, -entry[1].size, entry[0]))
+    parts = [array.reshape(-1).view(np.uint8).data for _, _, array in entries]
+    if signs:
+        others = {key: text for key, text in (metadata or {}).items() if key != "digest"}
+        header = _header_bytes(entries, {"digest": ZEROS.decode(), **others})
+        header = signed(header, _DIGEST_START, parts)
+    else:
+        header = _header_bytes(entries, metadata or {})
 
     def write(file: BinaryIO) -> None:
         file.write(header)
+        for part in parts:
+            file.write(part)
+
+    replace_file(path, write)
+
+
+def check_signature(path: str | os.PathLike[str]) -> None:
+    """Raise `BundleError` unless the file has the digest that `save_safetensors` gave it."""
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise BundleError(f"{path}: cannot be read: {error.strerror}") from error
+    is_signed = content[8:_DIGEST_START] == _DIGEST_KEY
+    check_digest(content, _DIGEST_START if is_signed else -1, str(path))
+
+
+def write_over(
+    source: Path, target: Path, values: Mapping[str, NDArray[Any]], names: Collection[str]
+) -> None:
+    """Write the tensors `names` of new values to the places that they have in `source`.
+
+    The file holds whatever lies before the last of them too, and nothing behind; its header is
+    filled up to the length of the old one.
+    """
+    header = read_header(source)
+    end = max(header.tensors[name].end for name in names)
+    places = {n: t for n, t in header.tensors.items() if t.end <= end}
+    order = sorted(places, key=lambda name: (places[name].start, places[name].end))
+    entries = [_entry(str(target), n, values[n], places[n].element) for n in order]
+    text = _header_bytes(entries, header.metadata)[8:]
+    size = min(t.start for t in header.tensors.values()) - 8
+    assert len(text) <= size, "fewer tensors have a shorter header"
+
+    def write(file: BinaryIO) -> None:
+        file.write(size.to_bytes(8, "little") + text.ljust(size))
         for _, _, array in entries:
             file.write(array.reshape(-1).view(np.uint8).data)
 
-    replace_file(path, write)
+    replace_file(target, write)
 
 
 def load_safetensors(

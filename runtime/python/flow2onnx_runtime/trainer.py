@@ -1,7 +1,10 @@
 """Train a bundle: steps, evaluation, prediction, and a state that can be saved and resumed."""
 
+import fnmatch
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,12 +12,18 @@ from numpy.typing import NDArray
 
 from flow2onnx_runtime.buffers import borrowed
 from flow2onnx_runtime.bundle import Bundle
+from flow2onnx_runtime.deltas import added, difference, float_variables
 from flow2onnx_runtime.dtypes import named
-from flow2onnx_runtime.errors import BundleError, NonFiniteError
+from flow2onnx_runtime.errors import BundleError, NonFiniteError, StateError
 from flow2onnx_runtime.manifest import PredictJob
 from flow2onnx_runtime.options import DEFAULT_OPTIONS, Options
 from flow2onnx_runtime.program import Program
-from flow2onnx_runtime.tensors import load_safetensors, read_header, save_safetensors
+from flow2onnx_runtime.tensors import (
+    check_signature,
+    load_safetensors,
+    read_header,
+    save_safetensors,
+)
 
 __all__ = ["STATE_FORMAT", "STATE_VERSION", "Trainer"]
 
@@ -50,6 +59,9 @@ class Trainer:
         self._steps = 0  # of use only where the state has no counter
         self._changes = 0  # how often the state changed: tells whether baked weights are stale
         self._predicts: dict[str, tuple[int, Program]] = {}
+        self._halves: tuple[Program, Program] | None = None
+        self._frozen: tuple[str, ...] = ()
+        self._frozen_mask = 0  # the bits of what is frozen, slots included
 
     @property
     def steps(self) -> int:
@@ -59,12 +71,81 @@ class Trainer:
 
     def step(self, *arrays: Any, **named_arrays: Any) -> dict[str, NDArray[Any]]:
         """One training step: the results by name; the state has its next values."""
-        given = self._program.arrange(arrays, named_arrays)
         with self.state.lock:
-            results = self._program.run(given, guard=self._guard)
+            results = self._run(self._program, self._program.arrange(arrays, named_arrays))
             self._steps += 1
-            self._changes += 1
         return self._program.by_name(results)
+
+    def accumulate(self, *arrays: Any, **named_arrays: Any) -> dict[str, NDArray[Any]]:
+        """The results of a batch whose gradients are added up for the next `update`.
+
+        Raises `BundleError` for a bundle that was exported without accumulation of gradients.
+        """
+        with self.state.lock:
+            gradients, _ = self._accumulation()
+            return gradients.by_name(self._run(gradients, gradients.arrange(arrays, named_arrays)))
+
+    def update(self) -> None:
+        """One training step by the mean gradients of the batches accumulated since the last."""
+        with self.state.lock:
+            _, update = self._accumulation()
+            if not self.accumulated:
+                raise StateError("no gradients to update by", hint="call accumulate() before")
+            self._run(update, [])
+            self._steps += 1
+
+    @property
+    def accumulated(self) -> int:
+        """The number of batches accumulated since the last update."""
+        parts = self.manifest.accumulate
+        return int(self.state.read(parts.count).item()) if parts else 0
+
+    @property
+    def learning_rate(self) -> float | None:
+        """The rate that overrides the schedule, or None while the schedule holds.
+
+        Set it to a rate of at least 0 or to None. It is part of the state: saved and loaded.
+        """
+        name = self.manifest.learning_rate
+        rate = -1.0 if name is None else float(self.state.read(name).item())
+        return rate if rate >= 0 else None
+
+    @learning_rate.setter
+    def learning_rate(self, rate: float | None) -> None:
+        name = self.manifest.learning_rate
+        if name is None:
+            raise StateError(
+                "the rate of this bundle cannot be set", hint="export it with on_device=True"
+            )
+        if rate is not None and not (math.isfinite(rate) and 0 <= rate < 3.4e38):
+            raise StateError(f"learning_rate {rate!r}", hint="give a number of at least 0, or None")
+        self.state.write(name, np.array([-1.0 if rate is None else rate], np.float32))
+
+    @property
+    def frozen(self) -> tuple[str, ...]:
+        """The variables that training leaves as they are."""
+        return self._frozen
+
+    def freeze(self, *patterns: str) -> tuple[str, ...]:
+        """Freeze the variables that shell patterns match, and no others; returns their names.
+
+        Their optimizer slots stay as they are too. Without patterns, all are trained again.
+        Raises `StateError` for a pattern that matches none, or between `accumulate` and `update`.
+        """
+        names = [s.name for s in self.manifest.state if s.role == "variable"]
+        chosen: set[str] = set()
+        for pattern in patterns:
+            matching = fnmatch.filter(names, pattern)
+            if not matching:
+                raise StateError(f"no variable matches {pattern!r}", hint=f"there are {names}")
+            chosen.update(matching)
+        with self.state.lock:
+            if self.accumulated:
+                raise StateError("gradients are being accumulated", hint="call update() before")
+            held = [s.name for s in self.manifest.state if s.name in chosen or s.of in chosen]
+            self._frozen = tuple(name for name in names if name in chosen)
+            self._frozen_mask = sum(self.state.bit(name) for name in held)
+        return self._frozen
 
     def evaluate(self, *arrays: Any, **named_arrays: Any) -> dict[str, NDArray[Any]]:
         """The results that `step` would return, without changing the state.
@@ -98,6 +179,29 @@ class Trainer:
             self.state.from_dict(values)
             self._changes += 1
 
+    def delta(self, since: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """What training changed since an earlier `state_dict()`: new minus old of each variable.
+
+        Variables of a float type only, neither slots nor counter; half precision as float32.
+        """
+        return difference(self.state_dict(), since, float_variables(self.manifest))
+
+    def apply_delta(self, delta: Mapping[str, NDArray[Any]], scale: float = 1.0) -> None:
+        """Add `scale` times a delta, or a mean of deltas, to the variables; slots stay."""
+        with self.state.lock:
+            values = self.state_dict()
+            values.update(added(values, delta, scale, float_variables(self.manifest)))
+            self.load_state_dict(values)
+
+    def export_predict(self, folder: str | os.PathLike[str], job: str | None = None) -> Path:
+        """Write a predict job (the bundle's first if None) with the present weights to a folder.
+
+        `Predictor(path)`, or any ONNX Runtime, opens the model file whose path is returned. The
+        model is the bundle's own; its weights lie beside it in a new .safetensors file. The folder
+        may be missing or empty, or hold an earlier export; it is complete or as it was.
+        """
+        return self._bundle.export_predict(folder, self._bundle.predict_job(job), self.state_dict())
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state to a .safetensors file, which appears whole or not at all."""
         with self.state.lock:
@@ -110,7 +214,7 @@ class Trainer:
             "state_id": self.manifest.state_id,
             "steps": str(steps),
         }
-        save_safetensors(path, values, metadata, elements)
+        save_safetensors(path, values, metadata, elements, signs=True)
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Replace the state by a saved one; from here training goes on bit for bit as from there.
@@ -119,8 +223,12 @@ class Trainer:
         """
         metadata = read_header(path).metadata
         steps = self._checked_metadata(str(path), metadata)
+        check_signature(path)
         values, _ = load_safetensors(path)
         self._bundle.check_state(values, str(path))
+        counter = self.manifest.counter
+        if counter is not None and int(values[counter].item()) != steps:
+            raise BundleError(f"{path}: steps is {steps}, {counter} {values[counter].item()}")
         with self.state.lock:
             self.load_state_dict(values)
             self._steps = steps
@@ -142,6 +250,18 @@ class Trainer:
         if not (steps.isascii() and steps.isdigit() and len(steps) < 20):
             raise BundleError(f"{path}: steps is {steps!r}, not a number")
         return int(steps)
+
+    def _run(self, program: Program, arrays: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+        """Run and commit, but for what is frozen."""
+        results = program.run(arrays, guard=self._guard if program.results else None)
+        self.state.mask ^= program.write_mask & self._frozen_mask
+        self._changes += 1
+        return results
+
+    def _accumulation(self) -> tuple[Program, Program]:
+        if self._halves is None:
+            self._halves = self._bundle.halves(self.state, self._options)
+        return self._halves
 
     def _predict_program(self, entry: PredictJob) -> Program:
         opened_at, program = self._predicts.get(entry.job, (-1, None))

@@ -3,10 +3,13 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
-from onnx import parser
+from onnx import ModelProto, TensorProto, parser
 
+from flow2onnx_runtime import save_safetensors
 from flow2onnx_runtime.manifest import FileEntry, Manifest, PredictJob, StateSpec, TensorSpec
+from flow2onnx_runtime.tensors import read_header
 
 HEADER = '<ir_version: 10, opset_import: ["" : 21]>\n'
 
@@ -52,6 +55,29 @@ BAKED = """baked (float[N,3] x) => (float[N,1] z)
 { xw = MatMul(x, w)  z = Add(xw, b) }"""
 
 
+HELD = "held.safetensors"
+WEIGHTS = {
+    "w": np.array([[0.5], [-0.25], [1.0]], np.float32),
+    "b": np.array([0.125], np.float32),
+}
+
+
+def beside(model: bytes, file: Path) -> bytes:
+    """The model with its initializers taken from a .safetensors file."""
+    proto, places = ModelProto.FromString(model), read_header(file).tensors
+    for tensor in proto.graph.initializer:
+        place = places[tensor.name]
+        tensor.ClearField("float_data")
+        tensor.ClearField("raw_data")
+        tensor.data_location = TensorProto.EXTERNAL
+        entries = {
+            "location": file.name, "offset": place.start, "length": place.end - place.start,
+        }  # fmt: skip
+        for key, value in entries.items():
+            tensor.external_data.add(key=key, value=str(value))
+    return proto.SerializeToString()
+
+
 def to_bytes(text: str) -> bytes:
     return parser.parse_model(HEADER + text).SerializeToString()
 
@@ -72,6 +98,11 @@ def predict_model() -> bytes:
     return to_bytes(PREDICT)
 
 
+@pytest.fixture(scope="session")
+def baked_model() -> bytes:
+    return to_bytes(BAKED)
+
+
 @pytest.fixture
 def bundle(tmp_path: Path) -> Path:
     """A bundle with one step and two predict jobs: sharing the state, and with weights inside."""
@@ -80,7 +111,9 @@ def bundle(tmp_path: Path) -> Path:
     models = {"init.onnx": INIT, "step.onnx": STEP, "predict.onnx": PREDICT, "baked.onnx": BAKED}
     for name, text in models.items():
         (folder / name).write_bytes(to_bytes(text))
-    manifest_of(folder, list(models)).write(folder)
+    save_safetensors(folder / HELD, WEIGHTS)
+    (folder / "baked.onnx").write_bytes(beside(to_bytes(BAKED), folder / HELD))
+    manifest_of(folder, [*models, HELD]).write(folder)
     return folder
 
 

@@ -12,6 +12,7 @@ from flow2onnx_runtime import (
     ProviderError,
     kernels,
     open_session,
+    registry,
     usable_providers,
 )
 from flow2onnx_runtime import options as module
@@ -175,3 +176,70 @@ def test_an_unknown_name():
 
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         _ = flow2onnx_runtime.Nothing
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"session_entries": {"session.disable_prepackin": "1"}}, "did you mean 'session.disable"),
+        ({"session_entries": {"session.disable_prepacking": "on"}}, "takes '0' or '1', got 'on'"),
+        ({"session_entries": {"session.enable_profiling": "1"}}, "is the option profile"),
+        ({"run_entries": {"gpu_graph_id": "1"}}, "is set by the program itself"),
+        ({"run_entries": {"plain": 1}}, "run entry 'plain': 1"),
+        ({"run_entries": {"x": "1"}}, "there are memory.enable_memory_arena"),
+        ({"run_entries": {"disable_synchronize_execution_providers": "1"}}, "before they are comp"),
+        ({"providers": (("CUDAExecutionProvider", {"use_tf23": "1"}),)}, "mean 'use_tf32'"),
+        ({"providers": (("CUDAExecutionProvider", {"use_tf32": "yes"}),)}, "takes '0' or '1'"),
+        ({"providers": (("CUDAExecutionProvider", {"gpu_mem_limit": "1e9"}),)}, "a whole number"),
+        ({"providers": (("CPUExecutionProvider", {"use_arena": "1"}),)}, "there are none"),
+    ],
+)
+def test_names_and_values_that_the_runtime_would_take_unchecked(wrong, says):
+    with pytest.raises(OptionsError, match=says):
+        Options(**wrong)
+
+
+def test_options_of_providers_that_nothing_is_known_of_are_left_alone():
+    Options(providers=(("QNNExecutionProvider", {"backend_path": "libQnnHtp.so"}),))
+
+
+def test_memory_and_profile_reach_the_session(onnx_model, tmp_path):
+    options = Options(
+        memory_reuse=False, cpu_arena=False, parallel=True, profile=str(tmp_path / "trace")
+    )
+    session = open_session(onnx_model(NEG), options)
+    held = session.get_session_options()
+    assert (held.enable_mem_reuse, held.enable_cpu_mem_arena) == (False, False)
+    assert held.execution_mode == module.ort.ExecutionMode.ORT_PARALLEL
+    assert session.end_profiling().startswith(str(tmp_path / "trace"))
+
+
+def test_providers_are_required_before_memory_is_taken():
+    module.require_providers(Options())
+    with pytest.raises(ProviderError, match=r"DmlExecution.* asked for.*\n.*onnxruntime-directml"):
+        module.require_providers(Options(providers=("DmlExecutionProvider",)))
+
+
+def test_a_runtime_that_would_crash_is_not_asked_for_its_kernels(monkeypatch):
+    # The GPU wheel where TensorRT is not installed.
+    registry._can_be_asked.cache_clear()
+    registry._table.cache_clear()
+    monkeypatch.setattr(registry, "has_library", lambda name: name == "CPUExecutionProvider")
+    monkeypatch.setattr(registry, "usable_providers", tuple)
+    monkeypatch.setattr(registry, "_all_kernels", lambda: pytest.fail("asked"))
+    try:
+        table = kernels()
+        assert not table.is_known
+        assert table.has("Conv")
+        assert table.supports("Conv", 21, {"T": "float64"})
+        assert not table.supports("Invented", 21)
+        assert not table.has("Invented")
+    finally:
+        registry._can_be_asked.cache_clear()
+        registry._table.cache_clear()
+    monkeypatch.undo()
+    assert kernels().is_known
+
+
+def test_kernels_of_several_providers():
+    assert kernels("NoSuchProvider", "CPUExecutionProvider").has("Relu")

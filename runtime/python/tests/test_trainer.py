@@ -24,6 +24,7 @@ from flow2onnx_runtime import (
     load_safetensors,
     save_safetensors,
 )
+from flow2onnx_runtime.digest import signed
 
 OPTIONS = Options(intra_op_threads=1)
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -103,9 +104,9 @@ def test_predictors_of_a_bundle(bundle, job):
     )
 
 
-def test_predictors_of_a_file_and_of_bytes(bundle):
+def test_predictors_of_a_file_and_of_bytes(bundle, baked_model):
     path = bundle / "baked.onnx"
-    for model in (path, str(path), path.read_bytes()):
+    for model in (path, str(path), baked_model):
         assert Predictor(model, OPTIONS)(x=X)["z"].shape == (2, 1)
     with pytest.raises(FeedError, match=r"baked.onnx has no input q|baked.onnx takes"):
         Predictor(path, OPTIONS)(q=X)
@@ -172,12 +173,13 @@ def test_saved_states_that_are_refused(bundle, tmp_path):
         (values, metadata | {"job": "other"}, "job is 'other'"),
         (values, metadata | {"state_id": "0"}, "state_id is '0'"),
         (values, metadata | {"steps": "-1"}, "steps is '-1'"),
+        (values, metadata | {"steps": "3"}, "steps is 3, steps 2"),
         ({k: v for k, v in values.items() if k != "m"}, metadata, "lacks m; has .* nothing"),
         (values | {"q": values["b"]}, metadata, "lacks nothing; has .* q"),
         (values | {"b": values["m"]}, metadata, "b is float32 .*says float32"),
     )
     for tensors, head, says in cases:
-        save_safetensors(path, tensors, head)
+        save_safetensors(path, tensors, head, signs=True)
         with pytest.raises(BundleError, match=says):
             trainer.load(path)
         assert_same(trainer.state_dict(), before)
@@ -215,10 +217,13 @@ def test_the_state_id_is_of_names_shapes_and_dtypes(bundle):
 
 
 def edit(bundle, change):
+    """Change the manifest, and make its digest that of the change."""
     path = bundle / "manifest.json"
     value = json.loads(path.read_text())
     change(value)
-    path.write_text(json.dumps(value))
+    value["digest"] = value.pop("digest") and "0" * 64
+    text = json.dumps(value, indent=1).encode() + b"\n"
+    path.write_bytes(signed(text, len(text) - 68))
 
 
 def drop(*keys):

@@ -1,0 +1,159 @@
+"""Saved models: predict jobs beside a checkpoint whose files hold their weights.
+
+A model refers to ``variables/NAME/out`` for the value of a variable: these files are what ONNX
+calls external data, so that any runtime opens the model as it is.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flow2onnx_runtime import Options, Predictor, usable_providers
+
+from flow2onnx.checkpoint import store
+from flow2onnx.compile import CompiledJob
+from flow2onnx.dtypes import DType
+from flow2onnx.errors import ArgumentError, CheckpointError, UnsupportedError
+from flow2onnx.export.bundle import check_keeps_nothing
+from flow2onnx.export.files import write_bytes, write_predict
+from flow2onnx.export.labels import label
+from flow2onnx.export.source import Source, check_opset
+from flow2onnx.graph import Placement, hold, model_bytes, parse_model, refer
+from flow2onnx.session import Session
+from flow2onnx.trace.blob import Blob
+from flow2onnx.trace.context import current_job
+from flow2onnx.trace.spec import JobSpec
+from flow2onnx.typing import ArrayReturn, BundleReturn
+
+__all__ = [
+    "SavedJob",
+    "open_saved",
+    "operators_of",
+    "showing",
+    "write_saved",
+    "write_with_checkpoint",
+]
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def showing(spec: JobSpec, names: Sequence[str]) -> JobSpec:
+    """The job with the blobs of these logical names as its results, whatever its body returns."""
+
+    def body(*arguments: Any) -> list[Blob]:
+        spec.function(*arguments)
+        job = current_job(spec.name)
+        return [Blob(job.named(name)) for name in names]
+
+    return replace(spec, function=body, returns=BundleReturn(ArrayReturn("list")))
+
+
+def write_saved(path: Path, session: Session, spec: JobSpec, checkpoint: str) -> CompiledJob:
+    """Write a predict job that refers to the checkpoint folder of this name beside `path`.
+
+    It takes batches of any size if the job can be made for them, else of the declared size.
+    """
+    source = Source(session)
+    job = source.compiled(spec)
+    check_keeps_nothing(job)
+    try:
+        job = source.compiled_free(spec, job)
+    except UnsupportedError:
+        job = source.compiled(spec)  # compiled anew: the attempt may have changed it
+    label(job, {})
+    sizes = {n: int(np.prod(v.shape)) * v.dtype.numpy.itemsize for n, v in job.variables.items()}
+    refer(job.model, {n: Placement(f"{checkpoint}/{n}/out", 0, s) for n, s in sizes.items()})
+    write_bytes(path, model_bytes(job.model))
+    return job
+
+
+def operators_of(job: CompiledJob) -> list[str]:
+    """The names of the operators of a job, in order."""
+    names = ((node.name or node.op_type).split("/")[0] for node in job.model.graph)
+    return list(dict.fromkeys(names))
+
+
+class SavedJob:
+    """A predict job of a saved model, opened with the weights of a checkpoint."""
+
+    def __init__(self, predictor: Predictor) -> None:
+        self._predictor = predictor
+
+    @property
+    def inputs(self) -> dict[str, tuple[tuple[int | str, ...], str]]:
+        """Shape and element type of each input, by name."""
+        return {f.name: (f.shape, f.element) for f in self._predictor.feeds}
+
+    @property
+    def outputs(self) -> list[tuple[tuple[int | str, ...], str]]:
+        """Shape and element type of each result, in order."""
+        return [(r.shape, r.element) for r in self._predictor.results]
+
+    def run(self, arrays: Mapping[str, Array]) -> list[Array]:
+        """The results in order; raises `FeedError` for arrays that do not fit."""
+        found = self._predictor(**arrays)
+        return [found[r.name] for r in self._predictor.results]
+
+
+def open_saved(path: Path, checkpoint: Path, device: str) -> SavedJob:
+    """A job that `write_saved` wrote, with the weights in the folder `checkpoint`."""
+    on_gpu = device == "gpu" and "CUDAExecutionProvider" in usable_providers()
+    gpu = ("CUDAExecutionProvider",) if on_gpu else ()
+    options = Options(providers=(*gpu, "CPUExecutionProvider"))
+    if checkpoint.resolve() == (path.parent / checkpoint.name).resolve():
+        return SavedJob(Predictor(path, options))
+    return SavedJob(Predictor(_with_weights(path, checkpoint), options))
+
+
+def _with_weights(path: Path, checkpoint: Path) -> bytes:
+    """The model with the values of another checkpoint inside."""
+    model = parse_model(path.read_bytes())
+    hold(model, _Checkpoint(checkpoint, path.name).value)
+    return model_bytes(model)
+
+
+class _Checkpoint:
+    """The values that a model takes from a checkpoint."""
+
+    def __init__(self, folder: Path, reader: str) -> None:
+        loaded = store.load(folder)
+        self._saved = loaded if isinstance(loaded, dict) else {loaded.name: loaded}
+        self._folder, self._reader = folder, reader
+
+    def value(self, name: str, shape: tuple[int, ...], dtype: DType) -> Array:
+        """The value of a variable, which has this shape and element type."""
+        if name not in self._saved:
+            raise CheckpointError(
+                f"{self._folder} has no variable {name!r}, which {self._reader} reads",
+                hint="give the checkpoint of a model with these variables",
+            )
+        return self._saved[name].numpy_as(shape, dtype)
+
+
+def write_with_checkpoint(
+    path: str | os.PathLike[str],
+    session: Session,
+    spec: JobSpec,
+    checkpoint: str | os.PathLike[str],
+    *,
+    opset: int,
+    is_inside: bool,
+) -> None:
+    """Write a predict job with the values that a checkpoint holds, not those of the session."""
+    check_opset(opset)
+    folder = Path(checkpoint)
+    session.start()
+    job = Source(session, opset).compiled(spec)
+    if job.kind == "train":
+        raise ArgumentError(
+            f"{spec.name} is a train job", hint="define a predict job with the same layers"
+        )
+    check_keeps_nothing(job)
+    label(job, {})
+    saved = _Checkpoint(folder, Path(path).name)
+    values = {n: saved.value(n, v.shape, v.dtype) for n, v in job.variables.items()}
+    dtypes = {name: v.dtype for name, v in job.variables.items()}
+    write_predict(Path(path), job.model, values, dtypes, is_inside=is_inside)

@@ -1,0 +1,146 @@
+"""Random nodes whose draws depend on the train step alone, and not on what was run before.
+
+A runtime's own generators begin anew when a session is opened and go on with every run, so that a
+training that was interrupted draws other numbers than one that was not.
+"""
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from flow2onnx.dtypes import DType, float32, float64, int64
+from flow2onnx.errors import UnsupportedError
+from flow2onnx.graph import Builder, Value, constant_of, dims, dtype_of
+from flow2onnx.passes.base import Pass, replace_output
+
+__all__ = ["CountDraws"]
+
+_PRIME = 2**31 - 1
+_ODD = 48271  # spreads seeds, which may be neighbours, over the numbers below the prime
+# Elements of one draw: their number plus the prime, squared, must stay below 2**63.
+_LIMIT = 2**29
+_OTHERS = frozenset({"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike"})
+
+
+class CountDraws(Pass):
+    """Compute draws from seed, counters and position in whole numbers, equal in every runtime.
+
+    Given:   y, mask = Dropout(x, ratio, true)
+    Result:  k = hash(seed, step);  h = hash(k + position);  mask = h >= ratio * 2^31
+             y = Where(mask, x / (1 - ratio), 0)
+    Kept:    draws of other distributions are refused
+
+    The hash is two rounds of x -> (x + key)^5 modulo the prime 2^31 - 1. The fifth power permutes
+    the numbers below it; products stay below 2^63.
+    """
+
+    def __init__(self, counters: Sequence[str]) -> None:
+        self._counters = counters
+
+    def run(self, graph: ir.Graph) -> bool:
+        """Put the nodes of each draw where the one node was."""
+        inputs = {str(v.name): v for v in graph.inputs}
+        counters = [inputs[name] for name in self._counters]
+        found = [n for n in graph if n.op_type in _DRAWS]
+        for node in graph:
+            if node.op_type in _OTHERS:
+                raise UnsupportedError(
+                    f"{node.op_type} {node.name} cannot be drawn equally after resuming",
+                    hint="in a job for devices, use dropout and uniform draws",
+                )
+        for node in found:
+            _replace(graph, node, counters)
+        return bool(found)
+
+
+def _replace(graph: ir.Graph, node: ir.Node, counters: Sequence[Value]) -> None:
+    b = Builder(graph.opset_imports[""])
+    outer = [*counters, *(v for v in node.inputs if v is not None)]
+    blanks = {v: b.input(str(v.name), dims(v), dtype_of(v)) for v in dict.fromkeys(outer)}
+    with b.under(str(node.outputs[0].name), node.meta.get("source")):
+        seed = int(_attribute(node, "seed", 0.0))
+        shape = _attribute(node, "shape", None) or dims(node.outputs[0])
+        hashed = _hashed(b, [blanks[c] for c in counters], seed, shape)
+        results = _DRAWS[node.op_type](b, node, hashed, blanks)
+    for value, blank in blanks.items():
+        blank.replace_all_uses_with(value)
+    for value in list(b.graph.initializers.values()):
+        del b.graph.initializers[str(value.name)]
+        value.name = f"{node.outputs[0].name}/{value.name}"
+        graph.register_initializer(value)
+    b.graph.remove(b.nodes)
+    graph.insert_before(node, b.nodes)
+    for old, new in zip(node.outputs, results, strict=False):
+        name = old.name
+        replace_output(graph, old, new)
+        new.name = name
+    graph.remove(node, safe=True)
+
+
+def _attribute(node: ir.Node, name: str, default: Any) -> Any:  # what attributes hold
+    attribute = node.attributes.get(name)
+    return default if attribute is None else attribute.value
+
+
+def _hashed(b: Builder, counters: Sequence[Value], seed: int, shape: Sequence[int]) -> Value:
+    """A number in [0, prime) for each element."""
+    count = prod(shape)
+    assert count < _LIMIT, f"{count} elements are too many for one draw"
+    key = b.const([(seed * _ODD + 1) % _PRIME], int64)
+    for counter in counters:
+        key = _power(b, b.Add(key, b.Mod(counter, b.const([_PRIME], int64))))
+    position = b.Range(*(b.const(np.int64(n), int64) for n in (0, count, 1)))
+    first = _power(b, b.Add(position, key))
+    second = _power(b, b.Add(first, _power(b, b.Add(key, b.const([_ODD], int64)))))
+    return b.Reshape(second, list(shape))
+
+
+def _power(b: Builder, x: Value) -> Value:
+    """x^5 modulo the prime."""
+    prime = b.const([_PRIME], int64)
+    square = b.Mod(b.Mul(x, x), prime)
+    return b.Mod(b.Mul(b.Mod(b.Mul(square, square), prime), x), prime)
+
+
+def _uniform(b: Builder, node: ir.Node, hashed: Value, blanks: Any) -> tuple[Value, ...]:
+    dtype = dtype_of(node.outputs[0])
+    low, high = float(_attribute(node, "low", 0.0)), float(_attribute(node, "high", 1.0))
+    share = _share(b, hashed, float64 if dtype == float64 else float32)
+    spread = b.Add(b.Mul(share, high - low), low) if (low, high) != (0.0, 1.0) else share
+    return (spread if dtype_of(spread) == dtype else b.Cast(spread, to=dtype),)
+
+
+def _share(b: Builder, hashed: Value, dtype: DType) -> Value:
+    """The number over 2^31, in [0, 1): of 24 bits in single precision, so that none rounds to 1."""
+    if dtype == float64:
+        return b.Mul(b.Cast(hashed, to=dtype), 2.0**-31)
+    return b.Mul(b.Cast(b.Div(hashed, b.const([128], int64)), to=dtype), 2.0**-24)
+
+
+def _dropout(b: Builder, node: ir.Node, hashed: Value, blanks: Any) -> tuple[Value, ...]:
+    x, ratio, is_training = (*node.inputs, None, None)[:3]
+    assert x is not None, "Dropout drops something"
+    rate = 0.5 if ratio is None else float(_known(node, ratio))
+    if is_training is None or not bool(_known(node, is_training)):
+        rate = 0.0
+    mask = b.GreaterOrEqual(hashed, b.const([round(rate * _PRIME)], int64))
+    return b.Where(mask, b.Mul(blanks[x], 1 / (1 - rate)), b.like(0, blanks[x])), mask
+
+
+def _known(node: ir.Node, value: Value) -> Any:
+    known = constant_of(value)
+    if known is None:
+        raise UnsupportedError(
+            f"{node.op_type} {node.name}: {value.name} is computed", hint="make it a constant"
+        )
+    return np.asarray(known).item()
+
+
+_DRAWS: dict[str, Callable[..., tuple[Value, ...]]] = {
+    "Dropout": _dropout,
+    "RandomUniform": _uniform,
+    "RandomUniformLike": _uniform,
+}
