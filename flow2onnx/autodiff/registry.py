@@ -1,15 +1,22 @@
 """The table of gradient rules by ONNX operator. Filled when the rule modules are imported."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from flow2onnx.errors import GradientError
 from flow2onnx.graph import Node, Value
 
 __all__ = [
+    "HOLDING",
+    "MOVING",
     "NOT_DIFFERENTIABLE",
+    "QUANTIZING",
+    "Expansion",
     "Rule",
     "attribute",
+    "expansion",
+    "expansion_for",
+    "expansion_names",
     "has_rule",
     "no_gradient",
     "rule_for",
@@ -17,21 +24,77 @@ __all__ = [
     "vjp",
 ]
 
-# rule(b, node, *gradients of its outputs) -> one gradient, or None, for each input
+# rule(b, node, *gradients of its outputs) -> one gradient, or None, for each input;
+# NotImplemented for a form that is left to the expansion of the operator
 Rule = Callable[..., Sequence[Value | None] | Value]
 
-_RULES: dict[str, Rule] = {}
+# expansion(b, node) -> the values that stand for the node's outputs
+Expansion = Callable[..., Sequence[Value] | Value]
 
-# No gradient passes: whole numbers, truths, positions, draws.
-NOT_DIFFERENTIABLE = frozenset(
-    {
-        "And", "ArgMax", "ArgMin", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr",
-        "BitwiseXor", "ConstantOfShape", "Equal", "EyeLike", "Greater",
-        "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual", "NonZero", "Not", "OneHot", "Or",
-        "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Range",
-        "Shape", "Size", "Unique", "Xor",
-    }
+_RULES: dict[str, Rule] = {}
+_EXPANSIONS: dict[str, Expansion] = {}
+
+# Operators whose whole numbers stand for real ones, and those that only move them about.
+QUANTIZING = frozenset({"DynamicQuantizeLinear", "QuantizeLinear"})
+MOVING = frozenset(
+    {"Concat", "Expand", "Flatten", "Identity", "Reshape", "Slice", "Squeeze", "Transpose",
+     "Unsqueeze"}
 )  # fmt: skip
+
+# Operators that make sequences: who reads one is followed to the tensors that it holds.
+HOLDING = frozenset(
+    {"SequenceConstruct", "SequenceErase", "SequenceInsert", "SequenceMap", "SplitToSequence"}
+)
+
+_LOGIC = "its results are truths"
+_WHOLE = "its results are whole numbers"
+_PLACES = "its results are positions"
+_DRAWN = "its results are drawn, whatever goes in"
+_TEXT = "it works on text"
+_FIXED = "its results depend on shapes and whole numbers alone"
+
+# Operators that no gradient passes, each with the reason.
+NOT_DIFFERENTIABLE: Mapping[str, str] = {
+    **dict.fromkeys(
+        (
+            "And", "Equal", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual",
+            "Not", "OptionalHasElement", "Or", "Xor",
+        ),
+        _LOGIC,
+    ),
+    **dict.fromkeys(
+        (
+            "BitCast", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor",
+            "ConvInteger", "MatMulInteger", "QLinearConv", "QLinearMatMul", "SequenceLength",
+            "Shape", "Size",
+        ),
+        _WHOLE,
+    ),
+    **dict.fromkeys(("ArgMax", "ArgMin", "NonMaxSuppression", "NonZero"), _PLACES),
+    **dict.fromkeys(
+        (
+            "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
+            "RandomUniformLike",
+        ),
+        _DRAWN,
+    ),
+    **dict.fromkeys(
+        ("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer"),
+        _TEXT,
+    ),
+    **dict.fromkeys(
+        (
+            "BlackmanWindow", "Constant", "ConstantOfShape", "EyeLike", "HammingWindow",
+            "HannWindow", "MelWeightMatrix", "SequenceEmpty",
+        ),
+        _FIXED,
+    ),
+    "ImageDecoder": "it reads bytes",
+    "Optional": "what it holds is not followed: give the tensor itself",
+    "OneHot": "its values are taken as given: on and off are no variables",
+    "Range": "its ends are taken as given: its length depends on them",
+    "Unique": "which elements are left depends on equality alone",
+}  # fmt: skip
 
 
 def vjp(*op_types: str) -> Callable[[Rule], Rule]:
@@ -44,6 +107,28 @@ def vjp(*op_types: str) -> Callable[[Rule], Rule]:
         return rule
 
     return add
+
+
+def expansion(*op_types: str) -> Callable[[Expansion], Expansion]:
+    """Register how an operator without a rule is made of operators that have one."""
+
+    def add(expand: Expansion) -> Expansion:
+        for op_type in op_types:
+            assert op_type not in _EXPANSIONS, f"{op_type} has two expansions"
+            _EXPANSIONS[op_type] = expand
+        return expand
+
+    return add
+
+
+def expansion_for(op_type: str) -> Expansion | None:
+    """How an operator is made of others, if that is registered."""
+    return _EXPANSIONS.get(op_type)
+
+
+def expansion_names() -> list[str]:
+    """The operators with an expansion of ours."""
+    return sorted(_EXPANSIONS)
 
 
 def rule_for(op_type: str) -> Rule | None:

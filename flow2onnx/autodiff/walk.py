@@ -1,10 +1,13 @@
 """The reverse walk: from the losses back to what is to be trained."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from flow2onnx.autodiff.registry import NOT_DIFFERENTIABLE, no_gradient, rule_for
-from flow2onnx.graph import Builder, Node, Value, dims, dtype_of
+from flow2onnx.autodiff.expand import expanded
+from flow2onnx.autodiff.registry import MOVING, NOT_DIFFERENTIABLE, QUANTIZING, rule_for
+from flow2onnx.errors import GradientError, UnknownShapeError
+from flow2onnx.graph import Builder, Node, Value, dtype_of, may_match, read_by, sizes_of
 
 __all__ = ["Override", "gradients"]
 
@@ -35,58 +38,98 @@ def gradients(
     A value of `wrt` that no loss depends on is absent from the result.
     """
     nodes = list(b.nodes)
-    active = _active(nodes, wrt)
-    sums = _Sums(b)
+    walk = _Walk(b, _active(nodes, wrt), _Sums(b), overrides)
     for loss, seed in seeds.items():
-        sums.add(loss, seed)
-    done: set[int] = set()
-    for node in reversed(nodes):
-        override = overrides.get(node)
-        outputs: Sequence[Value] = override.outputs if override else node.outputs
-        if (override and id(override) in done) or not any(o in active for o in outputs):
-            continue
-        gs = [sums.total(o) for o in outputs]
-        if all(g is None for g in gs):
-            continue
-        done.add(id(override))
-        with b.under(f"grad/{node.name}", node.meta.get("source")):
-            _apply(b, node, override, gs, active, sums)
-    return sums.totals()
+        walk.sums.add(loss, seed)
+    walk.back(nodes)
+    return walk.sums.totals()
 
 
-def _apply(
-    b: Builder,
-    node: Node,
-    override: Override | None,
-    gs: list[Value | None],
-    active: set[Value],
-    sums: "_Sums",
-) -> None:
-    if override is not None:
-        inputs: Sequence[Value | None] = override.inputs
-        result = override.vjp(b, override.inputs, override.outputs, *gs)
-    elif node.op_type in NOT_DIFFERENTIABLE:
-        return
-    else:
-        rule = rule_for(node.op_type)
-        if rule is None:
-            raise no_gradient(node)
-        inputs = node.inputs
-        result = rule(b, node, *gs)
-    parts = result if isinstance(result, tuple | list) else (result,)
-    for value, g in zip(inputs, parts, strict=False):
-        if value is not None and g is not None and value in active:
-            assert dims(g) == dims(value), f"{node.op_type}: {dims(g)} for {dims(value)}"
-            assert dtype_of(g) == dtype_of(value), f"{node.op_type}: gradient of another type"
-            sums.add(value, g)
+@dataclass(frozen=True)
+class _Walk:
+    """One walk from the last node to the first: what counts, and the sums so far."""
+
+    b: Builder
+    active: set[Value]
+    sums: "_Sums"
+    overrides: Mapping[Node, Override]
+    done: set[int] = field(default_factory=set)
+
+    def back(self, nodes: Sequence[Node]) -> None:
+        for node in reversed(nodes):
+            override = self.overrides.get(node)
+            outputs: Sequence[Value] = override.outputs if override else node.outputs
+            is_done = override is not None and id(override) in self.done
+            if is_done or not any(o in self.active for o in outputs):
+                continue
+            gs = [self.sums.total(o) for o in outputs]
+            if any(g is not None for g in gs):
+                self.done.add(id(override))
+                with self.b.under(f"grad/{node.name}", node.meta.get("source")):
+                    self._apply_known(node, override, gs)
+
+    def _apply_known(
+        self, node: Node, override: Override | None, gs: list[Value | None]
+    ) -> None:
+        try:
+            self._apply(node, override, gs)
+        except UnknownShapeError as error:
+            raise GradientError(
+                f"GradientFunctionNotFound: {node.op_type} has no gradient here, as "
+                f"{error.message}",
+                op=node.name,
+                source=node.meta.get("source"),
+                hint="keep what varies in size off its operands: multiply with a mask, or use "
+                "flow.where, in place of gathering what flow.argwhere finds",
+            ) from None
+
+    def _apply(self, node: Node, override: Override | None, gs: list[Value | None]) -> None:
+        if override is not None:
+            result = override.vjp(self.b, override.inputs, override.outputs, *gs)
+            self._add(node, override.inputs, result)
+        elif node.op_type not in NOT_DIFFERENTIABLE:
+            rule = rule_for(node.op_type)
+            result = rule(self.b, node, *gs) if rule else NotImplemented
+            if result is NotImplemented:
+                self._expand(node, gs)
+            else:
+                self._add(node, read_by(node), result)
+
+    def _expand(self, node: Node, gs: list[Value | None]) -> None:
+        """Let others stand for a node, and walk back through them."""
+        known = set(self.b.nodes)
+        with self.b.under(node.name or node.op_type, node.meta.get("source")):
+            outputs = expanded(self.b, node)
+        made = [n for n in self.b.nodes if n not in known]
+        self.active.update(_active(made, self.active))
+        for output, g in zip(outputs, gs, strict=True):
+            if g is not None:
+                self.sums.add(output, g)
+        self.back(made)
+
+    def _add(self, node: Node, inputs: Sequence[Value | None], result: object) -> None:
+        parts = result if isinstance(result, tuple | list) else (result,)
+        for value, g in zip(inputs, parts, strict=False):
+            if value is not None and g is not None and value in self.active:
+                assert may_match(g, value), (
+                    f"{node.op_type}: {sizes_of(g)} for {sizes_of(value)}"
+                )
+                # a quantised value has the gradient of the real one that it stands for
+                assert dtype_of(g) == dtype_of(value) or not dtype_of(value).is_floating_point, (
+                    f"{node.op_type}: gradient of another type"
+                )
+                self.sums.add(value, self.b.agree(g, value))
 
 
 def _active(nodes: Sequence[Node], wrt: Iterable[Value]) -> set[Value]:
-    """The real-valued values that depend on `wrt`."""
+    """The real-valued values that depend on `wrt`, and whole numbers that stand for such."""
     active = set(wrt)
     for node in nodes:
-        if any(v in active for v in node.inputs if v is not None):
-            active.update(o for o in node.outputs if dtype_of(o).is_floating_point)
+        if any(v in active for v in read_by(node) if v is not None):
+            is_carried = node.op_type in QUANTIZING or (
+                node.op_type in MOVING and node.inputs[0] in active
+            )
+            active.update(o for o in node.outputs if is_carried or dtype_of(o).is_floating_point)
     return active
 
 

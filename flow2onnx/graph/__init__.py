@@ -7,49 +7,115 @@ from onnx_ir import Graph, Model, Node, Value
 
 from flow2onnx.graph.batch import free_batch
 from flow2onnx.graph.builder import Builder
+from flow2onnx.graph.captures import captured, depth_of, read_by
 from flow2onnx.graph.freeze import (
     NEWEST_OPSET,
     Placement,
     Signature,
+    drop_inputs,
     drop_outputs,
     freeze,
+    hold,
     refer,
+    rename_outputs,
     signature,
     stamp,
 )
-from flow2onnx.graph.model import copy_model, model_bytes, model_of, model_text, parse_model
+from flow2onnx.graph.functions import folded, known_sequence, replay, standard_body, unrolled
+from flow2onnx.graph.importing import (
+    Handler,
+    append_foreign,
+    append_part,
+    as_output,
+    graph_from,
+    graphs_of,
+    input_dtype,
+    input_shape,
+    twin,
+)
+from flow2onnx.graph.loading import ForeignModel, foreign_model
+from flow2onnx.graph.model import (
+    copy_model,
+    model_bytes,
+    model_of,
+    model_text,
+    parse_model,
+    to_proto,
+)
+from flow2onnx.graph.quantizing import Scheme, fake_quantized, limits, scale_of, zero_point
 from flow2onnx.graph.reference import IncomparableError, Trial, check_bytes
 from flow2onnx.graph.scattering import added_into, added_up, zeros
-from flow2onnx.graph.shaping import unbroadcast
+from flow2onnx.graph.seeds import is_drawn, reseed
+from flow2onnx.graph.shaping import reshaped, unbroadcast
 from flow2onnx.graph.stored import StoredModel, open_model, parameter_totals, typed_model
-from flow2onnx.graph.types import constant_of, dims, dtype_of, is_static, rank_of, size_of
+from flow2onnx.graph.training_info import (
+    Algorithm,
+    algorithm_of,
+    with_training_info,
+    without_training_info,
+)
+from flow2onnx.graph.types import (
+    bounds_of,
+    constant_of,
+    dims,
+    dtype_of,
+    is_static,
+    may_match,
+    rank_of,
+    size_of,
+    sizes_of,
+)
 from flow2onnx.graph.verify import Report, kernel_gaps, verify
 
 __all__ = [
     "NEWEST_OPSET",
+    "Algorithm",
     "Builder",
+    "ForeignModel",
     "Graph",
+    "Handler",
     "IncomparableError",
     "Model",
     "Node",
     "Placement",
     "Report",
+    "Scheme",
     "Signature",
     "StoredModel",
     "Trial",
     "Value",
     "added_into",
     "added_up",
+    "algorithm_of",
+    "append_foreign",
+    "append_part",
+    "as_output",
+    "bounds_of",
+    "captured",
     "check_bytes",
     "constant_of",
     "copy_model",
+    "depth_of",
     "dims",
+    "drop_inputs",
     "drop_outputs",
     "dtype_of",
+    "fake_quantized",
+    "folded",
+    "foreign_model",
     "free_batch",
     "freeze",
+    "graph_from",
+    "graphs_of",
+    "hold",
+    "input_dtype",
+    "input_shape",
+    "is_drawn",
     "is_static",
     "kernel_gaps",
+    "known_sequence",
+    "limits",
+    "may_match",
     "model_bytes",
     "model_of",
     "model_text",
@@ -57,12 +123,26 @@ __all__ = [
     "parameter_totals",
     "parse_model",
     "rank_of",
+    "read_by",
     "refer",
+    "rename_outputs",
+    "replay",
+    "reseed",
+    "reshaped",
+    "scale_of",
     "signature",
     "size_of",
+    "sizes_of",
     "stamp",
+    "standard_body",
+    "to_proto",
+    "twin",
     "typed_model",
     "unbroadcast",
+    "unrolled",
     "verify",
+    "with_training_info",
+    "without_training_info",
+    "zero_point",
     "zeros",
 ]

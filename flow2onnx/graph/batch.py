@@ -116,8 +116,8 @@ class _Traces:
     def free(self, nodes: tuple[ir.Node, ...]) -> None:
         """Make one node hold for every batch."""
         for name in nodes[0].attributes:
-            contents = [ir.to_proto(n.attributes[name]).SerializeToString() for n in nodes]
-            if any(c != contents[0] for c in contents):
+            written = [_content(n.attributes[name]) for n in nodes]
+            if any(w != written[0] for w in written):
                 raise _refusal(nodes[0], f"attribute {name} depends on the batch size")
         for i in range(len(nodes[0].inputs)):
             contents = [constant_of(n.inputs[i]) for n in nodes]
@@ -150,6 +150,9 @@ class _Traces:
         self, nodes: tuple[ir.Node, ...], i: int, contents: Sequence[Any]
     ) -> ir.Value:
         node, first = nodes[0], contents[0]
+        share = self._share(contents)
+        if share is not None:
+            return share
         lines = self._lines(contents)
         if lines is not None and node.op_type == "Reshape" and i == 1:
             return self._target(nodes, lines)
@@ -161,6 +164,30 @@ class _Traces:
                 node, f"a {first.dtype} constant of shape {first.shape} depends on the batch size",
             )  # fmt: skip
         return self._filled(first, [line for line in sizes if line is not None])
+
+    def _share(self, contents: Sequence[Any]) -> ir.Value | None:
+        """A real number that is a factor divided by the batch, such as 1 / batch of a mean."""
+        first = contents[0]
+        if first.dtype.kind != "f" or any(c.shape != first.shape or c.size != 1 for c in contents):
+            return None
+        factors = [float(c.item()) * n for c, n in zip(contents, self.sizes, strict=True)]
+        near = float(np.finfo(first.dtype).eps) * 4
+        if not factors[0] or any(abs(f / factors[0] - 1) > near for f in factors):
+            return None
+        key = ("share", round(factors[0], 12), first.dtype.str, first.shape)
+        if key not in self._made:
+            dtype = ir.DataType.from_numpy(first.dtype)
+            batch = self._node("Cast", [self._batch()], [1], [ir.AttrInt64("to", int(dtype))])
+            batch.type = ir.TensorType(dtype)
+            factor = self._constant(np.asarray([_rounded(factors[0])], first.dtype))
+            share = self._node("Div", [factor, batch], [1])
+            share.type = batch.type
+            if first.shape != (1,):
+                shape = self._constant(np.asarray(first.shape, np.int64))
+                share = self._node("Reshape", [share, shape], first.shape)
+                share.type = batch.type
+            self._made[key] = share
+        return self._made[key]
 
     def _lines(self, contents: Sequence[Any]) -> list[_Line] | None:
         """The elements as lines, if all are: int64 vectors or numbers of equal length."""
@@ -279,6 +306,24 @@ class _Traces:
         return free
 
 
+def _content(attribute: ir.Attr) -> bytes:
+    """What an attribute holds; graphs without the shapes of their values, which they lose."""
+    if attribute.type == ir.AttributeType.GRAPH:
+        _forget_shapes(attribute.as_graph())
+    content: bytes = ir.to_proto(attribute).SerializeToString(deterministic=True)
+    return content
+
+
+def _forget_shapes(graph: ir.Graph) -> None:
+    for value in (*graph.inputs, *graph.outputs, *(o for n in graph for o in n.outputs)):
+        if value.const_value is None:
+            value.shape = None
+    for node in graph:
+        for attribute in node.attributes.values():
+            if attribute.type == ir.AttributeType.GRAPH:
+                _forget_shapes(attribute.as_graph())
+
+
 def _typed_values(graph: ir.Graph) -> list[ir.Value]:
     """Inputs and results of nodes: what has another shape for another batch."""
     return [*graph.inputs, *(v for n in graph for v in n.outputs)]
@@ -288,6 +333,12 @@ def _size(line: _Line | None) -> int | str | None:
     if line is None:
         return None
     return str(line) if line.slope else line.offset
+
+
+def _rounded(factor: float) -> float:
+    """The whole number that a factor is but for rounding, or else itself."""
+    whole = round(factor)
+    return float(whole) if abs(factor - whole) <= 1e-6 * abs(factor) else factor
 
 
 def _equal(contents: Sequence[Any]) -> bool:

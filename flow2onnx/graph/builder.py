@@ -1,6 +1,6 @@
 """The builder: `b.MatMul(x, w)` appends one typed ONNX node and returns its value."""
 
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -13,9 +13,12 @@ from onnx.defs import OpSchema
 from onnx.shape_inference import InferenceError, infer_node_outputs
 
 from flow2onnx.dtypes import DType, by_name, by_numpy
-from flow2onnx.errors import ArgumentError, DTypeError, ShapeError
+from flow2onnx.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
+from flow2onnx.graph.captures import captured
+from flow2onnx.graph.extents import Extent, bounds_known, largest
 from flow2onnx.graph.schemas import Schema, opset_ids, schema
-from flow2onnx.graph.types import dims, dtype_of
+from flow2onnx.graph.types import dims, dtype_of, is_static, sizes_of
+from flow2onnx.graph.unstated import stated
 
 __all__ = ["Builder", "Operand"]
 
@@ -43,6 +46,20 @@ class Builder:
         self._constants: dict[tuple[Any, ...], ir.Value] = {}
         self._types: dict[ir.Value, onnx.TypeProto] = {}
         self._opsets = opset_ids(opset)
+        self._extents: ChainMap[str, Extent] = ChainMap()  # sizes known at run time, by name
+        self._place: int | None = None  # where nodes go; None: at the end
+        # a size that stands for any: nothing of that size becomes a constant
+        self.free_size: int | None = None
+        # what is said elsewhere of the outputs of the next node; used where inference knows less
+        self.expected: Sequence[ir.Value] = ()
+
+    @classmethod
+    def inside(cls, outer: "Builder", name: str | None) -> "Builder":
+        """A builder of a graph inside a node, which may read the values around it."""
+        inner = cls(outer.opset)
+        inner.graph.name, inner._names = name, outer._names
+        inner._extents = outer._extents.new_child()
+        return inner
 
     def __getattr__(self, op_type: str) -> Callable[..., ir.Value]:
         if not op_type[:1].isupper():
@@ -85,6 +102,7 @@ class Builder:
         )
         assert value.name == name, f"input {name} is there already"
         self.graph.inputs.append(value)
+        self._name_sizes(value, bounds_known(value))
         return value
 
     def output(self, value: ir.Value, name: str) -> ir.Value:
@@ -125,6 +143,34 @@ class Builder:
         """`content` as an operand beside `value`: a number takes its element type."""
         return content if isinstance(content, ir.Value) else self.const(content, dtype_of(value))
 
+    def vector(self, sizes: Sequence[int | str]) -> ir.Value:
+        """Sizes as an operand; those that have a name are read off a value when the graph runs."""
+        parts: list[ir.Value] = [
+            self._extent(d) if isinstance(d, str) else self.const([d]) for d in sizes
+        ]
+        joined: ir.Value = parts[0] if len(parts) == 1 else self.Concat(*parts, axis=0)
+        joined.meta["sizes"] = tuple(sizes)
+        return joined
+
+    def _extent(self, name: str) -> ir.Value:
+        """A size with a name, as a vector of one element."""
+        extent = self._extents[name]
+        if self.opset < 15:
+            return self.emit("Gather", (self.Shape(extent.value), [extent.axis]))[0]
+        return self.emit("Shape", (extent.value,), {"start": extent.axis, "end": extent.axis + 1})[
+            0
+        ]
+
+    def agree(self, value: ir.Value, other: ir.Value) -> ir.Value:
+        """`value`, which is known to have the shape of `other`, with the names of its sizes."""
+        if is_static(value):
+            return value
+        known = zip(sizes_of(value), sizes_of(other), strict=True)
+        value.shape = ir.Shape([d if isinstance(d, int) else e for d, e in known])
+        value.meta["bounds"] = bounds_known(other)
+        self._types.pop(value, None)
+        return value
+
     def _initializer(self, array: np.ndarray[Any, Any]) -> ir.Value:
         tensor = ir.Tensor(array, dtype=ir.DataType(by_numpy(array.dtype).code))
         name = self.unique(f"const/{len(self._constants)}")
@@ -148,7 +194,7 @@ class Builder:
         """Append a node; returns the outputs asked for, else as few as it may have."""
         kind = schema(op_type, self.opset)
         inputs = self._operands(kind, operands)
-        attrs = [_attribute(kind, k, v) for k, v in attributes.items() if v is not None]
+        attrs = [_attribute(kind, self.opset, k, v) for k, v in attributes.items() if v is not None]
         node = ir.Node("", op_type, inputs, attrs, num_outputs=outputs or kind.minimum_outputs)
         stem = f"{self.prefix}/{op_type}" if self.prefix else op_type
         for value in node.outputs:
@@ -156,8 +202,7 @@ class Builder:
         node.name = node.outputs[0].name
         node.meta["source"] = self.source
         self._infer(kind, node)
-        self.graph.append(node)
-        self.nodes.append(node)
+        self._place_node(node)
         return tuple(node.outputs)
 
     def another_output(self, node: ir.Node) -> ir.Value:
@@ -167,6 +212,36 @@ class Builder:
         value.name = self.unique(f"{node.name}/{len(node.outputs) - 1}")
         self._infer(schema(node.op_type, self.opset), node)
         return value
+
+    def undo(self) -> None:
+        """Take out the node made last, which nothing reads yet."""
+        self.graph.remove(self.nodes.pop(self._place - 1 if self._place is not None else -1))
+        if self._place is not None:
+            self._place -= 1
+
+    @contextmanager
+    def before(self, node: ir.Node) -> Iterator[None]:
+        """Put the nodes made inside before `node` instead of at the end."""
+        assert self._place is None, "one place at a time"
+        self._place = self.nodes.index(node)
+        try:
+            yield
+        finally:
+            self._place = None
+
+    def _place_node(self, node: ir.Node) -> None:
+        if self._place is None:
+            self.graph.append(node)
+            self.nodes.append(node)
+        else:
+            self.graph.insert_before(self.nodes[self._place], node)
+            self.nodes.insert(self._place, node)
+            self._place += 1
+
+    @staticmethod
+    def node_proto(node: ir.Node) -> onnx.NodeProto:
+        """A node in the standard's form."""
+        return _node_proto(node)
 
     def _operands(self, kind: Schema, operands: Sequence[Operand]) -> list[ir.Value | None]:
         known: dict[str, DType] = {}
@@ -188,6 +263,8 @@ class Builder:
         if operand is None or isinstance(operand, ir.Value):
             return operand
         variable = kind.type_variable(position)
+        if isinstance(operand, list | tuple) and any(isinstance(d, str) for d in operand):
+            return self.vector(operand)
         if variable.startswith("tensor("):
             return self.const(operand, _fixed_type(variable))
         if isinstance(operand, np.ndarray):
@@ -198,10 +275,10 @@ class Builder:
         proto = _node_proto(node)
         types: dict[str, onnx.TypeProto] = {}
         data: dict[str, onnx.TensorProto] = {}
-        for value in node.inputs:
+        for value in (*node.inputs, *_captured(node)):
             if value is not None:
                 assert value.name is not None
-                types[value.name] = self._type(value)
+                types[value.name] = self.type_proto(value)
                 content = value.const_value
                 if content is not None and content.size <= _INFERENCE_LIMIT:
                     data[value.name] = ir.to_proto(content)
@@ -214,11 +291,66 @@ class Builder:
         except onnx.checker.ValidationError as error:
             kind_of_error = DTypeError if " type" in str(error) else ArgumentError
             raise kind_of_error(f"{_call_text(node)}: {_reason(error)}") from None
-        for value in node.outputs:
+        if not kind.definition.has_type_and_shape_inference_function:
+            # two normalisations, which keep the type of what they normalise
+            inferred[proto.output[0]] = types[proto.input[0]]
+        expected = self.expected if len(self.expected) == len(node.outputs) else ()
+        for i, value in enumerate(node.outputs):
             assert value.name is not None
-            self._set_type(value, inferred.get(value.name))
+            found = stated(node, i, inferred.get(value.name))
+            known = _completed(found, expected[i] if expected else None)
+            self._set_type(value, known)
+        self._bound(kind, node, proto, types, data)
 
-    def _type(self, value: ir.Value) -> onnx.TypeProto:
+    def _bound(
+        self,
+        kind: Schema,
+        node: ir.Node,
+        proto: onnx.NodeProto,
+        types: Mapping[str, onnx.TypeProto],
+        data: Mapping[str, onnx.TensorProto],
+    ) -> None:
+        """Name the sizes of the outputs that are known at run time only, and find their bounds."""
+        unknown = [
+            v for v in node.outputs if isinstance(v.type, ir.TensorType) and not is_static(v)
+        ]
+        if not unknown:
+            return
+        most = {str(v.name): _at_bounds(types[str(v.name)], v) for v in node.inputs if v}
+        told = {str(v.name): t for v in node.inputs if v and (t := _content(self._extents, v))}
+        try:
+            found = infer_node_outputs(
+                kind.definition, proto, {**types, **most}, {**data, **told},
+                opset_imports=self._opsets, ir_version=10,
+            )  # fmt: skip
+        except (InferenceError, onnx.checker.ValidationError):
+            found = {}
+        limits = largest(node, [found.get(str(v.name)) for v in node.outputs])
+        for value, bounds in zip(node.outputs, limits, strict=True):
+            if value in unknown:
+                self._name_sizes(value, bounds)
+
+    def _name_sizes(self, value: ir.Value, bounds: Sequence[int | None]) -> None:
+        """Give every size of a value that has none a name; `bounds` are those of new names."""
+        shape: list[int | str] = []
+        for axis, d in enumerate(value.shape or ()):
+            name = d if isinstance(d, int) else d.value or self._free_size_name()
+            if isinstance(name, str) and name not in self._extents:
+                self._extents[name] = Extent(value, axis, bounds[axis])
+            shape.append(name)
+        if any(isinstance(d, str) for d in shape):
+            value.shape = ir.Shape(shape)
+            value.meta["bounds"] = tuple(
+                self._extents[d].bound if isinstance(d, str) else d for d in shape
+            )
+            self._types.pop(value, None)
+
+    def _free_size_name(self) -> str:
+        self._names["size known at run time"] += 1
+        return f"dynamic_{self._names['size known at run time']}"
+
+    def type_proto(self, value: ir.Value) -> onnx.TypeProto:
+        """The type of a value in the standard's form."""
         if value not in self._types:
             assert value.type is not None, f"{value.name} has no type"
             assert value.shape is not None, f"{value.name} has no shape"
@@ -228,16 +360,60 @@ class Builder:
         return self._types[value]
 
     def _set_type(self, value: ir.Value, proto: onnx.TypeProto | None) -> None:
+        if proto is not None and proto.WhichOneof("value") == "sequence_type":
+            value.type = ir.serde.deserialize_type_proto_for_type(proto)
+            value.shape = ir.serde.deserialize_type_proto_for_shape(proto)
+            self._types[value] = proto
+            return
         if proto is None or not proto.tensor_type.elem_type:
             raise ShapeError(f"the type of {value.name} cannot be inferred")
         value.type = ir.TensorType(ir.DataType(proto.tensor_type.elem_type))
-        assert proto.tensor_type.HasField("shape"), f"no rank for {value.name}"
+        if not proto.tensor_type.HasField("shape"):
+            raise ShapeError(
+                f"the rank of {value.name} is known only at run time",
+                hint="let the operands that decide on it be constants",
+            )
         sizes = [
             d.dim_value if d.HasField("dim_value") else (d.dim_param or None)
             for d in proto.tensor_type.shape.dim
         ]
         value.shape = ir.Shape(sizes)
         self._types[value] = proto
+
+
+def _at_bounds(proto: onnx.TypeProto, value: ir.Value) -> onnx.TypeProto:
+    """The type of a value that is as large as it may be."""
+    if is_static(value) or not isinstance(value.type, ir.TensorType):
+        return proto
+    return onnx.helper.make_tensor_type_proto(proto.tensor_type.elem_type, bounds_known(value))
+
+
+def _content(extents: Mapping[str, Extent], value: ir.Value) -> onnx.TensorProto | None:
+    """A vector of sizes as large as they may be."""
+    sizes = [extents[d].bound if isinstance(d, str) else d for d in value.meta.get("sizes", ())]
+    if not sizes or None in sizes:
+        return None
+    return onnx.numpy_helper.from_array(np.asarray(sizes, np.int64))
+
+
+def _completed(proto: onnx.TypeProto | None, said: ir.Value | None) -> onnx.TypeProto | None:
+    """An inferred type with what inference left open taken from what is said of the value."""
+    if said is None or said.type is None or said.shape is None:
+        return proto
+    told: onnx.TypeProto = ir.to_proto(said.type)
+    ir.serde.serialize_shape_into(told, said.shape)
+    if proto is None or not proto.WhichOneof("value"):
+        return told
+    if proto.WhichOneof("value") != "tensor_type" or told.WhichOneof("value") != "tensor_type":
+        return proto
+    have, other = proto.tensor_type, told.tensor_type
+    if not have.HasField("shape"):
+        have.shape.CopyFrom(other.shape)
+    elif len(have.shape.dim) == len(other.shape.dim):
+        for mine, theirs in zip(have.shape.dim, other.shape.dim, strict=True):
+            if not mine.HasField("dim_value") and theirs.HasField("dim_value"):
+                mine.dim_value = theirs.dim_value
+    return proto
 
 
 def _mixes(kind: Schema, position: int) -> bool:
@@ -251,7 +427,16 @@ def _fixed_type(text: str) -> DType:
     return by_name({"float": "float32", "double": "float64"}.get(name, name))
 
 
-def _attribute(kind: Schema, name: str, value: Any) -> ir.Attr:
+def _captured(node: ir.Node) -> Iterator[ir.Value]:
+    """What the graphs inside a node read from around it."""
+    for attribute in node.attributes.values():
+        if attribute.type == ir.AttributeType.GRAPH:
+            yield from captured(attribute.as_graph())
+
+
+def _attribute(kind: Schema, opset: int, name: str, value: Any) -> ir.Attr:
+    if isinstance(value, ir.Attr):
+        return value
     if isinstance(value, DType):
         value = value.code
     if isinstance(value, ir.Graph):
@@ -259,11 +444,17 @@ def _attribute(kind: Schema, name: str, value: Any) -> ir.Attr:
     if isinstance(value, np.ndarray):
         return ir.AttrTensor(name, ir.tensor(value))
     wanted = kind.attribute_types.get(name)
-    assert wanted is not None, f"{kind.op_type} has no attribute {name}"
+    if wanted is None:
+        raise UnsupportedError(
+            f"{kind.op_type} has no attribute {name} at opset {opset}",
+            hint="ask for a newer opset; 21 is the usual one",
+        )
     if wanted == OpSchema.AttrType.FLOAT:
         return ir.AttrFloat32(name, float(value))
     if wanted == OpSchema.AttrType.FLOATS:
         return ir.AttrFloat32s(name, [float(v) for v in value])
+    if wanted == OpSchema.AttrType.STRINGS:
+        return ir.AttrStrings(name, list(value))
     if isinstance(value, str):
         return ir.AttrString(name, value)
     if isinstance(value, Sequence):

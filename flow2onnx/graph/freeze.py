@@ -1,6 +1,6 @@
 """Models made ready to be written: variables inside or beside them, chosen outputs, labels."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,15 +8,19 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from flow2onnx.graph.types import dtype_of
+from flow2onnx.dtypes import DType
+from flow2onnx.graph.types import dims, dtype_of
 
 __all__ = [
     "NEWEST_OPSET",
     "Placement",
     "Signature",
+    "drop_inputs",
     "drop_outputs",
     "freeze",
+    "hold",
     "refer",
+    "rename_outputs",
     "signature",
     "stamp",
 ]
@@ -75,6 +79,17 @@ def refer(model: ir.Model, places: Mapping[str, Placement]) -> None:
         _initialize(model.graph, value, tensor)
 
 
+def hold(
+    model: ir.Model, content: Callable[[str, tuple[int, ...], DType], np.ndarray[Any, Any]]
+) -> None:
+    """Put inside what lies in other files: `content` gives it, by name, shape and element type."""
+    for name, value in model.graph.initializers.items():
+        if isinstance(value.const_value, ir.ExternalTensor):
+            dtype = dtype_of(value)
+            array = content(name, dims(value), dtype).view(dtype.numpy)
+            value.const_value = ir.Tensor(array, dtype=ir.DataType(dtype.code), name=name)
+
+
 def _taken_inputs(graph: ir.Graph, names: Collection[str]) -> list[ir.Value]:
     """Remove the inputs of these names from the graph's list and return them."""
     taken = [v for v in graph.inputs if v.name in names]
@@ -89,12 +104,35 @@ def _initialize(graph: ir.Graph, value: ir.Value, tensor: Any) -> None:
     graph.initializers[value.name] = value
 
 
+def drop_inputs(model: ir.Model, kept: Collection[str]) -> None:
+    """Remove the inputs that nothing reads, but those in `kept`."""
+    for value in list(model.graph.inputs):
+        if value.name not in kept and not value.uses() and not value.is_graph_output():
+            model.graph.inputs.remove(value)
+
+
 def drop_outputs(model: ir.Model, names: Collection[str]) -> bool:
     """Make values outputs no longer; returns whether any was. What computed them stays."""
     dropped = [v for v in model.graph.outputs if v.name in names]
     for value in dropped:
         model.graph.outputs.remove(value)
     return bool(dropped)
+
+
+def rename_outputs(model: ir.Model, names: Mapping[str, str]) -> dict[str, str]:
+    """Give outputs other names where these are free; returns what each is called now."""
+    graph = model.graph
+    taken = {v.name for v in (*graph.inputs, *graph.initializers.values())}
+    taken |= {o.name for node in graph.all_nodes() for o in node.outputs}
+    found = {}
+    for value in graph.outputs:
+        old = value.name or ""
+        new = names.get(old, old)
+        if new not in taken:
+            taken.add(new)
+            value.name = new
+        found[old] = value.name or ""
+    return found
 
 
 def signature(values: Collection[ir.Value]) -> tuple[Signature, ...]:

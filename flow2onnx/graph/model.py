@@ -5,7 +5,15 @@ from collections.abc import Mapping
 import onnx
 import onnx_ir as ir
 
-__all__ = ["IR_VERSION", "copy_model", "model_bytes", "model_of", "model_text", "parse_model"]
+__all__ = [
+    "IR_VERSION",
+    "copy_model",
+    "model_bytes",
+    "model_of",
+    "model_text",
+    "parse_model",
+    "to_proto",
+]
 
 # onnx writes its newest IR version unless told otherwise, and older runtimes refuse that.
 IR_VERSION = 10
@@ -25,6 +33,12 @@ def model_bytes(model: ir.Model) -> bytes:
     """The model as the content of an .onnx file."""
     content: bytes = ir.to_proto(model).SerializeToString(deterministic=True)
     return content
+
+
+def to_proto(model: ir.Model) -> onnx.ModelProto:
+    """The model in the standard's own form."""
+    proto: onnx.ModelProto = ir.to_proto(model)
+    return proto
 
 
 def parse_model(content: bytes) -> ir.Model:

@@ -13,9 +13,12 @@ from flow2onnx.graph.types import dtype_of
 __all__ = ["added_into", "added_up", "zeros"]
 
 
-def zeros(b: Builder, shape: Sequence[int], dtype: DType) -> Value:
+def zeros(b: Builder, shape: Sequence[int | str], dtype: DType) -> Value:
     """Zeros; ConstantOfShape keeps large ones out of the file."""
-    return b.ConstantOfShape(list(shape), value=np.zeros(1, dtype.numpy))
+    is_known = all(isinstance(d, int) for d in shape)
+    sizes = np.asarray(shape, np.int64) if is_known else list(shape)
+    made: Value = b.ConstantOfShape(sizes, value=np.zeros(1, dtype.numpy))
+    return made
 
 
 def added_into(
@@ -31,7 +34,12 @@ def added_into(
 
 
 def added_up(
-    b: Builder, op_type: str, shape: Sequence[int], indices: Value, parts: Value, **attributes: Any
+    b: Builder,
+    op_type: str,
+    shape: Sequence[int | str],
+    indices: Value,
+    parts: Value,
+    **attributes: Any,
 ) -> Value:
     """Zeros of `shape` to which the scatter `op_type` adds `parts` at `indices`."""
     # no zeros in half precision: the sum is made in single precision

@@ -6,9 +6,12 @@ from functools import cache
 import onnx
 from onnx.defs import OpSchema, SchemaError, get_schema
 
+from flow2onnx.dtypes import DType
 from flow2onnx.errors import UnsupportedError
 
 __all__ = ["Schema", "schema"]
+
+_ONNX_NAMES = {"float32": "float", "float64": "double"}
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,11 @@ class Schema:
         """The type variable (``T``) or fixed type (``tensor(int64)``) of an input."""
         return self.type_variables[min(position, len(self.type_variables) - 1)]
 
+    def allows(self, variable: str, dtype: DType) -> bool:
+        """Whether the standard lets a type variable be `dtype`."""
+        allowed = {c.type_param_str: c.allowed_type_strs for c in self.definition.type_constraints}
+        return f"tensor({_ONNX_NAMES.get(dtype.name, dtype.name)})" in allowed.get(variable, ())
+
 
 @cache
 def schema(op_type: str, opset: int) -> Schema:
@@ -33,7 +41,10 @@ def schema(op_type: str, opset: int) -> Schema:
     try:
         found = get_schema(op_type, opset, "")
     except SchemaError:
-        raise UnsupportedError(f"ONNX has no operator {op_type} at opset {opset}") from None
+        raise UnsupportedError(
+            f"ONNX has no operator {op_type} at opset {opset}",
+            hint="ask for a newer opset; 21 is the usual one",
+        ) from None
     variadic = (
         bool(found.inputs) and found.inputs[-1].option == OpSchema.FormalParameterOption.Variadic
     )

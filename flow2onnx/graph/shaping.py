@@ -1,23 +1,43 @@
-"""Undoing broadcasts, in one place."""
+"""Undoing broadcasts and reshapes, in one place. Sizes may be known at run time only."""
+
+from collections.abc import Sequence
 
 from onnx_ir import Value
 
 from flow2onnx.graph.builder import Builder
-from flow2onnx.graph.types import dims
+from flow2onnx.graph.types import sizes_of
 
-__all__ = ["unbroadcast"]
+__all__ = ["reshaped", "unbroadcast"]
 
 
 def unbroadcast(b: Builder, g: Value, like: Value) -> Value:
     """Sum `g` over the axes along which `like` was repeated to reach the shape of `g`."""
-    have, want = dims(g), dims(like)
+    have, want = sizes_of(g), sizes_of(like)
     if have == want:
         return g
     lead = len(have) - len(want)
     assert lead >= 0, f"a gradient of shape {have} for a value of shape {want}"
+    if any(isinstance(d, str) and have[i + lead] != d for i, d in enumerate(want)):
+        return _summed_to(b, g, like, lead)
     stretched = [i + lead for i, d in enumerate(want) if d == 1 and have[i + lead] != 1]
     if stretched:
         g = b.ReduceSum(g, stretched, keepdims=1)
     if lead:
         g = b.ReduceSum(g, list(range(lead)), keepdims=0)
     return g
+
+
+def _summed_to(b: Builder, g: Value, like: Value, lead: int) -> Value:
+    """`unbroadcast` where only a run can tell which axes were repeated."""
+    if lead:
+        g = b.ReduceSum(g, list(range(lead)), keepdims=0)
+    differ = b.NonZero(b.Not(b.Equal(b.Shape(g), b.Shape(like))))
+    total: Value = b.ReduceSum(g, b.Reshape(differ, [-1]), keepdims=1, noop_with_empty_axes=1)
+    return b.agree(total, like)
+
+
+def reshaped(b: Builder, x: Value, shape: Sequence[int | str]) -> Value:
+    """`x` in a shape without -1, whose sizes may be 0 or, by name, turn out to be."""
+    may_be_empty = any(isinstance(d, str) or d == 0 for d in shape)
+    made: Value = b.Reshape(x, list(shape), allowzero=1 if may_be_empty else None)
+    return made

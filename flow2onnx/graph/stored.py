@@ -59,6 +59,10 @@ class StoredModel:
             "metadata": {p.key: p.value for p in proto.metadata_props},
         }
 
+    def operators(self) -> frozenset[str]:
+        """The operators in use, those inside others included."""
+        return frozenset(node.op_type for node in all_nodes(self.proto.graph))
+
     def foreign_operators(self) -> list[str]:
         """The operators that are not of the ONNX standard at the model's opset, sorted."""
         found = {_label(n) for n in all_nodes(self.proto.graph) if not self._is_standard(n)}

@@ -7,9 +7,23 @@ import numpy as np
 from onnx_ir import Value
 
 from flow2onnx.dtypes import DType, by_code
-from flow2onnx.errors import ShapeError
+from flow2onnx.errors import UnknownShapeError
 
-__all__ = ["constant_of", "dims", "dtype_of", "is_static", "rank_of", "size_of"]
+__all__ = [
+    "Sizes",
+    "bounds_of",
+    "constant_of",
+    "dims",
+    "dtype_of",
+    "is_static",
+    "may_match",
+    "rank_of",
+    "size_of",
+    "sizes_of",
+]
+
+# A shape; what is known at run time only has a name, the same for all that are equal.
+Sizes = tuple[int | str, ...]
 
 
 def is_static(value: Value) -> bool:
@@ -20,11 +34,43 @@ def is_static(value: Value) -> bool:
 def dims(value: Value) -> tuple[int, ...]:
     """The shape of a value whose every dimension is known."""
     if value.shape is None or not value.shape.is_static():
-        raise ShapeError(
-            f"{value.name} has a shape known only at run time: {value.shape}",
-            hint="this operator needs a static shape",
-        )
+        raise _unknown(value, "this operator needs a static shape")
     return tuple(int(d) for d in value.shape)  # type: ignore[arg-type]  # static, hence ints
+
+
+def sizes_of(value: Value) -> Sizes:
+    """The shape of a value, with names for the sizes known at run time only.
+
+    A builder takes such a list wherever it takes sizes, and reads what has a name off the values.
+    """
+    shape = () if value.shape is None else value.shape
+    found = tuple(d if isinstance(d, int) else d.value for d in shape)
+    if value.shape is None or None in found:
+        raise _unknown(value, "only sizes of values made in the graph have names")
+    return tuple(d for d in found if d is not None)
+
+
+def bounds_of(value: Value) -> tuple[int, ...]:
+    """The shape of a value, with the most it may be for each size known at run time only."""
+    if is_static(value):
+        return dims(value)
+    found = value.meta.get("bounds", (None,))
+    if None in found:
+        raise _unknown(value, "nothing says how large it may be: this needs an upper bound")
+    return tuple(int(d) for d in found)
+
+
+def may_match(x: Value, y: Value) -> bool:
+    """Whether two shapes are the same, as far as they are known."""
+    pairs = list(zip(sizes_of(x), sizes_of(y), strict=False))
+    known = [(a, b) for a, b in pairs if isinstance(a, int) and isinstance(b, int)]
+    return rank_of(x) == rank_of(y) and all(a == b for a, b in known)
+
+
+def _unknown(value: Value, hint: str) -> UnknownShapeError:
+    return UnknownShapeError(
+        f"{value.name} has a shape known only at run time: {value.shape}", hint=hint
+    )
 
 
 def rank_of(value: Value) -> int:

@@ -11,11 +11,23 @@ from flow2onnx.errors import DTypeError, UnsupportedError
 from flow2onnx.graph.schemas import schema
 from flow2onnx.graph.types import dtype_of
 
-__all__ = ["Kernels", "Report", "kernel_gaps", "verify"]
+__all__ = ["Kernels", "Report", "kernel_gaps", "type_bindings", "verify"]
+
+
+# Measured: the registry lists half precision for these, and the kernel then refuses to add.
+_NO_HALF = {
+    ("CPUExecutionProvider", "ScatterElements"): ("add", "mul"),
+    ("CPUExecutionProvider", "ScatterND"): ("add", "mul", "max", "min"),
+}
+_UNLESS_DOUBLE = ", or leave default_data_type at flow.float32 where it is flow.float64"
 
 
 class Kernels(Protocol):
     """What a runtime can say of its kernels (`flow2onnx_runtime.kernels`)."""
+
+    @property
+    def provider(self) -> str:
+        """Whose kernels they are."""
 
     def supports(self, op_type: str, opset: int, types: Mapping[str, str]) -> bool:
         """Whether a kernel takes these element types."""
@@ -74,9 +86,10 @@ def _definitions(graph: ir.Graph) -> Iterator[ir.Value]:
 
 def _has_kernel(node: ir.Node, opset: int, kernels: Kernels) -> bool:
     """True for a kernel, False for an operator the runtime expands; raises where it has neither."""
-    types = _type_bindings(node, opset)
+    types = type_bindings(node, opset)
     # around an operator without a half precision kernel the runtime casts to float32 and back
     widened = {k: "float32" if t == "float16" else t for k, t in types.items()}
+    _check_reduction(node, types, kernels)
     if kernels.supports(node.op_type, opset, types) or kernels.supports(
         node.op_type, opset, widened
     ):
@@ -88,11 +101,36 @@ def _has_kernel(node: ir.Node, opset: int, kernels: Kernels) -> bool:
         f"the runtime has no kernel for {node.op_type} on {wanted}",
         op=node.name,
         source=node.meta.get("source"),
-        hint="cast to float32 around it",
+        hint=_remedy(node.op_type, opset, types, kernels),
     )
 
 
-def _type_bindings(node: ir.Node, opset: int) -> dict[str, str]:
+def _remedy(op_type: str, opset: int, types: Mapping[str, str], kernels: Kernels) -> str:
+    """What to do about a missing kernel: another opset where that helps, else another type."""
+    others = [n for n in range(18, onnx.defs.onnx_opset_version() + 1) if n != opset]
+    able = [n for n in others if kernels.supports(op_type, n, types)]
+    if able:
+        nearest = min(able, key=lambda n: abs(n - opset))
+        return f"this is so at opset {opset}; ask for opset {nearest}, at which there is one"
+    return "cast to float32 around it" + _UNLESS_DOUBLE * ("float64" in types.values())
+
+
+def _check_reduction(node: ir.Node, types: Mapping[str, str], kernels: Kernels) -> None:
+    reduction = node.attributes.get("reduction")
+    lacking = _NO_HALF.get((kernels.provider, node.op_type), ())
+    if reduction is None or "float16" not in types.values():
+        return
+    if reduction.as_string() in lacking:
+        raise UnsupportedError(
+            f"the runtime's {node.op_type} cannot {reduction.as_string()} on float16",
+            op=node.name,
+            source=node.meta.get("source"),
+            hint="cast to float32 around it",
+        )
+
+
+def type_bindings(node: ir.Node, opset: int) -> dict[str, str]:
+    """The element type of each type variable of a node's schema."""
     kind = schema(node.op_type, opset)
     outputs = [o.type_str for o in kind.definition.outputs]
     return {
@@ -109,7 +147,9 @@ def _bind(pairs: Iterable[tuple[str, ir.Value | None]]) -> dict[str, str]:
     return {
         variable: dtype_of(value).name
         for variable, value in pairs
-        if value is not None and not variable.startswith("tensor(")
+        if value is not None
+        and isinstance(value.type, ir.TensorType)  # nothing is asked about sequences
+        and not variable.startswith("tensor(")
     }
 
 

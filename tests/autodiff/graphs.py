@@ -41,7 +41,7 @@ def opened(b):
 
 def forward(case, dtype):
     """The node of a case as a function of arrays, or None without kernels."""
-    b = Builder()
+    b = Builder(case.opset)
     inputs = [b.input(f"x{i}", s, dtype) for i, s in enumerate(case.shapes)]
     for i, y in enumerate(as_tuple(case.make(b, *inputs))):
         b.output(y, f"y{i}")
@@ -53,7 +53,7 @@ def differentiated(case, dtype):
 
     None without kernels; and the element types of the outputs.
     """
-    b = Builder()
+    b = Builder(case.opset)
     inputs = [b.input(f"x{i}", s, dtype) for i, s in enumerate(case.shapes)]
     outputs = as_tuple(case.make(b, *inputs))
     seeds = [b.input(f"dy{i}", dims(y), dtype_of(y)) for i, y in enumerate(outputs)]

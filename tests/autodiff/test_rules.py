@@ -7,11 +7,14 @@ import numpy as np
 import pytest
 
 from flow2onnx.autodiff import rule_names
+from flow2onnx.autodiff.registry import expansion_names
 from flow2onnx.autodiff.rules import convolution
 from flow2onnx.dtypes import by_name
 from tests.autodiff.cases import CASES, CONVOLUTION
 from tests.autodiff.graphs import differentiated, forward, slope
 
+# differences do not show what passes straight through: tests of its own
+STRAIGHT = {"QuantizeLinear"}
 TOLERANCE = {"float64": 1e-6, "float32": 2e-3, "float16": 4e-2}
 PAIRS = [
     pytest.param(case, dtype, id=f"{case.id}-{dtype}") for case in CASES for dtype in case.dtypes
@@ -19,7 +22,7 @@ PAIRS = [
 
 
 def test_every_rule_has_a_case():
-    assert {case.op_type for case in CASES} == set(rule_names())
+    assert {case.op_type for case in CASES} >= {*rule_names(), *expansion_names()} - STRAIGHT
 
 
 @pytest.mark.parametrize(("case", "dtype"), PAIRS)
@@ -30,7 +33,9 @@ def test_gradient(case, dtype):
         return  # the verifier said the same: asserted in `opened`
     assert gradient is not None, f"no kernel for the gradient of {case.id} in {dtype}"
     point = case.draw(rng, dtype)
-    function, wide = forward(case, by_name("float64")), "float64"
+    function, wide = None, "float64"
+    if "float64" in case.dtypes:  # what opens may still refuse to run
+        function = forward(case, by_name("float64"))
     if function is None:
         function, wide = forward(case, by_name("float32")), "float32"
     start = [np.asarray(x, wide) for x in point]

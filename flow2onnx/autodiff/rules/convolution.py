@@ -5,7 +5,8 @@ The forms and the thresholds between them are measurements on the CPU provider w
 
 from dataclasses import dataclass
 
-from flow2onnx.autodiff.registry import attribute, no_gradient, vjp
+from flow2onnx.autodiff.registry import attribute, vjp
+from flow2onnx.autodiff.rules.windows import halves, windows
 from flow2onnx.graph import dims, rank_of
 
 
@@ -42,14 +43,10 @@ class Shape:
 
 def _shape(n):
     x, w = n.inputs[:2]
-    axes = rank_of(x) - 2
-    if attribute(n, "auto_pad", "NOTSET") != "NOTSET":
-        raise no_gradient(n, "with auto_pad")
-    pads = attribute(n, "pads", [0] * 2 * axes)
+    at = windows(n, dims(w)[2:])
     return Shape(
-        dims(x)[0], dims(x)[1], dims(w)[0], dims(x)[2:], dims(n.outputs[0])[2:], dims(w)[2:],
-        tuple(attribute(n, "strides", [1] * axes)), tuple(attribute(n, "dilations", [1] * axes)),
-        tuple(pads[:axes]), tuple(pads[axes:]), attribute(n, "group", 1),
+        dims(x)[0], dims(x)[1], dims(w)[0], at.extents, at.outputs, at.kernel, at.strides,
+        at.dilations, at.before, at.after, attribute(n, "group", 1),
     )  # fmt: skip
 
 
@@ -170,3 +167,44 @@ def _weight_by_convolution(b, s, x, g):
     if dims(y)[2:] != s.kernel:
         y = b.Slice(y, [0] * len(axes), list(s.kernel), axes)
     return b.Transpose(y, perm=[1, 0, *axes])
+
+
+@vjp("ConvTranspose")
+def _(b, n, g):
+    # the gradient in the input is the convolution that the node transposes
+    x, w, *bias = n.inputs
+    s = _transposed_shape(n, g)
+    gx = b.Conv(
+        g, w, strides=s.strides, dilations=s.dilations, pads=s.before + s.after, group=s.groups
+    )
+    if dims(gx) != dims(x):  # output_padding or output_shape made room for more windows
+        gx = b.Slice(gx, [0] * len(s.kernel), list(s.outputs), list(range(2, rank_of(x))))
+    gw = weight_gradient(b, s, g, x)
+    if not bias or bias[0] is None:
+        return gx, gw
+    return gx, gw, b.ReduceSum(g, [0, *range(2, rank_of(g))], keepdims=0)
+
+
+def _transposed_shape(n, g):
+    """The convolution that a node transposes: from its output's gradient to its input."""
+    x, w = n.inputs[:2]
+    extents, kernel = dims(x)[2:], dims(w)[2:]
+    ones = [1] * len(kernel)
+    strides, dilations = (tuple(attribute(n, k, ones)) for k in ("strides", "dilations"))
+    how = attribute(n, "auto_pad", "NOTSET")
+    pads = list(attribute(n, "pads", [0] * 2 * len(kernel)))
+    before, after = pads[: len(kernel)], pads[len(kernel) :]
+    if how == "VALID":
+        before = after = [0] * len(kernel)
+    elif how != "NOTSET" or "output_shape" in n.attributes:
+        more = attribute(n, "output_padding", [0] * len(kernel))
+        natural = [
+            (h - 1) * s + (k - 1) * d + 1 + m
+            for h, k, s, d, m in zip(extents, kernel, strides, dilations, more, strict=True)
+        ]
+        totals = [max(t - o, 0) for t, o in zip(natural, dims(g)[2:], strict=True)]
+        before, after = halves(totals, is_upper=how == "SAME_UPPER")
+    return Shape(
+        dims(x)[0], dims(g)[1], dims(x)[1], dims(g)[2:], extents, kernel, strides, dilations,
+        tuple(before), tuple(after), attribute(n, "group", 1),
+    )  # fmt: skip

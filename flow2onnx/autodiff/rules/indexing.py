@@ -2,9 +2,18 @@
 
 import numpy as np
 
-from flow2onnx.autodiff.registry import attribute, no_gradient, vjp
+from flow2onnx.autodiff.registry import attribute, expansion, no_gradient, vjp
 from flow2onnx.dtypes import int64
-from flow2onnx.graph import added_up, dims, dtype_of, rank_of, zeros
+from flow2onnx.graph import (
+    added_into,
+    added_up,
+    constant_of,
+    dims,
+    dtype_of,
+    rank_of,
+    sizes_of,
+    zeros,
+)
 
 
 @vjp("Gather")
@@ -17,8 +26,8 @@ def _(b, n, g):
         g, perm=[*range(axis, axis + k), *range(axis), *range(axis + k, rank_of(g))]
     )
     swapped = [axis, *range(axis), *range(axis + 1, rank)]
-    shape = [dims(x)[i] for i in swapped]
-    rows = _wrapped(b, b.Unsqueeze(_int64(b, indices), [-1]), dims(x)[axis])
+    shape = [sizes_of(x)[i] for i in swapped]
+    rows = _wrapped(b, b.Unsqueeze(_int64(b, indices), [-1]), sizes_of(x)[axis])
     added = added_up(b, "ScatterND", shape, rows, front)
     if axis == 0:
         return added, None
@@ -31,7 +40,8 @@ def _int64(b, indices):
 
 def _wrapped(b, indices, extent):
     """Indices counted from the front."""
-    return b.Where(b.Less(indices, 0), b.Add(indices, extent), indices)
+    size = b.vector([extent]) if isinstance(extent, str) else extent
+    return b.Where(b.Less(indices, 0), b.Add(indices, size), indices)
 
 
 @vjp("GatherND")
@@ -45,33 +55,108 @@ def _(b, n, g):
         prefix = prefix.reshape(*prefix.shape[:-1], *[1] * (rank_of(indices) - batch - 1), batch)
         full = b.Expand(b.const(prefix), [*dims(indices)[:-1], batch])
         indices = b.Concat(full, indices, axis=-1)
-    return added_up(b, "ScatterND", dims(x), indices, g), None
+    return added_up(b, "ScatterND", sizes_of(x), indices, g), None
 
 
 @vjp("GatherElements")
 def _(b, n, g):
     x, indices = n.inputs
     axis = attribute(n, "axis", 0)
-    return added_up(b, "ScatterElements", dims(x), indices, g, axis=axis), None
+    return added_up(b, "ScatterElements", sizes_of(x), indices, g, axis=axis), None
+
+
+@vjp("TopK")
+def _(b, n, g, _positions=None):
+    x, axis = n.inputs[0], attribute(n, "axis", -1)
+    return added_up(b, "ScatterElements", sizes_of(x), n.outputs[1], g, axis=axis), None
+
+
+@vjp("Trilu")
+def _(b, n, g):
+    return b.Trilu(g, *n.inputs[1:], upper=attribute(n, "upper", 1)), None
+
+
+@vjp("ReverseSequence")
+def _(b, n, g):
+    # turned twice is as before
+    axes = {k: attribute(n, k, d) for k, d in (("batch_axis", 1), ("time_axis", 0))}
+    return b.ReverseSequence(g, n.inputs[1], **axes), None
 
 
 @vjp("ScatterElements")
 def _(b, n, g):
-    _, indices, updates = n.inputs
-    axis, how = attribute(n, "axis", 0), attribute(n, "reduction", "none")
-    if how not in ("none", "add"):
-        raise no_gradient(n, f"with reduction {how}")
-    blank = zeros(b, dims(updates), dtype_of(updates))
-    gx = g if how == "add" else b.ScatterElements(g, indices, blank, axis=axis)
-    return gx, None, b.GatherElements(g, indices, axis=axis)
+    return _scattered(b, n, g, "ScatterElements", "GatherElements", axis=attribute(n, "axis", 0))
 
 
 @vjp("ScatterND")
 def _(b, n, g):
+    return _scattered(b, n, g, "ScatterND", "GatherND")
+
+
+def _scattered(b, n, g, scatter, gather, **axis):
     _, indices, updates = n.inputs
     how = attribute(n, "reduction", "none")
-    if how not in ("none", "add"):
-        raise no_gradient(n, f"with reduction {how}")
-    blank = zeros(b, dims(updates), dtype_of(updates))
-    gx = g if how == "add" else b.ScatterND(g, indices, blank)
-    return gx, None, b.GatherND(g, indices)
+    places = b.emit(gather, (g, indices), axis)[0]
+    if how == "add":
+        return g, None, places
+    if how == "none":
+        blank = zeros(b, sizes_of(updates), dtype_of(updates))
+        return b.emit(scatter, (g, indices, blank), axis)[0], None, places
+    form = _multiplied if how == "mul" else _extreme
+    return form(b, n, g, scatter, gather, axis)
+
+
+def _multiplied(b, n, g, scatter, gather, axis):
+    """Each factor gets the product of the others, which is 0 where one of them is."""
+    x, indices, updates = n.inputs
+    zero, one = b.like(0.0, x), b.like(1.0, x)
+    (zeros_x, safe_x), (zeros_u, safe_u) = (
+        (b.Cast(b.Equal(v, 0.0), to=dtype_of(x)), b.Where(b.Equal(v, 0.0), one, v))
+        for v in (x, updates)
+    )
+    product = b.emit(scatter, (safe_x, indices, safe_u), {**axis, "reduction": "mul"})[0]
+    count = added_into(b, scatter, zeros_x, indices, zeros_u, **axis)
+
+    def slope(whole, number, own, safe, back):
+        rest = b.Where(b.Equal(b.Sub(number, own), 0.0), b.Div(whole, safe), zero)
+        return b.Mul(back, rest)
+
+    whole, number, back = (b.emit(gather, (v, indices), axis)[0] for v in (product, count, g))
+    return (
+        slope(product, count, zeros_x, safe_x, g),
+        None,
+        slope(whole, number, zeros_u, safe_u, back),
+    )
+
+
+def _extreme(b, n, g, scatter, gather, axis):
+    """Ties share equally, as in torch."""
+    x, indices, updates = n.inputs
+    y = n.outputs[0]
+    hit_x = b.Cast(b.Equal(x, y), to=dtype_of(x))
+    hit_u = b.Cast(b.Equal(updates, b.emit(gather, (y, indices), axis)[0]), to=dtype_of(x))
+    share = b.Div(g, added_into(b, scatter, hit_x, indices, hit_u, **axis))
+    return b.Mul(hit_x, share), None, b.Mul(hit_u, b.emit(gather, (share, indices), axis)[0])
+
+
+@expansion("TensorScatter")
+def _(b, n):
+    # each row of the batch writes its updates from its own place on, around the end if circular
+    x, updates, starts = [*n.inputs, None][:3]
+    rank, axis = rank_of(x), attribute(n, "axis", -2) % rank_of(x)
+    steps = b.const(np.arange(dims(updates)[axis]).reshape(-1, *[1] * (rank - axis - 1)))
+    first = b.const(np.int64(0)) if starts is None else b.Reshape(starts, [-1, *[1] * (rank - 1)])
+    places = b.Add(first, steps)
+    if attribute(n, "mode", "linear") == "circular":
+        places = b.Mod(places, dims(x)[axis])
+    return b.ScatterElements(x, b.Expand(places, list(dims(updates))), updates, axis=axis)
+
+
+@expansion("Compress")
+def _(b, n):
+    x, condition = n.inputs[0], constant_of(n.inputs[1])
+    if condition is None:
+        raise no_gradient(n, "by a condition known only at run time")
+    axis = attribute(n, "axis")
+    flat = b.Reshape(x, [-1]) if axis is None else x
+    return b.Gather(flat, np.flatnonzero(condition), axis=axis or 0)

@@ -1,8 +1,12 @@
 """Softmax and its kin, and what takes means and variances out."""
 
-from flow2onnx.autodiff.registry import attribute, no_gradient, vjp
-from flow2onnx.dtypes import float32, float64
-from flow2onnx.graph import dtype_of, rank_of, unbroadcast
+import math
+
+import numpy as np
+
+from flow2onnx.autodiff.registry import attribute, vjp
+from flow2onnx.dtypes import float16, float32, float64
+from flow2onnx.graph import dims, dtype_of, rank_of, unbroadcast
 
 
 @vjp("Softmax")
@@ -19,48 +23,226 @@ def _(b, n, g):
 
 
 @vjp("LayerNormalization")
-def _(b, n, g, *_others):
+def _(b, n, g, g_mean=None, g_rate=None):
     x, scale, *offset = n.inputs
     axes = list(range(attribute(n, "axis", -1) % rank_of(x), rank_of(x)))
     mean, rate = _statistics(b, n, axes)
-    normal = b.Mul(b.Sub(x, mean), rate)
-    gn = b.Mul(g, scale)
-    level = b.ReduceMean(gn, axes, keepdims=1)
-    slope = b.ReduceMean(b.Mul(gn, normal), axes, keepdims=1)
-    gx = b.Mul(rate, b.Sub(b.Sub(gn, level), b.Mul(normal, slope)))
-    return gx, unbroadcast(b, b.Mul(g, normal), scale), *(unbroadcast(b, g, v) for v in offset)
+    centred = b.Sub(x, mean)
+    normal = b.Mul(centred, rate)
+    found = [None] * len(n.inputs)
+    parts = []
+    if g is not None:
+        parts.append(_standardised(b, b.Mul(g, scale), normal, rate, axes))
+        found[1] = unbroadcast(b, b.Mul(g, normal), scale)
+        found[2:] = [None if v is None else unbroadcast(b, g, v) for v in offset]
+    # the other outputs are single precision whatever the input is
+    share = 1.0 / math.prod(dims(x)[a] for a in axes)
+    if g_mean is not None:
+        parts.append(b.Expand(b.Mul(b.Cast(g_mean, to=dtype_of(x)), share), list(dims(x))))
+    if g_rate is not None:
+        cube = b.Mul(b.Mul(rate, rate), rate)
+        slope = b.Mul(b.Mul(b.Cast(g_rate, to=dtype_of(x)), cube), -share)
+        parts.append(b.Mul(slope, centred))
+    found[0] = _added(b, parts)
+    return found
+
+
+def _added(b, parts):
+    total, *others = parts
+    for part in others:
+        total = b.Add(total, part)
+    return total
+
+
+def _standardised(b, g, normal, rate, axes):
+    """The gradient through (x - mean) * rate, where rate is 1 / sqrt(variance + epsilon)."""
+    level = b.ReduceMean(g, axes, keepdims=1)
+    slope = b.ReduceMean(b.Mul(g, normal), axes, keepdims=1)
+    return b.Mul(rate, b.Sub(b.Sub(g, level), b.Mul(normal, slope)))
 
 
 def _statistics(b, n, axes):
     """The mean and the reciprocal deviation, of which the node itself has single precision ones."""
     x = n.inputs[0]
     if dtype_of(x) == float64:
-        mean = b.ReduceMean(x, axes, keepdims=1)
-        centred = b.Sub(x, mean)
-        variance = b.ReduceMean(b.Mul(centred, centred), axes, keepdims=1)
-        return mean, b.Reciprocal(b.Sqrt(b.Add(variance, attribute(n, "epsilon", 1e-5))))
+        _, mean, variance = _moments(b, x, axes)
+        return mean, _rate(b, n, variance)
     while len(n.outputs) < 3:
         b.another_output(n)
     wide = n.outputs[1:]
     return wide if dtype_of(x) == float32 else [b.Cast(v, to=dtype_of(x)) for v in wide]
 
 
+def _moments(b, x, axes):
+    """The input without its mean, the mean, and the variance."""
+    mean = b.ReduceMean(x, axes, keepdims=1)
+    centred = b.Sub(x, mean)
+    return centred, mean, b.ReduceMean(b.Mul(centred, centred), axes, keepdims=1)
+
+
+def _rate(b, n, variance):
+    return b.Reciprocal(b.Sqrt(b.Add(variance, attribute(n, "epsilon", 1e-5))))
+
+
+def _by_channel(b, value, x):
+    """One number for each channel, beside `x`."""
+    return b.Reshape(value, [-1] + [1] * (rank_of(x) - 2))
+
+
 @vjp("BatchNormalization")
-def _(b, n, g, *_others):
-    if attribute(n, "training_mode", 0):
-        raise no_gradient(n, "in training mode")
-    x, scale, _, mean, variance = n.inputs
+def _(b, n, g, *g_running):
+    found = _batch_gradients(b, n, g, *g_running)
+    # scale and statistics may each have another element type than the input
+    return [
+        part if part is None or dtype_of(part) == dtype_of(v) else b.Cast(part, to=dtype_of(v))
+        for part, v in zip(found, n.inputs, strict=True)
+    ]
+
+
+def _batch_gradients(b, n, g, *g_running):
+    x = n.inputs[0]
+    scale, _, mean, variance = (_as(b, v, x) for v in n.inputs[1:])
     others = [i for i in range(rank_of(x)) if i != 1]
-    spread = [-1] + [1] * (rank_of(x) - 2)
-    rate = b.Reciprocal(b.Sqrt(b.Add(variance, attribute(n, "epsilon", 1e-5))))
+    if attribute(n, "training_mode", 0):
+        return _by_batch(b, n, others, scale, g, *(_as(b, v, x) for v in g_running))
+    rate = _rate(b, n, variance)
     factor = b.Mul(rate, scale)
-    centred = b.Sub(x, b.Reshape(mean, spread))
+    centred = b.Sub(x, _by_channel(b, mean, x))
     total = b.ReduceSum(g, others, keepdims=0)
     slope = b.Mul(b.ReduceSum(b.Mul(g, centred), others, keepdims=0), rate)
     return (
-        b.Mul(g, b.Reshape(factor, spread)),
+        b.Mul(g, _by_channel(b, factor, x)),
         slope,
         total,
         b.Neg(b.Mul(factor, total)),
         b.Mul(b.Mul(b.Mul(factor, rate), slope), -0.5),
     )
+
+
+def _as(b, value, x):
+    """`value` in the element type of `x`."""
+    if value is None or dtype_of(value) == dtype_of(x):
+        return value
+    return b.Cast(value, to=dtype_of(x))
+
+
+def _by_batch(b, n, others, scale, g, g_mean=None, g_variance=None):
+    """The training form. Only the CPU provider runs its node; these operators run on all."""
+    x = n.inputs[0]
+    momentum = attribute(n, "momentum", 0.9)
+    share = (1.0 - momentum) * dims(x)[1] / math.prod(dims(x))
+    centred, _, variance = _moments(b, x, others)
+    rate = _rate(b, n, variance)
+    normal = b.Mul(centred, rate)
+    parts, found = [], [None] * 5
+    if g is not None:
+        wide = b.Mul(g, _by_channel(b, scale, x))
+        parts.append(_standardised(b, wide, normal, rate, others))
+        found[1] = b.ReduceSum(b.Mul(g, normal), others, keepdims=0)
+        found[2] = b.ReduceSum(g, others, keepdims=0)
+    if g_mean is not None:
+        found[3] = b.Mul(g_mean, momentum)
+        level = b.Mul(_by_channel(b, g_mean, x), share)
+        parts.append(b.Expand(level, list(dims(x))))
+    if g_variance is not None:
+        found[4] = b.Mul(g_variance, momentum)
+        parts.append(b.Mul(centred, b.Mul(_by_channel(b, g_variance, x), 2.0 * share)))
+    found[0] = _added(b, parts)
+    return found
+
+
+@vjp("InstanceNormalization")
+def _(b, n, g):
+    x, scale, _ = n.inputs
+    axes = list(range(2, rank_of(x)))
+    centred, _, variance = _moments(b, x, axes)
+    rate = _rate(b, n, variance)
+    normal = b.Mul(centred, rate)
+    others = [0, *axes]
+    return (
+        _standardised(b, b.Mul(g, _by_channel(b, scale, x)), normal, rate, axes),
+        b.ReduceSum(b.Mul(g, normal), others, keepdims=0),
+        b.ReduceSum(g, others, keepdims=0),
+    )
+
+
+@vjp("GroupNormalization")
+def _(b, n, g):
+    x, scale, _ = n.inputs
+    images, channels, *extents = dims(x)
+    groups = attribute(n, "num_groups")
+    grouped = [images, groups, channels // groups, math.prod(extents)]
+    folded, gs = b.Reshape(x, grouped), b.Reshape(g, grouped)
+    centred, _, variance = _moments(b, folded, [2, 3])
+    rate = _rate(b, n, variance)
+    normal = b.Mul(centred, rate)
+    factor = b.Reshape(scale, [1, groups, -1, 1])
+    gn = _standardised(b, b.Mul(gs, factor), normal, rate, [2, 3])
+    slope, total = (b.ReduceSum(v, [0, 3], keepdims=0) for v in (b.Mul(gs, normal), gs))
+    return b.Reshape(gn, list(dims(x))), b.Reshape(slope, [-1]), b.Reshape(total, [-1])
+
+
+@vjp("RMSNormalization")
+def _(b, n, g):
+    x, scale = n.inputs
+    axes = list(range(attribute(n, "axis", -1) % rank_of(x), rank_of(x)))
+    # the standard computes the mean square of half precision in single precision
+    wide = b.Cast(x, to=float32) if dtype_of(x) == float16 else x
+    square = b.ReduceMean(b.Mul(wide, wide), axes, keepdims=1)
+    rate = b.Cast(_rate(b, n, square), to=dtype_of(x))
+    normal = b.Mul(x, rate)
+    # scale may have another element type than the input
+    factor, gs = b.Cast(scale, to=dtype_of(x)), b.Cast(g, to=dtype_of(x))
+    gn = b.Mul(gs, factor)
+    slope = b.ReduceMean(b.Mul(gn, normal), axes, keepdims=1)
+    g_scale = b.Cast(unbroadcast(b, b.Mul(gs, normal), scale), to=dtype_of(scale))
+    return b.Mul(rate, b.Sub(gn, b.Mul(normal, slope))), g_scale
+
+
+@vjp("MeanVarianceNormalization")
+def _(b, n, g):
+    # x - mean over the deviation and 1e-9: the slope of the deviation has no epsilon
+    x = n.inputs[0]
+    axes = [a % rank_of(x) for a in attribute(n, "axes", [0, 2, 3])]
+    centred, _, variance = _moments(b, x, axes)
+    deviation = b.Sqrt(variance)
+    rate = b.Reciprocal(b.Add(deviation, b.like(1e-9, x)))
+    level = b.ReduceMean(g, axes, keepdims=1)
+    slope = b.ReduceMean(b.Mul(g, centred), axes, keepdims=1)
+    is_flat = b.Equal(deviation, 0.0)
+    tilt = b.Div(b.Mul(b.Mul(slope, rate), rate), b.Where(is_flat, b.like(1.0, x), deviation))
+    return b.Sub(b.Mul(b.Sub(g, level), rate), b.Mul(centred, tilt))
+
+
+@vjp("LpNormalization")
+def _(b, n, g):
+    # what has no length has no gradient: the node leaves it 0
+    x, y, axis = n.inputs[0], n.outputs[0], attribute(n, "axis", -1) % rank_of(n.inputs[0])
+    by_sum = attribute(n, "p", 2) == 1
+    length = b.emit("ReduceL1" if by_sum else "ReduceL2", (x, [axis]), {"keepdims": 1})[0]
+    is_zero = b.Equal(length, 0.0)
+    divisor = b.Where(is_zero, b.like(1.0, x), length)
+    along = b.ReduceSum(b.Mul(g, y), [axis], keepdims=1)
+    inner = b.Sub(g, b.Mul(b.Sign(x) if by_sum else y, along))
+    return b.Where(is_zero, b.like(0.0, x), b.Div(inner, divisor))
+
+
+@vjp("LRN")
+def _(b, n, g):
+    # sums over neighbouring channels are a product with a band of ones
+    x, size = n.inputs[0], attribute(n, "size")
+    alpha, beta, bias = (
+        attribute(n, k, v) for k, v in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0))
+    )
+    images, channels = dims(x)[:2]
+    offsets = np.arange(channels)[None] - np.arange(channels)[:, None]
+    band = (offsets >= -((size - 1) // 2)) & (offsets <= size // 2)
+    band = band.astype(dtype_of(x).numpy)
+    flat, gs = (b.Reshape(v, [images, channels, -1]) for v in (x, g))
+    total = b.MatMul(b.const(band), b.Mul(flat, flat))
+    base = b.Add(b.Mul(total, alpha / size), bias)
+    power = b.Pow(base, b.like(-beta, x))
+    pulled = b.Div(b.Mul(b.Mul(gs, flat), power), base)
+    neighbours = b.MatMul(b.const(np.ascontiguousarray(band.T)), pulled)
+    rest = b.Mul(b.Mul(flat, neighbours), 2.0 * alpha * beta / size)
+    return b.Reshape(b.Sub(b.Mul(gs, power), rest), list(dims(x)))

@@ -1,10 +1,13 @@
-"""Pools."""
+"""Pools, and what adds windows up."""
+
+import math
 
 import numpy as np
 
 from flow2onnx.autodiff.registry import attribute, no_gradient, vjp
+from flow2onnx.autodiff.rules.windows import spatial, spread, windows
 from flow2onnx.dtypes import float32
-from flow2onnx.graph import added_up, dims, dtype_of, rank_of, size_of, zeros
+from flow2onnx.graph import added_up, constant_of, dims, dtype_of, size_of, zeros
 
 
 @vjp("MaxPool")
@@ -22,6 +25,7 @@ def _tiles(n):
         and dtype_of(n.inputs[0]).name == "float32"
         and attribute(n, "strides") == kernel
         and not any(attribute(n, "pads", [0]))
+        and set(attribute(n, "dilations", [1])) == {1}
         and all(
             h == o * k
             for h, o, k in zip(_extents(n.inputs[0]), _extents(n.outputs[0]), kernel, strict=True)
@@ -64,12 +68,27 @@ def _by_indices(b, n, g):
     """Scatter to the positions that the forward pool reports."""
     x = n.inputs[0]
     indices = b.another_output(n) if len(n.outputs) == 1 else n.outputs[1]
+    if attribute(n, "storage_order", 0):
+        indices = _row_major(b, indices, dims(x)[2:])
     size, places, parts = [size_of(x)], b.Reshape(indices, [-1]), b.Reshape(g, [-1])
     if _overlap(n):
         flat = added_up(b, "ScatterElements", size, places, parts, axis=0)
     else:
         flat = b.ScatterElements(zeros(b, size, dtype_of(x)), places, parts, axis=0)
     return b.Reshape(flat, list(dims(x)))
+
+
+def _row_major(b, indices, extents):
+    """Positions that count the first axis of an image fastest, counting the last one so."""
+    size = math.prod(extents)
+    rest = b.Mod(indices, size)
+    total = b.Sub(indices, rest)
+    step = size
+    for extent in extents:
+        step //= extent
+        total = b.Add(total, b.Mul(b.Mod(rest, extent), step))
+        rest = b.Div(rest, extent)
+    return total
 
 
 def _overlap(n):
@@ -82,40 +101,91 @@ def _overlap(n):
 
 @vjp("AveragePool")
 def _(b, n, g):
-    x = n.inputs[0]
-    axes = rank_of(x) - 2
-    if attribute(n, "auto_pad", "NOTSET") != "NOTSET":
-        raise no_gradient(n, "with auto_pad")
-    kernel = list(attribute(n, "kernel_shape"))
-    strides = list(attribute(n, "strides", [1] * axes))
-    pads = list(attribute(n, "pads", [0] * 2 * axes))
-    dilations = list(attribute(n, "dilations", [1] * axes))
-    ends = pads[axes:]
-    shape = list(
-        zip(dims(x)[2:], dims(g)[2:], kernel, strides, dilations, pads[:axes], ends, strict=True)
-    )
-    counts = _counts(shape, attribute(n, "count_include_pad", 0))
+    at = windows(n, attribute(n, "kernel_shape"))
+    counts = _counts(at, attribute(n, "count_include_pad", 0))
     share = b.Div(g, b.const(counts.astype(dtype_of(g).numpy)))
-    left_over = [
-        h - ((o - 1) * s - first - last + (k - 1) * d + 1) for h, o, k, s, d, first, last in shape
-    ]
-    # with ceil_mode the last window reaches beyond the padding: that much more is cut off
-    ends = [last - min(more, 0) for last, more in zip(ends, left_over, strict=True)]
-    # every channel of every image is an image of one channel: one kernel of ones serves all
-    images = b.Reshape(share, [-1, 1, *dims(g)[2:]])
-    ones = b.const(np.ones((1, 1, *kernel), dtype_of(g).numpy))
-    spread = b.ConvTranspose(
-        images, ones, strides=strides, dilations=dilations, pads=pads[:axes] + ends,
-        output_padding=[max(more, 0) for more in left_over],
-    )  # fmt: skip
-    return b.Reshape(spread, list(dims(x)))
+    return spread(b, at, share, n.inputs[0])
 
 
-def _counts(shape, includes_pad):
+def _counts(at, includes_pad):
     """The number of elements that each window averages."""
     total = np.ones(())
-    for extent, outputs, kernel, stride, dilation, first, last in shape:
+    for extent, outputs, kernel, stride, dilation, first, last in zip(
+        at.extents, at.outputs, at.kernel, at.strides, at.dilations, at.before, at.after,
+        strict=True,
+    ):  # fmt: skip
         taps = np.arange(outputs)[:, None] * stride - first + np.arange(kernel) * dilation
         low, high = (-first, extent + last) if includes_pad else (0, extent)
         total = total[..., None] * ((taps >= low) & (taps < high)).sum(1)
     return total
+
+
+@vjp("LpPool")
+def _(b, n, g):
+    at = windows(n, attribute(n, "kernel_shape"))
+    return _norm_gradient(b, n, lambda share: spread(b, at, share, n.inputs[0]), g)
+
+
+@vjp("GlobalLpPool")
+def _(b, n, g):
+    return _norm_gradient(b, n, lambda share: share, g)
+
+
+def _norm_gradient(b, n, to_elements, g):
+    """The gradient of the p-norm of each window: 0 where the norm is, as for torch's norms."""
+    x, y, p = n.inputs[0], n.outputs[0], attribute(n, "p", 2)
+    if p == 1:
+        return b.Mul(b.Sign(x), to_elements(g))
+    is_zero, zero = b.Equal(y, 0.0), b.like(0.0, g)
+    divisor = b.Where(is_zero, b.like(1.0, y), y if p == 2 else b.Pow(y, b.like(p - 1, y)))
+    share = to_elements(b.Where(is_zero, zero, b.Div(g, divisor)))
+    if p == 2:
+        return b.Mul(x, share)
+    return b.Mul(b.Mul(b.Sign(x), b.Pow(b.Abs(x), b.like(p - 1, x))), share)
+
+
+@vjp("GlobalAveragePool")
+def _(b, n, g):
+    x = n.inputs[0]
+    return b.Expand(b.Mul(g, 1.0 / math.prod(dims(x)[2:])), list(dims(x)))
+
+
+@vjp("GlobalMaxPool")
+def _(b, n, g):
+    # the first of equal elements gets all, as in torch's adaptive pool
+    x = n.inputs[0]
+    images, channels, *extents = dims(x)
+    flat = b.Reshape(x, [images, channels, -1])
+    first = b.ArgMax(flat, axis=2, keepdims=1)
+    places = np.arange(math.prod(extents), dtype=np.int64)[None, None]
+    chosen = b.Cast(b.Equal(first, places), to=dtype_of(g))
+    return b.Reshape(b.Mul(chosen, b.Reshape(g, [images, channels, 1])), list(dims(x)))
+
+
+@vjp("MaxUnpool")
+def _(b, n, g):
+    x, places = n.inputs[:2]
+    picked = b.Gather(b.Reshape(g, [-1]), b.Reshape(places, [-1]))
+    return b.Reshape(picked, list(dims(x))), None
+
+
+@vjp("Col2Im")
+def _(b, n, g):
+    # the windows of the image that the node adds up
+    x, image, block = n.inputs[0], constant_of(n.inputs[1]), constant_of(n.inputs[2])
+    if image is None or block is None:
+        raise no_gradient(n, "with a shape known only at run time")
+    ones = [1] * len(block)
+    strides, dilations = (attribute(n, k, ones) for k in ("strides", "dilations"))
+    pads = list(attribute(n, "pads", [0] * 2 * len(block)))
+    before, after = pads[: len(block)], pads[len(block) :]
+    padded = b.Pad(g, [0, 0, *before, 0, 0, *after]) if any(pads) else g
+    spans = [
+        h + p + q - (k - 1) * d
+        for h, p, q, k, d in zip(image, before, after, block, dilations, strict=True)
+    ]
+    taps = [np.multiply(tap, dilations) for tap in np.ndindex(*block)]
+    parts = [b.Slice(padded, [*t], [*(t + spans)], spatial(g), [*strides]) for t in taps]
+    images, channels = dims(g)[:2]
+    rows = [b.Reshape(part, [images, channels, 1, -1]) for part in parts]
+    return b.Reshape(b.Concat(*rows, axis=2), list(dims(x))), None, None

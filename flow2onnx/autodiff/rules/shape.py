@@ -3,12 +3,26 @@
 import numpy as np
 
 from flow2onnx.autodiff.registry import attribute, no_gradient, vjp
-from flow2onnx.graph import added_up, constant_of, dims, dtype_of, rank_of, unbroadcast
+from flow2onnx.graph import (
+    added_up,
+    constant_of,
+    dims,
+    dtype_of,
+    is_static,
+    rank_of,
+    reshaped,
+    sizes_of,
+    unbroadcast,
+    zeros,
+)
+
+# What ends a slice where the dimension ends.
+_END = 2**63 - 1
 
 
 @vjp("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 def _(b, n, g):
-    return b.Reshape(g, list(dims(n.inputs[0])))
+    return reshaped(b, g, sizes_of(n.inputs[0]))
 
 
 @vjp("Transpose")
@@ -26,7 +40,7 @@ def _(b, n, g):
 @vjp("Concat")
 def _(b, n, g):
     axis = attribute(n, "axis") % rank_of(g)
-    sizes = [dims(x)[axis] for x in n.inputs]
+    sizes = [sizes_of(x)[axis] for x in n.inputs]
     if len(sizes) == 1:
         return g
     return b.several("Split", g, sizes, axis=axis, outputs=len(sizes))
@@ -35,31 +49,64 @@ def _(b, n, g):
 @vjp("Split")
 def _(b, n, *gs):
     parts = [
-        b.const(np.zeros(dims(y), dtype_of(y).numpy)) if g is None else g
+        _blank(b, y) if g is None else g
         for g, y in zip(gs, n.outputs, strict=True)
     ]
     return b.Concat(*parts, axis=attribute(n, "axis", 0))
 
 
+def _blank(b, y):
+    """Zeros in the shape of a value."""
+    if not is_static(y):
+        return zeros(b, sizes_of(y), dtype_of(y))
+    return b.const(np.zeros(dims(y), dtype_of(y).numpy))
+
+
 @vjp("Slice")
 def _(b, n, g):
     x = n.inputs[0]
+    if not _is_known(n):
+        return _slice_at_run_time(b, n, g)
     starts, ends, axes, steps = (
         None if v is None else [int(i) for i in constant_of(v)]
         for v in [*n.inputs[1:], None, None][:4]
     )
     axes = list(range(len(starts))) if axes is None else [a % rank_of(x) for a in axes]
     steps = [1] * len(starts) if steps is None else steps
-    picked = [np.arange(d) for d in dims(x)]
-    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        picked[axis] = _positions(dims(x)[axis], start, end, step)
+    extents = sizes_of(x)
+    picked = {
+        axis: _positions(extents[axis], start, end, step)
+        for axis, start, end, step in zip(axes, starts, ends, steps, strict=True)
+    }
     if all(s == 1 for s in steps):
-        before = [int(p[0]) if p.size else 0 for p in picked]
-        after = [d - f - p.size for d, f, p in zip(dims(x), before, picked, strict=True)]
+        before, after = [0] * rank_of(x), [0] * rank_of(x)
+        for axis, p in picked.items():
+            before[axis] = int(p[0]) if p.size else 0
+            after[axis] = extents[axis] - before[axis] - p.size
         return b.Pad(g, before + after)
     for axis in axes:
-        g = _spread(b, g, axis, picked[axis], dims(x)[axis])
+        g = _spread(b, g, axis, picked[axis], extents[axis])
     return g
+
+
+def _is_known(n):
+    """Whether a slice takes the same of the same extents at every run."""
+    operands = [constant_of(v) for v in n.inputs[1:] if v is not None]
+    if any(v is None for v in operands):
+        return False
+    given = constant_of(n.inputs[3]) if len(n.inputs) > 3 else None
+    axes = range(operands[0].size) if given is None else given
+    return all(isinstance(sizes_of(n.inputs[0])[int(a)], int) for a in axes)
+
+
+def _slice_at_run_time(b, n, g):
+    """Every element back to its place: the same slice of the places says which."""
+    x = n.inputs[0]
+    count = b.Size(x)
+    places = reshaped(b, b.Range(np.int64(0), count, np.int64(1)), sizes_of(x))
+    taken = b.Reshape(b.emit("Slice", (places, *n.inputs[1:]))[0], [-1, 1])
+    nothing = b.ConstantOfShape(b.Reshape(count, [1]), value=np.zeros(1, dtype_of(g).numpy))
+    return reshaped(b, b.ScatterND(nothing, taken, b.Reshape(g, [-1])), sizes_of(x))
 
 
 def _positions(extent, start, end, step):
@@ -95,7 +142,9 @@ def _(b, n, g):
         return _unpad(b, n, g, before, after, mode)
     if min(pads) < 0:
         return b.Pad(g, [-p for p in before + after])
-    return b.Slice(g, before, [f + d for f, d in zip(before, dims(x), strict=True)])
+    if is_static(x):
+        return b.Slice(g, before, [f + d for f, d in zip(before, dims(x), strict=True)])
+    return b.Slice(g, before, [-a if a else _END for a in after])
 
 
 def _unpad(b, n, g, before, after, mode):
@@ -118,5 +167,5 @@ def _unpad(b, n, g, before, after, mode):
 def _(b, n, g):
     x = n.inputs[0]
     repeats = [int(r) for r in constant_of(n.inputs[1])]
-    split = [d for pair in zip(repeats, dims(x), strict=True) for d in pair]
-    return b.ReduceSum(b.Reshape(g, split), list(range(0, 2 * rank_of(x), 2)), keepdims=0)
+    split = [d for pair in zip(repeats, sizes_of(x), strict=True) for d in pair]
+    return b.ReduceSum(reshaped(b, g, split), list(range(0, 2 * rank_of(x), 2)), keepdims=0)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from flow2onnx.autodiff.registry import attribute, vjp
-from flow2onnx.graph import constant_of, dims, dtype_of, unbroadcast
+from flow2onnx.graph import constant_of, dims, dtype_of, sizes_of, unbroadcast
 
 
 def _mask(b, condition, g):
@@ -23,10 +23,15 @@ def _(b, n, g):
     return b.Cast(g, to=dtype_of(n.inputs[0]))
 
 
-@vjp("Ceil", "Floor", "Round", "Sign")
+@vjp("CastLike")
+def _(b, n, g):
+    return b.Cast(g, to=dtype_of(n.inputs[0])), None
+
+
+@vjp("Ceil", "Floor", "Hardmax", "Round", "Sign")
 def _(b, n, g):
     # flat between its steps
-    return b.ConstantOfShape(list(dims(g)), value=np.zeros(1, dtype_of(g).numpy))
+    return b.ConstantOfShape(list(sizes_of(g)), value=np.zeros(1, dtype_of(g).numpy))
 
 
 @vjp("Neg")
@@ -158,26 +163,73 @@ def _(b, n, g):
 
 @vjp("Clip")
 def _(b, n, g):
-    # 1 on both ends, as in torch
-    x, *ends = n.inputs
-    inside = [
-        b.GreaterOrEqual(x, end) if i == 0 else b.LessOrEqual(x, end)
-        for i, end in enumerate(ends)
-        if end is not None
+    # as in torch: 1 on both ends if they are constants; one that varies shares with what it equals
+    x, low, high = [*n.inputs, None, None][:3]
+    gx = g
+    for end, compare in ((low, b.GreaterOrEqual), (high, b.LessOrEqual)):
+        if end is not None:
+            gx = _mask(b, compare(x, end), gx)
+    ends = [None if constant_of(end) is not None else end for end in (low, high)]
+    if ends == [None, None]:
+        return gx
+    shares = _shares(b, x, ends, gx)
+    cuts = _cut_low(b, x, low, high, g), _cut_high(b, x, low, high, g)
+    for share in shares:
+        gx = gx if share is None else b.Sub(gx, share)
+    return gx, *(
+        None if end is None else b.Reshape(b.ReduceSum(b.Add(c, s), keepdims=0), list(dims(end)))
+        for end, c, s in zip(ends, cuts, shares, strict=True)
+    )
+
+
+def _shares(b, x, ends, inside):
+    """What each end that varies gets where it equals x and the other does not: half."""
+    ties = [None if end is None else b.Equal(x, end) for end in ends]
+    alone = [
+        tie if tie is None or other is None else b.And(tie, b.Not(other))
+        for tie, other in (ties, ties[::-1])
     ]
-    for condition in inside:
-        g = _mask(b, condition, g)
-    return g
+    return [None if tie is None else b.Mul(_mask(b, tie, inside), 0.5) for tie in alone]
+
+
+def _cut_low(b, x, low, high, g):
+    """What the lower end gets where it cut x off: nothing where the upper end is below it."""
+    if low is None:
+        return None
+    is_cut = b.Less(x, low)
+    if high is not None:
+        is_cut = b.And(is_cut, b.LessOrEqual(low, high))
+    return _mask(b, is_cut, g)
+
+
+def _cut_high(b, x, low, high, g):
+    if high is None:
+        return None
+    is_cut = b.Greater(x, high)
+    if low is not None:
+        is_cut = b.Or(is_cut, b.Less(high, low))
+    return _mask(b, is_cut, g)
 
 
 @vjp("Dropout")
 def _(b, n, g, _mask_g=None):
-    ratio, is_training = (constant_of(v) for v in [*n.inputs[1:], None, None][:2])
-    if is_training is None or not is_training.item():
+    ratio, is_training = [*n.inputs[1:], None, None][:2]
+    if is_training is None or _is_known(is_training, False):
         return g
     mask = n.outputs[1] if len(n.outputs) > 1 else b.another_output(n)
-    kept = 1.0 - (0.5 if ratio is None else ratio.item())
-    return b.Mul(_mask(b, mask, g), 1.0 / kept)
+    kept = _mask(b, mask, g)
+    if ratio is not None and constant_of(ratio) is None:
+        scale = b.Reciprocal(b.Sub(1.0, b.Cast(ratio, to=dtype_of(g))))
+    else:
+        scale = b.like(1.0 / (1.0 - (0.5 if ratio is None else constant_of(ratio).item())), g)
+    if not _is_known(is_training, True):
+        scale = b.Where(is_training, scale, b.like(1.0, g))
+    return b.Mul(kept, scale)
+
+
+def _is_known(value, content):
+    known = constant_of(value)
+    return known is not None and bool(known) is content
 
 
 @vjp("Elu")
@@ -185,6 +237,32 @@ def _(b, n, g):
     # below 0 the slope alpha e^x is the output plus alpha
     x, y, alpha = n.inputs[0], n.outputs[0], attribute(n, "alpha", 1.0)
     return b.Where(b.Greater(x, 0.0), g, b.Mul(g, b.Add(y, alpha)))
+
+
+@vjp("Selu")
+def _(b, n, g):
+    x, y = n.inputs[0], n.outputs[0]
+    alpha = attribute(n, "alpha", 1.6732632423543772)
+    gamma = attribute(n, "gamma", 1.0507009873554805)
+    below = b.Mul(g, b.Add(y, alpha * gamma))
+    return b.Where(b.Greater(x, 0.0), b.Mul(g, gamma), below)
+
+
+@vjp("HardSigmoid")
+def _(b, n, g):
+    # flat from both ends on
+    y = n.outputs[0]
+    is_steep = b.And(b.Greater(y, 0.0), b.Less(y, 1.0))
+    return _mask(b, is_steep, b.Mul(g, attribute(n, "alpha", 0.2)))
+
+
+@vjp("HardSwish")
+def _(b, n, g):
+    # from both ends on the slope is that outside
+    x = n.inputs[0]
+    middle = b.Mul(g, b.Add(b.Mul(x, 1.0 / 3.0), 0.5))
+    inner = b.Where(b.LessOrEqual(x, -3.0), b.like(0.0, g), middle)
+    return b.Where(b.GreaterOrEqual(x, 3.0), g, inner)
 
 
 @vjp("PRelu")

@@ -1,0 +1,136 @@
+"""Attention, and the rotation of its queries and keys."""
+
+import math
+
+import numpy as np
+
+from flow2onnx.autodiff.registry import attribute, expansion, vjp
+from flow2onnx.dtypes import bool_, by_code
+from flow2onnx.graph import added_up, constant_of, dims, dtype_of, rank_of
+
+
+@expansion("Attention")
+def _(b, n):
+    q, k, v, mask, past_key, past_value, counts = [*n.inputs, *[None] * 4][:7]
+    is_flat = rank_of(q) == 3
+    if is_flat:
+        heads = attribute(n, "kv_num_heads")
+        q = _by_head(b, q, attribute(n, "q_num_heads"))
+        k, v = _by_head(b, k, heads), _by_head(b, v, heads)
+    past = 0
+    if past_key is not None:
+        past = dims(past_key)[2]
+        k, v = b.Concat(past_key, k, axis=2), b.Concat(past_value, v, axis=2)
+    images, count, rows, size = dims(q)
+    scale = attribute(n, "scale", None) or 1.0 / math.sqrt(size)
+    # the queries of all heads that share a key are rows of one product
+    shared = [images, dims(k)[1], -1, size]
+    keys = b.Transpose(k, perm=[0, 1, 3, 2])
+    raw = b.MatMul(b.Reshape(b.Mul(q, scale), shared), keys)
+    raw = b.Reshape(raw, [images, count, rows, dims(k)[2]])
+    stages, is_dead = _scores(b, n, raw, mask, counts, past)
+    weights = _softmax(b, n, stages[2], is_dead)
+    y = b.MatMul(b.Reshape(weights, [images, dims(k)[1], -1, dims(k)[2]]), v)
+    y = b.Reshape(y, [images, count, rows, dims(v)[3]])
+    if is_flat:
+        y = b.Reshape(b.Transpose(y, perm=[0, 2, 1, 3]), [images, rows, -1])
+    mode = attribute(n, "qk_matmul_output_mode", 0)
+    return [y, k, v, [*stages, weights][mode]][: len(n.outputs)]
+
+
+def _by_head(b, x, heads):
+    images, rows, _ = dims(x)
+    return b.Transpose(b.Reshape(x, [images, rows, heads, -1]), perm=[0, 2, 1, 3])
+
+
+def _scores(b, n, raw, mask, counts, past):
+    """The scores as they are, capped, and with what is not looked at out; and rows without any."""
+    cap, capped = attribute(n, "softcap", 0.0), raw
+    if cap:
+        capped = b.Mul(b.Tanh(b.Mul(raw, 1.0 / cap)), cap)
+    added = _added(b, mask, raw)
+    masked = capped if added is None else b.Add(capped, added)
+    allowed = _allowed(b, n, mask, counts, past, raw)
+    lowest = b.like(-np.inf, raw)
+    if allowed is not None:
+        masked = b.Where(allowed, masked, lowest)
+    stages = [raw, capped, masked]
+    if mask is None and counts is None:
+        return stages, None
+    return stages, b.Equal(b.ReduceMax(masked, [3], keepdims=1), lowest)
+
+
+def _added(b, mask, raw):
+    """A mask of numbers, as wide as the scores."""
+    if mask is None or dtype_of(mask) == bool_:
+        return None
+    return _widened(b, mask, dims(raw)[3], b.like(-np.inf, mask))
+
+
+def _widened(b, mask, width, content):
+    *lead, found = dims(mask)
+    if found == width:
+        return mask
+    return b.Concat(mask, b.Expand(content, [*lead, width - found]), axis=len(lead))
+
+
+def _allowed(b, n, mask, counts, past, raw):
+    """Which keys each query may look at; None if all."""
+    rows, width = dims(raw)[2:]
+    conditions = []
+    if mask is not None and dtype_of(mask) == bool_:
+        conditions.append(_widened(b, mask, width, b.const(False, bool_)))
+    keys, queries = np.arange(width)[None], np.arange(rows)[:, None]
+    known = None if counts is None else b.Reshape(counts, [-1, 1, 1, 1])
+    if known is not None:
+        conditions.append(b.Less(keys[None, None], known))
+    if attribute(n, "is_causal", 0):
+        # the last query looks at the last key that there is
+        if known is None:
+            conditions.append(b.const(keys <= queries + past))
+        else:
+            ahead = b.const((keys - queries + rows)[None, None])
+            conditions.append(b.LessOrEqual(ahead, known))
+    total = None
+    for condition in conditions:
+        total = condition if total is None else b.And(total, condition)
+    return total
+
+
+def _softmax(b, n, scores, is_dead):
+    """The weights of the keys: zeros in a row that looks at none."""
+    own, code = dtype_of(scores), attribute(n, "softmax_precision", None)
+    wide = b.Cast(scores, to=by_code(code)) if code and by_code(code) != own else scores
+    if is_dead is None:
+        weights = b.Softmax(wide, axis=-1)
+    else:
+        zero = b.like(0.0, wide)
+        weights = b.Where(is_dead, zero, b.Softmax(b.Where(is_dead, zero, wide), axis=-1))
+    return weights if wide is scores else b.Cast(weights, to=own)
+
+
+@vjp("RotaryEmbedding")
+def _(b, n, g):
+    # a rotation back; the tables take part only where they are computed
+    x, cosine, sine, *places = n.inputs
+    attrs = {k: a.value for k, a in n.attributes.items()}
+    gx = b.emit("RotaryEmbedding", [g, cosine, b.Neg(sine), *places], attrs)[0]
+    if constant_of(cosine) is not None and constant_of(sine) is not None:
+        return gx, None, None, None
+    (x_near, x_far), (g_near, g_far) = (_rotated(b, n, v, dims(cosine)[-1]) for v in (x, g))
+    g_cosine = b.Add(b.Mul(g_near, x_near), b.Mul(g_far, x_far))
+    g_sine = b.Sub(b.Mul(g_far, x_near), b.Mul(g_near, x_far))
+    found = [b.ReduceSum(v, [1], keepdims=0) for v in (g_cosine, g_sine)]
+    if places and places[0] is not None:
+        rows = b.Unsqueeze(places[0], [2])
+        found = [added_up(b, "ScatterND", dims(cosine), rows, v) for v in found]
+    return gx, *found, None
+
+
+def _rotated(b, n, x, size):
+    """The two halves of what is rotated: (image, head, row, angle)."""
+    if rank_of(x) == 3:
+        x = _by_head(b, x, attribute(n, "num_heads"))
+    if attribute(n, "interleaved", 0):
+        return tuple(b.Slice(x, [i], [2 * size], [3], [2]) for i in range(2))
+    return tuple(b.Slice(x, [i * size], [(i + 1) * size], [3]) for i in range(2))

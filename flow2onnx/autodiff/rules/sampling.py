@@ -1,0 +1,224 @@
+"""Reading an image at points between its elements."""
+
+import functools
+import itertools
+import math
+
+import numpy as np
+
+from flow2onnx.autodiff.registry import attribute, expansion, no_gradient, vjp
+from flow2onnx.autodiff.rules.windows import windows
+from flow2onnx.dtypes import float16, float32, int64
+from flow2onnx.graph import added_up, constant_of, dims, dtype_of, rank_of
+
+
+@vjp("GridSample")
+def _(b, n, g):
+    # one gather, and one scatter that adds, over all elements that a point is a mixture of;
+    # at the kinks, and where nearest jumps, the points have the slope of one side, as in torch
+    x, grid = n.inputs
+    images, channels, *extents = dims(x)
+    size = math.prod(extents)
+    wide, points = (_wide(b, v) for v in (x, b.Reshape(grid, [images, -1, len(extents)])))
+    rows = b.Reshape(b.Transpose(b.Reshape(wide, [images, channels, size]), perm=[0, 2, 1]),
+                     [-1, channels])  # fmt: skip
+    gs = b.Transpose(b.Reshape(_wide(b, g), [images, channels, -1]), perm=[0, 2, 1])
+    factors = [_factor(n, extent) for extent in extents]
+    taps = [
+        _taps(b, n, _coordinate(b, n, points, axis, extents), extent)
+        for axis, extent in enumerate(extents)
+    ]
+    places, parts, slopes = [], [], [[] for _ in extents]
+    for tap in itertools.product(*taps):
+        place = _place(b, [t.place for t in tap], extents, images)
+        places.append(b.Reshape(place, [-1, 1]))
+        weight = functools.reduce(b.Mul, [t.weight for t in tap])
+        parts.append(b.Reshape(b.Mul(gs, b.Unsqueeze(weight, [2])), [-1, channels]))
+        along = b.ReduceSum(b.Mul(b.Gather(rows, place), gs), [2], keepdims=0)
+        for axis, t in enumerate(tap):
+            if t.slope is not None:
+                others = [o.weight for o in tap[:axis] + tap[axis + 1 :]]
+                slopes[axis].append(functools.reduce(b.Mul, [along, t.slope, *others]))
+    total = added_up(
+        b, "ScatterND", [images * size, channels], b.Concat(*places, axis=0),
+        b.Concat(*parts, axis=0),
+    )  # fmt: skip
+    gx = b.Transpose(b.Reshape(total, [images, size, channels]), perm=[0, 2, 1])
+    gx = b.Cast(b.Reshape(gx, list(dims(x))), to=dtype_of(x))
+    if not slopes[0]:
+        return gx, b.Mul(grid, 0.0)
+    # the last number of a point belongs to the first axis
+    last = [
+        b.Unsqueeze(b.Mul(functools.reduce(b.Add, s), factor), [2])
+        for s, factor in zip(reversed(slopes), reversed(factors), strict=True)
+    ]
+    return gx, b.Cast(b.Reshape(b.Concat(*last, axis=2), list(dims(grid))), to=dtype_of(grid))
+
+
+def _wide(b, value):
+    """Coordinates in half precision would miss their elements."""
+    return b.Cast(value, to=float32) if dtype_of(value) == float16 else value
+
+
+def _factor(n, extent):
+    """How many elements one unit of a point is: the image is 2 units wide."""
+    return (extent - 1) / 2 if attribute(n, "align_corners", 0) else extent / 2
+
+
+def _coordinate(b, n, points, axis, extents):
+    """The place of each point on an axis, in elements."""
+    unit = b.Gather(points, np.asarray(len(extents) - 1 - axis), axis=2)
+    return b.Add(b.Mul(unit, _factor(n, extents[axis])), (extents[axis] - 1) / 2)
+
+
+class _Tap:
+    """One of the elements of an axis that a point is a mixture of."""
+
+    def __init__(self, place, weight, slope):
+        self.place, self.weight, self.slope = place, weight, slope
+
+
+def _taps(b, n, at, extent):
+    """The elements that each coordinate mixes: place, weight, and the slope of the weight."""
+    mode = attribute(n, "mode", "linear")
+    if mode == "nearest":
+        place = b.Round(at)
+        one = b.Add(b.Mul(at, 0.0), 1.0)
+        return [_padded(b, n, place, one, None, extent)]
+    low = b.Floor(at)
+    rest = b.Sub(at, low)
+    if mode in ("linear", "bilinear"):
+        one = b.Add(b.Mul(at, 0.0), 1.0)
+        return [
+            _padded(b, n, low, b.Sub(1.0, rest), b.Neg(one), extent),
+            _padded(b, n, b.Add(low, 1.0), rest, one, extent),
+        ]
+    taps = []
+    for offset in range(-1, 3):
+        weight, slope = (_polynomial(b, rest, c) for c in _cubic(offset))
+        taps.append(_padded(b, n, b.Add(low, float(offset)), weight, slope, extent))
+    return taps
+
+
+def _cubic(offset, a=-0.75):
+    """The polynomials, highest power first, of a tap's weight and slope in the rest."""
+    near = [a + 2, -(a + 3), 0, 1]
+    far = [a, -5 * a, 8 * a, -4 * a]
+    kernel = np.poly1d(near if offset in (0, 1) else far)
+    distance = np.poly1d([1, -offset] if offset <= 0 else [-1, offset])
+    weight = kernel(distance)
+    return weight.coeffs, weight.deriv().coeffs
+
+
+def _polynomial(b, x, coefficients):
+    total = b.Add(b.Mul(x, float(coefficients[0])), float(coefficients[1]))
+    for c in coefficients[2:]:
+        total = b.Add(b.Mul(total, x), float(c))
+    return total
+
+
+def _padded(b, n, place, weight, slope, extent):
+    """A tap with its place inside: on the edge, reflected, or without weight."""
+    how, last = attribute(n, "padding_mode", "zeros"), float(extent - 1)
+    inside = b.Clip(place, 0.0, last)
+    if how == "reflection":
+        edge = 0.0 if attribute(n, "align_corners", 0) else -0.5
+        inside = b.Clip(_reflected(b, place, edge, last - edge), 0.0, last)
+    elif how == "zeros":
+        is_inside = b.Cast(b.Equal(inside, place), to=dtype_of(weight))
+        weight = b.Mul(weight, is_inside)
+        slope = None if slope is None else b.Mul(slope, is_inside)
+    return _Tap(b.Cast(inside, to=int64), weight, slope)
+
+
+def _reflected(b, place, low, high):
+    """Places thrown back at both ends as often as it takes."""
+    span = high - low
+    if span == 0:
+        return b.Mul(place, 0.0)
+    turns = b.Floor(b.Mul(b.Sub(place, low), 0.5 / span))
+    phase = b.Sub(b.Sub(place, low), b.Mul(turns, 2 * span))
+    return b.Sub(high, b.Abs(b.Sub(phase, span)))
+
+
+def _place(b, places, extents, images):
+    """The row of an element of each image when all elements of all images stand in one column."""
+    total = functools.reduce(
+        lambda t, pair: b.Add(b.Mul(t, pair[1]), pair[0]),
+        zip(places[1:], extents[1:], strict=True), places[0],
+    )  # fmt: skip
+    starts = np.arange(images, dtype=np.int64) * math.prod(extents)
+    return b.Add(total, starts.reshape(-1, *[1] * (rank_of(total) - 1)))
+
+
+@vjp("AffineGrid")
+def _(b, n, g):
+    # the grid is a constant one times theta
+    theta, size = n.inputs[0], constant_of(n.inputs[1])
+    if size is None:
+        raise no_gradient(n, "with a size known only at run time")
+    is_aligned = attribute(n, "align_corners", 0)
+    lines = [_line(int(extent), is_aligned) for extent in size[2:]]
+    points = [p.ravel() for p in np.meshgrid(*lines, indexing="ij")][::-1]
+    base = np.stack([*points, np.ones_like(points[0])], 1).astype(dtype_of(theta).numpy)
+    flat = b.Reshape(g, [dims(theta)[0], -1, len(lines)])
+    return b.MatMul(b.Transpose(flat, perm=[0, 2, 1]), b.const(base)), None
+
+
+def _line(extent, is_aligned):
+    """The middles of the elements of an axis 2 units wide; aligned, from end to end."""
+    if is_aligned:
+        return np.linspace(-1, 1, extent) if extent > 1 else np.ones(1)
+    return (2 * np.arange(extent) + 1) / extent - 1
+
+
+@expansion("DeformConv")
+def _(b, n):
+    x, w, offset, bias, mask = [*n.inputs, None, None][:5]
+    at = windows(n, dims(w)[2:])
+    images, channels = dims(x)[:2]
+    outputs, _, *kernel = dims(w)
+    groups, parts = attribute(n, "group", 1), attribute(n, "offset_group", 1)
+    taps, spread, size = math.prod(kernel), math.prod(at.outputs), math.prod(at.extents)
+    shifts = b.Reshape(_wide(b, offset), [images * parts, taps, 2, spread])
+    axes = [
+        _read(b, b.Add(b.Gather(shifts, np.asarray(axis), axis=2), _regular(at, axis, dtype_of(
+            shifts))), at.extents[axis])
+        for axis in range(2)
+    ]  # fmt: skip
+    # offsets of a part move all its channels alike: one row holds them
+    rows = b.Reshape(_wide(b, x), [images * parts, channels // parts, size])
+    rows = b.Reshape(b.Transpose(rows, perm=[0, 2, 1]), [-1, channels // parts])
+    total = None
+    for down, right in itertools.product(*axes):
+        place = _place(b, [down.place, right.place], at.extents, images * parts)
+        weight = b.Mul(down.weight, right.weight)
+        if mask is not None:
+            weight = b.Mul(weight, b.Reshape(_wide(b, mask), [images * parts, taps, spread]))
+        part = b.Mul(b.Gather(rows, place), b.Unsqueeze(weight, [3]))
+        total = part if total is None else b.Add(total, part)
+    columns = b.Transpose(total, perm=[0, 3, 1, 2])
+    columns = b.Reshape(columns, [images, groups, channels // groups * taps, spread])
+    flat = b.Reshape(_wide(b, w), [groups, outputs // groups, -1])
+    y = b.Reshape(b.MatMul(flat, columns), list(dims(n.outputs[0])))
+    y = b.Cast(y, to=dtype_of(x)) if dtype_of(y) != dtype_of(x) else y
+    return y if bias is None else b.Add(y, b.Reshape(bias, [-1, 1, 1]))
+
+
+def _regular(at, axis, dtype):
+    """Where an ordinary convolution's taps lie: (taps, outputs)."""
+    taps = np.indices(at.kernel)[axis].reshape(-1, 1) * at.dilations[axis]
+    starts = np.indices(at.outputs)[axis].reshape(1, -1) * at.strides[axis] - at.before[axis]
+    return (taps + starts).astype(dtype.numpy)
+
+
+def _read(b, at, extent):
+    """The two elements that each coordinate mixes; outside is 0."""
+    low = b.Floor(at)
+    rest = b.Sub(at, low)
+    taps = []
+    for place, weight in ((low, b.Sub(1.0, rest)), (b.Add(low, 1.0), rest)):
+        inside = b.Clip(place, 0.0, float(extent - 1))
+        is_inside = b.Cast(b.Equal(inside, place), to=dtype_of(weight))
+        taps.append(_Tap(b.Cast(inside, to=int64), b.Mul(weight, is_inside), None))
+    return taps

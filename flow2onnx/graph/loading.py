@@ -1,0 +1,414 @@
+"""Models from anywhere, made into one form: nodes of the standard, and their tensors aside."""
+
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+from onnx import inliner, version_converter
+from onnx.defs import SchemaError, get_schema, onnx_opset_version
+
+from flow2onnx.errors import ArgumentError, BundleError, FlowError, ShapeError, UnsupportedError
+from flow2onnx.graph.stored import open_model
+
+__all__ = ["OLDEST", "USUAL", "ForeignModel", "Source", "foreign_model"]
+
+OLDEST = 18  # before it, reductions take their axes in another form
+USUAL = 21
+_STANDARD = ("", "ai.onnx")
+# Tensors of up to so many elements stay in the nodes' sight: they may be shapes and axes.
+_SMALL = 64
+_FUSED = ("com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc")
+_KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
+
+Source = str | os.PathLike[str] | onnx.ModelProto | ir.Model
+
+
+@dataclass(frozen=True)
+class ForeignModel:
+    """A model as nodes of the standard domain at one opset, and its tensors by name.
+
+    `kinds` says of a tensor what the exporter said it is (``PARAMETER`` or ``BUFFER``), where it
+    did. `unknown` are the outputs left out because something foreign computes them.
+    """
+
+    name: str
+    graph: ir.Graph
+    opset: int
+    inputs: tuple[ir.Value, ...]
+    tensors: Mapping[str, Any]  # ir.TensorProtocol
+    kinds: Mapping[str, str]
+    metadata: Mapping[str, str]
+    unknown: Mapping[str, str]
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of the outputs."""
+        return tuple(str(v.name) for v in self.graph.outputs)
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """A model without its large tensors, and all of its tensors."""
+
+    proto: onnx.ModelProto
+    tensors: dict[str, Any]
+
+
+def foreign_model(
+    model: Source,
+    outputs: Collection[str] | None = None,
+    opset: int | None = None,
+    allowed: Collection[str] = (),
+    *,
+    skips_foreign: bool = False,
+) -> ForeignModel:
+    """Read a model: a path, `onnx.ModelProto` or `onnx_ir.Model`.
+
+    Its own functions are expanded. With `outputs` only what they need is kept. Nodes of domains
+    other than the standard and `allowed` raise UnsupportedError, or with `skips_foreign` their
+    outputs are left out. The opset is the model's, but at least 18, or the one asked for.
+    """
+    parts = _guarded(lambda: _parts(model), "the model cannot be read")
+    proto = _inlined(_checked(parts.proto))
+    if not proto.graph.output:
+        raise BundleError("the model has no outputs", hint="export it again")
+    _refuse_references(proto.graph.node)
+    _keep(proto.graph, outputs)
+    unknown = _drop_foreign(proto.graph, allowed) if skips_foreign else {}
+    _refuse_foreign(proto, allowed)
+    proto = _inferred(_converted(proto, opset))
+    graph = _as_ir(proto).graph
+    small = {str(v.name): v.const_value for v in graph.initializers.values()}
+    large = {n: t for n, t in parts.tensors.items() if n not in small}
+    return ForeignModel(
+        proto.graph.name,
+        graph,
+        _opset(proto),
+        tuple(v for v in graph.inputs if v.name not in small and v.name not in large),
+        large | {n: t for n, t in small.items() if t is not None},
+        _kinds(proto.graph),
+        {p.key: p.value for p in proto.metadata_props},
+        unknown,
+    )
+
+
+def _parts(model: Source) -> _Parts:
+    if isinstance(model, onnx.ModelProto):
+        return _split(model, "")
+    if isinstance(model, ir.Model):
+        return _split_ir(model)
+    if isinstance(model, str | os.PathLike):
+        path = Path(model)
+        return _split(open_model(path).proto, str(path.parent))
+    raise ArgumentError(
+        f"{type(model).__name__} is no model",
+        hint="give the path of an .onnx file, an onnx.ModelProto or an onnx_ir.Model",
+    )
+
+
+def _split(model: onnx.ModelProto, folder: str) -> _Parts:
+    graph = onnx.GraphProto()
+    for field, content in model.graph.ListFields():
+        if field.name not in ("initializer", "node"):
+            _put(graph, field.name, content)
+    proto = onnx.ModelProto()
+    for field, content in model.ListFields():
+        if field.name not in ("graph", "training_info"):
+            _put(proto, field.name, content)
+    tensors: dict[str, Any] = {}
+    for tensor in model.graph.initializer:
+        tensors[tensor.name] = _tensor(tensor, folder)
+        if not _is_large(tensor):
+            graph.initializer.append(tensor)
+    for node in model.graph.node:
+        tensor = _content_of(node)
+        if tensor is not None and _is_large(tensor):
+            tensors[node.output[0]] = _tensor(tensor, folder)
+        else:
+            graph.node.append(node)
+    _declare(graph, tensors)
+    proto.graph.CopyFrom(graph)
+    return _Parts(proto, tensors)
+
+
+def _split_ir(model: ir.Model) -> _Parts:
+    copy = _guarded(lambda: model.clone(), "onnx_ir cannot copy it")
+    tensors: dict[str, Any] = {}
+    for name, value in list(copy.graph.initializers.items()):
+        if value.const_value is None:
+            raise ArgumentError(f"initializer {name} has no content", hint="load the model whole")
+        tensors[name] = value.const_value
+        if value.const_value.size > _SMALL:
+            del copy.graph.initializers[name]
+            value.const_value = None
+            if not value.is_graph_input():
+                copy.graph.inputs.append(value)
+    return _Parts(_guarded(lambda: ir.to_proto(copy), "onnx_ir cannot write it"), tensors)
+
+
+def _put(message: Any, field: str, content: Any) -> None:
+    """Copy one field of a protobuf message, whatever its kind."""
+    if hasattr(content, "ListFields"):
+        getattr(message, field).CopyFrom(content)
+    elif isinstance(content, str | bytes | int | float):
+        setattr(message, field, content)
+    else:
+        getattr(message, field).extend(content)
+
+
+def _content_of(node: onnx.NodeProto) -> onnx.TensorProto | None:
+    """The tensor of a Constant node."""
+    if node.op_type != "Constant" or node.domain not in _STANDARD or len(node.output) != 1:
+        return None
+    return next((a.t for a in node.attribute if a.name == "value" and a.HasField("t")), None)
+
+
+def _is_large(tensor: onnx.TensorProto) -> bool:
+    count = 1
+    for size in tensor.dims:
+        count *= size
+    return count > _SMALL or tensor.data_location == onnx.TensorProto.EXTERNAL
+
+
+def _tensor(proto: onnx.TensorProto, folder: str) -> Any:
+    """The tensor; one that lies in another file is read when its content is asked for."""
+    if any(size < 0 for size in proto.dims):
+        raise BundleError(f"tensor {proto.name} has the shape {list(proto.dims)}")
+    tensor = _guarded(
+        lambda: ir.serde.deserialize_tensor(proto, folder), f"tensor {proto.name} is damaged"
+    )
+    if isinstance(tensor, ir.ExternalTensor):
+        _check_external(tensor, folder)
+    else:
+        content = _guarded(tensor.numpy, f"tensor {proto.name} is damaged")
+        if tuple(content.shape) != tuple(proto.dims):
+            raise BundleError(f"tensor {proto.name} has {content.shape}, not {list(proto.dims)}")
+    return tensor
+
+
+def _check_external(tensor: ir.ExternalTensor, folder: str) -> None:
+    """Raise unless the file is beside the model and long enough."""
+    inside = os.path.realpath(folder or ".")
+    path = os.path.realpath(os.path.join(folder, tensor.location))
+    if os.path.commonpath([inside, path]) != inside:
+        raise BundleError(
+            f"tensor {tensor.name} lies in {tensor.location}, outside the model's folder",
+            hint="put the file beside the model",
+        )
+    try:
+        size = os.path.getsize(path) if os.path.isfile(path) else None
+    except (OSError, ValueError):  # ValueError: a null character in the name
+        size = None
+    if size is None:
+        raise BundleError(
+            f"tensor {tensor.name} lies in {str(tensor.location)!r}, which is not there",
+            hint="copy the file beside the model, or give the model by its path",
+        )
+    if (tensor.offset or 0) + tensor.nbytes > size:
+        raise BundleError(
+            f"{tensor.location} ends before the tensor {tensor.name} in it does",
+            hint="copy it again, or export it again",
+        )
+
+
+def _declare(graph: onnx.GraphProto, tensors: Mapping[str, Any]) -> None:
+    """Let the tensors that were taken out be inputs."""
+    known = {v.name for v in graph.input} | {t.name for t in graph.initializer}
+    for name, tensor in tensors.items():
+        if name not in known:
+            shape = [int(d) for d in tensor.shape]
+            graph.input.append(onnx.helper.make_tensor_value_info(name, int(tensor.dtype), shape))
+
+
+def _checked(proto: onnx.ModelProto) -> onnx.ModelProto:
+    for value in proto.graph.input:
+        kind = value.type.WhichOneof("value")
+        if kind == "tensor_type" and not value.type.tensor_type.HasField("shape"):
+            raise ShapeError(
+                f"the model does not say the shape of its input {value.name}",
+                hint="export it with shapes; a size that varies has a name",
+            )
+    _guarded(lambda: onnx.checker.check_model(proto), "the model is not valid")
+    return proto
+
+
+def _inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
+    if not proto.functions:
+        return proto
+    result: onnx.ModelProto = _guarded(
+        lambda: inliner.inline_local_functions(proto, convert_version=True),
+        "the model's functions cannot be expanded",
+    )
+    return result
+
+
+def _inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with what the standard's own inference finds; graphs inside nodes need it."""
+    result: onnx.ModelProto = _guarded(
+        lambda: onnx.shape_inference.infer_shapes(proto, data_prop=True),
+        "the model's shapes do not fit each other",
+    )
+    return result
+
+
+def _as_ir(proto: onnx.ModelProto) -> ir.Model:
+    model: ir.Model = _guarded(lambda: ir.from_proto(proto), "the model is not valid")
+    return model
+
+
+def _guarded(call: Any, what: str) -> Any:
+    """The result of a library's function, whose errors are of many classes with no common base."""
+    try:
+        return call()
+    except FlowError:
+        raise
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise BundleError(f"{what}: {lines[0][:300]}", hint="export it again") from error
+
+
+def _keep(graph: onnx.GraphProto, outputs: Collection[str] | None) -> None:
+    """Leave the outputs asked for and the nodes that they need."""
+    known = [o.name for o in graph.output]
+    for name in outputs or ():
+        if name not in known:
+            raise ArgumentError(f"the model has no output {name!r}", hint=f"it has {known}")
+    kept = [o for o in graph.output if outputs is None or o.name in outputs]
+    needed = {o.name for o in kept}
+    nodes = []
+    for node in reversed(graph.node):
+        if any(o in needed for o in node.output):
+            needed.update(_reads(node))
+            nodes.append(node)
+    del graph.node[:], graph.output[:]
+    graph.node.extend(reversed(nodes))
+    graph.output.extend(kept)
+
+
+def _reads(node: onnx.NodeProto) -> Iterator[str]:
+    """What a node and the graphs inside it name; inner names do no harm."""
+    yield from node.input
+    for inner in _graphs(node):
+        yield from (o.name for o in inner.output)
+        for part in inner.node:
+            yield from _reads(part)
+
+
+def _graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def _drop_foreign(graph: onnx.GraphProto, allowed: Collection[str]) -> dict[str, str]:
+    """Leave out the outputs that something foreign computes; returns them with its name."""
+    tainted: dict[str, str] = {}
+    for node in graph.node:
+        foreign = next(_foreign([node], allowed), None)
+        cause = foreign or next((tainted[r] for r in _reads(node) if r in tainted), None)
+        if cause:
+            tainted.update({o: cause for o in node.output if o})
+    unknown = {o.name: tainted[o.name] for o in graph.output if o.name in tainted}
+    if len(unknown) < len(graph.output):
+        _keep(graph, [o.name for o in graph.output if o.name not in unknown])
+        return unknown
+    return {}
+
+
+def _foreign(nodes: Iterable[onnx.NodeProto], allowed: Collection[str]) -> Iterator[str]:
+    for node in nodes:
+        if node.domain not in _STANDARD and f"{node.domain}::{node.op_type}" not in allowed:
+            yield f"{node.domain}::{node.op_type}"
+        for inner in _graphs(node):
+            yield from _foreign(inner.node, allowed)
+
+
+def _refuse_foreign(proto: onnx.ModelProto, allowed: Collection[str]) -> None:
+    names = sorted(set(_foreign(proto.graph.node, allowed)))
+    if not names:
+        return
+    is_fused = any(name.partition("::")[0] in _FUSED for name in names)
+    raise UnsupportedError(
+        f"the model uses {', '.join(names)}, not of the ONNX standard",
+        hint="it was optimised for one runtime: take the model as it was before, or export it "
+        "again without optimisation"
+        if is_fused
+        else "export it without custom operators, or with a model-local function for each",
+    )
+
+
+def _refuse_references(nodes: Iterable[onnx.NodeProto]) -> None:
+    """Raise for an attribute that stands for one of a function around it: there is none."""
+    for node in nodes:
+        for attribute in node.attribute:
+            if attribute.ref_attr_name:
+                raise BundleError(
+                    f"attribute {attribute.name} of {node.op_type} is taken from a function, and "
+                    "the node is in none",
+                    hint="export it again",
+                )
+        for inner in _graphs(node):
+            _refuse_references(inner.node)
+
+
+def _opset(proto: onnx.ModelProto) -> int:
+    return max((o.version for o in proto.opset_import if o.domain in _STANDARD), default=0)
+
+
+def _converted(proto: onnx.ModelProto, opset: int | None) -> onnx.ModelProto:
+    """The model at the opset asked for, else at its own or, if that is too old, the usual one."""
+    have = _opset(proto)
+    if not have and all(n.domain not in _STANDARD for n in proto.graph.node):
+        have = opset or USUAL  # nothing in it depends on the opset
+    if not have:
+        raise BundleError("the model names no opset of the ONNX standard", hint="export it again")
+    want = opset or (have if have >= OLDEST else USUAL)
+    if not OLDEST <= want <= onnx_opset_version():
+        raise UnsupportedError(
+            f"opset {want} is not supported", hint=f"{OLDEST} to {onnx_opset_version()} are"
+        )
+    if want != have and not _means_the_same(proto.graph.node, have, want):
+        proto = _guarded(
+            lambda: version_converter.convert_version(proto, want),
+            f"the model is of opset {have} and cannot be brought to {want}",
+        )
+        if _opset(proto) != want:
+            raise UnsupportedError(
+                f"the model is of opset {have} and cannot be brought to {want}",
+                hint=f"export it with opset {want}",
+            )
+    imports = [o for o in proto.opset_import if o.domain not in _STANDARD]
+    del proto.opset_import[:]
+    proto.opset_import.extend([onnx.helper.make_opsetid("", want), *imports])
+    return proto
+
+
+def _means_the_same(nodes: Iterable[onnx.NodeProto], have: int, want: int) -> bool:
+    """Whether every operator is defined alike at both opsets."""
+    for node in nodes:
+        if node.domain not in _STANDARD:
+            continue
+        try:
+            versions = {get_schema(node.op_type, n, "").since_version for n in (have, want)}
+        except SchemaError:
+            return False
+        if len(versions) > 1 or not all(
+            _means_the_same(inner.node, have, want) for inner in _graphs(node)
+        ):
+            return False
+    return True
+
+
+def _kinds(graph: onnx.GraphProto) -> dict[str, str]:
+    """What torch's exporter says its tensors are."""
+    return {
+        value.name: entry.value
+        for value in (*graph.value_info, *graph.input)
+        for entry in value.metadata_props
+        if entry.key == _KIND
+    }

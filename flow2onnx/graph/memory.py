@@ -1,0 +1,70 @@
+"""How much memory a graph needs between its inputs and its outputs, told from its shapes."""
+
+import math
+from collections.abc import Iterable
+
+import onnx_ir as ir
+
+from flow2onnx.graph.captures import read_by
+from flow2onnx.graph.types import dims, dtype_of, is_static
+
+__all__ = ["byte_size", "constant_bytes", "most_alive"]
+
+# Their output is the memory of their input.
+_VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+
+
+def byte_size(value: ir.Value) -> int:
+    """The bytes of a value; 0 where a dimension is known only at run time."""
+    if value.shape is None or value.dtype is None or not is_static(value):
+        return 0
+    return math.prod(dims(value)) * dtype_of(value).numpy.itemsize
+
+
+def constant_bytes(graph: ir.Graph) -> int:
+    """The bytes of what is in the model itself."""
+    made = [n.outputs[0] for n in graph if n.op_type == "Constant"]
+    return sum(map(byte_size, {*graph.initializers.values(), *made}))
+
+
+def most_alive(graph: ir.Graph) -> int:
+    """The most bytes of values that are alive at once, in the order of the nodes.
+
+    A value lives from its node to its last reader. Inputs, outputs and constants are not counted,
+    nor are the runtime's own scratch buffers; a runtime that orders or fuses nodes differently
+    needs more or less.
+    """
+    nodes = list(graph)
+    owners = _owners(nodes)
+    last = {owners.get(v, v): i for i, node in enumerate(nodes) for v in _read(node)}
+    apart = {owners.get(v, v) for v in graph.outputs}
+    ends: dict[int, int] = {}  # node → bytes that it is the last to read
+    alive = most = 0
+    for i, node in enumerate(nodes):
+        for value in _made(node, owners):
+            if value not in apart and value in last:
+                alive += byte_size(value)
+                ends[last[value]] = ends.get(last[value], 0) + byte_size(value)
+        most = max(most, alive)
+        alive -= ends.pop(i, 0)
+    return most
+
+
+def _owners(nodes: Iterable[ir.Node]) -> dict[ir.Value, ir.Value]:
+    """For the output of a view, the value whose memory it shows."""
+    owners: dict[ir.Value, ir.Value] = {}
+    for node in nodes:
+        source = node.inputs[0] if node.op_type in _VIEWS else None
+        if source is not None:
+            owners[node.outputs[0]] = owners.get(source, source)
+    return owners
+
+
+def _made(node: ir.Node, owners: dict[ir.Value, ir.Value]) -> list[ir.Value]:
+    if node.op_type == "Constant":
+        return []
+    return [v for v in node.outputs if v.name and v not in owners]
+
+
+def _read(node: ir.Node) -> list[ir.Value]:
+    return [v for v in read_by(node) if v is not None]

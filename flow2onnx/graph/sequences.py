@@ -1,0 +1,118 @@
+"""Sequences of tensors, known while a graph is built: gone from the graph itself."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from flow2onnx.errors import UnsupportedError
+from flow2onnx.graph.builder import Builder
+from flow2onnx.graph.types import constant_of, dims
+
+__all__ = ["SEQUENCES", "Parts"]
+
+Parts = tuple[ir.Value, ...]
+Operand = ir.Value | Parts | None
+Operands = Sequence[Operand]
+
+
+def _split(b: Builder, node: ir.Node, inputs: Operands) -> Parts:
+    x = _tensor(node, inputs[0])
+    axis = _number(node, "axis", 0) % max(len(dims(x)), 1)
+    size = dims(x)[axis]
+    given = _known(node, inputs[1]) if len(inputs) > 1 and inputs[1] is not None else None
+    if given is None:
+        sizes = [1] * size
+    elif given.ndim:
+        sizes = [int(n) for n in given]
+    else:
+        step = int(given)
+        if step < 1:
+            raise UnsupportedError(f"SplitToSequence into parts of {step}")
+        sizes = [min(step, size - start) for start in range(0, size, step)]
+    parts = b.several("Split", x, np.asarray(sizes, np.int64), axis=axis, outputs=len(sizes))
+    if given is None and not _number(node, "keepdims", 1):
+        return tuple(b.Squeeze(part, [axis]) for part in parts)
+    return parts
+
+
+def _construct(b: Builder, node: ir.Node, inputs: Operands) -> Parts:
+    return tuple(_tensor(node, v) for v in inputs)
+
+
+def _at(b: Builder, node: ir.Node, inputs: Operands) -> ir.Value:
+    parts, place = _parts(node, inputs[0]), int(_known(node, inputs[1]))
+    if not -len(parts) <= place < len(parts):
+        raise UnsupportedError(f"SequenceAt takes number {place} of {len(parts)}")
+    return parts[place]
+
+
+def _length(b: Builder, node: ir.Node, inputs: Operands) -> ir.Value:
+    return b.const(np.asarray(len(_parts(node, inputs[0])), np.int64))
+
+
+def _insert(b: Builder, node: ir.Node, inputs: Operands) -> Parts:
+    parts = list(_parts(node, inputs[0]))
+    place = int(_known(node, inputs[2])) if len(inputs) > 2 else len(parts)
+    parts.insert(place, _tensor(node, inputs[1]))
+    return tuple(parts)
+
+
+def _erase(b: Builder, node: ir.Node, inputs: Operands) -> Parts:
+    parts = list(_parts(node, inputs[0]))
+    del parts[int(_known(node, inputs[1])) if len(inputs) > 1 else -1]
+    return tuple(parts)
+
+
+def _concat(b: Builder, node: ir.Node, inputs: Operands) -> ir.Value:
+    parts, axis = _parts(node, inputs[0]), _number(node, "axis", 0)
+    if _number(node, "new_axis", 0):
+        parts = tuple(b.Unsqueeze(part, [axis]) for part in parts)
+    return b.Concat(*parts, axis=axis)
+
+
+def _empty(b: Builder, node: ir.Node, inputs: Operands) -> Parts:
+    return ()
+
+
+# What makes a tensor or a sequence, which is a tuple, of the operands of a node.
+SEQUENCES: dict[str, Callable[[Builder, ir.Node, Operands], ir.Value | Parts]] = {
+    "ConcatFromSequence": _concat,
+    "SequenceAt": _at,
+    "SequenceConstruct": _construct,
+    "SequenceEmpty": _empty,
+    "SequenceErase": _erase,
+    "SequenceInsert": _insert,
+    "SequenceLength": _length,
+    "SplitToSequence": _split,
+}
+
+
+def _tensor(node: ir.Node, operand: Operand) -> ir.Value:
+    if isinstance(operand, ir.Value):
+        return operand
+    raise UnsupportedError(f"{node.op_type} of a sequence of sequences is not supported")
+
+
+def _parts(node: ir.Node, operand: Operand) -> Parts:
+    if isinstance(operand, tuple):
+        return operand
+    raise UnsupportedError(
+        f"{node.op_type} of a sequence that is known only at run time",
+        hint="export the model with tensors instead of lists",
+    )
+
+
+def _known(node: ir.Node, operand: Operand) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    content = constant_of(operand) if isinstance(operand, ir.Value) else None
+    if content is None:
+        raise UnsupportedError(
+            f"{node.op_type} by a number that is known only at run time",
+            hint="export the model with numbers that are fixed",
+        )
+    return content
+
+
+def _number(node: ir.Node, name: str, default: int) -> int:
+    attribute = node.attributes.get(name)
+    return default if attribute is None else int(attribute.value)

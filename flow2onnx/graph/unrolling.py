@@ -1,0 +1,94 @@
+"""Loops whose number of turns is known, as the nodes of their turns one after the other."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from flow2onnx.errors import UnsupportedError
+from flow2onnx.graph.builder import Builder
+from flow2onnx.graph.types import constant_of, dims, rank_of
+
+__all__ = ["Turn", "unrolled_loop", "unrolled_scan"]
+
+_MOST_TURNS = 4096
+
+# turn(inputs of the body) -> its outputs
+Turn = Callable[[Sequence[ir.Value | None]], Sequence[ir.Value]]
+
+
+def unrolled_loop(
+    b: Builder, node: ir.Node, inputs: Sequence[ir.Value | None], turn: Turn
+) -> list[ir.Value]:
+    """The results of a Loop: its last state, then what its turns made, stacked."""
+    count, condition = (constant_of(v) for v in inputs[:2])
+    if inputs[0] is not None and count is None:
+        raise _unknown(node)
+    goes_on = inputs[1] is None or condition is None or bool(condition.all())
+    if inputs[1] is not None and condition is None:
+        raise _unknown(node)
+    limit = int(count.item()) if count is not None else _MOST_TURNS + 1
+    state, stacks, turns = list(inputs[2:]), list[list[ir.Value]](), 0
+    while goes_on and turns < limit:
+        if turns == _MOST_TURNS:
+            raise UnsupportedError(f"{node.name}: more than {_MOST_TURNS} turns to unroll")
+        after, *made = turn([b.const(np.int64(turns)), b.const(np.bool_(True)), *state])
+        stacks.append(made[len(state) :])
+        state, turns = list(made[: len(state)]), turns + 1
+        known = constant_of(after)
+        if known is None:
+            raise _unknown(node)
+        goes_on = bool(known.all())
+    if not turns and len(node.outputs) > len(state):
+        raise UnsupportedError(f"{node.name}: a loop of no turns stacks nothing")
+    stacked = [
+        b.Concat(*(b.Unsqueeze(v, [0]) for v in s), axis=0) for s in zip(*stacks, strict=True)
+    ]
+    return [*(v for v in state if v is not None), *stacked]
+
+
+def _unknown(node: ir.Node) -> UnsupportedError:
+    return UnsupportedError(
+        f"{node.name or node.op_type}: how often the loop turns is known only at run time",
+        op=node.name,
+        source=node.meta.get("source"),
+        hint="give the number of turns as a constant, and let the condition not depend on data",
+    )
+
+
+def unrolled_scan(
+    b: Builder, node: ir.Node, inputs: Sequence[ir.Value | None], turn: Turn
+) -> list[ir.Value]:
+    """The results of a Scan: its last state, then what its turns made, stacked."""
+    count = node.attributes["num_scan_inputs"].as_int()
+    state, scanned = list(inputs[:-count]), [v for v in inputs[-count:] if v is not None]
+    made = len(node.outputs) - len(state)
+    axes = _listed(node, "scan_input_axes", count)
+    backward = _listed(node, "scan_input_directions", count)
+    turns = dims(scanned[0])[axes[0]]
+    stacks: list[Sequence[ir.Value]] = []
+    for i in range(turns):
+        places = [turns - 1 - i if back else i for back in backward]
+        parts = [
+            b.Gather(v, np.int64(p), axis=axis)
+            for v, p, axis in zip(scanned, places, axes, strict=True)
+        ]
+        results = turn([*state, *parts])
+        state = list(results[: len(state)])
+        stacks.append(results[len(state) :])
+    axes, backward = (_listed(node, f"scan_output_{k}", made) for k in ("axes", "directions"))
+    stacked = [
+        _stack(b, parts[::-1] if back else parts, axis)
+        for parts, axis, back in zip(zip(*stacks, strict=True), axes, backward, strict=True)
+    ]
+    return [*(v for v in state if v is not None), *stacked]
+
+
+def _listed(node: ir.Node, name: str, count: int) -> Sequence[int]:
+    given = node.attributes.get(name)
+    return given.as_ints() if given else [0] * count
+
+
+def _stack(b: Builder, parts: Sequence[ir.Value], axis: int) -> ir.Value:
+    axis %= rank_of(parts[0]) + 1
+    return b.Concat(*(b.Unsqueeze(v, [axis]) for v in parts), axis=axis)

@@ -1,0 +1,39 @@
+"""One case or more for each gradient rule, by family."""
+
+from tests.autodiff.cases.attention import ATTENTION, ROTARY
+from tests.autodiff.cases.composed import COMPOSED
+from tests.autodiff.cases.convolution import CONVOLUTION, TRANSPOSED
+from tests.autodiff.cases.elementwise import ACTIVATION, ARITHMETIC, UNARY
+from tests.autodiff.cases.indexing import INDEXING
+from tests.autodiff.cases.matrix import MATRIX
+from tests.autodiff.cases.normalisation import NORMALISATION
+from tests.autodiff.cases.pooling import POOLING
+from tests.autodiff.cases.recurrent import RECURRENT
+from tests.autodiff.cases.reduction import REDUCTION
+from tests.autodiff.cases.resampling import RESIZE
+from tests.autodiff.cases.sampling import DEFORMED, GRID, REGIONS
+from tests.autodiff.cases.shape import SHAPE
+
+__all__ = ["CASES", "CONVOLUTION"]
+
+CASES = [
+    *UNARY,
+    *COMPOSED,
+    *ARITHMETIC,
+    *MATRIX,
+    *REDUCTION,
+    *SHAPE,
+    *INDEXING,
+    *CONVOLUTION,
+    *POOLING,
+    *ACTIVATION,
+    *NORMALISATION,
+    *TRANSPOSED,
+    *RESIZE,
+    *GRID,
+    *DEFORMED,
+    *REGIONS,
+    *ATTENTION,
+    *ROTARY,
+    *RECURRENT,
+]
