@@ -2,19 +2,26 @@
 
 import functools
 import logging
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flow2onnx_runtime import Options, Program, State, usable_providers
-from flow2onnx_runtime.errors import NonFiniteError
+from flow2onnx_runtime import Options, Program, State, usable_providers, why_unusable
+from flow2onnx_runtime.errors import NonFiniteError, OptionsError
+from flow2onnx_runtime.known import check_provider_option, check_run_entry, check_session_entry
+from flow2onnx_runtime.options import DEFAULT_OPTIONS
 
 from flow2onnx.compile import CompiledJob
-from flow2onnx.config import FunctionConfig, Settings
+from flow2onnx.config import FLAGS, FunctionConfig, Settings, check_together
+from flow2onnx.config.effects import PROVIDER
+from flow2onnx.data.pipeline import Pipeline
 from flow2onnx.errors import FlowError
 from flow2onnx.graph import dtype_of, model_bytes
 
-__all__ = ["Executable", "best_device", "job_options", "provider_of"]
+__all__ = ["Executable", "best_device", "job_options", "provider_name", "provider_of"]
 
 _log = logging.getLogger("flow2onnx.execute")
 _PROVIDERS = {
@@ -25,6 +32,11 @@ _PROVIDERS = {
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
+def provider_name(device: str) -> str:
+    """The runtime's name for ``"cpu"``, ``"gpu"`` or ``"cuda"``, and ``"tensorrt"``."""
+    return _PROVIDERS["gpu" if device == "cuda" else device]
+
+
 @functools.cache
 def best_device() -> str:
     """Where jobs without a placement run: on the GPU when the runtime can use it."""
@@ -32,38 +44,190 @@ def best_device() -> str:
 
 
 @functools.cache
-def provider_of(device: str) -> str:
+def provider_of(device: str, placement: str | None = None) -> str:
     """The runtime's name for a device tag.
 
     As in OneFlow, "gpu" on a build without GPU support means the CPU, and says so once; a GPU
-    build whose libraries are missing is an error when the session is opened.
+    build whose libraries are missing is an error when the session is opened. `placement` is the
+    flag of that name: "strict" makes the first an error too, "best effort" the second a warning.
     """
     import onnxruntime
 
-    provider = _PROVIDERS[device]
-    if provider not in onnxruntime.get_available_providers():
+    provider, cpu = _PROVIDERS[device], _PROVIDERS["cpu"]
+    if placement == "best effort" and provider not in usable_providers():
+        _log.warning("%s cannot be used, jobs placed on %r run on the CPU: %s",
+                     provider, device, why_unusable(provider))  # fmt: skip
+        return cpu
+    if placement is None and provider not in onnxruntime.get_available_providers():
         _log.warning("this onnxruntime is a CPU build: jobs placed on %r run on the CPU", device)
-        return _PROVIDERS["cpu"]
+        return cpu
     return provider
 
 
-def job_options(config: FunctionConfig, settings: Settings, provider: str) -> Options:
-    """How the session of a job is opened: the rows of the flag tables that reach the runtime."""
+def job_options(
+    config: FunctionConfig,
+    settings: Settings,
+    provider: str,
+    *,
+    trains: bool = False,
+    device_id: int = 0,
+) -> Options:
+    """How the session of a job is opened: the rows of the flag tables that reach the runtime.
+
+    Raises `ConfigError` for settings that contradict each other, and `OptionsError` for names and
+    values that the runtime does not know.
+    """
+    check_together(config, settings, trains=trains)
     asked = settings.session_options() | config.session_options()
     entries = {k: str(v) for k, v in asked.items() if "." in k}
-    providers: list[Any] = [
-        (_PROVIDERS[name], config.provider_options(name)) for name in config.providers()
-    ]
-    if provider != _PROVIDERS["cpu"]:
-        tuned = settings.provider_options("cuda") | config.provider_options("cuda")
-        providers.append((provider, tuned))
+    fields = dict(_field(k, v) for k, v in asked.items() if "." not in k)
+    if fields.pop("is_profiled", False):
+        fields.setdefault("profile", "flow2onnx")
+    elif "profile" in fields:
+        del fields["profile"]
+    if trains and "optimization" not in fields:
+        fields["optimization"] = DEFAULT_OPTIONS.for_training().optimization
+    providers = tuple(_providers(config, settings, provider, trains, device_id))
+    _say_what_is_idle(config, providers)
+    _check_free_forms(config, entries, providers)
     return Options(
-        providers=(*providers, _PROVIDERS["cpu"]),
-        intra_op_threads=asked.get("intra_op_num_threads"),
-        memory_pattern=bool(asked.get("enable_mem_pattern", False)),
-        deterministic=bool(asked.get("use_deterministic_compute", False)),
-        session_entries=entries,
+        providers=providers,
+        session_entries=entries | config.value("runtime.session_entry"),
+        run_entries=config.value("runtime.run_entry"),
+        host_results=config.value("allow_cpu_return_op"),
+        **fields,
     )
+
+
+# Where `Options` has another name for what the runtime calls a session option.
+_FIELDS = {
+    "intra_op_num_threads": "intra_op_threads",
+    "inter_op_num_threads": "inter_op_threads",
+    "execution_mode": "parallel",
+    "enable_mem_pattern": "memory_pattern",
+    "enable_mem_reuse": "memory_reuse",
+    "enable_cpu_mem_arena": "cpu_arena",
+    "use_deterministic_compute": "deterministic",
+    "graph_optimization_level": "optimization",
+    "log_severity_level": "log_level",
+    "enable_profiling": "is_profiled",
+    "profile_file_prefix": "profile",
+}
+
+
+def _field(setting: str, value: Any) -> tuple[str, Any]:
+    field = _FIELDS[setting]
+    return field, value == "parallel" if field == "parallel" else value
+
+
+def _providers(
+    config: FunctionConfig, settings: Settings, provider: str, trains: bool, device_id: int
+) -> Iterator[tuple[str, Mapping[str, str]] | str]:
+    """TensorRT, CUDA and the CPU, as far as they are asked for."""
+    effort = config.value("runtime.placement")
+    wants_tensorrt = "tensorrt" in config.providers() and not _without_tensorrt(trains, effort)
+    place = {"device_id": str(device_id)} if device_id else {}
+    free = config.value("runtime.provider_option")
+    if wants_tensorrt:
+        options = {**_tensorrt_defaults(config), **config.provider_options("tensorrt")}
+        yield _PROVIDERS["tensorrt"], place | options | _of(free, "tensorrt")
+    if wants_tensorrt or provider != _PROVIDERS["cpu"]:
+        tuned = settings.provider_options("cuda") | config.provider_options("cuda")
+        if "user_compute_stream" in tuned:
+            tuned["has_user_compute_stream"] = "1"
+        yield _PROVIDERS["gpu"], place | tuned | _of(free, "cuda")
+    yield _PROVIDERS["cpu"]
+
+
+def _say_what_is_idle(config: FunctionConfig, providers: Sequence[Any]) -> None:
+    """Name the settings of the group `runtime` that only CUDA has, where a job is without it."""
+    names = {p if isinstance(p, str) else p[0] for p in providers}
+    set_here = [FLAGS.rows[n] for n in config.values() if n.startswith("runtime.")]
+    if _PROVIDERS["gpu"] not in names:
+        _say_idle(tuple(r.name for r in set_here if isinstance(r.effect, PROVIDER)))
+
+
+@functools.cache
+def _say_idle(flags: tuple[str, ...]) -> None:
+    if flags:
+        _log.warning("%s: no effect on a job that does not run on CUDA", ", ".join(flags))
+
+
+def _of(free: Mapping[str, str], provider: str) -> dict[str, str]:
+    prefix = f"{provider}."
+    return {k.removeprefix(prefix): v for k, v in free.items() if k.startswith(prefix)}
+
+
+@functools.cache
+def _without_tensorrt(trains: bool, effort: str | None) -> bool:
+    """Whether a job that asks for TensorRT does without, which is said once."""
+    if trains:
+        _log.warning(
+            "use_tensorrt: train jobs run on CUDA, as their weights are inputs, which TensorRT "
+            "cannot build into an engine; predict jobs use it"
+        )
+        return True
+    name = _PROVIDERS["tensorrt"]
+    if effort == "best effort" and name not in usable_providers():
+        _log.warning("%s cannot be used, jobs run without: %s", name, why_unusable(name))
+        return True
+    return False
+
+
+def _tensorrt_defaults(config: FunctionConfig) -> dict[str, str]:
+    """Engines take minutes to build, so they and the timings are kept between processes."""
+    asked = config.value("runtime.tensorrt_cache_path")
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = str(Path(asked) if asked else base / "flow2onnx" / "tensorrt")
+    halves = {"float16": "trt_fp16_enable", "bfloat16": "trt_bf16_enable"}
+    half = halves[config.value("runtime.mixed_precision_dtype")]
+    return {
+        "trt_engine_cache_enable": "1",
+        "trt_engine_cache_path": folder,
+        "trt_timing_cache_enable": "1",
+        "trt_timing_cache_path": folder,
+    } | ({half: "1"} if config.value("enable_auto_mixed_precision") else {})
+
+
+def _check_free_forms(
+    config: FunctionConfig, entries: Mapping[str, str], providers: Sequence[Any]
+) -> None:
+    """Check what the user gave by the runtime's own names, and point at where."""
+    forms = {"cuda": _PROVIDERS["gpu"], "tensorrt": _PROVIDERS["tensorrt"]}
+    with _pointing_at(config.source("runtime.session_entry")):
+        for key, value in config.value("runtime.session_entry").items():
+            check_session_entry(key, value)
+            _check_same(f"session entry {key}", value, entries.get(key))
+    with _pointing_at(config.source("runtime.run_entry")):
+        for key, value in config.value("runtime.run_entry").items():
+            check_run_entry(key, value)
+    with _pointing_at(config.source("runtime.provider_option")):
+        for name, value in config.value("runtime.provider_option").items():
+            group, _, option = name.partition(".")
+            check_provider_option(forms[group], option, value)
+            flags = config.provider_options(group)
+            _check_same(f"{group} option {option}", value, _explicit(config, flags, option))
+
+
+def _explicit(config: FunctionConfig, flags: Mapping[str, str], option: str) -> str | None:
+    """What a flag set by the program makes of an option; defaults give way."""
+    rows = [r.name for r in FLAGS.rows.values() if getattr(r.effect, "option", None) == option]
+    return flags.get(option) if config.values().keys() & set(rows) else None
+
+
+def _check_same(what: str, given: str, by_flag: str | None) -> None:
+    if by_flag is not None and by_flag != given:
+        message = f"{what} is given as {given!r}, and as {by_flag!r} by a flag"
+        raise OptionsError(message, hint="set one of the two")
+
+
+@contextmanager
+def _pointing_at(source: str | None) -> Iterator[None]:
+    try:
+        yield
+    except FlowError as error:
+        error.located(None, None, source)
+        raise
 
 
 class Executable:
@@ -76,38 +240,67 @@ class Executable:
         options: Options,
         *,
         stops_on_non_finite: bool = False,
+        source: Pipeline | None = None,
     ) -> None:
-        self.compiled = compiled
+        self.compiled, self._source = compiled, source
         self._program: Program | None = None
         outputs: list[str] = []
         self._order: list[int] = []
         if compiled.model.graph.outputs:  # the runtime opens no model without
             name = compiled.spec.name
-            options = options.for_training() if compiled.kind == "train" else options
             self._program = Program(model_bytes(compiled.model), state, options, name=name)
             outputs = [info.name for info in self._program.results]
             self._order = [compiled.feeds.index(f.name) for f in self._program.feeds]
+        if compiled.update is not None:
+            update, name = compiled.update.model, f"{compiled.spec.name}/update"
+            self._update = Program(model_bytes(update), state, options, name=name)
         self._state = state
         self._results = [outputs.index(name) for name in compiled.results]
         self._losses = [outputs.index(name) for name in compiled.losses if name in outputs]
-        self._watches = [(outputs.index(w.output), w.handler) for w in compiled.watches]
+        self._watches = [
+            ([[outputs.index(o) for o in pieces] for pieces in w.arguments], w.handler)
+            for w in compiled.watches
+        ]
         self._bits = _travelling_as_bits(compiled, outputs)
         self._guard = self._check_finite if stops_on_non_finite and self._losses else None
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
         """One call: new arrays in the order of the job's results. Watch handlers run first."""
-        if self._program is None:
-            return []
         try:
-            outputs = self._program.run([arrays[i] for i in self._order], guard=self._guard)
+            outputs = self._outputs(self._program, arrays) if self._program else []
         except FlowError as error:
             error.located(self.compiled.spec.name, None, None)
             raise
         for position, dtype in self._bits:
             outputs[position] = outputs[position].view(dtype)
-        for position, handler in self._watches:
-            handler(outputs[position])
+        for arguments, handler in self._watches:
+            handler(*([outputs[i] for i in pieces] for pieces in arguments))
         return [outputs[i] for i in self._results]
+
+    def _outputs(self, program: Program, arrays: Sequence[Array]) -> list[Array]:
+        if self.compiled.update is None:
+            return self._round(program, arrays)
+        try:
+            rounds = [self._round(program, arrays) for _ in range(self.compiled.rounds)]
+        except BaseException:
+            self._empty_sums()
+            raise
+        self._update.run([])
+        return [
+            np.concatenate([np.atleast_1d(o) for o in made]) for made in zip(*rounds, strict=True)
+        ]
+
+    def _round(self, program: Program, arrays: Sequence[Array]) -> list[Array]:
+        fed = [*arrays, *self._source.next()] if self._source is not None else arrays
+        return program.run([fed[i] for i in self._order], guard=self._guard)
+
+    def _empty_sums(self) -> None:
+        """Forget the gradients of a call that failed between its rounds."""
+        with self._state.lock:
+            for name in set(self._update.writes) & set(
+                self._program.writes if self._program else ()
+            ):
+                self._state.write(name, np.zeros_like(self._state.read(name)))
 
     def _check_finite(self, outputs: list[Array]) -> None:
         if all(np.isfinite(outputs[i]).all() for i in self._losses):

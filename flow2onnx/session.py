@@ -2,15 +2,18 @@
 
 import dataclasses
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextvars import ContextVar
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from flow2onnx.calls import CallQueue
+from flow2onnx.data.pipeline import Pipeline
 from flow2onnx.errors import ContextError, FlowError, JobError
 from flow2onnx.preset import Preset
 from flow2onnx.trace.context import traced_job
@@ -20,7 +23,7 @@ from flow2onnx.trace.variables import Variable, check_same
 from flow2onnx.typing import TreeDef
 
 if TYPE_CHECKING:
-    from flow2onnx_runtime import State
+    from flow2onnx_runtime import Options, State
 
     from flow2onnx.compile import CompiledJob, Target
     from flow2onnx.execute import Executable
@@ -58,11 +61,13 @@ class Session:
         self._executables: dict[tuple[str, Shapes], Executable] = {}
         self._state: State | None = None
         self.demands_annotations = False
-        self._device = "cpu"
+        self._device, self._device_id = "cpu", 0
         self._closed = False
         self._counters: Counter[str] = Counter()
         self._lock = threading.RLock()
         self._queue = CallQueue()
+        self._pipelines: dict[str, Pipeline] = {}
+        self.events: Any = None  # the EventWriter that flow.summary writes with
 
     @property
     def is_running(self) -> bool:
@@ -106,10 +111,11 @@ class Session:
                 self._start()
 
     def compiled(
-        self, name: str, target: "Target | None" = None, shapes: Shapes | None = None
+        self, job: str | JobSpec, target: "Target | None" = None, shapes: Shapes | None = None
     ) -> "CompiledJob":
         """A job compiled apart, for export, with the session's seed; `shapes` as in `trace`."""
-        return self._compile(self._specs[name], shapes, target)
+        spec = self._specs[job] if isinstance(job, str) else job
+        return self._compile(spec, shapes, target)
 
     def unique_str(self, prefix: str) -> str:
         """`prefix` and the number of times it was asked for before."""
@@ -132,6 +138,17 @@ class Session:
         """The jobs, in order of definition."""
         return tuple(self._specs)
 
+    def device_count(self) -> int:
+        """The devices that a mirrored job is fed for: they are all played by one."""
+        number = self.settings.value("gpu_device_num") or self.settings.value("cpu_device_num")
+        return int(number or 1)
+
+    def pieces(self, spec: JobSpec) -> int:
+        """How many pieces the lists among the arguments and results of a job have."""
+        from flow2onnx.trace.trace import pieces_of
+
+        return pieces_of(spec, self.device_count())
+
     def tree(self, name: str) -> TreeDef:
         """The nesting of what the body of a job returned."""
         return self._trees[name]
@@ -141,11 +158,15 @@ class Session:
         from flow2onnx_runtime import kernels
 
         from flow2onnx.compile import Target
+        from flow2onnx.execute import provider_name
 
+        on_gpu = self._starts_on_gpu()
+        names = [provider_name(tag) for tag in (("gpu", "cpu") if on_gpu else ("cpu",))]
         return Target(
             seed=self.settings.value("random_seed"),
-            kernels=kernels("CPUExecutionProvider"),
+            kernels=kernels(*names),
             shows_losses=self.settings.value("stop_on_non_finite"),
+            devices=self.device_count(),
         )
 
     def run(self, spec: JobSpec, arrays: Sequence[Array]) -> list[Array]:
@@ -184,6 +205,13 @@ class Session:
         """Queue something behind the runs so far."""
         return self._queue.later(work)
 
+    def opened(self, name: str) -> "tuple[CompiledJob, Options, str]":
+        """A job as it was compiled, the options of its session, and the device it was placed on."""
+        self.start()
+        found = (e for (job, _), e in self._executables.items() if job == name)
+        compiled = next(found).compiled
+        return compiled, self._options_of(compiled), self._device
+
     def read(self, name: str) -> Array:
         """The present value of a variable, after everything queued."""
         return self.snapshot([name])[name]
@@ -218,6 +246,9 @@ class Session:
             self._queue.close()  # callbacks still under way may call jobs
         finally:
             self._closed = True
+            _close(self._pipelines)
+            if self.events is not None:
+                self.events.close()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -231,15 +262,17 @@ class Session:
                            hint="decorate one with @flow.global_function(...)")  # fmt: skip
 
     def _start(self) -> None:
-        compiled = {name: self._compile(spec) for name, spec in self._specs.items()}
+        compiled = {name: self._compile_to_run(spec) for name, spec in self._specs.items()}
         variables: dict[str, Variable] = {}
         for name, job in compiled.items():
             _merge(variables, job, name)
         compiled = {name: _apart(job, variables) for name, job in compiled.items()}
-        self._device = self._device_of(compiled)
+        self._device, self._device_id = self._device_of(compiled), _device_id(compiled)
         state = self._filled_state(variables, next(iter(compiled.values())))
         self._executables = {(n, _shapes(j)): self._bind(j, state) for n, j in compiled.items()}
         self._trees = {name: job.tree for name, job in compiled.items()}
+        if self.settings.value("enable_debug_mode"):
+            _write_graphs(compiled, Path(self.settings.value("log_dir")))
         self.settings.start()
         self.variables, self._state = variables, state
 
@@ -250,6 +283,20 @@ class Session:
 
         try:
             job = compile_job(spec, shapes, target or self.target())
+        except FlowError as error:
+            error.located(spec.name, None, spec.source)
+            raise
+        return _apart(job, self.variables)
+
+    def _compile_to_run(self, spec: JobSpec, shapes: Shapes | None = None) -> "CompiledJob":
+        """A job for calls, each of which may read several batches."""
+        from flow2onnx.compile import compile_rounds
+
+        job, rounds = self._compile(spec, shapes), _rounds(spec)
+        if job.kind == "predict" or rounds == 1:
+            return job
+        try:
+            job = compile_rounds(spec, shapes, self.target(), rounds)
         except FlowError as error:
             error.located(spec.name, None, spec.source)
             raise
@@ -270,13 +317,21 @@ class Session:
             return str(scope.device_tag)
         return "cpu" if self.settings.value("gpu_device_num") == 0 else best_device()
 
+    def _starts_on_gpu(self) -> bool:
+        """Whether jobs without a placement run on a GPU."""
+        if self.preset.device == "cpu" or self.settings.value("gpu_device_num") == 0:
+            return False
+        return self.has_gpu()
+
     def _filled_state(self, variables: dict[str, Variable], job: "CompiledJob") -> "State":
-        from flow2onnx_runtime import Program, State
+        from flow2onnx_runtime import Program, State, require_providers
 
         from flow2onnx.compile import initial_state
         from flow2onnx.graph import model_bytes
 
-        state = State(*self._options_of(job).device)
+        options = self._options_of(job)
+        require_providers(options)
+        state = State(*options.device)
         if variables:
             init = Program(model_bytes(initial_state(variables, self.target())), name="init")
             for (name, v), value in zip(variables.items(), init.run([]), strict=True):
@@ -286,13 +341,34 @@ class Session:
     def _options_of(self, job: "CompiledJob") -> Any:
         from flow2onnx.execute import job_options, provider_of
 
-        return job_options(job.spec.config, self.settings, provider_of(self._device))
+        config = job.spec.config
+        provider = provider_of(self._device, config.value("runtime.placement"))
+        trains, number = job.kind == "train", self._device_id
+        return job_options(config, self.settings, provider, trains=trains, device_id=number)
 
     def _bind(self, job: "CompiledJob", state: "State") -> "Executable":
         from flow2onnx.execute import Executable
 
         stops = self.settings.value("stop_on_non_finite")
-        return Executable(job, state, self._options_of(job), stops_on_non_finite=stops)
+        return Executable(job, state, self._options_of(job), stops_on_non_finite=stops,
+                          source=self._pipeline(job))  # fmt: skip
+
+    def _pipeline(self, job: "CompiledJob") -> Pipeline | None:
+        """What feeds a job from the host: one pipeline, whatever shapes its other inputs have."""
+        if job.host is None:
+            return None
+        if not self._pipelines:
+            # At exit too, but behind the queue of calls, which begins later: it needs batches.
+            weakref.finalize(self, _close, self._pipelines)
+        known = self._pipelines.setdefault(job.spec.name, Pipeline(job.host))
+        if known.plan.signature != job.host.signature:
+            raise JobError(
+                "inputs of other shapes change what the job reads",
+                job=job.spec.name,
+                source=job.spec.source,
+                hint="let readers and decoders not depend on the shape of an input",
+            )
+        return known
 
     def _executable(self, spec: JobSpec, arrays: Sequence[Array]) -> "Executable":
         if self._specs.get(spec.name) is not spec:
@@ -311,7 +387,7 @@ class Session:
 
     def _for_shapes(self, spec: JobSpec, shapes: Shapes) -> "Executable":
         """The job once more, for inputs smaller than declared."""
-        compiled = self._compile(spec, shapes)
+        compiled = self._compile_to_run(spec, shapes)
         unknown = [n for n in compiled.variables if n not in self.variables]
         if unknown:
             raise JobError(
@@ -323,10 +399,37 @@ class Session:
         return self._bind(compiled, self.state)
 
 
+def _close(pipelines: Mapping[str, Pipeline]) -> None:
+    for pipeline in pipelines.values():
+        pipeline.close()
+
+
+def _rounds(spec: JobSpec) -> int:
+    """How many batches one call of a train job reads."""
+    rounds: int = spec.config.value("train.num_gradient_accumulation_steps")
+    return rounds
+
+
 def _merge(variables: dict[str, Variable], job: "CompiledJob", name: str) -> None:
     for variable in job.variables.values():
         first = variables.setdefault(variable.name, variable)
         check_same(first, variable, name)
+
+
+def _write_graphs(compiled: Mapping[str, "CompiledJob"], folder: Path) -> None:
+    """Write the graph of each job as text, for people."""
+    from flow2onnx.graph import model_text
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, job in compiled.items():
+        (folder / f"{name}.onnx.txt").write_text(model_text(job.model), encoding="utf-8")
+
+
+def _device_id(compiled: Mapping[str, "CompiledJob"]) -> int:
+    """The number of the GPU that a `default_placement_scope` names first; else the first."""
+    scopes = [job.spec.config.value("default_placement_scope") for job in compiled.values()]
+    ids = [s.device_ids[0] for s in scopes if s is not None and s.device_tag == "gpu"]
+    return int(ids[0].rpartition(":")[2].partition("-")[0]) if ids else 0
 
 
 def _apart(job: "CompiledJob", variables: Mapping[str, Variable]) -> "CompiledJob":
@@ -344,9 +447,9 @@ def _apart(job: "CompiledJob", variables: Mapping[str, Variable]) -> "CompiledJo
 
 
 def _shapes(job: "CompiledJob") -> Shapes:
-    from flow2onnx.trace.trace import leaf_placeholders
+    from flow2onnx.trace.trace import fed_shapes
 
-    return tuple(p.shape for _, p in leaf_placeholders(job.spec))
+    return tuple(fed_shapes(job.spec, job.pieces))
 
 
 class _Default:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from flow2onnx.api import models
-from flow2onnx.errors import CheckpointError
+from flow2onnx.errors import CheckpointError, ConfigError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.session import current_session
 from flow2onnx.trace.op import op
@@ -33,6 +33,7 @@ __all__ = [
 ]
 
 _log = logging.getLogger("flow2onnx.config")
+_STRATEGIES = ("reuse_mem_priority", "parallelism_priority", "custom_parallelism")
 
 
 def current_machine_id() -> int:
@@ -70,6 +71,12 @@ def inter_job_reuse_mem_strategy(
     strategy_str: str, job_set: Any = None, **kwargs: list[Any]
 ) -> None:
     """Nothing: ONNX Runtime plans memory itself."""
+    if strategy_str not in _STRATEGIES:
+        raise ConfigError(
+            f"{strategy_str!r} is no strategy of inter_job_reuse_mem_strategy",
+            source=user_frame(),
+            hint=f"they are {', '.join(_STRATEGIES)}",
+        )
     _note("inter_job_reuse_mem_strategy has no effect: ONNX Runtime plans memory itself")
 
 

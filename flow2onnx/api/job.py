@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from flow2onnx.typing import (
     check_arguments,
     present,
 )
+
+if TYPE_CHECKING:
+    from flow2onnx.explain import Explanation
 
 __all__ = ["JobFunction", "define"]
 
@@ -39,7 +42,8 @@ class JobFunction:
         try:
             self._check_call(kwargs)
             self.session.start()
-            arrays = check_arguments(self.spec.parameters, self.spec.names, args, self.spec.name)
+            spec, pieces = self.spec, self.session.pieces(self.spec)
+            arrays = check_arguments(spec.parameters, spec.names, args, spec.name, pieces)
             return self._present(arrays)
         except FlowError as error:
             error.located(self.spec.name, None, user_frame())
@@ -50,6 +54,16 @@ class JobFunction:
         from flow2onnx.export import export
 
         return export(self, path, **options)
+
+    def explain(self) -> "Explanation":
+        """Which flags took effect and how, which provider runs which node, and the memory.
+
+        Starts the session; `print` shows it, `as_dict()` is for programs.
+        """
+        from flow2onnx.explain import explain
+
+        compiled, options, device = self.session.opened(self.spec.name)
+        return explain(compiled, options, self.session.settings, device)
 
     def __repr__(self) -> str:
         return f"<{self.spec.kind} job {self.spec.name}>"
@@ -70,17 +84,18 @@ class JobFunction:
 
     def _present(self, arrays: list[Array]) -> Any:
         spec, returns, tree = self.spec, self.spec.returns, self.session.tree(self.spec.name)
+        pieces = self.session.pieces(spec)
         if isinstance(returns, AbsentReturn):
             if tree.kind == "none":
                 self.session.run(spec, arrays)
                 return None
-            future = self._submitted(arrays, lambda out: local_blobs(tree, out))
+            future = self._submitted(arrays, lambda out: local_blobs(tree, out, pieces))
             return FutureResult(self.session, future, spec.name)
         if isinstance(returns, CallbackReturn):
-            future = self._submitted(arrays, lambda out: present(returns, tree, out))
+            future = self._submitted(arrays, lambda out: present(returns, tree, out, pieces))
             return functools.partial(deliver, self.session, future)
         out = self.session.run(spec, arrays)
-        return None if isinstance(returns, NoneReturn) else present(returns, tree, out)
+        return None if isinstance(returns, NoneReturn) else present(returns, tree, out, pieces)
 
     def _submitted(self, arrays: list[Array], shown: Callable[[list[Array]], Any]) -> "Future[Any]":
         return self.session.submit(self.spec, arrays, shown)

@@ -27,6 +27,14 @@ _HASHED = 8 * 2**20  # bytes; of larger files the size is compared
 _CUDA = "CUDAExecutionProvider"
 # providers every wheel has, which do not make it a build of their own
 _EVERYWHERE = ("CPUExecutionProvider", "AzureExecutionProvider")
+# what changes the runtime's behaviour behind everybody's back
+_VARIABLES = (
+    "ALLOW_RELEASED_ONNX_OPSET_ONLY",
+    "CUDA_VISIBLE_DEVICES",
+    "OMP_NUM_THREADS",
+    "ORT_CUDA_GEMM_OPTIONS",
+    "ORT_LOAD_CONFIG_FROM_MODEL",
+)
 _STEPS = 20
 _INSTALL = [
     "pip install 'flow2onnx[cpu]'",
@@ -47,6 +55,7 @@ def diagnose() -> Facts:
         "onnxruntime": runtime,
         "providers": _providers() if works else [],
         "processor": _processor(),
+        "environment": {name: os.environ[name] for name in _VARIABLES if name in os.environ},
         "train_step": step,
         "problems": problems,
     }

@@ -9,6 +9,7 @@ __all__ = [
     "IGNORED",
     "LATER",
     "PROVIDER",
+    "RECORDED",
     "SESSION",
     "TRACE",
     "UNSUPPORTED",
@@ -71,6 +72,13 @@ class LATER:
 
 
 @dataclass(frozen=True)
+class RECORDED:
+    """Kept for runs on several devices, and harmless where a job runs on one."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
 class ALIAS:
     """Another name of the flag `of`; `values` go from this flag's values to that flag's."""
 
@@ -104,7 +112,7 @@ class CALL:
     method: str
 
 
-Effect = TRACE | SESSION | PROVIDER | IGNORED | LATER | ALIAS | UNSUPPORTED | CALL
+Effect = TRACE | SESSION | PROVIDER | IGNORED | LATER | RECORDED | ALIAS | UNSUPPORTED | CALL
 
 
 def translated(effect: SESSION | PROVIDER, value: object) -> object:
@@ -125,6 +133,8 @@ def note(effect: Effect, value: object, default: object) -> str | None:
             return f"has no effect: {reason}"
         case LATER(reason) if value != default:
             return f"is recorded and has no effect in this version: {reason}"
+        case RECORDED(reason):
+            return f"is recorded and changes nothing here: {reason}"
     return None
 
 
@@ -143,6 +153,8 @@ def describe(effect: Effect) -> str:
             return f"none: {reason}"
         case LATER(reason):
             return f"recorded, not built yet: {reason}"
+        case RECORDED(reason):
+            return f"recorded: {reason}"
         case ALIAS(of):
             return f"sets {of}"
         case UNSUPPORTED(reason):

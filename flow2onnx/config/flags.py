@@ -8,6 +8,7 @@ from flow2onnx.config.effects import (
     IGNORED,
     LATER,
     PROVIDER,
+    RECORDED,
     SESSION,
     TRACE,
 )
@@ -32,6 +33,7 @@ from flow2onnx.config.messages import (
     Choice,
     Listed,
 )
+from flow2onnx.config.runtime_flags import RUNTIME_FLAGS
 from flow2onnx.config.table import Flag, Table
 from flow2onnx.dtypes import float32
 
@@ -41,10 +43,9 @@ __all__ = ["FLAGS", "PLANNERS", "POLICIES"]
 POLICIES = ("use_mem_size_first_algo", "use_mutual_exclusion_first_algo", "use_time_line_algo")
 PLANNERS = POLICIES  # the planners bear the names of the policies
 
-_ONE_DEVICE = "a job runs on one device in this version, where there is nothing to reduce"
+_ONE_DEVICE = "gradients are reduced between devices, and a job runs on one"
 _ONE_PROCESS = "one device per job"
 _SHARDING = "optimizer state is sharded between devices, and a job runs on one"
-_QAT = "the quantization pass is not built yet"
 _FUSED = "ONNX Runtime fuses what it can"
 _MARKERS = "tracing leaves no such operators in the graph"
 _ALGORITHM = "ONNX Runtime searches algorithms itself; see cudnn_conv_heuristic_search_algo"
@@ -77,8 +78,8 @@ _TRACED = (
     Flag("concurrency_width", POSITIVE, 128, TRACE("bound on asynchronous calls in flight"),
          "Most calls of the job that may be waiting for their results."),
     Flag("enable_auto_mixed_precision", BOOL, False,
-         LATER("the mixed-precision pass is not built yet, so the job runs in float32"),
-         "Run matrix products and convolutions in float16."),
+         TRACE("element type of matrix products, convolutions and what lies between them"),
+         "Run matrix products and convolutions in half precision; weights stay float32."),
     Flag("indexed_slices_optimizer_conf", INDEXED_SLICES, None,
          TRACE("embedding tables of which only the rows looked up are updated"),
          "Variables of which only the rows looked up are updated."),
@@ -90,14 +91,14 @@ _TRAIN = (
     Flag("train.primary_lr", FLOAT, None, TRACE("base learning rate"),
          "Learning rate before warm-up and decay."),
     Flag("train.secondary_lr", FLOAT, None,
-         LATER("as in OneFlow 0.4, every variable is trained with train.primary_lr"),
+         TRACE("rate of biases, in the API before 0.2; later releases ignore it"),
          'Learning rate of variables whose model_name is "bias".'),
     Flag("train.model_update_conf", MODEL_UPDATE, None, TRACE("optimizer, schedule and clipping"),
          "One optimizer, and learning-rate decay, warm-up, clipping and weight decay."),
     Flag("train.loss_scale_factor", POSITIVE_FLOAT, 1, TRACE("factor on the loss gradient"),
          "Static loss scale: gradients are computed that much larger and divided again."),
     Flag("train.num_gradient_accumulation_steps", POSITIVE, 1,
-         LATER("every call of a job makes one update"),
+         TRACE("batches that a call of a job with readers reads before its one update"),
          "Micro-steps of one call, which makes one update."),
     Flag("train.optimizer_placement_optimization_mode",
          Choice(("non_distributed", "distributed_split")), None,
@@ -165,8 +166,8 @@ _CUDNN = (
     Flag("enable_cudnn_fused_normalization_add_relu", BOOL, None, IGNORED(_FUSED),
          "Use cuDNN's fused normalization, addition and relu.", required=True),
     Flag("enable_float_compute_for_half_gemm", BOOL, True,
-         IGNORED("ONNX Runtime accumulates half-precision matrix products in float32",
-                 unless=(True,)),
+         IGNORED("ONNX Runtime accumulates half-precision matrix products in float32, unless the "
+                 "process is started with ORT_CUDA_GEMM_OPTIONS=1", unless=(True,)),
          "Half-precision matrix product with float32 accumulation."),
 )
 
@@ -179,28 +180,31 @@ _COMPILERS = (
          "Let TensorRT use int8; it needs a calibration table.", also=_USES_TENSORRT),
     Flag("tensorrt.int8_calibration", STR, None,
          PROVIDER("tensorrt", "trt_int8_calibration_table_name"),
-         "File name of the calibration table.", needs="tensorrt.use_int8"),
+         "File name of the calibration table; one that TensorRT itself wrote also needs its option "
+         "trt_int8_use_native_calibration_table.", needs="tensorrt.use_int8"),
     Flag("tensorrt.function_desc", NOTHING, None,
          IGNORED("it is the read-only view of all settings"),
          "Read-only view of the configuration."),
     Flag("use_xla_jit", BOOL, False,
-         IGNORED("no XLA provider exists; ONNX Runtime's own fusions are used", unless=(False,)),
+         IGNORED("no XLA provider exists; ONNX Runtime fuses by itself, and on CUDA "
+                 "runtime.enable_cuda_graph saves launches", unless=(False,)),
          "Run what XLA can run there."),
     Flag("use_openvino", BOOL, False, LATER("the OpenVINO provider is not wired up"),
          "Run what OpenVINO can run there."),
 )
 
 _DEVICES = (
-    Flag("all_reduce_fp16", BOOL, True, LATER(_ONE_DEVICE), "Reduce gradients in float16."),
-    Flag("all_reduce_group_min_mbyte", NATURAL, 16, LATER(_ONE_DEVICE),
+    Flag("all_reduce_fp16", BOOL, True, RECORDED(_ONE_DEVICE), "Reduce gradients in float16."),
+    Flag("all_reduce_group_min_mbyte", NATURAL, 16, RECORDED(_ONE_DEVICE),
          "Least size of a group of gradients reduced together, in MiB."),
-    Flag("all_reduce_group_num", POSITIVE, 8, LATER(_ONE_DEVICE), "Number of such groups."),
-    Flag("all_reduce_group_size_warmup", POSITIVE_FLOAT, 2, LATER(_ONE_DEVICE),
+    Flag("all_reduce_group_num", POSITIVE, 8, RECORDED(_ONE_DEVICE), "Number of such groups."),
+    Flag("all_reduce_group_size_warmup", POSITIVE_FLOAT, 2, RECORDED(_ONE_DEVICE),
          "Growth of the first groups."),
     Flag("all_reduce_lazy_ratio", FLOAT, 0.5,
          IGNORED("no gradient is reduced during the next forward pass"),
          "Share of gradients reduced during the next forward pass."),
-    Flag("enable_all_reduce_group", BOOL, True, LATER(_ONE_DEVICE), "Reduce gradients in groups."),
+    Flag("enable_all_reduce_group", BOOL, True, RECORDED(_ONE_DEVICE),
+         "Reduce gradients in groups."),
     Flag("disable_all_reduce_sequence", BOOL, False, IGNORED("the order of reductions is fixed"),
          "Let reductions run in any order."),
     Flag("enable_nccl", BOOL, True, IGNORED(_ONE_PROCESS), "Collective library switch."),
@@ -215,9 +219,9 @@ _DEVICES = (
     Flag("non_distributed_optimizer_group_size_mbyte", NATURAL, 100, IGNORED(_ONE_PROCESS),
          "Size of a group of the sharded optimizer, in MiB."),
     Flag("optimizer_placement_optimization_mode",
-         Choice(("non_distributed", "distributed_split")), None, LATER(_SHARDING),
+         Choice(("non_distributed", "distributed_split")), None, RECORDED(_SHARDING),
          "How optimizer state is shared out between devices."),
-    Flag("optimizer_placement_optimization_threshold", NATURAL, 1024, LATER(_SHARDING),
+    Flag("optimizer_placement_optimization_threshold", NATURAL, 1024, RECORDED(_SHARDING),
          "Least number of elements of a variable that is shared out."),
 )
 
@@ -248,18 +252,22 @@ _REWRITES = (
 )
 
 _QUANTIZATION = (
-    Flag("enable_quantization_aware_training", BOOL, False, LATER(_QAT),
+    Flag("enable_quantization_aware_training", BOOL, False,
+         TRACE("whether products read what eight bits hold of their operands"),
          "Insert fake quantization."),
     Flag("enable_qat", BOOL, False, ALIAS("enable_quantization_aware_training"),
          "Short name of enable_quantization_aware_training."),
-    Flag("qat.per_channel_weight_quantization", BOOL, False, LATER(_QAT),
+    Flag("qat.per_channel_weight_quantization", BOOL, False, TRACE("number of scales of a weight"),
          "One scale for each output channel of a weight."),
-    Flag("qat.symmetric", BOOL, True, LATER(_QAT), "Zero points at 0."),
-    Flag("qat.moving_min_max_momentum", FLOAT, 0.95, LATER(_QAT),
+    Flag("qat.symmetric", BOOL, True, TRACE("int8 with the zero point 0, or uint8 with any"),
+         "Zero points at 0."),
+    Flag("qat.moving_min_max_momentum", FLOAT, 0.95, TRACE("how fast observed ranges move"),
          "Momentum of the observed ranges."),
-    Flag("qat.moving_min_max_stop_update_after_iters", NATURAL, None, LATER(_QAT),
-         "Steps after which the ranges stay."),
-    Flag("qat.target_backend", STR, "", LATER(_QAT), "What the quantized job is made for."),
+    Flag("qat.moving_min_max_stop_update_after_iters", NATURAL, None,
+         TRACE("step from which observed ranges stay"), "Steps after which the ranges stay."),
+    Flag("qat.target_backend", Choice(("", "cuda", "tensorrt", "cambricon")), "",
+         TRACE("scales that are powers of two, for cambricon"),
+         "What the quantized job is made for."),
 )
 
 _PIPELINE = (
@@ -276,5 +284,5 @@ FLAGS = Table(
     "function_config",
     "value",
     *(_TRACED + _TRAIN + _MEMORY + _CUDNN + _COMPILERS),
-    *(_DEVICES + _REWRITES + _QUANTIZATION + _PIPELINE),
+    *(_DEVICES + _REWRITES + _QUANTIZATION + _PIPELINE + RUNTIME_FLAGS),
 )

@@ -123,6 +123,27 @@ class PlannerList(_Group):
         return list(PLANNERS)
 
 
+class RuntimeGroup(_Group):
+    """ONNX Runtime's own settings; three calls take any of them by the name it gives them."""
+
+    __slots__ = ()
+
+    def session_entry(self, name: str, value: str) -> None:
+        """Add an entry of the session's configuration, such as 'session.disable_prepacking'."""
+        self._add("runtime.session_entry", name, value)
+
+    def run_entry(self, name: str, value: str) -> None:
+        """Add an entry of the configuration of every run."""
+        self._add("runtime.run_entry", name, value)
+
+    def provider_option(self, provider: str, name: str, value: str) -> None:
+        """Add an option of the provider ``"cuda"`` or ``"tensorrt"``."""
+        self._add("runtime.provider_option", f"{provider}.{name}", value)
+
+    def _add(self, flag: str, name: str, value: str) -> None:
+        self._record.set(flag, {**self._record.value(flag), name: value})
+
+
 _LIST = "static_mem_alloc_policy_white_list"
 
 
@@ -174,6 +195,11 @@ class FunctionConfig(Surface):
         """The memory planners that there are."""
         return PlannerList(self._record, "static_mem_alloc_algo_white_list.")
 
+    @property
+    def runtime(self) -> RuntimeGroup:
+        """ONNX Runtime's own settings."""
+        return RuntimeGroup(self._record, "runtime.")
+
     def value(self, name: str) -> Any:  # of the kind the flag's row names
         """What was set, or the default, by full name such as ``"train.primary_lr"``.
 
@@ -184,6 +210,10 @@ class FunctionConfig(Surface):
     def values(self) -> dict[str, Any]:  # of the kinds the flags' rows name
         """What was set explicitly, by full name; an alias appears as the flag it means."""
         return self._record.values()
+
+    def source(self, name: str) -> str | None:
+        """Where in the user's program a flag was set last, or None if it was not."""
+        return self._record.source(name)
 
     def copy(self) -> "FunctionConfig":
         """An independent configuration with the same settings."""

@@ -26,6 +26,7 @@ __all__ = [
     "Field",
     "Listed",
     "Message",
+    "Texts",
 ]
 
 
@@ -68,6 +69,35 @@ class Listed:
             raise refused(flag, self, value)
         items: list[object] | tuple[object, ...] = value  # type: ignore[assignment]  # just checked
         return tuple(self.item.checked(f"{flag}[{i}]", item) for i, item in enumerate(items))
+
+
+@dataclass(frozen=True)
+class Texts:
+    """A dict of texts by dotted name, as the runtime's own settings have them.
+
+    `example` is a name; with `groups`, a name begins with one of them.
+    """
+
+    example: str
+    groups: tuple[str, ...] = ()
+
+    @property
+    def accepts(self) -> str:
+        """The shape of the dict."""
+        return f"a dict of str by dotted name, such as {{{self.example!r}: '1'}}"
+
+    def checked(self, flag: str, value: object) -> object:
+        """A copy, each name and text checked."""
+        if type(value) is not dict:
+            raise refused(flag, self, value)
+        for name, text in value.items():
+            STR.checked(f"a name of {flag}", name)
+            STR.checked(f"{flag} {name!r}", text)
+            if self.groups and name.partition(".")[0] not in self.groups:
+                listed = " or ".join(f"{group!r}" for group in self.groups)
+                raise failure(f"{flag}: {name!r} does not begin with {listed} and a dot",
+                              close_to(name.partition(".")[0], self.groups))  # fmt: skip
+        return dict(value)
 
 
 REQUIRED = object()
@@ -181,8 +211,8 @@ _OPTIMIZERS: dict[str, Field] = {
     "lars_conf": _message(
         momentum_beta=(FLOAT, 0.9), epsilon=(FLOAT, 1e-9), lars_coefficient=(FLOAT, 0.0001)
     ),
-    # the newest form of the message corrects by default, and recorded runs of it are corrected
-    "adam_conf": _message(**_BETAS, do_bias_correction=(BOOL, True), amsgrad=(BOOL, False)),
+    # false up to 0.4, and in the recorded programs; the message of 0.6 says true
+    "adam_conf": _message(**_BETAS, do_bias_correction=(BOOL, False), amsgrad=(BOOL, False)),
     "lazy_adam_conf": _message(**_BETAS),
     "lamb_conf": _message(
         beta1=(FLOAT, REQUIRED), beta2=(FLOAT, REQUIRED), epsilon=(FLOAT, REQUIRED)

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from flow2onnx.config.effects import CALL, IGNORED, LATER, PROVIDER, SESSION, TRACE, UNSUPPORTED
+from flow2onnx.config.effects import CALL, IGNORED, PROVIDER, SESSION, TRACE, UNSUPPORTED
 from flow2onnx.config.kinds import BOOL, INT, MACHINE, NATURAL, NOTHING, POSITIVE, STR, failure
 from flow2onnx.config.surface import Surface
 from flow2onnx.config.table import Flag, Record, Table
@@ -45,8 +45,8 @@ CONFIG = Table(
          "Threads of one operator on the CPU."),
     Flag("enable_tensor_float_32_compute", BOOL, True, PROVIDER("cuda", "use_tf32", {False: "0"}),
          "Let float32 matrix products and convolutions use TF32."),
-    Flag("enable_debug_mode", BOOL, False, LATER("no plans or graphs are dumped"),
-         "Dump plans and graphs to the log directory.", required=True),
+    Flag("enable_debug_mode", BOOL, False, TRACE("whether the graphs of the jobs are written"),
+         "Write the graph of each job as text to flow.env.log_dir.", required=True),
     Flag("enable_legacy_model_io", BOOL, False, IGNORED(_ONE_FORMAT, unless=(False,)),
          "The checkpoint engine before 0.3.2."),
     Flag("legacy_model_io_enabled", NOTHING, None, CALL("legacy_model_io_enabled"),
@@ -76,7 +76,8 @@ CONFIG = Table(
          IGNORED("ONNX Runtime allocates pinned memory"), "Pin host memory near its GPU."),
     Flag("thread_enable_local_message_queue", BOOL, False, IGNORED("there are no actor threads"),
          "Queue messages within a thread.", required=True),
-    Flag("collect_act_event", BOOL, False, LATER("no profile is written"), "Profile every action."),
+    Flag("collect_act_event", BOOL, False, SESSION(("enable_profiling",), {True: True}),
+         "Profile every operator: a trace per job, as with runtime.enable_profiling."),
     Flag("enable_mem_chain_merge", BOOL, True, IGNORED("ONNX Runtime plans memory itself"),
          "Merge memory plans of chains."),
     Flag("nccl_use_compute_stream", BOOL, False, IGNORED(_NO_COLLECTIVES),
@@ -118,7 +119,8 @@ ENV = Table(
     Flag("current_resource", NOTHING, None, CALL("current_resource"), "What the session may use."),
     Flag("ctrl_port", NATURAL, None, IGNORED(_NO_NETWORK), "Port that controls the cluster."),
     Flag("data_port", INT, -1, IGNORED(_NO_NETWORK), "Port that carries data."),
-    Flag("log_dir", STR, "./log", IGNORED(_LOGGING), "Folder of log files."),
+    Flag("log_dir", STR, "./log", TRACE("folder of what enable_debug_mode writes"),
+         "Folder of graphs; messages go to Python's logging."),
     Flag("logtostderr", INT, 0, IGNORED(_LOGGING), "Whether to log to the standard error stream."),
     Flag("logbuflevel", INT, -1, IGNORED(_LOGGING), "Up to which level to buffer messages."),
     Flag("grpc_use_no_signal", BOOL, True, IGNORED(_NO_NETWORK), "Keep gRPC from using signals."),

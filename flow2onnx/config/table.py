@@ -68,6 +68,7 @@ class Record:
         self.table = table
         self._values: dict[str, Any] = {}  # of the kinds the rows name
         self._noted: set[str] = set()
+        self._sources: dict[str, str] = {}
 
     def set(self, name: str, value: object) -> object:
         """Check and keep a value, and say once what it will not do."""
@@ -79,6 +80,7 @@ class Record:
         self._note(name, meant, kept)
         self._values |= dict(row.also)
         self._values[meant.name] = kept
+        self._sources |= dict.fromkeys((meant.name, *dict(row.also)), user_frame() or "")
         return None
 
     def value(self, name: str) -> Any:  # of the kind the row names
@@ -92,6 +94,10 @@ class Record:
     def values(self) -> dict[str, Any]:  # of the kinds the rows name
         """What was set, by full name such as ``"train.primary_lr"``; aliases by what they mean."""
         return {name: self.value(name) for name in self._values}
+
+    def source(self, name: str) -> str | None:
+        """Where in the user's program a flag was set last, or None if it was not."""
+        return self._sources.get(self.table.meant(name).name) or None
 
     def session_options(self) -> dict[str, Any]:  # SessionOptions takes bool, int and str
         """Settings for `SessionOptions` that differ from the runtime's defaults."""
@@ -117,6 +123,7 @@ class Record:
     def copy_to(self, other: "Record") -> None:
         """Give another record the same settings, and what was already said about them."""
         other._values, other._noted = copy.copy(self._values), set(self._noted)
+        other._sources = dict(self._sources)
 
     def _provider_rows(self) -> list[tuple[object, PROVIDER]]:
         rows = [(self.value(r.name), r.effect) for r in self.table.rows.values()]

@@ -26,8 +26,8 @@ def test_json(flow2onnx):
     assert (result.exit_code, result.stderr) == (0, "")
     facts = json.loads(result.stdout)
     assert list(facts) == [
-        "ok", "python", "packages", "onnxruntime", "providers", "processor", "train_step",
-        "problems",
+        "ok", "python", "packages", "onnxruntime", "providers", "processor", "environment",
+        "train_step", "problems",
     ]  # fmt: skip
     assert facts["ok"] is True
     assert facts["problems"] == []
@@ -43,6 +43,14 @@ def test_json(flow2onnx):
     assert "CUDAExecutionProvider" in [p["name"] for p in facts["providers"]]
     assert facts["processor"]["usable_cores"] >= 1
     assert facts["train_step"]["last_loss"] < facts["train_step"]["first_loss"]
+
+
+def test_variables_that_change_the_runtime_are_shown(flow2onnx, monkeypatch):
+    monkeypatch.delenv("ORT_LOAD_CONFIG_FROM_MODEL", raising=False)
+    monkeypatch.setenv("ORT_CUDA_GEMM_OPTIONS", "1")
+    found = json.loads(flow2onnx("doctor", "--json").stdout)["environment"]
+    assert found["ORT_CUDA_GEMM_OPTIONS"] == "1"
+    assert "ORT_LOAD_CONFIG_FROM_MODEL" not in found
 
 
 def test_the_train_step_leaves_the_session_alone(flow2onnx):

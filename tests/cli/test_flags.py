@@ -1,6 +1,7 @@
 """`flow2onnx flags`: the table of settings."""
 
 import json
+from pathlib import Path
 
 from flow2onnx.config import flags_table
 
@@ -45,3 +46,17 @@ def test_no_such_setting(flow2onnx):
     assert result.stderr.startswith(
         "ConfigError: no setting is named enable_inplce\n  did you mean enable_inplace"
     )
+
+
+def test_the_page_of_documentation_is_current(flow2onnx):
+    made = flow2onnx("flags", "--markdown").stdout
+    page = Path(__file__).parents[2] / "docs" / "flags.md"
+    assert page.read_text() == made, "run: flow2onnx flags --markdown > docs/flags.md"
+
+
+def test_the_page_has_a_line_for_every_setting(flow2onnx):
+    lines = flow2onnx("flags", "--markdown").stdout.splitlines()
+    rows = [line for line in lines if line.startswith("| `")]
+    assert len(rows) == len(flags_table())
+    columns = {line.replace("\\|", "").count("|") for line in lines if line.startswith("|")}
+    assert columns == {6}

@@ -94,6 +94,26 @@ def test_a_misspelt_name_is_answered_with_the_close_one(
     assert config.values() == {}
 
 
+def test_a_group_of_the_runtime_has_its_names_and_calls(config: FunctionConfig) -> None:
+    with pytest.raises(UnknownSettingError, match=r"function_config.runtime has no setting") as e:
+        config.runtime.use_tf23(False)
+    assert e.value.hint is not None
+    assert "'use_tf32'" in e.value.hint
+    config.runtime.session_entry("session.disable_prepacking", "1")
+    config.runtime.session_entry("session.set_denormal_as_zero", "1")
+    assert list(config.value("runtime.session_entry").values()) == ["1", "1"]
+    twin = config.copy()
+    twin.runtime.session_entry("session.disable_prepacking", "0")
+    assert config.value("runtime.session_entry")["session.disable_prepacking"] == "1"
+    assert {"session_entry", "run_entry", "provider_option", "use_tf32"} <= set(dir(config.runtime))
+    with pytest.raises(ConfigError, match="takes a str; got 1"):
+        config.runtime.session_entry("session.disable_prepacking", 1)
+    with pytest.raises(ConfigError, match="runtime is a group"):
+        config.runtime = {}
+    assert config.source("runtime.session_entry") is not None
+    assert config.source("runtime.use_tf32") is None
+
+
 def test_a_name_like_no_other_gets_no_suggestion(config: FunctionConfig) -> None:
     with pytest.raises(UnknownSettingError) as caught:
         config.zzzzzz(1)
@@ -209,7 +229,7 @@ def test_nothing_is_printed(config: FunctionConfig, capsys: pytest.CaptureFixtur
                     "beta1": 0.5,
                     "beta2": 0.999,
                     "epsilon": 1e-8,
-                    "do_bias_correction": True,
+                    "do_bias_correction": False,
                     "amsgrad": False,
                 }
             },

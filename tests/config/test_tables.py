@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import onnxruntime
 import pytest
+from flow2onnx_runtime import Options, open_session
 
 from flow2onnx.config import (
     CONFIG,
@@ -28,13 +29,16 @@ from flow2onnx.config.effects import (
     IGNORED,
     LATER,
     PROVIDER,
+    RECORDED,
     SESSION,
     TRACE,
     UNSUPPORTED,
     translated,
 )
+from flow2onnx.config.runtime_flags import FREE_FORMS
 from flow2onnx.dtypes import float16, float32, float64
 from flow2onnx.errors import ConfigError, UnsupportedError
+from flow2onnx.execute import job_options
 
 SCOPE = SimpleNamespace(device_tag="cpu", device_ids=["0:0"])
 VIEW = SimpleNamespace(view="mirrored")
@@ -69,9 +73,11 @@ def samples(flag: Flag) -> tuple[list[object], list[object]]:
         if flag.type is kind:
             return good, bad
     if isinstance(flag.type, m.Choice):
-        return list(flag.type.names), CHOICES
+        return list(flag.type.names), [c for c in CHOICES if c not in flag.type.names]
     if isinstance(flag.type, m.Listed):
         return [("use_time_line_algo",), ()], ["use_time_line_algo", ["other"], None]
+    if isinstance(flag.type, m.Texts):
+        return [{flag.type.example: "1"}, {}], [flag.type.example, {"x.y": 1}, {1: "1"}, None]
     raise AssertionError(f"no sample for {flag.name}")
 
 
@@ -112,7 +118,7 @@ def prepared(flag: Flag) -> tuple[object, FunctionConfig | Settings, str]:
 
 
 LISTED = "static_mem_alloc_policy_white_list"  # a group of calls, besides assignable
-CALLABLE = [f for f in VALUES if f.name != LISTED] + SESSION_WIDE
+CALLABLE = [f for f in VALUES if f.name not in (LISTED, *FREE_FORMS)] + SESSION_WIDE
 
 
 @pytest.mark.parametrize("flag", CALLABLE, ids=named)
@@ -198,6 +204,8 @@ def test_what_a_flag_will_not_do_is_logged_once(
             case LATER(reason):
                 same = forwarded == meant.default
                 expected = [] if same else [f"no effect in this version: {reason}"]
+            case RECORDED(reason):
+                expected = [reason]
             case TRACE(only=only, caveat=caveat):
                 expected = [caveat] if only and forwarded not in only else []
             case SESSION(caveat=caveat) | PROVIDER(caveat=caveat):
@@ -226,31 +234,74 @@ def test_unsupported_settings_raise_with_the_nearest_thing_that_works(flag: Flag
         assert store.values() == {}
 
 
+IDENTITY = (
+    b'\x08\n:=\n\x12\n\x01x\x12\x01y"\x08Identity:\x00\x12\x05probe'
+    b"Z\x0f\n\x01x\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01"
+    b"b\x0f\n\x01y\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01B\x04\n\x00\x10\x15"
+)
+# What another row needs to be, for a row to be allowed or to reach the session.
+TOGETHER = {
+    "runtime.inter_op_num_threads": ("runtime.execution_mode", "parallel"),
+    "runtime.profile_file_prefix": ("runtime.enable_profiling", True),
+    "tensorrt.use_int8": ("tensorrt.int8_calibration", "table"),
+}
+AS_THE_RUNTIME_SAYS = {
+    "sequential": onnxruntime.ExecutionMode.ORT_SEQUENTIAL,
+    "parallel": onnxruntime.ExecutionMode.ORT_PARALLEL,
+    "disable": onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL,
+    "basic": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC,
+    "extended": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
+    "all": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL,
+    "info": 1,
+    "warning": 2,
+    "error": 3,
+    "fatal": 4,
+}
+
+
+def options_with(flag: Flag, value: object, provider: str = "CPUExecutionProvider") -> Options:
+    """The options of a predict job whose program set the flag, and what that needs."""
+    place, store, name = prepared(flag)
+    setattr(place, name, value)
+    other, wanted = TOGETHER.get(flag.name, (None, None))
+    if other is not None and value is not False:
+        assert isinstance(store, FunctionConfig)
+        group, _, member = other.partition(".")
+        setattr(getattr(store, group), member, wanted)
+    config = store if isinstance(store, FunctionConfig) else FunctionConfig()
+    settings = store if isinstance(store, Settings) else Settings()
+    return job_options(config, settings, provider)
+
+
 @pytest.mark.parametrize(
     "flag", [f for f in VALUES + SETTINGS if isinstance(f.effect, SESSION)], ids=named
 )
-def test_session_settings_are_known_to_the_runtime(flag: Flag) -> None:
+def test_session_settings_are_read_back_from_the_session(
+    flag: Flag, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where profiles go
+    assert isinstance(flag.effect, SESSION)
+    plain = open_session(IDENTITY, job_options(FunctionConfig(), Settings(), CPU))
     reached = 0
     for value in samples(flag)[0]:
-        place, store, name = surface(flag)
-        setattr(place, name, value)
-        assert isinstance(flag.effect, SESSION)
         wanted = translated(flag.effect, value)
-        options = onnxruntime.SessionOptions()
-        found = store.session_options()
-        assert set(found) == (set(flag.effect.settings) if wanted is not None else set())
-        for setting, translation in found.items():
-            setattr(options, setting, translation)
-            assert getattr(options, setting) == wanted
-            reached += 1
+        held = open_session(IDENTITY, options_with(flag, value)).get_session_options()
+        for setting in flag.effect.settings:
+            if "." in setting:
+                if wanted is not None:
+                    assert held.get_session_config_entry(setting) == wanted
+                    reached += 1
+                continue
+            expected = AS_THE_RUNTIME_SAYS.get(str(wanted), wanted)
+            if wanted is None:
+                expected = getattr(plain.get_session_options(), setting)
+            assert getattr(held, setting) == expected
+            reached += wanted is not None
     assert reached, "no value of the flag reaches the runtime"
 
 
-# What the providers of onnxruntime 1.31.1 report or hold in their libraries.
-KNOWN_OPTIONS = {
-    "cuda": {"enable_cudnn", "cudnn_conv_use_max_workspace", "cudnn_conv_algo_search", "use_tf32"},
-    "tensorrt": {"trt_fp16_enable", "trt_int8_enable", "trt_int8_calibration_table_name"},
-}
+CPU, CUDA, TENSORRT = (f"{name}ExecutionProvider" for name in ("CPU", "CUDA", "Tensorrt"))
+FULL_NAMES = {"cuda": CUDA, "tensorrt": TENSORRT}
 
 
 @pytest.mark.parametrize(
@@ -260,14 +311,14 @@ def test_provider_options_follow_the_row(flag: Flag) -> None:
     effect = flag.effect
     assert isinstance(effect, PROVIDER)
     for value in samples(flag)[0]:
-        place, store, name = prepared(flag)
-        setattr(place, name, value)
         wanted = translated(effect, value)
+        options = options_with(flag, value, CUDA)
+        assert options.provider_names[-2:] == (CUDA, CPU)
         if effect.option is None:
-            assert (effect.provider in store.providers()) is bool(wanted)
+            assert (FULL_NAMES[effect.provider] in options.provider_names) is bool(wanted)
             continue
-        assert effect.option in KNOWN_OPTIONS[effect.provider]
-        found = store.provider_options(effect.provider).get(effect.option)
+        given = dict(p for p in options.providers if not isinstance(p, str))
+        found = given[FULL_NAMES[effect.provider]].get(effect.option)
         assert found == (None if wanted is None else str(wanted))
 
 

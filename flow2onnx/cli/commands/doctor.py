@@ -45,6 +45,7 @@ def _print(facts: dict[str, Any]) -> None:
         "platform": python["platform"],
         "processor": f"{processor['cores']} cores, {processor['usable_cores']} of them usable here",
         **facts["packages"],
+        **facts["environment"],
         "onnxruntime": _runtime(runtime),
         "train step": _step(step),
     })  # fmt: skip

@@ -1,6 +1,7 @@
 """`flow2onnx flags`: every setting, what it takes and what it does."""
 
 import difflib
+from collections.abc import Iterator
 
 import click
 
@@ -18,14 +19,18 @@ _MOST = 16  # characters of a default; the whole is shown for one setting alone
 Examples:
   flow2onnx flags
   flow2onnx flags cudnn
-  flow2onnx flags enable_auto_mixed_precision""")  # fmt: skip
+  flow2onnx flags enable_auto_mixed_precision
+  flow2onnx flags --markdown > docs/flags.md""")  # fmt: skip
 @click.argument("name", required=False)
 @json_option
-def flags(name: str | None, as_json: bool) -> None:
+@click.option("--markdown", "as_markdown", is_flag=True, help="Write the page of documentation.")
+def flags(name: str | None, as_json: bool, as_markdown: bool) -> None:
     """List the settings of jobs, sessions and environment; those whose name contains NAME."""
     rows = _chosen(name)
     if as_json:
         print_json(rows)
+    elif as_markdown:
+        click.echo("\n".join(_page(rows)))
     elif len(rows) == 1:
         heading(f"{_group(rows[0])}.{_short(rows[0])}")
         print_facts({key: rows[0][key] for key in ("takes", "default", "effect", "doc")})
@@ -50,6 +55,26 @@ def _chosen(name: str | None) -> list[dict[str, str]]:
 def _group(row: dict[str, str]) -> str:
     """What comes before the last dot: ``function_config.train``."""
     return f"{row['table']}.{row['name']}".rpartition(".")[0]
+
+
+def _page(rows: list[dict[str, str]]) -> Iterator[str]:
+    """The rows as a page of Markdown: one table for each group."""
+    yield "# Settings"
+    yield ""
+    yield "<!-- Made by `flow2onnx flags --markdown`; a test compares it with the tables. -->"
+    yield ""
+    yield "A flag can be called, `config.enable_inplace(False)`, or assigned,"
+    yield "`config.enable_inplace = False`. One without effect says so, once, through `logging`."
+    yield "What became of the flags of a job is told by `job.explain()` and `flow2onnx explain`."
+    for group in dict.fromkeys(map(_group, rows)):
+        yield from ("", f"## {group}", "", "| name | takes | default | effect | |")
+        yield "| --- | --- | --- | --- | --- |"
+        yield from (_line(row) for row in rows if _group(row) == group)
+
+
+def _line(row: dict[str, str]) -> str:
+    cells = (f"`{_short(row)}`", row["takes"], f"`{row['default']}`", row["effect"], row["doc"])
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 def _short(row: dict[str, str]) -> str:

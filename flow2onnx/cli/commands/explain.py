@@ -1,0 +1,101 @@
+"""`flow2onnx explain`: what became of a job's flags, nodes and memory."""
+
+import contextlib
+import sys
+from pathlib import Path
+
+import click
+
+from flow2onnx.cli.failures import reported, traceback_option
+from flow2onnx.cli.options import json_option, release_option
+from flow2onnx.cli.script import find_job, parse_target
+from flow2onnx.cli.show import heading, note, print_json, print_table, size_text, working
+from flow2onnx.explain import Explanation
+from flow2onnx.preset import Preset
+from flow2onnx.session import clear_default_session, current_session
+
+__all__ = ["explain"]
+
+
+@click.command(
+    context_settings={"ignore_unknown_options": True},
+    epilog="""\b
+Examples:
+  flow2onnx explain train.py:train_job
+  flow2onnx explain models.mlp:train_job --json""",
+)
+@click.argument("target")
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+@json_option
+@release_option
+@traceback_option
+def explain(target: str, args: tuple[str, ...], as_json: bool, release: str | None) -> None:
+    """Tell which flags of a job took effect, which provider runs what, and the memory it takes.
+
+    TARGET is script.py:job or package.module:job; ARGS are the script's.
+    """
+    wanted = parse_target(target)
+    current_session().preset = Preset(release)
+    clear_default_session()
+    # what the script prints while it is imported is no result of this command
+    with (
+        reported(Path(wanted.place) if wanted.is_script else None),
+        working(f"Compiling {target}"),
+        contextlib.redirect_stdout(sys.stderr),
+        find_job(wanted, args) as job,
+    ):
+        found = job.explain()
+    if as_json:
+        print_json(found.as_dict())
+    else:
+        _print(found)
+
+
+def _print(found: Explanation) -> None:
+    heading(f"{found.kind} job {found.job}", f"on {', '.join(found.providers)}")
+    _print_flags(found)
+    _print_nodes(found)
+    note("")
+    print_table(
+        ("memory", "size", ""),
+        [(m.kind, _size(m.bytes, m.estimated), m.note) for m in found.memory],
+        right=("size",),
+        whole=("memory", "size"),
+    )
+
+
+def _print_flags(found: Explanation) -> None:
+    if found.flags:
+        note("")
+        print_table(
+            ("flag", "value", "effect", "outcome", "set at"),
+            [(f.name, f.value, f.has_effect, f.outcome, f.source) for f in found.flags],
+        )
+
+
+def _print_nodes(found: Explanation) -> None:
+    note("")
+    if not found.nodes:
+        note("this onnxruntime does not tell which provider runs which node")
+        return
+    print_table(
+        ("provider", "nodes", "operators"),
+        [(n.provider, str(n.count), _counted(n.operators)) for n in found.nodes],
+        right=("nodes",),
+        whole=("provider",),
+    )
+    if found.fallbacks:
+        note(f"\nnot on {found.placed_on}, where the job was placed:")
+        print_table(
+            ("runs on", "operators", "why"),
+            [(f.provider, _counted(f.operators), f.why) for f in found.fallbacks],
+            whole=("runs on",),
+        )
+
+
+def _counted(operators: dict[str, int]) -> str:
+    return ", ".join(name if n == 1 else f"{n} {name}" for name, n in operators.items())
+
+
+def _size(count: int, is_estimated: bool) -> str:
+    return f"about {size_text(count)}" if is_estimated else size_text(count)

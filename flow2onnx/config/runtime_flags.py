@@ -1,0 +1,91 @@
+"""The rows of `config.runtime`: ONNX Runtime's own settings under the names it gives them."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from flow2onnx.config.effects import ALIAS, IGNORED, PROVIDER, SESSION, TRACE
+from flow2onnx.config.kinds import BOOL, NOTHING, POSITIVE, STR
+from flow2onnx.config.messages import Choice, Texts
+from flow2onnx.config.table import Flag
+
+__all__ = ["FREE_FORMS", "RUNTIME_FLAGS"]
+
+_SPINNING = ("session.intra_op.allow_spinning", "session.inter_op.allow_spinning")
+_SWITCH: Mapping[object, object] = MappingProxyType({True: "1", False: "0"})
+# Rows whose call takes a name and a value, and whose assignment takes a dict of all of them.
+FREE_FORMS = ("runtime.session_entry", "runtime.run_entry", "runtime.provider_option")
+
+# A row stays as written, its columns in order.
+# fmt: off
+RUNTIME_FLAGS = (
+    Flag("runtime.mixed_precision_dtype", Choice(("float16", "bfloat16")), "float16",
+         TRACE("half type of enable_auto_mixed_precision"),
+         "Element type in which a job with enable_auto_mixed_precision computes."),
+    Flag("runtime.placement", Choice(("strict", "best effort")), None,
+         TRACE("what becomes of a device or provider that cannot be used"),
+         "strict: an error; best effort: one warning, and the next provider in order. Unset, only "
+         "a GPU placement on an onnxruntime without GPU support falls back, to the CPU."),
+    Flag("runtime.intra_op_num_threads", POSITIVE, None, SESSION(("intra_op_num_threads",)),
+         "Threads of one operator on the CPU; unset, one per core."),
+    Flag("runtime.inter_op_num_threads", POSITIVE, None, SESSION(("inter_op_num_threads",)),
+         "Operators that run at once; needs execution_mode 'parallel'."),
+    Flag("runtime.execution_mode", Choice(("sequential", "parallel")), None,
+         SESSION(("execution_mode",)),
+         "Whether independent operators run at the same time; small graphs become much slower."),
+    Flag("runtime.allow_spinning", BOOL, None, SESSION(_SPINNING, _SWITCH),
+         "Let idle threads wait busily; False where several processes share the cores."),
+    Flag("runtime.graph_optimization_level", Choice(("disable", "basic", "extended", "all")), None,
+         SESSION(("graph_optimization_level",)),
+         "How far ONNX Runtime rewrites the graph; unset, extended to train and all to predict."),
+    Flag("runtime.enable_cpu_mem_arena", BOOL, True,
+         SESSION(("enable_cpu_mem_arena",), {False: False}),
+         "Keep freed host memory for later runs."),
+    Flag("runtime.enable_mem_pattern", BOOL, None, SESSION(("enable_mem_pattern",)),
+         "Allocate the memory of a run in one piece, planned before the first run."),
+    Flag("runtime.set_denormal_as_zero", BOOL, False,
+         SESSION(("session.set_denormal_as_zero",), {True: "1"}),
+         "Flush denormal numbers to zero, which the CPU is slow at."),
+    Flag("runtime.enable_profiling", BOOL, False, SESSION(("enable_profiling",), {True: True}),
+         "Write a trace of every run, when the session ends, to a JSON file."),
+    Flag("runtime.profile_file_prefix", STR, None, SESSION(("profile_file_prefix",)),
+         "How the names of profile files begin; a folder may be part of it."),
+    Flag("runtime.log_severity_level", Choice(("info", "warning", "error", "fatal")), None,
+         SESSION(("log_severity_level",)),
+         "What the runtime itself writes to stderr; errors are raised with their text anyway."),
+    Flag("runtime.use_tf32", BOOL, None, PROVIDER("cuda", "use_tf32", _SWITCH),
+         "Let float32 matrix products and convolutions round their inputs to TF32."),
+    Flag("runtime.prefer_nhwc", BOOL, False, PROVIDER("cuda", "prefer_nhwc", {True: "1"}),
+         "Let convolutions run in NHWC layout."),
+    Flag("runtime.fuse_conv_bias", BOOL, False, PROVIDER("cuda", "fuse_conv_bias", {True: "1"}),
+         "Let cuDNN add the bias of a convolution."),
+    Flag("runtime.cudnn_conv_algo_search", Choice(("HEURISTIC", "EXHAUSTIVE")), "HEURISTIC",
+         ALIAS("cudnn_conv_heuristic_search_algo", {"HEURISTIC": True, "EXHAUSTIVE": False}),
+         "The runtime's name of cudnn_conv_heuristic_search_algo."),
+    Flag("runtime.gpu_mem_limit", POSITIVE, None, PROVIDER("cuda", "gpu_mem_limit"),
+         "Most device memory of the arena, in bytes."),
+    Flag("runtime.arena_extend_strategy", Choice(("kNextPowerOfTwo", "kSameAsRequested")), None,
+         PROVIDER("cuda", "arena_extend_strategy"),
+         "By how much the arena grows when it is full."),
+    Flag("runtime.enable_cuda_graph", BOOL, False,
+         PROVIDER("cuda", "enable_cuda_graph", {True: "1"}),
+         "Capture a run as a CUDA graph and replay it: one launch in place of one per operator."),
+    Flag("runtime.user_compute_stream", POSITIVE, None, PROVIDER("cuda", "user_compute_stream"),
+         "Address of the CUDA stream to run on, such as torch.cuda.current_stream().cuda_stream."),
+    Flag("runtime.tensorrt_cache_path", STR, None,
+         TRACE("folder of the engine and timing caches of TensorRT"),
+         "Where TensorRT keeps engines; unset, flow2onnx/tensorrt in the user's cache folder."),
+    Flag("runtime.session_entry", Texts("session.intra_op.allow_spinning"), {},
+         TRACE("entries of the session's configuration"),
+         "An entry by the runtime's name: session_entry('session.disable_prepacking', '1')."),
+    Flag("runtime.run_entry", Texts("memory.enable_memory_arena_shrinkage"), {},
+         TRACE("entries of the configuration of every run"),
+         "An entry by the runtime's name: run_entry('memory.enable_memory_arena_shrinkage', "
+         "'cpu:0')."),
+    Flag("runtime.provider_option", Texts("cuda.prefer_nhwc", ("cuda", "tensorrt")), {},
+         TRACE("options of a provider"),
+         "An option by the provider's name: provider_option('cuda', 'sdpa_kernel', '0')."),
+    Flag("runtime.function_desc", NOTHING, None,
+         IGNORED("it is the read-only view of all settings"),
+         "Read-only view of the configuration."),
+)
+# fmt: on
