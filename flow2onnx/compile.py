@@ -1,45 +1,80 @@
 """From a job's specification to a model that runs: the whole way on one screen."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from flow2onnx.errors import JobError
-from flow2onnx.graph import Builder, Model, Value, model_of, verify
+from flow2onnx.errors import JobError, UnsupportedError
+from flow2onnx.graph import (
+    Builder,
+    Model,
+    Value,
+    drop_inputs,
+    drop_outputs,
+    model_of,
+    verify,
+)
 from flow2onnx.graph.verify import Kernels
-from flow2onnx.optim import append_training
+from flow2onnx.optim import WHOLE, Training, append_training
 from flow2onnx.passes import run_passes
+from flow2onnx.passes.mixed_precision import mix_precision
+from flow2onnx.passes.quantize_bias import quantize_biases
 from flow2onnx.passes.sink_relu import sink_relu
+from flow2onnx.trace.host import HostPlan
 from flow2onnx.trace.job import Job
+from flow2onnx.trace.quantization import quantize
 from flow2onnx.trace.spec import JobSpec
 from flow2onnx.trace.trace import Traced, trace
 from flow2onnx.trace.variables import Variable
 from flow2onnx.typing import TreeDef
 
-__all__ = ["CompiledJob", "Target", "WatchedOutput", "compile_job", "initial_state"]
+__all__ = [
+    "CompiledJob",
+    "Target",
+    "WatchedOutput",
+    "compile_job",
+    "compile_rounds",
+    "initial_state",
+]
 
 
 @dataclass(frozen=True)
 class Target:
-    """What to compile for: opset, seed of random nodes, kernels to have, whether to show losses."""
+    """What to compile for: opset, seed of random nodes, kernels to have, whether to show losses.
+
+    `devices`: how many a mirrored job is fed for. `training`: which part of a train step, and
+    whether its rate can be set.
+    """
 
     opset: int = 21
     seed: int = 0
     kernels: Kernels | None = None
     shows_losses: bool = False
+    training: Training = WHOLE
+    devices: int = 1
 
 
 @dataclass(frozen=True)
 class WatchedOutput:
-    """An output of the model that is there for a watch handler."""
+    """Outputs of the model that are there for a watch handler: for each argument its pieces."""
 
-    output: str
-    handler: Any  # a callable of one argument
+    arguments: tuple[tuple[str, ...], ...]
+    handler: Callable[..., Any]
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """All outputs, in order."""
+        return tuple(name for pieces in self.arguments for name in pieces)
 
 
 @dataclass(frozen=True)
 class CompiledJob:
-    """A job as a model: inputs `feeds` and the variables read, outputs `results` and ``next/v``."""
+    """A job as a model: inputs `feeds` and the variables read, outputs `results` and ``next/v``.
+
+    What `host` feeds comes last in `feeds`. A mirrored job has several `pieces` of each result,
+    which stand together. A job with an `update` sums up gradients in as many
+    `rounds` as one call has, then runs that.
+    """
 
     spec: JobSpec
     kind: str
@@ -51,24 +86,46 @@ class CompiledJob:
     watches: tuple[WatchedOutput, ...]
     tree: TreeDef
     devices: frozenset[str]
+    host: HostPlan | None = None
+    pieces: int = 1
+    rounds: int = 1
+    update: "CompiledJob | None" = None
+
+    def structure(self) -> list[dict[str, Any]]:
+        """The nodes of the model in order: name, operator, what each reads and makes."""
+        return [
+            {
+                "name": node.name,
+                "operator": node.op_type,
+                "inputs": [v.name for v in node.inputs if v is not None],
+                "outputs": [v.name for v in node.outputs],
+            }
+            for node in self.model.graph
+        ]
 
 
 def compile_job(
     spec: JobSpec, shapes: Sequence[tuple[int, ...]] | None = None, target: Target = Target()
 ) -> CompiledJob:
     """Trace, differentiate, update, rewrite, verify."""
-    traced = trace(spec, shapes, target.opset, target.seed)
+    traced = trace(spec, shapes, target.opset, target.seed, target.devices)
     job = traced.job
     if job.is_trainable:
         sink_relu(job.b, _kept(traced))  # before there are gradients, which would read the ReLU
-    diffs = append_training(job) if job.is_trainable else {}
+    if spec.is_quantized:
+        quantize(job)
+    if spec.half is not None:  # before there are gradients, which follow its casts
+        mix_precision(job.b, spec.half, target.kernels, **_precise(job))
+    diffs = append_training(job, target.training) if job.is_trainable else {}
     results, losses, watches = _name_outputs(traced, diffs, target)
-    run_passes(job.b.graph)
+    run_passes(job.b.graph, spec.half, target.kernels)
+    if not job.is_trainable and spec.is_quantized:
+        quantize_biases(job.b)  # after biases became operands of their products
     job.b.graph.name = spec.name
     model = model_of(job.b.graph)
     verify(model, target.kernels)
     kind = "train" if job.is_trainable else "predict"
-    feeds = tuple(str(v.name) for v in job.inputs)
+    feeds = tuple(str(v.name) for v in (*job.inputs, *job.host.inputs))
     return CompiledJob(
         spec,
         kind,
@@ -80,15 +137,52 @@ def compile_job(
         watches,
         traced.tree,
         frozenset(job.devices),
+        job.host.plan(),
+        job.pieces,
     )
+
+
+def compile_rounds(
+    spec: JobSpec, shapes: Sequence[tuple[int, ...]] | None, target: Target, rounds: int
+) -> CompiledJob:
+    """A train job whose calls read `rounds` batches and make one update."""
+    first, second = (
+        compile_job(spec, shapes, replace(target, training=Training(part)))
+        for part in ("gradients", "update")
+    )
+    if len(first.feeds) > len(first.host.feeds if first.host else ()):
+        raise UnsupportedError(
+            "train.num_gradient_accumulation_steps: the job has placeholders, and every "
+            "micro-step of a call needs a batch of its own",
+            job=spec.name,
+            hint="read the batches in the job: flow.data.ofrecord_reader; or make smaller calls",
+        )
+    drop_outputs(
+        second.model,
+        {*second.results, *second.losses, *(o for w in second.watches for o in w.outputs)},
+    )
+    run_passes(second.model.graph)
+    drop_inputs(second.model, ())
+    variables = {**first.variables, **second.variables}
+    update = replace(second, feeds=(), results=(), losses=(), watches=(), host=None)
+    return replace(first, rounds=rounds, update=update, variables=variables)
 
 
 def _kept(traced: Traced) -> set[Value]:
     """The values that something besides the nodes of the job refers to."""
     job = traced.job
     regions = [v for r in job.regions.values() for v in (*r.inputs, *r.outputs)]
-    watched = [w.value for w in job.watches]
+    watched = [v for w in job.watches for v in w.values]
     return {*traced.results, *job.losses, *watched, *job.updates.values(), *regions}
+
+
+def _precise(job: Job) -> dict[str, Collection[Any]]:
+    """What mixed precision has to know of a job: `weights`, `fixed` nodes, `watched` values."""
+    return {
+        "weights": job.values.values(),
+        "fixed": job.regions,
+        "watched": [v for w in job.watches if w.is_gradient for v in w.values],
+    }
 
 
 def initial_state(variables: dict[str, Variable], target: Target = Target()) -> Model:
@@ -123,11 +217,15 @@ def _name_outputs(
 
 
 def _watch(job: Job, i: int, diffs: dict[Value, Value]) -> WatchedOutput:
-    watch = job.watches[i]
-    value = diffs.get(watch.value) if watch.is_gradient else watch.value
-    if value is None:
-        raise JobError(
-            f"watch_diff: no loss depends on {watch.value.name}", job=job.spec.name,
-            hint="watch a blob between a variable and the loss of a train job",
-        )  # fmt: skip
-    return WatchedOutput(str(job.b.output(value, f"watch/{i}").name), watch.handler)
+    watch, shown = job.watches[i], list[str]()
+    for k, value in enumerate(watch.values):
+        found = diffs.get(value) if watch.is_gradient else value
+        if found is None:
+            raise JobError(
+                f"watch_diff: no loss depends on {value.name}", job=job.spec.name,
+                hint="watch a blob between a variable and the loss of a train job",
+            )  # fmt: skip
+        name = f"watch/{i}/{k}" if len(watch.values) > 1 else f"watch/{i}"
+        shown.append(str(job.b.output(found, name).name))
+    starts = range(0, len(shown), job.pieces)
+    return WatchedOutput(tuple(tuple(shown[s : s + job.pieces]) for s in starts), watch.handler)

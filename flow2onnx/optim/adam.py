@@ -6,8 +6,8 @@ from flow2onnx.dtypes import float32
 from flow2onnx.graph import Value
 from flow2onnx.optim.base import ALL, Decay, Optimizer, Step, Variables
 from flow2onnx.optim.clipping import GlobalNorm
+from flow2onnx.optim.published import publish
 from flow2onnx.optim.schedules import Scheduler
-from flow2onnx.trace.registry import register
 
 __all__ = ["LAMB", "Adam", "AdamW", "LazyAdam"]
 
@@ -58,7 +58,7 @@ class AdamW(Optimizer):
         return b.Sub(w, step.scaled(direction, self._rate(step)))
 
     def _rate(self, step: Step) -> Value:
-        if not self.is_corrected:
+        if not self.is_corrected or not step.corrects_bias:
             return step.rate
         b = step.b
         first, second = (_correction(step, beta) for beta in (self.beta1, self.beta2))
@@ -162,4 +162,4 @@ class LAMB(AdamW):
 
 
 for _kind in (Adam, AdamW, LAMB, LazyAdam):
-    register(f"optimizer.{_kind.__name__}", _kind)
+    publish(_kind.__name__, _kind)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -26,6 +26,8 @@ ALL: Variables = None
 @dataclass(frozen=True)
 class Step:
     """One update under construction: the builder, the job, the rate and the step counter."""
+
+    corrects_bias: ClassVar[bool] = True  # whether moments may be corrected for their start at 0
 
     b: Builder
     job: Job
@@ -134,18 +136,31 @@ class Optimizer:
         self.scale = scale_of(loss_scale_factor, loss_scale_policy)
         self.sets_scale = loss_scale_factor is not None or loss_scale_policy is not None
         self.train_step_lbn = train_step_lbn
+        self.bias_scheduler: Scheduler | None = None
         self._variables = variables
 
     def minimize(self, loss: Blob | Sequence[Blob]) -> None:
         """Minimise the mean of `loss` over its elements; of several, the sum of their means."""
         job = current_job("optimizer.minimize")
+        if job.spec.config.value("train.model_update_conf") is not None:
+            raise job.error(
+                "Use model update conf and optimizer conf at same time",
+                hint="leave out config.train.model_update_conf, or use flow.losses.add_loss "
+                "instead of minimize",
+            )
         blobs = list(loss) if isinstance(loss, list | tuple) else [loss]
         for blob in blobs:
             if not isinstance(blob, Blob):
-                raise ArgumentError(f"a loss is a blob, got {blob!r}", job=job.spec.name)
+                raise ArgumentError(
+                    f"a loss is a blob, got {blob!r}",
+                    job=job.spec.name,
+                    hint="pass what an operator of the job gave, or a list of such",
+                )
             if not blob.dtype.is_floating_point:
-                raise DTypeError(f"a loss is of real numbers, got {blob.dtype.name}")
-            job.add_loss(blob.value)
+                raise DTypeError(
+                    f"a loss is of real numbers, got {blob.dtype.name}", hint="use flow.cast first"
+                )
+            job.add_loss(blob.value, blob.is_dynamic)
         if self.train_step_lbn is not None:
             raise UnsupportedError(
                 "train_step_lbn: the step counter is the job's own", hint="leave it None"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from flow2onnx.dtypes import float32
 from flow2onnx.errors import ArgumentError
 from flow2onnx.graph import Builder, Value, dtype_of
-from flow2onnx.trace.registry import register
+from flow2onnx.optim.published import publish
 
 __all__ = ["GlobalNorm", "by_global_norm"]
 
@@ -41,4 +41,4 @@ def by_global_norm(clip_norm: float) -> GlobalNorm:
     return GlobalNorm(float(clip_norm))
 
 
-register("optimizer.grad_clipping.by_global_norm", by_global_norm)
+publish("grad_clipping.by_global_norm", by_global_norm)

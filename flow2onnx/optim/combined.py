@@ -5,9 +5,9 @@ from typing import Any
 
 from flow2onnx.errors import ArgumentError
 from flow2onnx.optim.base import Optimizer
+from flow2onnx.optim.published import publish
 from flow2onnx.optim.schedules import constant_rate
 from flow2onnx.trace.job import Job
-from flow2onnx.trace.registry import register
 
 __all__ = ["CombinedOptimizer"]
 
@@ -49,4 +49,4 @@ class CombinedOptimizer(Optimizer):
         return chosen
 
 
-register("optimizer.CombinedOptimizer", CombinedOptimizer)
+publish("CombinedOptimizer", CombinedOptimizer)

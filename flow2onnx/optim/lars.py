@@ -5,8 +5,8 @@ from typing import Any
 from flow2onnx.graph import Value
 from flow2onnx.optim.base import ALL, Decay, Optimizer, Step, Variables
 from flow2onnx.optim.clipping import GlobalNorm
+from flow2onnx.optim.published import publish
 from flow2onnx.optim.schedules import Scheduler
-from flow2onnx.trace.registry import register
 
 __all__ = ["LARS"]
 
@@ -58,4 +58,4 @@ class LARS(Optimizer):
         return b.Mul(step.scalar(step.rate, weight), b.Where(is_usable, trust, b.like(1.0, trust)))
 
 
-register("optimizer.LARS", LARS)
+publish("LARS", LARS)

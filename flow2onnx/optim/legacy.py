@@ -54,8 +54,16 @@ def _adam(rate: Scheduler, amsgrad: bool, **fields: Any) -> Optimizer:
     return AdamW(rate, **fields) if "weight_decay" in fields else Adam(rate, **fields)
 
 
-def from_conf(conf: Conf, primary_lr: float | None, loss_scale: float | None) -> Optimizer:
-    """The optimizer that the dictionary describes, at the rate of `primary_lr`."""
+def from_conf(
+    conf: Conf,
+    primary_lr: float | None,
+    loss_scale: float | None,
+    secondary_lr: float | None = None,
+) -> Optimizer:
+    """The optimizer that the dictionary describes, at the rate of `primary_lr`.
+
+    Variables whose `model_name` is "bias" move at the rate of `secondary_lr`, if there is one.
+    """
     kinds = [k for k in conf if k in _OPTIMIZERS]
     if "adagrad_conf" in conf:
         raise UnsupportedError(
@@ -68,13 +76,16 @@ def from_conf(conf: Conf, primary_lr: float | None, loss_scale: float | None) ->
         )
     make, takes_decay = _OPTIMIZERS[kinds[0]]
     clip = conf.get("clip_conf", {}).get("clip_by_global_norm")
-    return make(
+    optimizer = make(
         _schedule(conf, primary_lr),
         **conf[kinds[0]],
         **(_decay(conf.get("weight_decay_conf")) if takes_decay else {}),
         loss_scale_factor=loss_scale,
         grad_clipping=None if clip is None else by_global_norm(clip["clip_norm"]),
     )
+    if secondary_lr is not None:
+        optimizer.bias_scheduler = _schedule(conf, secondary_lr)
+    return optimizer
 
 
 def _decay(conf: Conf | None) -> Conf:

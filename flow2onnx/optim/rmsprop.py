@@ -5,8 +5,8 @@ from typing import Any
 from flow2onnx.graph import Value
 from flow2onnx.optim.base import ALL, Optimizer, Step, Variables
 from flow2onnx.optim.clipping import GlobalNorm
+from flow2onnx.optim.published import publish
 from flow2onnx.optim.schedules import Scheduler
-from flow2onnx.trace.registry import register
 
 __all__ = ["RMSProp"]
 
@@ -47,4 +47,4 @@ class RMSProp(Optimizer):
         return b.Sub(w, step.scaled(b.Div(g, root), step.rate))
 
 
-register("optimizer.RMSProp", RMSProp)
+publish("RMSProp", RMSProp)

@@ -8,6 +8,7 @@ with the sum of its gradients, so both write the same.
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from flow2onnx.dtypes import int64
 from flow2onnx.errors import ConfigError, UnsupportedError
@@ -44,7 +45,13 @@ class Rows:
 
 @dataclass(frozen=True)
 class RowStep(Step):
-    """A step that sees of each slot only the rows."""
+    """A step that sees of each slot only the rows.
+
+    It takes the rate as it is: OneFlow 0.8 computes the bias correction beside the rate, and does
+    not hand it to the update of rows.
+    """
+
+    corrects_bias: ClassVar[bool] = False
 
     rows: Rows
 

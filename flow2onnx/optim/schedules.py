@@ -12,9 +12,9 @@ import numpy as np
 from flow2onnx.dtypes import float32, float64, int64
 from flow2onnx.errors import ArgumentError
 from flow2onnx.graph import Builder, Value
+from flow2onnx.optim.published import publish
 from flow2onnx.optim.warmup import Warmup
 from flow2onnx.trace.context import current_job
-from flow2onnx.trace.registry import register
 
 __all__ = [
     "CosineScheduler",
@@ -332,4 +332,4 @@ for _kind in (
     PiecewiseScalingScheduler,
     PolynomialScheduler,
 ):
-    register(f"optimizer.{_kind.__name__}", _kind)
+    publish(_kind.__name__, _kind)

@@ -5,8 +5,8 @@ from typing import Any
 from flow2onnx.graph import Value
 from flow2onnx.optim.base import ALL, Decay, Optimizer, Step, Variables
 from flow2onnx.optim.clipping import GlobalNorm
+from flow2onnx.optim.published import publish
 from flow2onnx.optim.schedules import Scheduler
-from flow2onnx.trace.registry import register
 
 __all__ = ["SGD", "SGDW"]
 
@@ -71,5 +71,5 @@ class SGD(SGDW):
         )  # fmt: skip
 
 
-register("optimizer.SGD", SGD)
-register("optimizer.SGDW", SGDW)
+publish("SGD", SGD)
+publish("SGDW", SGDW)

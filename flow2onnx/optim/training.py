@@ -5,27 +5,34 @@ regularizers, update. With a dynamic loss scale a step whose gradients overflow 
 the scale.
 """
 
+import logging
+from dataclasses import replace
+
 import numpy as np
 
 from flow2onnx.autodiff import gradients
-from flow2onnx.graph import Node, Value, dims, dtype_of, size_of
+from flow2onnx.dtypes import DType, float32
+from flow2onnx.graph import Node, Value, dims, dtype_of, is_static, rank_of, size_of, sizes_of
 from flow2onnx.optim.base import Optimizer, Step
 from flow2onnx.optim.legacy import from_conf
 from flow2onnx.optim.loss_scale import DynamicScale, all_finite
+from flow2onnx.optim.parts import WHOLE, Training, check_divisible, rate_of, sum_up, take
 from flow2onnx.optim.rows import Rows, RowStep, lookups, rows_of
 from flow2onnx.trace.context import tracing
 from flow2onnx.trace.job import Job
 
 __all__ = ["append_training"]
 
+_log = logging.getLogger("flow2onnx.optim")
 
-def append_training(job: Job) -> dict[Value, Value]:
+
+def append_training(job: Job, training: Training = WHOLE) -> dict[Value, Value]:
     """Append gradients and updates; returns the gradients of all values on the way."""
     with tracing(job):
-        return _append(job)
+        return _append(job, training)
 
 
-def _append(job: Job) -> dict[Value, Value]:
+def _append(job: Job, training: Training) -> dict[Value, Value]:
     optimizer, b = _optimizer(job), job.b
     if not job.losses:
         raise job.error(
@@ -34,11 +41,13 @@ def _append(job: Job) -> dict[Value, Value]:
     trainable, counter = job.trainable(), job.counter(f"System-Train-TrainStep-{job.spec.name}")
     members = optimizer.assignment(job)
     with b.under("step"):
-        steps = {m: Step(b, job, m.scheduler.rate(b, counter), counter) for m in members}
-        folded = _folded_rate(job, optimizer, steps)
+        steps = {m: Step(b, job, rate_of(job, m, counter, training), counter) for m in members}
+        folded = _folded_rate(job, optimizer, steps) if training.part == "whole" else None
         seeds = {loss: _seed(job, optimizer, loss, folded) for loss in job.losses}
-    watched = [w.value for w in job.watches if w.is_gradient]
+    watched = [v for w in job.watches if w.is_gradient for v in w.values]
     tables = lookups(job, optimizer)
+    if training.part != "whole":
+        check_divisible(job, tables)
     read = [node.outputs[0] for nodes in tables.values() for node in nodes]
     whole = [value for name, value in trainable.items() if name not in tables]
     grads = gradients(b, seeds, [*whole, *read, *watched], job.regions)
@@ -50,6 +59,11 @@ def _append(job: Job) -> dict[Value, Value]:
             "no loss depends on a variable that is to be trained",
             hint="train jobs need a flow.get_variable or a layer on the way to the loss",
         )
+    if training.part == "gradients":
+        sum_up(job, found)
+        return grads
+    if training.part == "update":
+        found = take(job, next(iter(steps.values())), list(found))
     _update(job, optimizer, steps, found, {n: r for n, (r, _) in rows.items()}, folded is not None)
     return grads
 
@@ -73,13 +87,29 @@ def _optimizer(job: Job) -> Optimizer:
         config = job.spec.config
         conf = config.value("train.model_update_conf") or {"naive_conf": {}}
         rate, scale = (config.value(f"train.{n}") for n in ("primary_lr", "loss_scale_factor"))
-        job.train_with(from_conf(conf, rate, scale), frozenset(job.user_variables))
+        job.train_with(from_conf(conf, rate, scale, _bias_rate(job)), frozenset(job.user_variables))
     optimizer: Optimizer = job.optimizer
     return optimizer
 
 
-def _watches_gradients(job: Job) -> bool:
-    return any(w.is_gradient for w in job.watches)
+def _bias_rate(job: Job) -> float | None:
+    """`train.secondary_lr`, in the releases that followed it."""
+    rate: float | None = job.spec.config.value("train.secondary_lr")
+    if rate is None or job.spec.is_before("0.2.0"):
+        return rate
+    _log.warning(
+        "job %s: train.secondary_lr has no effect, as in OneFlow 0.4: every variable is trained "
+        "with train.primary_lr", job.spec.name,
+    )  # fmt: skip
+    return None
+
+
+def _divides_later(job: Job) -> bool:
+    """Whether gradients are divided by the number of loss elements only once they are there.
+
+    A watch shows them before that, and half precision keeps more digits of the larger ones.
+    """
+    return job.spec.half is not None or any(w.is_gradient for w in job.watches)
 
 
 def _folded_rate(job: Job, optimizer: Optimizer, steps: dict[Optimizer, Step]) -> Value | None:
@@ -88,35 +118,65 @@ def _folded_rate(job: Job, optimizer: Optimizer, steps: dict[Optimizer, Step]) -
     is_plain = all(
         v.regularizer is None and v.dtype.name in ("float32", "float64") for v in variables
     )
+    is_plain &= optimizer.bias_scheduler is None
     may_fold = optimizer.folds_rate and is_plain and not isinstance(optimizer.scale, DynamicScale)
-    return steps[optimizer].rate if may_fold and not _watches_gradients(job) else None
+    return steps[optimizer].rate if may_fold and not _divides_later(job) else None
 
 
 def _seed(job: Job, optimizer: Optimizer, loss: Value, rate: Value | None) -> Value:
     """The gradient of the objective in each element of a loss.
 
-    OneFlow divides by the number of elements of one loss blob; `watch_diff` shows gradients before
-    that, and times the loss scale. With `rate` the seed carries -rate too.
+    OneFlow divides by the number of elements of one loss blob, or if it is dynamic by its rows at
+    the call; `watch_diff` shows gradients before that, and times the loss scale. With `rate` the
+    seed carries -rate too.
     """
     b, dtype, scale = job.b, dtype_of(loss), optimizer.scale
     if isinstance(scale, DynamicScale):
         factor, _ = scale.state(job)
         return _filled(job, loss, b.Cast(factor, to=dtype), 1.0)
-    if _watches_gradients(job):
-        return b.const(np.full(dims(loss), scale.factor), dtype)
-    share = 1.0 / size_of(loss)
+    if _divides_later(job):
+        return _full(job, loss, scale.factor)
+    count = _loss_count(job)
+    if isinstance(count, Value):
+        top = b.const([scale.factor], dtype) if rate is None else b.Neg(b.Cast(rate, to=dtype))
+        return _filled(job, loss, b.Div(top, b.Cast(count, to=dtype)), 1.0)
+    share = 1.0 / count
     if rate is None:
-        return b.const(np.full(dims(loss), share * scale.factor), dtype)
+        return _full(job, loss, share * scale.factor)
     if rate.const_value is not None:
-        value = -share * float(rate.const_value.numpy().item())
-        return b.const(np.full(dims(loss), value), dtype)
+        return _full(job, loss, -share * float(rate.const_value.numpy().item()))
     return _filled(job, loss, b.Cast(rate, to=dtype), -share)
+
+
+def _full(job: Job, loss: Value, number: float) -> Value:
+    """A number in the shape of the loss."""
+    dtype: DType = dtype_of(loss)
+    if is_static(loss):
+        return job.b.const(np.full(dims(loss), number), dtype)
+    return _filled(job, loss, job.b.const([number], dtype), 1.0)
 
 
 def _filled(job: Job, loss: Value, value: Value, factor: float) -> Value:
     """A value of shape (1,), times a number, in the shape of the loss."""
-    b, shape = job.b, list(dims(loss))
-    return b.Expand(b.Reshape(b.Mul(value, factor), [1] * max(len(shape), 1)), shape)
+    b, shape = job.b, list(sizes_of(loss))
+    product = value if factor == 1.0 else b.Mul(value, factor)
+    return b.Expand(b.Reshape(product, [1] * max(len(shape), 1)), shape)
+
+
+def _loss_count(job: Job) -> int | Value:
+    """What gradients are divided by, at the call if the first loss has as many rows as there are.
+
+    Of no rows there is no mean: then it is 1, so that the gradients stay the zeros they are.
+    """
+    first = job.losses[0]
+    if not job.is_loss_dynamic or not rank_of(first):
+        return max(size_of(first), 1) * job.pieces
+    rows = [sizes_of(v)[0] for v in job.losses[:: max(len(job.losses) // job.pieces, 1)]]
+    known = sum(d for d in rows if isinstance(d, int))
+    total: int | Value = known
+    for name in rows:
+        total = job.b.Add(job.b.vector([name]), total) if isinstance(name, str) else total
+    return job.b.Max(total, [1]) if isinstance(total, Value) else max(total, 1)
 
 
 def _update(
@@ -155,6 +215,8 @@ def _move(
 ) -> None:
     variable, w, b = job.variables[name], job.values[name], job.b
     with b.under(f"update/{name}", variable.source):
+        if member.bias_scheduler is not None and variable.model_name == "bias":
+            step = replace(step, rate=member.bias_scheduler.rate(b, step.counter))
         if rows is not None and not is_folded:
             RowStep(b, job, step.rate, step.counter, rows).move(member, name, g)
             return
@@ -171,13 +233,19 @@ def _unscaled(
 ) -> dict[str, Value]:
     """Gradients divided by what `_seed` put in beyond the mean."""
     step, scale, b = next(iter(steps.values())), optimizer.scale, job.b
-    count = size_of(job.losses[0])
-    if isinstance(scale, DynamicScale):
-        with b.under("unscale"):
-            factor = b.Div(1.0 / count, scale.state(job)[0])
-            return {n: step.scaled(g, factor) for n, g in grads.items()}
-    divisor = scale.factor * (count if _watches_gradients(job) else 1)
-    return {n: step.scaled(g, 1.0 / divisor) for n, g in grads.items()}
+    is_dynamic = isinstance(scale, DynamicScale)
+    with b.under("unscale"):
+        count = _loss_count(job) if is_dynamic or _divides_later(job) else 1
+        share: float | Value = (
+            b.Reciprocal(b.Cast(count, to=float32)) if isinstance(count, Value) else 1.0 / count
+        )
+        if is_dynamic:
+            share = b.Div(share, scale.state(job)[0])
+        elif isinstance(share, Value):
+            share = step.scaled(share, 1.0 / scale.factor)
+        else:
+            share = 1.0 / (scale.factor * count)
+    return {n: step.scaled(g, share) for n, g in grads.items()}
 
 
 def _finite(job: Job, optimizer: Optimizer, grads: dict[str, Value]) -> Value | None:

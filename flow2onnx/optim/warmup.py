@@ -7,7 +7,7 @@ import numpy as np
 from flow2onnx.dtypes import float64
 from flow2onnx.errors import ArgumentError
 from flow2onnx.graph import Builder, Value
-from flow2onnx.trace.registry import register
+from flow2onnx.optim.published import publish
 
 __all__ = ["Warmup", "constant", "linear"]
 
@@ -50,5 +50,5 @@ def _fraction(name: str, value: float) -> float:
     return float(value)
 
 
-register("optimizer.warmup.constant", constant)
-register("optimizer.warmup.linear", linear)
+publish("warmup.constant", constant)
+publish("warmup.linear", linear)

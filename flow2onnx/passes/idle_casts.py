@@ -8,10 +8,12 @@ __all__ = ["DropIdleCasts"]
 
 
 class DropIdleCasts(Pass):
-    """Remove casts to the element type a value has, and a truth's way through int8 and back.
+    """Remove casts to the element type a value has, and ways there and back that lose nothing.
 
     Given:   c: bool = Greater(x, y);  i: int8 = Cast(c);  d: bool = Cast(i);  z = Where(d, x, y)
+             h: f16 = Relu(x);  w: f32 = Cast(h);  k: f16 = Cast(w);  y = Neg(k)
     Result:  c: bool = Greater(x, y);  z = Where(c, x, y)
+             h: f16 = Relu(x);  y = Neg(h)
     Kept:    casts that make an output of the job
     """
 
@@ -36,7 +38,18 @@ def _source(node: ir.Node) -> ir.Value | None:
     if x.dtype == y.dtype:
         return x
     before = x.producer()
-    if y.dtype == ir.DataType.BOOL and before is not None and before.op_type == "Cast":
-        truth = before.inputs[0]
-        return truth if truth is not None and truth.dtype == ir.DataType.BOOL else None
-    return None
+    if before is None or before.op_type != "Cast":
+        return None
+    first = before.inputs[0]
+    assert first is not None, "Cast reads one value"
+    is_truth = first.dtype == ir.DataType.BOOL
+    widens = (first.dtype, x.dtype) in _WIDENING
+    return first if first.dtype == y.dtype and (is_truth or widens) else None
+
+
+# casts that keep every value
+_WIDENING = frozenset(
+    (small, wide)
+    for small in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.FLOAT)
+    for wide in (ir.DataType.FLOAT, ir.DataType.DOUBLE)
+)

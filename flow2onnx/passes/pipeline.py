@@ -2,6 +2,8 @@
 
 import onnx_ir as ir
 
+from flow2onnx.dtypes import DType
+from flow2onnx.graph.verify import Kernels
 from flow2onnx.passes.base import Pass
 from flow2onnx.passes.common_subexpressions import MergeEqualNodes
 from flow2onnx.passes.dead_code import DropDeadCode
@@ -9,6 +11,7 @@ from flow2onnx.passes.doubles import ComposeDoubles
 from flow2onnx.passes.fold_update import FoldUpdateIntoGemm
 from flow2onnx.passes.fuse_bias import FuseBias
 from flow2onnx.passes.idle_casts import DropIdleCasts
+from flow2onnx.passes.widen_gaps import WidenGaps
 
 __all__ = ["PIPELINE", "run_passes"]
 
@@ -23,7 +26,10 @@ PIPELINE: tuple[type[Pass], ...] = (
 )
 
 
-def run_passes(graph: ir.Graph) -> None:
-    """Run the pipeline on a graph, in place."""
+def run_passes(graph: ir.Graph, half: DType | None = None, kernels: Kernels | None = None) -> None:
+    """Run the pipeline on a graph, in place; with what has no kernel in `half` in float32."""
+    if half is not None and kernels is not None:
+        DropDeadCode().run(graph)
+        WidenGaps(half, kernels).run(graph)  # first: casts it makes may be idle
     for kind in PIPELINE:
         kind().run(graph)

@@ -87,14 +87,13 @@ def test_momentum():
     assert not np.allclose(train(sgd(momentum=0.9), config())["table"], w, atol=1e-3)
 
 
-@pytest.mark.parametrize(("kind", "is_corrected"), [("Adam", False), ("LazyAdam", True)])
-def test_adam(kind, is_corrected):
+@pytest.mark.parametrize("kind", ["Adam", "LazyAdam"])
+def test_adam_takes_the_rate_uncorrected(kind):
     w, m, v = TABLE.copy(), np.zeros_like(TABLE), np.zeros_like(TABLE)
-    for t, (g, i) in enumerate(gradients(), start=1):
+    for g, i in gradients():
         m[i] = 0.9 * m[i] + 0.1 * g[i]
         v[i] = 0.999 * v[i] + 0.001 * g[i] ** 2
-        corrected = 0.1 * np.sqrt(1 - 0.999**t) / (1 - 0.9**t)
-        w[i] -= (corrected if is_corrected else 0.1) * m[i] / (np.sqrt(v[i]) + 1e-8)
+        w[i] -= 0.1 * m[i] / (np.sqrt(v[i]) + 1e-8)
     found = train(lambda: getattr(flow.optimizer, kind)(rate(0.1)), config("table"))
     np.testing.assert_allclose(found["table-m"], m, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(found["table-v"], v, rtol=1e-4, atol=1e-7)

@@ -114,6 +114,12 @@ REWRITES = {
         "u = Gemm<alpha=-0.1, beta=3.0>(d, x)  n = Add(w, u)",
         "n = Gemm<alpha=-0.1>(d, x, w)",
     ),
+    "half precision by way of single": (
+        DropIdleCasts,
+        "g (float16[2] x) => (float16[2] y)",
+        "h = Neg(x)  w = Cast<to=1>(h)  k = Cast<to=10>(w)  y = Neg(k)",
+        "h = Neg(x)  w = Cast<to=1>(h)  y = Neg(h)",
+    ),
     "truth by way of int8": (
         DropIdleCasts,
         "g (float[2] x, float[2] y) => (float[2] z)",
