@@ -17,6 +17,7 @@ __all__ = [
     "ConfigError",
     "ContextError",
     "DTypeError",
+    "DataError",
     "FlowError",
     "GradientError",
     "JobError",
@@ -25,6 +26,7 @@ __all__ = [
     "ScriptError",
     "ShapeError",
     "StateError",
+    "UnknownShapeError",
     "UnsupportedError",
     "VariableError",
 ]
@@ -62,12 +64,30 @@ class ShapeError(ArgumentError):
     """Shapes that do not fit each other or what was declared."""
 
 
+class UnknownShapeError(ShapeError):
+    """A shape known at run time only where one has to be known before."""
+
+
 class DTypeError(FlowError, TypeError, AssertionError):
     """Element types that do not fit each other or what was declared."""
 
 
 class ConfigError(FlowError, AssertionError, ValueError):
     """An unknown setting, or a value that a setting does not take."""
+
+
+class DataError(FlowError, ValueError):
+    """Data that cannot be read or decoded; `place` names the file, the record and the byte."""
+
+    def __init__(self, message: str, *, place: str | None = None, hint: str | None = None) -> None:
+        super().__init__(f"{place}: {message}" if place else message, hint=hint)
+        self.place = place
+
+    def at(self, place: str) -> "DataError":
+        """This error with the place filled in if it did not know; returns itself."""
+        if self.place is None:
+            self.place, self.message = place, f"{place}: {self.message}"
+        return self
 
 
 class CheckpointError(FlowError, AssertionError, RuntimeError):

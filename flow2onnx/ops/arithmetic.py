@@ -7,7 +7,7 @@ from typing import Any
 
 from flow2onnx.dtypes import bool_, int8
 from flow2onnx.errors import ArgumentError, ShapeError, UnsupportedError
-from flow2onnx.graph import Builder, Value, dims, dtype_of, unbroadcast
+from flow2onnx.graph import Builder, Value, bounds_of, dtype_of, unbroadcast
 from flow2onnx.trace.op import op
 
 
@@ -33,8 +33,9 @@ def add_n(b: Builder, inputs: list[Value], name: str | None = None) -> Value:
         raise ArgumentError("add_n needs at least one blob in inputs")
     total = inputs[0]
     for value in inputs[1:]:
-        if dims(value) != dims(total):
-            raise ShapeError(f"add_n takes blobs of one shape, got {dims(total)} and {dims(value)}")
+        if bounds_of(value) != bounds_of(total):
+            shapes = f"{bounds_of(total)} and {bounds_of(value)}"
+            raise ShapeError(f"add_n takes blobs of one shape, got {shapes}")
         total = b.Add(total, value)
     return total
 

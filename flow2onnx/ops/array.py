@@ -7,15 +7,45 @@ import numpy as np
 
 from flow2onnx.dtypes import DType, float32
 from flow2onnx.errors import ArgumentError, ShapeError, UnsupportedError
-from flow2onnx.graph import Builder, Value, dims, dtype_of, is_static, rank_of, size_of
-from flow2onnx.ops.axes import axes_of, axis_of, element_type
+from flow2onnx.graph import (
+    Builder,
+    Value,
+    bounds_of,
+    dims,
+    dtype_of,
+    is_static,
+    rank_of,
+    reshaped,
+    size_of,
+    sizes_of,
+)
+from flow2onnx.ops.axes import at_least_1d, axes_of, axis_of, element_type
 from flow2onnx.trace.op import op
 
 
-@op("identity", "amp_white_identity", "cast_to_static_shape")
+@op("identity")
 def identity(b: Builder, x: Value, name: str | None = None) -> Value:
     """The value itself."""
     return b.Identity(x)
+
+
+@op("cast_to_static_shape", is_static=True)
+def cast_to_static_shape(b: Builder, x: Value, name: str | None = None) -> Value:
+    """The value in its upper bound's shape: what a run does not fill is 0."""
+    if is_static(x):
+        return b.Identity(x)
+    wanted = list(bounds_of(x))
+    missing = b.Sub(wanted, b.Shape(x))
+    padded = b.Pad(x, b.Concat(b.const([0] * rank_of(x)), missing, axis=0))
+    return b.Reshape(padded, wanted)
+
+
+@op("amp_white_identity")
+def amp_white_identity(b: Builder, x: Value, name: str | None = None) -> Value:
+    """The value itself, which mixed precision rounds to half precision as before a product."""
+    y = b.Identity(x)
+    b.nodes[-1].meta["precision"] = "white"
+    return y
 
 
 @op("identity_n")
@@ -55,7 +85,10 @@ def constant_like(
     b: Builder, like: Value, value: float, dtype: DType | None = None, name: str | None = None
 ) -> Value:
     """A filled blob of the shape, and unless told otherwise the element type, of `like`."""
-    return b.const(np.full(dims(like), value, element_type(dtype, dtype_of(like)).numpy))
+    dtype = element_type(dtype, dtype_of(like))
+    if not is_static(like):
+        return b.Expand(b.const(value, dtype), list(sizes_of(like)))
+    return b.const(np.full(dims(like), value, dtype.numpy))
 
 
 @op("ones_like")
@@ -101,6 +134,8 @@ def reshape(b: Builder, x: Value, shape: Sequence[int], name: str | None = None)
             f"{wanted} is not a shape",
             hint="dimensions are positive; one may be -1, to be worked out",
         )
+    if not is_static(x):
+        return b.Reshape(x, wanted)
     known = int(np.prod([d for d in wanted if d != -1]))
     if size_of(x) % known if -1 in wanted else size_of(x) != known:
         raise ShapeError(f"{size_of(x)} elements of shape {dims(x)} do not fill {tuple(wanted)}")
@@ -110,11 +145,7 @@ def reshape(b: Builder, x: Value, shape: Sequence[int], name: str | None = None)
 @op("dynamic_reshape")
 def dynamic_reshape(b: Builder, x: Value, shape: Sequence[int], name: str | None = None) -> Value:
     """`reshape` of a blob whose shape is known at the call only; one dimension may be -1."""
-    if is_static(x):
-        return reshape.lower(b, x, shape)
-    if not isinstance(shape, list | tuple) or any(d < 1 for d in shape if d != -1):
-        raise ArgumentError(f"shape is a list or tuple of dimensions, got {shape!r}")
-    return b.Reshape(x, [int(d) for d in shape])
+    return reshape.lower(b, x, shape)
 
 
 @op("sleep_identity")
@@ -126,7 +157,9 @@ def sleep_identity(b: Builder, x: Value, seconds: float, name: str | None = None
 @op("reshape_like")
 def reshape_like(b: Builder, x: Value, like: Value, name: str | None = None) -> Value:
     """The elements of `x` in the shape of `like`."""
-    return reshape.lower(b, x, dims(like))
+    if is_static(x) and is_static(like):
+        return reshape.lower(b, x, dims(like))
+    return reshaped(b, x, sizes_of(like))
 
 
 @op("flatten")
@@ -134,7 +167,7 @@ def flatten(
     b: Builder, input: Value, start_dim: int = 0, end_dim: int = -1, name: str | None = None
 ) -> Value:
     """Dimensions start_dim to end_dim, both included, made one."""
-    shape, rank = dims(input), rank_of(input)
+    shape, rank = sizes_of(input), rank_of(input)
     first, last = axis_of(start_dim, rank), axis_of(end_dim, rank)
     if first > last:
         raise ArgumentError(f"start_dim {start_dim} lies behind end_dim {end_dim}")
@@ -159,7 +192,7 @@ def transpose(
         )
     order = [axis_of(p, rank_of(a)) for p in perm]
     if sorted(order) != list(range(rank_of(a))):
-        raise ArgumentError(f"perm {tuple(perm)} does not name each axis of {dims(a)} once")
+        raise ArgumentError(f"perm {tuple(perm)} does not name each axis of {bounds_of(a)} once")
     return b.Transpose(a, perm=order)
 
 
@@ -174,9 +207,9 @@ def squeeze(
     b: Builder, input: Value, axis: Sequence[int] | None = None, name: str | None = None
 ) -> Value:
     """Dimensions of 1 removed: those named, or all."""
-    ones = [i for i, d in enumerate(dims(input)) if d == 1]
+    ones = [i for i, d in enumerate(sizes_of(input)) if d == 1]
     axes = ones if axis is None else axes_of(input, axis)
-    return b.Squeeze(input, axes) if axes else input
+    return at_least_1d(b, b.Squeeze(input, axes)) if axes else input
 
 
 @op("concat", earlier={"0.1.5": "(values, axis, name=None)"})
@@ -236,14 +269,14 @@ def matmul(
 def _check_matmul(x: Value, y: Value, transpose_x: bool, transpose_y: bool) -> None:
     if rank_of(x) < 2 or rank_of(y) < 2 or rank_of(y) > rank_of(x):
         raise ShapeError(
-            f"a is {dims(x)}, b is {dims(y)}", hint="both have rank 2 or more, and b no more than a"
+            f"a is {bounds_of(x)}, b is {bounds_of(y)}", hint="both have rank 2 or more, and b no more than a"
         )
-    if rank_of(x) > rank_of(y) > 2 or (rank_of(x) == rank_of(y) and dims(x)[:-2] != dims(y)[:-2]):
-        raise ShapeError(f"batch dimensions differ: a is {dims(x)}, b is {dims(y)}")
-    inner = dims(x)[-2 if transpose_x else -1], dims(y)[-1 if transpose_y else -2]
+    if rank_of(x) > rank_of(y) > 2 or (rank_of(x) == rank_of(y) and bounds_of(x)[:-2] != bounds_of(y)[:-2]):
+        raise ShapeError(f"batch dimensions differ: a is {bounds_of(x)}, b is {bounds_of(y)}")
+    inner = bounds_of(x)[-2 if transpose_x else -1], bounds_of(y)[-1 if transpose_y else -2]
     if inner[0] != inner[1]:
         raise ShapeError(
-            f"inner dimensions differ: a is {dims(x)}, b is {dims(y)}",
+            f"inner dimensions differ: a is {bounds_of(x)}, b is {bounds_of(y)}",
             hint=f"transpose b, or pass transpose_b={not transpose_y}",
         )
 

@@ -7,13 +7,15 @@ import numpy as np
 
 from flow2onnx.dtypes import DType, int32, int64
 from flow2onnx.errors import ArgumentError, ShapeError
-from flow2onnx.graph import Builder, Value, dims, rank_of
+from flow2onnx.graph import Builder, Value, dims, is_static, rank_of, sizes_of
 from flow2onnx.ops.axes import Axes, axes_of, axis_of, element_type
 from flow2onnx.trace.op import op
 
 
 def _expanded(b: Builder, x: Value, shape: Sequence[int]) -> Value:
     """`x` repeated to `shape`, which has to be reachable."""
+    if not is_static(x):
+        return b.Expand(x, list(shape))
     try:
         reached = np.broadcast_shapes(dims(x), tuple(shape))
     except ValueError:
@@ -35,6 +37,10 @@ def broadcast_like(
 ) -> Value:
     """`x` repeated to the shape of `like`; `broadcast_axes` are those of `like` that `x` lacks."""
     missing = rank_of(like) - rank_of(x)
+    if not is_static(like):
+        lacks = broadcast_axes is not None and missing > 0
+        wide = b.Unsqueeze(x, axes_of(like, broadcast_axes)) if lacks else x
+        return b.Expand(wide, list(sizes_of(like)))
     if broadcast_axes is None or missing <= 0:
         return _expanded(b, x, dims(like))
     axes = axes_of(like, broadcast_axes)
@@ -87,8 +93,13 @@ def reduced_shape_elem_cnt(
     name: str | None = None,
 ) -> Value:
     """The number of elements that a reduction over `axis` sees, shape (1,), int32 unless said."""
-    count = math.prod(dims(input_blob)[a] for a in axes_of(input_blob, axis))
-    return b.const([count], element_type(dtype, int32))
+    dtype = element_type(dtype, int32)
+    extents = [sizes_of(input_blob)[a] for a in axes_of(input_blob, axis)]
+    known = math.prod(d for d in extents if isinstance(d, int))
+    total = b.const([known], int64)
+    for name in (d for d in extents if isinstance(d, str)):
+        total = b.Mul(total, b.vector([name]))
+    return b.const([known], dtype) if not total.producer() else b.Cast(total, to=dtype)
 
 
 @op("reverse")

@@ -5,7 +5,7 @@ from typing import Any
 
 from flow2onnx.dtypes import DType, float32, int32, int64
 from flow2onnx.errors import ArgumentError, DTypeError, UnsupportedError
-from flow2onnx.graph import Builder, Value, dims, dtype_of, rank_of
+from flow2onnx.graph import Builder, Value, bounds_of, dtype_of, rank_of, sizes_of
 from flow2onnx.ops.arithmetic import condition
 from flow2onnx.ops.axes import axis_of, element_type
 from flow2onnx.trace.op import op
@@ -27,7 +27,7 @@ def slice_(
     name: str | None = None,
 ) -> Value:
     """From `begin` (None: the start) as many as `size` (None or -1: all that follow), per axis."""
-    shape = dims(x)
+    shape = bounds_of(x)
     if not len(begin) == len(size) == len(shape):
         raise ArgumentError(f"begin and size need one entry for each dimension of {shape}")
     starts, ends = [], []
@@ -36,8 +36,10 @@ def slice_(
         end = extent if count in (None, -1) else start + int(count or 0)
         if not 0 <= start < end <= extent:
             raise ArgumentError(f"begin {first}, size {count} leave axis {axis} of {shape}")
-        starts.append(start)
-        ends.append(end)
+        # counted from the end, which a run decides
+        is_late = isinstance(sizes_of(x)[axis], str) and start != (first or 0)
+        starts.append(start - extent if is_late else start)
+        ends.append(end - extent if is_late and end != extent else end)
     return b.Slice(x, starts, ends)
 
 
@@ -51,7 +53,7 @@ def part_of(x: Value, slice_tup_list: Slices) -> list[slice]:
     ):
         raise ArgumentError(f"slices are (start, stop, step) tuples, got {slice_tup_list!r}")
     if len(slice_tup_list) > rank_of(x):
-        raise ArgumentError(f"more slices than dimensions of {dims(x)}: {slice_tup_list}")
+        raise ArgumentError(f"more slices than dimensions of {bounds_of(x)}: {slice_tup_list}")
     if any(step == 0 for _, _, step in slice_tup_list):
         raise ArgumentError("a slice step of 0 goes nowhere")
     return [slice(*t) for t in slice_tup_list]
@@ -64,12 +66,19 @@ def slice_v2(b: Builder, x: Value, slice_tup_list: Slices, name: str | None = No
     if not parts:
         return x
     starts, ends, steps = [], [], []
-    for part, extent in zip(parts, dims(x), strict=False):
-        start, end, step = part.indices(extent)
+    for part, extent in zip(parts, sizes_of(x), strict=False):
+        start, end, step = _open(part) if isinstance(extent, str) else part.indices(extent)
         starts.append(start)
-        ends.append(end if end >= 0 else -(2**31))
+        ends.append(end if end >= 0 or isinstance(extent, str) else -(2**31))
         steps.append(step)
     return b.Slice(x, starts, ends, list(range(len(starts))), steps)
+
+
+def _open(part: slice) -> tuple[int, int, int]:
+    """A slice of as many elements as a run has."""
+    step = 1 if part.step is None else part.step
+    first, last = (0, 2**31) if step > 0 else (2**31, -(2**31))
+    return first if part.start is None else part.start, last if part.stop is None else part.stop, step
 
 
 @op("gather")
@@ -88,8 +97,10 @@ def gather(
         return b.Gather(params, as_index(b, indices), axis=axis)
     if axis != batch_dims:
         raise UnsupportedError(f"batch_dims={batch_dims} needs axis={batch_dims}, got {axis}")
+    # OneFlow goes by the rank of the indices: BERT says batch_dims=2 of indices (batch, places).
+    shared = min(batch_dims, rank_of(indices) - 1)
     column = b.Unsqueeze(b.Cast(as_index(b, indices), to=int64), [-1])
-    return b.GatherND(params, column, batch_dims=batch_dims)
+    return b.GatherND(params, column, batch_dims=shared)
 
 
 @op("one_hot")

@@ -4,7 +4,16 @@ from typing import Any
 
 from flow2onnx.dtypes import DType
 from flow2onnx.errors import ArgumentError, ContextError, DTypeError, ShapeError
-from flow2onnx.graph import Builder, Value, dims, dtype_of, rank_of
+from flow2onnx.graph import (
+    Builder,
+    Value,
+    added_into,
+    bounds_of,
+    dtype_of,
+    rank_of,
+    reshaped,
+    sizes_of,
+)
 from flow2onnx.ops.indexing import as_index
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import current_job
@@ -15,9 +24,9 @@ def as_column(b: Builder, labels: Value, logits: Value) -> Value:
     """Labels with a last dimension of 1."""
     if dtype_of(labels).is_floating_point:
         raise DTypeError(f"labels are class numbers, got {dtype_of(labels).name}")
-    same_rank = rank_of(labels) == rank_of(logits) and dims(labels)[-1] == 1
-    if dims(labels) != (*dims(logits)[:-1], *([1] if same_rank else [])):
-        raise ShapeError(f"labels {dims(labels)} do not fit logits {dims(logits)}")
+    same_rank = rank_of(labels) == rank_of(logits) and bounds_of(labels)[-1] == 1
+    if bounds_of(labels) != (*bounds_of(logits)[:-1], *([1] if same_rank else [])):
+        raise ShapeError(f"labels {bounds_of(labels)} do not fit logits {bounds_of(logits)}")
     index = as_index(b, labels)
     return index if same_rank else b.Unsqueeze(index, [-1])
 
@@ -30,9 +39,9 @@ def _sparse_vjp(
     probabilities = b.Exp(b.LogSoftmax(logits, axis=-1))
     column = as_column(b, labels, logits)
     minus = b.const(-1.0, dtype_of(logits))
-    ones = b.Expand(minus, list(dims(column)))
-    difference = b.ScatterElements(probabilities, column, ones, axis=-1, reduction="add")
-    return None, b.Mul(difference, b.Reshape(g, list(dims(column))))
+    ones = b.Expand(minus, list(sizes_of(column)))
+    difference = added_into(b, "ScatterElements", probabilities, column, ones, axis=-1)
+    return None, b.Mul(difference, reshaped(b, g, sizes_of(column)))
 
 
 @op(
@@ -47,7 +56,7 @@ def sparse_softmax_cross_entropy_with_logits(
     """-log softmax(logits)[label] of each sample; labels are class numbers."""
     column = as_column(b, labels, logits)
     picked = b.GatherElements(b.LogSoftmax(logits, axis=-1), column, axis=-1)
-    return b.Neg(b.Reshape(picked, list(dims(logits)[:-1])))
+    return b.Neg(reshaped(b, picked, sizes_of(logits)[:-1]))
 
 
 @op(
@@ -58,8 +67,8 @@ def softmax_cross_entropy_with_logits(
     b: Builder, labels: Value, logits: Value, name: str | None = None
 ) -> Value:
     """-sum(labels * log softmax(logits)) over the last axis."""
-    if dims(labels) != dims(logits):
-        raise ShapeError(f"labels {dims(labels)} and logits {dims(logits)} differ")
+    if bounds_of(labels) != bounds_of(logits):
+        raise ShapeError(f"labels {bounds_of(labels)} and logits {bounds_of(logits)} differ")
     return b.Neg(b.ReduceSum(b.Mul(labels, b.LogSoftmax(logits, axis=-1)), [-1], keepdims=0))
 
 
@@ -71,8 +80,8 @@ def sigmoid_cross_entropy_with_logits(
     b: Builder, labels: Value, logits: Value, name: str | None = None
 ) -> Value:
     """max(x, 0) - x z + ln(1 + e^-|x|) of each element; labels may be whole numbers."""
-    if dims(labels) != dims(logits):
-        raise ShapeError(f"labels {dims(labels)} and logits {dims(logits)} differ")
+    if bounds_of(labels) != bounds_of(logits):
+        raise ShapeError(f"labels {bounds_of(labels)} and logits {bounds_of(logits)} differ")
     x = logits
     z = labels if dtype_of(labels) == dtype_of(x) else b.Cast(labels, to=dtype_of(x))
     tail = b.Log(b.Add(b.Exp(b.Neg(b.Abs(x))), 1.0))
@@ -86,7 +95,7 @@ def sparse_cross_entropy(
     """-log prediction[label] of each sample; predictions are probabilities already."""
     column = as_column(b, labels, prediction)
     picked = b.GatherElements(prediction, column, axis=-1)
-    return b.Neg(b.Log(b.Reshape(picked, list(dims(prediction)[:-1]))))
+    return b.Neg(b.Log(reshaped(b, picked, sizes_of(prediction)[:-1])))
 
 
 @composite("losses.add_loss")
@@ -102,7 +111,7 @@ def add_loss(loss: Any) -> None:
         if not isinstance(blob, Blob):
             raise ArgumentError(f"a loss is a blob, got {blob!r}")
         _check_real(blob.dtype)
-        job.add_loss(blob.value)
+        job.add_loss(blob.value, blob.is_dynamic)
 
 
 def _check_real(dtype: DType) -> None:

@@ -78,14 +78,13 @@ def _batch_normalization(
     with job.namespace(layer):
         x = array.cast(inputs, dtype, name="widened") if inputs.dtype != dtype else inputs
         if training and trainable and job.is_trainable:
-            y = _by_batch(job, x, axis, momentum, epsilon, gamma, beta, mean, variance)
+            y, _, _ = normalized(x, axis, momentum, epsilon, gamma, beta, mean, variance)
         else:
             y = normalisation.batch_normalization(x, mean, variance, beta, gamma, epsilon, axis)
         return array.cast(y, inputs.dtype, name="narrowed") if inputs.dtype != dtype else y
 
 
-def _by_batch(
-    job: Job,
+def normalized(
     x: Blob,
     axis: int,
     momentum: float,
@@ -94,16 +93,17 @@ def _by_batch(
     beta: Blob,
     moving_mean: Blob,
     moving_variance: Blob,
-) -> Blob:
-    """`x` normalised by its own statistics, which the moving ones follow."""
+) -> tuple[Blob, Blob, Blob]:
+    """`x` by its own statistics, which the moving ones follow; mean and 1/deviation."""
+    job = current_job("normalization")
     b = job.b
     with b.under(job.full_name("normalization")):
         folded = Blob(normalisation.channels_second(b, x.value, axis))
-    y, mean, variance, _ = normalisation.by_batch(folded, gamma, beta, epsilon)
+    y, mean, variance, rate = normalisation.by_batch(folded, gamma, beta, epsilon)
     with b.under(job.full_name("moving")):
         for moving, now in ((moving_mean, mean), (moving_variance, variance)):
             job.assign(_name_of(job, moving), _follow(job, moving.value, now.value, momentum))
-        return y if y.shape == x.shape else Blob(b.Reshape(y.value, list(x.shape)))
+        return y if y.shape == x.shape else Blob(b.Reshape(y.value, list(x.shape))), mean, rate
 
 
 def _follow(job: Job, moving: Value, now: Value, momentum: float) -> Value:
@@ -111,7 +111,10 @@ def _follow(job: Job, moving: Value, now: Value, momentum: float) -> Value:
 
 
 def _name_of(job: Job, variable: Blob) -> str:
-    return next(name for name, value in job.values.items() if value is variable.value)
+    for name, value in job.values.items():
+        if value is variable.value:
+            return name
+    raise ArgumentError(f"{variable!r} is no variable", hint="statistics move in a variable")
 
 
 @composite(

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from flow2onnx.errors import ShapeError, UnsupportedError
+from flow2onnx.errors import ArgumentError, ShapeError, UnsupportedError
 from flow2onnx.graph import Builder, Value, dims, rank_of
 from flow2onnx.ops import windows
 from flow2onnx.ops.windows import Padding
@@ -32,8 +32,13 @@ def _pool(
         raise ShapeError(f"{data_format} needs rank {axes + 2}, got {dims(x)}")
     x = windows.channels_first(b, x, data_format)
     k = windows.per_axis(ksize, axes, "ksize")
-    s = windows.per_axis(ksize if strides is None else strides, axes, "strides")
+    s = windows.per_axis(strides, axes, "strides")
     before, after = windows.pads(padding, data_format, dims(x)[2:], k, s, [1] * axes, ceil_mode)
+    if any(max(sides) >= window for *sides, window in zip(before, after, k, strict=True)):
+        raise ArgumentError(
+            f"a window of {k} lies wholly in the padding {before} before and {after} after",
+            hint="pad by less than the window; with ceil_mode, let strides not exceed ksize",
+        )
     shape = {"kernel_shape": k, "strides": s, "pads": before + after}
     y = b.emit(op_type, (x,), {**shape, **_ATTRIBUTES[op_type]})[0]
     return windows.channels_back(b, y, data_format)

@@ -1,10 +1,17 @@
 """Random blobs, drawn anew at each call."""
 
-from flow2onnx.dtypes import DType, float32, float64, int8, int32
-from flow2onnx.errors import ArgumentError, DTypeError
-from flow2onnx.graph import Builder, Value, dims, dtype_of
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flow2onnx.dtypes import DType, float32, float64, int8, int32, int64
+from flow2onnx.errors import ArgumentError, DTypeError, ShapeError
+from flow2onnx.graph import Builder, Value, dims, dtype_of, rank_of, zeros
 from flow2onnx.ops.axes import element_type
 from flow2onnx.trace.context import current_job
+from flow2onnx.trace.host import Draw
 from flow2onnx.trace.op import composite, op
 
 
@@ -52,7 +59,18 @@ def coin_flip(
         raise ArgumentError(f"batch_size is a positive int, got {batch_size!r}")
     if not isinstance(probability, int | float) or not 0 <= probability <= 1:
         raise ArgumentError(f"probability is a number in [0, 1], got {probability!r}")
-    return b.Cast(b.Less(_draws(b, batch_size, seed, name), float(probability)), to=int8)
+    flips = b.Cast(b.Less(_draws(b, batch_size, seed, name), float(probability)), to=int8)
+    job, number = current_job("random.CoinFlip"), int(_seed(b, "random.CoinFlip", seed, name))
+    flipped = partial(_flips, batch_size, float(probability), number)
+    job.host.may_draw(flips, Draw(b.prefix, int8, flipped))
+    return flips
+
+
+def _flips(count: int, probability: float, seed: int) -> Iterator[tuple[NDArray[np.int8]]]:
+    """What the host draws, where an operator there needs to know."""
+    random = np.random.default_rng(seed)
+    while True:
+        yield ((random.random(count) < probability).astype(np.int8),)
 
 
 def _draws(b: Builder, count: int, seed: int | None, name: str | None) -> Value:
@@ -76,6 +94,40 @@ def shuffle(b: Builder, value: Value, seed: int | None = None, name: str | None 
     """The samples of `value` in random order."""
     order = generate_random_batch_permutation_indices.lower(b, value, seed, name)
     return b.Gather(value, order, axis=0)
+
+
+@op("distributed_partial_fc_sample")
+def distributed_partial_fc_sample(
+    b: Builder, weight: Value, label: Value, num_sample: int, name: str | None = None
+) -> tuple[Value, Value, Value]:
+    """Of all classes those in `label`, and others drawn anew at each call, `num_sample` in all.
+
+    Gives the position of each label among them, their numbers, and their rows of `weight`.
+    """
+    if rank_of(weight) < 2 or rank_of(label) != 1 or dtype_of(label).is_floating_point:
+        raise ShapeError(
+            f"weight is {dims(weight)}, label {dtype_of(label).name}{dims(label)}",
+            hint="weight has a row for each class, label one class number for each sample",
+        )
+    classes, batch = dims(weight)[0], dims(label)[0]
+    if not isinstance(num_sample, int) or not min(batch, classes) <= num_sample <= classes:
+        raise ArgumentError(
+            f"num_sample is from {min(batch, classes)} to {classes}, got {num_sample!r}",
+            hint="every class of the batch is among the samples, and none twice",
+        )
+    index = b.Cast(label, to=int64)
+    first = b.Expand(b.const(2.0, float32), [batch])
+    draws = b.ScatterElements(_draws(b, classes, None, name), index, first, axis=0)
+    chosen = b.several("TopK", draws, [num_sample], axis=0, outputs=2)[1]
+    places = b.ScatterElements(
+        zeros(b, [classes], int64), chosen, np.arange(num_sample, dtype=np.int64), axis=0
+    )
+    kind = dtype_of(label)
+    return (
+        b.Cast(b.Gather(places, index, axis=0), to=kind),
+        b.Cast(chosen, to=kind),
+        b.Gather(weight, chosen, axis=0),
+    )
 
 
 @composite("random.gen_seed")

@@ -2,19 +2,24 @@
 
 import numpy as np
 
-from flow2onnx.dtypes import int8, int32
-from flow2onnx.graph import Builder, Value, rank_of
+from flow2onnx.dtypes import int8, int32, uint8
+from flow2onnx.graph import Builder, Value, dtype_of, rank_of
 from flow2onnx.ops.arithmetic import condition
 from flow2onnx.ops.axes import Axes, at_least_1d, axes_of, axis_of
 from flow2onnx.trace.op import op
+
+# The standard has no sums and products of 8 bits; those of 32 wrap to the same.
+_WIDE = ("ReduceSum", "ReduceProd")
 
 
 def _reduce(b: Builder, op_type: str, x: Value, axis: Axes, keepdims: bool) -> Value:
     axes = axes_of(x, axis)
     if not axes:
         return x
-    result = b.emit(op_type, (x, np.asarray(axes, np.int64)), {"keepdims": int(keepdims)})[0]
-    return at_least_1d(b, result)
+    is_narrow = dtype_of(x) in (int8, uint8) and op_type in _WIDE
+    operands = b.Cast(x, to=int32) if is_narrow else x, np.asarray(axes, np.int64)
+    result = b.emit(op_type, operands, {"keepdims": int(keepdims)})[0]
+    return at_least_1d(b, b.Cast(result, to=dtype_of(x)) if is_narrow else result)
 
 
 @op("math.reduce_sum")
@@ -97,7 +102,7 @@ def reduce_prod(
     keepdims: bool = False,
     name: str | None = None,
 ) -> Value:
-    """The product over `axis`; no gradient passes."""
+    """The product over `axis`."""
     return _reduce(b, "ReduceProd", x, axis, keepdims)
 
 
@@ -188,4 +193,5 @@ def square_sum(b: Builder, x: Value, name: str | None = None) -> Value:
 @op("math.argmax", earlier={"0.3.0": "(input, name=None)"})
 def argmax(b: Builder, input: Value, axis: int = -1, name: str | None = None) -> Value:
     """The position of the largest element along `axis`, int32."""
-    return b.Cast(b.ArgMax(input, axis=axis_of(axis, rank_of(input)), keepdims=0), to=int32)
+    place = b.ArgMax(input, axis=axis_of(axis, rank_of(input)), keepdims=0)
+    return at_least_1d(b, b.Cast(place, to=int32))

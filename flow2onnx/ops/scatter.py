@@ -7,7 +7,17 @@ import numpy as np
 
 from flow2onnx.dtypes import int64
 from flow2onnx.errors import ArgumentError, DTypeError, ShapeError
-from flow2onnx.graph import Builder, Value, added_into, added_up, dims, dtype_of, rank_of, zeros
+from flow2onnx.graph import (
+    Builder,
+    Value,
+    added_into,
+    added_up,
+    bounds_of,
+    dims,
+    dtype_of,
+    rank_of,
+    zeros,
+)
 from flow2onnx.ops.arithmetic import condition
 from flow2onnx.ops.axes import axis_of
 from flow2onnx.ops.indexing import Slices, as_index, part_of
@@ -25,15 +35,16 @@ def _coordinates(b: Builder, indices: Value, shape: Sequence[int]) -> Value:
 
 
 def _check_updates(indices: Value, updates: Value, shape: Sequence[int]) -> None:
-    wanted = (*dims(indices)[:-1], *tuple(shape)[dims(indices)[-1] :])
-    if dims(updates) != wanted:
-        raise ShapeError(f"updates are {dims(updates)}, the slices that indices name are {wanted}")
+    *places, depth = bounds_of(indices)
+    have, wanted = bounds_of(updates), (*places, *tuple(shape)[depth:])
+    if have != wanted:
+        raise ShapeError(f"updates are {have}, the slices that indices name are {wanted}")
 
 
 @op("gather_nd")
 def gather_nd(b: Builder, params: Value, indices: Value, name: str | None = None) -> Value:
     """The slices of `params` whose coordinates the last axis of `indices` holds."""
-    places = _coordinates(b, indices, dims(params))
+    places = _coordinates(b, indices, bounds_of(params))
     if rank_of(indices) > 1:
         return b.GatherND(params, places)
     slices = b.GatherND(params, b.Unsqueeze(places, [0]))
@@ -61,8 +72,8 @@ def tensor_scatter_nd_add(
     b: Builder, params: Value, indices: Value, updates: Value, name: str | None = None
 ) -> Value:
     """`params` with `updates` added where `indices` point."""
-    places = _coordinates(b, indices, dims(params))
-    _check_updates(indices, updates, dims(params))
+    places = _coordinates(b, indices, bounds_of(params))
+    _check_updates(indices, updates, bounds_of(params))
     return added_into(b, "ScatterND", params, places, updates)
 
 
@@ -71,8 +82,8 @@ def tensor_scatter_nd_update(
     b: Builder, params: Value, indices: Value, updates: Value, name: str | None = None
 ) -> Value:
     """`params` with `updates` in place of what `indices` point to."""
-    places = _coordinates(b, indices, dims(params))
-    _check_updates(indices, updates, dims(params))
+    places = _coordinates(b, indices, bounds_of(params))
+    _check_updates(indices, updates, bounds_of(params))
     return b.ScatterND(params, places, updates)
 
 

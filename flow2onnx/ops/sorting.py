@@ -2,7 +2,7 @@
 
 from flow2onnx.dtypes import int8, int32, int64
 from flow2onnx.errors import ArgumentError, DTypeError, ShapeError
-from flow2onnx.graph import Builder, Value, dims, dtype_of, rank_of
+from flow2onnx.graph import Builder, Value, dims, dtype_of, rank_of, sizes_of
 from flow2onnx.ops.axes import axis_of
 from flow2onnx.ops.finite import not_finite
 from flow2onnx.trace.op import op
@@ -16,7 +16,7 @@ def _ordered(b: Builder, x: Value, axis: int, direction: str) -> tuple[Value, Va
         raise ArgumentError(f"direction is ASCENDING or DESCENDING, got {direction!r}")
     along = axis_of(axis, rank_of(x))
     largest = _DIRECTIONS[direction]
-    operands = x, [dims(x)[along]]
+    operands = x, [sizes_of(x)[along]]
     values, places = b.several("TopK", *operands, axis=along, largest=largest, outputs=2)
     return values, places
 

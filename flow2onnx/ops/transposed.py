@@ -63,9 +63,10 @@ def conv2d_transpose(
     filters: Value | None = None,
     dilations: Ints | None = None,
 ) -> Value:
-    """The blob of `output_shape` whose convolution has the shape of this one.
+    """The blob whose convolution has the shape of this one, of the extents in `output_shape`.
 
-    Filters are (in, out, kh, kw), or (in, kh, kw, out) for NHWC.
+    Filters are (in, out, kh, kw), or (in, kh, kw, out) for NHWC. They give the channels: as in
+    OneFlow, those of `output_shape` are not looked at.
     """
     x, w = _operands(value, filter, input, filters)
     windows.spatial_rank(data_format, 2)
@@ -83,10 +84,7 @@ def conv2d_transpose(
         raise ShapeError(f"no {padding} convolution of {tuple(wanted)} gives {extents}")
     before = [cut // 2 for cut in cuts]
     after = [cut - cut // 2 for cut in cuts]
-    y = _transposed(b, x, w, s, d, before + after, more, data_format)
-    if dims(y) != _whole(output_shape):
-        raise ShapeError(f"output_shape is {output_shape}, but batch and channels give {dims(y)}")
-    return y
+    return _transposed(b, x, w, s, d, before + after, more, data_format)
 
 
 def _whole(output_shape: Sequence[int] | None) -> tuple[int, ...]:

@@ -67,10 +67,14 @@ def get_variable(
 def _shape(shape: Sequence[int] | None, name: str) -> tuple[int, ...]:
     if not isinstance(shape, list | tuple):
         raise VariableError(
-            f"param shape should be a list or tuple of dimension: {name} has {shape!r}"
+            f"param shape should be a list or tuple of dimension: {name} has {shape!r}",
+            hint="a vector of n elements has shape (n,)",
         )
     if not all(isinstance(d, int) and d > 0 for d in shape):
-        raise VariableError(f"variable {name!r}: dimensions are positive ints, got {shape!r}")
+        raise VariableError(
+            f"variable {name!r}: dimensions are positive ints, got {shape!r}",
+            hint="write int(...) around a computed size",
+        )
     return tuple(shape)
 
 

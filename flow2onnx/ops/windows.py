@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from flow2onnx.errors import ArgumentError
 from flow2onnx.graph import Builder, Value, rank_of
 
-Padding = str | Sequence[Sequence[int]]
+Padding = str | Sequence[int | Sequence[int]]
 LAYOUTS = {"NCW": 1, "NWC": 1, "NCHW": 2, "NHWC": 2, "NCDHW": 3, "NDHWC": 3}
 
 
@@ -81,11 +81,15 @@ def pads(
     return before, after
 
 
-def _explicit(padding: Sequence[Sequence[int]], data_format: str) -> list[tuple[int, int]]:
+def _explicit(padding: Sequence[int | Sequence[int]], data_format: str) -> list[tuple[int, int]]:
     rank = len(data_format)
-    pairs = [(int(p[0]), int(p[1])) for p in padding if len(p) == 2]
-    if len(pairs) != rank or len(padding) != rank:
-        raise ArgumentError(f"padding is one (before, after) pair for each of {data_format}")
+    given = [(p, p) if isinstance(p, int) else tuple(p) for p in padding]
+    if len(given) != rank or any(len(p) != 2 for p in given):
+        raise ArgumentError(
+            f"padding {padding!r} is not one (before, after) pair, or one number, for each of "
+            f"{data_format}"
+        )
+    pairs = [(int(before), int(after)) for before, after in given]
     channel = rank - 1 if is_channels_last(data_format) else 1
     if pairs[0] != (0, 0) or pairs[channel] != (0, 0):
         raise ArgumentError("padding of the batch and channel axes is 0")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flow2onnx.dtypes import DType
-from flow2onnx.graph import Value, dims, dtype_of, is_static
+from flow2onnx.graph import Value, bounds_of, dtype_of, is_static
 from flow2onnx.trace.context import current_job
 from flow2onnx.trace.distribute import Distribute, broadcast, split
 from flow2onnx.trace.registry import operator
@@ -55,7 +55,7 @@ class Blob:
     @property
     def shape(self) -> tuple[int, ...]:
         """The dimensions; for a dynamic blob the upper bounds."""
-        return dims(self.value) if is_static(self.value) else tuple(self.value.shape or ())  # type: ignore[arg-type]  # symbolic dims print as themselves
+        return bounds_of(self.value)
 
     @property
     def dtype(self) -> DType:

@@ -9,7 +9,8 @@ from typing import Any
 
 from flow2onnx.dtypes import DType, int64
 from flow2onnx.errors import JobError, VariableError
-from flow2onnx.graph import Builder, Node, Value
+from flow2onnx.graph import Builder, Node, Value, bounds_of, dtype_of
+from flow2onnx.trace.host import HostPart
 from flow2onnx.trace.initializers import Constant, Initializer, from_conf
 from flow2onnx.trace.source import user_frame
 from flow2onnx.trace.spec import JobSpec
@@ -29,20 +30,33 @@ class Region:
 
 @dataclass(frozen=True)
 class Watch:
-    """A value (or its gradient) to show to `handler` at every call."""
+    """Values (or the gradient of one) to show to `handler` at every call.
 
-    value: Value
-    handler: Callable[[Any], Any]
-    is_gradient: bool
+    The handler gets, for each value, the list of what the devices of a mirrored job have of it;
+    in `values` those of one value stand together.
+    """
+
+    values: tuple[Value, ...]
+    handler: Callable[..., Any]
+    is_gradient: bool = False
+
+
+def _kind(loss: Value, is_dynamic: bool) -> str:
+    """The type of a loss, whose shape is an upper bound if it is dynamic."""
+    return f"{'dynamic ' * is_dynamic}{dtype_of(loss).name}{bounds_of(loss)}"
 
 
 @dataclass
 class Job:
-    """The graph under construction and what the body has said so far about training it."""
+    """The graph under construction and what the body has said so far about training it.
+
+    A mirrored job on several devices has one piece of its inputs, losses and results on each.
+    """
 
     spec: JobSpec
     opset: int = 21
     seed: int = 0
+    pieces: int = 1
     b: Builder = field(init=False)
     is_trainable: bool = field(init=False)
     inputs: list[Value] = field(default_factory=list)
@@ -50,6 +64,7 @@ class Job:
     values: dict[str, Value] = field(default_factory=dict)
     updates: dict[str, Value] = field(default_factory=dict)
     losses: list[Value] = field(default_factory=list)
+    is_loss_dynamic: bool = False
     optimizer: Any = None
     trained: frozenset[str] = frozenset()
     watches: list[Watch] = field(default_factory=list)
@@ -58,6 +73,7 @@ class Job:
     devices: set[str] = field(default_factory=set)
     placements: list[str] = field(default_factory=list)
     views: list[str] = field(default_factory=list)
+    host: HostPart = field(default_factory=HostPart)
     body_ended: bool = False
     _namespaces: list[str] = field(default_factory=list)
     _used: set[str] = field(default_factory=set)
@@ -100,7 +116,8 @@ class Job:
         full = self.full_name(name)
         if full in self._used:
             raise JobError(
-                f"op_name: {full} already exist in job", hint="operator names are unique in a job"
+                f"op_name: {full} already exist in job",
+                hint="operator names are unique in a job, default ones too: pass another name=",
             )
         self._used.add(full)
         return full
@@ -138,7 +155,8 @@ class Job:
         """The optimizer's own tensor beside variable `owner`, such as ``w-momentum``."""
         of = self.variables[owner]
         name = f"{owner}-{suffix}"
-        return self.state(Variable(name, of.shape, of.dtype, Constant(fill), "slot", False))
+        start = Constant(fill)
+        return self.state(Variable(name, of.shape, of.dtype, start, "slot", False, owner=owner))
 
     def counter(self, name: str, dtype: DType = int64) -> Value:
         """A number that the job itself keeps, shape (1,), starting at 0."""
@@ -159,6 +177,9 @@ class Job:
         name = logical_name.removesuffix("/out")
         if name in self.values:
             return self.values[name]
+        for value in (*self.inputs, *self.b.graph.inputs):
+            if value.name == name:
+                return value
         raise self.error(f"no blob is called {logical_name!r}", hint="see blob.logical_blob_name")
 
     def add_region(self, region: Region, start: int) -> None:
@@ -174,17 +195,18 @@ class Job:
                 hint="blobs live in one job function: share variables between jobs by name",
             )
 
-    def add_loss(self, loss: Value) -> None:
+    def add_loss(self, loss: Value, is_dynamic: bool = False) -> None:
         """One more thing to minimise; all losses of a job share shape and element type."""
         self.check_own(loss, "loss")
         for other in self.losses:
-            if other.shape != loss.shape or other.dtype != loss.dtype:
+            if _kind(other, self.is_loss_dynamic) != _kind(loss, is_dynamic):
                 raise JobError(
-                    f"losses differ: {other.name} is {other.dtype}{other.shape}, "
-                    f"{loss.name} is {loss.dtype}{loss.shape}",
+                    f"losses differ: {other.name} is {_kind(other, self.is_loss_dynamic)}, "
+                    f"{loss.name} is {_kind(loss, is_dynamic)}",
                     hint="all losses of a job must have the same shape and dtype",
                 )
         self.losses.append(loss)
+        self.is_loss_dynamic = is_dynamic
 
     def train_with(self, optimizer: Any, names: frozenset[str]) -> None:
         """Let `optimizer` train the variables `names`; a later call replaces an earlier one."""

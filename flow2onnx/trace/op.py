@@ -131,6 +131,7 @@ def op(
     earlier: Mapping[str, str] = _NONE,
     later: Mapping[str, str] = _NONE,
     is_public: bool = True,
+    is_static: bool = False,
 ) -> Callable[[Callable[..., Any]], Operator[Value]]:
     """Publish a lowering ``f(b, values..., attributes...)`` under its OneFlow names.
 
@@ -138,7 +139,8 @@ def op(
     returns one gradient, or None, for each blob argument in order. `earlier` maps a release to the
     signature that held before it, as text; `later` one to that which holds from it on, taken when
     a call has a keyword that only it knows: a keyword-only parameter of the lowering, which users
-    do not see. An operator that is not public is a part of others.
+    do not see. An operator that is not public is a part of others; the results of one that is
+    static have their shape at every call, whatever goes in.
     """
 
     def publish(lower: Callable[..., Any]) -> Operator[Value]:
@@ -147,7 +149,8 @@ def op(
         @functools.wraps(lower)
         def public(*args: Any, **kwargs: Any) -> Any:
             job = current_job(names[0])
-            return _call(job, names[0], lower, signatures, vjp, args, kwargs)
+            result = _call(job, names[0], lower, signatures, vjp, args, kwargs)
+            return wrap(unwrap(result)) if is_static else result
 
         operator = cast(Operator[Value], public)
         operator.lower = lower
@@ -161,7 +164,7 @@ def op(
 
 
 def composite(
-    *names: str, earlier: Mapping[str, str] = _NONE
+    *names: str, earlier: Mapping[str, str] = _NONE, is_public: bool = True
 ) -> Callable[[Callable[..., T]], Operator[T]]:
     """Publish a function over blobs: it makes variables and calls operators, but emits no node."""
 
@@ -179,7 +182,7 @@ def composite(
 
         operator = cast(Operator[T], public)
         operator.lower = function
-        for name in names:
+        for name in names if is_public else ():
             register(name, operator)
         return operator
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from flow2onnx.config import FunctionConfig
+from flow2onnx.dtypes import DType, by_name
 from flow2onnx.typing import ParameterSpec, ReturnSpec
 
 __all__ = ["GENERATIONS", "JobSpec"]
@@ -33,6 +34,17 @@ class JobSpec:
     layer_names: Literal["unique", "fixed"]
     view: Literal["mirrored", "consistent"]
     source: str | None = None
+
+    @property
+    def half(self) -> DType | None:
+        """The half precision that mixed precision computes in, if the job asks for it."""
+        is_mixed = self.config.value("enable_auto_mixed_precision")
+        return by_name(self.config.value("runtime.mixed_precision_dtype")) if is_mixed else None
+
+    @property
+    def is_quantized(self) -> bool:
+        """Whether products read what eight bits hold of their operands."""
+        return bool(self.config.value("enable_quantization_aware_training"))
 
     def is_before(self, release: str) -> bool:
         """Whether this job speaks the API of a release before `release`."""

@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from flow2onnx.errors import ContextError, FlowError
-from flow2onnx.graph import Value
+from flow2onnx.errors import ContextError, FlowError, ShapeError, UnsupportedError
+from flow2onnx.graph import Value, dims
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import traced_job, tracing
 from flow2onnx.trace.job import Job
+from flow2onnx.trace.mirror import mirror, piece_count
 from flow2onnx.trace.source import raised_at
 from flow2onnx.trace.spec import JobSpec
 from flow2onnx.typing import (
@@ -19,14 +20,17 @@ from flow2onnx.typing import (
     unflatten,
 )
 
-__all__ = ["Traced", "leaf_placeholders", "trace"]
+__all__ = ["Traced", "fed_shapes", "leaf_placeholders", "pieces_of", "trace"]
 
 Shapes = Sequence[tuple[int, ...]]
 
 
 @dataclass(frozen=True)
 class Traced:
-    """A job after tracing, with the values its body returned and their nesting."""
+    """A job after tracing, with the values its body returned and their nesting.
+
+    In a mirrored job on several devices each result stands there once for each of them.
+    """
 
     job: Job
     results: tuple[Value, ...]
@@ -51,7 +55,28 @@ def _leaves(name: str, parameter: ParameterSpec) -> Iterator[tuple[str, Placehol
         yield from _leaves(f"{name}/{key}", part)
 
 
-def trace(spec: JobSpec, shapes: Shapes | None = None, opset: int = 21, seed: int = 0) -> Traced:
+def fed_shapes(spec: JobSpec, pieces: int = 1) -> Shapes:
+    """The declared shape of every array of a call, those of one placeholder together."""
+    leaves = (p for _, p in leaf_placeholders(spec))
+    return tuple(p.shape for p in leaves for _ in range(_copies(p, pieces)))
+
+
+def _copies(placeholder: PlaceholderSpec, pieces: int) -> int:
+    return 1 if placeholder.kind == "numpy" else pieces
+
+
+def pieces_of(spec: JobSpec, devices: int) -> int:
+    """How many pieces each list among the arguments of a call has."""
+    return piece_count(spec, [p for _, p in leaf_placeholders(spec)], devices)
+
+
+def trace(
+    spec: JobSpec,
+    shapes: Shapes | None = None,
+    opset: int = 21,
+    seed: int = 0,
+    devices: int = 1,
+) -> Traced:
     """Run the body of a job on blobs, in the declared shapes or for inputs of other `shapes`."""
     outer = traced_job()
     if outer is not None:
@@ -60,7 +85,7 @@ def trace(spec: JobSpec, shapes: Shapes | None = None, opset: int = 21, seed: in
             job=outer.spec.name,
             hint="call a plain function instead: only the outermost function is a job",
         )
-    with tracing(Job(spec, opset, seed)) as job:
+    with tracing(Job(spec, opset, seed, pieces_of(spec, devices))) as job:
         try:
             returned = spec.function(*_arguments(job, shapes))
         except FlowError as error:
@@ -68,7 +93,8 @@ def trace(spec: JobSpec, shapes: Shapes | None = None, opset: int = 21, seed: in
             raise
     job.body_ended = True
     try:
-        return _traced(job, returned)
+        with tracing(job):  # what the host made becomes an input when it is returned
+            return _traced(job, returned)
     except FlowError as error:
         error.located(spec.name, None, spec.source)
         raise
@@ -79,12 +105,36 @@ def _traced(job: Job, returned: object) -> Traced:
     leaves, tree = flatten(returned)
     for blob in leaves:
         job.check_own(blob.value, "returned blob")
-    return Traced(job, tuple(blob.value for blob in leaves), tree)
+    results = [blob.value for blob in leaves]
+    return Traced(job, tuple(_mirrored(job, results)), tree)
+
+
+def _mirrored(job: Job, results: list[Value]) -> list[Value]:
+    """The results on every device, whose pieces of the inputs are made here."""
+    if job.pieces == 1:
+        return results
+    traced, job.inputs = job.inputs, []
+    others: dict[Value, list[Value]] = {}
+    for value, (name, placeholder) in zip(traced, leaf_placeholders(job.spec), strict=True):
+        _check_piece(job, name, placeholder)
+        names = (f"{name}@{device}" for device in range(1, job.pieces))
+        others[value] = [job.b.input(n, dims(value), placeholder.dtype) for n in names]
+        job.inputs += [value, *others[value]]
+    return mirror(job, others, results)
+
+
+def _check_piece(job: Job, name: str, placeholder: PlaceholderSpec) -> None:
+    if placeholder.kind == "numpy":
+        raise UnsupportedError(
+            f"parameter {name} is a whole array, and others of the mirrored job are lists of one "
+            f"array for each of {job.pieces} devices",
+            hint="declare tp.ListNumpy.Placeholder for every parameter",
+        )
 
 
 def _arguments(job: Job, shapes: Shapes | None) -> list[object]:
     leaves = leaf_placeholders(job.spec)
-    chosen = shapes or [p.shape for _, p in leaves]
+    chosen = _of_one_device(job, shapes) if shapes else [p.shape for _, p in leaves]
     blobs = []
     for (name, placeholder), shape in zip(leaves, chosen, strict=True):
         value = job.b.input(name, shape, placeholder.dtype)
@@ -92,6 +142,17 @@ def _arguments(job: Job, shapes: Shapes | None) -> list[object]:
         blobs.append(Blob(value, is_dynamic=placeholder.kind != "numpy"))
     remaining = iter(blobs)
     return [_nested(p, remaining) for p in job.spec.parameters]
+
+
+def _of_one_device(job: Job, shapes: Shapes) -> Shapes:
+    """The shapes of a call that every device has its pieces in."""
+    first = shapes[:: job.pieces]
+    if [s for s in first for _ in range(job.pieces)] != list(shapes):
+        raise ShapeError(
+            f"the devices of a mirrored job are given pieces of shapes {list(shapes)}",
+            hint="give every device a piece of the same shape",
+        )
+    return first
 
 
 def _nested(parameter: ParameterSpec, blobs: Iterator[Blob]) -> object:

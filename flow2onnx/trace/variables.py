@@ -31,6 +31,7 @@ class Variable:
     model_name: str = "weight"
     seed: int | None = None
     source: str | None = None
+    owner: str | None = None  # of a slot
 
 
 def check_same(first: Variable, second: Variable, job: str) -> None:

@@ -26,7 +26,7 @@ from flow2onnx.typing.annotations import (
     parse_return,
 )
 from flow2onnx.typing.arguments import check_arguments
-from flow2onnx.typing.results import check_return, present
+from flow2onnx.typing.results import check_return, present, whole
 from flow2onnx.typing.structure import TreeDef, flatten, unflatten
 
 __all__ = [
@@ -54,4 +54,5 @@ __all__ = [
     "parse_return",
     "present",
     "unflatten",
+    "whole",
 ]

@@ -17,9 +17,15 @@ Array: TypeAlias = NDArray[Any]  # of any element type
 
 
 def check_arguments(
-    params: Sequence[ParameterSpec], names: Sequence[str], args: Sequence[object], job_name: str
+    params: Sequence[ParameterSpec],
+    names: Sequence[str],
+    args: Sequence[object],
+    job_name: str,
+    devices: int = 1,
 ) -> list[Array]:
     """The arrays of a call, one per placeholder in order, in C order and the declared dtype.
+
+    A placeholder of lists has one for each of the `devices`, one behind the other.
 
     An array that already is as declared is not copied. Only conversions that keep every value
     of the dtype are made: int32 becomes float64, float64 never becomes float32.
@@ -35,21 +41,21 @@ def check_arguments(
         return [
             array
             for spec, name, value in zip(params, names, args, strict=True)
-            for array in _arrays(spec, name, value)
+            for array in _arrays(spec, name, value, devices)
         ]
     except FlowError as error:
         raise error.located(job_name, None, None) from None
 
 
-def _arrays(spec: ParameterSpec, path: str, value: object) -> Iterator[Array]:
+def _arrays(spec: ParameterSpec, path: str, value: object, devices: int) -> Iterator[Array]:
     if isinstance(spec, PlaceholderSpec):
-        yield _ARRAY_OF[spec.kind](spec, path, value)
+        yield from _ARRAYS_OF[spec.kind](spec, path, value, devices)
     elif isinstance(spec, dict):
         for key, item in _checked_dict(spec, path, value).items():
-            yield from _arrays(spec[key], f"{path}[{key!r}]", item)
+            yield from _arrays(spec[key], f"{path}[{key!r}]", item, devices)
     else:
         for index, item in enumerate(_checked_sequence(spec, path, value)):
-            yield from _arrays(spec[index], f"{path}[{index}]", item)
+            yield from _arrays(spec[index], f"{path}[{index}]", item, devices)
 
 
 def _checked_dict(
@@ -78,7 +84,7 @@ def _checked_sequence(
     return value
 
 
-def _single_array(spec: PlaceholderSpec, path: str, value: object) -> Array:
+def _single_array(spec: PlaceholderSpec, path: str, value: object, devices: int) -> Iterator[Array]:
     if not isinstance(value, np.ndarray):
         raise _wrong_class(path, f"a numpy.ndarray of shape {spec.shape}", value)
     if value.shape != spec.shape:
@@ -86,7 +92,7 @@ def _single_array(spec: PlaceholderSpec, path: str, value: object) -> Array:
             f"argument {path}: shape {spec.shape} is declared, {value.shape} was passed",
             hint=_shape_hint(spec, value.shape),
         )
-    return _converted(spec, path, value)
+    yield _converted(spec, path, value)
 
 
 def _shape_hint(spec: PlaceholderSpec, shape: tuple[int, ...]) -> str:
@@ -96,32 +102,39 @@ def _shape_hint(spec: PlaceholderSpec, shape: tuple[int, ...]) -> str:
     return "reshape the array, or declare the shape it has"
 
 
-def _array_of_list(spec: PlaceholderSpec, path: str, value: object) -> Array:
-    (array,) = _per_device(path, value, "array")
-    if type(array) is not np.ndarray:
-        raise _wrong_class(f"{path}[0]", "a numpy.ndarray", array)
-    return _bounded(spec, f"{path}[0]", array)
+def _arrays_of_list(
+    spec: PlaceholderSpec, path: str, value: object, devices: int
+) -> Iterator[Array]:
+    for i, array in enumerate(_per_device(path, value, "array", devices)):
+        if type(array) is not np.ndarray:
+            raise _wrong_class(f"{path}[{i}]", "a numpy.ndarray", array)
+        yield _bounded(spec, f"{path}[{i}]", array)
 
 
-def _array_of_list_of_lists(spec: PlaceholderSpec, path: str, value: object) -> Array:
-    (arrays,) = _per_device(path, value, "list")
-    if type(arrays) is not list or any(type(a) is not np.ndarray for a in arrays):
-        raise _wrong_class(f"{path}[0]", "a list of numpy.ndarray", arrays)
-    if len(arrays) != 1:
-        raise UnsupportedError(
-            f"argument {path}: a tensor list of {len(arrays)} arrays has no counterpart in ONNX",
-            hint="pass one array per call: [[array]]",
-        )
-    return _bounded(spec, f"{path}[0][0]", arrays[0])
+def _arrays_of_lists(
+    spec: PlaceholderSpec, path: str, value: object, devices: int
+) -> Iterator[Array]:
+    for i, arrays in enumerate(_per_device(path, value, "list", devices)):
+        if type(arrays) is not list or any(type(a) is not np.ndarray for a in arrays):
+            raise _wrong_class(f"{path}[{i}]", "a list of numpy.ndarray", arrays)
+        if len(arrays) != 1:
+            raise UnsupportedError(
+                f"argument {path}: a tensor list of {len(arrays)} arrays has no counterpart in "
+                "ONNX",
+                hint="pass one array per call: [[array]]",
+            )
+        yield _bounded(spec, f"{path}[{i}][0]", arrays[0])
 
 
-def _per_device(path: str, value: object, item: str) -> Sequence[Any]:  # checked by the caller
+def _per_device(path: str, value: object, item: str, devices: int) -> Sequence[Any]:
+    """The elements of a list, which the caller checks; there is one for each device."""
     if not isinstance(value, list | tuple):
         raise _wrong_class(path, f"a list of one {item} per device", value)
-    if len(value) != 1:
+    if len(value) != devices:
+        remedy = f"pass a list of {devices}, or change flow.config.gpu_device_num"
         raise ArgumentError(
             f"argument {path}: one {item} per device is asked for, {len(value)} were passed",
-            hint="a job runs on one device: pass a list of one",
+            hint="the job has one device: pass a list of one" if devices == 1 else remedy,
         )
     return value
 
@@ -136,10 +149,10 @@ def _bounded(spec: PlaceholderSpec, path: str, array: Array) -> Array:
     return _converted(spec, path, array)
 
 
-_ARRAY_OF = {
+_ARRAYS_OF = {
     "numpy": _single_array,
-    "list": _array_of_list,
-    "listlist": _array_of_list_of_lists,
+    "list": _arrays_of_list,
+    "listlist": _arrays_of_lists,
 }
 
 

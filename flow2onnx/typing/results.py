@@ -22,7 +22,7 @@ from flow2onnx.typing.annotations import (
 )
 from flow2onnx.typing.structure import TreeDef, elements, flatten, unflatten
 
-__all__ = ["check_return", "present"]
+__all__ = ["check_return", "present", "whole"]
 
 Array: TypeAlias = NDArray[Any]  # of any element type
 
@@ -120,12 +120,35 @@ def _fitting_annotation(value: Any, is_blob: Callable[[object], bool]) -> str:
     return "None" if value is None else f"something of {type(value)}, which no annotation fits"
 
 
-def present(spec: ReturnSpec, treedef: TreeDef, arrays: Sequence[Array]) -> Any:
+def present(spec: ReturnSpec, treedef: TreeDef, arrays: Sequence[Array], pieces: int = 1) -> Any:
     """The annotated form of a job's output arrays; for a callback, what the callback receives.
 
-    Without annotation it is the structure the body returned. Arrays are not copied.
+    Without annotation it is the structure the body returned. With several `pieces`, those of one
+    result stand together in `arrays`: lists have them apart, and arrays put together. Arrays are
+    not copied.
     """
-    return _presented(spec, unflatten(treedef, [np.asarray(a) for a in arrays]))
+    apart = [[np.asarray(a) for a in arrays[i : i + pieces]] for i in range(0, len(arrays), pieces)]
+    return _presented(spec, unflatten(treedef, [_Pieces(group) for group in apart]))
+
+
+@dataclass(frozen=True)
+class _Pieces:
+    """One result, on each device."""
+
+    arrays: list[Array]
+
+    def shown(self, kind: Kind) -> Any:
+        match kind:
+            case "list":
+                return self.arrays
+            case "listlist":
+                return [[array] for array in self.arrays]
+        return whole(self.arrays)
+
+
+def whole(pieces: Sequence[Array]) -> Array:
+    """The pieces of a result in one array, along the first axis."""
+    return pieces[0] if len(pieces) == 1 else np.concatenate([np.atleast_1d(p) for p in pieces])
 
 
 def _presented(spec: ReturnSpec, value: Any) -> Any:  # the annotation decides the type
@@ -133,7 +156,7 @@ def _presented(spec: ReturnSpec, value: Any) -> Any:  # the annotation decides t
         case CallbackReturn(inner):
             return _presented(inner, value)
         case ArrayReturn(kind):
-            return {"numpy": value, "list": [value], "listlist": [[value]]}[kind]
+            return value.shown(kind)
         case TupleReturn(items):
             return tuple(_presented(s, v) for s, v in zip(items, value, strict=True))
         case ListReturn(item):
@@ -143,4 +166,5 @@ def _presented(spec: ReturnSpec, value: Any) -> Any:  # the annotation decides t
         case BundleReturn(item):
             leaves, tree = flatten(value)
             return unflatten(tree, [_presented(item, leaf) for leaf in leaves])
-    return value
+    leaves, tree = flatten(value)
+    return unflatten(tree, [leaf.shown("numpy") for leaf in leaves])

@@ -146,6 +146,12 @@ def test_what_has_no_effect_says_so(call, caplog):
     assert "test_environment.py" in record.message
 
 
+def test_strategies_are_known_by_name():
+    with pytest.raises(ConfigError, match="'reuse_memory' is no strategy") as caught:
+        flow.inter_job_reuse_mem_strategy("reuse_memory")
+    assert "reuse_mem_priority" in caught.value.hint
+
+
 def test_no_eager_execution_is_no_news(caplog):
     flow.enable_eager_execution(False)
     assert not caplog.records

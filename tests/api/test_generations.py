@@ -68,7 +68,7 @@ def third(conf, optimizer):
     [
         ({"naive_conf": {}}, lambda lr: flow.optimizer.SGD(lr, momentum=0)),
         ({"momentum_conf": {"beta": 0.9}}, lambda lr: flow.optimizer.SGD(lr, momentum=0.9)),
-        ({"adam_conf": {}}, lambda lr: flow.optimizer.Adam(lr, do_bias_correction=True)),
+        ({"adam_conf": {}}, lambda lr: flow.optimizer.Adam(lr)),
     ],
     ids=["sgd", "momentum", "adam"],
 )

@@ -113,7 +113,9 @@ class TestDevice:
         from flow2onnx import execute
 
         monkeypatch.setattr(execute, "best_device", lambda: best)
-        monkeypatch.setattr(execute, "provider_of", lambda device: "CPUExecutionProvider")
+        monkeypatch.setattr(
+            execute, "provider_of", lambda device, placement=None: "CPUExecutionProvider"
+        )
         for i, body in enumerate(bodies):
 
             def job(x, scope=body):

@@ -180,9 +180,9 @@ class TestLegacyConfiguration:
             ({"naive_conf": {}}, lambda: Momentum(0.1, 0)),
             ({"momentum_conf": {"beta": 0.8}}, lambda: Momentum(0.1, 0.8)),
             ({"momentum_conf": {}}, lambda: Momentum(0.1, 0.9)),
-            ({"adam_conf": {}}, lambda: AdamModel(0.1, True)),
-            ({"adam_conf": {"beta1": 0.8, "do_bias_correction": False}},
-             lambda: AdamModel(0.1, False, 0.8)),
+            ({"adam_conf": {}}, lambda: AdamModel(0.1, False)),
+            ({"adam_conf": {"beta1": 0.8, "do_bias_correction": True}},
+             lambda: AdamModel(0.1, True, 0.8)),
             (None, lambda: Momentum(0.1, 0)),
         ],
     )  # fmt: skip

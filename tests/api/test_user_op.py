@@ -9,7 +9,7 @@ from flow2onnx.api.surface import NAMES
 from flow2onnx.api.symbols import symbols
 from flow2onnx.errors import ArgumentError, ContextError, UnsupportedError
 from tests.api.support import raises
-from tests.ops.jobs import define, predict
+from tests.ops.jobs import define, predict, run
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4) - 5
 V = np.array([1, 2, 3, 4], np.float32)
@@ -98,6 +98,128 @@ def test_type(name, inputs, attributes, same):
     np.testing.assert_array_equal(built, plain)
 
 
+def build_outputs(type_name, outputs, arrays, **attributes):
+    """An operator on blobs of these arrays, with several outputs."""
+    blobs = [a if not isinstance(a, np.ndarray) else filled(a) for a in arrays]
+    builder = flow.user_op_builder("my").Op(type_name)
+    for (key, *_), blob in zip(OP_TYPES[type_name].inputs, blobs, strict=False):
+        builder.Input(key, [blob])
+    for output in outputs:
+        builder.Output(output)
+    for key, value in attributes.items():
+        builder.Attr(key, value)
+    return builder.Build().InferAndTryRun().RemoteBlobList()
+
+
+def filled(array):
+    """A blob of the shape of an array; what is in it does not matter."""
+    return flow.constant(1.0, flow.float32, array.shape)
+
+
+def normal(x):
+    return (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-5)
+
+
+def shares(x):
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def nll(x, labels):
+    return -np.log(shares(x))[np.arange(len(x)), labels]
+
+
+def rate(x):
+    return 1 / np.sqrt(x.var(1) + 1e-5)
+
+
+MASK = np.array([[1, 0, 1, 0]] * 3, np.int8)
+COS = (np.arange(12, dtype=np.float32).reshape(3, 4) - 5) / 7
+MARGIN = np.where(np.arange(4) == LABELS[:, None], COS - np.float32(0.25), COS)
+SEVERAL = [
+    ("layer_norm", ["y", "mean", "inv_variance"], [X],
+     {"center": False, "scale": False, "epsilon": 1e-5}, [normal(X), X.mean(1), rate(X)]),
+    ("layer_norm", ["normalized", "y"], [X, V, V], {"center": True, "scale": True},
+     [normal(X), normal(X) * V + V]),
+    ("normalization", ["y"], [X, V, V, V, V], {"axis": 1, "epsilon": 0.5},
+     [(X - V) / np.sqrt(V + 0.5) * V + V]),
+    ("normalization_add_relu", ["y"], [X, V, V, V, V, X], {"axis": 1, "epsilon": 0.5},
+     [np.maximum((X - V) / np.sqrt(V + 0.5) * V + V + X, 0)]),
+    ("dropout", ["out"], [X, MASK], {"scale": 2.0}, [X * MASK * 2]),
+    ("dropout", ["out"], [X, MASK, X], {"scale": 2.0}, [X * MASK * 2 + X]),
+    ("upsample", ["y"], [IMAGE], {"height_scale": 2.0, "width_scale": 1.0,
+                                  "data_format": "channels_first", "interpolation": "nearest"},
+     [np.repeat(IMAGE, 2, 2)]),
+    ("prelu", ["y"], [X, V], {}, [np.where(X > 0, X, X * V)]),
+    ("softmax_cross_entropy", ["prob", "out"], [X, shares(X)], {},
+     [shares(X), -(shares(X) * np.log(shares(X))).sum(-1)]),
+    ("sparse_softmax_cross_entropy", ["prob", "out"], [X, LABELS], {"depth": 4},
+     [shares(X), nll(X, LABELS)]),
+    ("l2_normalize", ["y", "square_x_sum"], [X], {"axis": 1, "epsilon": 1e-10},
+     [X / np.sqrt((X * X).sum(1, keepdims=True)), (X * X).sum(1, keepdims=True)]),
+    ("combined_margin_loss", ["y", "theta"], [COS, LABELS],
+     {"m1": 1.0, "m2": 0.0, "m3": 0.25, "depth": 4},
+     [MARGIN, np.arccos(COS[np.arange(3), LABELS])]),
+    ("layer_norm_param_grad", ["normalized_diff", "beta_diff", "gamma_diff"], [X, X, V],
+     {"begin_params_axis": 1}, [X * V, X.sum(0), (X * X).sum(0)]),
+    ("unique_with_counts", ["y", "idx", "count", "num_unique"],
+     [np.array([4, 2, 4, 4], np.int32)], {"out_idx": flow.int32},
+     [[4, 2, 0, 0], [0, 1, 0, 0], [3, 1, 0, 0], [2]]),
+    ("argwhere", ["output", "output_size"], [np.array([[0, 2], [3, 0]], np.int32)],
+     {"dtype": flow.int32}, [[[0, 1], [1, 0]], [2]]),
+    ("deconv2d", ["out"], [IMAGE, np.ones((2, 1, 2, 2), np.float32)],
+     {"filters": 1, "padding_before": [0, 0], "data_format": "channels_first",
+      "kernel_size": [2, 2], "strides": [2, 2], "dilation_rate": [1, 1],
+      "output_padding": [0, 0]}, [IMAGE.sum(1, keepdims=True).repeat(2, 2).repeat(2, 3)]),
+    ("batch_gather", ["out"], [X, np.array([[0, 3], [1, 1], [2, 0]], np.int32)], {},
+     [np.take_along_axis(X, np.array([[0, 3], [1, 1], [2, 0]]), 1)]),
+    ("ctc_loss", ["loss"],
+     [np.log(np.full((2, 1, 2), 0.5, np.float32)), np.array([[1]], np.int32),
+      np.array([2], np.int32), np.array([1], np.int32)],
+     {"blank": 0, "max_target_length": 1}, [[-np.log(0.75)]]),
+    ("fused_self_attention_query_mul_key_and_value", ["query_mul_key", "value"],
+     [np.arange(6, dtype=np.float32).reshape(1, 1, 6)], {"head_size": 2, "alpha": 0.5},
+     [[[[[1.5]]]], [[[[4, 5]]]]]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "outputs", "arrays", "attributes", "wanted"),
+    SEVERAL,
+    ids=[f"{c[0]}-{len(c[1])}-{len(c[2])}" for c in SEVERAL],
+)
+def test_outputs(name, outputs, arrays, attributes, wanted):
+    found = predict(lambda *blobs: build_outputs(name, outputs, blobs, **attributes), *arrays)
+    assert len(found) == len(wanted)
+    for y, want in zip(found, wanted, strict=True):
+        assert y.shape == np.shape(want)
+        np.testing.assert_allclose(y, want, 1e-4, 1e-5)
+
+
+def test_normalization_moves_its_statistics():
+    def body(x):
+        mean, variance = (
+            flow.get_variable(n, (4,), initializer=flow.ones_initializer(), trainable=False)
+            for n in ("mean", "variance")
+        )
+        one, zero = filled(V), flow.constant(0.0, flow.float32, (4,))
+        y, seen, rate = build_outputs(
+            "normalization", ["y", "mean", "inv_variance"], [x, mean, variance, one, zero],
+            axis=1, training=True, momentum=0.75,
+        )  # fmt: skip
+        return y, seen, rate
+
+    flow.clear_default_session()
+    y, seen, found = run(define(body, [X]), X)
+    deviation = np.sqrt(X.var(0) + 1e-5)
+    np.testing.assert_allclose(y, (X - X.mean(0)) / deviation, 1e-4, 1e-5)
+    np.testing.assert_allclose(seen, X.mean(0), 1e-5)
+    np.testing.assert_allclose(found, 1 / deviation, 1e-5)
+    kept = flow.get_all_variables()
+    np.testing.assert_allclose(kept["mean"].numpy(), 0.75 + 0.25 * X.mean(0), 1e-5)
+    np.testing.assert_allclose(kept["variance"].numpy(), 0.75 + 0.25 * X.var(0), 1e-5)
+
+
 def test_results_and_name():
     seen = {}
 
@@ -114,7 +236,11 @@ def test_results_and_name():
 
 def test_every_type_is_an_operator_of_ours():
     for row in OP_TYPES.values():
-        assert row.operator in NAMES or row.operator in symbols(), row
+        if isinstance(row.operator, str):
+            assert row.operator in NAMES or row.operator in symbols(), row
+        assert callable(row.function)
+        assert not (row.results and row.outputs), row
+        assert len(row.parameters) in (0, len(row.inputs)), row
         assert not (row.attributes and row.translate is not dict), row
 
 
@@ -140,8 +266,16 @@ BAD = [
      ArgumentError, "input x has not 2 blobs"),
     (lambda x: flow.user_op_builder("a").Op("relu").Output("y").Output("z"), ArgumentError,
      "there is one output of one blob, not y, z"),
-    (lambda x: flow.user_op_builder("a").Op("softmax_cross_entropy").Output("prob"),
-     ArgumentError, "there is one output out of one blob, not prob"),
+    (lambda x: flow.user_op_builder("a").Op("ctc_loss").Output("alpha"),
+     ArgumentError, "there is one output loss of one blob, not alpha"),
+    (lambda x: flow.user_op_builder("a").Op("layer_norm").Output("z"), ArgumentError,
+     "outputs are one blob each of y, mean, inv_variance, normalized, not z"),
+    (lambda x: flow.user_op_builder("a").Op("layer_norm").Output("y", 2), ArgumentError,
+     "outputs are one blob each of"),
+    (lambda x: build_outputs("normalization", ["y", "mean"], [X, V, V, V, V], axis=1),
+     ArgumentError, "there is no mean without training"),
+    (lambda x: build_outputs("normalization", ["y"], [X, V, V, V, V], axis=1, training=True),
+     ArgumentError, "is no variable"),
     (lambda x: flow.user_op_builder("a").Op("relu").Input("x", [x]).Build().RemoteBlobList(),
      ArgumentError, "InferAndTryRun comes before"),
 ]  # fmt: skip

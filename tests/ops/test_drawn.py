@@ -5,7 +5,8 @@ import pytest
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
-from tests.ops.jobs import define, predict, run
+from flow2onnx.errors import JobError
+from tests.ops.jobs import define, predict, run, watched_gradients
 
 
 def twice(body, *arrays):
@@ -106,3 +107,61 @@ def test_gen_seed():
 
     predict(mirrored, np.zeros(1, np.float32))
     assert seen[-1] == (-1, False)
+
+
+def test_partial_fc_sample():
+    weight = np.arange(40, dtype=np.float32).reshape(10, 4)
+    label = np.array([7, 2, 7, 9], np.int32)
+
+    def body(w, y):
+        return flow.distributed_partial_fc_sample(w, y, 6)
+
+    flow.clear_default_session()
+    job = define(body, [weight, label])
+    seen = set()
+    for _ in range(4):
+        mapped, classes, rows = run(job, weight, label)
+        assert [a.dtype for a in (mapped, classes, rows)] == [np.int32, np.int32, np.float32]
+        assert (mapped.shape, classes.shape, rows.shape) == ((4,), (6,), (6, 4))
+        assert len(set(classes)) == 6
+        np.testing.assert_array_equal(classes[mapped], label)
+        np.testing.assert_array_equal(rows, weight[classes])
+        seen.add(tuple(classes))
+    assert len(seen) > 1
+
+
+def test_partial_fc_sample_of_all_classes_has_the_gradient_of_them():
+    weight = np.arange(6, dtype=np.float32).reshape(3, 2)
+    label = np.array([1, 1], np.int32)
+    found = watched_gradients(
+        lambda w, y: flow.distributed_partial_fc_sample(w, y, 3)[2], [weight, label], [0],
+        [np.full((3, 2), 2, np.float32)],
+    )  # fmt: skip
+    np.testing.assert_array_equal(found["in0"], np.full((3, 2), 2))
+
+
+@pytest.mark.parametrize("count", [1, 11, 2.5])
+def test_partial_fc_sample_of_too_few_or_many(count):
+    with pytest.raises(ValueError, match="num_sample is from 2 to 10"):
+        predict(
+            lambda w, y: flow.distributed_partial_fc_sample(w, y, count)[1],
+            np.zeros((10, 4), np.float32), np.zeros(2, np.int64),
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: flow.random.CoinFlip(2),
+        lambda x: flow.random.bernoulli(x),
+        lambda x: flow.range(3),
+    ],
+    ids=["CoinFlip", "bernoulli", "range"],
+)
+def test_a_default_name_is_used_once(call):
+    def twice_unnamed(x):
+        return [call(x), call(x)]
+
+    with pytest.raises(JobError, match="already exist in job") as info:
+        predict(twice_unnamed, np.zeros(3, np.float32))
+    assert "pass another name=" in info.value.hint

@@ -100,7 +100,7 @@ def test_logical_slice_assign():
     assert flow.get_all_variables()["v"].numpy().tolist() == [[1, 1, 1], [5, 6, 1]]
 
 
-@pytest.mark.parametrize("name", ["math.lgamma", "math.reduce_prod", "sort", "math.gelu_grad"])
+@pytest.mark.parametrize("name", ["math.lgamma", "math.sigmoid_grad", "math.gelu_grad"])
 def test_no_gradient(name):
     def body(x):
         v = flow.get_variable("v", (3,), initializer=flow.ones_initializer())

@@ -110,14 +110,6 @@ BAD = [
         "no VALID convolution",
     ),
     (
-        "nn.conv2d_transpose",
-        lambda b: n.conv2d_transpose(
-            b["image"], flow.transpose(b["kernel"], (1, 0, 2, 3)), (1, 3, 7, 7), 1
-        ),
-        ShapeError,
-        "batch and channels",
-    ),
-    (
         "nn.ctc_greedy_decoder",
         lambda b: n.ctc_greedy_decoder(b["t"], b["v"]),
         ShapeError,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import flow2onnx as flow
-from tests.ops.families.core import conv
 from tests.ops.jobs import define, predict, run, watched_gradients
+from tests.ops.reference import conv
 
 
 def floats(*content):

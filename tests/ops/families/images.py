@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tests.ops.families.core import conv, last
+from tests.ops.reference import conv, last
 from tests.ops.row import NO_DOUBLE, NUMBERS, Row
 
 

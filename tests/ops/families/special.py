@@ -130,7 +130,7 @@ ROWS = [
         note="epsilon",
     ),
     *_reduced("math.reduce_std", np.std),
-    *_reduced("math.reduce_prod", np.prod, low=0.5, grad=()),
+    *_reduced("math.reduce_prod", np.prod, low=0.5),
     Row(
         "math.reduce_prod",
         lambda x: x.prod(1),

@@ -1,0 +1,250 @@
+"""Readers: where the data of a job begins. They run on the host, one batch for each call."""
+
+from functools import partial
+
+from flow2onnx.data.coco import CocoReader
+from flow2onnx.data.decoding import Bytes, Encoded, Raw
+from flow2onnx.data.images import Window
+from flow2onnx.data.parts import Parts, batches
+from flow2onnx.dtypes import DType, int32, int64, record
+from flow2onnx.errors import ArgumentError
+from flow2onnx.graph import Builder, Value
+from flow2onnx.ops.axes import element_type
+from flow2onnx.ops.hosted import (
+    buffer_type,
+    channels_of,
+    named,
+    pair,
+    positive,
+    records,
+    seed_of,
+)
+from flow2onnx.trace.blob import Blob
+from flow2onnx.trace.context import current_job
+from flow2onnx.trace.host import HostBlob, HostType, emit
+from flow2onnx.trace.initializers import Initializer, Uniform
+from flow2onnx.trace.op import composite, op
+
+
+@composite("data.ofrecord_reader")
+def ofrecord_reader(
+    ofrecord_dir: str,
+    batch_size: int = 1,
+    data_part_num: int = 1,
+    part_name_prefix: str = "part-",
+    part_name_suffix_length: int = -1,
+    random_shuffle: bool = False,
+    shuffle_buffer_size: int = 1024,
+    shuffle_after_epoch: bool = False,
+    name: str | None = None,
+) -> Blob:
+    """The next records of the part files at each call, for ever.
+
+    A batch in which the files end goes on with their beginning. `random_shuffle` swaps each record
+    with one of `shuffle_buffer_size` held back; `shuffle_after_epoch` changes the order of the
+    files after each pass.
+    """
+    if not isinstance(ofrecord_dir, str):
+        raise ArgumentError(f"ofrecord_dir is the path of a folder, got {ofrecord_dir!r}")
+    full = named("data.ofrecord_reader", name, "OFRecordReader")
+    parts = Parts(
+        ofrecord_dir,
+        positive(data_part_num, "data_part_num"),
+        part_name_prefix,
+        part_name_suffix_length,
+        shuffle_after_epoch,
+        positive(shuffle_buffer_size, "shuffle_buffer_size") if random_shuffle else 0,
+        seed_of(full, None),
+    )
+    size = positive(batch_size, "batch_size")
+    return emit(full, "source", partial(batches, parts, size), (), HostType((size,), record))[0]
+
+
+@composite("data.ofrecord_loader")
+def ofrecord_loader(
+    ofrecord_dir: str,
+    batch_size: int = 1,
+    data_part_num: int = 1,
+    part_name_prefix: str = "part-",
+    part_name_suffix_length: int = -1,
+    shuffle: bool = False,
+    shuffle_buffer_size: int = 1024,
+    name: str | None = None,
+) -> Blob:
+    """The former name of `flow.data.ofrecord_reader`."""
+    return ofrecord_reader.lower(
+        ofrecord_dir, batch_size, data_part_num, part_name_prefix, part_name_suffix_length,
+        shuffle, shuffle_buffer_size, name=name,
+    )  # fmt: skip
+
+
+@composite("data.ofrecord_raw_decoder", "data.OFRecordRawDecoder")
+def ofrecord_raw_decoder(
+    input_blob: Blob,
+    blob_name: str,
+    shape: tuple[int, ...],
+    dtype: DType,
+    dim1_varying_length: bool = False,
+    auto_zero_padding: bool = False,
+    name: str | None = None,
+) -> Blob:
+    """The numbers of feature `blob_name` in (batch, *shape).
+
+    Fewer numbers than the shape takes are filled up with zeros if either flag is set. Bytes count
+    as int8 each.
+    """
+    what = "data.OFRecordRawDecoder"
+    source = records(input_blob, what)
+    kind, sizes = element_type(dtype), _shape(shape)
+    is_padded = bool(dim1_varying_length or auto_zero_padding)
+    decoder = Raw(blob_name, sizes, kind, is_padded)
+    full = named(what, name, "OFRecordRawDecoder")
+    whole = HostType((*source.type.shape, *sizes), kind)
+    return emit(full, "sample", decoder, [source], whole)[0]
+
+
+def _shape(shape: object) -> tuple[int, ...]:
+    if not isinstance(shape, list | tuple) or any(type(n) is not int or n < 1 for n in shape):
+        raise ArgumentError(f"shape is a tuple of positive ints, got {shape!r}")
+    return tuple(shape)
+
+
+@composite("data.ofrecord_bytes_decoder", "data.OFRecordBytesDecoder")
+def ofrecord_bytes_decoder(input_blob: Blob, blob_name: str, name: str | None = None) -> Blob:
+    """The bytes of feature `blob_name`, a buffer for each sample."""
+    what = "data.OFRecordBytesDecoder"
+    source = records(input_blob, what)
+    full = named(what, name, "OFRecordBytesDecoder")
+    return emit(full, "sample", Bytes(blob_name), [source], buffer_type(*source.type.shape))[0]
+
+
+@composite("data.ofrecord_image_decoder", "data.OFRecordImageDecoder")
+def ofrecord_image_decoder(
+    input_blob: Blob, blob_name: str, color_space: str = "BGR", name: str | None = None
+) -> Blob:
+    """The image in feature `blob_name`, uint8 (height, width, channels), for each sample."""
+    what = "data.OFRecordImageDecoder"
+    source = records(input_blob, what)
+    channels_of(color_space)
+    full = named(what, name, "OFRecordImageDecoder")
+    decoder = Encoded(blob_name, color_space)
+    return emit(full, "sample", decoder, [source], buffer_type(*source.type.shape))[0]
+
+
+@composite(
+    "data.ofrecord_image_decoder_random_crop",
+    "data.OFRecordImageDecoderRandomCrop",
+    earlier={
+        "0.1.8": "(input_blob, blob_name, color_space='BGR', num_attempts=10, seed=None, "
+        "random_area=[0.08, 1.0], random_aspect_ratio=[0.75, 1.333333], name=None)"
+    },
+)
+def ofrecord_image_decoder_random_crop(
+    input_blob: Blob,
+    blob_name: str,
+    color_space: str = "BGR",
+    num_attempts: int = 10,
+    seed: int | None = None,
+    random_area: list[float] = [0.08, 1.0],  # noqa: B006  # OneFlow's default, never changed
+    random_aspect_ratio: list[float] = [0.75, 1.333333],  # noqa: B006
+    name: str | None = "OFRecordImageDecoderRandomCrop",
+) -> Blob:
+    """A random part of the image in feature `blob_name`, another one at each call."""
+    what = "data.OFRecordImageDecoderRandomCrop"
+    source = records(input_blob, what)
+    channels_of(color_space)
+    full = named(what, name, "OFRecordImageDecoderRandomCrop")
+    window = window_of(num_attempts, random_area, random_aspect_ratio)
+    decoder = Encoded(blob_name, color_space, window, seed_of(full, seed))
+    return emit(full, "sample", decoder, [source], buffer_type(*source.type.shape))[0]
+
+
+def window_of(attempts: int | None, area: object, ratio: object) -> Window:
+    """A random window; None stands for OneFlow's defaults."""
+    return Window(
+        10 if attempts is None else positive(attempts, "num_attempts"),
+        pair([0.08, 1.0] if area is None else area, "random_area"),
+        pair([0.75, 1.333333] if ratio is None else ratio, "random_aspect_ratio"),
+    )
+
+
+@composite("data.ofrecord_image_classification_reader")
+def ofrecord_image_classification_reader(
+    ofrecord_dir: str,
+    image_feature_name: str,
+    label_feature_name: str,
+    batch_size: int = 1,
+    data_part_num: int = 1,
+    part_name_prefix: str = "part-",
+    part_name_suffix_length: int = -1,
+    random_shuffle: bool = False,
+    shuffle_buffer_size: int = 1024,
+    shuffle_after_epoch: bool = False,
+    color_space: str = "BGR",
+    decode_buffer_size_per_thread: int = 32,
+    num_decode_threads_per_machine: int | None = None,
+    name: str | None = None,
+) -> tuple[Blob, Blob]:
+    """Decoded images and their int32 labels; the sizes of buffers and pools are ours."""
+    full = current_job("reader").name_op(name, "OFRecordImageClassificationReader")
+    read = ofrecord_reader.lower(
+        ofrecord_dir, batch_size, data_part_num, part_name_prefix, part_name_suffix_length,
+        random_shuffle, shuffle_buffer_size, shuffle_after_epoch, f"{full}-reader",
+    )  # fmt: skip
+    image = ofrecord_image_decoder.lower(read, image_feature_name, color_space, f"{full}-image")
+    label = ofrecord_raw_decoder.lower(read, label_feature_name, (), int32, name=f"{full}-label")
+    return image, label
+
+
+@op("data.decode_random")
+def decode_random(
+    b: Builder,
+    shape: tuple[int, ...],
+    dtype: DType,
+    batch_size: int = 1,
+    initializer: Initializer | None = None,
+    tick: Value | None = None,
+    name: str | None = None,
+) -> Value:
+    """Values drawn anew at each call, uniform in [0, 1) unless `initializer` says otherwise."""
+    whole = (positive(batch_size, "batch_size"), *_shape(shape))
+    drawn = initializer or Uniform(0, 1)
+    if not isinstance(drawn, Initializer):
+        raise ArgumentError(f"initializer is one of flow's initializers, got {initializer!r}")
+    seed = current_job("decode_random").random_seed(b.prefix)
+    return drawn.emit(b, whole, element_type(dtype), seed)
+
+
+@composite("data.coco_reader", earlier={
+    "0.1.8": "(annotation_file, image_dir, batch_size, shuffle=True, random_seed=None, "
+    "group_by_aspect_ratio=True, stride_partition=True, name=None)"
+})  # fmt: skip
+def coco_reader(
+    annotation_file: str,
+    image_dir: str,
+    batch_size: int,
+    shuffle: bool = True,
+    random_seed: int | None = None,
+    group_by_aspect_ratio: bool = True,
+    stride_partition: bool = True,
+    remove_images_without_annotations: bool = True,
+    name: str | None = None,
+) -> tuple[HostBlob, ...]:
+    """Encoded images with their ids, sizes (height, width), boxes, labels and polygons.
+
+    Boxes are (left, top, right, bottom) in pixels, labels count from 1; a polygon's points are
+    rows of `gt_segm`, and the rows of `gt_segm_index` say which point, polygon and object each is.
+    """
+    if name is None:
+        raise ArgumentError("coco_reader needs a name", hint="pass name=")
+    full = named("data.coco_reader", name, "COCOReader")
+    size = positive(batch_size, "batch_size")
+    reader = CocoReader(
+        annotation_file, image_dir, size, shuffle, seed_of(full, random_seed),
+        group_by_aspect_ratio, remove_images_without_annotations,
+    )  # fmt: skip
+    buffer = buffer_type(size)
+    return emit(
+        full, "source", reader.batches, (), buffer, HostType((size,), int64),
+        HostType((size, 2), int32), buffer, buffer, buffer, buffer,
+    )  # fmt: skip
