@@ -1,0 +1,1 @@
+"""Fine-tuning: a network of torch, exported, made trainable, and trained without torch."""

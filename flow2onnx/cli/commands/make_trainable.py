@@ -1,0 +1,140 @@
+"""`flow2onnx make-trainable`: an ONNX model as a bundle that trains."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from flow2onnx.cli.failures import traceback_option
+from flow2onnx.cli.options import json_option
+from flow2onnx.cli.reports import print_files, print_report
+from flow2onnx.cli.show import heading, note, print_json, print_table, shape_text, working
+from flow2onnx.export import Report
+from flow2onnx.imported import TrainableModel
+from flow2onnx.imported import make_trainable as made_trainable
+
+__all__ = ["make_trainable"]
+
+
+@click.command(
+    name="make-trainable",
+    epilog="""\b
+Examples:
+  flow2onnx make-trainable model.onnx --loss cross_entropy --optimizer adam --lr 1e-3 -o bundle/
+  flow2onnx make-trainable gpt.onnx --loss "cross_entropy(axis=-1)" --input sequence=128 -o bundle/
+  flow2onnx make-trainable net.onnx --loss mse --trainable "head.*" --training-mode -o bundle/""",
+)  # fmt: skip
+@click.argument("model", metavar="MODEL.ONNX", type=click.Path(path_type=Path))
+@click.option(
+    "-o", "--output", "folder", required=True, type=click.Path(path_type=Path), metavar="DIR",
+    help="The folder for the bundle.",
+)  # fmt: skip
+@click.option(
+    "--loss", required=True, metavar="LOSS",
+    help="cross_entropy, mse, l1, huber, bce_with_logits, …, perhaps with settings; or an output.",
+)  # fmt: skip
+@click.option(
+    "--optimizer", default="adam", show_default=True, metavar="NAME",
+    help="sgd, adam, adamw, rmsprop, lamb, lars, perhaps with settings: 'sgd(momentum=0.9)'.",
+)  # fmt: skip
+@click.option("--lr", type=float, metavar="RATE", help="The learning rate.")
+@click.option(
+    "--trainable", multiple=True, metavar="PATTERN", help="Tensors to train; may be repeated."
+)
+@click.option(
+    "--frozen", multiple=True, metavar="PATTERN", help="Tensors not to train; may be repeated."
+)
+@click.option(
+    "--input", "inputs", multiple=True, metavar="NAME=SHAPE",
+    help="The shape of an input, as x=8,3,32,32, or the size of a free dimension.",
+)  # fmt: skip
+@click.option("--of", "output", metavar="OUTPUT", help="The output that the loss is of.")
+@click.option(
+    "--training-mode", is_flag=True, help="BatchNormalization and Dropout as in training."
+)
+@click.option("--precision", type=click.Choice(["fp16", "bf16"]), help="Mixed precision.")
+@click.option("--opset", type=int, metavar="N", help="The ONNX opset; the model's own by default.")
+@click.option(
+    "--training-info", type=click.Path(path_type=Path), metavar="FILE.ONNX",
+    help="Also write one file with the algorithm in the standard's TrainingInfoProto.",
+)  # fmt: skip
+@click.option("--no-verify", is_flag=True, help="Write without verifying.")
+@json_option
+@traceback_option
+def make_trainable(
+    model: Path,
+    folder: Path,
+    inputs: tuple[str, ...],
+    trainable: tuple[str, ...],
+    frozen: tuple[str, ...],
+    training_info: Path | None,
+    no_verify: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Add a loss, gradients and an optimizer to an ONNX model, and write it as a bundle.
+
+    flow2onnx_runtime trains the bundle on any stock ONNX Runtime; predict.onnx in it is the model
+    itself. The exit code is 1 if the verification fails.
+    """
+    with working(f"Reading {model}"):
+        made = made_trainable(
+            model, trainable=trainable or None, frozen=frozen or None, inputs=_shapes(inputs),
+            **options,
+        )  # fmt: skip
+        report = made.save(folder, verify=not no_verify)
+        if training_info is not None:
+            made.save_training_info(training_info)
+    files = [*folder.iterdir(), *([training_info] if training_info is not None else [])]
+    if as_json:
+        print_json(_plain(made, files, report))
+    else:
+        _print(made, folder, files, report)
+    sys.exit(0 if report is None or report.ok else 1)
+
+
+def _shapes(texts: tuple[str, ...]) -> dict[str, Any]:
+    """``x=8,3,32,32`` as a shape, ``sequence=128`` as a size, ``x=batch,3`` with a free one."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, sizes = text.rpartition("=")
+        parts = [p.strip() for p in sizes.split(",") if p.strip()]
+        if not equals or not name or not parts:
+            raise click.BadParameter(f"--input {text}: write NAME=8,3,32,32")
+        dims = [int(p) if p.isascii() and p.isdigit() else p for p in parts]
+        is_size = "," not in sizes and isinstance(dims[0], int)
+        found[name] = dims[0] if is_size else tuple(dims)
+    return found
+
+
+def _plain(made: TrainableModel, files: list[Path], report: Report | None) -> dict[str, Any]:
+    return {
+        "job": made.step.spec.name,
+        "files": {str(path): path.stat().st_size for path in sorted(files)},
+        "feeds": list(made.step.feeds),
+        "results": list(made.step.results),
+        "parameters": [
+            {"name": p.name, "shape": list(p.shape), "dtype": p.dtype, "trained": p.is_trained,
+             "reason": p.reason}
+            for p in made.parameters
+        ],
+        "notes": list(made.notes),
+        **({} if report is None else report.to_dict()),
+    }  # fmt: skip
+
+
+def _print(made: TrainableModel, folder: Path, files: list[Path], report: Report | None) -> None:
+    heading(made.step.spec.name, f"made trainable in {folder}")
+    print_table(
+        ("tensor", "shape", "trained", "why"),
+        [(p.name, shape_text(p.shape), "yes" if p.is_trained else "no", p.reason)
+         for p in made.parameters],
+    )  # fmt: skip
+    for text in made.notes:
+        note(text)
+    note("")
+    print_files(files)
+    if report is not None:
+        note("")
+        print_report(report)

@@ -1,0 +1,165 @@
+"""What an imported model does as a job: its nodes, the loss, the optimizer."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flow2onnx.errors import ArgumentError, DTypeError, JobError
+from flow2onnx.graph import ForeignModel, Handler, Value, append_foreign, dtype_of, size_of
+from flow2onnx.imported.calls import nearest
+from flow2onnx.imported.feeds import Feeds
+from flow2onnx.imported.losses import NamedLoss, mean
+from flow2onnx.imported.stored import Stored
+from flow2onnx.optim.base import Optimizer
+from flow2onnx.trace.blob import Blob
+from flow2onnx.trace.context import current_job
+from flow2onnx.trace.job import Job
+from flow2onnx.trace.variables import Variable
+
+__all__ = ["Plan", "body_of", "state_of"]
+
+LossFunction = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a model is trained.
+
+    `loss`: a loss by name, which reads `output` and an input called `labels`; the name of an
+    output; or a function. `trained` and `kept` (running statistics, frozen weights) are tensors
+    that become state; the first have gradients.
+    """
+
+    foreign: ForeignModel
+    feeds: Feeds
+    loss: NamedLoss | str | LossFunction
+    output: str
+    labels: str
+    optimizer: Optimizer
+    trained: tuple[str, ...]
+    kept: tuple[str, ...]
+    handlers: Mapping[str, Handler]
+    inference: Mapping[str, Handler]
+
+
+def body_of(plan: Plan, kind: str, batch: int) -> Callable[[], list[Blob]]:
+    """The body of the job ``train``, ``eval`` (loss and outputs) or ``predict`` (outputs)."""
+
+    def body() -> list[Blob]:
+        job = current_job("make_trainable")
+        job.b.free_size = batch if plan.feeds.is_free else None
+        values = _values(job, plan, batch)
+        handlers = plan.handlers if kind == "train" else plan.inference
+        made = append_foreign(job.b, plan.foreign, values, handlers)
+        outputs = [made[name] for name in plan.foreign.outputs]
+        if kind == "predict":
+            return [Blob(v) for v in outputs]
+        losses = _losses(job, plan, batch, made)
+        if kind == "eval":
+            return [Blob(v) for v in (*losses.values(), *outputs)]
+        with job.b.under("loss"):  # the scale of a loss has one dimension
+            plan.optimizer.minimize(Blob(job.b.Reshape(losses["loss"], [1])))
+        return [Blob(v) for v in losses.values()]
+
+    return body
+
+
+def _values(job: Job, plan: Plan, batch: int) -> dict[str, Value]:
+    """Inputs and state of the job by their names in the model."""
+    values = {}
+    for feed in plan.feeds.model:
+        values[feed.name] = job.b.input(feed.name, plan.feeds.shape(feed, batch), feed.dtype)
+        job.inputs.append(values[feed.name])
+    for name in (*plan.trained, *plan.kept):
+        values[name] = job.state(state_of(plan.foreign, name, name in plan.trained))
+        job.user_variables[name] = Blob(values[name])
+    return values
+
+
+def state_of(foreign: ForeignModel, name: str, is_trainable: bool) -> Variable:
+    """The variable that begins with a tensor of the model."""
+    tensor, stored = foreign.tensors[name], Stored(name)
+    shape, dtype = stored.shape_of(tensor), stored.dtype_of(tensor)
+    return Variable(name, shape, dtype, stored, is_trainable=is_trainable)
+
+
+def _losses(job: Job, plan: Plan, batch: int, made: Mapping[str, Value]) -> dict[str, Value]:
+    """The scalar to minimise, as ``loss``, and what else a function wants to be seen."""
+    loss = plan.loss
+    if isinstance(loss, str):
+        return {"loss": _scalar(job, Blob(made[loss]), f"output {loss}")}
+    if isinstance(loss, NamedLoss):
+        output = made[plan.output]
+        with job.b.under("loss"):
+            shape, dtype = loss.labels(output)
+            labels = _labels(job, plan, batch, shape, dtype)
+            return {"loss": loss.apply(job.b, output, labels)}
+    returned = loss(**_arguments(job, plan, batch, made, loss))
+    parts = returned if isinstance(returned, dict) else {"loss": returned}
+    if "loss" not in parts:
+        raise JobError(
+            f"the loss function returned {', '.join(map(repr, parts))} and no 'loss'",
+            hint="return a blob, or a dict whose 'loss' is to be minimised",
+        )
+    first = _scalar(job, parts["loss"], "what the loss function returned")
+    others = {str(k): _seen(v, str(k)) for k, v in parts.items() if k != "loss"}
+    return {"loss": first, **others}
+
+
+def _labels(job: Job, plan: Plan, batch: int, shape: tuple[int, ...], dtype: Any) -> Value:
+    known = next((f for f in plan.feeds.extra if f.name == plan.labels), None)
+    if known is not None:
+        declared = plan.feeds.shape(known, batch)
+        if declared != shape or known.dtype != dtype:
+            raise ArgumentError(
+                f"inputs: {plan.labels} is {known.dtype.name}{declared}, the loss needs "
+                f"{dtype.name}{shape}",
+                hint="leave it out",
+            )
+    labels = job.b.input(plan.labels, shape, dtype)
+    job.inputs.append(labels)
+    return labels
+
+
+def _arguments(
+    job: Job, plan: Plan, batch: int, made: Mapping[str, Value], loss: LossFunction
+) -> dict[str, Any]:
+    """What a loss function asks for by the names of its parameters."""
+    outputs = {name: Blob(made[name]) for name in plan.foreign.outputs}
+    offered: dict[str, Any] = dict(outputs)
+    offered |= {f.name: Blob(made[f.name]) for f in plan.feeds.model}
+    for feed in plan.feeds.extra:
+        value = job.b.input(feed.name, plan.feeds.shape(feed, batch), feed.dtype)
+        job.inputs.append(value)
+        offered[feed.name] = Blob(value)
+    if "outputs" not in offered:
+        offered["outputs"] = next(iter(outputs.values())) if len(outputs) == 1 else outputs
+    wanted = list(inspect.signature(loss).parameters)
+    for name in wanted:
+        if name not in offered:
+            raise ArgumentError(
+                f"the loss function has a parameter {name!r}, which is no output or input",
+                hint=f"{nearest(name, offered)} An input for the loss alone is declared by "
+                f"inputs={{{name!r}: (('batch',), flow.int64)}}, or by an annotation",
+            )
+    return {name: offered[name] for name in wanted}
+
+
+def _scalar(job: Job, loss: Any, what: str) -> Value:
+    value = _seen(loss, what)
+    if not dtype_of(value).is_floating_point:
+        raise DTypeError(
+            f"a loss is of real numbers, {what} is {dtype_of(value).name}",
+            hint="give the loss before it is rounded or compared",
+        )
+    if size_of(value) == 0:
+        raise ArgumentError(f"{what} has no elements")
+    with job.b.under("loss"):
+        return mean(job.b, value)
+
+
+def _seen(blob: Any, what: str) -> Value:
+    if not isinstance(blob, Blob):
+        raise JobError(f"{what} is {blob!r}, not a blob", hint="compute it with flow's operators")
+    return blob.value

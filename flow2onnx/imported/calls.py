@@ -1,0 +1,59 @@
+"""Calls written as text, such as ``huber(delta=0.5)``: a name and settings."""
+
+import ast
+import difflib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from flow2onnx.errors import ArgumentError
+
+__all__ = ["chosen", "nearest", "parsed_call"]
+
+
+def parsed_call(text: str, what: str) -> tuple[str, dict[str, Any]]:
+    """The name and the keyword arguments in a text, whose values are Python literals."""
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+        if isinstance(tree, ast.Name):
+            return tree.id, {}
+        if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and not tree.args:
+            settings = {str(k.arg): ast.literal_eval(k.value) for k in tree.keywords if k.arg}
+            if len(settings) == len(tree.keywords):
+                return tree.func.id, settings
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        pass  # said below
+    raise ArgumentError(
+        f"{what} {text!r} is not understood", hint=f"write {what} or {what}(setting=value)"
+    )
+
+
+def chosen(
+    table: Mapping[str, Callable[..., Any]], text: str, what: str, skipped: int = 0
+) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """The entry of a table that a text names, and its settings, all of which it has.
+
+    The first `skipped` parameters of an entry are no settings.
+    """
+    name, settings = parsed_call(text, what)
+    known = name.lower().replace("-", "_")
+    if known not in table:
+        raise ArgumentError(f"there is no {what} {name!r}", hint=nearest(name, table))
+    entry = table[known]
+    known_ones = list(inspect.signature(entry).parameters.values())[skipped:]
+    allowed = [p.name for p in known_ones if p.kind is not p.VAR_KEYWORD]
+    for setting in settings:
+        if setting not in allowed:
+            have = f"it has {', '.join(allowed)}" if allowed else "it has no settings"
+            raise ArgumentError(f"{what} {name} has no setting {setting!r}", hint=have)
+    return entry, settings
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint with the names closest to `name`, or with all of them."""
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=3)
+    if close:
+        return f"did you mean {' or '.join(close)}?"
+    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+    return f"there are {', '.join(names[:10])}{more}" if names else "there are none"

@@ -1,0 +1,102 @@
+"""Nodes that mean one thing in training and another in use: BatchNormalization and Dropout."""
+
+from collections.abc import Mapping, Sequence
+
+from flow2onnx.graph import (
+    Builder,
+    ForeignModel,
+    Handler,
+    Node,
+    Value,
+    dims,
+    dtype_of,
+)
+from flow2onnx.ops.normalisation import by_batch
+from flow2onnx.trace.blob import Blob
+from flow2onnx.trace.context import current_job
+
+__all__ = ["INFERENCE", "TRAINING", "says_training", "statistics"]
+
+Operands = Sequence[Value | None]
+Values = Mapping[str, Value]
+
+
+def statistics(foreign: ForeignModel, is_asked: bool) -> frozenset[str]:
+    """The running means and variances that a training step moves."""
+    return frozenset(
+        str(v.name)
+        for node in foreign.graph
+        if node.op_type == "BatchNormalization" and (is_asked or says_training(node))
+        for v in node.inputs[3:5]
+        if v is not None and v.name in foreign.tensors
+    )
+
+
+def says_training(node: Node) -> bool:
+    """Whether a BatchNormalization is in training form in the model itself."""
+    attribute = node.attributes.get("training_mode")
+    return attribute is not None and bool(attribute.value)
+
+
+def _batch_statistics(b: Builder, node: Node, inputs: Operands, made: Values) -> list[Value]:
+    """Normalise by the batch, and move the running statistics.
+
+    A node in inference form becomes what torch trains: the running variance is the unbiased one.
+    """
+    x, scale, offset, *running = inputs
+    assert x is not None, "the checker has seen the operands"
+    epsilon, momentum = (_number(node, k, d) for k, d in (("epsilon", 1e-5), ("momentum", 0.9)))
+    operands = [Blob(v) for v in (x, scale, offset) if v is not None]
+    y, mean, variance, _ = by_batch(*operands, epsilon)
+    seen = [mean.value, variance.value]
+    if not says_training(node):
+        count = b.Div(b.Cast(b.Size(x), to=dtype_of(x)), float(dims(x)[1]))
+        seen[1] = b.Mul(seen[1], b.Div(count, b.Sub(count, 1.0)))
+    moved = [
+        b.Add(b.Mul(old, momentum), b.Mul(new, 1.0 - momentum))
+        for old, new in zip(running, seen, strict=True)
+        if old is not None
+    ]
+    job = current_job("BatchNormalization")
+    names = {id(value): name for name, value in job.values.items()}
+    for old, new in zip(running, moved, strict=True):
+        name = names.get(id(old))
+        if name is not None and name not in job.updates:
+            job.assign(name, new)
+    return [y.value, *moved][: len(node.outputs)]
+
+
+def _dropping(b: Builder, node: Node, inputs: Operands, made: Values) -> Operands:
+    """Drop out, by a seed of the node's own."""
+    x, ratio = inputs[0], inputs[1] if len(inputs) > 1 else None
+    seed = current_job("Dropout").random_seed(node.name or b.prefix)
+    operands = (x, ratio, b.const(True)) if ratio is not None else (x, 0.5, b.const(True))
+    return b.several("Dropout", *operands, seed=int(seed), outputs=2)[: len(node.outputs)]
+
+
+def _fixed_statistics(b: Builder, node: Node, inputs: Operands, made: Values) -> Operands:
+    y = b.BatchNormalization(*inputs, epsilon=_number(node, "epsilon", 1e-5))
+    return [y, *inputs[3:5]][: len(node.outputs)]
+
+
+def _keeping(b: Builder, node: Node, inputs: Operands, made: Values) -> Operands:
+    x = inputs[0]
+    assert x is not None, "the checker has seen the operands"
+    if len(node.outputs) == 1:
+        return [b.Identity(x)]
+    return [b.Identity(x), b.Expand(b.const(True), b.Shape(x))]
+
+
+def _number(node: Node, name: str, default: float) -> float:
+    attribute = node.attributes.get(name)
+    return default if attribute is None else float(attribute.value)
+
+
+TRAINING: dict[str, Handler] = {
+    "::BatchNormalization": _batch_statistics,
+    "::Dropout": _dropping,
+}
+INFERENCE: dict[str, Handler] = {
+    "::BatchNormalization": _fixed_statistics,
+    "::Dropout": _keeping,
+}

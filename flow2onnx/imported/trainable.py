@@ -1,0 +1,329 @@
+"""make_trainable: any ONNX model as a bundle that trains on the stock runtime."""
+
+import inspect
+import os
+import re
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from flow2onnx_runtime import Options, Trainer
+
+from flow2onnx.compile import CompiledJob
+from flow2onnx.errors import ArgumentError, BundleError
+from flow2onnx.export import Report, verify_model
+from flow2onnx.export.bundle import write_bundle
+from flow2onnx.export.files import INSIDE_LIMIT, write_bytes
+from flow2onnx.export.labels import check_metadata, label
+from flow2onnx.export.source import check_opset
+from flow2onnx.graph import ForeignModel, foreign_model, freeze, with_training_info
+from flow2onnx.imported.body import Plan, body_of
+from flow2onnx.imported.calls import nearest
+from flow2onnx.imported.compiling import Maker
+from flow2onnx.imported.feeds import feeds_of
+from flow2onnx.imported.losses import named_loss
+from flow2onnx.imported.modes import INFERENCE, TRAINING, statistics
+from flow2onnx.imported.optimizers import optimizer_of
+from flow2onnx.imported.parameters import Parameter, Patterns, choose, depends, separated
+from flow2onnx.imported.stored import ModelState
+from flow2onnx.typing import PlaceholderSpec
+
+__all__ = ["TrainableModel", "make_trainable", "title_of"]
+
+_FREEZABLE = 1_500_000_000  # bytes of frozen weights that models of less than 2 GB can hold
+_HALVES = {"fp16": "float16", "bf16": "bfloat16", "float16": "float16", "bfloat16": "bfloat16"}
+
+
+@dataclass(frozen=True)
+class TrainableModel:
+    """A model with its training step, ready to be written or trained.
+
+    `parameters` are the float tensors of the model with the decision about each; `notes` is what
+    else one should know, such as outputs that were left out.
+    """
+
+    step: CompiledJob
+    predicts: tuple[CompiledJob, ...]
+    state: ModelState
+    parameters: tuple[Parameter, ...]
+    notes: tuple[str, ...]
+    metadata: Mapping[str, str]
+
+    @property
+    def trained(self) -> tuple[str, ...]:
+        """The names of the tensors that are trained."""
+        return tuple(p.name for p in self.parameters if p.is_trained)
+
+    def save(self, path: str | os.PathLike[str], *, verify: bool = True) -> Report | None:
+        """Write the bundle: a folder for `flow2onnx_runtime.Trainer`, with init.onnx, step.onnx,
+        eval.onnx, predict.onnx, weights.safetensors and manifest.json; an earlier one is replaced.
+        """
+        step, *predicts = (_copied(job) for job in (self.step, *self.predicts))
+        write_bundle(
+            Path(path), self.state, step, predicts, self.metadata, names={"eval": "eval.onnx"}
+        )
+        return verify_model(path) if verify else None
+
+    def save_training_info(self, path: str | os.PathLike[str]) -> None:
+        """Write one file: the inference model, which runtimes load as usual, and the algorithm.
+
+        The algorithm is the step, in the standard's TrainingInfoProto, with the first values of its
+        own state; `from_training_info` trains from it. It needs less than 2 GB of weights.
+        """
+        predict, step = _copied(self.predicts[0]), _copied(self.step)
+        values = self.state.values(step.variables)
+        size = sum(array.nbytes for array in values.values())
+        if size > INSIDE_LIMIT:
+            raise BundleError(
+                f"{size} bytes of weights are too many for one .onnx file",
+                hint="write a bundle with save()",
+            )
+        freeze(predict.model, values)
+        label(predict, self.metadata)
+        init = self.state.initial(
+            {n: v for n, v in step.variables.items() if n not in predict.variables}
+        )
+        whole = with_training_info(predict.model, step.model, init, values)
+        write_bytes(Path(path), whole.SerializeToString(deterministic=True))
+
+    def trainer(self, options: Options | None = None) -> Trainer:
+        """A trainer on this machine, of a bundle in a temporary folder of its own."""
+        folder = Path(tempfile.mkdtemp(prefix="flow2onnx-"))
+        try:
+            self.save(folder / "bundle", verify=False)
+            trainer = Trainer(folder / "bundle", options or Options())
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        weakref.finalize(trainer, shutil.rmtree, folder, ignore_errors=True)
+        return trainer
+
+
+def make_trainable(
+    model: Any,
+    loss: str | Callable[..., Any],
+    optimizer: Any = "adam",
+    *,
+    lr: Any = None,
+    trainable: Patterns = None,
+    frozen: Patterns = None,
+    inputs: Mapping[str, Any] | None = None,
+    output: str | None = None,
+    labels: str = "labels",
+    training_mode: bool = False,
+    precision: Literal["fp16", "bf16"] | None = None,
+    opset: int | None = None,
+    name: str | None = None,
+    seed: int = 0,
+    metadata: Mapping[str, str] | None = None,
+    freezable: int = _FREEZABLE,
+) -> TrainableModel:
+    """A model (path, `onnx.ModelProto` or `onnx_ir.Model`) with a training step of its own.
+
+    `loss` is a name with settings, such as ``"cross_entropy(axis=-1)"``, of the first output or
+    the one called `output`, against an input called `labels`; the name of an output, whose mean is
+    minimised; or a function written with flow's operators, whose parameters are named after
+    outputs, inputs, or entries of `inputs`, and which returns a blob, or a dict with ``"loss"`` and
+    others to see. `optimizer` is a name with settings (`lr`: a rate or schedule), whose defaults
+    are torch's, or a `flow.optimizer` object.
+
+    `trainable` and `frozen` are shell patterns of tensor names. `inputs` gives shapes, of a free
+    batch too (``{"x": (8, 3, 224, 224)}``), sizes of free dimensions (``{"sequence": 128}``), and
+    the inputs that only a loss function reads (``{"target": (("batch", 10), flow.float32)}``).
+
+    With `training_mode`, BatchNormalization takes the statistics of the batch and moves the running
+    ones, and Dropout drops; both are as in use in eval.onnx and predict.onnx. `precision` computes
+    products and convolutions in half precision. Frozen weights are constants of the models, up to
+    `freezable` bytes in all, and state beyond.
+    """
+    foreign = foreign_model(model, None, opset, skips_foreign=True)
+    check_opset(foreign.opset)
+    foreign, apart = separated(foreign)
+    feeds = feeds_of(foreign, _with_annotations(loss, foreign, inputs))
+    half = _half(precision)
+    chosen = choose(foreign, trainable, frozen)
+    moved = statistics(foreign, training_mode)
+    plan = Plan(
+        foreign,
+        feeds,
+        _loss(loss, foreign),
+        _output(foreign, output),
+        _free_name(labels, foreign),
+        optimizer_of(optimizer, lr, half == "float16"),
+        tuple(p.name for p in chosen if p.is_trained and p.name not in moved),
+        tuple(p.name for p in chosen if p.name in moved),
+        TRAINING if training_mode else _as_said(foreign),
+        INFERENCE,
+    )
+    title = title_of(name or "train")
+    state = ModelState(foreign, foreign.opset, seed)
+    plan = _held(plan, freezable)
+    plan = _step(_maker(plan, title, state, half), plan, trainable is not None)
+    plan = _held(plan, freezable)
+    maker = _maker(plan, title, state, half)
+    return TrainableModel(
+        maker.job("train"),
+        (maker.job("predict"), maker.job("eval")),
+        state,
+        tuple(_decided(p, plan) for p in chosen),
+        (*_notes(foreign, training_mode), *map(_apart_note, apart)),
+        check_metadata({**_texts(foreign), **(metadata or {})}),
+    )
+
+
+def _step(maker: Maker, plan: Plan, is_chosen: bool) -> Plan:
+    """The plan without the tensors that no gradient reaches."""
+    if not plan.trained or not depends(plan.foreign, plan.trained):
+        raise ArgumentError(
+            "no output of the model depends on a tensor that could be trained",
+            hint="name tensors with trainable=; constants are initializers, not Constant nodes"
+            if not plan.trained
+            else "the nodes between are missing: export the model again",
+        )
+    written = {str(v.name) for v in maker.at("train").model.graph.outputs}
+    idle = [n for n in plan.trained if f"next/{n}" not in written]
+    if idle and is_chosen:
+        raise ArgumentError(
+            f"trainable: the loss does not depend on {', '.join(idle[:5])}",
+            hint="leave it out, or take another loss",
+        )
+    return replace(plan, trained=tuple(n for n in plan.trained if n not in idle))
+
+
+def _maker(plan: Plan, title: str, state: ModelState, half: str | None) -> Maker:
+    outputs = plan.foreign.outputs
+
+    def names(kind: str, count: int) -> list[str]:
+        if kind == "predict":
+            return list(outputs)
+        parts = count if kind == "train" else count - len(outputs)
+        losses = ["loss", *(f"loss/{i}" for i in range(1, parts))][:parts]
+        return losses if kind == "train" else [*losses, *outputs]
+
+    return Maker(title, plan.feeds, partial(body_of, plan), names, state.target, half)
+
+
+def _with_annotations(
+    loss: object, foreign: ForeignModel, inputs: Mapping[str, Any] | None
+) -> Mapping[str, Any]:
+    """`inputs` with what the annotations of a loss function declare."""
+    given = dict(inputs or {})
+    if not callable(loss) or isinstance(loss, str):
+        return given
+    try:
+        parameters = inspect.signature(loss, eval_str=True).parameters
+    except (TypeError, ValueError, NameError) as error:
+        raise ArgumentError(
+            f"the parameters of the loss function cannot be read: {error}",
+            hint="give a function with named parameters",
+        ) from None
+    for name, parameter in parameters.items():
+        if isinstance(parameter.annotation, PlaceholderSpec) and name not in foreign.outputs:
+            given.setdefault(name, parameter.annotation)
+    return given
+
+
+def _loss(loss: object, foreign: ForeignModel) -> Any:
+    if callable(loss) and not isinstance(loss, str):
+        return loss
+    if not isinstance(loss, str):
+        raise ArgumentError(
+            f"loss is {loss!r}", hint="give a name, the name of an output, or a function"
+        )
+    return loss if loss in foreign.outputs else named_loss(loss)
+
+
+def _output(foreign: ForeignModel, output: str | None) -> str:
+    if output is None:
+        return foreign.outputs[0]
+    if output not in foreign.outputs:
+        raise ArgumentError(
+            f"the model has no output {output!r}", hint=nearest(output, foreign.outputs)
+        )
+    return output
+
+
+def _half(precision: object) -> str | None:
+    if precision is None:
+        return None
+    if precision not in _HALVES:
+        raise ArgumentError(f"precision is {precision!r}", hint="'fp16', 'bf16' or None")
+    return _HALVES[str(precision)]
+
+
+def _as_said(foreign: ForeignModel) -> Mapping[str, Any]:
+    """Handlers for a model that is exported in training form, as far as it is."""
+    return TRAINING if statistics(foreign, False) else {}
+
+
+def _free_name(labels: str, foreign: ForeignModel) -> str:
+    taken = {str(v.name) for v in foreign.inputs} | set(foreign.tensors)
+    if labels in taken:
+        raise ArgumentError(
+            f"the model has a value {labels!r} of its own", hint="give labels= another name"
+        )
+    return labels
+
+
+def title_of(name: str) -> str:
+    """A name as the name of a job."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", name).strip("_") or "train"
+
+
+def _constants(plan: Plan) -> list[str]:
+    """The frozen float tensors of some size."""
+    return [
+        p.name
+        for p in choose(plan.foreign, None, None)
+        if p.name not in plan.trained and p.size > 1024
+    ]
+
+
+def _held(plan: Plan, freezable: int) -> Plan:
+    """The plan with frozen weights as state, if they are too large to be constants."""
+    frozen = [n for n in _constants(plan) if n not in plan.kept]
+    if sum(int(plan.foreign.tensors[n].nbytes) for n in frozen) <= freezable:
+        return plan
+    return replace(plan, kept=(*plan.kept, *frozen))
+
+
+def _decided(parameter: Parameter, plan: Plan) -> Parameter:
+    if parameter.is_trained and parameter.name in plan.kept:
+        return replace(parameter, is_trained=False, reason="running statistics")
+    if parameter.is_trained and parameter.name not in plan.trained:
+        return replace(parameter, is_trained=False, reason="the loss does not depend on it")
+    return parameter
+
+
+def _notes(foreign: ForeignModel, training_mode: bool) -> tuple[str, ...]:
+    notes = [f"output {n} is left out: {c} computes it" for n, c in foreign.unknown.items()]
+    kinds = {node.op_type for node in foreign.graph}
+    if training_mode and "BatchNormalization" not in kinds:
+        notes.append(
+            "the model has no BatchNormalization: exporters fold it into convolutions; export in "
+            "training form, or without optimisation, to keep it"
+        )
+    if training_mode and "Dropout" not in kinds:
+        notes.append(
+            "the model has no Dropout: exporters drop it from models for use, and it cannot come "
+            "back; export in training form to keep it"
+        )
+    return tuple(notes)
+
+
+def _apart_note(name: str) -> str:
+    return f"{name} holds equal numbers and is read in several places: each trains one of its own"
+
+
+def _texts(foreign: ForeignModel) -> dict[str, str]:
+    return {k: v for k, v in foreign.metadata.items() if not k.startswith("flow2onnx.")}
+
+
+def _copied(job: CompiledJob) -> CompiledJob:
+    """The job with a model of its own, as writing changes it."""
+    return replace(job, model=job.model.clone())

@@ -1,0 +1,116 @@
+"""Training from a file with `TrainingInfoProto`, ours or anybody's."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from flow2onnx.errors import DTypeError, ShapeError
+from flow2onnx.export.source import check_opset
+from flow2onnx.graph import (
+    Algorithm,
+    ForeignModel,
+    algorithm_of,
+    append_foreign,
+    dims,
+    dtype_of,
+    foreign_model,
+    without_training_info,
+)
+from flow2onnx.imported.body import state_of
+from flow2onnx.imported.compiling import Maker
+from flow2onnx.imported.feeds import Feeds, feeds_of
+from flow2onnx.imported.parameters import Parameter
+from flow2onnx.imported.preview import EXPANDED, expanders
+from flow2onnx.imported.stored import ModelState, Stored
+from flow2onnx.imported.trainable import TrainableModel, title_of
+from flow2onnx.trace.blob import Blob
+from flow2onnx.trace.context import current_job
+from flow2onnx.trace.variables import Variable
+
+__all__ = ["from_training_info"]
+
+_COUNTER = "System-Train-TrainStep-"
+_PREFIX = "training/"
+
+
+def from_training_info(
+    model: Any, *, inputs: Mapping[str, Any] | None = None, name: str | None = None
+) -> TrainableModel:
+    """The training step in a file (path or `onnx.ModelProto`) that has one, ready to be trained.
+
+    Operators of ai.onnx.preview.training are expanded to standard ones. `inputs` are as in
+    `make_trainable`.
+    """
+    algorithm = algorithm_of(model)
+    foreign = foreign_model(algorithm.model, None, None, allowed=EXPANDED)
+    check_opset(foreign.opset)
+    used = foreign_model(without_training_info(model), None, foreign.opset)
+    feeds = feeds_of(foreign, inputs)
+    own = {f.name: f.shape for f in feeds.model}
+    known = {n: own[n] for v in used.inputs if (n := str(v.name)) in own}
+    counter = next((n for n in algorithm.updates if n.startswith(_COUNTER)), "")
+    title = counter.removeprefix(_COUNTER) or title_of(name or "train")
+    state = ModelState(foreign, foreign.opset)
+    step = _maker(title, foreign, feeds, algorithm, state)
+    predict = _maker(title, used, feeds_of(used, known), None, state, tuple(algorithm.updates))
+    parameters = tuple(
+        Parameter(n, Stored.shape_of(t), Stored.dtype_of(t).name, True, "the file updates it")
+        for n, t in foreign.tensors.items()
+        if n in algorithm.updates and n in used.tensors
+    )
+    return TrainableModel(step.job("train"), (predict.job("predict"),), state, parameters, (), {})
+
+
+def _maker(
+    title: str,
+    foreign: ForeignModel,
+    feeds: Feeds,
+    algorithm: Algorithm | None,
+    state: ModelState,
+    held: tuple[str, ...] = (),
+) -> Maker:
+    updates = dict(algorithm.updates) if algorithm else {}
+    results = [n for n in foreign.outputs if n not in updates.values()]
+
+    def body(kind: str, batch: int) -> Callable[[], list[Blob]]:
+        def run() -> list[Blob]:
+            job = current_job("from_training_info")
+            job.b.free_size = batch if feeds.is_free else None
+            values = {}
+            for feed in feeds.model:
+                values[feed.name] = job.b.input(feed.name, feeds.shape(feed, batch), feed.dtype)
+                job.inputs.append(values[feed.name])
+            for name in [*updates, *(n for n in held if n in foreign.tensors)]:
+                values[name] = job.state(_variable(foreign, name))
+            made = append_foreign(job.b, foreign, values, expanders(foreign))
+            for name, output in updates.items():
+                _check_same(name, values[name], output, made[output])
+                job.assign(name, made[output])
+            return [Blob(made[n]) for n in results]
+
+        return run
+
+    def names(kind: str, count: int) -> list[str]:
+        return [n.removeprefix(_PREFIX) for n in results]
+
+    return Maker(title, feeds, body, names, state.target, has_optimizer=False)
+
+
+def _variable(foreign: ForeignModel, name: str) -> Variable:
+    """The state tensor of an initializer that the algorithm updates."""
+    whole = state_of(foreign, name, True)
+    return Variable(
+        name,
+        whole.shape,
+        whole.dtype,
+        whole.initializer,
+        "counter" if name.startswith(_COUNTER) else "variable",
+    )
+
+
+def _check_same(name: str, old: Any, output: str, new: Any) -> None:
+    if dims(old) != dims(new):
+        raise ShapeError(f"update_binding: {output} is {dims(new)}, {name} is {dims(old)}")
+    if dtype_of(old) != dtype_of(new):
+        raise DTypeError(
+            f"update_binding: {output} is {dtype_of(new).name}, {name} is {dtype_of(old).name}"
+        )
