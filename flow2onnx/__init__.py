@@ -6,9 +6,11 @@ nodes, differentiated, and run or exported.
 
 import sys as _sys
 
+from flow2onnx.api import modules as _modules
 from flow2onnx.api import surface as _surface
 
 __version__ = "0.1.0"
 __all__ = _surface.top_level_names()
 
 _surface.publish(_sys.modules[__name__])
+_modules.publish_source(_sys.modules[__name__])

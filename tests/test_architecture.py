@@ -24,19 +24,36 @@ MAY_IMPORT = {
     "config": {"errors", "dtypes", "trace.source"},
     "graph": {"errors", "dtypes"},
     "trace": CORE,
-    "ops": {*CORE, "trace"},
+    "ops": {*CORE, "trace", "data"},
     "autodiff": {*CORE},
     "passes": {*CORE},
     "optim": {*CORE, "trace", "autodiff"},
     "compile": {*CORE, "trace", "autodiff", "optim", "passes"},
-    "execute": {*CORE, "compile"},
+    "execute": {*CORE, "compile", "data"},
     "calls": {"errors"},
+    "proto": set(),
+    "events": {"errors", "proto"},
     "preset": {"config"},
-    "session": {*CORE, "trace", "calls", "preset", "compile", "execute"},
+    "session": {*CORE, "trace", "calls", "preset", "data", "compile", "execute"},
+    "explain": {*CORE, "compile", "execute"},
     "checkpoint": {"errors", "dtypes"},
-    "data": {"errors", "dtypes", "trace.source"},
+    "data": {"errors", "dtypes", "trace.source", "trace.host"},
     "export": {*CORE, "trace", "autodiff", "optim", "passes", "compile", "session", "checkpoint"},
-    "api": {*CORE, "trace", "ops", "optim", "session", "checkpoint", "data", "export"},
+    "imported": {*CORE, "trace", "ops", "autodiff", "optim", "passes", "compile", "export"},
+    "api": {
+        *CORE,
+        "trace",
+        "ops",
+        "optim",
+        "session",
+        "checkpoint",
+        "data",
+        "events",
+        "explain",
+        "export",
+        "imported",
+        "proto",
+    },
 }
 # The command line and the package itself stand above everything.
 ABOVE = {"cli", "__init__", "__main__"}
@@ -47,9 +64,11 @@ MAY_USE = {
     "onnx": {"graph", "passes"},
     "onnx_ir": {"graph", "passes"},
     "onnxruntime": {"execute", "cli"},
-    "flow2onnx_runtime": {"execute", "session", "export", "checkpoint", "errors", "cli"},
+    "flow2onnx_runtime": {"execute", "explain", "session", "export", "checkpoint", "errors", "cli",
+                          "imported"},
     "sklearn": {"data"},
-    "google": {"checkpoint", "graph"},
+    "PIL": {"data", "cli"},
+    "google": {"checkpoint", "events", "graph", "proto"},
     "rich": {"cli"},
     "click": {"cli"},
     "matplotlib": {"cli"},
@@ -124,6 +143,7 @@ def test_runtime_stands_alone():
 
 # Filled while modules are imported, and only then.
 REGISTRIES = {"trace/registry.py:_ENTRIES", "autodiff/registry.py:_RULES",
+              "autodiff/registry.py:_EXPANSIONS",
               "session.py:_default"}  # fmt: skip
 MUTABLE_CALLS = {"dict", "list", "set", "defaultdict", "Counter", "deque", "bytearray"}
 

@@ -78,6 +78,13 @@ def test_lenet(tmp_path):
     assert (tmp_path / "lenet_loss.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_federated():
+    out = run("-m", "examples.federated", "--rounds", "6")
+    together = number(r"accuracy of the average: ([\d.]+)%", out)
+    assert together >= 93
+    assert together > number(r"accuracy of the first device alone: ([\d.]+)%", out)
+
+
 def test_use_export_refuses_to_run_beside_the_compiler(tmp_path):
     done = subprocess.run(
         [sys.executable, ROOT / "examples" / "use_export.py", "a", "b", "c"],
@@ -101,3 +108,32 @@ def test_every_example_is_tested():
         re.findall(r"(?:examples\.|\"|examples/)(\w+?)(?:\.py)?[\"']", Path(__file__).read_text())
     )
     assert tested >= EXAMPLES - SHARED
+
+
+@pytest.mark.slow
+def test_finetune(tmp_path):
+    """Torch pretrains and exports; the compiler prepares; the runtime alone trains on."""
+    pytest.importorskip("torch")
+    pytest.importorskip("onnxscript")
+    model, bundle = tmp_path / "digits.onnx", tmp_path / "bundle"
+    run("-m", "examples.finetune.pretrain", model)
+    out = run("-m", "examples.finetune.prepare", model, bundle)
+    assert re.search(r"features\.0\.weight +frozen", out)
+    assert re.search(r"head\.weight +trained", out)
+    images, labels = (np.concatenate(part) for part in load_mnist(100, 100)[0])
+    np.savez(tmp_path / "digits.npz", images=images, labels=labels)
+    out = run(
+        "-c",
+        "import importlib.abc, runpy, sys\n"
+        "class Absent(importlib.abc.MetaPathFinder):\n"
+        "    def find_spec(self, name, *rest):\n"
+        "        if name.partition('.')[0] in ('flow2onnx', 'onnx', 'onnx_ir', 'torch'):\n"
+        "            raise ImportError(name + ' is not for the device')\n"
+        "sys.meta_path.insert(0, Absent())\n"
+        f"sys.argv = {['finetune.py', str(bundle), str(tmp_path / 'digits.npz'), str(tmp_path / 'tuned')]!r}\n"
+        "runpy.run_path('examples/finetune/finetune.py', run_name='__main__')",
+    )
+    assert number(r"before: ([\d.]+)%", out) < 20
+    after = number(r"after: ([\d.]+)%", out)
+    assert after >= 90
+    assert number(r"file: ([\d.]+)%", out) == after

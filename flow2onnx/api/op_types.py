@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from flow2onnx.ops import raw
+from flow2onnx.trace.registry import operator
+
 __all__ = ["OP_TYPES", "OpType"]
 
 Attributes = dict[str, Any]
@@ -19,19 +22,27 @@ Attributes = dict[str, Any]
 class OpType:
     """One operator type: `operator` on the inputs in order, with attributes under our names.
 
-    An input may come under several names, as releases changed them; with `lists` it is a list of
-    blobs. Inputs go by position, or to the `parameters` named. The one output has any name, or one
-    of `outputs` where the type had further ones that are not here.
+    An input may come under several names, as releases changed them, and `optional` ones not at
+    all; with `lists` it is a list of blobs. Inputs go by position, or to the `parameters` named.
+    The one output has any name, or one of `outputs` where the type had further ones that are not
+    here; an operator of several results has one name in `results` for each, or "" for none.
     """
 
     name: str
-    operator: str
+    operator: str | Callable[..., Any]
     inputs: tuple[tuple[str, ...], ...]
     attributes: Mapping[str, str] = field(default_factory=dict)
     translate: Callable[[Attributes], Attributes] = dict
     lists: bool = False
     parameters: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
+    results: tuple[str, ...] = ()
+    optional: int = 0
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """Our operator itself."""
+        return operator(self.operator) if isinstance(self.operator, str) else self.operator
 
 
 def _number(attributes: Attributes, prefix: str = "", suffix: str = "_operand") -> Any:
@@ -124,11 +135,34 @@ def _channels(attributes: Attributes) -> Attributes:
     return {"data_format": "NCHW" if attributes.get("axis", 1) == 1 else "NHWC"}
 
 
+def _upsampling(attributes: Attributes) -> Attributes:
+    return {
+        "size": (attributes["height_scale"], attributes["width_scale"]),
+        "align_corners": attributes.get("align_corners", False),
+        "data_format": _layout(attributes, 2),
+        "interpolation": attributes.get("interpolation", "nearest"),
+    }
+
+
+def _by_sample(attributes: Attributes) -> Attributes:
+    """The loss of each sample: the mean is taken by further operators."""
+    known: Attributes = {k: attributes[k] for k in ("blank", "zero_infinity") if k in attributes}
+    return {**known, "reduction": "none"}
+
+
+def _drawn(attributes: Attributes) -> Attributes:
+    """The seed, unless the operator is said to have none."""
+    known = {k: v for k, v in attributes.items() if k not in ("seed", "has_seed")}
+    return {**known, "seed": attributes.get("seed") if attributes.get("has_seed") else None}
+
+
 _X = ("x", "in", "input", "input_tensor")
 _XY = (("x",), ("y",))
 _TRANSPOSED = {"transpose_a": "transpose_a", "transpose_b": "transpose_b", "alpha": "alpha"}
 _REDUCED = {"axis": "axis", "keepdims": "keepdims"}
 _LOSS = (("label",), ("prediction",))
+_PREDICTED = (("prediction",), ("label",))
+_STATISTICS = (("x",), ("moving_mean",), ("moving_variance",), ("gamma",), ("beta",))
 
 
 def _same(*names: str) -> dict[str, str]:
@@ -180,7 +214,8 @@ _ROWS = [
     OpType("argmax", "math.argmax", (_X,)),
     OpType("top_k", "math.top_k", (_X,), _same("k", "sorted")),
     OpType("in_top_k", "math.in_top_k", (("targets",), ("predictions",)), _same("k")),
-    OpType("l2_normalize", "math.l2_normalize", (_X,), _same("axis", "epsilon"), outputs=("y",)),
+    OpType("l2_normalize", raw.l2_normalize, (_X,), _same("axis", "epsilon"),
+           results=("y", "square_x_sum")),
     OpType("tril", "math.tril", (_X,), translate=_triangle),
     OpType("unsorted_segment_sum", "math.unsorted_segment_sum", (("data",), ("segment_ids",)),
            _same("axis", "num_segments")),
@@ -225,14 +260,69 @@ _ROWS = [
     OpType("random_mask_like", "nn.random_mask_like", (("like",),), _same("rate", "seed")),
     OpType("sigmoid_cross_entropy", "nn.sigmoid_cross_entropy_with_logits", _LOSS),
     OpType("sparse_cross_entropy", "nn.sparse_cross_entropy", _LOSS, {"depth": ""}),
-    OpType("sparse_softmax_cross_entropy", "nn.sparse_softmax_cross_entropy_with_logits", _LOSS,
-           {"depth": ""},
-           outputs=("out",)),
-    OpType("softmax_cross_entropy", "nn.softmax_cross_entropy_with_logits", _LOSS,
-           outputs=("out",)),
+    OpType("sparse_softmax_cross_entropy", raw.sparse_softmax_cross_entropy, _PREDICTED,
+           {"depth": ""}, results=("out", "prob")),
+    OpType("softmax_cross_entropy", raw.softmax_cross_entropy, _PREDICTED,
+           results=("out", "prob")),
     OpType("smooth_l1_loss", "smooth_l1_loss", (("prediction",), ("label",)), _same("beta")),
-    OpType("combined_margin_loss", "combined_margin_loss", (("x",), ("label",)),
-           _same("m1", "m2", "m3"), outputs=("y",)),
+    OpType("combined_margin_loss", raw.combined_margin_loss, (("x",), ("label",)),
+           {**_same("m1", "m2", "m3"), "depth": ""}, results=("y", "theta")),
+    OpType("layer_norm", raw.layer_norm, (("x",), ("gamma",), ("beta",)),
+           {**_same("begin_norm_axis", "begin_params_axis", "epsilon"), "center": "", "scale": ""},
+           parameters=("x", "gamma", "beta"), optional=2,
+           results=("y", "mean", "inv_variance", "normalized")),
+    OpType("layer_norm_grad", "layers.layer_norm_grad",
+           (("dy",), ("x",), ("mean",), ("inv_variance",)),
+           {**_same("begin_norm_axis"), "epsilon": ""}),
+    OpType("layer_norm_param_grad", "layers.layer_norm_param_grad",
+           (("dy",), ("normalized",), ("gamma",)), _same("begin_params_axis"),
+           results=("normalized_diff", "beta_diff", "gamma_diff")),
+    OpType("normalization", raw.normalization, _STATISTICS,
+           _same("axis", "epsilon", "momentum", "training"),
+           results=("y", "mean", "inv_variance")),
+    OpType("normalization_add_relu", raw.normalization, (*_STATISTICS, ("addend",)),
+           translate=lambda given: {**given, "activation": "relu"}, optional=1,
+           parameters=(*(i[0] for i in _STATISTICS), "addend"),
+           results=("y", "mean", "inv_variance")),
+    OpType("dropout", raw.dropout, (("in",), ("mask",), ("_add_to_output",)), _same("scale"),
+           parameters=("x", "mask", "addend"), optional=1, outputs=("out",)),
+    OpType("prelu", raw.prelu, (("x",), ("alpha",)), outputs=("y",)),
+    OpType("upsample", "layers.upsample_2d", (_X,), translate=_upsampling),
+    OpType("deconv2d", raw.deconv2d, (("in",), ("weight",)),
+           {**_same("padding_before", "strides", "output_padding", "dilation_rate", "data_format"),
+            "filters": "", "kernel_size": ""}),
+    OpType("batch_gather", raw.batch_gather, (("in",), ("indices",))),
+    OpType("argwhere", raw.argwhere, (("input",),), {"dtype": ""},
+           results=("output", "output_size")),
+    OpType("softmax_grad", "nn.softmax_grad", (("y",), ("dy",))),
+    *(OpType(f"{t}_grad", f"math.{t}_grad", ((v,), ("dy",)))
+      for t, v in (("sigmoid", "y"), ("tanh", "y"), ("gelu", "x"))),
+    OpType("diag", "diag", (_X,), _same("diagonal")),
+    OpType("pad_grad", "pad_grad", (("dy",),), translate=_pairs),
+    OpType("reflection_pad2d", "reflection_pad2d", (_X,), {"padding": "padding",
+                                                          "floating_value": ""}),
+    OpType("replication_pad2d", "replication_pad2d", (_X,), _same("padding")),
+    OpType("slice_update", "slice_update", (("x",), ("update",)), translate=_slices),
+    OpType("logical_slice", "experimental.logical_slice", (("x",),), translate=_slices),
+    OpType("unsorted_batch_segment_sum", "unsorted_batch_segment_sum",
+           (("data",), ("segment_ids",)), _same("num_segments")),
+    OpType("unsorted_segment_sum_like", "unsorted_segment_sum_like",
+           (("data",), ("segment_ids",), ("like",)), _same("axis")),
+    OpType("fused_bias_add_gelu", "nn.fused_bias_add_gelu", (("a",), ("b",)), translate=_channels),
+    OpType("fused_self_attention_query_mul_key_and_value",
+           "nn.fused_self_attention_query_mul_key_and_value", (("hidden_states",),),
+           _same("head_size", "alpha"), results=("query_mul_key", "value")),
+    OpType("unique_with_counts", "experimental.unique_with_counts", (("x",),), _same("out_idx"),
+           results=("y", "idx", "count", "num_unique")),
+    OpType("indexed_slices_reduce_sum", "experimental.indexed_slices_reduce_sum",
+           (("x_indices",), ("x_values",)), results=("y_indices", "y_values", "num_unique")),
+    OpType("multi_count_not_finite", "multi_count_not_finite", (("x",),), lists=True),
+    OpType("ctc_loss", "ctc_loss",
+           (("log_probs",), ("targets",), ("input_lengths",), ("target_lengths",)),
+           translate=_by_sample, outputs=("loss",)),
+    OpType("bernoulli", "random.bernoulli", (_X,), translate=_drawn),
+    OpType("generate_random_batch_permutation_indices",
+           "random.generate_random_batch_permutation_indices", (("x",),), translate=_drawn),
 ]
 # fmt: on
 OP_TYPES = MappingProxyType({row.name: row for row in _ROWS})

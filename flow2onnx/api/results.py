@@ -1,7 +1,7 @@
 """What a call without annotation gives: a future, and in it local blobs."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -11,7 +11,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from flow2onnx.errors import ArgumentError, JobError
 from flow2onnx.session import Session
 from flow2onnx.trace.source import user_frame
-from flow2onnx.typing import TreeDef, unflatten
+from flow2onnx.typing import TreeDef, unflatten, whole
 
 __all__ = ["FutureResult", "LocalBlob", "check_callback", "deliver", "local_blobs"]
 
@@ -22,12 +22,15 @@ Array = np.ndarray[Any, np.dtype[Any]]
 class LocalBlob(NDArrayOperatorsMixin):
     """A result on the host. Everything an array can do, it can do; `numpy()` gives the array."""
 
-    def __init__(self, array: Array, is_dynamic: bool = False) -> None:
+    def __init__(
+        self, array: Array, is_dynamic: bool = False, pieces: Sequence[Array] = ()
+    ) -> None:
         self._array, self.is_dynamic = array, is_dynamic
+        self._pieces = list(pieces) or [array]
 
     def numpy(self, parallel_id: int | None = None) -> Array:
-        """The array."""
-        return self._array
+        """The array, or the piece of one device."""
+        return self._array if parallel_id is None else self._pieces[parallel_id]
 
     def ndarray(self) -> Array:
         """The array, under the name of the first releases."""
@@ -35,15 +38,15 @@ class LocalBlob(NDArrayOperatorsMixin):
 
     def numpy_list(self) -> list[Array]:
         """One array for each device."""
-        return [self._array]
+        return list(self._pieces)
 
     def ndarray_list(self) -> list[Array]:
         """One array for each device, under the name of the first releases."""
-        return [self._array]
+        return list(self._pieces)
 
     def parallel_num(self) -> int:
         """The number of devices."""
-        return 1
+        return len(self._pieces)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         # numpy 1 passes no `copy`, numpy 2 False to forbid one
@@ -105,9 +108,13 @@ def _plain(x: Any) -> Any:
     return x._array if isinstance(x, LocalBlob) else x
 
 
-def local_blobs(tree: TreeDef, arrays: list[Array]) -> Any:
-    """The structure a body returned, with local blobs as its leaves."""
-    return unflatten(tree, [LocalBlob(a) for a in arrays])
+def local_blobs(tree: TreeDef, arrays: list[Array], pieces: int = 1) -> Any:
+    """The structure a body returned, with local blobs as its leaves.
+
+    The `pieces` of one result stand together in `arrays`.
+    """
+    apart = [arrays[i : i + pieces] for i in range(0, len(arrays), pieces)]
+    return unflatten(tree, [LocalBlob(whole(group), pieces=group) for group in apart])
 
 
 class FutureResult:

@@ -5,8 +5,23 @@ from types import ModuleType
 from typing import Any
 
 from flow2onnx import dtypes, ops, optim, typing
-from flow2onnx.api import distribute, environment, keras, models, scope, tensor_def, watch
+from flow2onnx.api import (
+    distribute,
+    environment,
+    hparams,
+    keras,
+    models,
+    onnx_export,
+    projector,
+    saved_model,
+    scope,
+    serving,
+    summary,
+    tensor_def,
+    watch,
+)
 from flow2onnx.api.aliases import ALIASES, deprecated
+from flow2onnx.api.foreign import from_training_info, grad, make_trainable
 from flow2onnx.api.function import function
 from flow2onnx.api.global_function import global_function
 from flow2onnx.api.unsupported import UNSUPPORTED
@@ -91,23 +106,49 @@ _FRONTS: dict[str, Any] = {
     "experimental.scope.config": scope.config,
     "experimental.set_interface_blob_value": environment.set_interface_blob_value,
     "env": SettingsFacade(ENV, _settings),
+    "from_training_info": from_training_info,
     "function": function,
     "function_config": function_config_class,
     "get_all_variables": models.get_all_variables,
     "global_function": global_function,
+    "grad": grad,
     "inter_job_reuse_mem_strategy": environment.inter_job_reuse_mem_strategy,
     "is_deprecated": environment.is_deprecated,
     "load": models.get,
     "load_variables": models.load_variables,
+    "make_trainable": make_trainable,
+    "onnx.export": onnx_export.export,
     "profiler.range_pop": environment.range_pop,
     "profiler.range_push": environment.range_push,
     "save": models.save_variables,
+    "saved_model.GraphBuilder": saved_model.GraphBuilder,
+    "saved_model.ModelBuilder": saved_model.ModelBuilder,
+    "saved_model.SignatureBuilder": saved_model.SignatureBuilder,
+    "serving.InferenceSession": serving.InferenceSession,
+    "serving.ModelVersionPolicy": serving.ModelVersionPolicy,
+    "serving.SessionOption": serving.SessionOption,
     "scope.consistent_view": scope.consistent_view,
     "scope.consistent_view_enabled": scope.consistent_view_enabled,
     "scope.mirrored_view": scope.mirrored_view,
     "scope.mirrored_view_enabled": scope.mirrored_view_enabled,
     "scope.namespace": scope.namespace,
     "scope.placement": scope.placement,
+    "summary.Graph": projector.Graph,
+    "summary.HParam": hparams.HParam,
+    "summary.Hparam": hparams.HParam,
+    "summary.IntegerRange": hparams.IntegerRange,
+    "summary.Metric": hparams.Metric,
+    "summary.Projector": projector.Projector,
+    "summary.RealRange": hparams.RealRange,
+    "summary.ValueSet": hparams.ValueSet,
+    "summary.create_summary_writer": summary.create_summary_writer,
+    "summary.flush_summary_writer": summary.flush_summary_writer,
+    "summary.histogram": summary.histogram,
+    "summary.hparams": hparams.hparams,
+    "summary.image": summary.image,
+    "summary.pb": summary.pb,
+    "summary.scalar": summary.scalar,
+    "summary.text": hparams.text,
     "sync_default_session": sync_default_session,
     "sysconfig.get_compile_flags": environment.get_compile_flags,
     "sysconfig.get_cuda_version": environment.get_cuda_version,
@@ -126,8 +167,8 @@ _FRONTS: dict[str, Any] = {
     "watch_diff": watch.watch_diff,
     **{
         name: getattr(dtypes, name)
-        for name in ("char", "double", "float", "float16", "float32", "float64", "int8", "int32",
-                     "int64", "uint8", "bfloat16")
+        for name in ("record", "tensor_buffer", "char", "double", "float", "float16", "float32",
+                     "float64", "int8", "int32", "int64", "uint8", "bfloat16")
     },
 }  # fmt: skip
 

@@ -9,7 +9,6 @@ from flow2onnx.api.op_types import OP_TYPES, OpType
 from flow2onnx.errors import ArgumentError, FlowError, UnsupportedError
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import current_job
-from flow2onnx.trace.registry import operator
 from flow2onnx.trace.source import user_frame
 
 __all__ = ["UserOp", "UserOpConfBuilder", "user_op_builder"]
@@ -33,13 +32,22 @@ class UserOp:
     def InferAndTryRun(self) -> "UserOp":
         """Emit the operator into the job being traced."""
         arguments = _arguments(self._type, self._attributes)
-        blobs = [_input(self._type, names, self._inputs) for names in self._type.inputs]
+        blobs = _inputs(self._type, self._inputs)
         if self._type.parameters:
             arguments |= zip(self._type.parameters, blobs, strict=True)
             blobs = []
-        made = operator(self._type.operator)(*blobs, **arguments, name=self.op_name)
-        self._blobs = {arg: [made] for arg in self._outputs}
+        made = self._type.function(*blobs, **arguments, name=self.op_name)
+        self._blobs = {arg: [self._result(arg, made)] for arg in self._outputs}
         return self
+
+    def _result(self, arg: str, made: Any) -> Blob:
+        """The blob that one output is of what the operator gave."""
+        names = self._type.results
+        blob = made[names.index(arg)] if names else made
+        if blob is None:
+            raise _error(self._type.name, f"there is no {arg} without training")
+        found: Blob = blob
+        return found
 
     def RemoteBlobDict(self) -> dict[str, list[Blob]]:
         """The blobs by output."""
@@ -96,6 +104,13 @@ class UserOpConfBuilder:
 
     def Output(self, output_name: str, num: int = 1) -> "UserOpConfBuilder":
         """An output, which is one blob."""
+        known = self._known.results
+        if known:
+            if num != 1 or output_name not in known:
+                text = f"outputs are one blob each of {', '.join(known)}, not {output_name}"
+                raise _error(self._known.name, text)
+            self._outputs[output_name] = num
+            return self
         allowed = self._known.outputs
         if num != 1 or (allowed and output_name not in allowed) or self._outputs:
             raise _error(
@@ -121,7 +136,8 @@ class UserOpConfBuilder:
 
     def Build(self) -> UserOp:
         """The operator, ready to be run."""
-        outputs = self._outputs or {"out": 1}
+        first = self._known.results[0] if self._known.results else "out"
+        outputs = self._outputs or {first: 1}
         return UserOp(self._name, self._known, self._inputs, outputs, self._attributes)
 
     @property
@@ -148,6 +164,17 @@ def _arguments(op_type: OpType, attributes: dict[str, Any]) -> dict[str, Any]:
         known = ", ".join(op_type.attributes)
         raise _error(op_type.name, f"no attribute is called {unknown[0]}; they are {known}")
     return {op_type.attributes[k]: v for k, v in attributes.items() if op_type.attributes[k]}
+
+
+def _inputs(op_type: OpType, given: dict[str, list[Blob]]) -> list[Any]:
+    """What was given for each input; None for optional ones that were not."""
+    needed = len(op_type.inputs) - op_type.optional
+    return [
+        None
+        if i >= needed and not any(name in given for name in names)
+        else _input(op_type, names, given)
+        for i, names in enumerate(op_type.inputs)
+    ]
 
 
 def _input(op_type: OpType, names: tuple[str, ...], given: dict[str, list[Blob]]) -> Any:

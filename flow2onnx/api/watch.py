@@ -11,7 +11,7 @@ from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import current_job
 from flow2onnx.trace.job import Watch
 from flow2onnx.trace.source import user_frame
-from flow2onnx.typing import ArrayReturn, parse_return, present
+from flow2onnx.typing import ArrayReturn, parse_return, present, whole
 from flow2onnx.typing.structure import TreeDef
 
 __all__ = ["watch", "watch_diff"]
@@ -53,13 +53,14 @@ def _add(blob: Blob, handler: Handler, *, is_gradient: bool) -> None:
         shown = _handler(handler)
     except FlowError as error:
         raise error.located(job.spec.name, what, user_frame()) from None
-    job.watches.append(Watch(blob.value, shown, is_gradient))
+    job.watches.append(Watch((blob.value,), shown, is_gradient))
 
 
 def _handler(given: Handler) -> Callable[[Any], Any]:
     if given is None or isinstance(given, str):
         prompt = given or ""
-        return lambda array: print(prompt, array) if prompt else print(array)
+        said = (prompt,) if prompt else ()
+        return lambda pieces: print(*said, whole(pieces))
     if not callable(given):
         raise ArgumentError(
             f"a watch handler is a function or a text, got {given!r}",
@@ -67,8 +68,8 @@ def _handler(given: Handler) -> Callable[[Any], Any]:
         )
     form = _form(given)
     if form is None:
-        return lambda array: given(LocalBlob(array))
-    return lambda array: given(present(form, TreeDef("leaf"), [array]))
+        return lambda pieces: given(LocalBlob(whole(pieces), pieces=pieces))
+    return lambda pieces: given(present(form, TreeDef("leaf"), pieces, len(pieces)))
 
 
 def _form(handler: Callable[[Any], Any]) -> ArrayReturn | None:

@@ -6,7 +6,19 @@ from typing import Any
 import click
 
 from flow2onnx import __version__
-from flow2onnx.cli.commands import doctor, export, flags, info, run, symbols, verify
+from flow2onnx.cli.commands import (
+    data,
+    doctor,
+    explain,
+    export,
+    flags,
+    info,
+    make_trainable,
+    run,
+    serve,
+    symbols,
+    verify,
+)
 from flow2onnx.cli.failures import reported, shown_logs
 
 __all__ = ["app"]
@@ -39,7 +51,19 @@ def app() -> None:
     """OneFlow job functions on the stock ONNX Runtime."""
 
 
-_COMMANDS: tuple[Callable[..., Any], ...] = (run, export, info, verify, flags, symbols, doctor)
+_COMMANDS: tuple[Callable[..., Any], ...] = (
+    run,
+    export,
+    make_trainable,
+    info,
+    verify,
+    serve,
+    explain,
+    data,
+    flags,
+    symbols,
+    doctor,
+)
 for _command in _COMMANDS:
     assert isinstance(_command, click.Command), "each is made by @click.command"
     app.add_command(_command)

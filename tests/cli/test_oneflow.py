@@ -7,7 +7,8 @@ import sys
 import pytest
 
 import flow2onnx as flow
-from flow2onnx.cli.oneflow import UnknownModuleError, UnknownSymbolError, oneflow_names
+from flow2onnx.api.modules import UnknownModuleError, UnknownSymbolError
+from flow2onnx.cli.oneflow import oneflow_names
 from flow2onnx.errors import UnsupportedError
 from flow2onnx.session import current_session
 

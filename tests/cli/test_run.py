@@ -283,14 +283,14 @@ def test_a_script_that_is_none(flow2onnx, script, folder, name, message):
 
 def test_log_messages_and_failing_callbacks_take_one_line_each(process, script):
     body = """
-flow.config.enable_debug_mode(True)
+flow.config.use_rdma(True)
 def callback(loss):
     raise ValueError("from the callback")
 train_job(x)(callback)
 """
     done = process("run", script(TRAIN.format(returns="tp.Callback[tp.Numpy]") + body))
     assert [line.partition(":")[0] for line in done.stderr.splitlines()] == ["flow2onnx"] * 2
-    assert "warning: train.py:16: enable_debug_mode" in done.stderr
+    assert "warning: train.py:16: use_rdma" in done.stderr
     assert "ValueError: from the callback (train.py:18)" in done.stderr
 
 
@@ -299,7 +299,7 @@ def test_a_script_that_sets_logging_up_gets_our_messages(process, script):
         """
         import logging, oneflow as flow
         logging.basicConfig(format="MINE %(name)s")
-        flow.config.enable_debug_mode(True)
+        flow.config.use_rdma(True)
         """
     )
     assert process("run", path).stderr == "MINE flow2onnx.config\n"

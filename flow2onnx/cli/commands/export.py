@@ -31,6 +31,7 @@ _log = logging.getLogger("flow2onnx.cli")
 Examples:
   flow2onnx export train.py:predict_job -o mlp.onnx --dynamic-batch
   flow2onnx export train.py:train_job --predict predict_job -o mlp/
+  flow2onnx export train.py:train_job --predict predict_job --on-device bundle/ --ort
   flow2onnx export models.mlp:predict_job -o mlp.onnx --checkpoint snapshots/last
   flow2onnx export train.py:predict_job -o mlp.onnx -- --hidden-units 256""")  # fmt: skip
 @click.argument("target", metavar="SCRIPT.PY:JOB")
@@ -38,11 +39,18 @@ Examples:
 @click.option(
     "-o",
     "--output",
-    required=True,
     type=click.Path(path_type=Path),
     metavar="OUT",
     help="A name in .onnx for a predict job; a folder for a train job.",
 )
+@click.option(
+    "--on-device",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="In place of -o: a train job's folder to ship to devices, with a README.",
+)
+@click.option("--accumulate", is_flag=True, help="With models that accumulate gradients.")
+@click.option("--ort", "ort_format", is_flag=True, help="With .ort files, for reduced builds.")
 @click.option(
     "--predict",
     multiple=True,
@@ -81,7 +89,8 @@ Examples:
 def export(
     target: str,
     args: tuple[str, ...],
-    output: Path,
+    output: Path | None,
+    on_device: Path | None,
     checkpoint: Path | None,
     release: str | None,
     as_json: bool,
@@ -94,7 +103,8 @@ def export(
     A predict job becomes one file, a train job a folder that flow2onnx_runtime trains.
     The exit code is 1 if the verification fails.
     """
-    wanted = parse_target(target)
+    wanted, output = parse_target(target), _place(output, on_device)
+    options["on_device"] = on_device is not None
     options["metadata"] = _pairs(options["metadata"])
     options["predict"] = list(options["predict"]) or None
     current_session().preset = Preset(release)
@@ -118,6 +128,13 @@ def export(
         note("")
         print_report(report)
     sys.exit(0 if report.ok else 1)
+
+
+def _place(output: Path | None, on_device: Path | None) -> Path:
+    given = [path for path in (output, on_device) if path is not None]
+    if len(given) != 1:
+        raise click.UsageError("give one of -o OUT and --on-device DIR")
+    return given[0]
 
 
 def _pairs(texts: tuple[str, ...]) -> dict[str, str]:

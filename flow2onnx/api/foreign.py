@@ -1,0 +1,31 @@
+"""Models from elsewhere below `flow`; the runtime is not loaded before one is asked for."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from flow2onnx.imported import TrainableModel
+
+__all__ = ["from_training_info", "grad", "make_trainable"]
+
+
+def make_trainable(
+    model: Any, loss: Any, optimizer: Any = "adam", **options: Any
+) -> "TrainableModel":
+    """An ONNX model with a training step: see `flow2onnx.imported.make_trainable`."""
+    from flow2onnx import imported
+
+    return imported.make_trainable(model, loss, optimizer, **options)
+
+
+def grad(model: Any, wrt: Any = None, **options: Any) -> Any:
+    """The gradients of an ONNX model as a model: see `flow2onnx.imported.grad`."""
+    from flow2onnx import imported
+
+    return imported.grad(model, wrt, **options)
+
+
+def from_training_info(model: Any, **options: Any) -> "TrainableModel":
+    """The training step in an ONNX file: see `flow2onnx.imported.from_training_info`."""
+    from flow2onnx import imported
+
+    return imported.from_training_info(model, **options)

@@ -1,0 +1,322 @@
+"""`flow.serving`: saved models, opened and run without the program that made them."""
+
+import asyncio
+import enum
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from flow2onnx.api.saved_model import blobs_shown
+from flow2onnx.dtypes import DType, by_name
+from flow2onnx.errors import ArgumentError
+from flow2onnx.trace.source import user_frame
+
+if TYPE_CHECKING:
+    from flow2onnx.export.saved import SavedJob
+
+__all__ = ["InferenceSession", "ModelVersionPolicy", "SessionOption"]
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class ModelVersionPolicy(enum.Enum):
+    """Which version of a model is loaded."""
+
+    LATEST = 1
+
+
+class SessionOption:
+    """Where an inference session runs."""
+
+    def __init__(self) -> None:
+        self.device_tag, self.device_num, self.is_mirrored_view = "gpu", 1, False
+
+
+class _Status(enum.Enum):
+    """What a session can do: take jobs, run them, nothing more."""
+
+    OPEN = 1
+    RUNNING = 2
+    CLOSED = 3
+
+
+@dataclass
+class _Job:
+    """One job of a session: its signature, and the names of its operators."""
+
+    signature: Any = None
+    outputs: list[str] = field(default_factory=list)
+    operators: list[str] = field(default_factory=list)
+    batch: int | None = None
+    opened: "SavedJob | None" = None
+
+    def inputs(self) -> dict[str, str]:
+        """The parameter that each input name feeds."""
+        if self.signature is None:
+            return {name: name for name in self._model().inputs}
+        return {n: d.lbi.op_name for n, d in sorted(self.signature.inputs.items())}
+
+    def results(self) -> dict[str, int]:
+        """The position of each output among the results."""
+        if self.signature is None:
+            return {f"out/{i}": i for i in range(len(self._model().outputs))}
+        named = ((n, d.lbi) for n, d in sorted(self.signature.outputs.items()))
+        return {n: self.outputs.index(f"{lbi.op_name}/{lbi.blob_name}") for n, lbi in named}
+
+    def declared_batch(self) -> int | None:
+        """The first size of the first input of the signature."""
+        inputs = {} if self.signature is None else self.signature.inputs
+        dims = [d.blob_conf.shape.dim for _, d in sorted(inputs.items())]
+        return int(dims[0][0]) if dims and dims[0] else None
+
+    def _model(self) -> "SavedJob":
+        if self.opened is None:
+            raise _refuse("the job is not launched", "call session.launch() first")
+        return self.opened
+
+    def run(self, arrays: dict[str, Array]) -> tuple[Array, ...]:
+        """The outputs, in order of their names."""
+        found = self._model().run({p: arrays[n] for n, p in self.inputs().items()})
+        return tuple(found[i] for i in self.results().values())
+
+
+def _refuse(message: str, hint: str) -> ArgumentError:
+    return ArgumentError(message, source=user_frame(), hint=hint)
+
+
+class InferenceSession:
+    """Jobs of a saved model: load, launch, run."""
+
+    SessionStatus = _Status
+
+    def __init__(self, option: SessionOption | None = None) -> None:
+        self._option = SessionOption() if option is None else option
+        if self._option.device_tag not in ("gpu", "cpu"):
+            raise _refuse(f"not supported device tag {self._option.device_tag}", 'use "cpu"')
+        self._jobs: dict[str, _Job] = {}
+        self._checkpoint: Path | None = None
+        self._folder: Path | None = None
+        self._current: str | None = None
+        self._status = _Status.OPEN
+
+    def load_saved_model(
+        self,
+        saved_model_dir: str,
+        model_version: int | ModelVersionPolicy = ModelVersionPolicy.LATEST,
+        saved_model_meta_file_basename: str = "saved_model",
+        graph_name: str | None = None,
+        signature_name: str | None = None,
+    ) -> None:
+        """Open one job of one version of a model, the latest and its default unless told."""
+        folder = _version_folder(Path(saved_model_dir), model_version)
+        saved = _read(folder, saved_model_meta_file_basename)
+        self._folder = folder
+        self.set_checkpoint_path(str(folder / saved.checkpoint_dir))
+        name = saved.default_graph_name if graph_name is None else graph_name
+        if name not in saved.graphs:
+            raise _refuse(f"graph {name} do not exist", f"there are {', '.join(saved.graphs)}")
+        graph = saved.graphs[name]
+        chosen = signature_name
+        if chosen is None and graph.HasField("default_signature_name"):
+            chosen = graph.default_signature_name
+        if chosen is not None and chosen not in graph.signatures:
+            known = ", ".join(graph.signatures) or "none"
+            raise _refuse(f"signature {chosen} do not exist", f"there are {known}")
+        with self.open(name, None if chosen is None else graph.signatures[chosen]):
+            self.compile(graph.op_list)
+
+    def set_checkpoint_path(self, checkpoint_path: str) -> None:
+        """Take the values of the variables from this checkpoint."""
+        self._check("set_checkpoint_path", _Status.OPEN)
+        self._checkpoint = Path(checkpoint_path)
+
+    def set_job_signature(self, job_name: str, signature: Any) -> None:
+        """Name inputs and outputs of a job as this signature does."""
+        self._job(job_name).signature = signature
+
+    def set_job_batch_size(self, job_name: str, batch_size: int) -> None:
+        """Let every input of a job have this size along its first axis."""
+        self._check("set_job_batch_size", _Status.OPEN)
+        job = self._job(job_name)
+        job.batch = batch_size
+        for given in () if job.signature is None else job.signature.inputs.values():
+            given.blob_conf.shape.dim[0] = batch_size
+
+    @contextmanager
+    def open(
+        self, job_name: str, signature: Any = None, batch_size: int | None = None
+    ) -> Iterator["InferenceSession"]:
+        """Inside, `compile` adds the job of this name."""
+        self._check("open", _Status.OPEN)
+        self._jobs[job_name] = _Job()
+        if signature is not None:
+            self.set_job_signature(job_name, signature)
+        if isinstance(batch_size, int):
+            self.set_job_batch_size(job_name, batch_size)
+        self._current = job_name
+        yield self
+        self._current = None
+
+    def compile(self, op_list: Iterable[Any]) -> None:
+        """Add the operators of the job that is open."""
+        self._check("compile", _Status.OPEN)
+        if self._current is None:
+            raise _refuse("no job is open", "write: with session.open(name, signature):")
+        self._jobs[self._current].operators = [op.name for op in op_list]
+
+    def launch(self) -> None:
+        """Read the weights; from here on jobs run."""
+        from flow2onnx.export.saved import open_saved
+
+        self._check("launch", _Status.OPEN)
+        if self._checkpoint is None:
+            raise _refuse("checkpoint path not set", "call load_saved_model first")
+        for name, job in self._jobs.items():
+            path = (self._folder or self._checkpoint.parent) / f"{name}.onnx"
+            if not path.is_file():
+                raise _refuse(
+                    f"there is no {path}: the model was not saved by flow2onnx",
+                    "run the program that saves it once more, with `flow2onnx run`",
+                )
+            job.opened = open_saved(path, self._checkpoint, self._option.device_tag)
+            job.outputs = self._shown(path.parent, name)
+        self._status = _Status.RUNNING
+
+    def run(self, job_name: str, **kwargs: Array) -> tuple[Array, ...]:
+        """The outputs of a job, in order of their names, for one array for each input."""
+        self._check("run", _Status.RUNNING)
+        job = self._job(job_name)
+        for name in job.inputs():
+            if name not in kwargs:
+                raise _refuse(f'input "{name}" is absent', f"pass {name}=array")
+            if not isinstance(kwargs[name], np.ndarray):
+                raise _refuse(f'input "{name}" requires numpy.ndarray', "pass numpy.asarray(value)")
+        return job.run(kwargs)
+
+    async def async_run(self, job_name: str, **kwargs: Array) -> tuple[Array, ...]:
+        """`run`, on a thread of its own."""
+        return await asyncio.to_thread(self.run, job_name, **kwargs)
+
+    def list_jobs(self) -> list[str]:
+        """The names of the jobs."""
+        self._check("list_jobs", _Status.RUNNING)
+        return list(self._jobs)
+
+    def list_inputs(self) -> tuple[str, ...]:
+        """The names of the inputs of all jobs."""
+        self._check("list_inputs", _Status.RUNNING)
+        return tuple(dict.fromkeys(n for job in self._jobs.values() for n in job.inputs()))
+
+    def list_outputs(self) -> tuple[str, ...]:
+        """The names of the outputs of all jobs."""
+        self._check("list_outputs", _Status.RUNNING)
+        return tuple(dict.fromkeys(n for job in self._jobs.values() for n in job.results()))
+
+    def input_info(self, input_name: str, job_name: str | None = None) -> dict[str, Any]:
+        """Shape and element type of an input."""
+        job = self._described("input_info", job_name)
+        shape, dtype = _model_of(job).inputs[_known(job.inputs(), input_name)]
+        return _info(job, shape, dtype)
+
+    def output_info(self, output_name: str, job_name: str | None = None) -> dict[str, Any]:
+        """Shape and element type of an output."""
+        job = self._described("output_info", job_name)
+        shape, dtype = _model_of(job).outputs[_known(job.results(), output_name)]
+        return _info(job, shape, dtype)
+
+    def print_job_set(self) -> None:
+        """Print the jobs and their operators."""
+        self._check("print_job_set", _Status.OPEN, _Status.RUNNING)
+        for name, job in self._jobs.items():
+            print("job_name:", name)
+            for operator in job.operators:
+                print("\top_name:", operator)
+
+    def close(self) -> None:
+        """Let the models go."""
+        self._jobs.clear()
+        self._status = _Status.CLOSED
+
+    def _check(self, what: str, *allowed: _Status) -> None:
+        if self._status not in allowed:
+            names = ",".join(status.name for status in allowed)
+            raise _refuse(
+                f"The calling to {what} is only allowed when status is {names}, current status is "
+                f"{self._status.name}",
+                "the order is load_saved_model, launch, run, close",
+            )
+
+    def _job(self, name: str) -> _Job:
+        if name not in self._jobs and self._status is _Status.OPEN:
+            self._jobs[name] = _Job()
+        if name not in self._jobs:
+            raise _refuse(f"there is no job {name!r}", f"there are {', '.join(self._jobs)}")
+        return self._jobs[name]
+
+    def _described(self, what: str, name: str | None) -> _Job:
+        self._check(what, _Status.RUNNING)
+        if name is None and len(self._jobs) != 1:
+            raise _refuse("please specify job_name", f"there are {', '.join(self._jobs)}")
+        return self._job(next(iter(self._jobs)) if name is None else name)
+
+    @staticmethod
+    def _shown(folder: Path, name: str) -> list[str]:
+        """The blobs that the results of a job are."""
+        return blobs_shown(_read(folder, "saved_model").graphs[name])
+
+
+def _known(names: dict[str, Any], name: str) -> Any:
+    if name not in names:
+        raise _refuse(f"there is no {name!r}", f"there are {', '.join(names)}")
+    return names[name]
+
+
+def _model_of(job: _Job) -> "SavedJob":
+    assert job.opened is not None, "a launched session has opened its jobs"
+    return job.opened
+
+
+def _info(job: _Job, shape: tuple[int | str, ...], dtype: str) -> dict[str, Any]:
+    """Shape, with the declared batch size where the model takes any, and element type."""
+    batch = job.batch or job.declared_batch()
+    sizes = tuple(batch if isinstance(d, str) and batch else d for d in shape)
+    named: DType = by_name(dtype)
+    return {"shape": sizes, "dtype": named}
+
+
+def _version_folder(root: Path, version: int | ModelVersionPolicy) -> Path:
+    if not root.is_dir():
+        raise _refuse(f"{root} is not a valid directory", "name the folder above the versions")
+    if isinstance(version, int):
+        number = version
+    else:
+        found = [int(p.name) for p in root.iterdir() if p.is_dir() and p.name.isdecimal()]
+        if not found:
+            raise _refuse(f"{root} has no versions", "name the folder above the versions")
+        number = max(found)
+    folder = root / str(number)
+    if not folder.is_dir():
+        raise _refuse(f"version {number} of saved model in dir {root} do not exist",
+                      "save it, or load another version")  # fmt: skip
+    return folder
+
+
+def _read(folder: Path, stem: str) -> Any:
+    """The description of a version: its .pb file, or else its .prototxt."""
+    from flow2onnx.proto.describe import parse_bytes, parse_text
+    from flow2onnx.proto.saved_model import SavedModel
+
+    encoded, text = folder / f"{stem}.pb", folder / f"{stem}.prototxt"
+    try:
+        if encoded.is_file():
+            return parse_bytes(encoded.read_bytes(), SavedModel)
+        if text.is_file():
+            return parse_text(text.read_bytes().decode(), SavedModel)
+    except ValueError as error:
+        raise _refuse(f"the description of {folder} is damaged: {error}", "save it anew") from None
+    raise _refuse(f"saved model meta file {stem} do not exist in {folder}",
+                  "name the folder above the versions, and the file's stem")  # fmt: skip

@@ -1,0 +1,1 @@
+"""OneFlow's protobuf messages, described at run time: no generated code."""
