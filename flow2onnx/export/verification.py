@@ -81,9 +81,11 @@ def verify_model(
 
     Values are those of the runtime on random inputs (the state of a bundle is its own) against the
     ONNX reference evaluator (the mistakes in `graph.corrections` mended), which must agree within
-    ``atol + rtol * |reference|``: 1e-4 and 1e-3 unless given, 2e-2 both with half precision. Free
-    sizes are 3; whole-number inputs are within what the graph indexes with them, else 0 or 1.
-    Random nodes are replaced by one draw for both.
+    ``atol + rtol * |reference|``: 1e-4 and 1e-3 unless given, 2e-2 both with half precision. Where
+    outputs do not agree, every node is compared on the runtime's own inputs instead: what merely
+    enlarges rounding passes, and what computes something else is named. Free sizes are 3;
+    whole-number inputs are within what the graph indexes with them, else 0 or 1. Random nodes are
+    replaced by one draw for both.
 
     The reference is slow. Nodes that would make it take more than about 5 seconds are left out and
     named in the report, and the others are compared one by one, each on the runtime's own inputs;
@@ -163,10 +165,13 @@ def _reference(
         trial = Trial(stored, given, way.seed, None if way.full else _BUDGET)
         ours = _run(trial.content() if trial.is_changed else stored.path, trial.feeds, way)
         theirs = trial.whole()
-        if theirs is None:
+        outputs = (
+            [_compared(trial, way, n, v, theirs[n]) for n, v in ours.items()] if theirs else []
+        )
+        if theirs is None or not all(o.ok for o in outputs):
+            # an optimizer may make a step of the rounding where a gradient is 0: look closer
             rows, outputs = _by_node(trial, ours, way)
         else:
-            outputs = [_compared(trial, way, n, v, theirs[n]) for n, v in ours.items()]
             rows = [_outputs_row(trial, way, outputs)]
     except IncomparableError as reason:
         return [Check("reference", None, f"not compared: {reason}")], []
@@ -218,9 +223,6 @@ def _left_out(trial: Trial, ours: Mapping[str, Array], done: set[str]) -> Iterat
 
 
 def _outputs_row(trial: Trial, way: _Way, outputs: Sequence[Output]) -> Check:
-    wrong = [o.name for o in outputs if not o.ok]
-    if wrong:
-        return Check("reference", False, f"differs {_within(trial, way)}: {', '.join(wrong)}")
     return Check("reference", True, f"all {len(outputs)} outputs agree {_within(trial, way)}")
 
 
