@@ -4,7 +4,7 @@
 >>> with tempfile.TemporaryDirectory() as folder, EventWriter(folder) as writer:
 ...     writer.scalar("loss", 0.5, step=1)
 ...     [len(record) for record in read_records(writer.path)]
-[22, 37]
+[24, 39]
 """
 
 import logging

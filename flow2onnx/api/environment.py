@@ -62,7 +62,8 @@ def eager_execution_enabled() -> bool:
 
 
 def enable_eager_execution(val: bool = True) -> None:
-    """Nothing: a job is traced once and compiled, whatever was asked for."""
+    """Let a function be decorated anew at each call; it is traced once and compiled even so."""
+    current_session().redefines = bool(val)
     if val:
         _note("enable_eager_execution has no effect: jobs are traced once and compiled")
 

@@ -104,5 +104,4 @@ class JobFunction:
 def define(spec: JobSpec) -> JobFunction:
     """Add a job to the current session."""
     session = current_session()
-    session.define(spec)
-    return JobFunction(spec, session)
+    return JobFunction(session.define(spec), session)

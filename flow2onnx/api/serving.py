@@ -23,10 +23,16 @@ __all__ = ["InferenceSession", "ModelVersionPolicy", "SessionOption"]
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-class ModelVersionPolicy(enum.Enum):
+class _Policy(enum.Enum):
     """Which version of a model is loaded."""
 
-    LATEST = 1
+    LATEST = "latest"
+
+
+class ModelVersionPolicy:
+    """The ways to choose a version of a model."""
+
+    LATEST = _Policy.LATEST
 
 
 class SessionOption:
@@ -106,7 +112,7 @@ class InferenceSession:
     def load_saved_model(
         self,
         saved_model_dir: str,
-        model_version: int | ModelVersionPolicy = ModelVersionPolicy.LATEST,
+        model_version: int | _Policy = ModelVersionPolicy.LATEST,
         saved_model_meta_file_basename: str = "saved_model",
         graph_name: str | None = None,
         signature_name: str | None = None,
@@ -288,7 +294,7 @@ def _info(job: _Job, shape: tuple[int | str, ...], dtype: str) -> dict[str, Any]
     return {"shape": sizes, "dtype": named}
 
 
-def _version_folder(root: Path, version: int | ModelVersionPolicy) -> Path:
+def _version_folder(root: Path, version: int | _Policy) -> Path:
     if not root.is_dir():
         raise _refuse(f"{root} is not a valid directory", "name the folder above the versions")
     if isinstance(version, int):

@@ -68,9 +68,7 @@ class _Walk:
                 with self.b.under(f"grad/{node.name}", node.meta.get("source")):
                     self._apply_known(node, override, gs)
 
-    def _apply_known(
-        self, node: Node, override: Override | None, gs: list[Value | None]
-    ) -> None:
+    def _apply_known(self, node: Node, override: Override | None, gs: list[Value | None]) -> None:
         try:
             self._apply(node, override, gs)
         except UnknownShapeError as error:
@@ -79,8 +77,8 @@ class _Walk:
                 f"{error.message}",
                 op=node.name,
                 source=node.meta.get("source"),
-                hint="keep what varies in size off its operands: multiply with a mask, or use "
-                "flow.where, in place of gathering what flow.argwhere finds",
+                hint="pass its operands through flow.cast_to_static_shape before, or multiply with "
+                "a mask in place of gathering what flow.argwhere finds",
             ) from None
 
     def _apply(self, node: Node, override: Override | None, gs: list[Value | None]) -> None:
@@ -111,9 +109,7 @@ class _Walk:
         parts = result if isinstance(result, tuple | list) else (result,)
         for value, g in zip(inputs, parts, strict=False):
             if value is not None and g is not None and value in self.active:
-                assert may_match(g, value), (
-                    f"{node.op_type}: {sizes_of(g)} for {sizes_of(value)}"
-                )
+                assert may_match(g, value), f"{node.op_type}: {sizes_of(g)} for {sizes_of(value)}"
                 # a quantised value has the gradient of the real one that it stands for
                 assert dtype_of(g) == dtype_of(value) or not dtype_of(value).is_floating_point, (
                     f"{node.op_type}: gradient of another type"

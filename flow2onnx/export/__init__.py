@@ -3,6 +3,7 @@
 from flow2onnx.export.info import describe
 from flow2onnx.export.job import export
 from flow2onnx.export.report import Check, Output, Report
+from flow2onnx.export.triton import export_triton
 from flow2onnx.export.verification import verify_model
 
-__all__ = ["Check", "Output", "Report", "describe", "export", "verify_model"]
+__all__ = ["Check", "Output", "Report", "describe", "export", "export_triton", "verify_model"]

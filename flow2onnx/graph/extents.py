@@ -41,6 +41,9 @@ def _largest(node: ir.Node, value: ir.Value, proto: onnx.TypeProto | None) -> Bo
     rank = 0 if value.shape is None else len(value.shape)
     own = _BOUNDS.get(node.op_type)
     other = own(node) if own is not None else _widest(node, rank)
+    if node.op_type == "Unique" and value is not node.outputs[0]:
+        axis = node.attributes.get("axis")  # beside the values numbers, one for each of them
+        other = (other[axis.as_int() if axis else 0],)
     shape = proto.tensor_type.shape.dim if proto is not None else ()
     if len(shape) != rank:
         return other
@@ -112,5 +115,6 @@ _BOUNDS: dict[str, Callable[[ir.Node], Bounds]] = {
     "NonMaxSuppression": _boxes,
     "NonZero": _non_zero,
     "Reshape": _reshaped,
+    "Unique": _along,
     "Slice": _whole,
 }

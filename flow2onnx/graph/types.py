@@ -25,6 +25,8 @@ __all__ = [
 # A shape; what is known at run time only has a name, the same for all that are equal.
 Sizes = tuple[int | str, ...]
 
+_STATIC = "this needs a static shape: flow.cast_to_static_shape fills up with zeros to one"
+
 
 def is_static(value: Value) -> bool:
     """Whether every dimension is known."""
@@ -34,7 +36,7 @@ def is_static(value: Value) -> bool:
 def dims(value: Value) -> tuple[int, ...]:
     """The shape of a value whose every dimension is known."""
     if value.shape is None or not value.shape.is_static():
-        raise _unknown(value, "this operator needs a static shape")
+        raise _unknown(value, _STATIC)
     return tuple(int(d) for d in value.shape)  # type: ignore[arg-type]  # static, hence ints
 
 

@@ -1,5 +1,7 @@
 """Shapes that the standard says, and that its inference leaves out."""
 
+from collections.abc import Callable, Sequence
+
 import onnx
 import onnx_ir as ir
 
@@ -7,7 +9,7 @@ from flow2onnx.graph.types import constant_of, dims, is_static, rank_of, sizes_o
 
 __all__ = ["stated"]
 
-Shape = tuple[int | None, ...]
+Shape = tuple[int, ...]
 
 
 def stated(node: ir.Node, position: int, proto: onnx.TypeProto | None) -> onnx.TypeProto | None:
@@ -36,7 +38,8 @@ def _sized(node: ir.Node, position: int, proto: onnx.TypeProto) -> onnx.TypeProt
     if given is None:
         return proto
     if node.op_type == "Split":
-        axis, sizes = node.attributes.get("axis"), list(sizes_of(node.inputs[0]))  # type: ignore[arg-type]  # a Split has its input
+        axis = node.attributes.get("axis")
+        sizes: list[int | str | None] = [*sizes_of(node.inputs[0])]  # type: ignore[arg-type]  # a Split has its input
         sizes[axis.as_int() if axis else 0] = given[position]
     else:
         sizes = [None if d == -1 else d for d in given]
@@ -73,7 +76,7 @@ def _by_head(node: ir.Node, position: int) -> Shape | None:
     return shape[0], heads, shape[1], shape[2] // heads
 
 
-def _reduced(node: ir.Node) -> list[Shape] | None:
+def _reduced(node: ir.Node) -> list[tuple[None, ...]] | None:
     """Along axes known at run time: of the same rank, if the axes stay."""
     keepdims = node.attributes.get("keepdims")
     if keepdims is not None and not keepdims.as_int():
@@ -86,4 +89,8 @@ def _max_unpool(node: ir.Node) -> list[Shape] | None:
     return None if wanted is None else [tuple(int(d) for d in wanted)]
 
 
-_SHAPES = {"Attention": _attention, "MaxUnpool": _max_unpool, "ReduceSum": _reduced}
+_SHAPES: dict[str, Callable[[ir.Node], Sequence[Sequence[int | None]] | None]] = {
+    "Attention": _attention,
+    "MaxUnpool": _max_unpool,
+    "ReduceSum": _reduced,
+}

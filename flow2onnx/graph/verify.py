@@ -7,7 +7,9 @@ from typing import Protocol
 import onnx
 import onnx_ir as ir
 
-from flow2onnx.errors import DTypeError, UnsupportedError
+from flow2onnx.errors import DTypeError, ShapeError, UnsupportedError
+from flow2onnx.graph.builder import Builder
+from flow2onnx.graph.functions import standard_body
 from flow2onnx.graph.schemas import schema
 from flow2onnx.graph.types import dtype_of
 
@@ -19,6 +21,8 @@ _NO_HALF = {
     ("CPUExecutionProvider", "ScatterElements"): ("add", "mul"),
     ("CPUExecutionProvider", "ScatterND"): ("add", "mul", "max", "min"),
 }
+# Without a kernel and without a body, and yet it runs: the runtime makes initializers of it.
+_FOLDED = "Constant"
 _UNLESS_DOUBLE = ", or leave default_data_type at flow.float32 where it is flow.float64"
 
 
@@ -94,14 +98,59 @@ def _has_kernel(node: ir.Node, opset: int, kernels: Kernels) -> bool:
         node.op_type, opset, widened
     ):
         return True
+    lacks = node.op_type
     if kernels.knows(node.op_type, opset) and not kernels.has(node.op_type):
+        lacks = _lacking_part(node, opset, kernels) or ""
+    if not lacks:
         return False
     wanted = ", ".join(sorted(set(types.values())))
+    within = f", of which {node.op_type} is made," if lacks != node.op_type else ""
     raise UnsupportedError(
-        f"the runtime has no kernel for {node.op_type} on {wanted}",
+        f"the runtime has no kernel for {lacks}{within} on {wanted}",
         op=node.name,
         source=node.meta.get("source"),
         hint=_remedy(node.op_type, opset, types, kernels),
+    )
+
+
+def _lacking_part(node: ir.Node, opset: int, kernels: Kernels) -> str | None:
+    """The first operator without a kernel in the body that the runtime puts in a node's place."""
+    if node.op_type == _FOLDED:
+        return None
+    try:
+        parts = _body(node, opset)
+    except ShapeError:
+        return None  # how the body looks depends on shapes that are known at run time only
+    if parts is None:
+        return node.op_type
+    for part in parts:
+        try:
+            _has_kernel(part, opset, kernels)
+        except UnsupportedError:
+            return part.op_type
+    return None
+
+
+def _body(node: ir.Node, opset: int) -> list[ir.Node] | None:
+    """The nodes of the body that the standard gives a node's operator; None if it gives none."""
+    b = Builder(opset)
+    inputs = [_twin(b, v, f"input_{i}") for i, v in enumerate(node.inputs)]
+    b.emit(node.op_type, inputs, node.attributes, len(node.outputs))
+    copy = b.nodes[-1]
+    made = standard_body(b, copy)
+    return None if made is None else [n for n in b.nodes if n is not copy]
+
+
+def _twin(b: Builder, value: ir.Value | None, name: str) -> ir.Value | None:
+    """A value that stands for another one, of its type and shape."""
+    if value is None:
+        return None
+    if value.const_value is not None:
+        return b.const(value.const_value.numpy())
+    if value.shape is None or not isinstance(value.type, ir.TensorType):
+        raise ShapeError(f"{value.name} is no tensor of a known rank")
+    return b.input(
+        name, [d if isinstance(d, int) else d.value for d in value.shape], dtype_of(value)
     )
 
 

@@ -269,9 +269,12 @@ def matmul(
 def _check_matmul(x: Value, y: Value, transpose_x: bool, transpose_y: bool) -> None:
     if rank_of(x) < 2 or rank_of(y) < 2 or rank_of(y) > rank_of(x):
         raise ShapeError(
-            f"a is {bounds_of(x)}, b is {bounds_of(y)}", hint="both have rank 2 or more, and b no more than a"
+            f"a is {bounds_of(x)}, b is {bounds_of(y)}",
+            hint="both have rank 2 or more, and b no more than a",
         )
-    if rank_of(x) > rank_of(y) > 2 or (rank_of(x) == rank_of(y) and bounds_of(x)[:-2] != bounds_of(y)[:-2]):
+    if rank_of(x) > rank_of(y) > 2 or (
+        rank_of(x) == rank_of(y) and bounds_of(x)[:-2] != bounds_of(y)[:-2]
+    ):
         raise ShapeError(f"batch dimensions differ: a is {bounds_of(x)}, b is {bounds_of(y)}")
     inner = bounds_of(x)[-2 if transpose_x else -1], bounds_of(y)[-1 if transpose_y else -2]
     if inner[0] != inner[1]:

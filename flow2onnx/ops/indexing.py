@@ -78,7 +78,10 @@ def _open(part: slice) -> tuple[int, int, int]:
     """A slice of as many elements as a run has."""
     step = 1 if part.step is None else part.step
     first, last = (0, 2**31) if step > 0 else (2**31, -(2**31))
-    return first if part.start is None else part.start, last if part.stop is None else part.stop, step
+    start, stop = (
+        end if said is None else said for said, end in ((part.start, first), (part.stop, last))
+    )
+    return start, stop, step
 
 
 @op("gather")

@@ -48,6 +48,7 @@ def _append(job: Job, training: Training) -> dict[Value, Value]:
     tables = lookups(job, optimizer)
     if training.part != "whole":
         check_divisible(job, tables)
+        _check_counted(job, optimizer)
     read = [node.outputs[0] for nodes in tables.values() for node in nodes]
     whole = [value for name, value in trainable.items() if name not in tables]
     grads = gradients(b, seeds, [*whole, *read, *watched], job.regions)
@@ -233,19 +234,33 @@ def _unscaled(
 ) -> dict[str, Value]:
     """Gradients divided by what `_seed` put in beyond the mean."""
     step, scale, b = next(iter(steps.values())), optimizer.scale, job.b
-    is_dynamic = isinstance(scale, DynamicScale)
-    with b.under("unscale"):
-        count = _loss_count(job) if is_dynamic or _divides_later(job) else 1
-        share: float | Value = (
-            b.Reciprocal(b.Cast(count, to=float32)) if isinstance(count, Value) else 1.0 / count
+    with b.under("unscale" if isinstance(scale, DynamicScale) else b.prefix):
+        is_left = isinstance(scale, DynamicScale) or _divides_later(job)
+        share = _share(job, optimizer, _loss_count(job) if is_left else 1)
+        return {n: step.scaled(g, share) for n, g in grads.items()}
+
+
+def _check_counted(job: Job, optimizer: Optimizer) -> None:
+    """Raise where the sums of several batches would be divided by the rows of one."""
+    is_left = isinstance(optimizer.scale, DynamicScale) or _divides_later(job)
+    if is_left and job.is_loss_dynamic and not all(is_static(v) for v in job.losses):
+        raise job.error(
+            "gradients of a loss whose length is known at the call only are divided at the end, "
+            "and those of several batches add up before",
+            hint="pass the loss through flow.math.reduce_mean, or leave out mixed precision, "
+            "watch_diff and the dynamic loss scale",
         )
-        if is_dynamic:
-            share = b.Div(share, scale.state(job)[0])
-        elif isinstance(share, Value):
-            share = step.scaled(share, 1.0 / scale.factor)
-        else:
-            share = 1.0 / (scale.factor * count)
-    return {n: step.scaled(g, share) for n, g in grads.items()}
+
+
+def _share(job: Job, optimizer: Optimizer, count: int | Value) -> float | Value:
+    """1 divided by a count and by the loss scale."""
+    b, scale = job.b, optimizer.scale
+    if not isinstance(scale, DynamicScale) and not isinstance(count, Value):
+        return 1.0 / (scale.factor * count)
+    part = b.Reciprocal(b.Cast(count, to=float32)) if isinstance(count, Value) else 1.0 / count
+    divisor = scale.state(job)[0] if isinstance(scale, DynamicScale) else scale.factor
+    shared: Value = b.Div(part, divisor)
+    return shared
 
 
 def _finite(job: Job, optimizer: Optimizer, grads: dict[str, Value]) -> Value | None:

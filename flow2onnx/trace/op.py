@@ -82,8 +82,10 @@ def _bound(
 ) -> inspect.BoundArguments:
     """The arguments in the first of the signatures that takes them."""
     for signature in signatures[1:]:
-        # only a keyword that is new tells a later release's call from a wrong one
-        if set(kwargs) - set(signatures[0].parameters) and set(kwargs) <= set(signature.parameters):
+        # a keyword that is new, or what is no text where a text stands by position, tells a later
+        # release's call
+        new = set(kwargs) - set(signatures[0].parameters)
+        if (new or _is_shifted(signatures[0], args)) and set(kwargs) <= set(signature.parameters):
             signatures = [signature]
     try:
         bound = signatures[0].bind(*args, **kwargs)
@@ -91,6 +93,11 @@ def _bound(
         raise ArgumentError(f"{error}; the signature is {signatures[0]}") from None
     bound.apply_defaults()
     return bound
+
+
+def _is_shifted(signature: inspect.Signature, args: tuple[Any, ...]) -> bool:
+    pairs = zip(signature.parameters.values(), args, strict=False)
+    return any(isinstance(p.default, str) and not isinstance(a, str) for p, a in pairs)
 
 
 def _checks(parameters: Sequence[inspect.Parameter]) -> dict[str, _Check]:

@@ -263,3 +263,24 @@ def test_the_misspelt_scheduler():
 def test_what_is_no_blob(call):
     with raises(ArgumentError, ValueError, "blob"):
         traced(call)
+
+
+def test_an_eager_program_decorates_its_job_at_each_call():
+    """It trains on: the second decoration of one text is the same job."""
+    flow.enable_eager_execution(True)
+    flow.train.CheckPoint().init()  # no job is there yet
+    traced = []
+
+    def step(x):
+        @flow.global_function(type="train")
+        def train_job(x: tp.Numpy.Placeholder((2, 2))) -> tp.Numpy:
+            traced.append(1)
+            loss = flow.matmul(x, variable("w", (2, 1), 1.0))
+            sgd(0.5).minimize(loss)
+            return loss
+
+        return train_job(x)
+
+    ones = np.ones((2, 2), np.float32)
+    assert [step(ones).mean() for _ in range(3)] == [2, 1, 0]
+    assert traced == [1]

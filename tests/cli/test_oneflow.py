@@ -115,3 +115,28 @@ def test_experimental_mirrors_and_unsupported_names():
         assert old.experimental.scope.config is flow.experimental.scope.config
         assert old.repeat is flow.repeat
         assert "experimental" in dir(old)
+
+
+RECORD = """
+import oneflow.core.record.record_pb2 as ofrecord
+from oneflow.core.record import record_pb2
+from oneflow.compatible.single_client.core.record.record_pb2 import OFRecord
+
+sample = {
+    "label": ofrecord.Feature(int32_list=ofrecord.Int32List(value=[3])),
+    "pixels": ofrecord.Feature(float_list=ofrecord.FloatList(value=[0.5, 1.5])),
+    "name": ofrecord.Feature(bytes_list=ofrecord.BytesList(value=[b"x"])),
+}
+data = ofrecord.OFRecord(feature=sample).SerializeToString()
+read = OFRecord.FromString(data)
+print(read.feature["label"].int32_list.value[0], list(read.feature["pixels"].float_list.value))
+again = record_pb2.OFRecord()
+again.ParseFromString(data)
+print(again.feature["name"].bytes_list.value[0], again == read, read.ByteSize() == len(data))
+"""
+
+
+def test_records_are_real_messages(flow2onnx, script):
+    result = flow2onnx("run", script(RECORD))
+    assert result.stdout == "3 [0.5, 1.5]\nb'x' True True\n"
+    assert result.exit_code == 0

@@ -70,6 +70,17 @@ def test_a_convolution_takes_the_bias_of_a_later_release(layout):
     assert "bias" not in inspect.signature(flow.nn.conv2d).parameters
 
 
+def test_a_convolution_takes_the_positions_of_a_later_release():
+    """0.6 put the bias before the layout; what stands there tells which is meant."""
+    rng = np.random.default_rng(3)
+    x, w = (rng.normal(0, 1, s).astype(np.float32) for s in ((1, 4, 5, 6), (2, 4, 3, 3)))
+    wanted = conv(x, w, (1, 1), (0, 0), (0, 0), (1, 1))
+    for place in (("NCHW", 1), (None, "NCHW", 1)):
+        call = lambda x, w, place=place: flow.nn.conv2d(x, w, 1, "VALID", *place)  # noqa: E731
+        (y,) = predict(call, x, w)
+        np.testing.assert_allclose(y, wanted, 1e-4, 1e-4)
+
+
 def trained(body, x):
     """The results of two calls of a train job."""
 

@@ -48,10 +48,7 @@ def _(b, n, g):
 
 @vjp("Split")
 def _(b, n, *gs):
-    parts = [
-        _blank(b, y) if g is None else g
-        for g, y in zip(gs, n.outputs, strict=True)
-    ]
+    parts = [_blank(b, y) if g is None else g for g, y in zip(gs, n.outputs, strict=True)]
     return b.Concat(*parts, axis=attribute(n, "axis", 0))
 
 
@@ -131,6 +128,13 @@ def _spread(b, g, axis, positions, extent):
 @vjp("Pad")
 def _(b, n, g):
     x, given, _, axes = [*n.inputs, None, None][:4]
+    if (
+        constant_of(given) is None
+        and axes is None
+        and attribute(n, "mode", "constant") == "constant"
+    ):
+        first = b.Slice(given, [0], [rank_of(x)])
+        return b.Slice(g, first, b.Add(first, b.Shape(x)))
     axes = range(rank_of(x)) if axes is None else [int(a) % rank_of(x) for a in constant_of(axes)]
     pads = [int(p) for p in constant_of(given)]
     before = [0] * rank_of(x)

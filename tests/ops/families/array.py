@@ -15,6 +15,7 @@ def _cast(to, **options):
 
 ARRAY = [
     Row("identity", lambda x: x, X, dtypes=NUMBERS),
+    Row("cast_to_static_shape", lambda x: x, X, dtypes=NUMBERS),
     Row("amp_white_identity", lambda x: x, X),
     Row("parallel_cast", lambda x: x, X, dtypes=NUMBERS),
     Row("hierarchical_parallel_cast", lambda x: x, X, args={"parallel_distribution": ["B"]}),

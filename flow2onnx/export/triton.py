@@ -1,0 +1,279 @@
+"""Triton: a predict job as the next version of a model in a repository."""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from flow2onnx_runtime import Options, Predictor, replace_file, replace_folder, save_safetensors
+from flow2onnx_runtime.dtypes import named
+
+from flow2onnx.errors import ArgumentError, BundleError
+from flow2onnx.export.info import describe
+from flow2onnx.export.job import export
+from flow2onnx.export.report import Check, Report
+from flow2onnx.export.source import Exportable
+from flow2onnx.server.modelconfig import ConfiguredPort, read_config
+
+__all__ = ["export_triton", "newest_version"]
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_TYPES = {"float16": "FP16", "float32": "FP32", "float64": "FP64", "bfloat16": "BF16"}
+_LABELS = "labels.txt"
+_PRECISIONS = {"trt_fp16_enable": "FP16", "trt_int8_enable": "INT8"}
+_WORKSPACE = "trt_max_workspace_size"
+_CHECK_ROWS = 2
+
+Text = str | int | bool | Sequence["Text"] | Mapping[str, "Text"]
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class _Word(str):
+    """A name of the format's own, which stands without quotes."""
+
+
+def export_triton(
+    job: Exportable,
+    repository: str | os.PathLike[str],
+    *,
+    name: str | None = None,
+    labels: Sequence[str] | None = None,
+    max_batch: int = 32,
+    delay: float = 0.0,
+    instances: int = 1,
+    batch: int | None = None,
+    **options: Any,  # those of `export`
+) -> Report:
+    """Write a predict job as the next version of a model in a Triton repository; verify it.
+
+    ``REPOSITORY/NAME/N/`` gets model.onnx and check.safetensors, feeds and expected results by
+    which `flow2onnx serve` tries a version before it answers. The first version brings
+    config.pbtxt (and labels.txt) along: batches of up to `max_batch` rows, formed while requests
+    wait for at most `delay` seconds, warm-up, `instances`, TensorRT if the job's configuration
+    asks for it. A config.pbtxt that is there stays as it is, and must fit. With `batch`, the batch
+    is fixed at that size and requests are not combined. Each file appears whole or not at all.
+    """
+    root, model = Path(repository), _checked_name(name or job.spec.name)
+    if max_batch < 1 or instances < 1 or delay < 0:
+        raise ArgumentError(f"max_batch={max_batch}, instances={instances}, delay={delay}",
+                            hint="give at least one row, one instance and no time")  # fmt: skip
+    folder = root / model
+    _make(folder)
+    number = newest_version(folder) + 1
+    reports: list[Report] = []
+
+    def fill(stage: Path) -> None:
+        report = export(job, stage / "model.onnx", dynamic_batch=batch is None, batch=batch,
+                        **options)  # fmt: skip
+        found = describe(stage / "model.onnx")
+        config = _config(job, model, found, 0 if batch else max_batch, delay, instances, labels)
+        rows = [_configure(folder, found, config, labels, bool(batch))]
+        rows.append(_store_check(stage, found))
+        reports.append(Report(str(folder / str(number)), (*report.rows, *rows), report.outputs))
+
+    replace_folder(folder / str(number), fill)
+    return reports[0]
+
+
+def newest_version(folder: Path) -> int:
+    """The highest version in a model's folder, 0 if there is none."""
+    names = (p.name for p in folder.iterdir()) if folder.is_dir() else ()
+    return max((int(n) for n in names if n.isascii() and n.isdigit()), default=0)
+
+
+def _checked_name(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ArgumentError(
+            f"{name!r} cannot name a model in a repository", hint="letters, digits, . _ and -"
+        )
+    return name
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BundleError(f"{folder} cannot be made: {error.strerror}",
+                          hint="give another repository") from error  # fmt: skip
+
+
+def _configure(
+    folder: Path,
+    found: Mapping[str, Any],
+    config: Mapping[str, Text],
+    labels: Sequence[str] | None,
+    is_fixed: bool,
+) -> Check:
+    """Write config.pbtxt, or see that the one that is there fits the model."""
+    path = folder / "config.pbtxt"
+    if labels is not None:
+        _write(folder / _LABELS, "".join(f"{label}\n" for label in labels))
+    if not path.exists():
+        _write(path, _pbtxt(config))
+        return Check("config.pbtxt", True, "written")
+    present = read_config(path)
+    for what, ports in (("inputs", present.inputs), ("outputs", present.outputs)):
+        own = {t["name"]: _port(t, bool(present.max_batch)) for t in found[what]}
+        wrong = [p for p in ports if not _fits(p, own.get(p.name))]
+        if wrong or (ports and what == "inputs" and len(ports) < len(own)):
+            raise BundleError(
+                f"{path} declares other {what} than the job has: "
+                f"{', '.join(p.name for p in wrong) or 'fewer'}",
+                hint="choose another name for the model, or remove the file",
+            )
+    if present.max_batch and is_fixed:
+        raise BundleError(f"{path} has max_batch_size {present.max_batch}, the batch is fixed",
+                          hint="leave batch out, or choose another name")  # fmt: skip
+    return Check("config.pbtxt", True, "kept as it was; it fits")
+
+
+def _port(tensor: Mapping[str, Any], has_batch: bool) -> ConfiguredPort:
+    shape = tuple(s if isinstance(s, int) else -1 for s in tensor["shape"])
+    shape = (-1, *shape[1:]) if has_batch else shape
+    return ConfiguredPort(tensor["name"], _datatype(tensor["dtype"]), shape)
+
+
+def _fits(declared: ConfiguredPort, own: ConfiguredPort | None) -> bool:
+    return own is not None and declared.datatype == own.datatype and (
+        len(declared.shape) == len(own.shape)
+        and all(-1 in (a, b) or a == b for a, b in zip(declared.shape, own.shape, strict=True))
+    )  # fmt: skip
+
+
+def _datatype(element: str) -> str:
+    return _TYPES.get(element, element.upper())
+
+
+def _config(
+    job: Exportable,
+    name: str,
+    found: Mapping[str, Any],
+    max_batch: int,
+    delay: float,
+    instances: int,
+    labels: Sequence[str] | None,
+) -> dict[str, Text]:
+    """What config.pbtxt says."""
+    has_batch = max_batch > 0
+    config: dict[str, Text] = {
+        "name": name,
+        "backend": "onnxruntime",
+        "max_batch_size": max_batch,
+        "input": [_described(t, has_batch) for t in found["inputs"]],
+        "output": [_described(t, has_batch, labels) for t in found["outputs"]],
+        "version_policy": {"latest": {"num_versions": 1}},
+        "instance_group": [{"count": instances, "kind": _Word("KIND_AUTO")}],
+    }
+    if has_batch:
+        config["dynamic_batching"] = {"max_queue_delay_microseconds": round(delay * 1e6)}
+    sizes = sorted({1, max_batch}) if has_batch else [0]
+    config["model_warmup"] = [_warmup(found["inputs"], size) for size in sizes]
+    accelerator = _accelerator(job)
+    if accelerator:
+        config["optimization"] = {
+            "execution_accelerators": {"gpu_execution_accelerator": [accelerator]}
+        }
+    return config
+
+
+def _described(
+    tensor: Mapping[str, Any], has_batch: bool, labels: Sequence[str] | None = None
+) -> dict[str, Text]:
+    port = _port(tensor, has_batch)
+    found: dict[str, Text] = {
+        "name": port.name,
+        "data_type": _Word(f"TYPE_{port.datatype}"),
+        "dims": list(port.shape[has_batch:]),
+    }
+    return found if labels is None else {**found, "label_filename": _LABELS}
+
+
+def _warmup(inputs: Sequence[Mapping[str, Any]], size: int) -> dict[str, Text]:
+    entries: list[Text] = []
+    for tensor in inputs:
+        port = _port(tensor, size > 0)
+        dims = [1 if s < 0 else s for s in port.shape[size > 0 :]]
+        value: dict[str, Text] = {"data_type": _Word(f"TYPE_{port.datatype}"), "dims": dims}
+        entries.append({"key": port.name, "value": {**value, "zero_data": True}})
+    rows: dict[str, Text] = {"batch_size": size} if size else {}
+    return {"name": f"rows of {size}" if size else "once", **rows, "inputs": entries}
+
+
+def _accelerator(job: Exportable) -> dict[str, Text] | None:
+    """TensorRT, if the job's configuration asks for it, with what Triton can be told of it."""
+    config = job.spec.config
+    if "tensorrt" not in config.providers():
+        return None
+    asked = dict(config.provider_options("tensorrt"))
+    precisions = [p for option, p in _PRECISIONS.items() if asked.get(option) in ("1", "True")]
+    told = {"precision_mode": precisions[-1]} if precisions else {}
+    if _WORKSPACE in asked:
+        told["max_workspace_size_bytes"] = asked[_WORKSPACE]
+    parameters: list[Text] = [{"key": key, "value": value} for key, value in told.items()]
+    return {"name": "tensorrt", "parameters": parameters}
+
+
+def _store_check(stage: Path, found: Mapping[str, Any]) -> Check:
+    """Store feeds and what an unoptimised session makes of them, if it does so every time."""
+    predict = Predictor(stage / "model.onnx", Options(optimization="disable"))
+    draws = np.random.default_rng(0)
+    feeds = {t["name"]: _made(t, draws) for t in found["inputs"]}
+    results, again = predict(**feeds), predict(**feeds)
+    if any(results[n].tobytes() != again[n].tobytes() for n in results):
+        return Check("check.safetensors", None, "not stored: results differ from run to run")
+    tensors = {f"feeds/{n}": a for n, a in feeds.items()}
+    tensors |= {f"results/{n}": a for n, a in results.items()}
+    elements = {f"feeds/{t['name']}": t["dtype"] for t in found["inputs"]}
+    elements |= {f"results/{t['name']}": t["dtype"] for t in found["outputs"]}
+    save_safetensors(stage / "check.safetensors", tensors, elements=elements)
+    return Check("check.safetensors", True, f"{len(results)} results to try a version by")
+
+
+def _made(tensor: Mapping[str, Any], draws: np.random.Generator) -> Array:
+    """Values that any model takes: small numbers, and indices 0 and 1."""
+    element = named(tensor["dtype"])
+    assert element is not None, "the runtime has opened the model"
+    shape = [s if isinstance(s, int) else _CHECK_ROWS for s in tensor["shape"]]
+    if element.is_bits:  # bfloat16: the upper half of a float32
+        bits = draws.standard_normal(shape).astype(np.float32).view(np.uint32) >> 16
+        return bits.astype(element.numpy)
+    if element.numpy.kind == "f":
+        return draws.standard_normal(shape).astype(element.numpy)
+    return draws.integers(0, 2, shape).astype(element.numpy)
+
+
+def _pbtxt(fields: Mapping[str, Text], indent: str = "") -> str:
+    """Fields in protobuf's text format."""
+    return "".join(_line(name, value, indent) for name, value in fields.items())
+
+
+def _line(name: str, value: Text, indent: str) -> str:
+    if isinstance(value, Mapping):
+        return f"{indent}{name} {{\n{_pbtxt(value, indent + '  ')}{indent}}}\n"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        if all(isinstance(item, int) for item in value):
+            return f"{indent}{name}: [{', '.join(map(str, value))}]\n"
+        return "".join(_line(name, item, indent) for item in value)
+    return f"{indent}{name}: {_scalar(value)}\n"
+
+
+def _scalar(value: str | int | bool) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, _Word) or not isinstance(value, str):
+        return str(value)
+    text = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{text}"'
+
+
+def _write(path: Path, text: str) -> None:
+    def write(file: BinaryIO) -> None:
+        file.write(text.encode())
+
+    try:
+        replace_file(path, write)
+    except OSError as error:
+        raise BundleError(f"{path} cannot be written: {error.strerror}",
+                          hint="check the permissions and the free space") from error  # fmt: skip
