@@ -115,13 +115,11 @@ def test_finetune(tmp_path):
     """Torch pretrains and exports; the compiler prepares; the runtime alone trains on."""
     pytest.importorskip("torch")
     pytest.importorskip("onnxscript")
-    model, bundle = tmp_path / "digits.onnx", tmp_path / "bundle"
+    model, bundle, tuned = (tmp_path / name for name in ("digits.onnx", "bundle", "tuned"))
     run("-m", "examples.finetune.pretrain", model)
     out = run("-m", "examples.finetune.prepare", model, bundle)
     assert re.search(r"features\.0\.weight +frozen", out)
     assert re.search(r"head\.weight +trained", out)
-    images, labels = (np.concatenate(part) for part in load_mnist(100, 100)[0])
-    np.savez(tmp_path / "digits.npz", images=images, labels=labels)
     out = run(
         "-c",
         "import importlib.abc, runpy, sys\n"
@@ -130,7 +128,7 @@ def test_finetune(tmp_path):
         "        if name.partition('.')[0] in ('flow2onnx', 'onnx', 'onnx_ir', 'torch'):\n"
         "            raise ImportError(name + ' is not for the device')\n"
         "sys.meta_path.insert(0, Absent())\n"
-        f"sys.argv = {['finetune.py', str(bundle), str(tmp_path / 'digits.npz'), str(tmp_path / 'tuned')]!r}\n"
+        f"sys.argv = {['finetune.py', *map(str, (bundle, model.with_suffix('.npz'), tuned))]!r}\n"
         "runpy.run_path('examples/finetune/finetune.py', run_name='__main__')",
     )
     assert number(r"before: ([\d.]+)%", out) < 20

@@ -2,12 +2,15 @@
 
     python -m examples.finetune.pretrain digits.onnx
 
-The export has nothing folded (``optimize=False``), so that every weight is there under its name.
+All digits are written beside it, as digits.npz. The export has nothing folded
+(``optimize=False``), so that every weight is there under its name.
 """
 
 import sys
 import warnings
+from pathlib import Path
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -57,7 +60,9 @@ def main(path):
             output_names=["scores"], dynamo=True, dynamic_shapes=(batch,), optimize=False,
             external_data=False, verbose=False,
         )  # fmt: skip
-    print(f"exported to {path}")
+    digits = Path(path).with_suffix(".npz")
+    np.savez(digits, images=np.concatenate(images), labels=np.concatenate(labels))
+    print(f"exported to {path}, all digits to {digits}")
 
 
 if __name__ == "__main__":
