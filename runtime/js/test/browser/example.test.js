@@ -1,0 +1,185 @@
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { chromium } from "playwright-core";
+
+import { ROOT } from "../folders.js";
+import { PROGRAM, skip } from "./chromium.js";
+
+// Strokes in shares of the pad. A house is no digit: whatever it is called, it has to be learnt.
+const HOUSE = [
+  [
+    [0.2, 0.9],
+    [0.2, 0.45],
+    [0.5, 0.1],
+    [0.8, 0.45],
+    [0.8, 0.9],
+    [0.2, 0.9],
+  ],
+  [
+    [0.45, 0.9],
+    [0.45, 0.65],
+    [0.6, 0.65],
+    [0.6, 0.9],
+  ],
+];
+const ONE = [
+  [
+    [0.4, 0.25],
+    [0.52, 0.12],
+    [0.52, 0.88],
+  ],
+];
+const HOUSE_IS = 4;
+const PICTURES = process.env.SCREENSHOTS;
+
+let server, browser, context, folder, address;
+
+/** The address that the command prints once it serves. */
+function served(child) {
+  return new Promise((resolve, reject) => {
+    let text = "";
+    const take = (chunk) => {
+      text += chunk;
+      const found = /http:\/\/127\.0\.0\.1:\d+\//.exec(text);
+      if (found) resolve(found[0]);
+    };
+    child.stdout.on("data", take);
+    child.stderr.on("data", take);
+    child.on("exit", () => reject(new Error(text)));
+  });
+}
+
+before(async () => {
+  if (skip) return;
+  folder = await mkdtemp(join(tmpdir(), "digits-"));
+  const python = process.env.PYTHON ?? "python3";
+  const flags = ["--port", "0", "--out", join(folder, "site"), "--epochs", "8"];
+  server = spawn(python, ["-m", "examples.browser", ...flags], { cwd: ROOT });
+  address = await served(server);
+  const args = ["--no-sandbox", "--disable-dev-shm-usage"];
+  browser = await chromium.launch({ executablePath: PROGRAM, args });
+  context = await browser.newContext({ viewport: { width: 1100, height: 860 } });
+  await context.addInitScript(() => {
+    let seed = 1; // the page practises at random: here, the same way each time
+    Math.random = () => (seed = (seed * 16807) % 2147483647) / 2147483647;
+  });
+});
+
+after(async () => {
+  await browser?.close();
+  server?.kill();
+  if (folder) await rm(folder, { recursive: true, force: true });
+});
+
+async function opened() {
+  const page = await context.newPage();
+  page.trouble = [];
+  page.on("pageerror", (error) => page.trouble.push(String(error)));
+  page.on("console", (m) => m.type() === "error" && page.trouble.push(m.text()));
+  await page.goto(address);
+  await ready(page);
+  return page;
+}
+
+function ready(page) {
+  return page.waitForFunction(() => document.body.getAttribute("aria-busy") === "false");
+}
+
+async function draw(page, strokes) {
+  await page.keyboard.press("Escape");
+  const box = await page.locator("#pad").boundingBox();
+  const at = ([x, y]) => [box.x + x * box.width, box.y + y * box.height];
+  for (const [first, ...rest] of strokes) {
+    await page.mouse.move(...at(first));
+    await page.mouse.down();
+    for (const point of rest) await page.mouse.move(...at(point), { steps: 6 });
+    await page.mouse.up();
+  }
+  await page.waitForFunction(() => /sure/.test(document.getElementById("sureness").textContent));
+}
+
+async function reading(page) {
+  const texts = await page.locator(".percent").allTextContents();
+  const digit = Number(await page.locator("#digit").textContent());
+  return { digit, probabilities: texts.map((text) => parseFloat(text) / 100) };
+}
+
+async function picture(page, name, more) {
+  if (!PICTURES) return;
+  await page.waitForTimeout(300); // the bars move
+  await page.screenshot({ path: join(PICTURES, `${name}.png`), fullPage: true, ...more });
+}
+
+const text = (page, id) => page.locator(`#${id}`).textContent();
+
+test("draw, train, predict, reload, predict again", { skip, timeout: 180_000 }, async () => {
+  const page = await opened();
+  await picture(page, "1-empty");
+  await draw(page, ONE);
+  assert.equal((await reading(page)).digit, 1);
+  await picture(page, "2-read");
+
+  await draw(page, HOUSE);
+  const before = await reading(page);
+  await page.getByRole("button", { name: String(HOUSE_IS), exact: true }).click();
+  await ready(page);
+  await page.keyboard.press(String(HOUSE_IS));
+  await ready(page);
+  const learnt = await reading(page);
+  assert.equal(learnt.digit, HOUSE_IS);
+  assert.ok(learnt.probabilities[HOUSE_IS] > Math.max(0.5, before.probabilities[HOUSE_IS]));
+  assert.equal(await text(page, "steps"), "50");
+  assert.equal(await text(page, "drawings"), "2");
+  assert.match(
+    await page.locator("#curve svg").getAttribute("aria-label"),
+    /at step 1 .*at step 50/,
+  );
+  await picture(page, "3-learnt");
+
+  await page.reload();
+  await ready(page);
+  assert.match(await text(page, "status"), /2 of your drawings are remembered/);
+  assert.equal(await text(page, "steps"), "50");
+  await draw(page, HOUSE);
+  const again = await reading(page);
+  assert.equal(again.digit, HOUSE_IS);
+  const moved = again.probabilities.map((p, i) => Math.abs(p - learnt.probabilities[i]));
+  assert.ok(Math.max(...moved) < 0.002, `${moved}`); // shown to a tenth of a percent
+  await draw(page, ONE);
+  assert.equal((await reading(page)).digit, 1, "it still reads what it knew");
+  await picture(page, "4-reloaded");
+  assert.deepEqual(page.trouble, []);
+});
+
+test("the weights can be taken away, and what was learnt be forgotten", { skip }, async () => {
+  const page = await opened();
+  const [download] = await Promise.all([
+    page.waitForEvent("download"),
+    page.getByRole("button", { name: "Download weights" }).click(),
+  ]);
+  assert.equal(download.suggestedFilename(), "digits.safetensors");
+  await Promise.all([
+    page.waitForEvent("load"),
+    page.getByRole("button", { name: "Forget my hand" }).click(),
+  ]);
+  await ready(page);
+  assert.equal(await text(page, "steps"), "0");
+  assert.match(await text(page, "status"), /none of yours/);
+  assert.deepEqual(page.trouble, []);
+});
+
+test("dark, and on a telephone", { skip }, async () => {
+  const page = await opened();
+  await page.emulateMedia({ colorScheme: "dark" });
+  await draw(page, HOUSE);
+  await picture(page, "5-dark");
+  await page.setViewportSize({ width: 390, height: 800 });
+  const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+  assert.ok(wide <= 390, `${wide} pixels wide`);
+  await picture(page, "6-small");
+  assert.deepEqual(page.trouble, []);
+});
