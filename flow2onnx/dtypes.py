@@ -58,7 +58,7 @@ int32 = DType("int32", 6, np.dtype(np.int32))
 int64 = DType("int64", 7, np.dtype(np.int64))
 # ONNX conditions are bool; OneFlow has none and shows int8, so it never reaches the surface.
 bool_ = DType("bool", 9, np.dtype(np.bool_))
-# What a reader gives: records, and one array of any size for each sample. They are on the host only.
+# What a reader gives, on the host only: records, and one array of any size for each sample.
 record = DType("record", 0, np.dtype(object))
 tensor_buffer = DType("tensor_buffer", 0, np.dtype(object))
 

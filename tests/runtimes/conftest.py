@@ -1,0 +1,32 @@
+"""The C runtime, built once: plainly, and with the sanitizers."""
+
+import pytest
+
+from tests.runtimes.c_driver import Driver, make, sanitizers_work
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory):
+    return make(tmp_path_factory.mktemp("c"), "driver", "digits")
+
+
+@pytest.fixture(scope="session")
+def sanitized(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sanitized")
+    if not sanitizers_work(folder):
+        pytest.skip("this C compiler has no AddressSanitizer that runs here")
+    return make(folder, "driver", sanitize=True)
+
+
+@pytest.fixture
+def driver(built):
+    found = Driver(built)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def watched(sanitized):
+    found = Driver(sanitized)
+    yield found
+    found.close()
