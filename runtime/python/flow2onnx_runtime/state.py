@@ -50,6 +50,7 @@ class State:
         self.device, self.device_id = device, device_id
         self.lock = threading.RLock()
         self.mask = 0
+        self.written = 0  # how often values were replaced by write or from_dict
         self._slots: dict[str, _Slot] = {}
 
     def __contains__(self, name: object) -> bool:
@@ -169,6 +170,7 @@ class State:
             for name, array in values.items():
                 slot = self._slots[name]
                 slot.buffers[bool(self.mask & slot.bit)].write(array)
+            self.written += 1
 
 
 def _some(names: list[str], limit: int = 5) -> str:

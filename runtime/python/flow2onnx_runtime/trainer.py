@@ -57,8 +57,8 @@ class Trainer:
         self.feeds, self.results = self._program.feeds, self._program.results
         self._guard = self._check_losses if finite_losses else None
         self._steps = 0  # of use only where the state has no counter
-        self._changes = 0  # how often the state changed: tells whether baked weights are stale
-        self._predicts: dict[str, tuple[int, Program]] = {}
+        self._runs = 0  # those that changed the state: tells whether baked weights are stale
+        self._predicts: dict[str, tuple[tuple[int, int], Program]] = {}
         self._halves: tuple[Program, Program] | None = None
         self._frozen: tuple[str, ...] = ()
         self._frozen_mask = 0  # the bits of what is frozen, slots included
@@ -177,7 +177,6 @@ class Trainer:
         """Replace the whole state; raises `StateError` and changes nothing if anything is off."""
         with self.state.lock:
             self.state.from_dict(values)
-            self._changes += 1
 
     def delta(self, since: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """What training changed since an earlier `state_dict()`: new minus old of each variable.
@@ -255,7 +254,7 @@ class Trainer:
         """Run and commit, but for what is frozen."""
         results = program.run(arrays, guard=self._guard if program.results else None)
         self.state.mask ^= program.write_mask & self._frozen_mask
-        self._changes += 1
+        self._runs += 1
         return results
 
     def _accumulation(self) -> tuple[Program, Program]:
@@ -264,11 +263,12 @@ class Trainer:
         return self._halves
 
     def _predict_program(self, entry: PredictJob) -> Program:
-        opened_at, program = self._predicts.get(entry.job, (-1, None))
-        if program is None or (entry.holds and opened_at != self._changes):
+        present = (self._runs, self.state.written)
+        opened_at, program = self._predicts.get(entry.job, (present, None))
+        if program is None or (entry.holds and opened_at != present):
             inside = {name: self._initializer(name) for name in entry.holds}
             program = self._bundle.predict(entry, self.state, self._options, inside)
-            self._predicts[entry.job] = (self._changes, program)
+            self._predicts[entry.job] = (present, program)
         return program
 
     def _initializer(self, name: str) -> Any:

@@ -96,6 +96,14 @@ def test_prediction_follows_training(bundle, job):
     np.testing.assert_allclose(found, prediction(trainer.state_dict()), rtol=1e-5)
 
 
+def test_prediction_follows_single_values(bundle):
+    trainer = Trainer(bundle, OPTIONS)
+    trainer.predict(X, job="baked_job")
+    trainer.state.write("w", 2 * trainer.state.read("w"))
+    found = trainer.predict(X, job="baked_job")["z"]
+    np.testing.assert_allclose(found, prediction(trainer.state_dict()), rtol=1e-5)
+
+
 @pytest.mark.parametrize("job", [None, "baked_job"])
 def test_predictors_of_a_bundle(bundle, job):
     predictor = Predictor(bundle, OPTIONS, job=job)
