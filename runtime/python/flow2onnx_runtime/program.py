@@ -145,6 +145,8 @@ class Program:
 
     def arrange(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
         """Positional and named arrays in the order of `feeds`; `FeedError` if that is not all."""
+        if not named and len(arrays) == len(self.feeds):
+            return list(arrays)
         names = [feed.name for feed in self.feeds]
         given = dict(zip(names, arrays, strict=False)) | dict(named)
         if len(arrays) + len(named) != len(names) or len(given) != len(names):
