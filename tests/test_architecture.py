@@ -38,7 +38,18 @@ MAY_IMPORT = {
     "explain": {*CORE, "compile", "execute"},
     "checkpoint": {"errors", "dtypes"},
     "data": {"errors", "dtypes", "trace.source", "trace.host"},
-    "export": {*CORE, "trace", "autodiff", "optim", "passes", "compile", "session", "checkpoint"},
+    "server": {"errors"},
+    "export": {
+        *CORE,
+        "trace",
+        "autodiff",
+        "optim",
+        "passes",
+        "compile",
+        "session",
+        "checkpoint",
+        "server.modelconfig",
+    },
     "imported": {*CORE, "trace", "ops", "autodiff", "optim", "passes", "compile", "export"},
     "api": {
         *CORE,
@@ -63,12 +74,25 @@ EVERYWHERE = {"__version__"}
 MAY_USE = {
     "onnx": {"graph", "passes"},
     "onnx_ir": {"graph", "passes"},
-    "onnxruntime": {"execute", "cli"},
-    "flow2onnx_runtime": {"execute", "explain", "session", "export", "checkpoint", "errors", "cli",
-                          "imported"},
+    "onnxruntime": {"execute", "cli", "server"},
+    "flow2onnx_runtime": {
+        "execute",
+        "explain",
+        "session",
+        "export",
+        "checkpoint",
+        "errors",
+        "cli",
+        "imported",
+        "server",
+    },
     "sklearn": {"data"},
     "PIL": {"data", "cli"},
-    "google": {"checkpoint", "events", "graph", "proto"},
+    "starlette": {"server"},
+    "uvicorn": {"server"},
+    "grpc": {"server", "cli"},
+    "prometheus_client": {"server"},
+    "google": {"checkpoint", "events", "graph", "proto", "server"},
     "rich": {"cli"},
     "click": {"cli"},
     "matplotlib": {"cli"},
@@ -219,7 +243,7 @@ def test_files_are_short_and_finished(path):
     assert ast.get_docstring(TREES[path]), "a module says which concept it is"
 
 
-PRINTERS = ("cli", "api/watch.py")
+PRINTERS = ("cli", "api/watch.py", "api/serving.py")
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))

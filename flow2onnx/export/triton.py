@@ -17,7 +17,7 @@ from flow2onnx.export.report import Check, Report
 from flow2onnx.export.source import Exportable
 from flow2onnx.server.modelconfig import ConfiguredPort, read_config
 
-__all__ = ["export_triton", "newest_version"]
+__all__ = ["config_text", "export_triton", "newest_version"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _TYPES = {"float16": "FP16", "float32": "FP32", "float64": "FP64", "bfloat16": "BF16"}
@@ -53,28 +53,71 @@ def export_triton(
     config.pbtxt (and labels.txt) along: batches of up to `max_batch` rows, formed while requests
     wait for at most `delay` seconds, warm-up, `instances`, TensorRT if the job's configuration
     asks for it. A config.pbtxt that is there stays as it is, and must fit. With `batch`, the batch
-    is fixed at that size and requests are not combined. Each file appears whole or not at all.
+    is fixed at that size and requests are not combined. A version appears whole or not at all,
+    and not at all if its verification fails.
     """
-    root, model = Path(repository), _checked_name(name or job.spec.name)
-    if max_batch < 1 or instances < 1 or delay < 0:
-        raise ArgumentError(f"max_batch={max_batch}, instances={instances}, delay={delay}",
-                            hint="give at least one row, one instance and no time")  # fmt: skip
-    folder = root / model
-    _make(folder)
+    folder = Path(repository) / _checked_name(name or job.spec.name)
+    _check(job, max_batch, delay, instances)
     number = newest_version(folder) + 1
+    rows: list[Check] = []
     reports: list[Report] = []
 
-    def fill(stage: Path) -> None:
-        report = export(job, stage / "model.onnx", dynamic_batch=batch is None, batch=batch,
-                        **options)  # fmt: skip
+    def version(stage: Path) -> Mapping[str, Any]:
+        report = export(
+            job, stage / "model.onnx", dynamic_batch=batch is None, batch=batch, **options
+        )
+        reports.append(report)
+        if not report.ok:
+            raise _RefusedError
         found = describe(stage / "model.onnx")
-        config = _config(job, model, found, 0 if batch else max_batch, delay, instances, labels)
-        rows = [_configure(folder, found, config, labels, bool(batch))]
         rows.append(_store_check(stage, found))
-        reports.append(Report(str(folder / str(number)), (*report.rows, *rows), report.outputs))
+        return found
 
-    replace_folder(folder / str(number), fill)
-    return reports[0]
+    def extended(stage: Path) -> None:
+        rows.append(_compare(folder / "config.pbtxt", version(stage), batch is not None))
+        if labels is not None:
+            _write(folder / _LABELS, _lines(labels))
+
+    def new(stage: Path) -> None:
+        (stage / str(number)).mkdir()
+        found = version(stage / str(number))
+        rows_of_one = 0 if batch else max_batch
+        config = config_text(job, folder.name, found, rows_of_one, delay, instances, labels)
+        _write(stage / "config.pbtxt", config)
+        rows.append(Check("config.pbtxt", True, "written"))
+        if labels is not None:
+            _write(stage / _LABELS, _lines(labels))
+
+    try:
+        if folder.exists():
+            replace_folder(folder / str(number), extended)
+        else:
+            _make(folder.parent)
+            replace_folder(folder, new)
+    except _RefusedError:
+        rows.append(Check("published", False, "the verification failed: nothing was written"))
+    subject = str(folder / str(number))
+    return Report(subject, (*reports[0].rows, *rows), reports[0].outputs)
+
+
+class _RefusedError(Exception):
+    """The model that was exported is not fit to be published."""
+
+
+def _check(job: Exportable, max_batch: int, delay: float, instances: int) -> None:
+    if job.spec.kind == "train":
+        raise ArgumentError(
+            f"{job.spec.name} is a train job, which no server runs", hint="give its predict job"
+        )
+    if max_batch < 1 or instances < 1 or delay < 0:
+        raise ArgumentError(
+            f"max_batch={max_batch}, instances={instances}, delay={delay}",
+            hint="give at least one row and one instance, and a delay of at least 0 seconds",
+        )
+
+
+def _lines(labels: Sequence[str]) -> str:
+    return "".join(f"{label}\n" for label in labels)
 
 
 def newest_version(folder: Path) -> int:
@@ -99,20 +142,10 @@ def _make(folder: Path) -> None:
                           hint="give another repository") from error  # fmt: skip
 
 
-def _configure(
-    folder: Path,
-    found: Mapping[str, Any],
-    config: Mapping[str, Text],
-    labels: Sequence[str] | None,
-    is_fixed: bool,
-) -> Check:
-    """Write config.pbtxt, or see that the one that is there fits the model."""
-    path = folder / "config.pbtxt"
-    if labels is not None:
-        _write(folder / _LABELS, "".join(f"{label}\n" for label in labels))
+def _compare(path: Path, found: Mapping[str, Any], is_fixed: bool) -> Check:
+    """See that the config.pbtxt that is there fits the model."""
     if not path.exists():
-        _write(path, _pbtxt(config))
-        return Check("config.pbtxt", True, "written")
+        return Check("config.pbtxt", None, "there is none; servers work it out themselves")
     present = read_config(path)
     for what, ports in (("inputs", present.inputs), ("outputs", present.outputs)):
         own = {t["name"]: _port(t, bool(present.max_batch)) for t in found[what]}
@@ -124,8 +157,10 @@ def _configure(
                 hint="choose another name for the model, or remove the file",
             )
     if present.max_batch and is_fixed:
-        raise BundleError(f"{path} has max_batch_size {present.max_batch}, the batch is fixed",
-                          hint="leave batch out, or choose another name")  # fmt: skip
+        raise BundleError(
+            f"{path} has max_batch_size {present.max_batch}, the batch is fixed",
+            hint="leave batch out, or choose another name",
+        )
     return Check("config.pbtxt", True, "kept as it was; it fits")
 
 
@@ -146,17 +181,22 @@ def _datatype(element: str) -> str:
     return _TYPES.get(element, element.upper())
 
 
-def _config(
+def config_text(
     job: Exportable,
     name: str,
     found: Mapping[str, Any],
-    max_batch: int,
-    delay: float,
-    instances: int,
-    labels: Sequence[str] | None,
-) -> dict[str, Text]:
-    """What config.pbtxt says."""
+    max_batch: int = 32,
+    delay: float = 0.0,
+    instances: int = 1,
+    labels: Sequence[str] | None = None,
+) -> str:
+    """A config.pbtxt for a job whose model's `inputs` and `outputs` are those of `found`."""
     has_batch = max_batch > 0
+    if labels is not None and all(t["shape"][-1:] != [len(labels)] for t in found["outputs"]):
+        raise ArgumentError(
+            f"{len(labels)} labels for outputs {[t['shape'] for t in found['outputs']]}",
+            hint="the last size of an output must be their number",
+        )
     config: dict[str, Text] = {
         "name": name,
         "backend": "onnxruntime",
@@ -175,7 +215,7 @@ def _config(
         config["optimization"] = {
             "execution_accelerators": {"gpu_execution_accelerator": [accelerator]}
         }
-    return config
+    return _pbtxt(config)
 
 
 def _described(
@@ -187,7 +227,8 @@ def _described(
         "data_type": _Word(f"TYPE_{port.datatype}"),
         "dims": list(port.shape[has_batch:]),
     }
-    return found if labels is None else {**found, "label_filename": _LABELS}
+    is_labelled = labels is not None and port.shape[-1:] == (len(labels),)
+    return {**found, "label_filename": _LABELS} if is_labelled else found
 
 
 def _warmup(inputs: Sequence[Mapping[str, Any]], size: int) -> dict[str, Text]:

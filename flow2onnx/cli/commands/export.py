@@ -17,7 +17,7 @@ from flow2onnx.cli.reports import print_files, print_report
 from flow2onnx.cli.script import find_job, parse_target
 from flow2onnx.cli.show import heading, note, print_json, working
 from flow2onnx.errors import CheckpointError
-from flow2onnx.export import Report, describe
+from flow2onnx.export import Report, describe, export_triton
 from flow2onnx.export import export as export_job
 from flow2onnx.preset import Preset
 from flow2onnx.session import SESSION, clear_default_session, current_session
@@ -32,6 +32,7 @@ Examples:
   flow2onnx export train.py:predict_job -o mlp.onnx --dynamic-batch
   flow2onnx export train.py:train_job --predict predict_job -o mlp/
   flow2onnx export train.py:train_job --predict predict_job --on-device bundle/ --ort
+  flow2onnx export train.py:predict_job --triton models/ --labels labels.txt
   flow2onnx export models.mlp:predict_job -o mlp.onnx --checkpoint snapshots/last
   flow2onnx export train.py:predict_job -o mlp.onnx -- --hidden-units 256""")  # fmt: skip
 @click.argument("target", metavar="SCRIPT.PY:JOB")
@@ -48,6 +49,25 @@ Examples:
     type=click.Path(path_type=Path),
     metavar="DIR",
     help="In place of -o: a train job's folder to ship to devices, with a README.",
+)
+@click.option(
+    "--triton",
+    type=click.Path(path_type=Path),
+    metavar="REPO",
+    help="In place of -o: a predict job as the next version in a repository, its batch open.",
+)
+@click.option("--name", metavar="NAME", help="The model's name in the repository; the job's.")
+@click.option(
+    "--labels",
+    type=click.File(encoding="utf-8"),
+    metavar="FILE",
+    help="The classes' names for the repository, one a line.",
+)
+@click.option(
+    "--max-batch", type=click.IntRange(1), metavar="N", help="Rows a server may combine; 32."
+)
+@click.option(
+    "--delay-ms", type=click.FloatRange(0), metavar="MS", help="How long requests wait for it; 0."
 )
 @click.option("--accumulate", is_flag=True, help="With models that accumulate gradients.")
 @click.option("--ort", "ort_format", is_flag=True, help="With .ort files, for reduced builds.")
@@ -91,6 +111,7 @@ def export(
     args: tuple[str, ...],
     output: Path | None,
     on_device: Path | None,
+    triton: Path | None,
     checkpoint: Path | None,
     release: str | None,
     as_json: bool,
@@ -103,7 +124,10 @@ def export(
     A predict job becomes one file, a train job a folder that flow2onnx_runtime trains.
     The exit code is 1 if the verification fails.
     """
-    wanted, output = parse_target(target), _place(output, on_device)
+    wanted, output = parse_target(target), _place(output, on_device, triton)
+    served = _served(
+        {k: options.pop(k) for k in ("name", "labels", "max_batch", "delay_ms")}, triton
+    )
     options["on_device"] = on_device is not None
     options["metadata"] = _pairs(options["metadata"])
     options["predict"] = list(options["predict"]) or None
@@ -117,8 +141,11 @@ def export(
         find_job(wanted, args) as job,
     ):
         name = job.spec.name
-        report = _export(job, output, checkpoint, verify=not no_verify, **options)
-    files = _files(output)
+        options["verify"] = not no_verify
+        if triton is not None:
+            options = {k: options[k] for k in _SERVED} | served
+        report = _export(job, output, checkpoint, is_triton=triton is not None, **options)
+    files = _files(output if triton is None else Path(report.subject))
     if as_json:
         sizes = {str(path): path.stat().st_size for path in files}
         print_json({"job": name, "files": sizes, **report.to_dict()})
@@ -130,11 +157,28 @@ def export(
     sys.exit(0 if report.ok else 1)
 
 
-def _place(output: Path | None, on_device: Path | None) -> Path:
-    given = [path for path in (output, on_device) if path is not None]
+def _place(*places: Path | None) -> Path:
+    given = [path for path in places if path is not None]
     if len(given) != 1:
-        raise click.UsageError("give one of -o OUT and --on-device DIR")
+        raise click.UsageError("give one of -o OUT, --on-device DIR and --triton REPO")
     return given[0]
+
+
+# the options of an export that one for a repository has too
+_SERVED = ("batch", "weights", "opset", "metadata", "verify")
+
+
+def _served(given: dict[str, Any], triton: Path | None) -> dict[str, Any]:
+    """The options for a repository, as `export_triton` takes them."""
+    asked = {name: value for name, value in given.items() if value is not None}
+    if asked and triton is None:
+        name = next(iter(asked)).replace("_", "-")
+        raise click.UsageError(f"--{name} is for --triton REPO")
+    if "labels" in asked:
+        asked["labels"] = asked["labels"].read().splitlines()
+    if "delay_ms" in asked:
+        asked["delay"] = asked.pop("delay_ms") / 1000
+    return asked
 
 
 def _pairs(texts: tuple[str, ...]) -> dict[str, str]:
@@ -144,12 +188,14 @@ def _pairs(texts: tuple[str, ...]) -> dict[str, str]:
     return {key: value for key, _, value in (text.partition("=") for text in texts)}
 
 
-def _export(job: JobFunction, output: Path, checkpoint: Path | None, **options: Any) -> Report:
+def _export(
+    job: JobFunction, output: Path, checkpoint: Path | None, *, is_triton: bool, **options: Any
+) -> Report:
     token = SESSION.set(job.session)  # a module imported before has a session of its own
     try:
         if checkpoint is not None:
             _load(checkpoint)
-        return export_job(job, output, **options)
+        return (export_triton if is_triton else export_job)(job, output, **options)
     finally:
         SESSION.reset(token)
 
@@ -179,6 +225,8 @@ def _listed(names: list[str]) -> str:
 
 def _files(output: Path) -> list[Path]:
     """What an export wrote: a folder's files, or a model and the weights beside it."""
+    if not output.exists():  # a version that was refused
+        return []
     if output.is_dir():
         return sorted(output.iterdir())
     return [output, *(output.parent / name for name in describe(output)["external"])]

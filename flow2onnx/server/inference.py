@@ -1,0 +1,97 @@
+"""One request for an inference, in no protocol's form, checked against the model."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flow2onnx.server.ports import Port
+from flow2onnx.server.problem import RequestError
+
+__all__ = ["Inference", "Wanted", "arranged", "checked_shape", "from_bytes", "top_classes"]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """An output asked for: as bytes behind the header or not, and as how many top classes."""
+
+    name: str
+    is_binary: bool = False
+    classes: int = 0
+
+
+@dataclass(frozen=True)
+class Inference:
+    """A request's arrays in the model's order, and what is to be sent back."""
+
+    id: str
+    arrays: list[NDArray[Any]]
+    wanted: tuple[Wanted, ...]
+    timeout: float | None = None
+
+
+def checked_shape(name: str, values: object) -> tuple[int, ...]:
+    """A shape as a request gives it: a list of sizes."""
+    if not isinstance(values, list) or len(values) > 32:
+        raise RequestError(f"input '{name}' needs a shape", hint="a list of at most 32 sizes")
+    for size in values:
+        if type(size) is not int or not 0 <= size < 2**48:
+            raise RequestError(f"input '{name}' has a shape with {size!r}, which is no size")
+    return tuple(values)
+
+
+def from_bytes(port: Port, shape: tuple[int, ...], data: memoryview | bytes) -> NDArray[Any]:
+    """The array whose bytes `data` is, in the same memory."""
+    expected = prod(shape) * port.dtype.itemsize
+    if len(data) != expected:
+        raise RequestError(
+            f"input '{port.name}' has {len(data)} bytes of data, {port.datatype} "
+            f"{list(shape)} takes {expected}"
+        )
+    array = np.frombuffer(data, port.dtype)
+    if port.datatype == "BOOL" and array.size and array.view(np.uint8).max() > 1:
+        raise RequestError(f"input '{port.name}' holds bytes other than 0 and 1 for BOOL")
+    return array.reshape(shape)
+
+
+def expected(ports: Mapping[str, Port], name: object, given: object) -> Port:
+    """The input of that name, if it has that datatype."""
+    if not isinstance(name, str) or name not in ports:
+        raise RequestError(f"unexpected input {name!r}", hint=f"inputs: {', '.join(ports)}")
+    if given != ports[name].datatype:
+        raise RequestError(f"input '{name}' is {ports[name].datatype}, the request says {given!r}")
+    return ports[name]
+
+
+def arranged(ports: Mapping[str, Port], given: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
+    """The arrays in the model's order, each of a shape that fits it and the others."""
+    missing = [name for name in ports if name not in given]
+    if missing:
+        raise RequestError(f"input '{missing[0]}' is missing", hint=f"inputs: {', '.join(ports)}")
+    sizes: dict[str, int] = {}
+    for name, port in ports.items():
+        if not port.info.fits(given[name].shape, sizes):
+            raise RequestError(
+                f"input '{name}' has shape {list(given[name].shape)}, "
+                f"the model takes {list(port.shape)}"
+                + (f" where {sizes}" if any(s in sizes for s in port.info.shape) else "")
+            )
+    return [given[name] for name in ports]
+
+
+def top_classes(
+    array: NDArray[Any], count: int, labels: Sequence[str], is_batched: bool
+) -> NDArray[Any]:
+    """The `count` largest values of each row, as texts ``value:index`` or ``value:index:label``."""
+    rows = array.reshape(len(array), -1) if is_batched and array.ndim else array.reshape(1, -1)
+    count = min(count, rows.shape[1])
+    order = np.argsort(-rows.astype(np.float64), axis=1, kind="stable")[:, :count]
+    texts = [
+        [f"{row[i]:f}:{i}" + (f":{labels[i]}" if i < len(labels) else "") for i in chosen]
+        for row, chosen in zip(rows, order, strict=True)
+    ]
+    found = np.array(texts, np.object_).reshape(len(rows), count)
+    return found if is_batched else found[0]

@@ -1,0 +1,351 @@
+"""One version of a model: opened, warmed up, checked, and only then fit to answer."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import time
+from typing import Any
+
+import numpy as np
+from flow2onnx_runtime import FlowError, Options, Program, RunError, TensorInfo, load_safetensors
+from numpy.typing import NDArray
+
+from flow2onnx.errors import BundleError
+from flow2onnx.server.modelconfig import ConfiguredPort, ModelConfig
+from flow2onnx.server.ports import Port, port
+from flow2onnx.server.problem import RequestError
+
+__all__ = ["CHECK_FILES", "Place", "Statistics", "Version", "load_version"]
+
+CHECK_FILES = ("check.safetensors", "check.npz")
+_FEEDS, _RESULTS = "feeds/", "results/"
+_RTOL, _ATOL = 1e-3, 1e-5
+_SEED = 0
+
+Feeds = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a version lies: its model, and the files that may accompany it, nearest first."""
+
+    model: Path
+    checks: tuple[Path, ...] = ()
+    labels: Path | None = None
+
+
+@dataclass
+class Statistics:
+    """What a version has done so far; times in nanoseconds."""
+
+    successes: int = 0
+    failures: int = 0
+    rows: int = 0
+    runs: int = 0
+    total: int = 0
+    failed: int = 0
+    queue: int = 0
+    compute: int = 0
+    last: int = 0
+    sizes: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def answered(self, is_good: bool, seconds: float) -> None:
+        """Count a request."""
+        if is_good:
+            self.successes += 1
+            self.total += int(seconds * 1e9)
+        else:
+            self.failures += 1
+            self.failed += int(seconds * 1e9)
+
+    def ran(self, rows: int, waited: Sequence[float], seconds: float) -> None:
+        """Count a run of so many rows for requests that had waited so long."""
+        taken = int(seconds * 1e9)
+        self.runs += 1
+        self.rows += rows
+        self.queue += int(sum(waited) * 1e9)
+        self.compute += taken * len(waited)
+        self.last = int(time() * 1000)
+        count, spent = self.sizes.get(rows, (0, 0))
+        self.sizes[rows] = count + 1, spent + taken
+
+
+@dataclass(frozen=True)
+class Version:
+    """A version that has proved itself: `notes` tell what an operator may want to know."""
+
+    number: int
+    program: Program
+    inputs: Mapping[str, Port]
+    outputs: Mapping[str, Port]
+    config: ModelConfig
+    max_batch: int  # rows of one run; 1 if requests are not to be combined
+    labels: Mapping[str, tuple[str, ...]]
+    notes: tuple[str, ...]
+    proven: list[NDArray[Any]] | None  # arrays that it has run on
+    statistics: Statistics = field(default_factory=Statistics)
+
+    @property
+    def has_batch(self) -> bool:
+        """Whether the first axis of everything is a free batch."""
+        return _batch_axis(self.program) is not None
+
+    def run(self, arrays: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+        """The results; a failure is the request's fault if the model still runs on others."""
+        try:
+            return self.program.run(arrays)
+        except RunError as error:
+            if self.proven is None:
+                raise
+            self.program.run(self.proven)
+            raise RequestError(f"the model cannot run on these values: {error.message}") from error
+
+    @property
+    def ports(self) -> tuple[Port, ...]:
+        """Inputs and outputs."""
+        return (*self.inputs.values(), *self.outputs.values())
+
+
+def load_version(
+    number: int,
+    place: Place,
+    config: ModelConfig,
+    options: Options,
+    max_batch: int,
+    present: Version | None,
+) -> Version:
+    """A version, ready to answer; raises `FlowError` with the reason why it is not fit to.
+
+    Without inputs and outputs declared in config.pbtxt, they must be those of the `present`
+    version, whose clients go on.
+    """
+    program = Program(place.model, None, options)
+    inputs = {info.name: port(info) for info in program.feeds}
+    outputs = {info.name: port(info) for info in program.results}
+    _check_declared(config, inputs, outputs)
+    if present is not None and not config.is_declared:
+        _check_same(present, (*inputs.values(), *outputs.values()))
+    expected = _stored_check(place, program)
+    notes = [_checked(program, place, expected)] if expected else []
+    proven, failed = _warm_up(program, config, expected[0] if expected else None)
+    notes += failed
+    rows, why = _rows(program, config, max_batch, expected[0] if expected else None)
+    notes += [f"no batching: {why}"] if why else []
+    return Version(
+        number, program, inputs, outputs, config, rows, _labels(config, place), tuple(notes), proven
+    )
+
+
+def _check_declared(
+    config: ModelConfig, inputs: Mapping[str, Port], outputs: Mapping[str, Port]
+) -> None:
+    if config.inputs:
+        _check_ports("input", config.inputs, inputs, is_whole=True)
+    if config.outputs:
+        _check_ports("output", config.outputs, outputs, is_whole=False)
+    if config.max_batch:
+        fixed = [p.name for p in (*inputs.values(), *outputs.values()) if p.shape[:1] != (-1,)]
+        if fixed:
+            raise BundleError(
+                f"max_batch_size is {config.max_batch}, but the first size of {fixed[0]} is fixed",
+                hint="export with dynamic_batch, or set max_batch_size: 0",
+            )
+
+
+def _check_ports(
+    what: str, declared: Iterable[ConfiguredPort], ports: Mapping[str, Port], *, is_whole: bool
+) -> None:
+    names = {item.name for item in declared}
+    if names - set(ports) or (is_whole and set(ports) - names):
+        raise BundleError(
+            f"config.pbtxt declares the {what}s {sorted(names)}, the model has {sorted(ports)}"
+        )
+    for item in declared:
+        found = ports[item.name]
+        fits = len(item.shape) == len(found.shape) and all(
+            -1 in (a, b) or a == b for a, b in zip(item.shape, found.shape, strict=True)
+        )
+        if item.datatype != found.datatype or not fits:
+            raise BundleError(
+                f"config.pbtxt declares {what} {item.name} as {item.datatype} {list(item.shape)}, "
+                f"the model has {found}"
+            )
+
+
+def _check_same(present: Version, ports: Sequence[Port]) -> None:
+    old, new = {p.key for p in present.ports}, {p.key for p in ports}
+    if old != new:
+        raise BundleError(
+            f"its inputs or outputs differ from version {present.number}: "
+            f"{_shown(p for p in ports if p.key not in old)} instead of "
+            f"{_shown(p for p in present.ports if p.key not in new)}",
+            hint="unload the model first, or declare them in config.pbtxt",
+        )
+
+
+def _shown(ports: Iterable[Port]) -> str:
+    return ", ".join(map(str, ports)) or "nothing"
+
+
+def _stored_check(place: Place, program: Program) -> tuple[Feeds, Feeds] | None:
+    """Feeds and expected results from the nearest check file, if there is one."""
+    path = next((p for p in place.checks if p.is_file()), None)
+    if path is None:
+        return None
+    tensors = _tensors(path)
+    feeds = {n.removeprefix(_FEEDS): v for n, v in tensors.items() if n.startswith(_FEEDS)}
+    results = {n.removeprefix(_RESULTS): v for n, v in tensors.items() if n.startswith(_RESULTS)}
+    known = {info.name for info in program.results}
+    if not results or len(feeds) + len(results) < len(tensors) or set(results) - known:
+        raise BundleError(
+            f"{path.name} holds {', '.join(sorted(tensors)) or 'nothing'}",
+            hint=f"{_FEEDS}NAME for each input, and {_RESULTS}NAME for outputs",
+        )
+    return feeds, results
+
+
+def _tensors(path: Path) -> Feeds:
+    if path.suffix == ".safetensors":
+        return load_safetensors(path)[0]
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+            return {name: stored[name] for name in stored.files}
+    except Exception as error:  # zipfile, zlib and numpy have no common base
+        raise BundleError(f"{path.name} cannot be read: {error}") from error
+
+
+def _checked(program: Program, place: Place, expected: tuple[Feeds, Feeds]) -> str:
+    feeds, results = expected
+    found = program.by_name(program.run(program.arrange((), feeds)))
+    bits = {info.name: info.element == "bfloat16" for info in program.results}
+    worst = 0.0
+    for name, value in results.items():
+        if found[name].shape != value.shape or found[name].dtype != value.dtype:
+            raise BundleError(
+                f"the check expects {name} as {value.dtype} {list(value.shape)}, "
+                f"it is {found[name].dtype} {list(found[name].shape)}"
+            )
+        if not value.size:
+            continue
+        exact, given = _exact(value, bits[name]), _exact(found[name], bits[name])
+        apart = float(np.nan_to_num(np.abs(given - exact), nan=0.0).max())
+        if not np.allclose(given, exact, _RTOL, _ATOL, equal_nan=True):
+            raise BundleError(
+                f"the check fails: {name} differs by up to {apart:.3g}",
+                hint="the model computes something else than when the check was stored",
+            )
+        worst = max(worst, apart)
+    return f"the check passed, largest difference {worst:.3g}"
+
+
+def _warm_up(
+    program: Program, config: ModelConfig, feeds: Feeds | None
+) -> tuple[list[NDArray[Any]] | None, list[str]]:
+    """Run on made-up values: returns some that worked, and what did not.
+
+    A failure is the model's where the sizes are those that will come.
+    """
+    proven = None if feeds is None else [np.asarray(a) for a in program.arrange((), feeds)]
+    shapes = list(config.warmups)
+    is_known = bool(shapes)
+    if not shapes and proven is None:
+        axis = _batch_axis(program)
+        shapes = [{i.name: _filled(i.shape, axis, 1) for i in program.feeds}]
+        is_known = all(s == axis or isinstance(s, int) for i in program.feeds for s in i.shape)
+    try:
+        for asked in shapes:
+            arrays = [_made(i.dtype, asked.get(i.name, ())) for i in program.feeds]
+            program.run(arrays)
+            proven = arrays
+    except FlowError as error:
+        if is_known:
+            raise BundleError(f"the warm-up fails: {error.message}") from error
+        return proven, [f"not warmed up: {error.message}"]
+    return proven, []
+
+
+def _filled(shape: Sequence[int | str], axis: str | None, rows: int) -> tuple[int, ...]:
+    return tuple(s if isinstance(s, int) else rows if s == axis else 1 for s in shape)
+
+
+def _made(dtype: Any, shape: tuple[int, ...], seed: int = _SEED) -> NDArray[Any]:
+    """Values that any model of these sizes takes: small numbers, and indices 0 and 1."""
+    draws = np.random.default_rng(seed)
+    if dtype.kind == "f":
+        return draws.standard_normal(shape).astype(dtype)
+    return draws.integers(0, 2, shape).astype(dtype)
+
+
+def _batch_axis(program: Program) -> str | None:
+    """The name of the free first size that all inputs and outputs share."""
+    infos = (*program.feeds, *program.results)
+    names = {info.shape[0] if info.shape else 1 for info in infos}
+    name = names.pop() if len(names) == 1 else 1
+    return name if isinstance(name, str) and name != "?" and program.feeds else None
+
+
+def _rows(
+    program: Program, config: ModelConfig, max_batch: int, feeds: Feeds | None
+) -> tuple[int, str | None]:
+    """How many rows a run may have, and why only one request at a time if so."""
+    if config.max_batch is not None:
+        limit = config.max_batch if config.batches else 1
+        asked = "config.pbtxt does not ask for it"
+    else:
+        limit, asked = max_batch, "it is turned off"
+    if limit <= 1:
+        return 1, asked
+    axis = _batch_axis(program)
+    if axis is None:
+        return 1, "inputs and outputs do not all begin with one free batch"
+    why = _why_rows_depend(program, axis, feeds)
+    return (1, why) if why else (limit, None)
+
+
+def _why_rows_depend(program: Program, axis: str, feeds: Feeds | None) -> str | None:
+    """Whether rows computed together differ from the same rows computed alone."""
+    if feeds is None:
+        one, two = (
+            [_made(i.dtype, _filled(i.shape, axis, 1), seed) for i in program.feeds]
+            for seed in (1, 2)
+        )
+    else:
+        given = [np.asarray(a) for a in program.arrange((), feeds)]
+        one, two = ([array[rows] for array in given] for rows in (slice(0, 1), slice(-1, None)))
+    try:
+        together = program.run([np.concatenate(pair) for pair in zip(one, two, strict=True)])
+        apart = [np.concatenate(pair)
+                 for pair in zip(program.run(one), program.run(two), strict=True)]  # fmt: skip
+    except RunError as error:
+        return f"it could not be tried: {error.message}"
+    for info, a, b in zip(program.results, together, apart, strict=True):
+        if a.shape != b.shape or not _is_close(a, b, info):
+            return f"the rows of {info.name} depend on each other"
+    return None
+
+
+def _is_close(a: NDArray[Any], b: NDArray[Any], info: TensorInfo) -> bool:
+    one, two = (_exact(value, info.element == "bfloat16") for value in (a, b))
+    rtol = 1e-2 if a.dtype.itemsize < 4 else 1e-3
+    return bool(np.allclose(one, two, rtol=rtol, atol=1e-4, equal_nan=True))
+
+
+def _exact(value: NDArray[Any], is_bits: bool) -> NDArray[Any]:
+    """The numbers in float64; bfloat16 travels as bits, the upper half of a float32's."""
+    numbers = (value.astype(np.uint32) << 16).view(np.float32) if is_bits else value
+    return numbers.astype(np.float64)
+
+
+def _labels(config: ModelConfig, place: Place) -> dict[str, tuple[str, ...]]:
+    if place.labels is None:
+        return {}
+    found = {}
+    for item in config.outputs:
+        if item.labels is None:
+            continue
+        path = place.labels / item.labels
+        try:
+            found[item.name] = tuple(path.read_text("utf-8").splitlines())
+        except (OSError, ValueError) as error:
+            raise BundleError(f"{path.name} cannot be read: {error}") from error
+    return found

@@ -1,0 +1,34 @@
+"""Log messages as JSON, one object a line."""
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+
+__all__ = ["log_as_json"]
+
+_STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message"}
+
+
+class _JsonFormatter(logging.Formatter):
+    """Time, level, logger, message, and whatever was given as `extra`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC)
+        found = {
+            "time": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **{name: v for name, v in vars(record).items() if name not in _STANDARD},
+        }
+        if record.exc_info:
+            found["exception"] = self.formatException(record.exc_info)
+        return json.dumps(found, default=str)
+
+
+def log_as_json(level: int = logging.INFO) -> None:
+    """Write the log messages of this process to stderr, from now on."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_JsonFormatter())
+    logging.basicConfig(level=level, handlers=[handler], force=True)

@@ -1,0 +1,132 @@
+"""config.pbtxt: what a repository says of a model, as far as it matters here."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import (  # type: ignore[import-untyped]  # shipped without types
+    json_format,
+    text_format,
+)
+
+from flow2onnx.errors import BundleError
+from flow2onnx.server.messages import message_class
+
+__all__ = ["ConfiguredPort", "ModelConfig", "read_config"]
+
+_BACKENDS = ("", "onnxruntime")
+_PLATFORMS = ("", "onnxruntime_onnx")
+
+
+@dataclass(frozen=True)
+class ConfiguredPort:
+    """An input or output as declared: `shape` includes the batch where there is one."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    labels: str | None = None
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """What a model's config.pbtxt says; `max_batch` is None where there is none.
+
+    `batches`: whether requests are to be combined; `latest` versions are served unless `specific`
+    ones are; `warmups`: shapes by input to run before serving.
+    """
+
+    max_batch: int | None = None
+    batches: bool = True
+    delay: float | None = None
+    queue: int | None = None
+    instances: int = 1
+    latest: int = 1
+    specific: tuple[int, ...] | None = None
+    inputs: tuple[ConfiguredPort, ...] = ()
+    outputs: tuple[ConfiguredPort, ...] = ()
+    warmups: tuple[dict[str, tuple[int, ...]], ...] = ()
+    file: str = "model.onnx"
+    accelerators: tuple[str, ...] = ()
+    raw: Any = None  # the message itself, which no types are known of
+
+    @property
+    def is_declared(self) -> bool:
+        """Whether the inputs and outputs are written down."""
+        return bool(self.inputs and self.outputs)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The configuration in the protocol's JSON form."""
+        found: dict[str, Any] = json_format.MessageToDict(
+            self.raw, preserving_proto_field_name=True
+        )
+        return found
+
+
+def read_config(path: Path) -> ModelConfig:
+    """The configuration in a file; raises `BundleError` for what cannot be served."""
+    message = message_class("inference.ModelConfig")()
+    try:
+        text_format.Parse(path.read_text("utf-8"), message, allow_unknown_field=True)
+    except (OSError, ValueError, text_format.ParseError) as error:
+        raise BundleError(f"{path.name} cannot be read: {error}") from error
+    _check(message)
+    return _config(message)
+
+
+def _check(message: Any) -> None:
+    if message.backend not in _BACKENDS or message.platform not in _PLATFORMS:
+        raise BundleError(
+            f"config.pbtxt asks for {message.backend or message.platform}",
+            hint='only ONNX models are served: backend: "onnxruntime"',
+        )
+    kinds = ("sequence_batching", "ensemble_scheduling")
+    strange = [kind for kind in kinds if message.HasField(kind)]
+    if strange or any(p.HasField("reshape") for p in (*message.input, *message.output)):
+        raise BundleError(
+            f"config.pbtxt asks for {strange[0] if strange else 'reshape'}, which is not served",
+            hint="only models without a state, with the shapes that they have",
+        )
+    name = message.default_model_filename
+    if name and (Path(name).name != name or name in (".", "..")):
+        raise BundleError(f"default_model_filename is {name!r}", hint="a name without folders")
+    if message.max_batch_size < 0:
+        raise BundleError(f"max_batch_size is {message.max_batch_size}", hint="0 for no batching")
+
+
+def _config(message: Any) -> ModelConfig:
+    batch, dynamic = message.max_batch_size, message.HasField("dynamic_batching")
+    batching = message.dynamic_batching
+    policy = message.version_policy
+    accelerators = message.optimization.execution_accelerators
+    is_specific = policy.HasField("specific")
+    return ModelConfig(
+        max_batch=batch,
+        batches=batch > 1 and dynamic,
+        delay=batching.max_queue_delay_microseconds / 1e6,
+        queue=batching.default_queue_policy.max_queue_size or None,
+        instances=sum(group.count or 1 for group in message.instance_group) or 1,
+        latest=10**9 if policy.HasField("all") else policy.latest.num_versions or 1,
+        specific=tuple(policy.specific.versions) if is_specific else None,
+        inputs=tuple(_port(p, batch) for p in message.input),
+        outputs=tuple(_port(p, batch) for p in message.output),
+        warmups=tuple(_warmup(w, batch) for w in message.model_warmup),
+        file=message.default_model_filename or "model.onnx",
+        accelerators=tuple(a.name for a in accelerators.gpu_execution_accelerator),
+        raw=message,
+    )
+
+
+def _port(message: Any, batch: int) -> ConfiguredPort:
+    kind = message.DESCRIPTOR.fields_by_name["data_type"].enum_type
+    datatype = kind.values_by_number[message.data_type].name.removeprefix("TYPE_")
+    shape = ((-1,) if batch else ()) + tuple(message.dims)
+    labels = getattr(message, "label_filename", "") or None
+    if labels and Path(labels).name != labels:
+        raise BundleError(f"label_filename is {labels!r}", hint="a name without folders")
+    return ConfiguredPort(message.name, datatype, shape, labels)
+
+
+def _warmup(message: Any, batch: int) -> dict[str, tuple[int, ...]]:
+    rows = (max(1, message.batch_size),) if batch else ()
+    return {name: rows + tuple(value.dims) for name, value in message.inputs.items()}

@@ -1,0 +1,150 @@
+"""The OpenAPI description of what the server answers over HTTP."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from flow2onnx.server.ports import DATATYPES
+
+__all__ = ["description"]
+
+Schema = dict[str, Any]
+
+_TEXT: Schema = {"type": "string"}
+_SIZE: Schema = {"type": "integer", "minimum": 0, "maximum": 2**40}
+_SHAPE: Schema = {"type": "array", "items": _SIZE, "maxItems": 8}
+_DATATYPE: Schema = {"type": "string", "enum": sorted(DATATYPES.values())}
+
+
+def _object(properties: Schema, *required: str) -> Schema:
+    found: Schema = {"type": "object", "properties": properties}
+    return {**found, "required": list(required)} if required else found
+
+
+def _list(items: Schema) -> Schema:
+    return {"type": "array", "items": items}
+
+
+_INPUT = _object(
+    {"name": _TEXT, "datatype": _DATATYPE, "shape": _SHAPE,
+     "parameters": _object({"binary_data_size": _SIZE}),
+     "data": _list({"anyOf": [{"type": "number"}, {"type": "boolean"}, {"type": "array"}]})},
+    "name", "datatype", "shape",
+)  # fmt: skip
+_WANTED = _object(
+    {"name": _TEXT,
+     "parameters": _object({"binary_data": {"type": "boolean"}, "classification": _SIZE})},
+    "name",
+)  # fmt: skip
+_REQUEST = _object(
+    {"id": _TEXT, "inputs": _list(_INPUT), "outputs": _list(_WANTED),
+     "parameters": _object({"binary_data_output": {"type": "boolean"}, "timeout": _SIZE})},
+    "inputs",
+)  # fmt: skip
+_OUTPUT = _object({"name": _TEXT, "datatype": _TEXT, "shape": _SHAPE}, "name", "datatype", "shape")
+_SCHEMAS: Schema = {
+    "Error": _object({"error": _TEXT}, "error"),
+    "InferenceRequest": _REQUEST,
+    "InferenceResponse": _object(
+        {"model_name": _TEXT, "model_version": _TEXT, "id": _TEXT, "outputs": _list(_OUTPUT)},
+        "model_name", "outputs",
+    ),
+    "ServerMetadata": _object({"name": _TEXT, "version": _TEXT, "extensions": _list(_TEXT)},
+                              "name", "version", "extensions"),
+    "ModelMetadata": _object(
+        {"name": _TEXT, "versions": _list(_TEXT), "platform": _TEXT,
+         "inputs": _list(_object({})), "outputs": _list(_object({}))},
+        "name", "platform", "inputs", "outputs",
+    ),
+    "Index": _list(_object({"name": _TEXT, "version": _TEXT, "state": _TEXT, "reason": _TEXT},
+                           "name")),
+    "IndexRequest": _object({"ready": {"type": "boolean"}}),
+    "LoadRequest": _object({"parameters": {
+        **_object({"version": {"type": "string", "pattern": "^[1-9][0-9]{0,8}$"}}),
+        "additionalProperties": False}}),
+    "UnloadRequest": _object({"parameters": _object({})}),
+    "Anything": _object({}),
+}  # fmt: skip
+
+
+def description(version: str, models: Sequence[str], *, has_token: bool) -> Schema:
+    """The description, as OpenAPI 3.1 has it, of a server that has these models."""
+    security = {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "flow2onnx: Open Inference Protocol v2", "version": version},
+        "paths": _paths(models, has_token),
+        "components": {"schemas": _SCHEMAS, **(security if has_token else {})},
+    }
+
+
+def _paths(models: Sequence[str], has_token: bool) -> Schema:
+    known: Schema = {
+        "model": {**_TEXT, "enum": list(models)} if models else {**_TEXT, "minLength": 1},
+        "version": {**_TEXT, "pattern": "^[1-9][0-9]{0,8}$"},
+    }
+    model, version = "/v2/models/{model}", "/v2/models/{model}/versions/{version}"
+    paths: Schema = {
+        "/v2": _get("ServerMetadata", has_token),
+        "/v2/health/live": _get(None, False),
+        "/v2/health/ready": _get(None, False, 503),
+        "/v2/models/stats": _get("Anything", has_token),
+        "/v2/repository/index": _post("IndexRequest", "Index", has_token, 400),
+        "/v2/repository/models/{model}/load": _post("LoadRequest", "Anything", has_token, 400, 404),
+        "/v2/repository/models/{model}/unload":
+            _post("UnloadRequest", "Anything", has_token, 400, 404),
+        "/metrics": _get("text", has_token),
+        "/openapi.json": _get("Anything", has_token),
+    }  # fmt: skip
+    for base in (model, version):
+        paths[base] = _get("ModelMetadata", has_token, 404, 503)
+        paths[f"{base}/ready"] = _get(None, has_token, 404, 503)
+        paths[f"{base}/config"] = _get("Anything", has_token, 404, 503)
+        paths[f"{base}/stats"] = _get("Anything", has_token, 404, 503)
+        paths[f"{base}/infer"] = _post(
+            "InferenceRequest", "InferenceResponse", has_token, 400, 404, 408, 413, 503, 504
+        )
+    for path, item in paths.items():
+        names = [n for n in ("model", "version") if f"{{{n}}}" in path]
+        if names:
+            item["parameters"] = [
+                {"name": n, "in": "path", "required": True, "schema": known[n]} for n in names
+            ]
+    return paths
+
+
+def _get(answer: str | None, has_token: bool, *errors: int) -> Schema:
+    return {"get": _operation(answer, has_token, errors)}
+
+
+def _post(asked: str, answer: str, has_token: bool, *errors: int) -> Schema:
+    body = {"content": {"application/json": {"schema": _reference(asked)}}}
+    if asked == "InferenceRequest":
+        body["required"] = True  # type: ignore[assignment]  # one object, values of two kinds
+    return {"post": {"requestBody": body, **_operation(answer, has_token, errors)}}
+
+
+def _operation(answer: str | None, has_token: bool, errors: tuple[int, ...]) -> Schema:
+    codes = (*errors, 401) if has_token else errors
+    refused = {"content": {"application/json": {"schema": _reference("Error")}}}
+    found: Schema = {
+        "responses": {
+            "200": {"description": "the answer", **_content(answer)},
+            **{str(code): {"description": "refused", **refused} for code in sorted(codes)},
+        }
+    }
+    return {**found, "security": [{"token": []}]} if has_token else found
+
+
+def _content(answer: str | None) -> Schema:
+    if answer is None:
+        return {}
+    if answer == "text":
+        return {"content": {"text/plain": {"schema": _TEXT}}}
+    content = {"application/json": {"schema": _reference(answer)}}
+    if answer == "InferenceResponse":
+        content["application/octet-stream"] = {"schema": {}}
+    return {"content": content}
+
+
+def _reference(name: str) -> Schema:
+    return {"$ref": f"#/components/schemas/{name}"}

@@ -1,0 +1,328 @@
+"""The models that a server has: what is loaded, what is not and why, and how that changes."""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from flow2onnx_runtime import FlowError
+
+from flow2onnx.server.batching import Batcher, Limits
+from flow2onnx.server.loading import Version, load_version
+from flow2onnx.server.metrics import Metrics, ModelMetrics
+from flow2onnx.server.modelconfig import ModelConfig, read_config
+from flow2onnx.server.problem import RequestError
+from flow2onnx.server.scanning import Found, Stamp, scan
+from flow2onnx.server.settings import Settings
+
+__all__ = ["Live", "Repository"]
+
+_log = logging.getLogger("flow2onnx.server")
+
+
+@dataclass(frozen=True)
+class Live:
+    """A version that answers, with its queue."""
+
+    model: str
+    version: Version
+    batcher: Batcher
+    metrics: ModelMetrics
+    stamp: tuple[Stamp, Stamp]  # of its files, and of the model's
+
+
+@dataclass
+class _Model:
+    """A model of the repository; `live` is replaced as a whole, never changed."""
+
+    name: str
+    live: Mapping[int, Live] = field(default_factory=lambda: MappingProxyType({}))
+    failures: dict[int, tuple[Any, str]] = field(default_factory=dict)  # stamp and reason
+    seen: dict[int, Any] = field(default_factory=dict)
+    pinned: int | None = None
+    is_unloaded: bool = False
+
+
+@dataclass(frozen=True)
+class _Counts:
+    """Passes on what a batcher tells to the statistics of its version and of its model."""
+
+    statistics: Any
+    metrics: ModelMetrics
+
+    def ran(self, rows: int, waited: Any, seconds: float) -> None:
+        self.statistics.ran(rows, waited, seconds)
+        self.metrics.ran(rows, waited, seconds)
+
+    def queued(self, change: int) -> None:
+        self.metrics.queued(change)
+
+
+class Repository:
+    """Keeps what is served in step with what lies on the disk.
+
+    A version replaces another only once it is loaded, warmed up and checked; whatever fails
+    before leaves the old one answering, and the reason in the index. All methods belong to one
+    event loop; models are opened on a thread.
+    """
+
+    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+        self._settings, self._metrics = settings, metrics
+        self._models: dict[str, _Model] = {}
+        self._found: dict[str, Found] = {}
+        self._runs = ThreadPoolExecutor(thread_name_prefix="run")
+        self._loads = ThreadPoolExecutor(1, thread_name_prefix="load")
+        self._changing = asyncio.Lock()
+
+    def find(self, name: str, version: str = "") -> Live:
+        """The version that answers; the newest unless one is named."""
+        model = self._models.get(name)
+        if model is None:
+            raise RequestError(f"unknown model: '{name}'", 404)
+        if not model.live:
+            raise RequestError(f"model '{name}' is not ready{_reasons(model)}", 503, retry_after=5)
+        if not version:
+            return next(iter(model.live.values()))
+        # compared as text: a number with other digits or signs is no version
+        for number, live in model.live.items():
+            if str(number) == version:
+                return live
+        ready = ", ".join(map(str, model.live))
+        raise RequestError(f"model '{name}' has no version '{version}' ready", 404,
+                           hint=f"ready: {ready}")  # fmt: skip
+
+    def versions(self, name: str) -> list[Live]:
+        """All versions of a model that answer, the newest first."""
+        self.find(name)
+        return list(self._models[name].live.values())
+
+    def names(self) -> list[str]:
+        """The models that are known, ready or not."""
+        return sorted(self._models)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every model that is wanted answers."""
+        return all(model.live for model in self._models.values() if not model.is_unloaded)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request waits or runs."""
+        lives = (live for model in self._models.values() for live in model.live.values())
+        return all(live.batcher.is_idle for live in lives)
+
+    def index(self, only_ready: bool = False) -> list[dict[str, str]]:
+        """Models and versions with their states, as the protocol lists them."""
+        rows = []
+        for name in self.names():
+            model = self._models[name]
+            for number, live in sorted(model.live.items()):
+                notes = "; ".join(live.version.notes)
+                rows.append(_row(name, number, "READY", notes))
+            for number, (_, reason) in sorted(model.failures.items()):
+                state = "UNAVAILABLE"
+                if number in model.live:  # its files were replaced by ones that are worse
+                    rows = [r for r in rows if (r["name"], r["version"]) != (name, str(number))]
+                    state, reason = "READY", f"kept as it was: {reason}"
+                rows.append(_row(name, number, state, reason))
+            if not model.live and not model.failures:
+                rows.append(_row(name, "", "UNAVAILABLE", "unloaded"))
+        return [row for row in rows if row["state"] == "READY" or not only_ready]
+
+    async def refresh(self, *, at_once: bool = False) -> None:
+        """Bring everything up to date; new files wait until they are at rest unless `at_once`."""
+        async with self._changing:
+            await self._scan()
+            for name in sorted({*self._found, *self._models}):
+                await self._update(name, at_once)
+
+    async def load(self, name: str, version: int | None = None) -> None:
+        """Load a model anew, or one version of it, to which it then keeps."""
+        async with self._changing:
+            await self._scan()
+            found = self._found.get(name)
+            if found is None or (version is not None and version not in found.versions):
+                what = name if found is None else f"{name}, version {version}"
+                raise RequestError(f"the repository has no model '{what}'", 404)
+            model = self._models.setdefault(name, _Model(name))
+            before = model.pinned
+            model.is_unloaded, model.pinned = False, version
+            model.failures.clear()
+            await self._update(name, at_once=True)
+            tried = max(found.versions, default=0) if version is None else version
+            if tried in model.failures:
+                model.pinned = before
+                raise RequestError(f"{name}, version {tried}: {model.failures[tried][1]}", 400)
+
+    async def unload(self, name: str) -> None:
+        """Let a model answer no more; requests that it has are finished."""
+        async with self._changing:
+            model = self._models.get(name)
+            if model is None:
+                raise RequestError(f"unknown model: '{name}'", 404)
+            model.is_unloaded, model.pinned = True, None
+            model.failures.clear()
+            self._switch(model, {})
+
+    def close(self) -> None:
+        """Let the threads end."""
+        self._runs.shutdown(wait=False, cancel_futures=True)
+        self._loads.shutdown(wait=False, cancel_futures=True)
+
+    async def _scan(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._found = await loop.run_in_executor(self._loads, scan, self._settings.models)
+
+    async def _update(self, name: str, at_once: bool) -> None:
+        found = self._found.get(name)
+        if found is None:
+            self._remove(name)
+            return
+        model = self._models.setdefault(name, _Model(name))
+        if model.is_unloaded:
+            return
+        try:
+            config = await self._config(found)
+        except FlowError as error:
+            self._failed(model, max(found.versions, default=0), found.config, error)
+            return
+        stamps = {number: (stamp, found.config) for number, stamp in found.versions.items()}
+        at_rest = {n for n, s in stamps.items() if at_once or model.seen.get(n) == s}
+        model.seen = dict(stamps)
+        model.failures = {n: f for n, f in model.failures.items() if stamps.get(n) == f[0]}
+        chosen = await self._chosen(model, found, config, stamps, at_rest)
+        # rather an old version than none: its files may be gone, it still answers
+        if chosen or not (model.failures or set(stamps) - at_rest):
+            self._switch(model, chosen)
+
+    async def _config(self, found: Found) -> ModelConfig:
+        path = found.folder / "config.pbtxt"
+        if found.file is not None or not path.exists():
+            return ModelConfig()
+        return await asyncio.get_running_loop().run_in_executor(self._loads, read_config, path)
+
+    async def _chosen(
+        self,
+        model: _Model,
+        found: Found,
+        config: ModelConfig,
+        stamps: Mapping[int, Any],
+        at_rest: set[int],
+    ) -> dict[int, Live]:
+        """The versions to serve, newest first; those that fail make room for older ones."""
+        candidates, count = _candidates(stamps, config, model.pinned)
+        chosen: dict[int, Live] = {}
+        for number in candidates:
+            if len(chosen) == count:
+                break
+            live = model.live.get(number)
+            is_new = live is None or live.stamp != stamps[number]
+            if is_new and number in at_rest and number not in model.failures:
+                live = await self._open(model, found, number, config, stamps[number]) or live
+            if live is not None:
+                chosen[number] = live
+        return chosen
+
+    async def _open(
+        self, model: _Model, found: Found, number: int, config: ModelConfig, stamp: Any
+    ) -> Live | None:
+        present = next(iter(model.live.values()), None)
+        settings = self._settings
+        loop = asyncio.get_running_loop()
+        try:
+            version = await loop.run_in_executor(
+                self._loads, load_version, number, found.place(number, config.file), config,
+                settings.options, settings.max_batch, present.version if present else None,
+            )  # fmt: skip
+        except FlowError as error:
+            self._failed(model, number, stamp, error)
+            return None
+        except Exception as error:  # whatever a file holds, it must not stop the server
+            self._failed(model, number, stamp, _UnforeseenError(error))
+            return None
+        _tell_accelerators(model.name, config, settings)
+        return self._live(model.name, version, stamp)
+
+    def _live(self, name: str, version: Version, stamp: Any) -> Live:
+        config, settings = version.config, self._settings
+        metrics = self._metrics.model(name)
+        limits = Limits(
+            version.max_batch,
+            settings.delay if config.delay is None else config.delay,
+            config.queue or settings.max_queue,
+            config.instances,
+        )
+        counts = _Counts(version.statistics, metrics)
+        batcher = Batcher(version.run, self._runs, limits, counts)
+        return Live(name, version, batcher, metrics, stamp)
+
+    def _failed(self, model: _Model, number: int, stamp: Any, error: FlowError) -> None:
+        if number in model.failures and model.failures[number][0] == stamp:
+            return
+        reason = " ".join(f"{error.message}{f' ({error.hint})' if error.hint else ''}".split())
+        model.failures[number] = (stamp, reason)
+        self._metrics.loaded(model.name, is_good=False)
+        _log.error(
+            "a version was not loaded",
+            extra={"model": model.name, "version": number, "reason": reason,
+                   "still_answering": list(model.live)},
+        )  # fmt: skip
+
+    def _switch(self, model: _Model, chosen: Mapping[int, Live]) -> None:
+        """From here on the chosen versions answer; the others finish what they have."""
+        new = MappingProxyType({n: chosen[n] for n in sorted(chosen, reverse=True)})
+        old, model.live = model.live, new
+        for number, live in new.items():
+            if old.get(number) is not live:
+                self._metrics.loaded(model.name, is_good=True)
+                notes = list(live.version.notes)
+                _log.info("a version answers", extra={"model": model.name, "version": number,
+                                                      "notes": notes})  # fmt: skip
+        for number in old:
+            if number not in new:
+                _log.info("a version retires", extra={"model": model.name, "version": number})
+        self._metrics.serving(model.name, max(new, default=0))
+
+    def _remove(self, name: str) -> None:
+        self._switch(self._models.pop(name), {})
+
+
+class _UnforeseenError(FlowError):
+    """An error of a kind that nobody expected, while a model was opened."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(f"{type(error).__name__}: {error}")
+
+
+def _candidates(
+    stamps: Iterable[int], config: ModelConfig, pinned: int | None
+) -> tuple[list[int], int]:
+    """Versions to try, newest first, and how many of them are wanted."""
+    numbers = sorted(stamps, reverse=True)
+    if pinned is not None:
+        return [n for n in numbers if n == pinned], 1
+    if config.specific is not None:
+        return [n for n in numbers if n in config.specific], len(numbers)
+    return numbers, config.latest
+
+
+def _row(name: str, number: int | str, state: str, reason: str) -> dict[str, str]:
+    return {"name": name, "version": str(number), "state": state, "reason": reason}
+
+
+def _reasons(model: _Model) -> str:
+    texts = [f"version {n}: {reason}" for n, (_, reason) in sorted(model.failures.items())]
+    return f": {'; '.join(texts)}" if texts else ""
+
+
+def _tell_accelerators(name: str, config: ModelConfig, settings: Settings) -> None:
+    used = " ".join(settings.options.provider_names).lower()
+    for accelerator in config.accelerators:
+        if accelerator not in used:
+            _log.warning(
+                "config.pbtxt asks for an accelerator that this server was not started with",
+                extra={"model": name, "accelerator": accelerator, "providers": used},
+            )

@@ -1,0 +1,157 @@
+"""A server's life: models loaded, requests answered, repository watched, drained at the end."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Callable, Iterator
+
+import onnxruntime as ort
+import uvicorn
+from flow2onnx_runtime import FlowError, OptionsError
+
+from flow2onnx.server.connection import connection_class
+from flow2onnx.server.http import Application
+from flow2onnx.server.service import Service
+from flow2onnx.server.settings import Settings
+
+__all__ = ["serve"]
+
+_log = logging.getLogger("flow2onnx.server")
+
+
+def serve(settings: Settings, version: str) -> None:
+    """Answer requests until SIGTERM or SIGINT; raises `FlowError` if it cannot begin."""
+    _share_threads(settings)
+    service = Service(settings, version)
+    config = _config(service)
+    with (
+        _listening(settings) as listener,
+        asyncio.Runner(loop_factory=config.get_loop_factory()) as runner,
+    ):
+        runner.run(_serve(service, _Server(config), listener))
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's, which leaves the signals to us: they are to drain gRPC too."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _share_threads(settings: Settings) -> None:
+    """One pool of threads for the runs of all models of this process."""
+    if settings.options.shared_threads:
+        ort.set_global_thread_pool_sizes(settings.threads or 0, 1)
+
+
+def _config(service: Service) -> uvicorn.Config:
+    settings = service.settings
+    return uvicorn.Config(
+        Application(service),
+        http=connection_class(settings.read_timeout),
+        ws="none",
+        proxy_headers=False,
+        lifespan="off",
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=max(1, round(settings.drain)),
+        ssl_certfile=settings.certificate,
+        ssl_keyfile=settings.key,
+    )
+
+
+@contextlib.contextmanager
+def _listening(settings: Settings) -> Iterator[socket.socket]:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        listener = socket.create_server((settings.host, settings.port), family=family, backlog=1024)
+    except OSError as error:
+        raise OptionsError(
+            f"cannot listen on {settings.host}:{settings.port}: {error.strerror}",
+            hint="choose another --port or --host",
+        ) from error
+    with listener:
+        yield listener
+
+
+async def _serve(service: Service, server: uvicorn.Server, listener: socket.socket) -> None:
+    settings, repository = service.settings, service.repository
+    await repository.refresh(at_once=True)
+    _check_start(service)
+    stop = asyncio.Event()
+    _on_signals(stop.set)
+    async with _grpc(service) as grpc_address:
+        host, port = listener.getsockname()[:2]
+        _log.info("listening", extra={
+            "http": f"{host}:{port}", "grpc": grpc_address, "models": repository.names(),
+            "tls": settings.certificate is not None, "token": settings.token is not None,
+        })  # fmt: skip
+        if not settings.is_loopback and settings.token is None:
+            _log.warning("anyone who reaches this machine may use the models: no token is asked")
+        polling = asyncio.create_task(_poll(service))
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
+        await _drain(service, server, serving)
+        for task in (polling, stopping):
+            task.cancel()
+    repository.close()
+    _log.info("ended")
+
+
+def _check_start(service: Service) -> None:
+    """One file that cannot be served is an error; a repository may get better."""
+    repository = service.repository
+    if service.settings.models.is_file() and not repository.is_ready:
+        raise FlowError(f"{service.settings.models}: {repository.index()[0]['reason']}")
+    if not repository.index(only_ready=True):
+        _log.warning("no model is ready", extra={"repository": str(service.settings.models)})
+
+
+def _on_signals(stop: Callable[[], None]) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with contextlib.suppress(NotImplementedError):  # Windows: Ctrl-C interrupts the loop
+            loop.add_signal_handler(number, stop)
+
+
+@contextlib.asynccontextmanager
+async def _grpc(service: Service):  # type: ignore[no-untyped-def]  # see below
+    """gRPC beside HTTP, if it is wanted: yields its address or None."""
+    if service.settings.grpc_port is None:
+        yield None
+        return
+    from flow2onnx.server.grpc import start_grpc
+
+    server, address = await start_grpc(service)
+    try:
+        yield address
+    finally:
+        await server.stop(service.settings.drain)
+
+
+async def _poll(service: Service) -> None:
+    while service.settings.poll:
+        await asyncio.sleep(service.settings.poll)
+        try:
+            await service.repository.refresh()
+        except FlowError as error:
+            _log.error("the repository cannot be read", extra={"reason": error.message})
+        except Exception:
+            _log.exception("looking at the repository failed")
+
+
+async def _drain(service: Service, server: uvicorn.Server, serving: "asyncio.Task[None]") -> None:
+    """Be not ready for a while, then accept nothing new, and finish what there is."""
+    service.is_draining = True
+    _log.info("draining")
+    if not serving.done():
+        await asyncio.sleep(service.settings.linger)
+    server.should_exit = True
+    await serving

@@ -1,0 +1,179 @@
+"""What the server does, in no protocol's form: HTTP and gRPC are two ways to ask for it."""
+
+from collections.abc import Mapping
+from time import perf_counter
+from typing import Any
+
+from flow2onnx_runtime import FlowError, RunError
+from numpy.typing import NDArray
+
+from flow2onnx.server.inference import Inference, top_classes
+from flow2onnx.server.metrics import Metrics
+from flow2onnx.server.problem import RequestError
+from flow2onnx.server.repository import Live, Repository
+from flow2onnx.server.settings import Settings
+
+__all__ = ["EXTENSIONS", "Service", "refusal"]
+
+EXTENSIONS = ("binary_tensor_data", "classification", "model_configuration", "model_repository",
+              "statistics")  # fmt: skip
+_PLATFORM = "onnxruntime_onnx"
+
+Result = tuple[str, str, NDArray[Any]]  # name, datatype, array
+
+
+class Service:
+    """Answers about models and runs them; shared by all protocols of a server."""
+
+    def __init__(self, settings: Settings, version: str) -> None:
+        self.settings, self.version = settings, version
+        self.metrics = Metrics()
+        self.repository = Repository(settings, self.metrics)
+        self.is_draining = False
+        self._held = 0
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether requests are welcome."""
+        return not self.is_draining and self.repository.is_ready
+
+    def hold(self, size: int) -> None:
+        """Count bytes of a body that is being received, or were: raises if they are too many."""
+        if size > 0 and self._held + size > self.settings.held:
+            raise RequestError("too many bytes are held for unfinished requests", 503,
+                               hint="try again later", retry_after=1)  # fmt: skip
+        self._held += size
+        self.metrics.held.set(self._held)
+
+    def metadata(self) -> dict[str, Any]:
+        """Who answers."""
+        return {"name": "flow2onnx", "version": self.version, "extensions": list(EXTENSIONS)}
+
+    def model_metadata(self, name: str, version: str = "") -> dict[str, Any]:
+        """A model's inputs and outputs."""
+        live = self.repository.find(name, version)
+        versions = sorted(each.version.number for each in self.repository.versions(name))
+        return {
+            "name": name,
+            "versions": list(map(str, versions)),
+            "platform": _PLATFORM,
+            "inputs": _ports(live.version.inputs),
+            "outputs": _ports(live.version.outputs),
+        }
+
+    def model_config(self, name: str, version: str = "") -> dict[str, Any]:
+        """A model's config.pbtxt; where there is none, what would stand in it."""
+        live = self.repository.find(name, version)
+        given = live.version.config
+        return given.to_dict() if given.raw is not None else _derived_config(live)
+
+    def statistics(self, name: str, version: str = "") -> dict[str, Any]:
+        """What the versions of a model have done."""
+        if version:
+            lives = [self.repository.find(name, version)]
+        else:
+            names = [name] if name else self.repository.names()
+            ready = [n for n in names if name or _is_live(self.repository, n)]
+            lives = [live for n in ready for live in self.repository.versions(n)]
+        return {"model_stats": [_statistics(live) for live in lives]}
+
+    async def infer(self, live: Live, request: Inference) -> list[Result]:
+        """The outputs that a request wants, each with its name and datatype."""
+        began = perf_counter()
+        status = 500
+        try:
+            found = await self._run(live, request)
+            status = 200
+            return found
+        except FlowError as error:
+            status = refusal(error).status
+            raise
+        finally:
+            seconds = perf_counter() - began
+            live.metrics.answered(status, seconds)
+            live.version.statistics.answered(status == 200, seconds)
+
+    async def _run(self, live: Live, request: Inference) -> list[Result]:
+        version = live.version
+        limit = version.config.max_batch
+        if limit and (rows := request.arrays[0].shape[0]) > limit:
+            raise RequestError(f"{rows} rows exceed the model's max_batch_size of {limit}")
+        timeout = min(request.timeout or self.settings.timeout, self.settings.timeout)
+        arrays = await live.batcher.submit(request.arrays, timeout)
+        found = dict(zip(version.outputs, arrays, strict=True))
+        return [_result(live, w.name, found[w.name], w.classes) for w in request.wanted]
+
+
+def refusal(error: FlowError) -> RequestError:
+    """The answer to a request that failed."""
+    if isinstance(error, RequestError):
+        return error
+    return RequestError(error.message, 500 if isinstance(error, RunError) else 400)
+
+
+def _result(live: Live, name: str, array: NDArray[Any], classes: int) -> Result:
+    version = live.version
+    if not classes:
+        return name, version.outputs[name].datatype, array
+    labels = version.labels.get(name, ())
+    return name, "BYTES", top_classes(array, classes, labels, version.has_batch)
+
+
+def _is_live(repository: Repository, name: str) -> bool:
+    try:
+        return bool(repository.find(name))
+    except RequestError:
+        return False
+
+
+def _ports(ports: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {"name": p.name, "datatype": p.datatype, "shape": list(p.shape)} for p in ports.values()
+    ]
+
+
+def _derived_config(live: Live) -> dict[str, Any]:
+    version = live.version
+    rows = live.batcher.limits.rows
+    skip = 1 if rows > 1 else 0
+
+    def described(ports: Mapping[str, Any]) -> list[dict[str, Any]]:
+        return [
+            {"name": p.name, "data_type": f"TYPE_{p.datatype}", "dims": list(p.shape[skip:])}
+            for p in ports.values()
+        ]
+
+    return {
+        "name": live.model,
+        "platform": _PLATFORM,
+        "backend": "onnxruntime",
+        "max_batch_size": rows if rows > 1 else 0,
+        "input": described(version.inputs),
+        "output": described(version.outputs),
+        **({"dynamic_batching": {}} if rows > 1 else {}),
+    }
+
+
+def _statistics(live: Live) -> dict[str, Any]:
+    s = live.version.statistics
+    nothing = {"count": 0, "ns": 0}
+    return {
+        "name": live.model,
+        "version": str(live.version.number),
+        "last_inference": s.last,
+        "inference_count": s.rows,
+        "execution_count": s.runs,
+        "inference_stats": {
+            "success": {"count": s.successes, "ns": s.total},
+            "fail": {"count": s.failures, "ns": s.failed},
+            "queue": {"count": s.successes, "ns": s.queue},
+            "compute_input": nothing,
+            "compute_infer": {"count": s.successes, "ns": s.compute},
+            "compute_output": nothing,
+        },
+        "batch_stats": [
+            {"batch_size": rows, "compute_input": nothing,
+             "compute_infer": {"count": count, "ns": spent}, "compute_output": nothing}
+            for rows, (count, spent) in sorted(s.sizes.items())
+        ],
+    }  # fmt: skip

@@ -1,0 +1,61 @@
+"""What a server is told when it starts."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from flow2onnx_runtime import Options, OptionsError
+
+__all__ = ["Settings"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a server listens, batches, limits and reloads; times are in seconds, sizes in bytes.
+
+    `models` is a repository, REPO/MODEL/VERSION/model.onnx, or one .onnx file. `max_batch`,
+    `delay` and `max_queue` hold for models whose config.pbtxt does not say otherwise. `threads`:
+    of the pool that all models share, None for one per core. `held` limits the bodies of all
+    unfinished requests together. `poll`: how often the repository is looked at; 0 for never.
+    Told to end, a server answers for `linger` more, is not ready meanwhile and asks its clients to
+    connect elsewhere; then it finishes what it has, for at most `drain`.
+    """
+
+    models: Path
+    host: str = "127.0.0.1"
+    port: int = 8000
+    grpc_port: int | None = None
+    options: Options = Options()  # noqa: RUF009 - a frozen value
+    threads: int | None = None
+    max_batch: int = 32
+    delay: float = 0.0
+    max_queue: int = 256
+    timeout: float = 30.0
+    read_timeout: float = 10.0
+    max_body: int = 64 << 20
+    held: int = 1 << 30
+    poll: float = 5.0
+    linger: float = 1.0
+    drain: float = 30.0
+    token: str | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("max_batch", "max_queue", "timeout", "read_timeout", "max_body", "held"):
+            if getattr(self, name) <= 0:
+                raise OptionsError(
+                    f"{name} is {getattr(self, name)}", hint="give a number above zero"
+                )
+        if (self.certificate is None) != (self.key is None):
+            raise OptionsError(
+                "TLS needs a certificate and its key, one of them is missing",
+                hint="give both files, or neither",
+            )
+        if self.token is not None and not (self.token.isascii() and self.token.isprintable()
+                                           and self.token.strip() == self.token != ""):  # fmt: skip
+            raise OptionsError("the token is empty or not plain text", hint="use letters, digits")
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach the server."""
+        return self.host in ("127.0.0.1", "::1", "localhost")

@@ -1,0 +1,244 @@
+"""The Open Inference Protocol's requests and answers over HTTP: JSON, with or without bytes."""
+
+import json
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flow2onnx.server.inference import (
+    Inference,
+    Wanted,
+    arranged,
+    checked_shape,
+    expected,
+    from_bytes,
+)
+from flow2onnx.server.ports import Port
+from flow2onnx.server.problem import RequestError
+
+__all__ = ["decode", "dump", "encode", "packed_bytes", "parse_object", "whole"]
+
+Json = Any  # whatever a request holds, until it is checked
+
+# element kinds that a list of JSON may have to become an input of a kind
+_TAKES = {"f": "iuf", "i": "iu", "u": "iu", "b": "b"}
+
+
+def parse_object(text: bytes | memoryview) -> dict[str, Json]:
+    """The JSON object in a body."""
+    try:
+        value = json.loads(bytes(text), parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise RequestError(f"the request is not valid JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise RequestError("the request is JSON, but no object")
+    return value
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def decode(
+    body: bytes, header: int | None, inputs: Mapping[str, Port], outputs: Mapping[str, Port]
+) -> Inference:
+    """The request in a body, of which the first `header` bytes are JSON (None: all of it)."""
+    if header is not None and header > len(body):
+        raise RequestError(f"Inference-Header-Content-Length {header} exceeds {len(body)} bytes")
+    view = memoryview(body)
+    split = len(body) if header is None else header
+    request = parse_object(view[:split])
+    given, used = _inputs(request, view[split:], inputs)
+    if used != len(body) - split:
+        raise RequestError(f"{len(body) - split} bytes follow the JSON, the inputs take {used}")
+    parameters = _parameters(request)
+    return Inference(
+        _id(request),
+        arranged(inputs, given),
+        _outputs(request, parameters, outputs),
+        _timeout(parameters),
+    )
+
+
+def _inputs(
+    request: Mapping[str, Json], data: memoryview, ports: Mapping[str, Port]
+) -> tuple[dict[str, NDArray[Any]], int]:
+    items = request.get("inputs")
+    if not isinstance(items, list):
+        raise RequestError("the request has no list 'inputs'")
+    given: dict[str, NDArray[Any]] = {}
+    start = 0
+    for item in items:
+        if not isinstance(item, dict):
+            raise RequestError("an entry of 'inputs' is no object")
+        port = expected(ports, item.get("name"), item.get("datatype"))
+        if port.name in given:
+            raise RequestError(f"input '{port.name}' is given twice")
+        shape = checked_shape(port.name, item.get("shape"))
+        size = _binary_size(item, port.name)
+        if size is None:
+            given[port.name] = _from_json(port, shape, item.get("data"))
+        else:
+            given[port.name] = from_bytes(port, shape, data[start : start + size])
+            start += size
+    return given, start
+
+
+def _parameters(item: Mapping[str, Json]) -> dict[str, Json]:
+    parameters = item.get("parameters", {})
+    if not isinstance(parameters, dict):
+        raise RequestError("'parameters' is no object")
+    if "shared_memory_region" in parameters:
+        raise RequestError("shared memory is not served", hint="send the data with the request")
+    return parameters
+
+
+def _binary_size(item: Mapping[str, Json], name: str) -> int | None:
+    if "parameters" not in item:
+        return None
+    size = _parameters(item).get("binary_data_size")
+    if size is None:
+        return None
+    if "data" in item:
+        raise RequestError(f"input '{name}' has both data and binary_data_size")
+    if not whole(size):
+        raise RequestError(f"input '{name}': binary_data_size is {size!r}, not a size")
+    return int(size)
+
+
+def whole(value: object) -> bool:
+    """Whether a value is a whole number of at least zero."""
+    return type(value) is int and value >= 0
+
+
+def _from_json(port: Port, shape: tuple[int, ...], data: Json) -> NDArray[Any]:
+    if not isinstance(data, list):
+        raise RequestError(f"input '{port.name}' needs data, a list", hint="or binary_data_size")
+    if port.datatype == "BF16":
+        raise RequestError(f"input '{port.name}' is BF16, which JSON cannot carry",
+                           hint="send it as binary data")  # fmt: skip
+    try:
+        found = np.array(data)
+    except (ValueError, OverflowError, RecursionError) as error:  # ragged, or too deep
+        raise RequestError(f"input '{port.name}' has data that is no array: {error}") from error
+    if found.size != prod(shape):
+        raise RequestError(f"input '{port.name}' has {found.size} elements of data, its shape "
+                           f"{list(shape)} takes {prod(shape)}")  # fmt: skip
+    return _cast(port, found).reshape(shape)
+
+
+def _cast(port: Port, found: NDArray[Any]) -> NDArray[Any]:
+    if not found.size:
+        return np.empty(0, port.dtype)
+    if found.dtype.kind not in _TAKES[port.dtype.kind]:
+        raise RequestError(f"input '{port.name}' has data that is not {port.datatype}")
+    if port.dtype.kind in "iu":
+        limits = np.iinfo(port.dtype)
+        if int(found.min()) < limits.min or int(found.max()) > limits.max:
+            raise RequestError(f"input '{port.name}' has data outside the range of {port.datatype}")
+    with np.errstate(over="ignore"):  # becomes infinite, as in any cast
+        return found.astype(port.dtype)
+
+
+def _id(request: Mapping[str, Json]) -> str:
+    given = request.get("id", "")
+    if not isinstance(given, str):
+        raise RequestError(f"the id is {given!r}, not text")
+    return given
+
+
+def _timeout(parameters: Mapping[str, Json]) -> float | None:
+    if parameters.get("sequence_id"):
+        raise RequestError("sequences are not served", hint="models here keep no state")
+    timeout = parameters.get("timeout")
+    if timeout is None:
+        return None
+    if not whole(timeout):
+        raise RequestError(f"timeout is {timeout!r}, not a number of microseconds")
+    return float(min(timeout, 2**50)) / 1e6 or None
+
+
+def _outputs(
+    request: Mapping[str, Json], parameters: Mapping[str, Json], ports: Mapping[str, Port]
+) -> tuple[Wanted, ...]:
+    default = _flag(parameters, "binary_data_output", False)
+    items = request.get("outputs")
+    if items is None or items == []:
+        return tuple(Wanted(name, default) for name in ports)
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        raise RequestError("'outputs' is no list of objects")
+    names = [item.get("name") for item in items]
+    for name in names:
+        if not isinstance(name, str) or name not in ports:
+            raise RequestError(f"unexpected output {name!r}", hint=f"outputs: {', '.join(ports)}")
+    if len(set(names)) < len(names):
+        raise RequestError("'outputs' names an output twice")
+    return tuple(_wanted(item, default) for item in items)
+
+
+def _wanted(item: Mapping[str, Json], default: bool) -> Wanted:
+    parameters = _parameters(item)
+    classes = parameters.get("classification", 0)
+    if not whole(classes):
+        raise RequestError(f"classification is {classes!r}, not a number of classes")
+    return Wanted(str(item["name"]), _flag(parameters, "binary_data", default), int(classes))
+
+
+def _flag(parameters: Mapping[str, Json], name: str, default: bool) -> bool:
+    value = parameters.get(name, default)
+    if not isinstance(value, bool):
+        raise RequestError(f"{name} is {value!r}, neither true nor false")
+    return value
+
+
+def encode(
+    model: str,
+    version: str,
+    request: Inference,
+    results: Sequence[tuple[str, str, NDArray[Any]]],
+) -> tuple[bytes, int | None]:
+    """The answer, and how many bytes of it are JSON unless all are.
+
+    `results` holds name, datatype and array for each output in `request.wanted`.
+    """
+    entries, parts = [], []
+    for wanted, (name, datatype, array) in zip(request.wanted, results, strict=True):
+        entry: dict[str, Json] = {"name": name, "datatype": datatype, "shape": list(array.shape)}
+        if wanted.is_binary:
+            parts.append(packed_bytes(array))
+            entry["parameters"] = {"binary_data_size": len(parts[-1])}
+        else:
+            entry["data"] = _to_json(name, datatype, array)
+        entries.append(entry)
+    answer = {"model_name": model, "model_version": version, "outputs": entries}
+    if request.id:
+        answer["id"] = request.id
+    head = dump(answer)
+    return (b"".join((head, *parts)), len(head)) if parts else (head, None)
+
+
+def dump(value: object) -> bytes:
+    """JSON in as few bytes as it takes; only what JSON has."""
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+
+
+def packed_bytes(array: NDArray[Any]) -> bytes:
+    """An array's bytes; texts each behind their length."""
+    if array.dtype != np.object_:
+        return array.tobytes()
+    texts = [text.encode() for text in array.reshape(-1)]
+    return b"".join(len(text).to_bytes(4, "little") + text for text in texts)
+
+
+def _to_json(name: str, datatype: str, array: NDArray[Any]) -> list[Json]:
+    is_float = array.dtype.kind == "f"
+    if datatype == "BF16" or (is_float and not np.isfinite(array).all()):
+        raise RequestError(
+            f"output '{name}' holds values that JSON cannot carry: "
+            f"{'BF16' if datatype == 'BF16' else 'NaN or infinity'}",
+            hint="ask for binary data",
+        )
+    return list(array.reshape(-1).tolist())
