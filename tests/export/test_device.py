@@ -251,4 +251,4 @@ def test_the_command_needs_one_place(tmp_path, places):
     (tmp_path / "train.py").write_text(SCRIPT)
     done = CliRunner().invoke(app, ["export", f"{tmp_path}/train.py:train_job", *places])
     assert done.exit_code == 2
-    assert "give one of -o OUT and --on-device DIR" in done.output
+    assert "give one of -o OUT, --on-device DIR and --triton REPO" in done.output
