@@ -1,6 +1,5 @@
 """`flow.serving`: saved models, opened and run without the program that made them."""
 
-import asyncio
 import enum
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -205,6 +204,8 @@ class InferenceSession:
 
     async def async_run(self, job_name: str, **kwargs: Array) -> tuple[Array, ...]:
         """`run`, on a thread of its own."""
+        import asyncio  # an event loop is running, so it is loaded
+
         return await asyncio.to_thread(self.run, job_name, **kwargs)
 
     def list_jobs(self) -> list[str]:

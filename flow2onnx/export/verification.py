@@ -24,15 +24,8 @@ from flow2onnx.dtypes import bfloat16
 from flow2onnx.errors import ArgumentError, ProviderError
 from flow2onnx.export.compared import compared
 from flow2onnx.export.report import Check, Output, Report
-from flow2onnx.graph import (
-    IncomparableError,
-    StoredModel,
-    Trial,
-    check_bytes,
-    kernel_gaps,
-    open_model,
-    typed_model,
-)
+from flow2onnx.graph import StoredModel, kernel_gaps, open_model, typed_model
+from flow2onnx.graph.reference import IncomparableError, Trial, check_bytes
 
 __all__ = ["verify_model"]
 

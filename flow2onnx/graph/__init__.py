@@ -43,7 +43,6 @@ from flow2onnx.graph.model import (
     to_proto,
 )
 from flow2onnx.graph.quantizing import Scheme, fake_quantized, limits, scale_of, zero_point
-from flow2onnx.graph.reference import IncomparableError, Trial, check_bytes
 from flow2onnx.graph.scattering import added_into, added_up, zeros
 from flow2onnx.graph.seeds import is_drawn, reseed
 from flow2onnx.graph.shaping import reshaped, unbroadcast
@@ -74,7 +73,6 @@ __all__ = [
     "ForeignModel",
     "Graph",
     "Handler",
-    "IncomparableError",
     "Model",
     "Node",
     "Placement",
@@ -82,7 +80,6 @@ __all__ = [
     "Scheme",
     "Signature",
     "StoredModel",
-    "Trial",
     "Value",
     "added_into",
     "added_up",
@@ -92,7 +89,6 @@ __all__ = [
     "as_output",
     "bounds_of",
     "captured",
-    "check_bytes",
     "constant_of",
     "copy_model",
     "depth_of",

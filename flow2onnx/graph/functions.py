@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_ir as ir
-from onnx.reference import ReferenceEvaluator
 
 from flow2onnx.dtypes import by_code
 from flow2onnx.errors import ArgumentError, ShapeError, UnsupportedError
@@ -324,6 +323,8 @@ def _extent(node: ir.Node) -> Sequence[np.ndarray[Any, Any]] | None:
 
 
 def _evaluated(b: Builder, node: ir.Node) -> Sequence[np.ndarray[Any, Any]]:
+    from onnx.reference import ReferenceEvaluator  # a tenth of a second that few jobs need
+
     feeds = {
         str(v.name): v.const_value.numpy() for v in node.inputs if v is not None and v.const_value
     }

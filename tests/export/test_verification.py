@@ -12,7 +12,8 @@ import flow2onnx.typing as tp
 from flow2onnx.errors import ArgumentError, BundleError, ProviderError
 from flow2onnx.export import Check, Output, Report, verify_model
 from flow2onnx.export.compared import compared
-from flow2onnx.graph import Trial, open_model
+from flow2onnx.graph import open_model
+from flow2onnx.graph.reference import Trial
 from tests.export.jobs import define
 
 FLOAT, INT64, INT32 = TensorProto.FLOAT, TensorProto.INT64, TensorProto.INT32
