@@ -334,10 +334,11 @@ def _slope(function, point, which, direction, seeds, step):
         moved = list(point)
         i = positions[which]
         moved[i] = np.asarray(point[i] + size * direction, point[i].dtype)
-        return sum(
-            float((y.astype(np.float64) * s.astype(np.float64))[s != 0].sum())
-            for y, s in zip(function(*moved), seeds, strict=True)
-            if s is not None
-        )
+        with np.errstate(invalid="ignore"):  # infinite results have seed 0
+            return sum(
+                float((y.astype(np.float64) * s.astype(np.float64))[s != 0].sum())
+                for y, s in zip(function(*moved), seeds, strict=True)
+                if s is not None
+            )
 
     return (total(step) - total(-step)) / (2 * step)
