@@ -1,6 +1,7 @@
 # make demo      train the seeds' MLP on digits, export it, use the export without the compiler
 # make test      the fast tests, and the style and type checks
 # make test-all  the slow tests too
+# make tools     the Node packages that the tests of the JavaScript runtime need
 # make runtimes  the JavaScript and C runtimes against the recorded traces, and in a browser
 # make bench     the benchmarks beside torch (installs torch)
 # EXTRA=gpu      on a machine with an NVIDIA GPU: onnxruntime-gpu in place of onnxruntime
@@ -13,7 +14,7 @@ OUT ?= demo
 NODE_MODULES := $(if $(shell command -v npm),runtime/js/node_modules)
 PIP := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-all runtimes check bench clean
+.PHONY: demo test test-all tools runtimes check bench clean
 
 demo: $(VENV)/ready $(DEVICE)/ready
 	$(VENV)/bin/python -m examples.mlp_digits --out $(OUT)
@@ -26,10 +27,12 @@ test: check
 test-all: check
 	$(VENV)/bin/python -m pytest -m "not gpu"
 
-runtimes: $(VENV)/ready $(NODE_MODULES)
+# Tests whose tool is missing (npm, Chromium, a C compiler, valgrind) are skipped and say so.
+runtimes: $(VENV)/ready
 	$(VENV)/bin/python -m pytest tests/runtimes
 
-# The Node packages of the tests; without npm these tests are skipped and say so.
+tools: $(NODE_MODULES)
+
 runtime/js/node_modules: runtime/js/package-lock.json
 	cd runtime/js && npm ci --ignore-scripts --no-audit --no-fund
 	@touch $@
