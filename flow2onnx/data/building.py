@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 
+from flow2onnx.data.arrays import UNREADABLE, read_arrays
 from flow2onnx.data.images import decode
 from flow2onnx.data.ofrecord import OFRecordWriter, Record, Values, read_records
 from flow2onnx.data.parts import part_files, part_name
@@ -96,12 +96,8 @@ def array_source(file: Folder) -> Source:
 
 def _loaded(path: Path) -> dict[str, Any]:
     try:
-        with path.open("rb") as file:  # numpy leaves a file open that it cannot read
-            loaded = np.load(file, allow_pickle=False)
-            if isinstance(loaded, np.ndarray):
-                return {path.stem: loaded}
-            return {name: loaded[name] for name in loaded.files}
-    except (OSError, ValueError, EOFError, BadZipFile) as error:
+        return read_arrays(path)
+    except UNREADABLE as error:
         raise DataError(f"no arrays that numpy reads: {error}", place=str(path)) from error
 
 

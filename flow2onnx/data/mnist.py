@@ -3,14 +3,12 @@
 import hashlib
 import logging
 import os
-import tokenize
-import zipfile
-import zlib
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flow2onnx.data.arrays import UNREADABLE, read_arrays
 from flow2onnx.errors import ArgumentError, UnsupportedError
 from flow2onnx.trace.source import user_frame
 
@@ -24,18 +22,6 @@ _log = logging.getLogger("flow2onnx.data")
 _ENVIRONMENT = "FLOW2ONNX_MNIST"
 _HOW = f"pass path=, put mnist.npz into the working directory, or set {_ENVIRONMENT}"
 _KEYS = ("x_train", "y_train", "x_test", "y_test")
-_UNREADABLE = (
-    OSError,
-    ValueError,
-    EOFError,
-    NotImplementedError,  # a compression this Python was built without
-    RuntimeError,  # an encrypted member
-    SyntaxError,
-    tokenize.TokenError,  # the header of an array
-    MemoryError,  # a header that claims a size beyond any file
-    zipfile.BadZipFile,
-    zlib.error,
-)
 
 
 def load_mnist(
@@ -88,25 +74,14 @@ def _read(file: Path, hash_check: str | None) -> tuple[_Set, _Set]:
     if hash_check is not None and _sha256(file) != hash_check:
         raise _wrong(f"{file} has the SHA-256 {_sha256(file)}, not {hash_check}")
     try:
-        arrays = _arrays(file)
-    except _UNREADABLE as error:
+        arrays = read_arrays(file, _KEYS)
+    except UNREADABLE as error:
         raise _wrong(f"{file} cannot be read as an .npz file: {error}", _HOW) from error
     return _set(file, arrays, "train"), _set(file, arrays, "test")
 
 
 def _sha256(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
-
-
-def _arrays(file: Path) -> dict[str, NDArray[np.generic]]:
-    with file.open("rb") as opened:  # numpy leaves a file open that it cannot read
-        archive = np.load(opened, allow_pickle=False)
-        if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise ValueError("it holds a single array")
-        missing = [key for key in _KEYS if key not in archive.files]
-        if missing:
-            raise ValueError(f"it has no array {', '.join(missing)}")
-        return {key: archive[key] for key in _KEYS}
 
 
 def _set(file: Path, arrays: dict[str, NDArray[np.generic]], part: str) -> _Set:

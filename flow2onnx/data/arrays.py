@@ -1,0 +1,47 @@
+"""Arrays of .npy and .npz files, which may be damaged."""
+
+import tokenize
+import warnings
+import zipfile
+import zlib
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["UNREADABLE", "read_arrays"]
+
+# What numpy raises of files that it cannot read.
+UNREADABLE = (
+    OSError,
+    ValueError,
+    EOFError,
+    NotImplementedError,  # a compression this Python was built without
+    RuntimeError,  # an encrypted member
+    SyntaxError,
+    tokenize.TokenError,  # the header of an array
+    MemoryError,  # a header that claims a size beyond any file
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
+
+def read_arrays(path: Path, keys: Collection[str] | None = None) -> dict[str, NDArray[Any]]:
+    """The arrays of a file by name, or those of `keys`; a single one has the file's name.
+
+    Raises one of `UNREADABLE`.
+    """
+    with path.open("rb") as file, warnings.catch_warnings():
+        # numpy reads headers that Python 2 wrote, more slowly, and says so
+        warnings.simplefilter("ignore", UserWarning)
+        loaded = np.load(file, allow_pickle=False)  # it leaves open what it cannot read
+        if isinstance(loaded, np.ndarray):
+            loaded = {path.stem: loaded}
+        names = list(loaded if keys is None else keys)
+        missing = [name for name in names if name not in loaded]
+        if missing:
+            held = ", ".join(loaded) or "nothing"
+            raise ValueError(f"it has no array {', '.join(missing)}, only {held}")
+        return {name: loaded[name] for name in names}
