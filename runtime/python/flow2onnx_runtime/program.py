@@ -326,19 +326,24 @@ class _Lane:
 
 
 class _HostFeed:
-    """Binds the caller's memory itself: no copy, any size."""
+    """Binds the caller's memory itself: no copy, any size, and nothing to do for the same again."""
 
     def __init__(self, binding: Any, feed: TensorInfo) -> None:
         self._binding, self._name, self._element = binding, feed.name, _element(feed)
+        self._bound: NDArray[Any] | None = None
+        self._shape: tuple[int, ...] = ()
 
     def fill(self, array: NDArray[Any]) -> None:
-        if not (array.flags.c_contiguous and array.flags.aligned):
-            array = array.copy(order="C")
+        if array is self._bound and array.shape == self._shape:
+            return
+        is_plain = array.flags.c_contiguous and array.flags.aligned
+        source = array if is_plain else array.copy(order="C")
         if self._element.is_bits:
-            self._held = borrowed(array, self._element)  # older bindings hold no reference
+            self._held = borrowed(source, self._element)  # older bindings hold no reference
             self._binding.bind_ortvalue_input(self._name, self._held)
         else:
-            self._binding.bind_cpu_input(self._name, array)
+            self._binding.bind_cpu_input(self._name, source)
+        self._bound, self._shape = array if is_plain else None, array.shape
 
 
 class _DeviceFeed:

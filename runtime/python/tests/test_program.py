@@ -181,6 +181,25 @@ def test_feeds_of_any_strides(onnx_model):
         )
 
 
+def test_an_array_given_again(onnx_model):
+    """It stays bound: what it holds by now counts, and whether it has another shape."""
+    program = Program(
+        onnx_model("g (float[r,c] x) => (float[r,c] y) { y = Neg(x) }"), None, OPTIONS
+    )
+    x, other = np.zeros((4, 3000), np.float32), np.ones((4, 3000), np.float32)
+    strided = np.repeat(other, 2, axis=1)[:, ::2]
+    for value in range(3):
+        x[:] = value
+        np.testing.assert_array_equal(program.run([x])[0], -x)
+        np.testing.assert_array_equal(program.run([x])[0], -x)
+        strided[:] = value
+        np.testing.assert_array_equal(program.run([strided])[0], -strided)
+        np.testing.assert_array_equal(program.run([other])[0], -other)
+    program.run([x])
+    x.resize((3000, 4), refcheck=False)
+    np.testing.assert_array_equal(program.run([x])[0], -x)
+
+
 def test_scalars_and_empty_tensors(onnx_model):
     model = onnx_model(
         "g (float s, float[0,3] e, float[N,2] v) => (float t, float[0,3] f, float[N,2] u)"
