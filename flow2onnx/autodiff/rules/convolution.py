@@ -6,24 +6,17 @@ The forms and the thresholds between them are measurements on the CPU provider w
 from dataclasses import dataclass
 
 from flow2onnx.autodiff.registry import attribute, vjp
-from flow2onnx.autodiff.rules.windows import halves, windows
+from flow2onnx.autodiff.rules.windows import Windows, halves, windows
 from flow2onnx.graph import dims, rank_of
 
 
 @dataclass(frozen=True)
-class Shape:
-    """One convolution: channels in and out, extents, kernel, strides, pads, dilations, groups."""
+class Shape(Windows):
+    """One convolution: its windows, the images, channels in and out, groups."""
 
     n: int
     ci: int
     co: int
-    extents: tuple[int, ...]
-    outputs: tuple[int, ...]
-    kernel: tuple[int, ...]
-    strides: tuple[int, ...]
-    dilations: tuple[int, ...]
-    before: tuple[int, ...]
-    after: tuple[int, ...]
     groups: int
 
     @property
@@ -44,10 +37,8 @@ class Shape:
 def _shape(n):
     x, w = n.inputs[:2]
     at = windows(n, dims(w)[2:])
-    return Shape(
-        dims(x)[0], dims(x)[1], dims(w)[0], at.extents, at.outputs, at.kernel, at.strides,
-        at.dilations, at.before, at.after, attribute(n, "group", 1),
-    )  # fmt: skip
+    groups = attribute(n, "group", 1)
+    return Shape(**vars(at), n=dims(x)[0], ci=dims(x)[1], co=dims(w)[0], groups=groups)
 
 
 @vjp("Conv")
@@ -205,6 +196,6 @@ def _transposed_shape(n, g):
         totals = [max(t - o, 0) for t, o in zip(natural, dims(g)[2:], strict=True)]
         before, after = halves(totals, is_upper=how == "SAME_UPPER")
     return Shape(
-        dims(x)[0], dims(g)[1], dims(x)[1], dims(g)[2:], extents, kernel, strides, dilations,
-        tuple(before), tuple(after), attribute(n, "group", 1),
+        dims(g)[2:], extents, kernel, strides, dilations, tuple(before), tuple(after),
+        n=dims(x)[0], ci=dims(g)[1], co=dims(x)[1], groups=attribute(n, "group", 1),
     )  # fmt: skip
