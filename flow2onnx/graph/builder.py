@@ -45,6 +45,7 @@ class Builder:
         self._names: Counter[str] = Counter()
         self._constants: dict[tuple[Any, ...], ir.Value] = {}
         self._types: dict[ir.Value, onnx.TypeProto] = {}
+        self._contents: dict[ir.TensorProtocol, onnx.TensorProto] = {}
         self._opsets = opset_ids(opset)
         self._extents: ChainMap[str, Extent] = ChainMap()  # sizes known at run time, by name
         self._place: int | None = None  # where nodes go; None: at the end
@@ -281,7 +282,7 @@ class Builder:
                 types[value.name] = self.type_proto(value)
                 content = value.const_value
                 if content is not None and content.size <= _INFERENCE_LIMIT:
-                    data[value.name] = ir.to_proto(content)
+                    data[value.name] = self._tensor_proto(content)
         try:
             inferred = infer_node_outputs(
                 kind.definition, proto, types, data, opset_imports=self._opsets, ir_version=10
@@ -349,12 +350,17 @@ class Builder:
         self._names["size known at run time"] += 1
         return f"dynamic_{self._names['size known at run time']}"
 
+    def _tensor_proto(self, tensor: ir.TensorProtocol) -> onnx.TensorProto:
+        if tensor not in self._contents:
+            self._contents[tensor] = ir.serde.serialize_tensor(tensor)
+        return self._contents[tensor]
+
     def type_proto(self, value: ir.Value) -> onnx.TypeProto:
         """The type of a value in the standard's form."""
         if value not in self._types:
             assert value.type is not None, f"{value.name} has no type"
             assert value.shape is not None, f"{value.name} has no shape"
-            proto = ir.to_proto(value.type)
+            proto = _type_proto(value.type)
             ir.serde.serialize_shape_into(proto, value.shape)
             self._types[value] = proto
         return self._types[value]
@@ -400,7 +406,7 @@ def _completed(proto: onnx.TypeProto | None, said: ir.Value | None) -> onnx.Type
     """An inferred type with what inference left open taken from what is said of the value."""
     if said is None or said.type is None or said.shape is None:
         return proto
-    told: onnx.TypeProto = ir.to_proto(said.type)
+    told = _type_proto(said.type)
     ir.serde.serialize_shape_into(told, said.shape)
     if proto is None or not proto.WhichOneof("value"):
         return told
@@ -467,7 +473,18 @@ def _node_proto(node: ir.Node) -> onnx.NodeProto:
     proto.input.extend([(v.name or "") if v is not None else "" for v in node.inputs])
     proto.output.extend([v.name or "" for v in node.outputs])
     for attribute in node.attributes.values():
-        proto.attribute.append(ir.to_proto(attribute))
+        serialize = (
+            ir.serde.serialize_reference_attribute
+            if attribute.is_ref()
+            else ir.serde.serialize_attribute
+        )
+        proto.attribute.append(serialize(attribute))
+    return proto
+
+
+def _type_proto(kind: ir.TypeProtocol) -> onnx.TypeProto:
+    proto = onnx.TypeProto()
+    ir.serde.serialize_type_into(proto, kind)
     return proto
 
 
