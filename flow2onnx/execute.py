@@ -95,6 +95,7 @@ def job_options(
         session_entries=entries | config.value("runtime.session_entry"),
         run_entries=config.value("runtime.run_entry"),
         host_results=config.value("allow_cpu_return_op"),
+        graph_cache=config.value("runtime.graph_cache"),
         **fields,
     )
 

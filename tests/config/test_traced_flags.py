@@ -201,6 +201,16 @@ def _() -> None:
     assert options["trt_engine_cache_path"] == options["trt_timing_cache_path"] == "engines"
 
 
+@effect_of("runtime.graph_cache")
+def _() -> None:
+    config = FunctionConfig()
+    with TemporaryDirectory() as folder:
+        config.runtime.graph_cache(folder)
+        _, job = compiled(config)
+        job(X)
+        assert list(Path(folder).glob("*.onnx"))
+
+
 @effect_of("runtime.session_entry")
 def _() -> None:
     config = FunctionConfig()
