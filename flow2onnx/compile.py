@@ -1,17 +1,22 @@
 """From a job's specification to a model that runs: the whole way on one screen."""
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from flow2onnx.errors import JobError, UnsupportedError
 from flow2onnx.graph import (
     Builder,
+    Choice,
     Model,
+    Picks,
     Value,
+    check_asked,
+    choosing,
     drop_inputs,
     drop_outputs,
     model_of,
+    still_there,
     verify,
 )
 from flow2onnx.graph.verify import Kernels
@@ -19,6 +24,7 @@ from flow2onnx.optim import WHOLE, Training, append_training
 from flow2onnx.passes import run_passes
 from flow2onnx.passes.mixed_precision import mix_precision
 from flow2onnx.passes.quantize_bias import quantize_biases
+from flow2onnx.passes.recompute import Recomputed, recompute
 from flow2onnx.passes.sink_relu import sink_relu
 from flow2onnx.trace.host import HostPlan
 from flow2onnx.trace.job import Job
@@ -43,7 +49,7 @@ class Target:
     """What to compile for: opset, seed of random nodes, kernels to have, whether to show losses.
 
     `devices`: how many a mirrored job is fed for. `training`: which part of a train step, and
-    whether its rate can be set.
+    whether its rate can be set. `tuned`: forms of lowerings that were measured, by question.
     """
 
     opset: int = 21
@@ -52,6 +58,7 @@ class Target:
     shows_losses: bool = False
     training: Training = WHOLE
     devices: int = 1
+    tuned: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -90,6 +97,8 @@ class CompiledJob:
     pieces: int = 1
     rounds: int = 1
     update: "CompiledJob | None" = None
+    choices: tuple[Choice, ...] = ()
+    recomputed: tuple[Recomputed, ...] = ()
 
     def structure(self) -> list[dict[str, Any]]:
         """The nodes of the model in order: name, operator, what each reads and makes."""
@@ -108,6 +117,16 @@ def compile_job(
     spec: JobSpec, shapes: Sequence[tuple[int, ...]] | None = None, target: Target = Target()
 ) -> CompiledJob:
     """Trace, differentiate, update, rewrite, verify."""
+    asked = spec.config.value("runtime.lowering")
+    check_asked(asked, spec.config.source("runtime.lowering"))
+    with choosing(Picks(asked, target.tuned)) as choices:
+        job = _compiled(spec, shapes, target)
+    return replace(job, choices=still_there(choices, job.model.graph))
+
+
+def _compiled(
+    spec: JobSpec, shapes: Sequence[tuple[int, ...]] | None, target: Target
+) -> CompiledJob:
     traced = trace(spec, shapes, target.opset, target.seed, target.devices)
     job = traced.job
     if job.is_trainable:
@@ -116,11 +135,14 @@ def compile_job(
         quantize(job)
     if spec.half is not None:  # before there are gradients, which follow its casts
         mix_precision(job.b, spec.half, target.kernels, **_precise(job))
+    forward = [str(n.name) for n in job.b.nodes]
     diffs = append_training(job, target.training) if job.is_trainable else {}
     results, losses, watches = _name_outputs(traced, diffs, target)
     run_passes(job.b.graph, spec.half, target.kernels)
     if not job.is_trainable and spec.is_quantized:
         quantize_biases(job.b)  # after biases became operands of their products
+    segments = spec.config.value("runtime.recompute")
+    recomputed = recompute(job.b.graph, forward, job.values, segments) if segments and diffs else ()
     job.b.graph.name = spec.name
     model = model_of(job.b.graph)
     verify(model, target.kernels)
@@ -139,6 +161,7 @@ def compile_job(
         frozenset(job.devices),
         job.host.plan(),
         job.pieces,
+        recomputed=recomputed,
     )
 
 

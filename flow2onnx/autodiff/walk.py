@@ -7,7 +7,16 @@ from typing import Protocol
 from flow2onnx.autodiff.expand import expanded
 from flow2onnx.autodiff.registry import MOVING, NOT_DIFFERENTIABLE, QUANTIZING, rule_for
 from flow2onnx.errors import GradientError, UnknownShapeError
-from flow2onnx.graph import Builder, Node, Value, dtype_of, may_match, read_by, sizes_of
+from flow2onnx.graph import (
+    Builder,
+    Node,
+    Value,
+    dtype_of,
+    may_match,
+    note_gradient,
+    read_by,
+    sizes_of,
+)
 
 __all__ = ["Override", "gradients"]
 
@@ -91,6 +100,7 @@ class _Walk:
             if result is NotImplemented:
                 self._expand(node, gs)
             else:
+                note_gradient(node, gs, result)
                 self._add(node, read_by(node), result)
 
     def _expand(self, node: Node, gs: list[Value | None]) -> None:

@@ -17,6 +17,7 @@ from flow2onnx.cli.commands import (
     run,
     serve,
     symbols,
+    tune,
     verify,
 )
 from flow2onnx.cli.failures import reported, shown_logs
@@ -59,6 +60,7 @@ _COMMANDS: tuple[Callable[..., Any], ...] = (
     verify,
     serve,
     explain,
+    tune,
     data,
     flags,
     symbols,

@@ -83,6 +83,11 @@ def _graph_and_tensorrt(s: _Set) -> tuple[str, ...]:
     return ("runtime.enable_cuda_graph", "use_tensorrt") if both else ()
 
 
+def _graph_and_recompute(s: _Set) -> tuple[str, ...]:
+    both = s.value("runtime.enable_cuda_graph") and s.value("runtime.recompute")
+    return ("runtime.enable_cuda_graph", "runtime.recompute") if both else ()
+
+
 def _pattern_without_plan(s: _Set) -> tuple[str, ...]:
     for flag in ("use_memory_allocation_algorithm_v2", "enable_reused_mem"):
         if s.is_set("runtime.enable_mem_pattern", True) and s.is_set(flag, False):
@@ -115,6 +120,9 @@ _RULES = (
     _Rule(_graph_and_tensorrt,
           "the switch captures what CUDA runs, and TensorRT has one of its own",
           "call config.runtime.provider_option('tensorrt', 'trt_cuda_graph_enable', '1') instead"),
+    _Rule(_graph_and_recompute,
+          "computing again waits for a number that the host reads, and a captured graph has none",
+          "set one of them"),
     _Rule(_pattern_without_plan,
           "memory that is not planned cannot be allocated in one piece", "set one of them"),
     _Rule(_both(("enable_cudnn", False), ("runtime.fuse_conv_bias", True)),

@@ -124,7 +124,10 @@ class PlannerList(_Group):
 
 
 class RuntimeGroup(_Group):
-    """ONNX Runtime's own settings; three calls take any of them by the name it gives them."""
+    """ONNX Runtime's own settings; three calls take any of them by the name it gives them.
+
+    `lowering` takes the forms of our own lowerings by name.
+    """
 
     __slots__ = ()
 
@@ -139,6 +142,10 @@ class RuntimeGroup(_Group):
     def provider_option(self, provider: str, name: str, value: str) -> None:
         """Add an option of the provider ``"cuda"`` or ``"tensorrt"``."""
         self._add("runtime.provider_option", f"{provider}.{name}", value)
+
+    def lowering(self, name: str, form: str) -> None:
+        """Ask for a form of a lowering, such as 'Conv.dW', 'im2col', wherever it is valid."""
+        self._add("runtime.lowering", name, form)
 
     def _add(self, flag: str, name: str, value: str) -> None:
         self._record.set(flag, {**self._record.value(flag), name: value})

@@ -18,12 +18,14 @@ __all__ = [
     "MACHINE",
     "NATURAL",
     "NOTHING",
+    "PARTS",
     "POSITIVE",
     "POSITIVE_FLOAT",
     "SCOPE",
     "STR",
     "VIEW",
     "Kind",
+    "SwitchOr",
     "UnknownSettingError",
     "close_to",
     "failure",
@@ -112,6 +114,38 @@ POSITIVE_FLOAT = Scalar("a float or int above 0", (float, int), above=0)
 
 
 @dataclass(frozen=True)
+class SwitchOr:
+    """True, False, or one of a few names."""
+
+    names: tuple[str, ...]
+
+    @property
+    def accepts(self) -> str:
+        """The values, in words."""
+        return f"True, False or {' or '.join(map(repr, self.names))}"
+
+    def checked(self, flag: str, value: object) -> object:
+        """The value, when it is one of these."""
+        if type(value) is bool or (type(value) is str and value in self.names):
+            return value
+        raise refused(flag, self, value)
+
+
+@dataclass(frozen=True)
+class _Parts:
+    accepts: str = "True, False, a number from 2, or names of layers and scopes"
+
+    def checked(self, flag: str, value: object) -> object:
+        is_number = type(value) is int and value >= 2
+        is_list = isinstance(value, list | tuple) and bool(value)
+        if is_list and all(isinstance(name, str) and name for name in value):  # type: ignore[attr-defined]  # as is_list says
+            return tuple(value)  # type: ignore[arg-type]  # as is_list says
+        if type(value) is bool or is_number:
+            return value
+        raise refused(flag, self, value)
+
+
+@dataclass(frozen=True)
 class _DataType:
     accepts: str = "flow.float32 or flow.float64"
 
@@ -167,6 +201,7 @@ class _Nothing:
 
 
 DATA_TYPE = _DataType()
+PARTS = _Parts()
 SCOPE = _Scope()
 VIEW = _View()
 MACHINE = _Machine()

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from flow2onnx.config.effects import ALIAS, IGNORED, PROVIDER, SESSION, TRACE
-from flow2onnx.config.kinds import BOOL, NOTHING, POSITIVE, STR
+from flow2onnx.config.kinds import BOOL, NOTHING, PARTS, POSITIVE, STR, SwitchOr
 from flow2onnx.config.messages import Choice, Texts
 from flow2onnx.config.table import Flag
 
@@ -13,7 +13,9 @@ __all__ = ["FREE_FORMS", "RUNTIME_FLAGS"]
 _SPINNING = ("session.intra_op.allow_spinning", "session.inter_op.allow_spinning")
 _SWITCH: Mapping[object, object] = MappingProxyType({True: "1", False: "0"})
 # Rows whose call takes a name and a value, and whose assignment takes a dict of all of them.
-FREE_FORMS = ("runtime.session_entry", "runtime.run_entry", "runtime.provider_option")
+FREE_FORMS = (
+    "runtime.session_entry", "runtime.run_entry", "runtime.provider_option", "runtime.lowering",
+)  # fmt: skip
 
 # A row stays as written, its columns in order.
 # fmt: off
@@ -42,6 +44,22 @@ RUNTIME_FLAGS = (
          "Keep freed host memory for later runs."),
     Flag("runtime.enable_mem_pattern", BOOL, None, SESSION(("enable_mem_pattern",)),
          "Allocate the memory of a run in one piece, planned before the first run."),
+    Flag("runtime.in_place", BOOL, True, TRACE("state updated in its own buffer where it can be"),
+         "Update weights and optimizer state in their own buffer where every reader of the old "
+         "value is proven to come first. A step that the runtime fails in leaves these lost; False "
+         "keeps two buffers of everything, and the old values."),
+    Flag("runtime.recompute", PARTS, False, TRACE("activations made twice in place of being kept"),
+         "Less memory for more time: what only gradients read is computed again when they are due. "
+         "True cuts the job into about as many segments as the square root of its activations, a "
+         "number into so many; names of layers or scopes say what to compute again. Results are "
+         "the same to the bit; what is drawn at random is kept."),
+    Flag("runtime.memory_limit", POSITIVE, None, TRACE("most memory that the jobs may need"),
+         "Bytes that the jobs of a session may be estimated to need; unset, what is free on their "
+         "device when they are compiled. More is an error before the first step."),
+    Flag("runtime.native", SwitchOr(("auto",)), "auto",
+         TRACE("whether the operators of flow2onnx-native take part in jobs on the CPU"),
+         "Use the operators of the package flow2onnx-native: auto, if it is installed; True, and "
+         "it must be; False, not. Exported models never have them."),
     Flag("runtime.set_denormal_as_zero", BOOL, False,
          SESSION(("session.set_denormal_as_zero",), {True: "1"}),
          "Flush denormal numbers to zero, which the CPU is slow at."),
@@ -77,6 +95,16 @@ RUNTIME_FLAGS = (
     Flag("runtime.tensorrt_cache_path", STR, None,
          TRACE("folder of the engine and timing caches of TensorRT"),
          "Where TensorRT keeps engines; unset, flow2onnx/tensorrt in the user's cache folder."),
+    Flag("runtime.autotune", SwitchOr(("only cache",)), False,
+         TRACE("which form of a lowering each node takes"),
+         "Measure the forms that gradients have for the shapes of this job, once on each machine, "
+         "and take the fastest; 'only cache' takes what is known and measures nothing."),
+    Flag("runtime.tuning_cache_path", STR, None, TRACE("file of what autotune measured"),
+         "Where autotune keeps its answers; unset, flow2onnx/lowerings.json in the user's cache "
+         "folder."),
+    Flag("runtime.lowering", Texts("Conv.dW"), {}, TRACE("which form a lowering takes"),
+         "A form by name, where it is valid: lowering('Conv.dW', 'im2col'). It goes before what "
+         "was measured."),
     Flag("runtime.session_entry", Texts("session.intra_op.allow_spinning"), {},
          TRACE("entries of the session's configuration"),
          "An entry by the runtime's name: session_entry('session.disable_prepacking', '1')."),

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from onnx_ir import Value
 
 from flow2onnx.graph.builder import Builder
+from flow2onnx.graph.sums import row_sum
 from flow2onnx.graph.types import sizes_of
 
 __all__ = ["reshaped", "unbroadcast"]
@@ -23,7 +24,7 @@ def unbroadcast(b: Builder, g: Value, like: Value) -> Value:
     if stretched:
         g = b.ReduceSum(g, stretched, keepdims=1)
     if lead:
-        g = b.ReduceSum(g, list(range(lead)), keepdims=0)
+        g = row_sum(b, lead, g)
     return g
 
 

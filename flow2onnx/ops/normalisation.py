@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from flow2onnx.errors import ArgumentError, ShapeError
-from flow2onnx.graph import Builder, Value, dims, rank_of
+from flow2onnx.graph import Builder, Value, channel_sum, dims, rank_of
 from flow2onnx.ops.axes import axis_of
 from flow2onnx.ops.reduce import reduce_mean, reduce_variance
 from flow2onnx.trace.op import op
@@ -90,11 +90,10 @@ def _by_batch_vjp(
 ) -> tuple[Value, Value, Value]:
     # Mean and variance taken in: half as many passes as the gradients of the single steps.
     (x, scale), (mean, rate) = inputs[:2], outputs[1::2]
-    others = [i for i in range(rank_of(x)) if i != 1]
     share = dims(x)[1] / math.prod(dims(x))
     centred = b.Sub(x, _spread(b, mean, x))
-    total = b.ReduceSum(g, others, keepdims=0)
-    slope = b.Mul(b.ReduceSum(b.Mul(g, centred), others, keepdims=0), rate)
+    total = channel_sum(b, None, g)
+    slope = b.Mul(channel_sum(b, None, b.Mul(g, centred)), rate)
     factor = b.Mul(rate, scale)
     shift = b.Neg(b.Mul(b.Mul(factor, total), share))
     tilt = b.Neg(b.Mul(b.Mul(b.Mul(factor, rate), slope), share))

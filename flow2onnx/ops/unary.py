@@ -7,6 +7,7 @@ from typing import Any
 from flow2onnx.dtypes import float32, float64
 from flow2onnx.errors import ArgumentError, DTypeError
 from flow2onnx.graph import Builder, Value, dtype_of
+from flow2onnx.trace.context import current_job
 from flow2onnx.trace.op import op
 
 
@@ -125,6 +126,9 @@ def log1p(b: Builder, x: Value, name: str | None = None) -> Value:
 @op("math.gelu")
 def gelu(b: Builder, x: Value, name: str | None = None) -> Value:
     """x Φ(x) with the exact normal distribution function Φ."""
+    # to predict, runtimes fuse the steps by themselves; to train, the gradient would read them
+    if dtype_of(x) == float32 and b.opset >= 20 and current_job("math.gelu").is_trainable:
+        return b.emit("Gelu", (x,))[0]
     return b.Mul(b.Mul(_real(x), 0.5), b.Add(b.Erf(b.Mul(x, 2.0**-0.5)), 1.0))
 
 

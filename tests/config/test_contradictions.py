@@ -31,6 +31,11 @@ WRONG = [
         "trt_cuda_graph_enable",
     ),
     (
+        {CAPTURE: True, "runtime.recompute": 3},
+        f"{CAPTURE}(True) with runtime.recompute(3)",
+        "set one of them",
+    ),
+    (
         {PATTERN: True, "enable_reused_mem": False},
         f"{PATTERN}(True) with enable_reused_mem(False)",
         "set one",

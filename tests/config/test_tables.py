@@ -54,6 +54,7 @@ SAMPLES = [
     (k.STR, ["a"], [b"a", 1, None, True]),
     (k.DATA_TYPE, [float32, float64], [float16, "float", np.float32, 1]),
     (k.SCOPE, [SCOPE], ["cpu", None, SimpleNamespace(device_tag="cpu")]),
+    (k.PARTS, [True, False, 2, ("conv1",)], [1, 2.0, (), "conv1", None, ("conv1", 3)]),
     (k.VIEW, [VIEW, SimpleNamespace(view="consistent")], ["mirrored", SimpleNamespace(view="x")]),
     (m.MODEL_UPDATE, [{"naive_conf": {}}], [None, [], {}, {"naive": {}}, "naive_conf"]),
     (m.INITIALIZER, [{"constant_conf": {"value": 1}}], [None, {}, {"constant": {}}, 0]),
@@ -76,6 +77,8 @@ def samples(flag: Flag) -> tuple[list[object], list[object]]:
         return list(flag.type.names), [c for c in CHOICES if c not in flag.type.names]
     if isinstance(flag.type, m.Listed):
         return [("use_time_line_algo",), ()], ["use_time_line_algo", ["other"], None]
+    if isinstance(flag.type, k.SwitchOr):
+        return [True, False, *flag.type.names], ["x", None, 1, 0.5]
     if isinstance(flag.type, m.Texts):
         return [{flag.type.example: "1"}, {}], [flag.type.example, {"x.y": 1}, {1: "1"}, None]
     raise AssertionError(f"no sample for {flag.name}")

@@ -33,6 +33,13 @@ ELSEWHERE = {
     "qat.target_backend": "passes/test_quantization.py",
     "train.num_gradient_accumulation_steps": "data/test_accumulation.py",
     "stop_on_non_finite": "api/test_training.py",
+    "runtime.autotune": "autodiff/test_tuning.py",
+    "runtime.tuning_cache_path": "autodiff/test_tuning.py",
+    "runtime.in_place": "memory/test_in_place.py",
+    "runtime.lowering": "autodiff/test_tuning.py",
+    "runtime.memory_limit": "memory/test_estimate.py",
+    "runtime.native": "native/test_jobs.py",
+    "runtime.recompute": "memory/test_recompute.py",
 }
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 CUDA = "CUDAExecutionProvider"

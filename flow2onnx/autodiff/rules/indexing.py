@@ -1,15 +1,20 @@
 """Gathers: the gradient scatters back and adds up what was read twice."""
 
+import math
+from dataclasses import dataclass
+
 import numpy as np
 
 from flow2onnx.autodiff.registry import attribute, expansion, no_gradient, vjp
-from flow2onnx.dtypes import int64
+from flow2onnx.dtypes import float32, int64
 from flow2onnx.graph import (
+    Lowering,
     added_into,
     added_up,
     constant_of,
     dims,
     dtype_of,
+    is_static,
     rank_of,
     sizes_of,
     zeros,
@@ -28,10 +33,48 @@ def _(b, n, g):
     swapped = [axis, *range(axis), *range(axis + 1, rank)]
     shape = [sizes_of(x)[i] for i in swapped]
     rows = _wrapped(b, b.Unsqueeze(_int64(b, indices), [-1]), sizes_of(x)[axis])
-    added = added_up(b, "ScatterND", shape, rows, front)
+    added = _of_rows(b, _Table(tuple(shape)), rows, front)
     if axis == 0:
         return added, None
     return b.Transpose(added, perm=[int(i) for i in np.argsort(swapped)]), None
+
+
+@dataclass(frozen=True)
+class _Table:
+    """What rows were gathered from."""
+
+    shape: tuple[int | str, ...]
+
+
+# So few rows that a product with their places is no more work than reading the gradient.
+_FEW = 16
+
+
+def _may_select(at, rows, g):
+    return dtype_of(g) == float32 and is_static(g) and all(isinstance(d, int) for d in at.shape)
+
+
+def _by_row(at, rows, g):
+    few = _may_select(at, rows, g) and at.shape[0] <= _FEW
+    return "selections" if few and math.prod(dims(g)) > 0 else "scatter"
+
+
+_of_rows = Lowering("Gather.dX", _by_row, limit=lambda at: at.shape[0])
+
+
+@_of_rows.form("scatter")
+def _(b, at, rows, g):
+    return added_up(b, "ScatterND", at.shape, rows, g)
+
+
+@_of_rows.form("selections", when=_may_select)
+def _(b, at, rows, g):
+    """A product of the gradient with which row each of its slices was gathered from."""
+    count = math.prod(dims(rows))
+    places = b.Reshape(rows, [1, count])
+    chosen = b.Equal(np.arange(at.shape[0], dtype=np.int64)[:, None], places)
+    total = b.MatMul(b.Cast(chosen, to=float32), b.Reshape(g, [count, -1]))
+    return b.Reshape(total, list(at.shape))
 
 
 def _int64(b, indices):

@@ -6,12 +6,24 @@ import numpy as np
 
 from flow2onnx.autodiff.registry import attribute, vjp
 from flow2onnx.dtypes import float16, float32, float64
-from flow2onnx.graph import dims, dtype_of, rank_of, unbroadcast
+from flow2onnx.graph import Lowering, channel_sum, dims, dtype_of, is_static, rank_of, unbroadcast
 
 
 @vjp("Softmax")
 def _(b, n, g):
-    y, axis = n.outputs[0], attribute(n, "axis", -1)
+    return _of_softmax(b, attribute(n, "axis", -1), n.outputs[0], g)
+
+
+_of_softmax = Lowering("Softmax.dX", lambda *_: "difference")
+
+
+@_of_softmax.form("difference")
+def _(b, axis, y, g):
+    return b.Mul(y, b.Sub(g, b.ReduceSum(b.Mul(g, y), [axis], keepdims=1)))
+
+
+@_of_softmax.form("products")
+def _(b, axis, y, g):
     gy = b.Mul(g, y)
     return b.Sub(gy, b.Mul(y, b.ReduceSum(gy, [axis], keepdims=1)))
 
@@ -22,8 +34,46 @@ def _(b, n, g):
     return b.Sub(g, b.Mul(b.Exp(n.outputs[0]), b.ReduceSum(g, [axis], keepdims=1)))
 
 
+def _is_one_sided(n, g, g_mean, g_rate):
+    """Whether only the normalised output has a gradient, and the scale is as wide as a row."""
+    x, scale = n.inputs[:2]
+    if g is None or g_mean is not None or g_rate is not None or not is_static(x):
+        return False
+    return dtype_of(x) == float32 and dims(scale) == dims(x)[attribute(n, "axis", -1) :]
+
+
+_of_layer = Lowering(
+    "LayerNormalization.dX",
+    lambda n, *gs: "ones_products" if _is_one_sided(n, *gs) else "reductions",
+)
+
+
 @vjp("LayerNormalization")
 def _(b, n, g, g_mean=None, g_rate=None):
+    return _of_layer(b, n, g, g_mean, g_rate)
+
+
+@_of_layer.form("ones_products", when=_is_one_sided)
+def _(b, n, g, g_mean, g_rate):
+    """Sums over rows as products, and no pass for the normalised rows: their rate comes last."""
+    x, scale, *offset = n.inputs
+    width = math.prod(dims(scale))
+    count = math.prod(dims(x)) // width
+    mean, rate = (b.Reshape(v, [count, 1]) for v in _statistics(b, n, []))
+    flat, gs = (b.Reshape(v, [count, width]) for v in (x, g))
+    weights = b.Reshape(scale, [width])
+    centred = b.Sub(flat, mean)
+    pulled, wide = b.Mul(gs, centred), b.Mul(gs, weights)
+    slope = b.MatMul(pulled, b.Mul(b.Reshape(scale, [width, 1]), b.const([[1.0 / width]])))
+    tilt = b.Mul(b.Mul(b.Mul(rate, rate), rate), slope)
+    inner = b.Mul(b.Sub(wide, b.ReduceMean(wide, [1], keepdims=1)), rate)
+    gx = b.Reshape(b.Sub(inner, b.Mul(centred, tilt)), list(dims(x)))
+    g_scale = b.Reshape(b.MatMul(b.Reshape(rate, [1, count]), pulled), list(dims(scale)))
+    return gx, g_scale, *(None if v is None else unbroadcast(b, g, v) for v in offset)
+
+
+@_of_layer.form("reductions")
+def _(b, n, g, g_mean, g_rate):
     x, scale, *offset = n.inputs
     axes = list(range(attribute(n, "axis", -1) % rank_of(x), rank_of(x)))
     mean, rate = _statistics(b, n, axes)
@@ -108,8 +158,8 @@ def _batch_gradients(b, n, g, *g_running):
     rate = _rate(b, n, variance)
     factor = b.Mul(rate, scale)
     centred = b.Sub(x, _by_channel(b, mean, x))
-    total = b.ReduceSum(g, others, keepdims=0)
-    slope = b.Mul(b.ReduceSum(b.Mul(g, centred), others, keepdims=0), rate)
+    total = channel_sum(b, None, g)
+    slope = b.Mul(channel_sum(b, None, b.Mul(g, centred)), rate)
     return (
         b.Mul(g, _by_channel(b, factor, x)),
         slope,
@@ -138,8 +188,8 @@ def _by_batch(b, n, others, scale, g, g_mean=None, g_variance=None):
     if g is not None:
         wide = b.Mul(g, _by_channel(b, scale, x))
         parts.append(_standardised(b, wide, normal, rate, others))
-        found[1] = b.ReduceSum(b.Mul(g, normal), others, keepdims=0)
-        found[2] = b.ReduceSum(g, others, keepdims=0)
+        found[1] = channel_sum(b, None, b.Mul(g, normal))
+        found[2] = channel_sum(b, None, g)
     if g_mean is not None:
         found[3] = b.Mul(g_mean, momentum)
         level = b.Mul(_by_channel(b, g_mean, x), share)
@@ -158,11 +208,10 @@ def _(b, n, g):
     centred, _, variance = _moments(b, x, axes)
     rate = _rate(b, n, variance)
     normal = b.Mul(centred, rate)
-    others = [0, *axes]
     return (
         _standardised(b, b.Mul(g, _by_channel(b, scale, x)), normal, rate, axes),
-        b.ReduceSum(b.Mul(g, normal), others, keepdims=0),
-        b.ReduceSum(g, others, keepdims=0),
+        channel_sum(b, None, b.Mul(g, normal)),
+        channel_sum(b, None, g),
     )
 
 

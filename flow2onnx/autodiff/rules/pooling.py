@@ -7,16 +7,16 @@ import numpy as np
 from flow2onnx.autodiff.registry import attribute, no_gradient, vjp
 from flow2onnx.autodiff.rules.windows import spatial, spread, windows
 from flow2onnx.dtypes import float32
-from flow2onnx.graph import added_up, constant_of, dims, dtype_of, size_of, zeros
+from flow2onnx.graph import Lowering, added_up, constant_of, dims, dtype_of, size_of, zeros
 
 
 @vjp("MaxPool")
 def _(b, n, g, _indices_g=None):
     # the first of equal elements gets all, as in OneFlow
-    return _by_marks(b, n, g) if _tiles(n) else _by_indices(b, n, g)
+    return _of_maxima(b, n, g)
 
 
-def _tiles(n):
+def _tiles(n, _g):
     """Whether the windows tile an image exactly, so that its windows need no positions."""
     kernel = attribute(n, "kernel_shape")
     return (
@@ -33,11 +33,17 @@ def _tiles(n):
     )
 
 
+_of_maxima = Lowering(
+    "MaxPool.dX", lambda n, g: "marks" if _tiles(n, g) else "indices", forward=True
+)
+
+
 def _extents(x):
     return dims(x)[2:]
 
 
-def _by_marks(b, n, g):
+@_of_maxima.form("marks", when=_tiles)
+def _(b, n, g):
     """Mark the maxima of each window, number the marks, and keep the highest number.
 
     The runtime finds positions with a slow scalar loop; nearest Resize, Equal and a second pool are
@@ -64,7 +70,8 @@ def _spread(b, n, value):
     return b.Resize(value, None, scales, **how)
 
 
-def _by_indices(b, n, g):
+@_of_maxima.form("indices")
+def _(b, n, g):
     """Scatter to the positions that the forward pool reports."""
     x = n.inputs[0]
     indices = b.another_output(n) if len(n.outputs) == 1 else n.outputs[1]

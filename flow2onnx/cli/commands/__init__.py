@@ -10,6 +10,7 @@ from flow2onnx.cli.commands.make_trainable import make_trainable
 from flow2onnx.cli.commands.run import run
 from flow2onnx.cli.commands.serve import serve
 from flow2onnx.cli.commands.symbols import symbols
+from flow2onnx.cli.commands.tune import tune
 from flow2onnx.cli.commands.verify import verify
 
 __all__ = [
@@ -23,5 +24,6 @@ __all__ = [
     "run",
     "serve",
     "symbols",
+    "tune",
     "verify",
 ]

@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+from collections import Counter
 from pathlib import Path
 
 import click
@@ -62,6 +63,19 @@ def _print(found: Explanation) -> None:
         right=("size",),
         whole=("memory", "size"),
     )
+    _print_lowerings(found)
+
+
+def _print_lowerings(found: Explanation) -> None:
+    groups = Counter((c.lowering, c.form, c.why, len(c.forms)) for c in found.lowerings)
+    if groups:
+        note("")
+        print_table(
+            ("lowering", "form", "picked by", "of", "nodes"),
+            [(name, form, why, str(of), str(n)) for (name, form, why, of), n in groups.items()],
+            right=("of", "nodes"),
+            whole=("lowering", "form"),
+        )
 
 
 def _print_flags(found: Explanation) -> None:

@@ -11,67 +11,91 @@ def _conv(note, x, w, branches, *, bias=False, **attrs):
 
 
 CONVOLUTION = [
-    _conv("one-axis", (2, 3, 9), (4, 3, 3), ["spread", "by_convolution"], strides=[2]),
+    _conv("one-axis", (2, 3, 9), (4, 3, 3), ["conv_transpose", "swapped_conv"], strides=[2]),
     _conv(
-        "one-axis-pads", (2, 3, 9), (4, 3, 3), ["spread", "by_convolution"], pads=[2, 1],
+        "one-axis-pads", (2, 3, 9), (4, 3, 3), ["conv_transpose", "im2col_by_image"], pads=[2, 1],
         dilations=[2], bias=True,
     ),
     _conv(
-        "three-axes", (2, 2, 4, 5, 3), (3, 2, 2, 3, 1), ["spread", "by_convolution"],
+        "three-axes", (2, 2, 4, 5, 3), (3, 2, 2, 3, 1), ["conv_transpose", "swapped_conv"],
         strides=[1, 2, 1], pads=[1, 0, 0, 0, 1, 1],
     ),
     _conv(
-        "three-axes-pointwise", (2, 4, 2, 3, 2), (3, 4, 1, 1, 1), ["spread", "by_convolution"]
+        "three-axes-pointwise", (2, 4, 2, 3, 2), (3, 4, 1, 1, 1), ["conv", "flat_product"]
     ),
     _conv(
-        "groups", (2, 4, 6, 5), (6, 2, 3, 2), ["spread", "by_convolution"], group=2,
+        "groups", (2, 4, 6, 5), (6, 2, 3, 2), ["conv_transpose", "bands"], group=2,
         pads=[1, 0, 2, 1], strides=[2, 1], bias=True,
     ),
-    _conv("depthwise", (2, 6, 5, 5), (6, 1, 3, 3), ["spread", "by_convolution"], group=6),
     _conv(
-        "dilated", (2, 3, 8, 7), (4, 3, 3, 2), ["spread", "by_convolution"], dilations=[2, 3],
+        "wide-groups", (1, 32, 4, 5), (4, 16, 2, 3), ["conv_transpose", "grouped_taps"], group=2,
+        pads=[1, 0, 0, 2], strides=[2, 1],
+    ),
+    _conv(
+        "small-images", (1, 3, 8, 8), (128, 3, 3, 3), ["conv", "im2col_by_image"],
+        pads=[1, 1, 1, 1],
+    ),
+    _conv("depthwise", (2, 6, 5, 5), (6, 1, 3, 3), ["conv_transpose", "bands"], group=6),
+    _conv(
+        "dilated", (2, 3, 8, 7), (4, 3, 3, 2),
+        ["conv_transpose", "im2col_by_image"], dilations=[2, 3],
         pads=[1, 2, 0, 1],
     ),
-    _conv("grouped-pointwise", (2, 4, 3, 3), (6, 2, 1, 1), ["spread", "by_convolution"], group=2),
+    _conv("grouped-pointwise", (2, 4, 3, 3), (6, 2, 1, 1), ["conv_transpose", "bands"], group=2),
     _conv(
-        "strided-few-channels", (2, 3, 7, 8), (4, 3, 3, 3), ["spread", "by_convolution"],
+        "strided-few-channels", (2, 3, 7, 8), (4, 3, 3, 3), ["conv_transpose", "swapped_conv"],
         strides=[2, 3], pads=[1, 1, 1, 1],
     ),
-    _conv("few-channels", (2, 3, 6, 5), (4, 3, 3, 2), ["spread", "by_image"], bias=True),
     _conv(
-        "few-channels-pads", (2, 1, 6, 5), (4, 1, 3, 3), ["spread", "by_image"], pads=[1, 0, 2, 1]
+        "few-channels", (2, 3, 6, 5), (4, 3, 3, 2),
+        ["conv_transpose", "im2col_by_image"], bias=True,
     ),
-    _conv("taps", (2, 6, 6, 5), (4, 6, 3, 2), ["spread", "by_taps"]),
     _conv(
-        "taps-strided", (2, 6, 7, 8), (4, 6, 3, 3), ["spread", "by_taps"], strides=[2, 3],
+        "few-channels-pads", (2, 1, 6, 5), (4, 1, 3, 3),
+        ["conv_transpose", "im2col_by_image"], pads=[1, 0, 2, 1]
+    ),
+    _conv("taps", (2, 6, 6, 5), (4, 6, 3, 2), ["conv_transpose", "nhwc_taps"]),
+    _conv(
+        "taps-strided", (2, 6, 7, 8), (4, 6, 3, 3), ["conv_transpose", "nhwc_taps"], strides=[2, 3],
         pads=[0, 1, 2, 1], bias=True,
     ),
-    _conv("taps-left-over", (1, 5, 8, 6), (3, 5, 2, 2), ["spread", "by_taps"], strides=[3, 4]),
-    _conv("product", (2, 5, 5, 4), (128, 5, 3, 3), ["by_product", "by_taps"], pads=[1, 1, 1, 1]),
     _conv(
-        "product-even", (1, 3, 4, 5), (128, 3, 2, 3), ["by_product", "by_image"], pads=[1, 0, 0, 2]
+        "taps-left-over", (1, 5, 8, 6), (3, 5, 2, 2),
+        ["conv_transpose", "nhwc_taps"], strides=[3, 4],
     ),
-    _conv("product-valid", (1, 5, 4, 4), (130, 5, 2, 2), ["by_product", "by_taps"], bias=True),
-    _conv("pointwise", (3, 5, 4, 3), (6, 5, 1, 1), ["swapped", "rows"], bias=True),
-    _conv("pointwise-large", (2, 3, 17, 16), (4, 3, 1, 1), ["swapped", "images"]),
-    _conv("pointwise-strided", (2, 5, 5, 6), (4, 5, 1, 1), ["spread", "rows"], strides=[2, 3]),
     _conv(
-        "pointwise-large-strided", (1, 3, 34, 33), (2, 3, 1, 1), ["spread", "images"],
+        "product", (2, 5, 5, 4), (128, 5, 3, 3), ["nhwc_product", "nhwc_taps"], pads=[1, 1, 1, 1],
+    ),
+    _conv(
+        "product-even", (1, 3, 4, 5), (128, 3, 2, 3),
+        ["nhwc_product", "im2col_by_image"], pads=[1, 0, 0, 2]
+    ),
+    _conv("product-valid", (1, 5, 4, 4), (130, 5, 2, 2), ["nhwc_product", "nhwc_taps"], bias=True),
+    _conv("pointwise", (3, 5, 4, 3), (6, 5, 1, 1), ["conv", "flat_product"], bias=True),
+    _conv("pointwise-large", (2, 3, 17, 16), (4, 3, 1, 1), ["conv", "batched_product"]),
+    _conv(
+        "pointwise-strided", (2, 5, 5, 6), (4, 5, 1, 1),
+        ["conv_transpose", "flat_product"], strides=[2, 3],
+    ),
+    _conv(
+        "pointwise-large-strided", (1, 3, 34, 33), (2, 3, 1, 1),
+        ["conv_transpose", "batched_product"],
         strides=[2, 2],
     ),
     _conv(
-        "pointwise-padded", (2, 3, 4, 3), (4, 3, 1, 1), ["spread", "by_image"], pads=[1, 0, 0, 1]
+        "pointwise-padded", (2, 3, 4, 3), (4, 3, 1, 1),
+        ["conv_transpose", "im2col_by_image"], pads=[1, 0, 0, 1]
     ),
     *(
-        _conv(f"auto-{how}", (1, 3, 7, 6), (2, 3, 3, 2), ["spread", "by_convolution"],
+        _conv(f"auto-{how}", (1, 3, 7, 6), (2, 3, 3, 2), ["conv_transpose", "swapped_conv"],
               strides=[2, 3], auto_pad=how)
         for how in ("SAME_UPPER", "SAME_LOWER", "VALID")
     ),
-    _conv("auto-one-axis", (1, 2, 8), (2, 1, 4), ["spread", "by_convolution"], group=2,
+    _conv("auto-one-axis", (1, 2, 8), (2, 1, 4), ["conv_transpose", "swapped_conv"], group=2,
           strides=[2], auto_pad="SAME_LOWER"),
-    _conv("auto-three-axes", (1, 2, 4, 5, 3), (2, 2, 2, 3, 1), ["spread", "by_convolution"],
+    _conv("auto-three-axes", (1, 2, 4, 5, 3), (2, 2, 2, 3, 1), ["conv_transpose", "swapped_conv"],
           strides=[1, 2, 1], auto_pad="SAME_UPPER"),
-    _conv("three-axes-groups", (1, 4, 4, 5, 5), (2, 2, 2, 2, 2), ["spread", "by_convolution"],
+    _conv("three-axes-groups", (1, 4, 4, 5, 5), (2, 2, 2, 2, 2), ["conv_transpose", "swapped_conv"],
           group=2, dilations=[1, 2, 3], strides=[2, 1, 1], pads=[0, 1, 0, 1, 0, 0], bias=True),
 ]  # fmt: skip
 

@@ -7,6 +7,8 @@ from tests.autodiff.cases.case import NO_DOUBLE, Case, S, plain
 
 UNARY = [
     plain("Identity", [S], step=0.5),
+    plain("Gelu", [S], dtypes=("float32",)),
+    plain("Gelu", [S], "tanh", attrs={"approximate": "tanh"}, dtypes=("float32",)),
     plain("Neg", [S], step=0.5),
     plain("Abs", [S], avoid=(0,)),
     plain("Acos", [S], low=-0.8, high=0.8, lacks=NO_DOUBLE),

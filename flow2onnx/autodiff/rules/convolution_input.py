@@ -1,0 +1,81 @@
+"""The gradient of a convolution in its input, in several forms.
+
+The rule between them is measured on the CPU provider, of one thread.
+"""
+
+import math
+
+from flow2onnx.graph import Lowering, dims
+
+
+def _rule(s, w, g):
+    if s.is_pointwise and s.is_unit_stride:
+        return "conv"
+    if _has_product(s) and s.co >= 128 and s.spread <= 64:
+        return "nhwc_product" if s.spread < 64 else "conv"
+    if _has_product(s) and min(s.ci, s.co) >= 64 and max(s.kernel) <= 3:
+        return "conv"
+    return "conv_transpose"
+
+
+def _may_flip(s, *_):
+    """Whether the gradient is a convolution: no strides, and no pads wider than the kernel."""
+    pads = zip(s.reach, s.before, s.after, strict=True)
+    return s.is_unit_stride and all(max(p, q) <= r for r, p, q in pads)
+
+
+def _has_product(s, *_):
+    return s.is_dense and _may_flip(s)
+
+
+input_gradient = Lowering("Conv.dX", _rule)
+
+
+@input_gradient.form("conv_transpose")
+def _(b, s, w, g):
+    return b.ConvTranspose(
+        g, w, strides=s.strides, dilations=s.dilations, group=s.groups,
+        pads=s.before + s.after, output_padding=s.left_over,
+    )  # fmt: skip
+
+
+@input_gradient.form("conv", when=_may_flip)
+def _(b, s, w, g):
+    """A convolution with the kernel turned around, its channel axes swapped in each group."""
+    around = [i for i, k in enumerate(s.kernel, 2) if k > 1]
+    if around:
+        ends = [-dims(w)[a] - 1 for a in around]
+        w = b.Slice(w, [-1] * len(around), ends, around, [-1] * len(around))
+    kernel = b.Reshape(w, [s.groups, s.co // s.groups, s.ci // s.groups, *s.kernel])
+    kernel = b.Transpose(kernel, perm=[0, 2, 1, *(a + 1 for a in s.axes)])
+    kernel = b.Reshape(kernel, [s.ci, s.co // s.groups, *s.kernel])
+    before, after = (
+        [r - p for r, p in zip(s.reach, pads, strict=True)] for pads in (s.before, s.after)
+    )
+    return b.Conv(g, kernel, dilations=s.dilations, group=s.groups, pads=before + after)
+
+
+@input_gradient.form("nhwc_product", when=_has_product)
+def _(b, s, w, g):
+    """One matrix product over all taps; taps in reverse order stand for the flipped kernel."""
+    low, high = (
+        [r - p for r, p in zip(s.reach, pads, strict=True)] for pads in (s.before, s.after)
+    )
+    last = b.Transpose(g, perm=[0, *s.axes, 1])
+    if any(low + high):
+        last = b.Pad(last, [0, *low, 0, 0, *high, 0])
+    taps = [
+        b.Slice(last, at, [a + h for a, h in zip(at, s.extents, strict=True)], [*_images(s)])
+        for at, _ in reversed([*s.taps()])
+    ]
+    joined = taps[0] if len(taps) == 1 else b.Concat(*taps, axis=len(s.kernel) + 1)
+    rows = b.Transpose(w, perm=[*s.axes, 0, 1])
+    rows = b.Reshape(rows, [math.prod(s.kernel) * s.co, s.ci])
+    flat = b.Reshape(joined, [-1, math.prod(s.kernel) * s.co])
+    product = b.Reshape(b.MatMul(flat, rows), [s.n, *s.extents, s.ci])
+    return b.Transpose(product, perm=[0, len(s.kernel) + 1, *_images(s)])
+
+
+def _images(s):
+    """The axes of an image whose channels come last."""
+    return range(1, 1 + len(s.kernel))

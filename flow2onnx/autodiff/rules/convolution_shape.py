@@ -1,0 +1,87 @@
+"""The shape of a convolution: what the forms of its gradients are chosen by."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from flow2onnx.autodiff.registry import attribute
+from flow2onnx.autodiff.rules.windows import Windows, halves, windows
+from flow2onnx.graph import dims
+
+
+@dataclass(frozen=True)
+class Convolution(Windows):
+    """One convolution: its windows, the images, channels in and out, groups."""
+
+    n: int
+    ci: int
+    co: int
+    groups: int
+
+    @property
+    def axes(self):
+        """The axes of an image."""
+        return list(range(2, 2 + len(self.kernel)))
+
+    @property
+    def reach(self):
+        """How far the last tap of a window is from the first."""
+        return [(k - 1) * d for k, d in zip(self.kernel, self.dilations, strict=True)]
+
+    @property
+    def is_dense(self):
+        return self.groups == 1
+
+    @property
+    def is_unit_stride(self):
+        return set(self.strides) == {1}
+
+    @property
+    def is_pointwise(self):
+        return self.is_dense and set(self.kernel) == {1} and not any(self.before + self.after)
+
+    @property
+    def spread(self):
+        """Elements of one output channel of one image."""
+        return math.prod(self.outputs)
+
+    def taps(self):
+        """Start and end of each tap's slice of the padded input, the last axis fastest."""
+        spans = [(o - 1) * s + 1 for o, s in zip(self.outputs, self.strides, strict=True)]
+        for tap in np.ndindex(*self.kernel):
+            low = [i * d for i, d in zip(tap, self.dilations, strict=True)]
+            yield low, [at + span for at, span in zip(low, spans, strict=True)]
+
+
+def convolution_of(n):
+    """The convolution that a node is."""
+    x, w = n.inputs[:2]
+    at = windows(n, dims(w)[2:])
+    groups = attribute(n, "group", 1)
+    return Convolution(**vars(at), n=dims(x)[0], ci=dims(x)[1], co=dims(w)[0], groups=groups)
+
+
+def transposed_of(n, g):
+    """The convolution that a node transposes: from its output's gradient to its input."""
+    x, w = n.inputs[:2]
+    extents, kernel = dims(x)[2:], dims(w)[2:]
+    ones = [1] * len(kernel)
+    strides, dilations = (tuple(attribute(n, k, ones)) for k in ("strides", "dilations"))
+    how = attribute(n, "auto_pad", "NOTSET")
+    pads = list(attribute(n, "pads", [0] * 2 * len(kernel)))
+    before, after = pads[: len(kernel)], pads[len(kernel) :]
+    if how == "VALID":
+        before = after = [0] * len(kernel)
+    elif how != "NOTSET" or "output_shape" in n.attributes:
+        more = attribute(n, "output_padding", [0] * len(kernel))
+        natural = [
+            (h - 1) * s + (k - 1) * d + 1 + m
+            for h, k, s, d, m in zip(extents, kernel, strides, dilations, more, strict=True)
+        ]
+        totals = [max(t - o, 0) for t, o in zip(natural, dims(g)[2:], strict=True)]
+        before, after = halves(totals, is_upper=how == "SAME_UPPER")
+    return Convolution(
+        dims(g)[2:], extents, kernel, strides, dilations, tuple(before), tuple(after),
+        n=dims(x)[0], ci=dims(g)[1], co=dims(x)[1], groups=attribute(n, "group", 1),
+    )  # fmt: skip

@@ -1,0 +1,122 @@
+"""`flow2onnx tune`: measure which forms of a job's lowerings are fastest, once for a machine."""
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+from flow2onnx_runtime.tune import SECONDS
+
+from flow2onnx.cli.failures import reported, traceback_option
+from flow2onnx.cli.options import json_option, release_option
+from flow2onnx.cli.script import find_job, parse_target
+from flow2onnx.cli.show import heading, note, print_json, print_table, working
+from flow2onnx.preset import Preset
+from flow2onnx.session import clear_default_session, current_session
+from flow2onnx.tuning import Tuning, cache_path, emit_trials, tunings
+
+__all__ = ["tune"]
+
+
+@click.command(
+    context_settings={"ignore_unknown_options": True},
+    epilog="""\b
+Examples:
+  flow2onnx tune train.py:train_job
+  flow2onnx tune train.py:train_job --cache tuned.json
+  flow2onnx tune train.py:train_job --emit models.zip
+  python -m flow2onnx_runtime.tune models.zip -o tuned.json     (on the target)""",
+)
+@click.argument("target")
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+@click.option("--cache", type=click.Path(path_type=Path), metavar="FILE",
+              help="Where answers are kept; else what runtime.tuning_cache_path says.")  # fmt: skip
+@click.option("--emit", type=click.Path(path_type=Path), metavar="FILE",
+              help="Measure nothing here: write models to measure on another machine.")  # fmt: skip
+@click.option("--seconds", type=click.FloatRange(min=0), default=SECONDS, show_default=True,
+              help="For one form, about.")  # fmt: skip
+@json_option
+@release_option
+@traceback_option
+def tune(
+    target: str,
+    args: tuple[str, ...],
+    cache: Path | None,
+    emit: Path | None,
+    seconds: float,
+    as_json: bool,
+    release: str | None,
+) -> None:
+    """Measure the forms of a job's gradients for its shapes, and keep the answers.
+
+    A job with config.runtime.autotune takes the fastest forms from there; job.export(...,
+    tuning=FILE) takes those of a file measured on one machine.
+
+    TARGET is script.py:job or package.module:job; ARGS are the script's.
+    """
+    wanted = parse_target(target)
+    current_session().preset = Preset(release)
+    clear_default_session()
+    # what the script prints while it is imported is no result of this command
+    with (
+        reported(Path(wanted.place) if wanted.is_script else None),
+        contextlib.redirect_stdout(sys.stderr),
+        find_job(wanted, args) as job,
+    ):
+        with working(f"Compiling {target}"):
+            compiled, options, _ = job.session.opened(job.spec.name)
+        path = cache or cache_path(job.spec.config.value("runtime.tuning_cache_path"))
+        if emit is None:
+            found = tunings(compiled, options, path, report=_told, seconds=seconds)
+        else:
+            found, count = [], emit_trials(compiled, emit)
+    if emit is not None:
+        note(f"{emit}: {count} lowerings; on the target: "
+             f"python -m flow2onnx_runtime.tune {emit.name} -o tuned.json")  # fmt: skip
+    elif as_json:
+        print_json({"file": str(path), "lowerings": [_facts(t) for t in found]})
+    else:
+        _print(job.spec.name, path, found)
+
+
+def _told(done: int, total: int) -> None:
+    click.echo(f"measuring {done + 1} of {total}", err=True)
+
+
+def _facts(tuning: Tuning) -> dict[str, Any]:
+    answer = tuning.answer
+    return {
+        "lowering": tuning.question.lowering,
+        "question": tuning.question.key,
+        "nodes": tuning.nodes,
+        "rule": tuning.rule,
+        "form": answer.form if answer is not None else None,
+        "ms": dict(answer.ms) if answer is not None else {},
+    }
+
+
+def _print(job: str, path: Path, found: list[Tuning]) -> None:
+    heading(f"job {job}", str(path))
+    print_table(
+        ("lowering and shapes", "nodes", "rule", "fastest", "ms"),
+        [
+            (
+                t.question.key,
+                str(t.nodes),
+                t.rule,
+                t.answer.form if t.answer is not None else None,
+                _times(t),
+            )
+            for t in found
+        ],
+        right=("nodes",),
+        whole=("rule", "fastest"),
+    )
+
+
+def _times(tuning: Tuning) -> str:
+    if tuning.answer is None:
+        return "not measured: fewer than two forms run here"
+    times = sorted(tuning.answer.ms.items(), key=lambda pair: pair[1])
+    return ", ".join(f"{form} {ms:.3g}" for form, ms in times)

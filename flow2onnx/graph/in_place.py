@@ -1,0 +1,333 @@
+"""Which state may be updated in its own buffer: where every reader comes before the write.
+
+A runtime is free to run nodes in any order that their data allow, and fuses some. So the order of
+the list proves nothing: a reader of the old value has to be something that the new one is made of.
+So has a node that may fail, at an index outside a table, say: a step that fails changes nothing.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import onnx_ir as ir
+
+from flow2onnx.graph.captures import read_by
+from flow2onnx.graph.plans import overwrites_safely
+
+__all__ = ["NEXT", "InPlace", "in_place"]
+
+NEXT = "next/"
+_NATIVE = "flow2onnx.native"  # operators that models in memory may have
+# Their output may be the memory of their input.
+_VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+# They read element i before they write element i: one buffer may be both operand and result.
+# fmt: off
+_ELEMENTWISE = frozenset((
+    "Abs", "Add", "And", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Cast", "Clip", "Div", "Exp",
+    "Identity", "Log", "Mod", "Mul", "Neg", "Not", "Or", "Pow", "Reciprocal", "Relu", "Sigmoid",
+    "Sign", "Sqrt", "Sub", "Tanh", "Where", "Xor",
+))
+# fmt: on
+# They are told their operands one after another, and keep the sum so far in the result.
+_VARIADIC = frozenset({"Max", "Mean", "Min", "Sum"})
+# They copy their first operand into the result, unless it is there, and change parts of it.
+_SCATTERS = frozenset({"ScatterElements", "ScatterND"})
+_PRODUCTS = frozenset({"Conv", "FusedGemm", "FusedMatMul", "Gemm", "MatMul"})
+# What a runtime draws into the products that read it.
+_ABSORBED = frozenset({"Cast", "Div", "Mul", "Transpose"}) | _VIEWS
+# Of their operand they need the shape, which a runtime may know without running what makes it.
+_SHAPE_ONLY = frozenset({"EyeLike", "RandomNormalLike", "RandomUniformLike", "Shape", "Size"})
+
+
+# They fail at an index out of range: which operand has indices, and which is indexed.
+_INDEXING = MappingProxyType({
+    "Gather": (1, 0), "GatherElements": (1, 0), "GatherND": (1, 0), "NegativeLogLikelihoodLoss":
+    (1, 0), "ScatterElements": (1, 0), "ScatterND": (1, 0), "SoftmaxCrossEntropyLoss": (1, 0),
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class InPlace:
+    """Whether the next value of a state tensor may go into its own buffer, or else why not."""
+
+    name: str
+    is_safe: bool
+    reason: str
+
+
+def in_place(graph: ir.Graph, names: Iterable[str]) -> tuple[InPlace, ...]:
+    """The verdict for each of `names` that the graph both reads and writes.
+
+    >>> x, w = (ir.val(name, ir.DataType.FLOAT, [2]) for name in "xw")
+    >>> add = ir.node("Add", [w, x])
+    >>> new = add.outputs[0]
+    >>> new.name, new.type, new.shape = "next/w", w.type, w.shape
+    >>> in_place(ir.Graph([x, w], add.outputs, nodes=[add]), ["w"])[0].is_safe
+    True
+    """
+    inputs = {str(v.name): v for v in graph.inputs}
+    outputs = {str(v.name): v for v in graph.outputs}
+    both = [n for n in names if n in inputs and NEXT + n in outputs]
+    nodes = list(graph)
+    reads = _Reads(nodes, {inputs[n] for n in both})
+    checks = _Checks(nodes)
+    found = []
+    for name in both:
+        reason = _objection(graph, reads, checks, inputs[name], outputs[NEXT + name])
+        found.append(InPlace(name, reason is None, reason or "every reader comes before it"))
+    return tuple(found)
+
+
+class _Reads:
+    """Who reads the memory of which state tensor, and what has run whenever a node begins."""
+
+    def __init__(self, nodes: list[ir.Node], states: set[ir.Value]) -> None:
+        self.owners = _owners(nodes, states)
+        self._bits: dict[ir.Node, int] = {}  # a reader's own
+        self._readers: dict[ir.Value, list[ir.Node]] = {state: [] for state in states}
+        for node in nodes:
+            for state in {self.owners[v] for v in read_by(node) if v in self.owners}:
+                self._bits.setdefault(node, 1 << len(self._bits))
+                self._readers[state].append(node)
+        self._before = self._ordered(nodes)
+
+    def of(self, state: ir.Value) -> list[ir.Node]:
+        """The nodes that read a tensor's memory, in the order of the list."""
+        return self._readers[state]
+
+    def precedes(self, reader: ir.Node, node: ir.Node) -> bool:
+        """Whether the data of `node` depend on what `reader` made."""
+        return bool(self._before[node] & self._bits[reader])
+
+    def _ordered(self, nodes: list[ir.Node]) -> dict[ir.Node, int]:
+        before: dict[ir.Node, int] = {}
+        for node in nodes:
+            found = 0
+            for source in _sources(node):
+                found |= before[source] | self._bits.get(source, 0)
+            before[node] = found
+        return before
+
+
+class _Checks:
+    """What may fail in a run, and what has succeeded whenever a node begins.
+
+    Two nodes that look up the same indices on the same extents fail together, so it is enough that
+    one of them came before.
+    """
+
+    def __init__(self, nodes: list[ir.Node]) -> None:
+        self._bits: dict[object, int] = {}
+        self._nodes: dict[int, ir.Node] = {}
+        own: dict[ir.Node, int] = {}
+        for node in nodes:
+            for check in _checks(node):
+                if check not in self._bits:
+                    self._bits[check] = 1 << len(self._bits)
+                    self._nodes[self._bits[check]] = node
+                own[node] = own.get(node, 0) | self._bits[check]
+        self._before: dict[ir.Node, int] = {}  # what has succeeded when a node begins
+        for node in nodes:
+            passed = 0
+            for source in _sources(node):
+                passed |= self._before[source] | own.get(source, 0)
+            self._before[node] = passed
+
+    def late(self, writer: ir.Node) -> ir.Node | None:
+        """A node that may fail when the writer has begun, such as itself."""
+        passed = self._before[writer]
+        return next((n for bit, n in self._nodes.items() if not passed & bit), None)
+
+
+def _checks(node: ir.Node) -> list[object]:
+    """The ways in which a node may fail by what its inputs hold, equal where they are the same.
+
+    Only indices and sizes known at run time decide: whether all else fits is known beforehand.
+    """
+    if _has_graph(node) or not _fits(node):
+        return [node]
+    place = _INDEXING.get(node.op_type) if not node.domain else None
+    if place is None:
+        return []
+    indices, table = node.inputs[place[0]], node.inputs[place[1]]
+    if indices is None or table is None or indices.const_value is not None:
+        return []
+    extents = _indexed(node, indices, table)
+    origin, wraps = _origin(indices)
+    if _is_position(origin, extents):
+        return []
+    return [(origin, extents)] if wraps in ((), extents) else [node]
+
+
+def _fits(node: ir.Node) -> bool:
+    """Whether the shapes of a node's operands go together, whatever its sizes turn out to be."""
+    inputs = [v for v in node.inputs if v is not None]
+    if all(v.shape is not None and v.shape.is_static() for v in (*inputs, *node.outputs)):
+        return True
+    made = inputs[0].producer() if inputs and node.op_type == "Reshape" else None
+    if made is not None and made.op_type == "Unique" and inputs[0] in made.outputs[2:3]:
+        count = _count(made.inputs[0])  # the inverse has as many as there were
+        return count is not None and count == _count(node.outputs[0])
+    return node.op_type == "Unique"
+
+
+def _count(value: ir.Value | None) -> int | None:
+    shape = value.shape if value is not None else None
+    sizes = [d for d in shape or () if isinstance(d, int)]
+    return math.prod(sizes) if shape is not None and len(sizes) == len(shape) else None
+
+
+def _is_position(value: ir.Value, extents: tuple[object, ...]) -> bool:
+    """Whether these are places among what `Unique` was given, and there are as many."""
+    made = value.producer()
+    if made is None or made.op_type != "Unique" or value not in made.outputs[1:3]:
+        return False
+    return (_count(made.inputs[0]),) == extents[:1]
+
+
+def _origin(value: ir.Value) -> tuple[ir.Value, tuple[int, ...]]:
+    """The value whose elements these are, and the extent that was added to negative ones."""
+    wraps: tuple[int, ...] = ()
+    while (source := value.producer()) is not None and source.inputs:
+        if source.op_type == "Where":
+            added = _added(source)
+            if added is None or wraps not in ((), added):
+                break
+            wraps, nearer = added, source.inputs[2]
+        elif source.op_type in _VIEWS or _widens(source):
+            nearer = source.inputs[0]
+        else:
+            break
+        if nearer is None:
+            break
+        value = nearer
+    return value, wraps
+
+
+def _widens(node: ir.Node) -> bool:
+    """Whether a node makes no other whole numbers of whole numbers."""
+    whole = {ir.DataType.INT32, ir.DataType.INT64}
+    source, made = node.inputs[0], node.outputs[0]
+    return (
+        node.op_type == "Cast"
+        and source is not None
+        and source.dtype in whole
+        and made.dtype == ir.DataType.INT64
+    )
+
+
+def _added(where: ir.Node) -> tuple[int] | None:
+    """n of Where(i < 0, i + n, i)."""
+    wrapped, plain = where.inputs[1:]
+    add = wrapped.producer() if wrapped is not None else None
+    if add is None or add.op_type != "Add" or add.inputs[0] is not plain:
+        return None
+    extent = add.inputs[1].const_value if add.inputs[1] is not None else None
+    return (int(extent.numpy().ravel()[0]),) if extent is not None and extent.size == 1 else None
+
+
+def _indexed(node: ir.Node, indices: ir.Value, table: ir.Value) -> tuple[object, ...]:
+    """The extents that the indices run over, and the node itself where it takes more to tell."""
+    extents = tuple(d for d in table.shape or () if isinstance(d, int))
+    if node.op_type.endswith("ND"):
+        depth = tuple(indices.shape or ())[-1:]
+        is_simple = "batch_dims" not in node.attributes or not node.attributes["batch_dims"].value
+        return extents[: depth[0]] if is_simple and isinstance(depth[0], int) else (*extents, node)
+    if node.op_type.endswith("Loss"):
+        return (*extents, node) if "ignore_index" in node.attributes else extents[1:2]
+    axis = node.attributes["axis"].as_int() if "axis" in node.attributes else 0
+    return extents[axis : axis + 1 or None]
+
+
+def _sources(node: ir.Node) -> list[ir.Node]:
+    """What has run whenever a node begins, directly."""
+    # the graph inside a node may be chosen, or drawn out, before the node would run
+    if node.op_type in _SHAPE_ONLY or _has_graph(node):
+        return []
+    makers = (v.producer() for v in node.inputs if v is not None)
+    return [m for m in makers if m is not None]
+
+
+def _owners(nodes: list[ir.Node], states: set[ir.Value]) -> dict[ir.Value, ir.Value]:
+    """For each value that may show the memory of a state tensor, that tensor."""
+    owners = {state: state for state in states}
+    for node in nodes:
+        source = node.inputs[0] if node.op_type in _VIEWS and node.inputs else None
+        if source is not None and source in owners:
+            owners[node.outputs[0]] = owners[source]
+    return owners
+
+
+def _objection(
+    graph: ir.Graph, reads: _Reads, checks: _Checks, old: ir.Value, new: ir.Value
+) -> str | None:
+    """Why the next value must not go into the buffer of the present one."""
+    writer = new.producer()
+    if writer is None:
+        return "the next value is an input of the graph"
+    if old in graph.outputs:
+        return "it is a result itself"
+    if old.shape is None or new.shape is None or old.shape != new.shape or old.dtype != new.dtype:
+        return "the next value is of another shape or type as far as is known"
+    for reader in reads.of(old):
+        if _has_graph(reader):
+            return f"{_shown(reader)} reads it inside"
+        if reader is not writer and not reads.precedes(reader, writer):
+            return f"{_shown(reader)} may read it after the update"
+    if not _bears_it(writer, old, reads):
+        return f"{_shown(writer)} writes before it has read all"
+    if _absorbs(writer, old, reads):
+        return f"{_shown(writer)} may become one node with a reader"
+    late = checks.late(writer)
+    return f"{_shown(late)} may fail after the update" if late is not None else None
+
+
+def _bears_it(writer: ir.Node, old: ir.Value, reads: _Reads) -> bool:
+    """Whether the node that makes the next value may find the present one in the same memory."""
+    places = [
+        i for i, v in enumerate(writer.inputs) if v is not None and reads.owners.get(v) is old
+    ]
+    same_shape = all(writer.inputs[i].shape == old.shape for i in places)  # type: ignore[union-attr]
+    if writer.op_type in _ELEMENTWISE:
+        return same_shape
+    if writer.domain == _NATIVE and writer.op_type == "Fused":
+        return same_shape and overwrites_safely(writer, places, f"{NEXT}{old.name}")
+    if writer.op_type in _VARIADIC:
+        return same_shape and len(writer.inputs) <= 2
+    if writer.op_type in _SCATTERS:
+        return places in ([], [0])
+    if writer.op_type == "Gemm":
+        return places in ([], [2]) and same_shape
+    return False
+
+
+def _absorbs(writer: ir.Node, old: ir.Value, reads: _Reads) -> bool:
+    """Whether a runtime may make one node of the writer and a product that reads the old value.
+
+    A sum and the product before it become one, and so do a product and what its operands come
+    from: then the whole would read the old value while it writes the new one.
+    """
+    products = [writer] if writer.op_type in _PRODUCTS else []
+    products += [p for v in writer.inputs if v is not None and (p := v.producer()) is not None
+                 and p.op_type in _PRODUCTS]  # fmt: skip
+    pending = [v for p in products for v in p.inputs[:2] if v is not None]
+    while pending:
+        value = pending.pop()
+        if reads.owners.get(value) is old:
+            return True
+        source = value.producer()
+        if source is not None and source.op_type in _ABSORBED:
+            pending += [v for v in source.inputs if v is not None]
+    return False
+
+
+def _has_graph(node: ir.Node) -> bool:
+    return any(
+        a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+        for a in node.attributes.values()
+    )
+
+
+def _shown(node: ir.Node) -> str:
+    return f"{node.op_type} {node.name}" if node.name else node.op_type

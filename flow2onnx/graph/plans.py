@@ -1,0 +1,46 @@
+"""The format of programs of the native operator `Fused`, as far as others need to read it.
+
+A plan is a list of whole numbers: eight of them as a head (format, elements, length of a row,
+registers, inputs, outputs, constants, steps); five for each input (register, mode, middle, inner,
+element type); as many for each output, then its rank and sizes; a register for each constant; five
+for each step (operation, result, three operands).
+"""
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+__all__ = ["FORMAT", "FULL", "PER_ROW", "SPREAD", "SUMMED", "overwrites_safely"]
+
+FORMAT = 1
+FULL, SPREAD, PER_ROW, SUMMED = 0, 1, 1, 2  # modes: of inputs the first two, of outputs the others
+_HEAD, _OPERAND, _STEP = 8, 5, 5
+
+
+def overwrites_safely(node: ir.Node, places: Sequence[int], output: str) -> bool:
+    """Whether an output may lie in the memory of the inputs at `places`, element upon element.
+
+    It may if both are whole, and no step reads the input once the output is written.
+    """
+    plan = list(node.attributes["plan"].as_ints())
+    inputs, outputs, steps = _parts(plan)
+    written = outputs[[v.name for v in node.outputs].index(output)]
+    read = [inputs[i] for i in places]
+    if written[1] != FULL or any(r[1] != FULL for r in read):
+        return False
+    registers = {r[0] for r in read}
+    writing = [i for i, step in enumerate(steps) if step[1] == written[0]]
+    reading = [i for i, step in enumerate(steps) if registers & set(step[2:])]
+    return bool(writing) and max(reading, default=-1) <= min(writing)
+
+
+def _parts(plan: list[int]) -> tuple[list[list[int]], list[list[int]], list[list[int]]]:
+    """The inputs, outputs and steps of a plan."""
+    _, _, _, _, inputs, outputs, constants, steps = plan[:_HEAD]
+    at, found = _HEAD, list[list[int]]()
+    for i in range(inputs + outputs):
+        found.append(plan[at : at + _OPERAND])
+        at += _OPERAND + (0 if i < inputs else 1 + plan[at + _OPERAND])
+    at += constants
+    ends = [plan[at + _STEP * i : at + _STEP * (i + 1)] for i in range(steps)]
+    return found[:inputs], found[inputs:], ends
