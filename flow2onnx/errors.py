@@ -22,6 +22,7 @@ __all__ = [
     "GradientError",
     "JobError",
     "NonFiniteError",
+    "NotEnoughMemoryError",
     "ProviderError",
     "ScriptError",
     "ShapeError",
@@ -92,6 +93,10 @@ class DataError(FlowError, ValueError):
 
 class CheckpointError(FlowError, AssertionError, RuntimeError):
     """A checkpoint that is missing, half-written, corrupt or of another model."""
+
+
+class NotEnoughMemoryError(FlowError, MemoryError):
+    """Jobs that need more memory than there is, told before the first step."""
 
 
 class UnsupportedError(FlowError, NotImplementedError):

@@ -5,6 +5,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,20 @@ from flow2onnx.config import FLAGS, FunctionConfig, Settings, check_together
 from flow2onnx.config.effects import PROVIDER
 from flow2onnx.data.pipeline import Pipeline
 from flow2onnx.errors import FlowError
-from flow2onnx.graph import dtype_of, model_bytes
+from flow2onnx.graph import Model, dtype_of, model_bytes
+from flow2onnx.memory import confirmed, updated_in_place
+from flow2onnx.native import native_library
+from flow2onnx.passes.native import rewrite
 
-__all__ = ["Executable", "best_device", "job_options", "provider_name", "provider_of"]
+__all__ = [
+    "Executable",
+    "accelerated",
+    "best_device",
+    "job_options",
+    "open_program",
+    "provider_name",
+    "provider_of",
+]
 
 _log = logging.getLogger("flow2onnx.execute")
 _PROVIDERS = {
@@ -231,6 +243,50 @@ def _pointing_at(source: str | None) -> Iterator[None]:
         raise
 
 
+def accelerated(compiled: CompiledJob, options: Options) -> tuple[Model, Options, dict[str, int]]:
+    """What is run in the place of a job's model, the options for it, and how many native nodes.
+
+    Train jobs on the CPU use the operators of flow2onnx-native, if it is there and
+    `runtime.native` does not forbid it. Others run as they are: the runtime itself is at its best
+    where weights do not change.
+    """
+    wish = compiled.spec.config.value("runtime.native")
+    on_cpu = options.provider_names == (_PROVIDERS["cpu"],)
+    library = native_library(wish) if on_cpu and compiled.kind == "train" else None
+    if library is None:
+        return compiled.model, options, {}
+    threads = options.intra_op_threads or os.cpu_count() or 1
+    model, used = rewrite(compiled.model, library.operators, threads)
+    if not used:
+        return compiled.model, options, {}
+    return model, replace(options, operator_libraries=(library.path,)), used
+
+
+def open_program(
+    compiled: CompiledJob,
+    state: State,
+    options: Options,
+    keeps_old: bool = False,
+    suffix: str = "",
+) -> Program:
+    """The model of a job bound to a state, which it updates in place where that is proven.
+
+    `keeps_old` as in `updated_in_place`.
+    """
+    model, options, _ = accelerated(compiled, options)
+    name, content = f"{compiled.spec.name}{suffix}", model_bytes(model)
+    found = () if options.captures else updated_in_place(compiled, keeps_old)
+    if not any(v.is_safe for v in found):
+        return Program(content, state, options, name=name)
+
+    def opened(path: str) -> Program:
+        return Program(content, state, replace(options, optimized_path=path), name=name)
+
+    found, program = confirmed(found, opened)
+    program.update_in_place([v.name for v in found if v.is_safe])
+    return program
+
+
 class Executable:
     """One compiled job bound to the session's state."""
 
@@ -248,13 +304,13 @@ class Executable:
         outputs: list[str] = []
         self._order: list[int] = []
         if compiled.model.graph.outputs:  # the runtime opens no model without
-            name = compiled.spec.name
-            self._program = Program(model_bytes(compiled.model), state, options, name=name)
+            self._program = open_program(compiled, state, options, stops_on_non_finite)
             outputs = [info.name for info in self._program.results]
             self._order = [compiled.feeds.index(f.name) for f in self._program.feeds]
         if compiled.update is not None:
-            update, name = compiled.update.model, f"{compiled.spec.name}/update"
-            self._update = Program(model_bytes(update), state, options, name=name)
+            self._update = open_program(
+                compiled.update, state, options, stops_on_non_finite, "/update"
+            )
         self._state = state
         self._results = [outputs.index(name) for name in compiled.results]
         self._losses = [outputs.index(name) for name in compiled.losses if name in outputs]
@@ -301,7 +357,8 @@ class Executable:
             for name in set(self._update.writes) & set(
                 self._program.writes if self._program else ()
             ):
-                self._state.write(name, np.zeros_like(self._state.read(name)))
+                zeros = np.zeros(self._state.shape(name), self._state.dtype(name))
+                self._state.write(name, zeros)
 
     def _check_finite(self, outputs: list[Array]) -> None:
         if all(np.isfinite(outputs[i]).all() for i in self._losses):

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from flow2onnx_runtime import AssignedNode, Options, kernels, open_session, why_unusable
@@ -23,11 +23,20 @@ from flow2onnx.config.effects import (
     Effect,
     translated,
 )  # fmt: skip
-from flow2onnx.execute import provider_name
+from flow2onnx.execute import accelerated, provider_name
 from flow2onnx.graph import model_bytes
-from flow2onnx.graph.memory import byte_size, constant_bytes, most_alive
+from flow2onnx.memory import InPlace, MemoryLine, confirmed, memory_lines, updated_in_place
+from flow2onnx.passes.recompute import Recomputed
 
-__all__ = ["Explanation", "Fallback", "FlagOutcome", "MemoryLine", "ProviderNodes", "explain"]
+__all__ = [
+    "Explanation",
+    "Fallback",
+    "FlagOutcome",
+    "LoweringChoice",
+    "MemoryLine",
+    "ProviderNodes",
+    "explain",
+]
 
 
 @dataclass(frozen=True)
@@ -65,20 +74,27 @@ class Fallback:
 
 
 @dataclass(frozen=True)
-class MemoryLine:
-    """Memory of one kind, in bytes; `estimated` from shapes rather than counted."""
+class LoweringChoice:
+    """The form that a lowering with several took for a node, and why: by static rule, tuned, asked.
 
-    kind: str
-    bytes: int
-    estimated: bool
-    note: str
+    `forms` are those that are valid there, `question` the shapes that decide.
+    """
+
+    node: str
+    lowering: str
+    form: str
+    why: str
+    forms: tuple[str, ...]
+    question: str
 
 
 @dataclass(frozen=True)
 class Explanation:
     """What became of a job. `str()` is a table, `as_dict()` what JSON holds.
 
-    `nodes` is empty where the installed runtime does not tell which provider runs what.
+    `native` counts the operators of flow2onnx-native by name, which stand in `nodes` too.
+    `nodes` is empty where the installed runtime does not tell which provider runs what. `state`
+    says of each large tensor that the job updates whether it has one buffer or two.
     """
 
     job: str
@@ -88,7 +104,11 @@ class Explanation:
     flags: tuple[FlagOutcome, ...]
     nodes: tuple[ProviderNodes, ...]
     fallbacks: tuple[Fallback, ...]
+    state: tuple[InPlace, ...]
+    recomputed: tuple[Recomputed, ...]
     memory: tuple[MemoryLine, ...]
+    lowerings: tuple[LoweringChoice, ...] = ()
+    native: Mapping[str, int] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, as dicts and lists of plain values."""
@@ -103,17 +123,28 @@ class Explanation:
         yield from _section("flags", (f"{f.name} = {f.value}: {f.outcome}" for f in self.flags))
         yield from _section("nodes", map(_nodes_line, self.nodes))
         yield from _section("elsewhere", map(_fallback_line, self.fallbacks))
+        yield from _section("updates", map(_state_line, self.state))
+        yield from _section("recomputed", map(_recomputed_line, self.recomputed))
         yield from _section("memory", map(_memory_line, self.memory))
+        yield from _section("lowerings", map(_lowering_line, self.lowerings))
+        yield from _section("native operators", [_counted(self.native)] if self.native else [])
 
 
 def explain(
     compiled: CompiledJob, options: Options, settings: Settings, placed_on: str
 ) -> Explanation:
     """Open the job once more, in a session that keeps a record, and read what became of it."""
-    session, nodes = None, None
+    session, nodes, verdicts, native = None, None, tuple[InPlace, ...](), dict[str, int]()
     if compiled.model.graph.outputs:  # the runtime opens no model without
-        recorded = recording(replace(options, profile=None))
-        session = open_session(model_bytes(compiled.model), recorded)
+        model, options, native = accelerated(compiled, options)
+        recorded, content = recording(replace(options, profile=None)), model_bytes(model)
+
+        def opened(path: str) -> Any:
+            return open_session(content, replace(recorded, optimized_path=path))
+
+        keeps_old = bool(settings.value("stop_on_non_finite") and compiled.losses)
+        verdicts = () if options.captures else updated_in_place(compiled, keeps_old)
+        verdicts, session = confirmed(verdicts, opened)
         nodes = nodes_of(session)
     found = _Found(options, session)
     return Explanation(
@@ -124,7 +155,11 @@ def explain(
         tuple(_flags(compiled.spec.config, settings, found)),
         tuple(_by_provider(nodes or ())),
         tuple(_fallbacks(nodes or (), placed_on, options)),
-        tuple(_memory(compiled)),
+        verdicts,
+        compiled.recomputed,
+        tuple(memory_lines(compiled, verdicts)),
+        tuple(_lowerings(compiled)),
+        native,
     )
 
 
@@ -253,32 +288,13 @@ def _why_not(asked: str, operator: str, options: Options) -> str:
     return f"{asked} has no kernel for its types, or it only computes shapes"
 
 
-# --- memory --------------------------------------------------------------------------------------
-def _memory(compiled: CompiledJob) -> Iterator[MemoryLine]:
-    graph = compiled.model.graph
-    state = {name: _bytes_of(v) for name, v in compiled.variables.items()}
-    weights = [n for n, v in compiled.variables.items() if v.role == "variable"]
-    slots = [n for n in state if n not in weights]
-    twice = "each in two buffers, read and written in turn"
-    yield MemoryLine("weights", 2 * sum(state[n] for n in weights), False, twice)
-    yield MemoryLine("optimizer state", 2 * sum(state[n] for n in slots), False, twice)
-    yield MemoryLine("constants", constant_bytes(graph), False, "in the model itself")
-    fed = [v for v in graph.inputs if v.name in compiled.feeds]
-    yield MemoryLine("inputs", sum(map(byte_size, fed)), False, "of one call")
-    shown = [v for v in graph.outputs if not str(v.name).startswith("next/")]
-    yield MemoryLine("results", sum(map(byte_size, shown)), False, "of one call")
-    yield MemoryLine(
-        "activations", most_alive(graph), True,
-        "most alive at once by shapes and order of the nodes; the runtime's scratch memory is not "
-        "counted",
-    )  # fmt: skip
-
-
-def _bytes_of(variable: Any) -> int:
-    size = variable.dtype.numpy.itemsize
-    for extent in variable.shape:
-        size *= extent
-    return int(size)
+# --- lowerings -----------------------------------------------------------------------------------
+def _lowerings(compiled: CompiledJob) -> Iterator[LoweringChoice]:
+    update = compiled.update.choices if compiled.update is not None else ()
+    for c in (*compiled.choices, *update):
+        asked = c.question
+        key = asked.key if asked.is_static else ""
+        yield LoweringChoice(c.node, asked.lowering, c.form, c.why, asked.forms, key)
 
 
 # --- as text -------------------------------------------------------------------------------------
@@ -299,6 +315,22 @@ def _counted(operators: Mapping[str, int]) -> str:
 
 def _fallback_line(fallback: Fallback) -> str:
     return f"{fallback.provider}: {_counted(fallback.operators)}: {fallback.why}"
+
+
+def _lowering_line(choice: LoweringChoice) -> str:
+    others = ", ".join(form for form in choice.forms if form != choice.form)
+    return f"{choice.node}: {choice.lowering} by {choice.form} ({choice.why})" + (
+        f", not {others}" if others else ""
+    )
+
+
+def _state_line(found: InPlace) -> str:
+    return f"{found.name}: {'in place' if found.is_safe else 'in two buffers'}: {found.reason}"
+
+
+def _recomputed_line(found: Recomputed) -> str:
+    saved = f"{found.nodes} nodes run twice, {found.bytes:,} bytes are not kept"
+    return f"{found.first} to {found.last}: {saved}"
 
 
 def _memory_line(line: MemoryLine) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 
 from flow2onnx.calls import CallQueue
 from flow2onnx.data.pipeline import Pipeline
-from flow2onnx.errors import ContextError, FlowError, JobError
+from flow2onnx.errors import ContextError, FlowError, JobError, ProviderError
 from flow2onnx.preset import Preset
 from flow2onnx.trace.context import traced_job
 from flow2onnx.trace.source import user_frame
@@ -63,6 +63,7 @@ class Session:
         self.demands_annotations = False
         self.redefines = False
         self._device, self._device_id = "cpu", 0
+        self._unopened: str | None = None
         self._closed = False
         self._counters: Counter[str] = Counter()
         self._lock = threading.RLock()
@@ -120,6 +121,19 @@ class Session:
             self._check_open()
             if not self.is_running:
                 self._start()
+
+    def start_for_values(self) -> str | None:
+        """Start; if the providers of the jobs cannot be used here, give values on the CPU alone.
+
+        Returns why the jobs were not opened, or None. Calling one then fails for that reason.
+        """
+        with self._lock:
+            try:
+                self.start()
+            except ProviderError as error:
+                self._start(opens=False)
+                self._unopened = error.message
+            return self._unopened
 
     def compiled(
         self, job: str | JobSpec, target: "Target | None" = None, shapes: Shapes | None = None
@@ -272,15 +286,18 @@ class Session:
             raise JobError("no job function is defined", source=user_frame(),
                            hint="decorate one with @flow.global_function(...)")  # fmt: skip
 
-    def _start(self) -> None:
+    def _start(self, opens: bool = True) -> None:
         compiled = {name: self._compile_to_run(spec) for name, spec in self._specs.items()}
         variables: dict[str, Variable] = {}
         for name, job in compiled.items():
             _merge(variables, job, name)
         compiled = {name: _apart(job, variables) for name, job in compiled.items()}
         self._device, self._device_id = self._device_of(compiled), _device_id(compiled)
-        state = self._filled_state(variables, next(iter(compiled.values())))
-        self._executables = {(n, _shapes(j)): self._bind(j, state) for n, j in compiled.items()}
+        if opens:
+            self._check_memory(list(compiled.values()))
+        state = self._filled_state(variables, next(iter(compiled.values())) if opens else None)
+        if opens:
+            self._executables = {(n, _shapes(j)): self._bind(j, state) for n, j in compiled.items()}
         self._trees = {name: job.tree for name, job in compiled.items()}
         if self.settings.value("enable_debug_mode"):
             _write_graphs(compiled, Path(self.settings.value("log_dir")))
@@ -292,8 +309,12 @@ class Session:
     ) -> "CompiledJob":
         from flow2onnx.compile import compile_job
 
+        target = target or self.target()
         try:
-            job = compile_job(spec, shapes, target or self.target())
+            job = compile_job(spec, shapes, target)
+            tuned = self._tuned(job, target)
+            if tuned is not target:
+                job = compile_job(spec, shapes, tuned)
         except FlowError as error:
             error.located(spec.name, None, spec.source)
             raise
@@ -307,11 +328,24 @@ class Session:
         if job.kind == "predict" or rounds == 1:
             return job
         try:
-            job = compile_rounds(spec, shapes, self.target(), rounds)
+            job = compile_rounds(spec, shapes, self._tuned(job, self.target()), rounds)
         except FlowError as error:
             error.located(spec.name, None, spec.source)
             raise
         return _apart(job, self.variables)
+
+    def _tuned(self, job: "CompiledJob", target: "Target") -> "Target":
+        """The target with the forms that `autotune` found for a job, where that is on."""
+        config = job.spec.config
+        how = config.value("runtime.autotune")
+        if not how or target.tuned:
+            return target
+        from flow2onnx.tuning import cache_path, tuned_forms
+
+        path = cache_path(config.value("runtime.tuning_cache_path"))
+        options = self._options_of(job, self._device_of({job.spec.name: job}))
+        forms = tuned_forms(job, options, path, measures=how is True)
+        return dataclasses.replace(target, tuned=forms) if forms else target
 
     def _device_of(self, compiled: Mapping[str, "CompiledJob"]) -> str:
         """The one that all jobs run on, as they share variables: the GPU if any asks for it."""
@@ -334,26 +368,35 @@ class Session:
             return False
         return self.has_gpu()
 
-    def _filled_state(self, variables: dict[str, Variable], job: "CompiledJob") -> "State":
-        from flow2onnx_runtime import Program, State, require_providers
+    def _check_memory(self, jobs: "list[CompiledJob]") -> None:
+        from flow2onnx_runtime.available import free_bytes
+
+        from flow2onnx.memory import check_memory
+
+        check_memory(jobs, free_bytes(self._options_of(jobs[0]).device))
+
+    def _filled_state(self, variables: dict[str, Variable], job: "CompiledJob | None") -> "State":
+        """First values where a job's session has them; without a job on the CPU."""
+        from flow2onnx_runtime import Options, State, require_providers
+        from flow2onnx_runtime.initial import fill
 
         from flow2onnx.compile import initial_state
         from flow2onnx.graph import model_bytes
 
-        options = self._options_of(job)
+        options = self._options_of(job) if job is not None else Options()
         require_providers(options)
         state = State(*options.device)
         if variables:
-            init = Program(model_bytes(initial_state(variables, self.target())), name="init")
-            for (name, v), value in zip(variables.items(), init.run([]), strict=True):
-                state.add(name, value, v.dtype.name)
+            tensors = [(name, v.shape, v.dtype.name) for name, v in variables.items()]
+            plain = Options(optimization="disable")  # else it would hold every large constant
+            fill(state, model_bytes(initial_state(variables, self.target())), tensors, plain)
         return state
 
-    def _options_of(self, job: "CompiledJob") -> Any:
+    def _options_of(self, job: "CompiledJob", device: str | None = None) -> Any:
         from flow2onnx.execute import job_options, provider_of
 
         config = job.spec.config
-        provider = provider_of(self._device, config.value("runtime.placement"))
+        provider = provider_of(device or self._device, config.value("runtime.placement"))
         trains, number = job.kind == "train", self._device_id
         return job_options(config, self.settings, provider, trains=trains, device_id=number)
 

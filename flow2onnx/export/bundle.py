@@ -1,7 +1,7 @@
 """A train job as a folder: init, step and predict models, weights, manifest."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -9,9 +9,11 @@ import numpy as np
 from flow2onnx_runtime import (
     FileEntry,
     Manifest,
+    Options,
     PredictJob,
     StateSpec,
     TensorSpec,
+    open_session,
     replace_folder,
 )
 from flow2onnx_runtime.manifest import MANIFEST, Accumulation
@@ -22,6 +24,7 @@ from flow2onnx.export.device import OPERATORS, README, convert, write_notes
 from flow2onnx.export.files import places_in, write_bytes, write_weights
 from flow2onnx.export.labels import label, producer, version
 from flow2onnx.graph import Model, Signature, model_bytes, refer, signature, stamp
+from flow2onnx.memory import confirmed, updated_in_place
 from flow2onnx.optim import count_name, rate_name
 from flow2onnx.trace.variables import Variable
 
@@ -168,6 +171,7 @@ def _manifest(
 ) -> Manifest:
     step = content.step
     rate, count = rate_name(step.spec.name), count_name(step.spec.name)
+    halves = dict(zip((GRADIENTS, UPDATE), content.halves, strict=False))
     return Manifest(
         job=step.spec.name,
         producer=producer(),
@@ -183,8 +187,28 @@ def _manifest(
         weights=WEIGHTS,
         learning_rate=rate if rate in content.variables else None,
         accumulate=Accumulation(GRADIENTS, UPDATE, count) if content.halves else None,
+        in_place=_in_place({STEP: step, **halves}),
         metadata=dict(step.model.metadata_props),
     )
+
+
+def _in_place(models: Mapping[str, CompiledJob]) -> dict[str, tuple[str, ...]]:
+    """For each model the state that a runtime may update in its own buffer, if there is any."""
+    found = {file: _names_in_place(job) for file, job in models.items()}
+    return {file: names for file, names in found.items() if names}
+
+
+def _names_in_place(job: CompiledJob) -> tuple[str, ...]:
+    verdicts = updated_in_place(job)
+    if not any(v.is_safe for v in verdicts):
+        return ()
+    content = model_bytes(job.model)
+
+    def opened(path: str) -> Any:
+        return open_session(content, replace(Options().for_training(), optimized_path=path))
+
+    verdicts, _ = confirmed(verdicts, opened)
+    return tuple(v.name for v in verdicts if v.is_safe)
 
 
 def _state(content: _Content) -> tuple[StateSpec, ...]:

@@ -11,6 +11,7 @@ from flow2onnx.passes.doubles import ComposeDoubles
 from flow2onnx.passes.fold_update import FoldUpdateIntoGemm
 from flow2onnx.passes.fuse_bias import FuseBias
 from flow2onnx.passes.idle_casts import DropIdleCasts
+from flow2onnx.passes.scatter_into_state import ScatterIntoState
 from flow2onnx.passes.widen_gaps import WidenGaps
 
 __all__ = ["PIPELINE", "run_passes"]
@@ -22,6 +23,7 @@ PIPELINE: tuple[type[Pass], ...] = (
     MergeEqualNodes,  # before fusing, which asks for single readers
     FuseBias,
     FoldUpdateIntoGemm,
+    ScatterIntoState,
     DropDeadCode,  # last: what the rewrites left behind
 )
 

@@ -9,6 +9,7 @@ from flow2onnx.passes.fold_update import FoldUpdateIntoGemm
 from flow2onnx.passes.fuse_bias import FuseBias
 from flow2onnx.passes.idle_casts import DropIdleCasts
 from flow2onnx.passes.pipeline import PIPELINE, run_passes
+from flow2onnx.passes.scatter_into_state import ScatterIntoState
 from flow2onnx.passes.sink_relu import SinkRelu
 from tests.passes.text import body_of, checked, graph_of, interface, lines
 
@@ -113,6 +114,13 @@ REWRITES = {
         "g (float[3,4] w, float[3,2] d, float[2,4] x) => (float[3,4] n)",
         "u = Gemm<alpha=-0.1, beta=3.0>(d, x)  n = Add(w, u)",
         "n = Gemm<alpha=-0.1>(d, x, w)",
+    ),
+    "update of rows": (
+        ScatterIntoState,
+        "g (float[9,4] w, int64[2,1] i, float[2,4] d) => (float[9,4] n)",
+        "s = Constant<value_ints=[9,4]>()  z = ConstantOfShape(s) "
+        'u = ScatterND<reduction="add">(z, i, d)  n = Add(w, u)',
+        's = Constant<value_ints=[9,4]>()  n = ScatterND<reduction="add">(w, i, d)',
     ),
     "half precision by way of single": (
         DropIdleCasts,
@@ -226,6 +234,24 @@ KEPT = {
         FoldUpdateIntoGemm,
         "g (float[3,4] w, float[3,2] d, float[2,4] x) => (float[3,4] n) {"
         "v = Neg(w)  u = Gemm(d, x)  n = Add(v, u) }",
+    ),
+    "rows that replace": (
+        ScatterIntoState,
+        "g (float[9,4] w, int64[2,1] i, float[2,4] d) => (float[9,4] n) {"
+        "s = Constant<value_ints=[9,4]>()  z = ConstantOfShape(s) "
+        "u = ScatterND(z, i, d)  n = Add(w, u) }",
+    ),
+    "rows onto ones": (
+        ScatterIntoState,
+        "g (float[9,4] w, int64[2,1] i, float[2,4] d) => (float[9,4] n) {"
+        "s = Constant<value_ints=[9,4]>()  z = ConstantOfShape<value=float[1] {1}>(s) "
+        'u = ScatterND<reduction="add">(z, i, d)  n = Add(w, u) }',
+    ),
+    "rows read twice": (
+        ScatterIntoState,
+        "g (float[9,4] w, int64[2,1] i, float[2,4] d) => (float[9,4] n, float[9,4] y) {"
+        "s = Constant<value_ints=[9,4]>()  z = ConstantOfShape(s) "
+        'u = ScatterND<reduction="add">(z, i, d)  n = Add(w, u)  y = Neg(u) }',
     ),
     "a cast that is an output": (
         DropIdleCasts,

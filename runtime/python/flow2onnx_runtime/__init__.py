@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from flow2onnx_runtime.assignment import AssignedNode, assigned_nodes
+    from flow2onnx_runtime.batching import Batched
     from flow2onnx_runtime.errors import (
         BundleError,
+        DeadlineError,
         FeedError,
         FlowError,
         NonFiniteError,
@@ -43,7 +45,9 @@ __version__ = "0.1.0"
 __all__ = [
     "Accumulation",
     "AssignedNode",
+    "Batched",
     "BundleError",
+    "DeadlineError",
     "FeedError",
     "FileEntry",
     "FlowError",
@@ -79,8 +83,10 @@ __all__ = [
 # No module may be named like a public name: importing it would replace the name by the module.
 _HOMES = {
     "assignment": ("AssignedNode", "assigned_nodes"),
+    "batching": ("Batched",),
     "errors": (
         "BundleError",
+        "DeadlineError",
         "FeedError",
         "FlowError",
         "NonFiniteError",

@@ -32,7 +32,7 @@ class Bundle:
         self.check_state(values, self.manifest.weights or self.manifest.init)
         state = State(*options.device)
         for spec in self.manifest.state:
-            state.add(spec.name, values[spec.name], spec.dtype)
+            state.add(spec.name, values.pop(spec.name), spec.dtype)
         return state
 
     def check_state(self, values: Mapping[str, NDArray[Any]], where: str) -> None:

@@ -2,6 +2,7 @@
 
 __all__ = [
     "BundleError",
+    "DeadlineError",
     "FeedError",
     "FlowError",
     "NonFiniteError",
@@ -57,6 +58,10 @@ class FeedError(FlowError, AssertionError, TypeError, ValueError):
 
 class RunError(FlowError, RuntimeError):
     """A model that the runtime opened but could not run on these values; the state is unchanged."""
+
+
+class DeadlineError(RunError, TimeoutError):
+    """A run that was ended because it took longer than it might."""
 
 
 class OptionsError(FlowError, ValueError):

@@ -59,13 +59,14 @@ class GraphCache:
     def _make(
         self, key: str, model: bytes, create: Callable[[bytes, Any], Any], settings: Any
     ) -> Any:
+        asked = settings.optimized_model_filepath  # where the caller wants it too
         with tempfile.TemporaryDirectory(prefix="flow2onnx-") as scratch:
-            written = Path(scratch) / "graph.onnx"
+            written = Path(asked or Path(scratch) / "graph.onnx")
             settings.optimized_model_filepath = str(written)
             try:
                 session = create(model, settings)
             finally:
-                settings.optimized_model_filepath = ""
+                settings.optimized_model_filepath = asked
             with contextlib.suppress(FileNotFoundError):
                 self._keep(key, written.read_bytes())
         return session

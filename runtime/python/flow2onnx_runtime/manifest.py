@@ -106,8 +106,9 @@ class Manifest:
     """The content of manifest.json: files by name, the step's signature, the state.
 
     `losses` names the results of the step that are losses, `learning_rate` the state tensor that
-    sets the rate from 0 on. Files are named relative to the bundle's folder, without any folder of
-    their own.
+    sets the rate from 0 on, `in_place` for a model file the state that it writes after it has read
+    it, whatever the order of its nodes. Files are named relative to the bundle's folder, without
+    any folder of their own.
     """
 
     job: str
@@ -124,6 +125,7 @@ class Manifest:
     weights: str | None = None
     learning_rate: str | None = None
     accumulate: Accumulation | None = None
+    in_place: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     metadata: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -215,6 +217,7 @@ def _manifest(fields: Fields) -> Manifest:
         weights=_optional(fields, "weights"),
         learning_rate=_optional(fields, "learning_rate"),
         accumulate=_accumulation(fields),
+        in_place=_in_place(fields),
         metadata=_metadata(fields),
     )
 
@@ -233,6 +236,12 @@ def _accumulation(fields: Fields) -> Accumulation | None:
         return None
     inner = Fields(f"{fields.place}: accumulate", fields.mapping("accumulate"))
     return Accumulation(inner.text("gradients"), inner.text("update"), inner.text("count"))
+
+
+def _in_place(fields: Fields) -> dict[str, tuple[str, ...]]:
+    files = fields.mapping("in_place") if "in_place" in fields else {}
+    inner = Fields(f"{fields.place}: in_place", files)
+    return {file: _texts(inner, file) for file in files}
 
 
 def _optional(fields: Fields, key: str) -> str | None:
@@ -347,6 +356,11 @@ def _check_state(manifest: Manifest) -> None:
     for spec in manifest.state:
         if spec.of is not None and (spec.of not in tensors or tensors[spec.of].role != "variable"):
             raise _wrong(f"state: {spec.name} is of {spec.of}, which is no variable")
+    for file, names in manifest.in_place.items():
+        unknown = [f for f in (file,) if f not in manifest.files]
+        unknown += [name for name in names if name not in tensors]
+        if unknown:
+            raise _wrong(f"in_place: {unknown[0]} is neither a file nor a tensor of the state")
     if manifest.learning_rate is not None:
         _check_single("learning_rate", tensors.get(manifest.learning_rate), "float32")
     if manifest.accumulate is not None:

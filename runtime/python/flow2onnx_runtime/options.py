@@ -79,6 +79,8 @@ class Options:
     session is dropped. `host_results`: whether a run on a device itself brings its results to the
     host, or leaves them there to be copied afterwards. `shared_threads`: the session uses the one
     pool of threads of `onnxruntime.set_global_thread_pool_sizes`, in place of one of its own.
+    `operator_libraries`: shared libraries with operators of their own, by path.
+    `optimized_path`: the file to which the runtime writes the graph as it has optimised it.
     `graph_cache`: a folder where graphs of CPU sessions are kept as the runtime has rewritten them,
     which then open in a third of the time; it never takes more than 2 GB.
     """
@@ -100,6 +102,8 @@ class Options:
     graph_cache: str | None = None
     strict: bool = True
     log_level: str = "fatal"
+    optimized_path: str | None = None
+    operator_libraries: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check_choice("optimization", self.optimization, _LEVELS)
@@ -274,6 +278,10 @@ def _session_options(options: Options) -> Any:
     if options.profile is not None:
         settings.enable_profiling = True
         settings.profile_file_prefix = options.profile
+    for library in options.operator_libraries:
+        settings.register_custom_ops_library(library)
+    if options.optimized_path is not None:
+        settings.optimized_model_filepath = options.optimized_path
     for key, value in options.session_entries.items():
         settings.add_session_config_entry(key, value)
     return settings
@@ -308,7 +316,7 @@ def _create_kept(model: Model, settings: Any, options: Options) -> Any:
         return _create(model, settings, [_CPU])
     decisive = (
         options.optimization, options.deterministic, options.memory_pattern, options.parallel,
-        sorted(options.session_entries.items()),
+        sorted(options.session_entries.items()), options.operator_libraries,
     )  # fmt: skip
     cache = GraphCache(Path(options.graph_cache or "").expanduser())
     return cache.open(content, repr(decisive), lambda m, s: _create(m, s, [_CPU]), settings)

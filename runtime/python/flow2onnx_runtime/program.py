@@ -1,7 +1,8 @@
 """One model bound to a state: runs it with as little work per call as the runtime allows."""
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from math import prod
@@ -19,7 +20,7 @@ from flow2onnx_runtime.errors import BundleError, FeedError, OptionsError, RunEr
 from flow2onnx_runtime.options import DEFAULT_OPTIONS, Model, Options, open_session
 from flow2onnx_runtime.state import State
 
-__all__ = ["NEXT", "Program", "TensorInfo"]
+__all__ = ["NEXT", "Program", "Staged", "TensorInfo"]
 
 NEXT = "next/"  # an output of this prefix is the next value of the state it names
 
@@ -40,6 +41,9 @@ class TensorInfo:
     dtype: "np.dtype[Any]"  # any scalar type
     element: str
 
+    def __str__(self) -> str:
+        return f"{self.name}: {self.element}[{', '.join(map(str, self.shape))}]"
+
     @property
     def is_static(self) -> bool:
         """Whether every dimension is a number."""
@@ -57,6 +61,13 @@ class TensorInfo:
         )
 
 
+@dataclass(frozen=True)
+class Staged:
+    """One OrtValue for each feed, checked and where the program runs."""
+
+    values: Sequence[Any]
+
+
 class Program:
     """A model whose state lives in `state`, ready to run.
 
@@ -64,6 +75,11 @@ class Program:
     ``v``. All other inputs are `feeds`, all other outputs `results`, in the model's order. A
     program that touches a state takes its lock while it runs; one that does not may run in any
     number of threads at once.
+
+    `in_place` names state whose next value goes into the buffer of the present one: only what is
+    proven to be written after its last reader, and after what inputs can make fail. A run that
+    lacks memory or is stopped leaves it torn, see `State`. None is updated so while runs are
+    captured as a CUDA graph, which runs the first step three times.
 
     Raises `BundleError` for a model that cannot be opened or has inputs that are no tensors,
     `StateError` if the model's idea of a state tensor is another, `ProviderError`.
@@ -77,6 +93,7 @@ class Program:
         *,
         name: str | None = None,
         initializers: Mapping[str, Any] | None = None,
+        in_place: Collection[str] = (),
     ) -> None:
         self.name = name or ("model" if isinstance(model, bytes) else Path(model).name)
         self.options = options
@@ -89,7 +106,7 @@ class Program:
         )
         inputs = [_info(self.name, arg) for arg in self.session.get_inputs()]
         outputs = [_info(self.name, arg) for arg in self.session.get_outputs()]
-        self.outputs = tuple(outputs)
+        self.inputs, self.outputs = tuple(inputs), tuple(outputs)
         self.feeds = tuple(i for i in inputs if i.name not in self.state)
         self.results = tuple(o for o in outputs if not self._is_next(o))
         self.reads = tuple(i.name for i in inputs if i.name in self.state)
@@ -100,9 +117,9 @@ class Program:
             self._check_fixed(*inputs, *outputs)
         self._lane_ids = count(1)
         self.read_mask = sum(self.state.bit(v) for v in self.reads)
-        self.write_mask = sum(self.state.bit(v) for v in self.writes)
-        self._mask = self.read_mask | self.write_mask
-        self._lanes: dict[int, _Lane] = {}
+        self._mask = self.read_mask | sum(self.state.bit(v) for v in self.writes)
+        self._lanes: dict[tuple[int, bool], _Lane] = {}
+        self.update_in_place(in_place)
         self._idle: list[_Lane] = []
 
     @property
@@ -110,38 +127,62 @@ class Program:
         """Whether the model reads or writes any tensor of the state."""
         return bool(self._mask)
 
+    def update_in_place(self, names: Iterable[str]) -> None:
+        """From the next run on, update exactly these in their own buffers, as far as it may be."""
+        with self.state.lock:
+            both = frozenset(self.reads).intersection(self.writes)
+            self.in_place = both.intersection(() if self.options.captures else names)
+            self.write_mask = sum(self.state.bit(v) for v in self.writes if v not in self.in_place)
+            self._lanes.clear()
+
     def run(
         self,
-        arrays: Sequence[NDArray[Any]],
+        arrays: Sequence[NDArray[Any]] | Staged,
         *,
         commit: bool = True,
         guard: Callable[[list[NDArray[Any]]], None] | None = None,
+        run_options: Any = None,
     ) -> list[NDArray[Any]]:
         """Run once on one array per feed; returns one new array per result.
 
         Any strides are accepted, shapes and dtypes must match. If `commit`, the state takes its
         next values once the run has succeeded; without, or if the run fails, it stays as it was,
-        as it also does if `guard`, which sees the results first, raises.
+        as it also does if `guard`, which sees the results first, raises. Of what is updated in
+        place, a failed run leaves neither the old values nor the new ones, and a guard comes too
+        late. `run_options`, an `onnxruntime.RunOptions`, stands in for the program's own where no
+        state is touched: another thread may stop the run through it.
         Raises `FeedError` for arrays that do not fit, `RunError` if the runtime fails.
         """
-        arrays = self._checked(arrays)
+        if not isinstance(arrays, Staged):
+            arrays = self.checked(arrays)
         if not self._mask:
-            results = self._run_stateless(arrays)
+            results = self._run_stateless(arrays, run_options)
             if guard is not None:
                 guard(results)
             return results
         state = self.state
         with state.lock:
-            key = state.mask & self._mask
+            if state.torn:
+                state.check_whole(self.reads)
+            key = state.mask & self._mask, commit or not self.in_place
             lane = self._lanes.get(key)
             if lane is None:
-                lane = self._lanes[key] = _Lane(self)
+                lane = self._lanes[key] = _Lane(self, self.in_place, commit)
             results = lane.run(arrays)
             if guard is not None:
                 guard(results)
             if commit:
                 state.mask ^= self.write_mask
         return results
+
+    def release(self) -> None:
+        """Drop the buffers kept for the next run, which refer to the program in turn.
+
+        A program that is dropped after this is freed at once; one that goes on makes new ones.
+        """
+        with self.state.lock:
+            self._lanes.clear()
+        self._idle.clear()
 
     def arrange(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
         """Positional and named arrays in the order of `feeds`; `FeedError` if that is not all."""
@@ -164,14 +205,16 @@ class Program:
         """What `run` returned, by the results' names."""
         return {info.name: value for info, value in zip(self.results, results, strict=True)}
 
-    def _run_stateless(self, arrays: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+    def _run_stateless(
+        self, arrays: Sequence[NDArray[Any]] | Staged, run_options: Any
+    ) -> list[NDArray[Any]]:
         # One lane per run under way: list.pop and append are atomic.
         try:
             lane = self._idle.pop()
         except IndexError:
             lane = _Lane(self)
         try:
-            return lane.run(arrays)
+            return lane.run(arrays, run_options)
         finally:
             self._idle.append(lane)
 
@@ -214,7 +257,8 @@ class Program:
                 hint="the model and the state come from different jobs",
             )
 
-    def _checked(self, arrays: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]]:
+    def checked(self, arrays: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]]:
+        """The arrays as `run` takes them; raises `FeedError` for those that do not fit."""
         if len(arrays) != len(self.feeds):
             names = ", ".join(feed.name for feed in self.feeds) or "none"
             raise FeedError(
@@ -234,10 +278,11 @@ class Program:
     def _checked_slowly(self, arrays: Sequence[Any]) -> list[NDArray[Any]]:
         sizes: dict[str, int] = {}
         return [
-            self._fitted(feed, value, sizes) for feed, value in zip(self.feeds, arrays, strict=True)
+            self.fitted(feed, value, sizes) for feed, value in zip(self.feeds, arrays, strict=True)
         ]
 
-    def _fitted(self, feed: TensorInfo, value: Any, sizes: dict[str, int]) -> NDArray[Any]:
+    def fitted(self, feed: TensorInfo, value: Any, sizes: dict[str, int]) -> NDArray[Any]:
+        """A value as the array of a feed; `sizes` collects the sizes of the symbols."""
         array = np.asarray(value)
         element = _element(feed)
         if not element.takes(array.dtype):
@@ -255,10 +300,22 @@ class Program:
         return as_bits(array, element)
 
 
+_OF_A_NODE = re.compile(r"while running \w+ node")
+_AT_ANY_TIME = re.compile("alloc|memory|terminat", re.IGNORECASE)
+
+
+def _may_come_late(message: str) -> bool:
+    """Whether a run may have failed after it updated state: not by what a node was given."""
+    return not _OF_A_NODE.search(message) or bool(_AT_ANY_TIME.search(message))
+
+
 class _Lane:
     """An IOBinding with all that a run touches besides the state: feed and result buffers."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(
+        self, program: Program, in_place: frozenset[str] = frozenset(), commits: bool = True
+    ) -> None:
+        self._in_place, self._commits = in_place, commits
         self._program, self._session = program, program.session
         self._binding = program.session.io_binding()
         self._run_options = program.lane_options()
@@ -268,22 +325,48 @@ class _Lane:
         self._result_place = ("cpu", 0) if on_host else self._place
         self._bind_reads()
         self._fills = [self._fill(feed) for feed in program.feeds]
+        self._is_staged = False  # whether other buffers than those of the fills are bound
         self._open: list[str] = []  # outputs whose shape only a run tells
+        self._dropped: list[str] = []  # next values that nobody takes
         self._fetches = self._bind_outputs()
 
-    def run(self, arrays: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
-        for fill, array in zip(self._fills, arrays, strict=True):
-            fill(array)
+    def run(
+        self, arrays: Sequence[NDArray[Any]] | Staged, run_options: Any = None
+    ) -> list[NDArray[Any]]:
+        self._feed(arrays)
         for name in self._open:
             # An output left bound keeps the last run's shape and refuses any other.
             self._binding.bind_output(name, "cpu")
         try:
-            self._session.run_with_iobinding(self._binding, self._run_options)
+            self._session.run_with_iobinding(self._binding, run_options or self._run_options)
         except Exception as error:  # the runtime's exceptions have no common base
-            raise RunError(
-                f"{self._program.name} failed: {error}", hint="the state is as it was"
-            ) from error
-        return [fetch() for fetch in self._fetches]
+            raise self._failed(error) from error
+        results = [fetch() for fetch in self._fetches]
+        for name in self._dropped:
+            self._binding.bind_output(name, *self._place)  # which lets go of what was made
+        return results
+
+    def _feed(self, arrays: Sequence[NDArray[Any]] | Staged) -> None:
+        if isinstance(arrays, Staged):
+            for feed, value in zip(self._program.feeds, arrays.values, strict=True):
+                self._binding.bind_ortvalue_input(feed.name, value)
+            self._is_staged = True
+            return
+        if self._is_staged:
+            self._fills = [self._fill(feed) for feed in self._program.feeds]
+            self._is_staged = False
+        for fill, array in zip(self._fills, arrays, strict=True):
+            fill(array)
+
+    def _failed(self, error: Exception) -> RunError:
+        hint = "the state is as it was"
+        if self._in_place and self._commits and _may_come_late(str(error)):
+            self._program.state.torn |= self._in_place
+            hint = (
+                f"{len(self._in_place)} tensors were being updated in place: load a saved state, "
+                "or give them new values"
+            )
+        return RunError(f"{self._program.name} failed: {error}", hint=hint)
 
     def _bind_reads(self) -> None:
         state = self._program.state
@@ -292,15 +375,25 @@ class _Lane:
 
     def _bind_outputs(self) -> list[Callable[[], NDArray[Any]]]:
         # In the model's order, so that a result's position in the binding is its position there.
-        state, written = self._program.state, set(self._program.writes)
+        written = set(self._program.writes)
         fetches = []
         for position, info in enumerate(self._program.outputs):
             target = info.name[len(NEXT) :]
             if info.name.startswith(NEXT) and target in written:
-                self._binding.bind_ortvalue_output(info.name, state.other(target))
+                self._bind_next(info.name, target)
             else:
                 fetches.append(self._fetch(info, position))
         return fetches
+
+    def _bind_next(self, output: str, target: str) -> None:
+        state = self._program.state
+        if target not in self._in_place:
+            self._binding.bind_ortvalue_output(output, state.other(target))
+        elif self._commits:
+            self._binding.bind_ortvalue_output(output, state.current(target))
+        else:
+            self._dropped.append(output)
+            self._binding.bind_output(output, self._place[0], self._place[1])
 
     def _fill(self, feed: TensorInfo) -> Callable[[NDArray[Any]], None]:
         """What puts an array into the input `feed`."""

@@ -1,7 +1,7 @@
-"""The state of training: named tensors in the runtime's memory, each in two buffers."""
+"""The state of training: named tensors in the runtime's memory, each in one or two buffers."""
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,26 +15,38 @@ __all__ = ["State"]
 
 
 class _Slot:
-    """One tensor: its bit in the mask, and buffers[0], buffers[1]."""
+    """One tensor: its bit in the mask, and two buffers, each made when it is first asked for."""
 
-    __slots__ = ("bit", "buffers", "element", "shape")
+    __slots__ = ("_buffers", "_place", "bit", "element", "shape")
 
     def __init__(
         self, bit: int, shape: tuple[int, ...], element: Element, place: tuple[str, int]
     ) -> None:
-        self.bit, self.shape, self.element = bit, shape, element
-        self.buffers: tuple[Buffer, Buffer] = (
-            new_buffer(place, shape, element),
-            new_buffer(place, shape, element),
-        )
+        self.bit, self.shape, self.element, self._place = bit, shape, element, place
+        self._buffers: list[Buffer | None] = [None, None]
+
+    def buffer(self, is_second: bool) -> Buffer:
+        """The first or the second buffer."""
+        found = self._buffers[is_second]
+        if found is None:
+            found = self._buffers[is_second] = new_buffer(self._place, self.shape, self.element)
+        return found
+
+    def nbytes(self) -> int:
+        """Bytes of the buffers there are."""
+        size = int(np.prod(self.shape, dtype=np.int64)) * self.element.size
+        return size * sum(buffer is not None for buffer in self._buffers)
 
 
 class State:
-    """Named tensors, each in two buffers of which one is current.
+    """Named tensors, each in up to two buffers of which one is current.
 
     A step reads the current buffers and writes the others; then the bits of what it wrote flip in
-    `mask`. The second buffer is needed because the runtime may run an update before the last
-    reader of the old value: one buffer bound as input and output gives wrong numbers, silently.
+    `mask`. The second buffer is needed where the runtime may run an update before the last reader
+    of the old value: one buffer bound as input and output gives wrong numbers then, silently. A
+    tensor that every program updates in place never has a second one. A program that fails while
+    it updates in place leaves these tensors `torn`: who reads one gets a `StateError` until they
+    all have been given new values.
 
     `lock` guards `mask` and the contents; a `Program` holds it while it runs. Values go in and
     come out as copies. A bfloat16 tensor comes out as the uint16 bits of its values.
@@ -51,6 +63,7 @@ class State:
         self.lock = threading.RLock()
         self.mask = 0
         self.written = 0  # how often values were replaced by write or from_dict
+        self.torn: frozenset[str] = frozenset()  # those that a failed program may have changed
         self._slots: dict[str, _Slot] = {}
 
     def __contains__(self, name: object) -> bool:
@@ -75,12 +88,22 @@ class State:
         kind = named(element) if element else element_of(array.dtype, StateError, f"state {name}")
         if kind is None or not kind.takes(array.dtype):
             raise StateError(f"state {name}: {array.dtype} values cannot be {element} elements")
+        self._add(name, array.shape, kind).buffer(False).write(as_bits(array, kind))
+
+    def reserve(self, name: str, shape: Sequence[int], element: str) -> Any:
+        """Add a tensor of undefined content; returns the OrtValue to write its first value to."""
+        kind = named(element)
+        if kind is None:
+            raise StateError(f"state {name}: {element} is no element type")
+        return self._add(name, tuple(shape), kind).buffer(False).value
+
+    def _add(self, name: str, shape: tuple[int, ...], kind: Element) -> _Slot:
         with self.lock:
             if name in self._slots:
                 raise StateError(f"state {name} is there already", hint="change it with write()")
-            slot = _Slot(1 << len(self._slots), array.shape, kind, (self.device, self.device_id))
-            slot.buffers[0].write(as_bits(array, kind))
+            slot = _Slot(1 << len(self._slots), shape, kind, (self.device, self.device_id))
             self._slots[name] = slot
+            return slot
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of a tensor."""
@@ -101,18 +124,30 @@ class State:
     def current(self, name: str) -> Any:
         """The OrtValue that holds the present value."""
         slot = self._slot(name)
-        return slot.buffers[bool(self.mask & slot.bit)].value
+        return slot.buffer(bool(self.mask & slot.bit)).value
 
     def other(self, name: str) -> Any:
         """The OrtValue that the next value is written to."""
         slot = self._slot(name)
-        return slot.buffers[not self.mask & slot.bit].value
+        return slot.buffer(not self.mask & slot.bit).value
+
+    def check_whole(self, names: Iterable[str]) -> None:
+        """Raise `StateError` if one of `names` was being updated in place when a program failed."""
+        broken = sorted(self.torn.intersection(names)) if self.torn else []
+        if broken:
+            raise StateError(
+                f"{_some(broken)} were being updated in place when a step failed: their values are "
+                "neither the old nor the new ones",
+                hint="load a saved state, or give them new values; runtime.in_place(False) keeps "
+                "the old ones in a second buffer",
+            )
 
     def read(self, name: str) -> NDArray[Any]:
         """A copy of the present value."""
         slot = self._slot(name)
         with self.lock:
-            return slot.buffers[bool(self.mask & slot.bit)].read()
+            self.check_whole((name,))
+            return slot.buffer(bool(self.mask & slot.bit)).read()
 
     def write(self, name: str, array: NDArray[Any]) -> None:
         """Replace the present value; shape and dtype must be exactly the tensor's."""
@@ -137,11 +172,8 @@ class State:
         self._write({name: self._checked(name, values[name]) for name in self._slots})
 
     def nbytes(self) -> int:
-        """Bytes of memory taken, both buffers of every tensor counted."""
-        sizes = (
-            int(np.prod(s.shape, dtype=np.int64)) * s.element.size for s in self._slots.values()
-        )
-        return 2 * sum(sizes)
+        """Bytes of memory taken by the buffers there are: one or two of each tensor."""
+        return sum(slot.nbytes() for slot in self._slots.values())
 
     def _slot(self, name: str) -> _Slot:
         try:
@@ -169,7 +201,8 @@ class State:
         with self.lock:
             for name, array in values.items():
                 slot = self._slots[name]
-                slot.buffers[bool(self.mask & slot.bit)].write(array)
+                slot.buffer(bool(self.mask & slot.bit)).write(array)
+            self.torn -= values.keys()
             self.written += 1
 
 

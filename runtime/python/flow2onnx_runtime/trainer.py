@@ -3,13 +3,15 @@
 import fnmatch
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flow2onnx_runtime.ahead import Ahead, made_ahead
 from flow2onnx_runtime.buffers import borrowed
 from flow2onnx_runtime.bundle import Bundle
 from flow2onnx_runtime.deltas import added, difference, float_variables
@@ -17,7 +19,10 @@ from flow2onnx_runtime.dtypes import named
 from flow2onnx_runtime.errors import BundleError, NonFiniteError, StateError
 from flow2onnx_runtime.manifest import PredictJob
 from flow2onnx_runtime.options import DEFAULT_OPTIONS, Options
-from flow2onnx_runtime.program import Program
+from flow2onnx_runtime.program import Program, Staged
+from flow2onnx_runtime.rehearsal import agreeing
+from flow2onnx_runtime.staging import Stage
+from flow2onnx_runtime.state import State
 from flow2onnx_runtime.tensors import (
     check_signature,
     load_safetensors,
@@ -30,6 +35,10 @@ __all__ = ["STATE_FORMAT", "STATE_VERSION", "Trainer"]
 STATE_FORMAT = "flow2onnx-state"
 STATE_VERSION = "1"
 
+# So much state is copied to see whether updating it in place changes a bit of it.
+_REHEARSED_BYTES = 64 * 2**20
+_IN_FLIGHT = 2  # of steps: enough to feed one while the other computes
+
 
 class Trainer:
     """The training job of a bundle, with its state in the runtime's memory.
@@ -38,6 +47,13 @@ class Trainer:
     are given by position, in the order of `feeds`, or by name; results come by name. With
     `finite_losses`, a step whose loss is not finite raises `NonFiniteError` and changes nothing.
     Calls from several threads take turns.
+
+    State that the manifest lists as `in_place` is updated in its own buffer, which saves the
+    second one and, of a large table of which a step changes few rows, the copy. Up to 64 MB of it
+    are tried first: what a step on other numbers makes otherwise in place than in two buffers is
+    not updated so. If a step fails in the runtime, tensors updated in place are lost: `load` or
+    `load_state_dict` gives new ones. With `in_place=False`, or `finite_losses`, a step that fails
+    leaves all as it was.
 
     Raises `BundleError` for a bundle that is incomplete, changed or of an unknown version.
     """
@@ -48,12 +64,18 @@ class Trainer:
         options: Options = DEFAULT_OPTIONS,
         *,
         finite_losses: bool = False,
+        in_place: bool = True,
     ) -> None:
         self._bundle = Bundle(bundle)
         self._options = options
         self.manifest = self._bundle.manifest
-        self.state = self._bundle.first_state(options)
-        self._program = self._bundle.step(self.state, options)
+        self._state = self._bundle.first_state(options)
+        self._ahead = Ahead(_IN_FLIGHT)
+        self._stage: Stage | None = None
+        self._may_tear = in_place and not finite_losses
+        self._held: frozenset[str] = frozenset()  # what is frozen, slots included
+        self._rehearsed: dict[str, frozenset[str]] = {}
+        self._program = self._in_place(self._bundle.step(self._state, options))
         self.feeds, self.results = self._program.feeds, self._program.results
         self._guard = self._check_losses if finite_losses else None
         self._steps = 0  # of use only where the state has no counter
@@ -61,7 +83,13 @@ class Trainer:
         self._predicts: dict[str, tuple[tuple[int, int], Program]] = {}
         self._halves: tuple[Program, Program] | None = None
         self._frozen: tuple[str, ...] = ()
-        self._frozen_mask = 0  # the bits of what is frozen, slots included
+        self._frozen_mask = 0  # the bits of what is held
+
+    @property
+    def state(self) -> State:
+        """The state, once every step that was asked for is done."""
+        self._ahead.settle()
+        return self._state
 
     @property
     def steps(self) -> int:
@@ -71,8 +99,46 @@ class Trainer:
 
     def step(self, *arrays: Any, **named_arrays: Any) -> dict[str, NDArray[Any]]:
         """One training step: the results by name; the state has its next values."""
-        with self.state.lock:
-            results = self._run(self._program, self._program.arrange(arrays, named_arrays))
+        given = self._program.arrange(arrays, named_arrays)
+        self._ahead.settle()
+        return self._step(given)
+
+    def step_async(self, *arrays: Any, **named_arrays: Any) -> Future[dict[str, NDArray[Any]]]:
+        """Begin a training step; the future has what `step` returns.
+
+        The next batch can be made meanwhile: the runtime computes without Python's lock. Steps run
+        in the order of the calls; whoever is two ahead waits here. On the host the step reads the
+        arrays where they are, so leave them as they are until it is done; to a device they are
+        copied at once. Every other method waits for the steps before it. When a step fails, those
+        begun behind it fail alike and change nothing.
+        """
+        if self._stage is None:
+            self._stage = Stage(self._program, _IN_FLIGHT + 1)
+        stage, given = self._stage, self._program.arrange(arrays, named_arrays)
+        with self._ahead.room():
+            staged = stage.put(given)
+            return self._ahead.submit(lambda: self._step(staged))
+
+    def fit(self, batches: Iterable[Any], prefetch: int = 2) -> Iterator[dict[str, NDArray[Any]]]:
+        """A step for each batch as it is asked for; yields what `step` returns.
+
+        A batch is an array, a list or tuple of arrays in the order of `feeds`, or a dict. They are
+        taken from `batches`, checked, and on a device copied there, on a thread of their own, up
+        to `prefetch` ahead of the step that is running.
+        """
+        stage = Stage(self._program, prefetch + 2)  # one being filled, one being read
+
+        def staged(batch: Any) -> Sequence[NDArray[Any]] | Staged:
+            given, named_arrays = _parts(batch)
+            return stage.put(self._program.arrange(given, named_arrays))
+
+        for given in made_ahead(batches, prefetch, staged):
+            self._ahead.settle()
+            yield self._step(given)
+
+    def _step(self, given: Sequence[NDArray[Any]] | Staged) -> dict[str, NDArray[Any]]:
+        with self._state.lock:
+            results = self._run(self._program, given)
             self._steps += 1
         return self._program.by_name(results)
 
@@ -122,6 +188,11 @@ class Trainer:
         self.state.write(name, np.array([-1.0 if rate is None else rate], np.float32))
 
     @property
+    def in_place(self) -> tuple[str, ...]:
+        """The state that a step updates in its own buffer."""
+        return tuple(sorted(self._program.in_place))
+
+    @property
     def frozen(self) -> tuple[str, ...]:
         """The variables that training leaves as they are."""
         return self._frozen
@@ -144,7 +215,10 @@ class Trainer:
                 raise StateError("gradients are being accumulated", hint="call update() before")
             held = [s.name for s in self.manifest.state if s.name in chosen or s.of in chosen]
             self._frozen = tuple(name for name in names if name in chosen)
+            self._held = frozenset(held)
             self._frozen_mask = sum(self.state.bit(name) for name in held)
+            for program in (self._program, *(self._halves or ())):
+                self._in_place(program)
         return self._frozen
 
     def evaluate(self, *arrays: Any, **named_arrays: Any) -> dict[str, NDArray[Any]]:
@@ -154,6 +228,7 @@ class Trainer:
         it is used, see `predict`.
         """
         given = self._program.arrange(arrays, named_arrays)
+        self._ahead.settle()
         return self._program.by_name(self._program.run(given, commit=False))
 
     def predict(
@@ -250,17 +325,26 @@ class Trainer:
             raise BundleError(f"{path}: steps is {steps!r}, not a number")
         return int(steps)
 
-    def _run(self, program: Program, arrays: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+    def _run(self, program: Program, arrays: Sequence[NDArray[Any]] | Staged) -> list[NDArray[Any]]:
         """Run and commit, but for what is frozen."""
         results = program.run(arrays, guard=self._guard if program.results else None)
-        self.state.mask ^= program.write_mask & self._frozen_mask
+        self._state.mask ^= program.write_mask & self._frozen_mask
         self._runs += 1
         return results
 
     def _accumulation(self) -> tuple[Program, Program]:
         if self._halves is None:
-            self._halves = self._bundle.halves(self.state, self._options)
+            gradients, update = self._bundle.halves(self.state, self._options)
+            self._halves = self._in_place(gradients), self._in_place(update)
         return self._halves
+
+    def _in_place(self, program: Program) -> Program:
+        """The program, that updates in place what may be and is not frozen."""
+        if self._may_tear and program.name not in self._rehearsed:
+            names = self.manifest.in_place.get(program.name, ())
+            self._rehearsed[program.name] = agreeing(program, names, _REHEARSED_BYTES)
+        program.update_in_place(self._rehearsed.get(program.name, frozenset()) - self._held)
+        return program
 
     def _predict_program(self, entry: PredictJob) -> Program:
         present = (self._runs, self.state.written)
@@ -285,3 +369,10 @@ class Trainer:
                     hint="lower the learning rate, or look at this batch",
                     job=self.manifest.job,
                 )
+
+
+def _parts(batch: Any) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """The arrays of a batch by position, and those by name."""
+    if isinstance(batch, Mapping):
+        return (), batch
+    return (batch if isinstance(batch, list | tuple) else (batch,)), {}

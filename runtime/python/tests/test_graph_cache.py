@@ -116,6 +116,14 @@ def test_a_training_step_goes_on_as_without(bundle, tmp_path):
     assert list((tmp_path / "graphs").iterdir())
 
 
+def test_the_graph_is_written_for_the_caller_too(tmp_path):
+    for _ in range(2):  # made, and found
+        asked = tmp_path / "asked.onnx"
+        answer(model(), tmp_path / "graphs", optimized_path=str(asked))
+        assert [n.op_type for n in onnx.load(asked).graph.node] == ["Add"]
+        asked.unlink()
+
+
 def test_the_least_used_go_first(tmp_path):
     cache = GraphCache(tmp_path, limit=250)
     for i, name in enumerate("abc"):

@@ -1,0 +1,287 @@
+"""Activations made once more on the way back, in place of being kept from the way there.
+
+The nodes of a job that come before its gradients are cut into segments. What crosses a cut is
+kept; what only the gradients of a segment read is computed again from there, when they are due.
+"""
+
+import math
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from flow2onnx.errors import ConfigError
+from flow2onnx.graph.captures import read_by
+from flow2onnx.graph.memory import byte_size
+from flow2onnx.graph.seeds import is_drawn
+from flow2onnx.graph.types import dims, is_static
+
+__all__ = ["Recomputed", "recompute"]
+
+# They draw, or keep something between runs: a second one would make something else.
+_ONCE = frozenset(("Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike",
+                   "RandomUniform", "RandomUniformLike"))  # fmt: skip
+_FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    """A segment: its first and last node, how many run twice, and the bytes not kept so."""
+
+    first: str
+    last: str
+    nodes: int
+    bytes: int
+
+
+def recompute(
+    graph: ir.Graph,
+    forward: Collection[str],
+    state: Collection[str],
+    how: bool | int | Sequence[str] = True,
+) -> tuple[Recomputed, ...]:
+    """Rewrite a train graph in place; what every value is stays the same to the bit.
+
+    Given:   h = Relu(x); …; g = Mul(d, h)
+    Result:  h = Relu(x); …; z = Cast(Greater(d[0], inf)); x' = Reshape(x, [0, 0] + z);
+             h' = Relu(x'); g = Mul(d, h')
+    Kept:    what is drawn at random, results, what crosses a cut
+
+    The second computation depends on a gradient `d`, so that no runtime can begin it early; z is
+    always 0 and the reshape is a view. `forward` names the nodes before the gradients, `state` the
+    inputs that are variables. `how`: True for about the square root of the number of activations,
+    a number of segments, or names of layers and scopes that are one each, listed even if nothing
+    of them is kept for gradients alone.
+    """
+    first = [n for n in graph if n.name in forward]
+    # True is a number too
+    segments = _cut(first, int(how)) if isinstance(how, int) else _named(first, how)
+    found = [_Segment(graph, set(first), set(s), set(state)).rewrite() for s in segments]
+    return tuple(f for f in found if f.nodes or not isinstance(how, int))
+
+
+def _named(nodes: list[ir.Node], names: Iterable[str]) -> list[list[ir.Node]]:
+    """For each name the nodes of the layer, or of the layers in the scope."""
+    segments = []
+    for name in names:
+        starts = tuple(f"{name}{mark}" for mark in "-/_")
+        segments.append([n for n in nodes if str(n.name).startswith(starts)])
+        if not segments[-1]:
+            raise ConfigError(
+                f"runtime.recompute names {name}, and no layer or scope of the job is called so",
+                hint="give the name= of a layer, or that of a flow.scope.namespace",
+            )
+    return segments
+
+
+def _cut(nodes: list[ir.Node], number: int) -> list[list[ir.Node]]:
+    """Segments of about equal bytes kept for the gradients, cut where little crosses.
+
+    The last one is left out: its gradients come at once.
+    """
+    inside = set(nodes)
+    kept = [sum(byte_size(v) for v in n.outputs if _readers(v) - inside) for n in nodes]
+    count = number if number > 1 else round(math.sqrt(sum(map(bool, kept))))
+    share, cuts, total = sum(kept) / max(count, 1), list[int](), np.cumsum(kept)
+    crossing = _crossing(nodes)
+    for k in range(1, count):
+        near = [i for i, t in enumerate(total) if abs(t - k * share) <= share / 2]
+        near = [i for i in near if not cuts or i + 1 > cuts[-1]]
+        if near:
+            cuts.append(min(near, key=crossing.__getitem__) + 1)
+    return [nodes[a:b] for a, b in zip([0, *cuts], cuts, strict=False) if a < b]
+
+
+def _crossing(nodes: list[ir.Node]) -> list[int]:
+    """For each node the bytes of what later ones of the list read from it and from before."""
+    places = {n: i for i, n in enumerate(nodes)}
+    change = [0] * (len(nodes) + 1)
+    for i, node in enumerate(nodes):
+        for value in node.outputs:
+            last = max((places[r] for r in _readers(value) if r in places), default=i)
+            change[i] += byte_size(value)
+            change[last] -= byte_size(value)
+    return list(np.cumsum(change)[:-1])
+
+
+def _readers(value: ir.Value) -> set[ir.Node]:
+    return {use.node for use in value.uses()}
+
+
+class _Segment:
+    """One segment: what its gradients read, and what that is made of."""
+
+    def __init__(
+        self, graph: ir.Graph, forward: set[ir.Node], nodes: set[ir.Node], state: set[str]
+    ) -> None:
+        self._graph, self._forward, self._nodes, self._state = graph, forward, nodes, state
+        self._ordered = [n for n in graph if n in nodes]
+        self._moved = self._not_fixed()
+        self._copies: dict[ir.Value, ir.Value] = {}
+        self._made: list[ir.Node] = []
+
+    def rewrite(self) -> Recomputed:
+        """Let the gradients read second copies, unless nothing would be saved."""
+        ends = str(self._ordered[0].name), str(self._ordered[-1].name)
+        spared = [v for n in self._ordered for v in n.outputs if self._is_spared(v)]
+        again = self._makers(spared)
+        sources = dict.fromkeys(v for n in again for v in _inputs(n) if self._is_source(v))
+        saved = sum(map(byte_size, spared)) - sum(
+            byte_size(v) for v in sources if not _readers(v) - self._forward
+        )
+        place = self._first_reader(spared)
+        due = self._due_before(place) if place is not None else None
+        if place is None or due is None or saved <= 0 or any(v.shape is None for v in sources):
+            return Recomputed(*ends, 0, 0)
+        late = self._never(due)
+        for source in sources:
+            self._copies[source] = self._gated(source, late)
+        for node in again:
+            self._copy(node)
+        for value in spared:
+            for reader in _readers(value) - self._forward:
+                _reread(reader, value, self._copies[value])
+        self._graph.insert_before(place, self._made)
+        return Recomputed(*ends, len(again), saved)
+
+    def _not_fixed(self) -> set[ir.Value]:
+        """The values, here and from before, that are more than weights and constants."""
+        moved: set[ir.Value] = set()
+        for node in self._ordered:
+            moved.update(v for v in _inputs(node) if self._enters(v))
+            if not moved.isdisjoint(_inputs(node)):
+                moved.update(node.outputs)
+        return moved
+
+    def _enters(self, value: ir.Value) -> bool:
+        maker = value.producer()
+        if maker is None:
+            return value.is_graph_input() and value.name not in self._state
+        return maker not in self._nodes and maker.op_type != "Constant"
+
+    def _is_repeated(self, value: ir.Value) -> bool:
+        """Whether a value is made again where it is needed, and not kept."""
+        maker = value.producer()
+        if maker is None or maker not in self._nodes or value not in self._moved:
+            return False
+        readers = _readers(value)
+        is_read_on = bool((readers & self._forward) - self._nodes)
+        is_captured = any(r.graph is not self._graph for r in readers)
+        is_shown = value.is_graph_output()
+        return _may_repeat(maker) and not (is_read_on or is_captured or is_shown)
+
+    def _is_spared(self, value: ir.Value) -> bool:
+        is_kept = bool(_readers(value) - self._forward) and byte_size(value) > 0
+        return is_kept and self._is_repeated(value)
+
+    def _is_source(self, value: ir.Value) -> bool:
+        return value in self._moved and not self._is_repeated(value)
+
+    def _makers(self, values: Iterable[ir.Value]) -> list[ir.Node]:
+        """The nodes that make values again, in order."""
+        found, pending = set[ir.Node](), list(values)
+        while pending:
+            value = pending.pop()
+            maker = value.producer()
+            if maker is not None and maker not in found and self._is_repeated(value):
+                found.add(maker)
+                pending += _inputs(maker)
+        return [n for n in self._ordered if n in found]
+
+    def _first_reader(self, values: Iterable[ir.Value]) -> ir.Node | None:
+        """The first node behind the forward ones that reads any of the values."""
+        readers = {r for v in values for r in _readers(v)} - self._forward
+        return next((n for n in self._graph if n in readers), None)
+
+    def _due_before(self, place: ir.Node) -> ir.Value | None:
+        """Of the gradients made before `place` that which most of the others go into.
+
+        Nothing before `place` depends on what is spared: it is the first node to read of it.
+        """
+        behind: dict[ir.Node, int] = {}  # as bits, the nodes that lead to one, itself included
+        best, most = None, 1
+        for node in self._graph:
+            if node is place:
+                break
+            if node in self._forward:
+                continue
+            found = 1 << len(behind)
+            for value in _inputs(node):
+                found |= behind.get(value.producer(), 0)  # type: ignore[arg-type]  # None: no maker
+            behind[node] = found
+            real = [v for v in node.outputs if v.dtype in _FLOATS and v.shape is not None]
+            if real and found.bit_count() >= most:
+                best, most = real[0], found.bit_count()
+        return best if most > 1 else None
+
+    def _never(self, due: ir.Value) -> ir.Value:
+        """A zero in int64 that is there once `due` is: whether its first element exceeds all."""
+        size = math.prod(dims(due)) if is_static(due) else None
+        flat = self._emit("Reshape", [due, self._const([-1])], due.dtype, [size])
+        head = self._emit("Gather", [flat, self._const([0])], due.dtype, [1])
+        wide = self._emit("Cast", [head], ir.DataType.FLOAT, [1], to=int(ir.DataType.FLOAT))
+        most = self._const([np.inf], np.float32)
+        over = self._emit("Greater", [wide, most], ir.DataType.BOOL, [1])
+        return self._emit("Cast", [over], ir.DataType.INT64, [1], to=int(ir.DataType.INT64))
+
+    def _gated(self, value: ir.Value, late: ir.Value) -> ir.Value:
+        """The value itself, once `late` is there."""
+        assert value.shape is not None, "values of a job are typed"
+        as_it_is = self._const([0] * len(value.shape))
+        shape = self._emit("Add", [as_it_is, late], ir.DataType.INT64, [len(value.shape)])
+        return self._emit("Reshape", [value, shape], value.dtype, value.shape)
+
+    def _copy(self, node: ir.Node) -> None:
+        inputs = [self._copies.get(v, v) if v is not None else None for v in node.inputs]
+        copy = ir.Node(
+            node.domain, node.op_type, inputs, node.attributes.values(),
+            num_outputs=len(node.outputs), name=f"again/{node.name}",
+        )  # fmt: skip
+        copy.meta.update(node.meta)
+        for old, new in zip(node.outputs, copy.outputs, strict=True):
+            new.name = f"again/{old.name}" if old.name else ""
+            new.type, new.shape = old.type, old.shape
+            self._copies[old] = new
+        self._made.append(copy)
+
+    def _emit(
+        self,
+        op_type: str,
+        inputs: list[ir.Value],
+        dtype: ir.DataType | None,
+        shape: Iterable[Any],
+        **attributes: int,
+    ) -> ir.Value:
+        name = f"again/{self._ordered[0].name}/{op_type}_{len(self._made)}"
+        node = ir.node(op_type, inputs, attributes, name=name)
+        value = node.outputs[0]
+        value.name = name
+        assert dtype is not None, "values of a job are typed"
+        value.type, value.shape = ir.TensorType(dtype), ir.Shape(shape)
+        self._made.append(node)
+        return value
+
+    def _const(self, content: list[Any], dtype: Any = np.int64) -> ir.Value:
+        name = f"again/{self._ordered[0].name}/const_{len(self._graph.initializers)}"
+        array = np.array(content, dtype)
+        value = ir.val(name, const_value=ir.tensor(array, name=name))
+        value.shape, value.dtype = ir.Shape(array.shape), ir.DataType.from_numpy(array.dtype)
+        self._graph.register_initializer(value)
+        return value
+
+
+def _may_repeat(node: ir.Node) -> bool:
+    has_graph = any(a.type == ir.AttributeType.GRAPH for a in node.attributes.values())
+    return node.op_type not in _ONCE and not is_drawn(node) and not has_graph
+
+
+def _inputs(node: ir.Node) -> list[ir.Value]:
+    return [v for v in read_by(node) if v is not None]
+
+
+def _reread(node: ir.Node, old: ir.Value, new: ir.Value) -> None:
+    for i, value in enumerate(node.inputs):
+        if value is old:
+            node.replace_input_with(i, new)

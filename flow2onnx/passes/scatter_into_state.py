@@ -1,0 +1,68 @@
+"""Updates that change a few rows of a table."""
+
+import onnx_ir as ir
+
+from flow2onnx.passes.base import Pass, only_user, remove, replace_output
+
+__all__ = ["ScatterIntoState"]
+
+
+class ScatterIntoState(Pass):
+    """Add the gradient of looked-up rows to the table itself, not to zeros of its size.
+
+    Given:   d = ScatterND(zeros, rows, g, reduction="add");  next/w = Add(w, d)
+    Result:  next/w = ScatterND(w, rows, g, reduction="add")
+    Kept:    changes that something else reads too, sums that broadcast, sums onto other than zeros
+
+    The cost is that of the rows then, if the table is updated in place. A row looked up twice adds
+    its gradients to the weight one after another: the sum may differ in its last bit.
+    """
+
+    def run(self, graph: ir.Graph) -> bool:
+        """Look from each sum with a graph input back to the scatter."""
+        changed = False
+        for add in [n for n in graph if n.op_type == "Add"]:
+            weight, change = add.inputs
+            scatter = change.producer() if change is not None else None
+            if (
+                scatter is not None
+                and weight is not None
+                and weight.is_graph_input()
+                and _adds_to_zeros(scatter)
+                and weight.shape == scatter.outputs[0].shape
+                and only_user(scatter.outputs[0]) is add
+            ):
+                _write_into(graph, weight, scatter, add)
+                changed = True
+        return changed
+
+
+def _write_into(graph: ir.Graph, weight: ir.Value, scatter: ir.Node, add: ir.Node) -> None:
+    zeros, total = scatter.inputs[0], add.outputs[0]
+    new = ir.Node(
+        "", scatter.op_type, [weight, *scatter.inputs[1:]], scatter.attributes.values(),
+        num_outputs=1, name=scatter.name,
+    )  # fmt: skip
+    new.meta.update(scatter.meta)
+    value = new.outputs[0]
+    value.name, value.type, value.shape = scatter.outputs[0].name, total.type, total.shape
+    graph.insert_before(add, new)
+    replace_output(graph, total, value)
+    remove(graph, add)
+    remove(graph, scatter)
+    maker = zeros.producer() if zeros is not None else None
+    if maker is not None and not list(maker.outputs[0].uses()):
+        remove(graph, maker)
+
+
+def _adds_to_zeros(node: ir.Node) -> bool:
+    if node.op_type not in ("ScatterElements", "ScatterND"):
+        return False
+    reduction = node.attributes.get("reduction")
+    source = node.inputs[0].producer() if node.inputs[0] is not None else None
+    if reduction is None or reduction.as_string() != "add" or source is None:
+        return False
+    filled = source.attributes.get("value")
+    return source.op_type == "ConstantOfShape" and (
+        filled is None or not filled.as_tensor().numpy().any()
+    )

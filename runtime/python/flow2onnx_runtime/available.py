@@ -1,0 +1,85 @@
+"""How much memory there is to be had: on the host within the limits of its container, on a GPU."""
+
+import ctypes
+from collections.abc import Iterator
+from pathlib import Path
+
+__all__ = ["free_bytes"]
+
+
+def free_bytes(place: tuple[str, int] = ("cpu", 0), root: Path = Path("/")) -> int | None:
+    """The bytes that a process can still take at a place, or None where the system does not tell.
+
+    On the host that is what the system can free up, or less where a control group has a limit; on
+    ``("cuda", n)`` what the driver reports. `root` is where the system's files lie.
+    """
+    if place[0] != "cpu":
+        return _on_gpu(place[1])
+    known = [n for n in (_of_system(root), *_of_groups(root)) if n is not None]
+    return min(known, default=None)
+
+
+def _of_system(root: Path) -> int | None:
+    for line in _text(root / "proc/meminfo").splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def _of_groups(root: Path) -> Iterator[int | None]:
+    """What the process's control groups leave, of both versions, from the innermost up."""
+    for line in _text(root / "proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        names = ("memory.max", "memory.current") if not controllers else _OLD
+        base = root / "sys/fs/cgroup" / ("" if not controllers else "memory")
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        folder = base / path.lstrip("/")
+        for place in (folder, *folder.parents):
+            if place == base.parent or base not in (place, *place.parents):
+                break
+            yield _left(place, *names)
+
+
+_OLD = ("memory.limit_in_bytes", "memory.usage_in_bytes")
+
+
+def _left(folder: Path, limit: str, used: str) -> int | None:
+    most, taken = _text(folder / limit).strip(), _text(folder / used).strip()
+    if not (most.isdigit() and taken.isdigit()):
+        return None  # "max", or no such file
+    # pages of files count as used, and are given back before anything is refused
+    files = dict(
+        line.split() for line in _text(folder / "memory.stat").splitlines() if line.count(" ") == 1
+    )
+    return max(int(most) - int(taken) + int(files.get("inactive_file", 0)), 0)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+class _Memory(ctypes.Structure):
+    _fields_ = (
+        ("total", ctypes.c_ulonglong),
+        ("free", ctypes.c_ulonglong),
+        ("used", ctypes.c_ulonglong),
+    )
+
+
+def _on_gpu(number: int) -> int | None:
+    """What NVIDIA's management library reports, which needs no context on the device."""
+    try:
+        library = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return None
+    handle, memory = ctypes.c_void_p(), _Memory()
+    found = (
+        library.nvmlInit_v2() == 0
+        and library.nvmlDeviceGetHandleByIndex_v2(number, ctypes.byref(handle)) == 0
+        and library.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)) == 0
+    )
+    return int(memory.free) if found else None

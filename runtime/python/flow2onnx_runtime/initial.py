@@ -1,0 +1,58 @@
+"""First values: an init model that computes straight into the buffers of a state."""
+
+from collections.abc import Sequence
+
+from flow2onnx_runtime.buffers import Buffer, new_buffer
+from flow2onnx_runtime.dtypes import named
+from flow2onnx_runtime.errors import BundleError, RunError
+from flow2onnx_runtime.options import DEFAULT_OPTIONS, Model, Options, open_session
+from flow2onnx_runtime.state import State
+
+__all__ = ["fill"]
+
+
+def fill(
+    state: State,
+    model: Model,
+    tensors: Sequence[tuple[str, tuple[int, ...], str]],
+    options: Options = DEFAULT_OPTIONS,
+    *,
+    name: str = "init",
+) -> None:
+    """Add `tensors`, each (name, shape, element), with what a model without inputs makes of them.
+
+    On the host they exist once: the model writes to where they stay. Raises `BundleError` for a
+    model with inputs, or other outputs than the tensors.
+    """
+    session = open_session(model, options)
+    _check(session, tensors, name)
+    binding, copies = session.io_binding(), dict[str, Buffer]()
+    on_host = state.device == "cpu"
+    for tensor, shape, element in tensors:
+        target = state.reserve(tensor, shape, element)
+        if not on_host:
+            kind = named(element)
+            assert kind is not None, "the state took the element"
+            copies[tensor] = new_buffer(("cpu", 0), shape, kind)
+            target = copies[tensor].value
+        binding.bind_ortvalue_output(tensor, target)
+    try:
+        session.run_with_iobinding(binding)
+    except Exception as error:  # the runtime's exceptions have no common base
+        raise RunError(f"{name} failed: {error}") from error
+    for tensor in list(copies):
+        state.write(tensor, copies.pop(tensor).read())
+
+
+def _check(session: object, tensors: Sequence[tuple[str, tuple[int, ...], str]], name: str) -> None:
+    inputs, outputs = session.get_inputs(), session.get_outputs()  # type: ignore[attr-defined]
+    if inputs:
+        raise BundleError(f"{name} has inputs", hint="an init model takes none")
+    made = {arg.name for arg in outputs}
+    asked = {tensor for tensor, _, _ in tensors}
+    if made != asked:
+        raise BundleError(
+            f"{name} makes {', '.join(sorted(made - asked)) or 'nothing'} beyond the state and "
+            f"lacks {', '.join(sorted(asked - made)) or 'nothing'}",
+            hint="it was written for another job, or another version of this one",
+        )
