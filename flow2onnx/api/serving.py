@@ -15,7 +15,7 @@ from flow2onnx.errors import ArgumentError
 from flow2onnx.trace.source import user_frame
 
 if TYPE_CHECKING:
-    from flow2onnx.export.saved import SavedJob
+    from flow2onnx_runtime import Predictor, TensorInfo
 
 __all__ = ["InferenceSession", "ModelVersionPolicy", "SessionOption"]
 
@@ -57,18 +57,18 @@ class _Job:
     outputs: list[str] = field(default_factory=list)
     operators: list[str] = field(default_factory=list)
     batch: int | None = None
-    opened: "SavedJob | None" = None
+    opened: "Predictor | None" = None
 
     def inputs(self) -> dict[str, str]:
         """The parameter that each input name feeds."""
         if self.signature is None:
-            return {name: name for name in self._model().inputs}
+            return {info.name: info.name for info in self.predictor().inputs}
         return {n: d.lbi.op_name for n, d in sorted(self.signature.inputs.items())}
 
     def results(self) -> dict[str, int]:
         """The position of each output among the results."""
         if self.signature is None:
-            return {f"out/{i}": i for i in range(len(self._model().outputs))}
+            return {f"out/{i}": i for i in range(len(self.predictor().outputs))}
         named = ((n, d.lbi) for n, d in sorted(self.signature.outputs.items()))
         return {n: self.outputs.index(f"{lbi.op_name}/{lbi.blob_name}") for n, lbi in named}
 
@@ -78,15 +78,25 @@ class _Job:
         dims = [d.blob_conf.shape.dim for _, d in sorted(inputs.items())]
         return int(dims[0][0]) if dims and dims[0] else None
 
-    def _model(self) -> "SavedJob":
+    def predictor(self) -> "Predictor":
+        """The job's model, opened."""
         if self.opened is None:
             raise _refuse("the job is not launched", "call session.launch() first")
         return self.opened
 
-    def run(self, arrays: dict[str, Array]) -> tuple[Array, ...]:
+    def feeds(self, arrays: dict[str, Array]) -> dict[str, Array]:
+        """The arrays by the names that the model knows; raises for what is no array."""
+        for name in self.inputs():
+            if name not in arrays:
+                raise _refuse(f'input "{name}" is absent', f"pass {name}=array")
+            if not isinstance(arrays[name], np.ndarray):
+                raise _refuse(f'input "{name}" requires numpy.ndarray', "pass numpy.asarray(value)")
+        return {parameter: arrays[name] for name, parameter in self.inputs().items()}
+
+    def ordered(self, found: dict[str, Array]) -> tuple[Array, ...]:
         """The outputs, in order of their names."""
-        found = self._model().run({p: arrays[n] for n, p in self.inputs().items()})
-        return tuple(found[i] for i in self.results().values())
+        outputs = self.predictor().outputs
+        return tuple(found[outputs[i].name] for i in self.results().values())
 
 
 def _refuse(message: str, hint: str) -> ArgumentError:
@@ -193,20 +203,13 @@ class InferenceSession:
 
     def run(self, job_name: str, **kwargs: Array) -> tuple[Array, ...]:
         """The outputs of a job, in order of their names, for one array for each input."""
-        self._check("run", _Status.RUNNING)
-        job = self._job(job_name)
-        for name in job.inputs():
-            if name not in kwargs:
-                raise _refuse(f'input "{name}" is absent', f"pass {name}=array")
-            if not isinstance(kwargs[name], np.ndarray):
-                raise _refuse(f'input "{name}" requires numpy.ndarray', "pass numpy.asarray(value)")
-        return job.run(kwargs)
+        job = self._running("run", job_name)
+        return job.ordered(job.predictor()(**job.feeds(kwargs)))
 
     async def async_run(self, job_name: str, **kwargs: Array) -> tuple[Array, ...]:
-        """`run`, on a thread of its own."""
-        import asyncio  # an event loop is running, so it is loaded
-
-        return await asyncio.to_thread(self.run, job_name, **kwargs)
+        """`run`, on a thread of its own; cancelling the task ends it."""
+        job = self._running("async_run", job_name)
+        return job.ordered(await job.predictor().asynchronous(**job.feeds(kwargs)))
 
     def list_jobs(self) -> list[str]:
         """The names of the jobs."""
@@ -226,14 +229,13 @@ class InferenceSession:
     def input_info(self, input_name: str, job_name: str | None = None) -> dict[str, Any]:
         """Shape and element type of an input."""
         job = self._described("input_info", job_name)
-        shape, dtype = _model_of(job).inputs[_known(job.inputs(), input_name)]
-        return _info(job, shape, dtype)
+        name = _known(job.inputs(), input_name)
+        return _info(job, next(i for i in job.predictor().inputs if i.name == name))
 
     def output_info(self, output_name: str, job_name: str | None = None) -> dict[str, Any]:
         """Shape and element type of an output."""
         job = self._described("output_info", job_name)
-        shape, dtype = _model_of(job).outputs[_known(job.results(), output_name)]
-        return _info(job, shape, dtype)
+        return _info(job, job.predictor().outputs[_known(job.results(), output_name)])
 
     def print_job_set(self) -> None:
         """Print the jobs and their operators."""
@@ -245,6 +247,9 @@ class InferenceSession:
 
     def close(self) -> None:
         """Let the models go."""
+        for job in self._jobs.values():
+            if job.opened is not None:
+                job.opened.close()
         self._jobs.clear()
         self._status = _Status.CLOSED
 
@@ -264,6 +269,10 @@ class InferenceSession:
             raise _refuse(f"there is no job {name!r}", f"there are {', '.join(self._jobs)}")
         return self._jobs[name]
 
+    def _running(self, what: str, name: str) -> _Job:
+        self._check(what, _Status.RUNNING)
+        return self._job(name)
+
     def _described(self, what: str, name: str | None) -> _Job:
         self._check(what, _Status.RUNNING)
         if name is None and len(self._jobs) != 1:
@@ -282,16 +291,11 @@ def _known(names: dict[str, Any], name: str) -> Any:
     return names[name]
 
 
-def _model_of(job: _Job) -> "SavedJob":
-    assert job.opened is not None, "a launched session has opened its jobs"
-    return job.opened
-
-
-def _info(job: _Job, shape: tuple[int | str, ...], dtype: str) -> dict[str, Any]:
+def _info(job: _Job, info: "TensorInfo") -> dict[str, Any]:
     """Shape, with the declared batch size where the model takes any, and element type."""
     batch = job.batch or job.declared_batch()
-    sizes = tuple(batch if isinstance(d, str) and batch else d for d in shape)
-    named: DType = by_name(dtype)
+    sizes = tuple(batch if isinstance(d, str) and batch else d for d in info.shape)
+    named: DType = by_name(info.element)
     return {"shape": sizes, "dtype": named}
 
 

@@ -1,0 +1,174 @@
+"""Calls with few rows each, from many threads, computed together."""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import monotonic
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flow2onnx_runtime.errors import FeedError, RunError
+from flow2onnx_runtime.pending import Pending, Results
+from flow2onnx_runtime.program import Program
+from flow2onnx_runtime.rows import row_count
+
+__all__ = ["Batched"]
+
+Arrays = Sequence[NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One call that waits: its rows, and when it has waited long enough."""
+
+    pending: Pending
+    arrays: Arrays
+    rows: int
+    until: float
+
+    def goes_with(self, other: "_Call") -> bool:
+        """Whether the rows of both can be in one batch."""
+        pairs = zip(self.arrays, other.arrays, strict=True)
+        return all(one.shape[1:] == two.shape[1:] for one, two in pairs)
+
+
+class Batched:
+    """A model whose calls, from any number of threads, are joined to batches; `close` it.
+
+    Rows are along the first axis of every input and result, and must not influence each other. A
+    call that fails in a batch is run alone, so that it fails the others not.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        compute: Callable[[Arrays], list[NDArray[Any]]],
+        max_batch: int,
+        max_delay: float,
+    ) -> None:
+        _check(program, max_batch, max_delay)
+        self._program, self._compute = program, compute
+        self._max_batch, self._max_delay = max_batch, max_delay
+        self._waiting: deque[_Call] = deque()
+        self._changed = threading.Condition()
+        self._is_open = True
+        self._thread = threading.Thread(target=self._work, name=program.name, daemon=True)
+        self._thread.start()
+
+    def __call__(self, *arrays: Any, **named_arrays: Any) -> Results:
+        """The results by name, once the batch with these rows is computed."""
+        return self.submit(*arrays, **named_arrays).result()
+
+    def submit(self, *arrays: Any, **named_arrays: Any) -> Pending:
+        """A future of the results; arrays that do not fit raise at once."""
+        chosen = self._program.checked(self._program.arrange(arrays, named_arrays))
+        rows = row_count(self._program.name, chosen)
+        call = _Call(Pending(), chosen, rows, monotonic() + self._max_delay)
+        with self._changed:
+            if not self._is_open:
+                raise RunError(f"{self._program.name} is closed", hint="call before close()")
+            self._waiting.append(call)
+            self._changed.notify()
+        return call.pending
+
+    async def asynchronous(self, *arrays: Any, **named_arrays: Any) -> Results:
+        """`submit`, awaited."""
+        import asyncio  # an event loop is running, so it is loaded
+
+        return await asyncio.wrap_future(self.submit(*arrays, **named_arrays))
+
+    def close(self) -> None:
+        """Compute what waits; take no more."""
+        with self._changed:
+            self._is_open = False
+            self._changed.notify()
+        self._thread.join()
+
+    def __enter__(self) -> "Batched":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _work(self) -> None:
+        while calls := self._next():
+            wanted = [call for call in calls if not call.pending.cancelled()]
+            for call in calls:
+                if call.pending.cancelled():
+                    call.pending.set_running_or_notify_cancel()
+            self._answer(wanted)
+
+    def _next(self) -> list[_Call]:
+        """The calls of the next batch; none if it is closed and all is done."""
+        with self._changed:
+            while not self._waiting:
+                if not self._is_open:
+                    return []
+                self._changed.wait()
+            self._wait_for_more()
+            first = self._waiting.popleft()
+            calls, rows = [first], first.rows
+            while self._waiting and self._waiting[0].goes_with(first):
+                rows += self._waiting[0].rows
+                if rows > self._max_batch:
+                    break
+                calls.append(self._waiting.popleft())
+            return calls
+
+    def _wait_for_more(self) -> None:
+        while self._is_open and sum(call.rows for call in self._waiting) < self._max_batch:
+            left = self._waiting[0].until - monotonic()
+            if left <= 0:
+                return
+            self._changed.wait(left)
+
+    def _answer(self, calls: Sequence[_Call]) -> None:
+        if len(calls) == 1:
+            calls[0].pending.fulfil(lambda: self._program.by_name(self._compute(calls[0].arrays)))
+            return
+        try:
+            results = self._together(calls)
+        except Exception:  # whoever causes it will get it
+            for call in calls:
+                self._answer([call])
+            return
+        for call, found in zip(calls, results, strict=True):
+            call.pending.settle(found)
+
+    def _together(self, calls: Sequence[_Call]) -> list[Results]:
+        """The results of each call; raises `RunError` if they cannot be computed together."""
+        if not calls:
+            return []
+        whole = [np.concatenate(c) for c in zip(*(call.arrays for call in calls), strict=True)]
+        found, rows = self._compute(whole), sum(call.rows for call in calls)
+        if any(value.ndim == 0 or value.shape[0] != rows for value in found):
+            raise RunError(f"{self._program.name}: a result is not one of rows")
+        parts, start = [], 0
+        for call in calls:
+            end = start + call.rows
+            parts.append(self._program.by_name([value[start:end] for value in found]))
+            start = end
+        return parts
+
+
+def _check(program: Program, max_batch: int, max_delay: float) -> None:
+    if max_batch < 1 or max_delay < 0:
+        raise FeedError(
+            f"max_batch is {max_batch}, max_delay {max_delay}",
+            hint="give at least one row, and a delay in seconds",
+        )
+    for info in (*program.feeds, *program.results):
+        if not info.shape or isinstance(info.shape[0], int):
+            raise FeedError(
+                f"{program.name} cannot be batched: the first size of {info} is no free batch",
+                hint="export it with dynamic_batch, or call the predictor itself",
+            )
