@@ -6,7 +6,7 @@ from pathlib import Path
 from rich.text import Text
 
 from flow2onnx.cli.show import Cell, note, print_table, shape_text, size_text
-from flow2onnx.export import Report
+from flow2onnx.export import Comparison, Report
 
 __all__ = ["print_files", "print_report"]
 
@@ -25,8 +25,23 @@ def print_report(report: Report) -> None:
               f"{o.max_rel:.1e}") for o in report.outputs],
             right=("max abs", "max rel"),
         )  # fmt: skip
+    if report.comparison is not None:
+        _print_comparison(report.comparison)
     verdict, style = ("passed", "bold green") if report.ok else ("FAILED verification", "bold red")
     note(f"\n{report.subject}: {verdict}", style)
+
+
+def _print_comparison(comparison: Comparison) -> None:
+    """What the precision costs and saves, and how far each output is from float32's."""
+    note("")
+    print_table(("", comparison.precision, "float32"), comparison.table())
+    note(f"\non {comparison.data}:")
+    print_table(
+        ("output", "max abs", "max rel", "mean"),
+        [(d.name, f"{d.max_abs:.1e}", f"{d.max_rel:.1e}", f"{d.mean_abs:.1e}")
+         for d in comparison.differences],
+        right=("max abs", "max rel", "mean"),
+    )  # fmt: skip
 
 
 def print_files(paths: Iterable[Path]) -> None:

@@ -2,8 +2,19 @@
 
 from flow2onnx.export.info import describe
 from flow2onnx.export.job import export
-from flow2onnx.export.report import Check, Output, Report
+from flow2onnx.export.preprocess import Preprocess
+from flow2onnx.export.report import Check, Comparison, Output, Report
 from flow2onnx.export.triton import export_triton
 from flow2onnx.export.verification import verify_model
 
-__all__ = ["Check", "Output", "Report", "describe", "export", "export_triton", "verify_model"]
+__all__ = [
+    "Check",
+    "Comparison",
+    "Output",
+    "Preprocess",
+    "Report",
+    "describe",
+    "export",
+    "export_triton",
+    "verify_model",
+]

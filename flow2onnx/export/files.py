@@ -4,7 +4,7 @@ import os
 import tempfile
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 from flow2onnx_runtime import replace_file, save_safetensors
@@ -14,10 +14,22 @@ from flow2onnx.dtypes import DType
 from flow2onnx.errors import BundleError
 from flow2onnx.graph import Model, Placement, freeze, model_bytes, refer
 
-__all__ = ["INSIDE_LIMIT", "places_in", "write_bytes", "write_predict", "write_weights"]
+__all__ = [
+    "INSIDE_LIMIT",
+    "Weights",
+    "places_in",
+    "publish",
+    "staging",
+    "write_bytes",
+    "write_predict",
+    "write_weights",
+]
 
 # A protobuf message ends at 2 GB; the graph itself needs some of it.
 INSIDE_LIMIT = 1_800_000_000
+_PAGE = 4096
+
+Weights = Literal["inside", "safetensors", "external"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -64,29 +76,56 @@ def write_predict(
     values: Mapping[str, Array],
     dtypes: Mapping[str, DType],
     *,
-    is_inside: bool,
+    weights: Weights,
 ) -> list[Path]:
     """Write a model whose variables become initializers; returns the files, the model first.
 
-    Weights beside the model lie in a .safetensors file of the same stem. Both files are complete
-    before either is seen. A process killed just between leaves the weights without a model, never
-    a model with the weights of another.
+    `weights` is where these lie: inside, or beside the model in a .safetensors file of the same
+    stem, or external in a file with .data after the model's name. Both files are complete before
+    either is seen. A process killed just between leaves the weights without a model, never a model
+    with the weights of another. More than 1.8 GB are never inside.
     """
-    if is_inside:
+    size = sum(v.nbytes for v in values.values())
+    if not values or (weights == "inside" and size <= INSIDE_LIMIT):
         freeze(model, values)
         write_bytes(path, model_bytes(model))
         return [path]
-    weights = path.with_suffix(".safetensors")
-    with _staging(path) as folder:
+    is_data = weights == "external"
+    beside = path.with_name(f"{path.name}.data") if is_data else path.with_suffix(".safetensors")
+    with staging(path) as folder:
         stage = Path(folder)
-        write_weights(stage / weights.name, values, dtypes)
-        refer(model, places_in(stage / weights.name, values))
+        if is_data:
+            places = _write_data(stage / beside.name, values)
+        else:
+            write_weights(stage / beside.name, values, dtypes)
+            places = places_in(stage / beside.name, values)
+        refer(model, places)
         write_bytes(stage / path.name, model_bytes(model))
-        _publish(stage, [weights, path])
-    return [path, weights]
+        publish(stage, [beside, path])
+    return [path, beside]
 
 
-def _publish(stage: Path, targets: list[Path]) -> None:
+def _write_data(path: Path, values: Mapping[str, Array]) -> dict[str, Placement]:
+    """Write values one after the other, each at a multiple of a page where it may be mapped."""
+    places, end = {}, 0
+    for name, value in values.items():
+        start = -(-end // _PAGE) * _PAGE if value.nbytes >= _PAGE else -(-end // 8) * 8
+        end = start + value.nbytes
+        places[name] = Placement(path.name, start, value.nbytes)
+
+    def write(file: BinaryIO) -> None:
+        for name, value in values.items():
+            file.write(b"\0" * (places[name].offset - file.tell()))
+            file.write(np.ascontiguousarray(value).tobytes())
+
+    try:
+        replace_file(path, write)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    return places
+
+
+def publish(stage: Path, targets: list[Path]) -> None:
     """Move finished files to their places; the last, which names the others, is away meanwhile."""
     try:
         targets[-1].unlink(missing_ok=True)
@@ -96,7 +135,8 @@ def _publish(stage: Path, targets: list[Path]) -> None:
         raise _unwritable(targets[-1], error) from error
 
 
-def _staging(path: Path) -> "tempfile.TemporaryDirectory[str]":
+def staging(path: Path) -> "tempfile.TemporaryDirectory[str]":
+    """A folder beside `path` for files that are not finished."""
     try:
         return tempfile.TemporaryDirectory(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
     except OSError as error:

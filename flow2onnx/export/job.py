@@ -2,15 +2,20 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, get_args
+
+from flow2onnx_runtime.tuning_file import forms_in
 
 from flow2onnx.compile import CompiledJob
 from flow2onnx.errors import ArgumentError, JobError
 from flow2onnx.export import files
 from flow2onnx.export.bundle import check_keeps_nothing, write_bundle
 from flow2onnx.export.labels import check_metadata, label
-from flow2onnx.export.report import Check, Report
+from flow2onnx.export.precision import Precision, Reduction, write_reduced
+from flow2onnx.export.preprocess import embed
+from flow2onnx.export.report import Check, Comparison, Report
 from flow2onnx.export.source import Exportable, Source, check_opset, find_job
 from flow2onnx.export.verification import verify_model
 from flow2onnx.trace.spec import JobSpec
@@ -26,22 +31,43 @@ def export(
     *,
     predict: Predict | Sequence[Predict] | None = None,
     dynamic_batch: bool = False,
-    weights: Literal["inside", "safetensors"] = "inside",
+    weights: files.Weights = "inside",
     opset: int = 21,
     metadata: Mapping[str, str] | None = None,
     verify: bool = True,
     batch: int | None = None,
+    precision: Precision = "fp32",
+    calibration: object = None,
+    method: str = "minmax",
+    samples: object = None,
+    labels: object = None,
+    max_drop: float = 0.005,
+    tolerance: float | None = None,
+    half_io: bool = False,
+    preprocess: object = None,
     on_device: bool = False,
     accumulate: bool = False,
     ort_format: bool = False,
+    tuning: str | os.PathLike[str] | None = None,
 ) -> Report:
     """Write a job as ONNX, with the present values of its variables, and verify what was written.
 
     A predict job becomes one file, whose name ends in .onnx. Its weights are initializers under
     the variables' names, in the file or, with ``weights="safetensors"`` and above 1.8 GB, in a
-    .safetensors file of the same stem beside it. Inputs are named after the parameters, outputs
-    ``out/0``, …. With `dynamic_batch` the first axis is free for inputs that share the first
-    input's batch; `batch` fixes it at another size than declared.
+    .safetensors file of the same stem beside it; with ``weights="external"`` in a file with .data
+    after the model's name. Inputs are named after the parameters, outputs ``out/0``, …. With
+    `dynamic_batch` the first axis is free for inputs that share the first input's batch; `batch`
+    fixes it at another size than declared.
+
+    `precision` is for predict jobs: "fp16" computes in float16 what keeps its digits there, and
+    stores the weights so (inputs and outputs stay float32, unless `half_io`); "int8" quantizes with
+    the runtime's own quantizer, by the ranges that values have on the batches of `calibration`,
+    found by `method` ("minmax", "entropy", "percentile"); "int8-dynamic" finds ranges at run time.
+    The report's `comparison` is with the same export in float32, on `samples`, else on
+    `calibration`, else on random numbers: arrays, dicts of arrays by input, or batches of these.
+    `labels` are the classes of these rows: a loss of accuracy above `max_drop` fails the report,
+    and so does a difference above `tolerance`. `preprocess` puts a `Preprocess`, or one for each
+    input named, before the model: `calibration` and `samples` are raw then too.
 
     A train job becomes a folder for `flow2onnx_runtime.Trainer`, which goes on from the present
     state: init.onnx, step.onnx, weights.safetensors (all of the state), manifest.json, and for
@@ -51,34 +77,58 @@ def export(
     `on_device` makes the folder one to ship: the learning rate can be set, random draws depend on
     the step and not on the past, so that a resumed training is an undisturbed one, and a README and
     the list of operators are added. `accumulate` adds the step in two halves, for accumulation of
-    gradients; `ort_format` the models as .ort files, for reduced builds of the runtime.
+    gradients; `ort_format` the models as .ort files, for reduced builds of the runtime. `tuning` is
+    a file of lowerings measured on the target, by ``flow2onnx tune --cache FILE`` there, or by
+    ``python -m flow2onnx_runtime.tune`` on what ``flow2onnx tune --emit`` wrote.
 
     A report whose `ok` is false means that the files are written and should not be used.
     """
     target, texts = _checked_path(path), check_metadata(metadata)
+    way = Reduction(
+        precision, calibration, method, samples, labels, max_drop, tolerance, half_io
+    )  # fmt: skip
     check_opset(opset)
     _check_batch(batch, dynamic_batch)
     spec = _spec(job)
-    job.session.start()
-    source = Source(job.session, opset, batch, on_device)
+    unopened = job.session.start_for_values()
+    tuned = forms_in(tuning) if tuning is not None else {}
+    source = Source(job.session, opset, batch, on_device, tuned)
     compiled = source.compiled(spec)
     if compiled.kind == "train":
         _check_train_options(target, spec, dynamic_batch, weights)
+        _check_no_serving(spec, way, preprocess)
         predicts = [_predict_job(source, asked) for asked in _asked(job, predict)]
         halves = source.halves(spec) if accumulate else ()
         write_bundle(
             target, source, compiled, predicts, texts,
             halves=halves, for_devices=on_device, ort_format=ort_format,
         )  # fmt: skip
-        written = sorted(target.iterdir())
+        made = _Made(sorted(target.iterdir()))
     else:
         _check_predict_options(target, spec, predict, weights)
         _check_no_step(spec, on_device or accumulate or ort_format)
         check_keeps_nothing(compiled)
         free = source.compiled_free(spec, compiled) if dynamic_batch else compiled
-        written = _write_predict(target, source, free, texts, weights)
+        made = _write_predict(target, source, free, texts, weights, way, preprocess)
         predicts = []
-    return _report(target, written, verify, _host_rows([compiled, *predicts]))
+    rows = [*_session_rows(unopened), *made.rows, *_host_rows([compiled, *predicts])]
+    return _report(target, made, verify, rows)
+
+
+@dataclass(frozen=True)
+class _Made:
+    """What was written, and what is to be said of it."""
+
+    files: Sequence[Path]
+    rows: Sequence[Check] = ()
+    comparison: Comparison | None = None
+
+
+def _session_rows(unopened: str | None) -> list[Check]:
+    """Why the session of the jobs could not be opened here, which an export can do without."""
+    if unopened is None:
+        return []
+    return [Check("session of the job", None, f"not opened, values were made apart: {unopened}")]
 
 
 def _host_rows(jobs: Sequence[CompiledJob]) -> list[Check]:
@@ -93,25 +143,37 @@ def _host_rows(jobs: Sequence[CompiledJob]) -> list[Check]:
 
 
 def _write_predict(
-    path: Path, source: Source, job: CompiledJob, metadata: Mapping[str, str], weights: str
-) -> list[Path]:
-    label(job, metadata)
+    path: Path,
+    source: Source,
+    job: CompiledJob,
+    metadata: Mapping[str, str],
+    weights: files.Weights,
+    way: Reduction,
+    preprocess: object,
+) -> _Made:
+    before = {str(node.name) for node in job.model.graph}
+    ways = {} if preprocess is None else embed(job.model, preprocess, job.feeds)
+    fixed = [str(n.name) for n in job.model.graph if str(n.name) not in before]
+    texts = {f"preprocess.{name}": str(one) for name, one in ways.items()}
+    rows = [Check("preprocessing", None, f"{name}: {one}") for name, one in ways.items()]
+    precision = {"precision": way.precision} if way.is_needed else {}
+    label(job, metadata, {**texts, **precision})
     values = source.values(job.variables)
-    size = sum(v.nbytes for v in values.values())
-    is_inside = not values or (weights == "inside" and size <= files.INSIDE_LIMIT)
+    if way.is_needed:
+        written, comparison, more = write_reduced(path, job, values, weights, way, fixed)
+        return _Made(written, [*rows, *more], comparison)
     dtypes = {name: v.dtype for name, v in job.variables.items()}
-    return files.write_predict(path, job.model, values, dtypes, is_inside=is_inside)
+    return _Made(files.write_predict(path, job.model, values, dtypes, weights=weights), rows)
 
 
-def _report(
-    path: Path, written: Sequence[Path], verify: bool, host: Sequence[Check] = ()
-) -> Report:
-    sizes = ", ".join(f"{p.name} ({p.stat().st_size} bytes)" for p in written)
-    row = Check("written", True, sizes)
+def _report(path: Path, made: _Made, verify: bool, rows: Sequence[Check]) -> Report:
+    sizes = ", ".join(f"{p.name} ({p.stat().st_size} bytes)" for p in made.files)
+    first = (Check("written", True, sizes), *rows)
     if not verify:
-        return Report(str(path), (row, *host, Check("verification", None, "not asked for")))
+        skipped = Check("verification", None, "not asked for")
+        return Report(str(path), (*first, skipped), comparison=made.comparison)
     report = verify_model(path)
-    return Report(report.subject, (row, *host, *report.rows), report.outputs)
+    return Report(report.subject, (*first, *report.rows), report.outputs, made.comparison)
 
 
 def _spec(job: Exportable) -> JobSpec:
@@ -188,6 +250,16 @@ def _check_no_step(spec: JobSpec, is_for_devices: bool) -> None:
         )
 
 
+def _check_no_serving(spec: JobSpec, way: Reduction, preprocess: object) -> None:
+    if way.is_needed or preprocess is not None:
+        asked = "preprocess" if preprocess is not None else f"precision={way.precision!r}"
+        raise ArgumentError(
+            f"{spec.name} is a train job: {asked} is for predict jobs",
+            hint="export the predict job by itself, or let the train job's configuration ask for "
+            "mixed precision",
+        )
+
+
 def _check_train_options(path: Path, spec: JobSpec, dynamic_batch: bool, weights: str) -> None:
     _check_weights(weights)
     if dynamic_batch:
@@ -216,5 +288,7 @@ def _check_predict_options(path: Path, spec: JobSpec, predict: object, weights: 
 
 
 def _check_weights(weights: object) -> None:
-    if weights not in ("inside", "safetensors"):
-        raise ArgumentError(f"weights is {weights!r}", hint="'inside' or 'safetensors'")
+    if weights not in get_args(files.Weights):
+        raise ArgumentError(
+            f"weights is {weights!r}", hint="'inside' or 'safetensors', or 'external'"
+        )

@@ -39,7 +39,9 @@ def check_metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
     return given
 
 
-def label(job: CompiledJob, metadata: Mapping[str, str]) -> dict[str, str]:
+def label(
+    job: CompiledJob, metadata: Mapping[str, str], more: Mapping[str, str] = {}
+) -> dict[str, str]:
     """Write the user's metadata and ours into a job's model; returns all of it."""
     ours = {
         "job": job.spec.name,
@@ -48,6 +50,7 @@ def label(job: CompiledJob, metadata: Mapping[str, str]) -> dict[str, str]:
         "generation": _generation(job.spec),
         "inputs": _listed(job, job.feeds),
         "outputs": _listed(job, job.results),
+        **more,
     }
     whole = {**metadata, **{_OURS + key: text for key, text in ours.items()}}
     stamp(job.model, version(), whole)

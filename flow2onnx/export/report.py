@@ -1,4 +1,4 @@
-"""Report: what was checked of a model or bundle, and how the engines differ."""
+"""Report: what was checked of a model or bundle, how the engines differ, what precision costs."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -7,7 +7,7 @@ from typing import Any
 
 from flow2onnx.errors import BundleError
 
-__all__ = ["Check", "Output", "Report"]
+__all__ = ["Answers", "Check", "Comparison", "Difference", "Left", "Output", "Report", "Timing"]
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,99 @@ class Output:
 
 
 @dataclass(frozen=True)
+class Difference:
+    """One output of a reduced model against float32's; `max_rel` is over elements above 1e-4."""
+
+    name: str
+    max_abs: float
+    max_rel: float
+    mean_abs: float
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The classes that a reduced model chooses: how many are float32's, how many are right."""
+
+    count: int
+    agreement: float
+    accuracy: float | None = None
+    float32_accuracy: float | None = None
+
+    @property
+    def drop(self) -> float | None:
+        """The accuracy that is lost."""
+        if self.accuracy is None or self.float32_accuracy is None:
+            return None
+        return self.float32_accuracy - self.accuracy
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Milliseconds of `batch` rows on one thread of the CPU: the median of `runs` of each model."""
+
+    batch: int
+    runs: int
+    ms: float
+    float32_ms: float
+
+
+@dataclass(frozen=True)
+class Left:
+    """Operators that stay in float32, and why."""
+
+    operator: str
+    count: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A reduced export beside the float32 one; `reduced` counts its operators, `left` the others.
+
+    `bytes` are those of all files.
+    """
+
+    precision: str
+    data: str
+    differences: tuple[Difference, ...]
+    answers: Answers | None
+    bytes: int
+    float32_bytes: int
+    timing: Timing
+    reduced: dict[str, int]
+    left: tuple[Left, ...]
+
+    def table(self) -> list[tuple[str, str, str]]:
+        """What is compared, of the reduced and of the float32 model, as text."""
+        answers, timing = self.answers, self.timing
+        rows = [
+            ("size", f"{self.bytes:,} bytes", f"{self.float32_bytes:,} bytes"),
+            (
+                f"latency, {timing.batch} rows",
+                f"{timing.ms:.3f} ms",
+                f"{timing.float32_ms:.3f} ms",
+            ),
+        ]
+        if answers is not None:
+            rows.append(("same answers", f"{answers.agreement:.2%}", f"of {answers.count}"))
+        if answers is not None and answers.accuracy is not None:
+            full = answers.float32_accuracy
+            assert full is not None, "labels are for both models"
+            rows.append(("accuracy", f"{answers.accuracy:.2%}", f"{full:.2%}"))
+        reduced = ", ".join(f"{op} ×{n}" for op, n in self.reduced.items())
+        rows.append(("operators reduced", str(sum(self.reduced.values())), reduced or "none"))
+        rows += [
+            ("left in float32" if not i else "", f"{o.operator} ×{o.count}", o.reason)
+            for i, o in enumerate(self.left)
+        ]
+        return rows
+
+
+@dataclass(frozen=True)
 class Report:
     """The checks of `subject` in order, and the outputs that were compared.
+
+    A model in another precision than the job's comes with a `comparison`.
 
     >>> report = Report("m.onnx", (Check("checker", True, "valid"),))
     >>> report.ok
@@ -50,6 +141,7 @@ class Report:
     subject: str
     rows: tuple[Check, ...]
     outputs: tuple[Output, ...] = ()
+    comparison: Comparison | None = None
 
     @property
     def ok(self) -> bool:
@@ -84,7 +176,21 @@ class Report:
         if self.outputs:
             titles = ["", "output", "type", "max abs", "max rel"]
             lines += ["", *_table([titles, *(_cells(o) for o in self.outputs)])]
+        if self.comparison is not None:
+            lines += ["", *_compared(self.comparison)]
         return "\n".join(lines)
+
+
+def _compared(comparison: Comparison) -> list[str]:
+    titles = ["output", "max abs", "max rel", "mean"]
+    rows = [[d.name, *map(_short, (d.max_abs, d.max_rel, d.mean_abs))]
+            for d in comparison.differences]  # fmt: skip
+    heads = [["", comparison.precision, "float32"], *comparison.table()]
+    return [*_table(heads), f"  on {comparison.data}:", *_table([titles, *rows])]
+
+
+def _short(number: float) -> str:
+    return f"{number:.2e}"
 
 
 def _ok(ok: bool | None) -> str:

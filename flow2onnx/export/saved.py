@@ -5,20 +5,20 @@ calls external data, so that any runtime opens the model as it is.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flow2onnx_runtime import Options, Predictor, usable_providers
+from flow2onnx_runtime import Predictor
 
 from flow2onnx.checkpoint import store
 from flow2onnx.compile import CompiledJob
 from flow2onnx.dtypes import DType
 from flow2onnx.errors import ArgumentError, CheckpointError, UnsupportedError
 from flow2onnx.export.bundle import check_keeps_nothing
-from flow2onnx.export.files import write_bytes, write_predict
+from flow2onnx.export.files import Weights, write_bytes, write_predict
 from flow2onnx.export.labels import label
 from flow2onnx.export.source import Source, check_opset
 from flow2onnx.graph import Placement, hold, model_bytes, parse_model, refer
@@ -29,7 +29,6 @@ from flow2onnx.trace.spec import JobSpec
 from flow2onnx.typing import ArrayReturn, BundleReturn
 
 __all__ = [
-    "SavedJob",
     "open_saved",
     "operators_of",
     "showing",
@@ -76,36 +75,15 @@ def operators_of(job: CompiledJob) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-class SavedJob:
-    """A predict job of a saved model, opened with the weights of a checkpoint."""
+def open_saved(path: Path, checkpoint: Path, device: str) -> Predictor:
+    """A job that `write_saved` wrote, with the weights in the folder `checkpoint`.
 
-    def __init__(self, predictor: Predictor) -> None:
-        self._predictor = predictor
-
-    @property
-    def inputs(self) -> dict[str, tuple[tuple[int | str, ...], str]]:
-        """Shape and element type of each input, by name."""
-        return {f.name: (f.shape, f.element) for f in self._predictor.feeds}
-
-    @property
-    def outputs(self) -> list[tuple[tuple[int | str, ...], str]]:
-        """Shape and element type of each result, in order."""
-        return [(r.shape, r.element) for r in self._predictor.results]
-
-    def run(self, arrays: Mapping[str, Array]) -> list[Array]:
-        """The results in order; raises `FeedError` for arrays that do not fit."""
-        found = self._predictor(**arrays)
-        return [found[r.name] for r in self._predictor.results]
-
-
-def open_saved(path: Path, checkpoint: Path, device: str) -> SavedJob:
-    """A job that `write_saved` wrote, with the weights in the folder `checkpoint`."""
-    on_gpu = device == "gpu" and "CUDAExecutionProvider" in usable_providers()
-    gpu = ("CUDAExecutionProvider",) if on_gpu else ()
-    options = Options(providers=(*gpu, "CPUExecutionProvider"))
-    if checkpoint.resolve() == (path.parent / checkpoint.name).resolve():
-        return SavedJob(Predictor(path, options))
-    return SavedJob(Predictor(_with_weights(path, checkpoint), options))
+    On ``"gpu"`` it runs on CUDA if that works here, else, as on ``"cpu"``, on the CPU.
+    """
+    providers = ("cuda", "cpu") if device == "gpu" else ("cpu",)
+    is_beside = checkpoint.resolve() == (path.parent / checkpoint.name).resolve()
+    model = path if is_beside else _with_weights(path, checkpoint)
+    return Predictor(model, providers=providers)
 
 
 def _with_weights(path: Path, checkpoint: Path) -> bytes:
@@ -145,7 +123,7 @@ def write_with_checkpoint(
     """Write a predict job with the values that a checkpoint holds, not those of the session."""
     check_opset(opset)
     folder = Path(checkpoint)
-    session.start()
+    session.start_for_values()
     job = Source(session, opset).compiled(spec)
     if job.kind == "train":
         raise ArgumentError(
@@ -156,4 +134,5 @@ def write_with_checkpoint(
     saved = _Checkpoint(folder, Path(path).name)
     values = {n: saved.value(n, v.shape, v.dtype) for n, v in job.variables.items()}
     dtypes = {name: v.dtype for name, v in job.variables.items()}
-    write_predict(Path(path), job.model, values, dtypes, is_inside=is_inside)
+    place: Weights = "inside" if is_inside else "safetensors"
+    write_predict(Path(path), job.model, values, dtypes, weights=place)

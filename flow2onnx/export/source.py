@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Protocol
 
@@ -56,13 +56,14 @@ class Exportable(Protocol):
 class Source:
     """A started session, seen by an export at one opset and one batch size (None: as declared).
 
-    A step `for_devices` has a rate that can be set.
+    A step `for_devices` has a rate that can be set. `tuned`: forms of lowerings by question.
     """
 
     session: Session
     opset: int = _USUAL_OPSET
     batch: int | None = None
     for_devices: bool = False
+    tuned: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def target(self) -> Target:
@@ -74,6 +75,7 @@ class Source:
             shows_losses=False,
             training=training,
             devices=1,
+            tuned=self.tuned,
         )
 
     def compiled(self, spec: JobSpec) -> CompiledJob:

@@ -23,8 +23,27 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _TYPES = {"float16": "FP16", "float32": "FP32", "float64": "FP64", "bfloat16": "BF16"}
 _LABELS = "labels.txt"
 _PRECISIONS = {"trt_fp16_enable": "FP16", "trt_int8_enable": "INT8"}
-_WORKSPACE = "trt_max_workspace_size"
+# Options of TensorRT under the names that Triton's backend gives them; these keep their own.
+_RENAMED = {
+    "trt_max_workspace_size": "max_workspace_size_bytes",
+    "trt_int8_calibration_table_name": "int8_calibration_table_name",
+    "trt_int8_use_native_calibration_table": "int8_use_native_calibration_table",
+}
+_TOLD = frozenset({
+    "trt_max_partition_iterations", "trt_min_subgraph_size", "trt_dla_enable", "trt_dla_core",
+    "trt_engine_cache_enable", "trt_engine_cache_path", "trt_engine_cache_prefix",
+    "trt_dump_subgraphs", "trt_force_sequential_engine_build", "trt_context_memory_sharing_enable",
+    "trt_layer_norm_fp32_fallback", "trt_timing_cache_enable", "trt_timing_cache_path",
+    "trt_force_timing_cache", "trt_detailed_build_log", "trt_build_heuristics_enable",
+    "trt_sparsity_enable", "trt_builder_optimization_level", "trt_auxiliary_streams",
+    "trt_tactic_sources", "trt_extra_plugin_lib_paths", "trt_profile_min_shapes",
+    "trt_profile_max_shapes", "trt_profile_opt_shapes", "trt_cuda_graph_enable",
+    "trt_dump_ep_context_model", "trt_ep_context_file_path", "trt_ep_context_embed_mode",
+})  # fmt: skip
+# What an export in a precision asks of TensorRT.
+_NEEDED = {"fp16": "FP16", "int8": "INT8"}
 _CHECK_ROWS = 2
+_CHECK_RTOL, _CHECK_ATOL = 5e-4, 5e-6  # half of what the server allows
 
 Text = str | int | bool | Sequence["Text"] | Mapping[str, "Text"]
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -44,6 +63,7 @@ def export_triton(
     delay: float = 0.0,
     instances: int = 1,
     batch: int | None = None,
+    sample_labels: object = None,
     **options: Any,  # those of `export`
 ) -> Report:
     """Write a predict job as the next version of a model in a Triton repository; verify it.
@@ -53,8 +73,9 @@ def export_triton(
     config.pbtxt (and labels.txt) along: batches of up to `max_batch` rows, formed while requests
     wait for at most `delay` seconds, warm-up, `instances`, TensorRT if the job's configuration
     asks for it. A config.pbtxt that is there stays as it is, and must fit. With `batch`, the batch
-    is fixed at that size and requests are not combined. A version appears whole or not at all,
-    and not at all if its verification fails.
+    is fixed at that size and requests are not combined, and neither are they if an input or result
+    has no batch. A version appears whole or not at all, and not at all if its verification fails.
+    `labels` are the names of the classes; `sample_labels` is what `export` calls `labels`.
     """
     folder = Path(repository) / _checked_name(name or job.spec.name)
     _check(job, max_batch, delay, instances)
@@ -64,8 +85,9 @@ def export_triton(
 
     def version(stage: Path) -> Mapping[str, Any]:
         report = export(
-            job, stage / "model.onnx", dynamic_batch=batch is None, batch=batch, **options
-        )
+            job, stage / "model.onnx", dynamic_batch=batch is None, batch=batch,
+            labels=sample_labels, **options,
+        )  # fmt: skip
         reports.append(report)
         if not report.ok:
             raise _RefusedError
@@ -81,10 +103,11 @@ def export_triton(
     def new(stage: Path) -> None:
         (stage / str(number)).mkdir()
         found = version(stage / str(number))
-        rows_of_one = 0 if batch else max_batch
+        rows_of_one = max_batch if _combines(found) and not batch else 0
         config = config_text(job, folder.name, found, rows_of_one, delay, instances, labels)
         _write(stage / "config.pbtxt", config)
         rows.append(Check("config.pbtxt", True, "written"))
+        rows.extend(_remarks(job, found, combines=bool(rows_of_one) or bool(batch)))
         if labels is not None:
             _write(stage / _LABELS, _lines(labels))
 
@@ -97,7 +120,8 @@ def export_triton(
     except _RefusedError:
         rows.append(Check("published", False, "the verification failed: nothing was written"))
     subject = str(folder / str(number))
-    return Report(subject, (*reports[0].rows, *rows), reports[0].outputs)
+    first = reports[0]
+    return Report(subject, (*first.rows, *rows), first.outputs, first.comparison)
 
 
 class _RefusedError(Exception):
@@ -210,7 +234,7 @@ def config_text(
         config["dynamic_batching"] = {"max_queue_delay_microseconds": round(delay * 1e6)}
     sizes = sorted({1, max_batch}) if has_batch else [0]
     config["model_warmup"] = [_warmup(found["inputs"], size) for size in sizes]
-    accelerator = _accelerator(job)
+    accelerator = _accelerator(job, found.get("metadata", {}).get("flow2onnx.precision"))
     if accelerator:
         config["optimization"] = {
             "execution_accelerators": {"gpu_execution_accelerator": [accelerator]}
@@ -218,15 +242,41 @@ def config_text(
     return _pbtxt(config)
 
 
+def _combines(found: Mapping[str, Any]) -> bool:
+    """Whether every input and output has a batch of any size first, as Triton asks for."""
+    tensors = [*found["inputs"], *found["outputs"]]
+    return all(t["shape"] and not isinstance(t["shape"][0], int) for t in tensors)
+
+
+def _remarks(job: Exportable, found: Mapping[str, Any], *, combines: bool) -> list[Check]:
+    """What config.pbtxt cannot say of the job."""
+    rows = []
+    if not combines:
+        text = "max_batch_size is 0, requests are not combined: not everything has a batch first"
+        rows.append(Check("batching", None, text))
+    scalars = [t["name"] for t in (*found["inputs"], *found["outputs"]) if not t["shape"]]
+    if scalars:
+        text = "has no axes, which Triton refuses and `flow2onnx serve` takes; declare it as (1,)"
+        rows.append(Check("scalars", None, f"{', '.join(scalars)} {text}"))
+    _, dropped = _tensorrt(job, found["metadata"].get("flow2onnx.precision"))
+    if dropped:
+        text = f"Triton has no parameters for {', '.join(dropped)}: left out of config.pbtxt"
+        rows.append(Check("TensorRT", None, text))
+    return rows
+
+
 def _described(
     tensor: Mapping[str, Any], has_batch: bool, labels: Sequence[str] | None = None
 ) -> dict[str, Text]:
     port = _port(tensor, has_batch)
+    dims = list(port.shape[has_batch:])
     found: dict[str, Text] = {
         "name": port.name,
         "data_type": _Word(f"TYPE_{port.datatype}"),
-        "dims": list(port.shape[has_batch:]),
+        "dims": dims or [1] * has_batch,
     }
+    if has_batch and not dims:  # one number a row: Triton has no empty dims
+        found["reshape"] = {"shape": []}
     is_labelled = labels is not None and port.shape[-1:] == (len(labels),)
     return {**found, "label_filename": _LABELS} if is_labelled else found
 
@@ -235,23 +285,46 @@ def _warmup(inputs: Sequence[Mapping[str, Any]], size: int) -> dict[str, Text]:
     entries: list[Text] = []
     for tensor in inputs:
         port = _port(tensor, size > 0)
-        dims = [1 if s < 0 else s for s in port.shape[size > 0 :]]
+        dims = [1 if s < 0 else s for s in port.shape[size > 0 :]] or [1] * (size > 0)
         value: dict[str, Text] = {"data_type": _Word(f"TYPE_{port.datatype}"), "dims": dims}
         entries.append({"key": port.name, "value": {**value, "zero_data": True}})
     rows: dict[str, Text] = {"batch_size": size} if size else {}
     return {"name": f"rows of {size}" if size else "once", **rows, "inputs": entries}
 
 
-def _accelerator(job: Exportable) -> dict[str, Text] | None:
-    """TensorRT, if the job's configuration asks for it, with what Triton can be told of it."""
+def _tensorrt(
+    job: Exportable, precision: str | None
+) -> tuple[dict[str, str] | None, tuple[str, ...]]:
+    """TensorRT's parameters, if the job's configuration asks for it, and what is not among them."""
     config = job.spec.config
     if "tensorrt" not in config.providers():
+        return None, ()
+    free = {
+        name.partition(".")[2]: value
+        for name, value in config.value("runtime.provider_option").items()
+        if name.startswith("tensorrt.")
+    }
+    asked = {**config.provider_options("tensorrt"), **free}
+    on = [o for o in _PRECISIONS if asked.get(o) in ("1", "True", "true")]
+    asked = {o: value for o, value in asked.items() if o not in _PRECISIONS}
+    needed = _NEEDED.get(precision or "")
+    chosen = needed or (_PRECISIONS[on[-1]] if on else None)
+    told: dict[str, str] = {"precision_mode": chosen} if chosen else {}
+    told |= {_RENAMED.get(o, o): v for o, v in asked.items() if o in {*_RENAMED, *_TOLD}}
+    dropped = [o for o in asked if o not in _RENAMED and o not in _TOLD]
+    dropped += [o for o in on if _PRECISIONS[o] != chosen]  # there is one precision only
+    table = _RENAMED["trt_int8_calibration_table_name"]
+    if precision == "int8" and table in told:
+        del told[table]  # refused beside ranges in the model
+        dropped.append("trt_int8_calibration_table_name")
+    return told, tuple(dropped)
+
+
+def _accelerator(job: Exportable, precision: str | None) -> dict[str, Text] | None:
+    """TensorRT, if the job's configuration asks for it, with what Triton can be told of it."""
+    told, _ = _tensorrt(job, precision)
+    if told is None:
         return None
-    asked = dict(config.provider_options("tensorrt"))
-    precisions = [p for option, p in _PRECISIONS.items() if asked.get(option) in ("1", "True")]
-    told = {"precision_mode": precisions[-1]} if precisions else {}
-    if _WORKSPACE in asked:
-        told["max_workspace_size_bytes"] = asked[_WORKSPACE]
     parameters: list[Text] = [{"key": key, "value": value} for key, value in told.items()]
     return {"name": "tensorrt", "parameters": parameters}
 
@@ -264,12 +337,30 @@ def _store_check(stage: Path, found: Mapping[str, Any]) -> Check:
     results, again = predict(**feeds), predict(**feeds)
     if any(results[n].tobytes() != again[n].tobytes() for n in results):
         return Check("check.safetensors", None, "not stored: results differ from run to run")
+    if not _is_steady(stage, feeds, results):
+        text = (
+            "not stored: other kernels round so differently that it could not be told from faults"
+        )
+        return Check("check.safetensors", None, text)
     tensors = {f"feeds/{n}": a for n, a in feeds.items()}
     tensors |= {f"results/{n}": a for n, a in results.items()}
     elements = {f"feeds/{t['name']}": t["dtype"] for t in found["inputs"]}
     elements |= {f"results/{t['name']}": t["dtype"] for t in found["outputs"]}
     save_safetensors(stage / "check.safetensors", tensors, elements=elements)
     return Check("check.safetensors", True, f"{len(results)} results to try a version by")
+
+
+def _is_steady(stage: Path, feeds: Mapping[str, Array], results: Mapping[str, Array]) -> bool:
+    """Whether the optimised session, whose kernels are others, gives the same within tolerance."""
+    found = Predictor(stage / "model.onnx")(**feeds)
+    return all(
+        np.allclose(_numbers(found[n]), _numbers(value), _CHECK_RTOL, _CHECK_ATOL, equal_nan=True)
+        for n, value in results.items()
+    )
+
+
+def _numbers(value: Array) -> Array:
+    return value if value.dtype == np.uint16 else value.astype(np.float64)
 
 
 def _made(tensor: Mapping[str, Any], draws: np.random.Generator) -> Array:

@@ -194,6 +194,29 @@ def test_what_depends_on_the_batch_is_refused(tmp_path, body, shape, words):
     assert not list(tmp_path.iterdir())
 
 
+def test_the_node_and_the_line_that_forbid_it_are_named(tmp_path):
+    def body(x):
+        y = flow.math.relu(x, name="before")
+        return y + flow.constant(x.shape[0] * 0.5, dtype=flow.float, shape=(1, 3), name="half")
+
+    line = body.__code__.co_firstlineno + 2
+    with pytest.raises(UnsupportedError) as caught:
+        predict((4, 3), body).export(tmp_path / "m.onnx", dynamic_batch=True)
+    assert str(caught.value).startswith("add_0: Add: a float32 constant of shape (1, 3)")
+    assert caught.value.op == "add_0"
+    assert caught.value.source.endswith(f"test_batch.py:{line}")
+
+    def reshaped(x):
+        return flow.reshape(x, [4, 6])
+
+    flow.clear_default_session()
+    line = reshaped.__code__.co_firstlineno + 1
+    with pytest.raises(UnsupportedError) as caught:
+        predict((4, 2, 3), reshaped).export(tmp_path / "m.onnx", dynamic_batch=True)
+    assert caught.value.op == "reshape"
+    assert caught.value.source.endswith(f"test_batch.py:{line}")
+
+
 def test_no_batch_axis(tmp_path):
     @flow.global_function(type="predict")
     def job(x: tp.Numpy.Placeholder((4, 3), batch_axis=None)) -> tp.Numpy:

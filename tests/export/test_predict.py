@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 import flow2onnx as flow
 import flow2onnx.typing as tp
 from flow2onnx.errors import ArgumentError, BundleError, JobError, UnsupportedError
-from flow2onnx.export import describe, export, files
+from flow2onnx.export import describe, export, files, verify_model
 from flow2onnx.session import current_session
 from tests.export.jobs import BATCH, batch, define, predict
 
@@ -56,6 +56,37 @@ def test_weights_beside(tmp_path):
         "m.safetensors": (tmp_path / "m.safetensors").stat().st_size
     }
     assert sorted(p.name for p in tmp_path.iterdir()) == ["m.onnx", "m.safetensors"]
+
+
+def test_external_weights(tmp_path):
+    """The file that the ONNX world knows, at offsets that can be mapped."""
+    _, predict_job = define()
+    report = predict_job.export(tmp_path / "m.onnx", weights="external", dynamic_batch=True)
+    assert report.ok, str(report)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["m.onnx", "m.onnx.data"]
+    facts = describe(tmp_path / "m.onnx")
+    assert facts["external"] == {"m.onnx.data": (tmp_path / "m.onnx.data").stat().st_size}
+    assert verify_model(tmp_path / "m.onnx").ok
+    held = {t.name: onnx.numpy_helper.to_array(t)
+            for t in onnx.load(tmp_path / "m.onnx").graph.initializer}  # fmt: skip
+    for name in WEIGHTS:
+        np.testing.assert_array_equal(held[name], current_session().read(name))
+    images, _ = batch()
+    found = ort.InferenceSession(tmp_path / "m.onnx").run(None, {"images": images})[0]
+    np.testing.assert_allclose(found, predict_job(images), rtol=1e-5, atol=1e-6)
+
+
+def test_external_weights_begin_at_pages(tmp_path):
+    def body(x):
+        init = flow.random_normal_initializer()
+        a = flow.get_variable("a", (3,), initializer=init)
+        return flow.matmul(x + a, flow.get_variable("b", (3, 2000), initializer=init))
+
+    assert predict((2, 3), body).export(tmp_path / "m.onnx", weights="external").ok
+    model = onnx.load(tmp_path / "m.onnx", load_external_data=False)
+    places = {t.name: {e.key: e.value for e in t.external_data} for t in model.graph.initializer}
+    assert (places["a"]["offset"], places["a"]["length"]) == ("0", "12")
+    assert (places["b"]["offset"], places["b"]["length"]) == ("4096", "24000")
 
 
 def test_weights_too_large_for_a_message_go_beside(tmp_path, monkeypatch):
@@ -152,7 +183,7 @@ def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(files, "replace_file", fail)
-    for weights in ("inside", "safetensors"):
+    for weights in ("inside", "external"):
         with pytest.raises(BundleError, match="No space left"):
             predict_job.export(tmp_path / "m.onnx", weights=weights)
     assert not list(tmp_path.iterdir())
@@ -164,7 +195,7 @@ def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
         ({"opset": 17}, ArgumentError, "18 to 26"),
         ({"opset": 99}, ArgumentError, "18 to 26"),
         ({"opset": "21"}, ArgumentError, "opset '21'"),
-        ({"weights": "outside"}, ArgumentError, "'inside' or 'safetensors'"),
+        ({"weights": "outside"}, ArgumentError, "'inside' or 'safetensors', or 'external'"),
         ({"metadata": {"a": 1}}, ArgumentError, "is not text"),
         ({"metadata": {"flow2onnx.job": "x"}}, ArgumentError, "taken"),
         ({"predict": "predict_job"}, ArgumentError, "for train jobs"),

@@ -1,21 +1,34 @@
 """A predict job as a version in a repository, read with Triton's own message class."""
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
 
 import numpy as np
+import onnx
 import pytest
 from flow2onnx_runtime import Predictor, load_safetensors
 from google.protobuf import text_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 import flow2onnx as flow
+import flow2onnx.export.comparison as comparison_module
 import flow2onnx.export.triton as triton_module
+import flow2onnx.typing as tp
 from flow2onnx.errors import ArgumentError, BundleError, UnsupportedError
 from flow2onnx.export import Check, Report, export_triton
+from flow2onnx.server.metrics import Metrics
+from flow2onnx.server.modelconfig import read_config
+from flow2onnx.server.repository import Repository
+from flow2onnx.server.settings import Settings
 from tests.export.jobs import CLASSES, batch, define, predict
+
+
+@pytest.fixture(autouse=True)
+def no_long_timing(monkeypatch):
+    monkeypatch.setattr(comparison_module, "_BLOCK_SECONDS", 1e-4)
 
 
 def config(folder):
@@ -83,21 +96,155 @@ def test_a_fixed_batch(tmp_path):
     assert list(found.model_warmup[0].inputs["images"].dims) == [3, 1, 3, 3]
 
 
-def test_tensorrt_if_the_job_asks_for_it():
+def served(path, *arrays):
+    """What the server of this project answers, without a network."""
+
+    async def main():
+        repository = Repository(Settings(path), Metrics())
+        try:
+            await repository.refresh(at_once=True)
+            return (await repository.find("predict_job", "").batcher.submit(list(arrays), 30))[0]
+        finally:
+            repository.close()
+
+    return asyncio.run(main())
+
+
+def tensorrt_job(configure=lambda config: None):
     asked = flow.function_config()
     asked.use_tensorrt(True)
-    asked.tensorrt.use_fp16(True)
+    configure(asked)
 
     @flow.global_function("predict", function_config=asked)
-    def job(x: flow.typing.Numpy.Placeholder((2, 3))) -> flow.typing.Numpy:
-        return flow.math.relu(x)
+    def job(x: tp.Numpy.Placeholder((2, 64))) -> tp.Numpy:
+        init = flow.random_normal_initializer()
+        return flow.matmul(x, flow.get_variable("w", (64, 32), initializer=init))
 
-    # exporting would start the session, which needs the provider
-    tensor = {"name": "x", "dtype": "float32", "shape": ["batch", 3]}
-    found = triton_module.config_text(job, "job", {"inputs": [tensor], "outputs": [tensor]})
-    accelerators = text_format.Parse(found, ModelConfig()).optimization.execution_accelerators
-    found = accelerators.gpu_execution_accelerator[0]
-    assert (found.name, dict(found.parameters)) == ("tensorrt", {"precision_mode": "FP16"})
+    return job
+
+
+def accelerator(folder):
+    optimization = config(folder).optimization
+    (found,) = optimization.execution_accelerators.gpu_execution_accelerator
+    return found.name, dict(found.parameters)
+
+
+def row(report, check):
+    (found,) = [r for r in report.rows if r.check == check]
+    return found
+
+
+def test_tensorrt_if_the_job_asks_for_it(tmp_path):
+    """Writing the files needs no TensorRT."""
+
+    def configure(asked):
+        asked.tensorrt.use_fp16(True)
+        asked.runtime.provider_option("tensorrt", "trt_max_workspace_size", "1000000")
+        asked.runtime.provider_option("tensorrt", "trt_builder_optimization_level", "5")
+        asked.runtime.provider_option("tensorrt", "trt_context_memory_sharing_enable", "1")
+
+    report = export_triton(tensorrt_job(configure), tmp_path)
+    assert report.ok, str(report)
+    assert accelerator(tmp_path / "job") == (
+        "tensorrt",
+        {
+            "precision_mode": "FP16",
+            "max_workspace_size_bytes": "1000000",
+            "trt_builder_optimization_level": "5",
+            "trt_context_memory_sharing_enable": "1",
+        },
+    )
+    assert "TensorRT" not in {r.check for r in report.rows}
+    assert "TensorrtExecutionProvider" in row(report, "session of the job").detail
+
+
+def test_what_triton_cannot_be_told_of_tensorrt(tmp_path):
+    def configure(asked):
+        asked.tensorrt.use_fp16(True)
+        asked.tensorrt.use_int8(True)
+        asked.tensorrt.int8_calibration("table")
+        asked.runtime.provider_option("tensorrt", "trt_engine_hw_compatible", "1")
+
+    report = export_triton(tensorrt_job(configure), tmp_path)
+    name, told = accelerator(tmp_path / "job")
+    assert (name, told["precision_mode"]) == ("tensorrt", "INT8")
+    assert told["int8_calibration_table_name"] == "table"
+    detail = row(report, "TensorRT").detail
+    assert "trt_engine_hw_compatible, trt_fp16_enable" in detail
+    assert "left out of config.pbtxt" in detail
+
+
+@pytest.mark.parametrize(("precision", "mode"), [("fp16", "FP16"), ("int8", "INT8")])
+def test_tensorrt_in_the_precision_of_the_model(tmp_path, precision, mode):
+    x = np.random.default_rng(0).normal(size=(8, 64)).astype(np.float32)
+    more = {"calibration": x} if precision == "int8" else {"samples": x}
+    report = export_triton(
+        tensorrt_job(), tmp_path, precision=precision, max_drop=1.0, **more
+    )  # fmt: skip
+    assert report.ok, str(report)
+    assert report.comparison.precision == precision
+    assert accelerator(tmp_path / "job") == ("tensorrt", {"precision_mode": mode})
+    if precision == "int8":  # TensorRT takes no other zero point
+        model = onnx.load(tmp_path / "job" / "1" / "model.onnx")
+        zeros = [onnx.numpy_helper.to_array(t) for t in model.graph.initializer
+                 if t.name.endswith("_zero_point")]  # fmt: skip
+        assert zeros
+        assert not any(z.any() for z in zeros)
+
+
+def test_one_number_a_row(tmp_path):
+    """Triton has no empty dims: one number for each row is a reshaped [1]."""
+    job = predict((4,), lambda x: x * 2.0)
+    report = export_triton(job, tmp_path)
+    assert report.ok, str(report)
+    found = config(tmp_path / "predict_job")
+    assert found.max_batch_size == 32
+    for port in (found.input[0], found.output[0]):
+        assert list(port.dims) == [1]
+        assert port.HasField("reshape")
+        assert list(port.reshape.shape) == []
+    assert [list(w.inputs["x"].dims) for w in found.model_warmup] == [[1], [1]]
+    again = read_config(tmp_path / "predict_job" / "config.pbtxt")
+    assert [p.shape for p in (*again.inputs, *again.outputs)] == [(-1,), (-1,)]
+    assert again.warmups == ({"x": (1,)}, {"x": (32,)})
+    assert export_triton(job, tmp_path).subject.endswith("2")
+
+
+def test_without_a_batch_requests_are_not_combined(tmp_path):
+    table = tp.Numpy.Placeholder((4, 3), batch_axis=None)
+    job = predict((4, 3), lambda x, y: flow.matmul(x, y, transpose_b=True), table)
+    report = export_triton(job, tmp_path)
+    assert report.ok, str(report)
+    found = config(tmp_path / "predict_job")
+    assert found.max_batch_size == 0
+    assert not found.HasField("dynamic_batching")
+    assert [list(i.dims) for i in found.input] == [[-1, 3], [4, 3]]
+    assert "not combined" in row(report, "batching").detail
+
+
+def test_a_number_alone_is_nothing_for_triton(tmp_path):
+    job = predict((4, 3), lambda x, y: x * y, tp.Numpy.Placeholder((), batch_axis=None))
+    report = export_triton(job, tmp_path)
+    assert report.ok, str(report)
+    assert config(tmp_path / "predict_job").max_batch_size == 0
+    assert "y has no axes, which Triton refuses" in row(report, "scalars").detail
+
+
+@pytest.mark.parametrize("weights", ["inside", "safetensors", "external"])
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "int8", "int8-dynamic"])
+def test_precisions_and_weights(tmp_path, weights, precision):
+    _, predict_job = define()
+    images, _ = batch()
+    more = {"calibration": images} if precision == "int8" else {}
+    more |= {"samples": images, "max_drop": 1.0} if precision != "fp32" else {}
+    report = export_triton(
+        predict_job, tmp_path, weights=weights, precision=precision, **more
+    )  # fmt: skip
+    assert report.ok, str(report)
+    assert (report.comparison is None) == (precision == "fp32")
+    found = served(tmp_path, images)
+    want = Predictor(tmp_path / "predict_job" / "1" / "model.onnx")(images)["out/0"]
+    np.testing.assert_allclose(found, want, rtol=1e-3, atol=1e-3)
 
 
 def test_what_cannot_be_exported(tmp_path):

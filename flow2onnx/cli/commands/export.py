@@ -15,6 +15,7 @@ from flow2onnx.cli.failures import reported, traceback_option
 from flow2onnx.cli.options import json_option, release_option
 from flow2onnx.cli.reports import print_files, print_report
 from flow2onnx.cli.script import find_job, parse_target
+from flow2onnx.cli.serving_options import serving_arguments, serving_options
 from flow2onnx.cli.show import heading, note, print_json, working
 from flow2onnx.errors import CheckpointError
 from flow2onnx.export import Report, describe, export_triton
@@ -33,6 +34,10 @@ Examples:
   flow2onnx export train.py:train_job --predict predict_job -o mlp/
   flow2onnx export train.py:train_job --predict predict_job --on-device bundle/ --ort
   flow2onnx export train.py:predict_job --triton models/ --labels labels.txt
+  flow2onnx export train.py:predict_job -o net.onnx --dynamic-batch --precision int8 \\
+      --calibration some.npz --samples test.npz --sample-labels test_labels.npy
+  flow2onnx export train.py:predict_job -o net.onnx \\
+      --preprocess "images:dtype=uint8;layout=NHWC->NCHW;scale=1/255"
   flow2onnx export models.mlp:predict_job -o mlp.onnx --checkpoint snapshots/last
   flow2onnx export train.py:predict_job -o mlp.onnx -- --hidden-units 256""")  # fmt: skip
 @click.argument("target", metavar="SCRIPT.PY:JOB")
@@ -83,10 +88,12 @@ Examples:
 )
 @click.option(
     "--weights",
-    type=click.Choice(["inside", "safetensors"]),
+    type=click.Choice(["inside", "safetensors", "external"]),
     default="inside",
-    help="Where a predict job's weights go: into the .onnx file, or beside it.",
+    help="Where a predict job's weights go: into the .onnx file, or beside it in .safetensors or "
+    ".onnx.data.",
 )
+@serving_options
 @click.option(
     "--opset", type=int, default=21, show_default=True, metavar="N", help="The ONNX opset."
 )
@@ -130,6 +137,7 @@ def export(
     )
     options["on_device"] = on_device is not None
     options["metadata"] = _pairs(options["metadata"])
+    for_serving = serving_arguments(options, is_triton=triton is not None)
     options["predict"] = list(options["predict"]) or None
     current_session().preset = Preset(release)
     clear_default_session()
@@ -144,6 +152,7 @@ def export(
         options["verify"] = not no_verify
         if triton is not None:
             options = {k: options[k] for k in _SERVED} | served
+        options |= for_serving
         report = _export(job, output, checkpoint, is_triton=triton is not None, **options)
     files = _files(output if triton is None else Path(report.subject))
     if as_json:
@@ -193,6 +202,7 @@ def _export(
 ) -> Report:
     token = SESSION.set(job.session)  # a module imported before has a session of its own
     try:
+        job.session.start_for_values()  # writing files needs no device but the CPU
         if checkpoint is not None:
             _load(checkpoint)
         return (export_triton if is_triton else export_job)(job, output, **options)

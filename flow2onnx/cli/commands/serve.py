@@ -18,7 +18,7 @@ _PROVIDERS = {
     "tensorrt": ("TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider"),
 }
 _PACKAGES = {"starlette": "serve", "uvicorn": "serve", "httptools": "serve",
-             "prometheus_client": "serve", "grpc": "grpc"}  # fmt: skip
+             "prometheus_client": "serve", "hpack": "grpc"}  # fmt: skip
 
 
 @click.command(epilog="""\b
@@ -36,8 +36,12 @@ Examples:
     help="Where the models run; one that cannot be used is an error.",
 )  # fmt: skip
 @click.option(
-    "--threads", type=click.IntRange(1), help="Of the pool all models share; one per core."
+    "--threads", type=click.IntRange(1), help="That a run may use; one per core by default."
 )
+@click.option(
+    "--shared-pool", is_flag=True,
+    help="One pool of threads for all models; without, quick models have none, others their own.",
+)  # fmt: skip
 @click.option(
     "--max-batch", type=click.IntRange(1), default=32, show_default=True,
     help="Rows of requests computed together where config.pbtxt says nothing; 1 for never.",
@@ -69,7 +73,9 @@ Examples:
 @click.option("--tls-key", "key", help="Its key.",
               type=click.Path(exists=True, dir_okay=False, path_type=Path))  # fmt: skip
 @traceback_option
-def serve(models: Path, token_file: Path | None, provider: str, **options: Any) -> None:
+def serve(
+    models: Path, token_file: Path | None, provider: str, shared_pool: bool, **options: Any
+) -> None:
     """Answer inference requests (Open Inference Protocol v2, as Triton and KServe speak it).
 
     A repository is REPO/MODEL/VERSION/model.onnx, with config.pbtxt if you like. New versions are
@@ -84,7 +90,7 @@ def serve(models: Path, token_file: Path | None, provider: str, **options: Any) 
         from flow2onnx.server.settings import Settings
 
         if options["grpc_port"] is not None:
-            import grpc  # noqa: F401 - to tell at once that it is missing
+            import hpack  # noqa: F401 - to tell at once that it is missing
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in _PACKAGES:
@@ -95,7 +101,7 @@ def serve(models: Path, token_file: Path | None, provider: str, **options: Any) 
     token = None if token_file is None else token_file.read_text("utf-8").strip()
     settings = Settings(
         models=models,
-        options=Options(providers=_PROVIDERS[provider], shared_threads=True),
+        options=Options(providers=_PROVIDERS[provider], shared_threads=shared_pool),
         max_queue=options.pop("queue"),
         delay=options.pop("delay_ms") / 1000,
         token=token,

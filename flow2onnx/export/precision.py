@@ -1,0 +1,251 @@
+"""Reduced precision: a predict model in float16 or int8, compared with itself in float32."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from flow2onnx_runtime import Predictor, kernels
+
+from flow2onnx.compile import CompiledJob
+from flow2onnx.dtypes import DType
+from flow2onnx.errors import ArgumentError
+from flow2onnx.export.comparison import Counts, compare
+from flow2onnx.export.files import Weights, publish, staging, write_predict
+from flow2onnx.export.quantizer import METHODS, quantize_dynamically, quantize_statically
+from flow2onnx.export.report import Check, Comparison
+from flow2onnx.export.samples import Batch, random_batches, read_batches
+from flow2onnx.graph import Model, copy_model, input_dtypes, thaw, verify
+from flow2onnx.passes import FoldBatchNorm, Halve, RoundGaps, widened
+
+__all__ = ["PRECISIONS", "Precision", "Reduction", "write_reduced"]
+
+PRECISIONS = ("fp32", "fp16", "int8", "int8-dynamic")
+Precision = Literal["fp32", "fp16", "int8", "int8-dynamic"]
+
+_LARGEST_HALF = 65504.0
+_CPU = "CPUExecutionProvider"
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """In what precision to export, on what data to calibrate and compare, and what may be lost."""
+
+    precision: str = "fp32"
+    calibration: object = None
+    method: str = "minmax"
+    samples: object = None
+    labels: object = None
+    max_drop: float = 0.005
+    tolerance: float | None = None
+    half_io: bool = False
+
+    def __post_init__(self) -> None:
+        _check_word("precision", self.precision, PRECISIONS)
+        _check_word("method", self.method, METHODS)
+        if not (_is_number(self.max_drop) and 0 <= self.max_drop <= 1):
+            raise ArgumentError(
+                f"max_drop is {self.max_drop!r}", hint="a share of the answers: 0.005 is 0.5 %"
+            )
+        if self.tolerance is not None and not (_is_number(self.tolerance) and self.tolerance >= 0):
+            raise ArgumentError(
+                f"tolerance is {self.tolerance!r}", hint="give a number of at least 0, or None"
+            )
+        self._check_together()
+
+    def _check_together(self) -> None:
+        if self.precision == "int8" and self.calibration is None:
+            raise ArgumentError(
+                'precision="int8" needs calibration=, from which ranges are found',
+                hint='give some batches of inputs, or ask for "int8-dynamic"',
+            )
+        if self.precision != "int8" and self.calibration is not None:
+            raise ArgumentError(
+                f'calibration is for precision="int8", precision is {self.precision!r}',
+                hint="give the inputs to compare on as samples=",
+            )
+        if self.half_io and self.precision != "fp16":
+            raise ArgumentError(
+                f'half_io is for precision="fp16", precision is {self.precision!r}',
+                hint="leave it out",
+            )
+        if self.precision == "fp32" and (self.samples is not None or self.labels is not None):
+            raise ArgumentError(
+                "samples and labels are for an export in reduced precision",
+                hint=f"precision= {', '.join(PRECISIONS[1:])}",
+            )
+        if self.labels is not None and self.samples is None and self.calibration is None:
+            raise ArgumentError("labels without samples", hint="give the inputs that they are of")
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether there is anything to reduce."""
+        return self.precision != "fp32"
+
+
+def _check_word(name: str, value: object, known: Sequence[str]) -> None:
+    if value not in known:
+        raise ArgumentError(f"{name} is {value!r}", hint=f"one of {', '.join(known)}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def write_reduced(
+    path: Path,
+    job: CompiledJob,
+    values: Mapping[str, Array],
+    weights: Weights,
+    way: Reduction,
+    fixed: Sequence[str],
+) -> tuple[list[Path], Comparison, list[Check]]:
+    """Write a job in reduced precision; `fixed` nodes, by name, stay as they are.
+
+    Returns the files, the comparison with float32 and what follows from it.
+    """
+    with staging(path) as place:
+        base, stage = Path(place) / path.name, Path(place) / "finished"
+        stage.mkdir()
+        full = write_predict(base, copy_model(job.model), values, _dtypes(job), weights=weights)
+        feeds = Predictor(base).feeds
+        calibration = _batches("calibration", way.calibration, feeds)
+        samples = _batches("samples", way.samples, feeds) or calibration
+        data = "the samples" if way.samples is not None else "the calibration set"
+        if not samples:
+            samples, data = random_batches(feeds), "random numbers"
+        rows: list[Check] = []
+        exact = None
+        if way.precision == "fp16":
+            exact = Path(place) / "rounded" / path.name
+            written, counts, rows = _write_half(
+                stage / path.name, exact, job, values, weights, way, fixed
+            )
+        else:
+            folded = Path(place) / "folded" / path.name
+            folded.parent.mkdir()
+            held = dict(values)
+            FoldBatchNorm(held).run(job.model.graph)
+            write_predict(folded, copy_model(job.model), held, _dtypes(job), weights=weights)
+            written, counts = _write_quantized(
+                stage / path.name, job, folded, calibration, weights, way, fixed
+            )
+        comparison = compare(
+            way.precision, written, full, samples, data, way.labels, counts, exact
+        )  # fmt: skip
+        targets = [path.with_name(p.name) for p in written]
+        publish(stage, targets[::-1])  # the model, which names the others, comes last
+    return targets, comparison, [*rows, *_verdicts(comparison, way)]
+
+
+def _dtypes(job: CompiledJob) -> dict[str, DType]:
+    return {name: v.dtype for name, v in job.variables.items()}
+
+
+def _batches(what: str, given: object, feeds: Sequence[Any]) -> list[Batch]:
+    return [] if given is None else read_batches(what, given, feeds)
+
+
+# float16
+
+
+def _write_half(
+    path: Path,
+    exact: Path,
+    job: CompiledJob,
+    values: Mapping[str, Array],
+    weights: Weights,
+    way: Reduction,
+    fixed: Sequence[str],
+) -> tuple[list[Path], Counts, list[Check]]:
+    """Write the model, and at `exact` one that rounds also where the CPU would not."""
+    large = [n for n, v in values.items() if v.dtype.kind == "f" and _most(v) > _LARGEST_HALF]
+    halving = Halve(weights=tuple(values), large=large, fixed=fixed, half_io=way.half_io)
+    halving.run(job.model.graph)
+    verify(job.model, kernels(_CPU))
+    row = _kernel_row(job.model, halving)
+    dtypes = {n: d for n, d in input_dtypes(job.model).items() if n in values}
+    small = {n: v.astype(dtypes[n].numpy, copy=False) for n, v in values.items()}
+    rounding = copy_model(job.model)
+    RoundGaps(kernels(_CPU)).run(rounding.graph)
+    exact.parent.mkdir()
+    write_predict(exact, rounding, small, dtypes, weights=weights)
+    written = write_predict(path, job.model, small, dtypes, weights=weights)
+    return written, Counts(halving.halved, halving.left), [row]
+
+
+def _most(value: Array) -> float:
+    return float(np.abs(value).max(initial=0))
+
+
+def _kernel_row(model: Model, halving: Halve) -> Check:
+    """What the CPU does itself in float16, which is little: it casts around the rest."""
+    lacking = widened(model.graph, kernels(_CPU))
+    count, missing = sum(halving.halved.values()), sum(lacking.values())
+    text = f"{count} operators in float16"
+    if missing:
+        names = ", ".join(f"{op} ×{n}" for op, n in sorted(lacking.items()))
+        text += f"; the CPU computes {missing} of them in float32, with casts around: {names}; "
+        text += "differences are those of a device that rounds each to float16"
+    return Check("float16", None, text)
+
+
+# int8
+
+
+def _write_quantized(
+    path: Path,
+    job: CompiledJob,
+    base: Path,
+    calibration: Sequence[Batch],
+    weights: Weights,
+    way: Reduction,
+    fixed: Sequence[str],
+) -> tuple[list[Path], Counts]:
+    made = base.with_name("quantized.onnx")
+    if way.precision == "int8":
+        counts = quantize_statically(
+            base, made, calibration, way.method, fixed,
+            is_symmetric="tensorrt" in job.spec.config.providers(),
+        )  # fmt: skip
+    else:
+        counts = quantize_dynamically(base, made, fixed)
+    model, held = thaw(made, job.model, counts.unquantized)
+    dtypes = {n: d for n, d in input_dtypes(model).items() if n in held}
+    return write_predict(path, model, held, dtypes, weights=weights), counts
+
+
+# What follows
+
+
+def _verdicts(comparison: Comparison, way: Reduction) -> list[Check]:
+    rows = [_answers_row(comparison, way.max_drop)]
+    wild = [d.name for d in comparison.differences if not np.isfinite(d.max_abs)]
+    if wild:
+        text = f"{', '.join(wild)}: not finite where float32's is; large values have no room"
+        rows.append(Check("finite", False, text))
+    if way.tolerance is not None:
+        worst = max(comparison.differences, key=lambda d: d.max_abs)
+        text = f"{worst.name} differs by at most {worst.max_abs:.3g}, {way.tolerance:g} allowed"
+        rows.append(Check("difference", worst.max_abs <= way.tolerance, text))
+    return rows
+
+
+def _answers_row(comparison: Comparison, max_drop: float) -> Check:
+    """Whether too many answers are lost: by labels, or by how many are another model's."""
+    answers, allowed = comparison.answers, f"{max_drop:.2%} allowed"
+    if answers is None:
+        return Check("accuracy", None, "it chooses no classes; tolerance= limits differences")
+    if answers.drop is not None:
+        text = (
+            f"{answers.accuracy:.2%} against {answers.float32_accuracy:.2%} in float32 on "
+            f"{answers.count} answers: a drop of {answers.drop:.2%}, {allowed}"
+        )
+        return Check("accuracy", answers.drop <= max_drop + 1e-12, text)
+    text = f"{answers.agreement:.2%} of {answers.count} answers are those of float32"
+    if 1 - answers.agreement <= max_drop + 1e-12:
+        return Check("accuracy", True, f"{text}: no drop above {max_drop:.2%}")
+    return Check("accuracy", None, f"{text}; with labels= the drop is known ({allowed})")

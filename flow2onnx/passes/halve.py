@@ -1,0 +1,270 @@
+"""Half precision for serving: a whole predict graph in float16, its weights too."""
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from flow2onnx.dtypes import DType, float16, float32
+from flow2onnx.graph import constant_of, dtype_of, graphs_of
+from flow2onnx.graph.schemas import Schema, schema
+from flow2onnx.graph.verify import Kernels, type_bindings
+from flow2onnx.passes.base import Pass
+from flow2onnx.passes.dead_code import DropDeadCode
+from flow2onnx.passes.idle_casts import DropIdleCasts
+from flow2onnx.passes.precision_lists import FAILING
+from flow2onnx.passes.widen_gaps import WidenGaps
+
+__all__ = ["Halve", "RoundGaps", "widened"]
+
+# Sums over many elements and what has a large range: they lose digits or overflow in float16.
+PRECISE = FAILING | frozenset({
+    "CumSum", "Exp", "InstanceNormalization", "GroupNormalization", "LRN", "Log", "LogSoftmax",
+    "LpNormalization", "MeanVarianceNormalization", "NegativeLogLikelihoodLoss", "Pow",
+    "Reciprocal", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean",
+    "ReduceProd", "ReduceSum", "ReduceSumSquare", "Softmax", "SoftmaxCrossEntropyLoss", "Softplus",
+    "Sqrt",
+})  # fmt: skip
+# Their element type is an attribute, or they convert: what is around them decides.
+_NEUTRAL = frozenset({"Bernoulli", "Cast", "CastLike", "Constant", "ConstantOfShape", "EyeLike",
+                      "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
+                      "RandomUniformLike", "Range", "QuantizeLinear",
+                      "DequantizeLinear"})  # fmt: skip
+# They make no real numbers and answer the same of a rounded value as of a cast of it.
+_ASKING = frozenset({"ArgMax", "ArgMin", "Shape", "Size"})
+
+_DIGITS = 1e-3  # float16 has 11 bits
+
+_WHY_PRECISE = "sums or a large range, which lose digits in float16"
+_WHY_GRAPH = "has graphs inside"
+_WHY_SCHEMA = "ONNX does not define it in float16"
+_WHY_RANGE = "a constant that float16 cannot hold"
+
+
+@dataclass
+class Halve(Pass):
+    """Compute in float16 what keeps its digits there, and store the weights that it reads so.
+
+    Given:   y = Conv(x, w);  r = Relu(y);  s = Softmax(r)                  float32, w a weight
+    Result:  x' = Cast(x);  y' = Conv(x', w);  r' = Relu(y');  r = Cast(r');  s = Softmax(r)
+    Kept:    `fixed` nodes, by name; inputs and outputs in float32, unless `half_io`
+
+    `weights` are the inputs that become float16, where a node in float16 reads them; `large` those
+    among them that float16 cannot hold. Afterwards `halved` counts nodes by operator, and `left`
+    those in float32, by operator and reason.
+    """
+
+    weights: Collection[str]
+    large: Collection[str] = ()
+    fixed: Collection[str] = ()
+    half_io: bool = False
+    halved: Counter[str] = field(default_factory=Counter)
+    left: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _small: dict[ir.Value, ir.Value] = field(default_factory=dict)
+    _names: set[str] = field(default_factory=set)
+
+    def run(self, graph: ir.Graph) -> bool:
+        """Rewrite node by node, then drop the casts that cancel out."""
+        self._names = {str(v.name) for v in (*graph.inputs, *graph.initializers.values())}
+        self._names |= {str(v.name) for n in graph.all_nodes() for v in n.outputs}
+        nodes = list(graph)
+        if self.half_io:
+            for value in graph.inputs:
+                if str(value.name) not in self.weights and _is_wide(value):
+                    self._store_small(graph, value)
+        for node in nodes:
+            self._rewrite(graph, node)
+        if self.half_io:
+            for i, value in enumerate(graph.outputs):
+                graph.outputs[i] = self._small_output(graph, value)
+        DropIdleCasts().run(graph)
+        DropDeadCode().run(graph)
+        return bool(self.halved)
+
+    def _rewrite(self, graph: ir.Graph, node: ir.Node) -> None:
+        opset = graph.opset_imports[""]
+        if node.op_type in _ASKING and node.inputs[0] in self._small:
+            node.replace_input_with(0, self._small[node.inputs[0]])
+        if node.op_type in _NEUTRAL or not any(_is_wide(v) for v in node.outputs):
+            return
+        if node.name in self.fixed:
+            return
+        kind = schema(node.op_type, opset)
+        reads = [i for i, v in enumerate(node.inputs) if _is_wide(v) and _follows(kind, i)]
+        reason = self._reason(kind, node, reads)
+        if reason is not None:
+            self.left[node.op_type, reason] += 1
+            return
+        for i in reads:
+            value = node.inputs[i]
+            assert value is not None, "a wide operand is there"
+            node.replace_input_with(i, self._small_of(graph, node, value))
+        for value in [v for v in node.outputs if _is_wide(v)]:
+            self._narrow(graph, node, value)
+        self.halved[node.op_type] += 1
+
+    def _reason(self, kind: Schema, node: ir.Node, reads: list[int]) -> str | None:
+        """Why a node stays in float32; None if it does not."""
+        if graphs_of(node):
+            return _WHY_GRAPH
+        if node.op_type in PRECISE:
+            return _WHY_PRECISE
+        made = _variables_made(kind, node)
+        variables = made | {kind.type_variable(i) for i in reads}
+        if not variables or any(not kind.allows(v, float16) for v in variables):
+            return _WHY_SCHEMA
+        operands = [v for i in reads if (v := node.inputs[i]) is not None]
+        if any(str(v.name) in self.large for v in operands):
+            return _WHY_RANGE
+        contents = [constant_of(v) for v in operands]
+        return None if all(c is None or _fits(c) for c in contents) else _WHY_RANGE
+
+    def _small_of(self, graph: ir.Graph, node: ir.Node, value: ir.Value) -> ir.Value:
+        """The float16 form of a value, made before `node` if there is none yet."""
+        if value in self._small:
+            return self._small[value]
+        content = constant_of(value)
+        if content is not None:
+            return self._constant(graph, value, content)
+        if value.name in self.weights:
+            self._store_small(graph, value)
+            return value
+        cast = self._cast(value, float16, f"{value.name}/float16")
+        graph.insert_before(node, cast)
+        self._small[value] = cast.outputs[0]
+        return cast.outputs[0]
+
+    def _constant(self, graph: ir.Graph, value: ir.Value, content: Any) -> ir.Value:
+        name = self._unique(f"{value.name}/float16")
+        tensor = ir.Tensor(content.astype(np.float16), name=name)
+        small = ir.Value(
+            name=name, shape=value.shape, type=_typed(float16), const_value=tensor
+        )  # fmt: skip
+        graph.initializers[name] = small
+        self._small[value] = small
+        return small
+
+    def _store_small(self, graph: ir.Graph, value: ir.Value) -> None:
+        """Make an input float16; who reads it in float32 reads a cast of it."""
+        cast = self._cast(value, float32, f"{value.name}/float32")
+        _redirect(value, cast)
+        value.type = _typed(float16)
+        graph.insert_before(graph[0], cast)
+        self._small[cast.outputs[0]] = value
+        # nodes seen later may still hold the value itself: it is its own small form
+        self._small[value] = value
+
+    def _narrow(self, graph: ir.Graph, node: ir.Node, value: ir.Value) -> None:
+        """The node makes float16 from now on; whoever read `value` reads a cast of it."""
+        name = str(value.name)
+        cast = self._cast(value, float32, None)
+        wide = cast.outputs[0]
+        _redirect(value, cast)
+        for i in [i for i, v in enumerate(graph.outputs) if v is value]:
+            graph.outputs[i] = wide
+        value.name, wide.name = self._unique(f"{name}/float16"), name
+        value.type = _typed(float16)
+        graph.insert_after(node, cast)
+        self._small[wide] = value
+
+    def _small_output(self, graph: ir.Graph, value: ir.Value) -> ir.Value:
+        """An output in float16 under the name that it had."""
+        if not _is_wide(value):
+            return value
+        name, small = str(value.name), self._small.get(value)
+        value.name = self._unique(f"{name}/float32")
+        if small is not None and small.producer() is not None and not small.is_graph_output():
+            small.name = name
+            return small
+        cast = self._cast(value, float16, None)
+        cast.outputs[0].name = name
+        graph.append(cast)
+        return cast.outputs[0]
+
+    def _cast(self, value: ir.Value, to: DType, name: str | None) -> ir.Node:
+        """A cast of a value, which stands nowhere yet."""
+        node = ir.Node("", "Cast", [value], [ir.AttrInt64("to", to.code)], num_outputs=1)
+        node.name = self._unique(f"{value.name}/to_{to.name}")
+        maker = value.producer()
+        node.meta["source"] = maker.meta.get("source") if maker is not None else None
+        made = node.outputs[0]
+        made.name = self._unique(name) if name is not None else None
+        made.shape, made.type = value.shape, _typed(to)
+        return node
+
+    def _unique(self, name: str) -> str:
+        free, count = name, 0
+        while free in self._names:
+            count += 1
+            free = f"{name}_{count}"
+        self._names.add(free)
+        return free
+
+
+class RoundGaps(WidenGaps):
+    """Round what the runtime has no float16 kernel for, as a device that has would.
+
+    Given:   y: f16 = Conv(x: f16, w: f16)                          and no kernel of that type
+    Result:  a = Cast(x);  b = Cast(w);  c = Conv(a, b);  y: f16 = Cast(c)
+    Kept:    what has a kernel
+
+    Casts that a runtime puts there itself it leaves out between two such nodes.
+    """
+
+    def __init__(self, kernels: Kernels) -> None:
+        super().__init__(float16, kernels)
+
+    def _is_gap(self, node: ir.Node, opset: int) -> bool:
+        types = type_bindings(node, opset)
+        is_small = node.op_type != "Cast" and "float16" in types.values()
+        return is_small and not self._kernels.supports(node.op_type, opset, types)
+
+
+def widened(graph: ir.Graph, kernels: Kernels) -> Counter[str]:
+    """The float16 nodes that a runtime has no kernel for, by operator; casts are none."""
+    opset = graph.opset_imports[""]
+    bound = [(n.op_type, type_bindings(n, opset)) for n in graph if n.op_type != "Cast"]
+    return Counter(
+        op
+        for op, types in bound
+        if "float16" in types.values() and not kernels.supports(op, opset, types)
+    )
+
+
+def _redirect(old: ir.Value, cast: ir.Node) -> None:
+    """Let everyone but `cast` read what it makes in place of `old`."""
+    for use in [u for u in old.uses() if u.node is not cast]:
+        use.node.replace_input_with(use.idx, cast.outputs[0])
+
+
+def _typed(dtype: DType) -> ir.TensorType:
+    return ir.TensorType(ir.DataType(dtype.code))
+
+
+def _is_wide(value: ir.Value | None) -> bool:
+    is_tensor = value is not None and value.name and isinstance(value.type, ir.TensorType)
+    return bool(is_tensor) and dtype_of(value) == float32  # type: ignore[arg-type]  # a tensor is there
+
+
+def _follows(kind: Schema, position: int) -> bool:
+    """Whether an operand's type may vary at all: a Resize has its scales in float32 always."""
+    return not kind.type_variable(position).startswith("tensor(")
+
+
+def _variables_made(kind: Schema, node: ir.Node) -> set[str]:
+    """The type variables of the real outputs of a node."""
+    outputs = [o.type_str for o in kind.definition.outputs]
+    return {outputs[min(i, len(outputs) - 1)] for i, v in enumerate(node.outputs) if _is_wide(v)}
+
+
+def _fits(content: np.ndarray[Any, Any]) -> bool:
+    """Whether numbers stay finite in float16; a lone one, which scales all, keeps its digits."""
+    with np.errstate(over="ignore", under="ignore"):
+        small = content.astype(np.float16)
+    is_finite = bool(np.all(np.isfinite(small) == np.isfinite(content)))
+    if not is_finite or content.size != 1 or not np.isfinite(content).all():
+        return is_finite
+    return bool(abs(float(small.item()) - content.item()) <= _DIGITS * abs(content.item()))

@@ -1,0 +1,46 @@
+"""Rewrites for the operators of the native library: on a graph that is about to be run, only."""
+
+from collections import Counter
+from collections.abc import Collection
+
+import onnx_ir as ir
+
+from flow2onnx.passes.dead_code import DropDeadCode
+from flow2onnx.passes.native.convolutions import use_native_convolutions
+from flow2onnx.passes.native.groups import groups_of
+from flow2onnx.passes.native.programs import DOMAIN, fuse
+
+__all__ = ["DOMAIN", "FEWEST", "rewrite"]
+
+# Measured: the runtime's own passes stay in the cache, and below this they are as fast.
+FEWEST = 10
+
+
+def rewrite(
+    model: ir.Model, operators: Collection[str], threads: int = 1
+) -> tuple[ir.Model, dict[str, int]]:
+    """A copy that uses `operators` of the library where it can, and how many of each it has.
+
+    `threads`: how many the session has for one operator.
+    """
+    copy = model.clone()
+    graph = copy.graph
+    use_native_convolutions(graph, _copies(model.graph, graph), operators, threads)
+    DropDeadCode().run(graph)
+    if "Fused" in operators:
+        for i, nodes in enumerate(groups_of(graph, FEWEST)):
+            fuse(graph, nodes, f"native/{i}")
+    graph.sort()
+    used = Counter(n.op_type for n in graph if n.domain == DOMAIN)
+    if used:
+        graph.opset_imports[DOMAIN] = 1
+    return copy, dict(used)
+
+
+def _copies(graph: ir.Graph, copy: ir.Graph) -> dict[ir.Value, ir.Value]:
+    """For each value of a graph the one in its copy."""
+    found = dict(zip(graph.inputs, copy.inputs, strict=True))
+    found |= {v: copy.initializers[name] for name, v in graph.initializers.items()}
+    for node, twin in zip(graph, copy, strict=True):
+        found |= dict(zip(node.outputs, twin.outputs, strict=True))
+    return found
