@@ -1,16 +1,20 @@
 """The protocol over gRPC."""
 
+import asyncio
+import contextlib
 import hmac
 import re
-from collections.abc import Awaitable, Callable, Mapping
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
-import grpc
 import numpy as np
 from flow2onnx_runtime import FlowError, OptionsError
 from google.protobuf import json_format  # type: ignore[import-untyped]  # has no types
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # has no types
 from numpy.typing import NDArray
 
+from flow2onnx.server.http2 import CallError, Connection, Headers, Host, Method, seconds
 from flow2onnx.server.inference import (
     Inference,
     Wanted,
@@ -26,19 +30,19 @@ from flow2onnx.server.repository import Live
 from flow2onnx.server.service import Service, refusal
 from flow2onnx.server.wire import packed_bytes
 
-__all__ = ["start_grpc"]
+__all__ = ["GrpcServer", "start_grpc"]
 
 Message = Any  # of classes made at run time
 Answer = Callable[[Message], Awaitable[Message]]
 
 _CODES = {
-    400: grpc.StatusCode.INVALID_ARGUMENT,
-    401: grpc.StatusCode.UNAUTHENTICATED,
-    404: grpc.StatusCode.NOT_FOUND,
-    413: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    500: grpc.StatusCode.INTERNAL,
-    503: grpc.StatusCode.UNAVAILABLE,
-    504: grpc.StatusCode.DEADLINE_EXCEEDED,
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    404: "NOT_FOUND",
+    413: "RESOURCE_EXHAUSTED",
+    500: "INTERNAL",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
 }
 # the typed lists that a request may use in place of bytes
 _CONTENTS = {
@@ -49,49 +53,67 @@ _CONTENTS = {
 }  # fmt: skip
 
 
-async def start_grpc(service: Service) -> tuple[Any, str]:
-    """A server that listens, and its address."""
+class GrpcServer:
+    """Listens for gRPC; `address` tells where."""
+
+    def __init__(self, host: Host, listener: asyncio.Server, address: str) -> None:
+        self._host, self._listener, self.address = host, listener, address
+
+    async def stop(self, seconds: float) -> None:
+        """Accept nothing new, and let what is under way finish in so many seconds."""
+        self._listener.close()
+        for connection in list(self._host.connections):
+            connection.leave()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._host.connections:
+                    await asyncio.sleep(0.02)
+        for connection in list(self._host.connections):
+            connection.abort()
+
+
+async def start_grpc(service: Service) -> GrpcServer:
+    """A server that listens."""
     settings = service.settings
-    limits = [("grpc.max_receive_message_length", settings.max_body),
-              ("grpc.max_send_message_length", -1), ("grpc.so_reuseport", 0)]  # fmt: skip
-    server = grpc.aio.server(options=limits)
-    server.add_generic_rpc_handlers((_handlers(service),))
-    address = f"[{settings.host}]" if ":" in settings.host else settings.host
+    host = Host(
+        _Calls(service).methods(),
+        _holding(service),
+        settings.max_body,
+        settings.read_timeout,
+        set(),
+    )
+    loop = asyncio.get_running_loop()
+    shown = f"[{settings.host}]" if ":" in settings.host else settings.host
     try:
-        port = _bind(server, service, f"{address}:{settings.grpc_port}")
-    except (RuntimeError, OSError) as error:
+        listener = await loop.create_server(
+            lambda: Connection(host), settings.host, settings.grpc_port, ssl=_tls(service)
+        )
+    except OSError as error:
         raise OptionsError(
-            f"cannot listen on {address}:{settings.grpc_port}: {error}",
+            f"cannot listen on {shown}:{settings.grpc_port}: {error.strerror}",
             hint="choose another --grpc-port",
         ) from error
-    await server.start()
-    return server, f"{address}:{port}"
+    return GrpcServer(host, listener, f"{shown}:{listener.sockets[0].getsockname()[1]}")
 
 
-def _bind(server: Any, service: Service, address: str) -> int:
+def _holding(service: Service) -> Callable[[int], None]:
+    def hold(size: int) -> None:
+        try:
+            service.hold(size)
+        except RequestError as error:
+            raise CallError(_CODES[error.status], error.text) from error
+
+    return hold
+
+
+def _tls(service: Service) -> ssl.SSLContext | None:
     settings = service.settings
-    if settings.certificate is None or settings.key is None:
-        return int(server.add_insecure_port(address))
-    pair = (settings.key.read_bytes(), settings.certificate.read_bytes())
-    return int(server.add_secure_port(address, grpc.ssl_server_credentials([pair])))
-
-
-def _handlers(service: Service) -> Any:
-    calls = _Calls(service)
-    handlers = {
-        name: grpc.unary_unary_rpc_method_handler(
-            calls.guarded(answer, is_open=name in ("ServerLive", "ServerReady")),
-            message_class(f"inference.{name}Request").FromString,
-            message_class(f"inference.{name}Response").SerializeToString,
-        )
-        for name, answer in calls.table().items()
-    }
-    handlers["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(
-        calls.stream,
-        message_class("inference.ModelInferRequest").FromString,
-        message_class("inference.ModelStreamInferResponse").SerializeToString,
-    )
-    return grpc.method_handlers_generic_handler(SERVICE, handlers)
+    if settings.certificate is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(settings.certificate, settings.key)
+    context.set_alpn_protocols(["h2"])
+    return context
 
 
 class _Calls:
@@ -99,6 +121,19 @@ class _Calls:
 
     def __init__(self, service: Service) -> None:
         self._service = service
+        token = service.settings.token
+        self._authorization = None if token is None else f"Bearer {token}".encode()
+        self._request = message_class("inference.ModelInferRequest")
+        self._response = message_class("inference.ModelInferResponse")
+
+    def methods(self) -> dict[str, Method]:
+        """What answers each path."""
+        found = {
+            name: Method(unary=self._guarded(name, answer)) for name, answer in self.table().items()
+        }
+        found["ModelInfer"] = Method(unary=self._inferred)
+        found["ModelStreamInfer"] = Method(stream=self._stream)
+        return {f"/{SERVICE}/{name}": method for name, method in found.items()}
 
     def table(self) -> dict[str, Answer]:
         """The calls by name."""
@@ -111,8 +146,8 @@ class _Calls:
             return _message("ServerReadyResponse", ready=service.is_ready)
 
         async def model_ready(request: Message) -> Message:
-            repository.find(request.name, request.version)
-            return _message("ModelReadyResponse", ready=True)
+            is_ready = repository.answers(request.name, request.version)
+            return _message("ModelReadyResponse", ready=is_ready)
 
         async def metadata(request: Message) -> Message:
             return _parsed("ServerMetadataResponse", service.metadata())
@@ -143,66 +178,79 @@ class _Calls:
         return {
             "ServerLive": live, "ServerReady": ready, "ModelReady": model_ready,
             "ServerMetadata": metadata, "ModelMetadata": model_metadata, "ModelConfig": config,
-            "ModelStatistics": statistics, "ModelInfer": self.infer, "RepositoryIndex": index,
+            "ModelStatistics": statistics, "RepositoryIndex": index,
             "RepositoryModelLoad": load, "RepositoryModelUnload": unload,
         }  # fmt: skip
 
-    def guarded(self, answer: Answer, *, is_open: bool) -> Callable[[Message, Any], Any]:
+    def _guarded(self, name: str, answer: Answer) -> Callable[[bytes, Headers], Awaitable[bytes]]:
         """A call that checks the token, and whose errors become the protocol's."""
+        kind = message_class(f"inference.{name}Request")
+        is_open = name in ("ServerLive", "ServerReady")
 
-        async def call(request: Message, context: Any) -> Message:
+        async def call(message: bytes, headers: Headers) -> bytes:
+            if not is_open:
+                self._check_token(headers)
             try:
-                if not is_open:
-                    self._check_token(context)
-                return await answer(request)
+                found = await answer(_read(kind, message))
             except FlowError as error:
-                problem = refusal(error)
-            code = _CODES.get(problem.status, grpc.StatusCode.UNKNOWN)
-            await context.abort(code, problem.text)
+                raise _error(error) from error
+            return bytes(found.SerializeToString())
 
         return call
 
-    async def infer(self, request: Message) -> Message:
+    async def _inferred(self, message: bytes, headers: Headers) -> bytes:
+        self._check_token(headers)
+        try:
+            answer = await self._infer(_read(self._request, message), headers)
+        except FlowError as error:
+            raise _error(error) from error
+        return bytes(answer.SerializeToString())
+
+    async def _infer(self, request: Message, headers: Headers) -> Message:
         """Run a model."""
         live = self._service.repository.find(request.model_name, request.model_version)
-        asked = _decode(request, live)
+        asked = _decode(request, live, seconds(headers.get("grpc-timeout")))
         results = await self._service.infer(live, asked)
-        outputs = [{"name": n, "datatype": t, "shape": a.shape} for n, t, a in results]
-        return _message(
-            "ModelInferResponse",
+        return self._response(
             model_name=live.model,
             model_version=str(live.version.number),
             id=asked.id,
-            outputs=outputs,
+            outputs=[{"name": n, "datatype": t, "shape": a.shape} for n, t, a in results],
             raw_output_contents=[packed_bytes(array) for _, _, array in results],
         )
 
-    async def stream(self, requests: Any, context: Any) -> Any:
+    async def _stream(
+        self, messages: AsyncIterator[bytes], headers: Headers
+    ) -> AsyncIterator[bytes]:
         """Run a model for each request of a stream, one after the other."""
-        try:
-            self._check_token(context)
-        except RequestError as error:
-            await context.abort(_CODES[error.status], error.text)
-        async for request in requests:
+        self._check_token(headers)
+        async for message in messages:
+            request = _read(self._request, message)
             try:
-                answer = {"infer_response": await self.infer(request)}
+                answer = {"infer_response": await self._infer(request, {})}
             except FlowError as error:
-                failed = _message("ModelInferResponse", id=request.id)
+                failed = self._response(id=request.id)
                 answer = {"error_message": refusal(error).text, "infer_response": failed}
-            yield _message("ModelStreamInferResponse", **answer)
+            yield _message("ModelStreamInferResponse", **answer).SerializeToString()
 
-    def _check_token(self, context: Any) -> None:
-        token = self._service.settings.token
-        if token is None:
+    def _check_token(self, headers: Headers) -> None:
+        if self._authorization is None:
             return
-        given = [value for key, value in context.invocation_metadata() if key == "authorization"]
-        if not _is_token(given, token):
-            raise RequestError("a bearer token is needed", 401)
+        given = headers.get("authorization", "").encode("latin-1")
+        if not hmac.compare_digest(given, self._authorization):
+            raise CallError("UNAUTHENTICATED", "a bearer token is needed")
 
 
-def _is_token(given: list[str], token: str) -> bool:
-    """Whether exactly one authorization was given, and it is the one."""
-    return len(given) == 1 and hmac.compare_digest(given[0].encode(), f"Bearer {token}".encode())
+def _read(kind: Any, message: bytes) -> Message:
+    try:
+        return kind.FromString(message)
+    except DecodeError as error:
+        raise CallError("INVALID_ARGUMENT", f"the message cannot be read: {error}") from error
+
+
+def _error(error: FlowError) -> CallError:
+    problem = refusal(error)
+    return CallError(_CODES.get(problem.status, "UNKNOWN"), problem.text)
 
 
 def _message(name: str, **fields: Any) -> Message:
@@ -225,13 +273,12 @@ def _version(parameters: Mapping[str, Message]) -> int | None:
     return int(text)
 
 
-def _decode(request: Message, live: Live) -> Inference:
+def _decode(request: Message, live: Live, limit: float | None) -> Inference:
     ports = live.version.inputs
-    is_raw = len(request.raw_input_contents) > 0
-    if is_raw and len(request.raw_input_contents) != len(request.inputs):
-        raise RequestError(
-            f"{len(request.raw_input_contents)} raw_input_contents for {len(request.inputs)} inputs"
-        )
+    raw = request.raw_input_contents
+    is_raw = len(raw) > 0
+    if is_raw and len(raw) != len(request.inputs):
+        raise RequestError(f"{len(raw)} raw_input_contents for {len(request.inputs)} inputs")
     given: dict[str, NDArray[Any]] = {}
     for position, item in enumerate(request.inputs):
         port = expected(ports, item.name, item.datatype)
@@ -241,10 +288,12 @@ def _decode(request: Message, live: Live) -> Inference:
             raise RequestError("shared memory is not served", hint="send the data itself")
         shape = checked_shape(port.name, list(item.shape))
         given[port.name] = (
-            from_bytes(port, shape, request.raw_input_contents[position])
+            from_bytes(port, shape, raw[position])
             if is_raw else _from_contents(port, shape, item.contents)
         )  # fmt: skip
-    return Inference(request.id, arranged(ports, given), _wanted(request, live), _timeout(request))
+    times = [t for t in (_timeout(request), limit) if t is not None]
+    timeout = min(times, default=None)
+    return Inference(request.id, arranged(ports, given), _wanted(request, live), timeout)
 
 
 def _from_contents(port: Port, shape: tuple[int, ...], contents: Message) -> NDArray[Any]:

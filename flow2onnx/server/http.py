@@ -5,7 +5,7 @@ import hmac
 import logging
 import re
 import zlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import unquote
@@ -23,7 +23,7 @@ from flow2onnx.server.problem import RequestError
 from flow2onnx.server.service import Service, refusal
 from flow2onnx.server.wire import decode, dump, encode, parse_object
 
-__all__ = ["Application"]
+__all__ = ["Application", "Reply", "refused"]
 
 _log = logging.getLogger("flow2onnx.server")
 
@@ -34,6 +34,8 @@ _LENGTH = b"inference-header-content-length"
 _OPEN = ("/v2/health/live", "/v2/health/ready")  # without a token: probes have none
 
 Answer = Callable[[Request], Awaitable[Response]]
+Headers = Iterable[tuple[bytes, bytes]]
+Reply = tuple[int, bytes, list[tuple[bytes, bytes]]]  # status, body, headers but its length
 
 
 class Application:
@@ -55,53 +57,95 @@ class Application:
         """Answer one request."""
         if scope["type"] != "http":  # no lifespan; a websocket is refused by uvicorn
             return
-        if not self._is_allowed(scope):
-            error = RequestError("a bearer token is needed", 401)
-            await _send_error(send, error, [(b"www-authenticate", b"Bearer")])
+        if not self._is_allowed(scope["path"], scope["headers"]):
+            await _send(send, *_NO_TOKEN)
             return
-        parts = scope["path"].split("/")
-        if scope["method"] == "POST" and parts[-1] == "infer" and parts[:3] == ["", "v2", "models"]:
-            raw = scope.get("raw_path", b"").decode("ascii", "replace").split("/")
-            names = [unquote(part) for part in raw]
-            if len(names) == 5:
-                await self._infer(names[3], "", scope, receive, send)
-                return
-            if len(names) == 7 and names[4] == "versions" and names[5]:
-                await self._infer(names[3], names[5], scope, receive, send)
-                return
+        if scope["method"] == "POST" and (named := _asked(scope.get("raw_path", b""))):
+            await self._infer(named, scope, receive, send)
+            return
         await self._rest(scope, receive, send)
 
-    def _is_allowed(self, scope: Scope) -> bool:
-        if self._authorization is None or scope["path"] in _OPEN:
+    async def inferred(self, url: bytes, headers: Headers, body: bytes) -> Reply | None:
+        """The answer to a POST whose body is complete; None if it asks for no inference."""
+        path, _, _ = url.partition(b"?")
+        named = _asked(path)
+        if named is None:
+            return None
+        if not self._is_allowed("", headers):
+            return _NO_TOKEN
+        return await self._answer(named, dict(headers), body)
+
+    def hold(self, size: int) -> None:
+        """Count bytes of a body that is being received, or were; raises `RequestError`."""
+        self._service.hold(size)
+
+    @property
+    def max_body(self) -> int:
+        """Bytes of a body."""
+        return self._service.settings.max_body
+
+    def _is_allowed(self, path: str, headers: Headers) -> bool:
+        if self._authorization is None or path in _OPEN:
             return True
-        given = [value for name, value in scope["headers"] if name == b"authorization"]
+        given = [value for name, value in headers if name == b"authorization"]
         return len(given) == 1 and hmac.compare_digest(given[0], self._authorization)
 
     async def _infer(
-        self, name: str, number: str, scope: Scope, receive: Receive, send: Send
+        self, named: tuple[str, str], scope: Scope, receive: Receive, send: Send
     ) -> None:
         headers = dict(scope["headers"])
         try:
             with self._holding() as hold:
                 body = await self._body(headers, receive, hold)
-                live = self._service.repository.find(name, number)
-                header = _header_length(headers.get(_LENGTH))
-                request = decode(body, header, live.version.inputs, live.version.outputs)
-                del body
-                results = await self._service.infer(live, request)
-                answer, length = encode(name, str(live.version.number), request, results)
+                reply = await self._answer(named, headers, body)
         except FlowError as error:
-            await _send_error(send, refusal(error))
-            return
+            reply = refused(refusal(error))
+        await _send(send, *reply)
+
+    async def _answer(
+        self, named: tuple[str, str], headers: dict[bytes, bytes], body: bytes
+    ) -> Reply:
+        """Run a model on a body, which may be packed."""
+        name, number = named
+        try:
+            if b"content-encoding" in headers:
+                return await self._unpacked_answer(named, headers, body)
+            live = self._service.repository.find(name, number)
+            header = _header_length(headers.get(_LENGTH))
+            request = decode(body, header, live.version.inputs, live.version.outputs)
+            del body
+            results = await self._service.infer(live, request)
+            answer, length = encode(name, str(live.version.number), request, results)
+        except FlowError as error:
+            return refused(refusal(error))
         except Exception as error:  # a fault of ours: an answer all the same
             _log.exception("a request failed", extra={"model": name})
-            await _send_error(send, RequestError(f"internal error: {type(error).__name__}", 500))
-            return
-        extra = [] if length is None else [(_LENGTH, str(length).encode())]
-        packed, encoding = _compressed(answer, headers.get(b"accept-encoding", b""))
-        kind = _JSON_HEADER if length is None else _BYTES_HEADER
-        closing = [_CLOSE] if self._service.is_draining else []
-        await _send(send, 200, packed, [kind, *extra, *encoding, *closing])
+            return refused(RequestError(f"internal error: {type(error).__name__}", 500))
+        fields = [_JSON_HEADER if length is None else _BYTES_HEADER]
+        if length is not None:
+            fields.append((_LENGTH, b"%d" % length))
+        if b"accept-encoding" in headers:
+            answer, encoded = _compressed(answer, headers[b"accept-encoding"])
+            fields += encoded
+        if self._service.is_draining:
+            fields.append(_CLOSE)
+        return 200, answer, fields
+
+    async def _unpacked_answer(
+        self, named: tuple[str, str], headers: dict[bytes, bytes], body: bytes
+    ) -> Reply:
+        headers = dict(headers)
+        with self._holding() as hold:
+            body = self._plain(body, headers.pop(b"content-encoding"))
+            hold(len(body))
+            return await self._answer(named, headers, body)
+
+    def _plain(self, body: bytes, encoding: bytes) -> bytes:
+        """A body that was packed, unpacked."""
+        encoding = encoding.lower()
+        if encoding == b"identity":
+            return body
+        return _unpacked(body, encoding, self._service.settings.max_body)
 
     @contextmanager
     def _holding(self) -> Iterator[Callable[[int], None]]:
@@ -122,7 +166,7 @@ class Application:
     async def _body(
         self, headers: dict[bytes, bytes], receive: Receive, hold: Callable[[int], None]
     ) -> bytes:
-        """A request's whole body, decompressed; a client too slow or too talkative is refused."""
+        """A request's whole body; a client too slow or too talkative is refused."""
         settings = self._service.settings
         announced = headers.get(b"content-length", b"")
         if announced.isdigit() and int(announced[:20]) > settings.max_body:
@@ -132,18 +176,14 @@ class Application:
                 body = await _received(receive, settings.max_body, hold)
         except TimeoutError:
             raise RequestError("the body did not arrive in time", 408) from None
-        encoding = headers.get(b"content-encoding", b"identity").lower()
-        if encoding == b"identity":
-            return body
-        unpacked = _unpacked(body, encoding, settings.max_body)
-        hold(len(unpacked))
-        return unpacked
+        return body
 
     async def object(self, request: Request) -> dict[str, Any]:
         """The JSON object in a request's body; an empty body is an empty object."""
         headers = dict(request.scope["headers"])
         with self._holding() as hold:
             body = await self._body(headers, request.receive, hold)
+            body = self._plain(body, headers.get(b"content-encoding", b"identity"))
             return parse_object(body) if body.strip() else {}
 
 
@@ -206,19 +246,35 @@ def _header_length(value: bytes | None) -> int | None:
 
 
 async def _send(send: Send, status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
-    length = (b"content-length", str(len(body)).encode())
+    length = (b"content-length", b"%d" % len(body))
     await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
     await send({"type": "http.response.body", "body": body})
 
 
-async def _send_error(
-    send: Send, error: RequestError, extra: list[tuple[bytes, bytes]] | None = None
-) -> None:
-    retry = error.retry_after
-    headers = [_JSON_HEADER, *(extra or [])]
-    if retry is not None:
-        headers.append((b"retry-after", str(retry).encode()))
-    await _send(send, error.status, dump({"error": error.text}), headers)
+def refused(error: RequestError, *more: tuple[bytes, bytes]) -> Reply:
+    """The answer to a request that is refused."""
+    fields = [_JSON_HEADER, *more]
+    if error.retry_after is not None:
+        fields.append((b"retry-after", b"%d" % error.retry_after))
+    return error.status, dump({"error": error.text}), fields
+
+
+_NO_TOKEN = refused(RequestError("a bearer token is needed", 401), (b"www-authenticate", b"Bearer"))
+
+
+def _asked(path: bytes) -> tuple[str, str] | None:
+    """The model and the version ("" for the newest) that a path asks to infer; else None."""
+    parts = path.split(b"/")
+    if parts[-1] != b"infer" or parts[:3] != [b"", b"v2", b"models"]:
+        return None
+    if len(parts) != 5 and not (len(parts) == 7 and parts[4] == b"versions" and parts[5]):
+        return None
+    names = (parts[3], b"" if len(parts) == 5 else parts[5])
+    if b"%" in path:
+        model, version = (unquote(part.decode("ascii", "replace")) for part in names)
+        return model, version
+    model, version = (part.decode("ascii", "replace") for part in names)
+    return model, version
 
 
 def _routes(app: Application) -> list[Route]:
@@ -323,6 +379,8 @@ def _json(value: object, status: int = 200, headers: dict[str, str] | None = Non
 
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException), "starlette calls it for these"
+    if "sharedmemory" in request.url.path:
+        return _json({"error": "shared memory is not served (send the data itself)"}, 404)
     return JSONResponse({"error": error.detail}, error.status_code, error.headers)
 
 

@@ -73,13 +73,13 @@ def arranged(ports: Mapping[str, Port], given: Mapping[str, NDArray[Any]]) -> li
         raise RequestError(f"input '{missing[0]}' is missing", hint=f"inputs: {', '.join(ports)}")
     sizes: dict[str, int] = {}
     for name, port in ports.items():
-        if not port.info.fits(given[name].shape, sizes):
+        if not port.fits(given[name], sizes):
             raise RequestError(
                 f"input '{name}' has shape {list(given[name].shape)}, "
                 f"the model takes {list(port.shape)}"
                 + (f" where {sizes}" if any(s in sizes for s in port.info.shape) else "")
             )
-    return [given[name] for name in ports]
+    return [port.inner(given[name]) for name, port in ports.items()]
 
 
 def top_classes(

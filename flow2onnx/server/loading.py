@@ -12,15 +12,16 @@ from numpy.typing import NDArray
 
 from flow2onnx.errors import BundleError
 from flow2onnx.server.modelconfig import ConfiguredPort, ModelConfig
-from flow2onnx.server.ports import Port, port
+from flow2onnx.server.ports import Port, port, with_columns
 from flow2onnx.server.problem import RequestError
+from flow2onnx.server.quick import inline_rows, opened
+from flow2onnx.server.samples import batch_axis, filled, made, rows_of
 
 __all__ = ["CHECK_FILES", "Place", "Statistics", "Version", "load_version"]
 
 CHECK_FILES = ("check.safetensors", "check.npz")
 _FEEDS, _RESULTS = "feeds/", "results/"
 _RTOL, _ATOL = 1e-3, 1e-5
-_SEED = 0
 
 Feeds = dict[str, NDArray[Any]]
 
@@ -83,19 +84,23 @@ class Version:
     labels: Mapping[str, tuple[str, ...]]
     notes: tuple[str, ...]
     proven: list[NDArray[Any]] | None  # arrays that it has run on
+    inline: int  # rows of a run so quick that no thread is worth it
     statistics: Statistics = field(default_factory=Statistics)
 
     @property
     def has_batch(self) -> bool:
         """Whether the first axis of everything is a free batch."""
-        return _batch_axis(self.program) is not None
+        return batch_axis(self.program) is not None
 
-    def run(self, arrays: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
-        """The results; a failure is the request's fault if the model still runs on others."""
+    def run(self, arrays: Sequence[NDArray[Any]], options: Any = None) -> list[NDArray[Any]]:
+        """The results; a failure is the request's fault if the model still runs on others.
+
+        `options` are onnxruntime's for this run, through which it may be told to stop.
+        """
         try:
-            return self.program.run(arrays)
+            return self.program.run(arrays, run_options=options)
         except RunError as error:
-            if self.proven is None:
+            if self.proven is None or (options is not None and options.terminate):
                 raise
             self.program.run(self.proven)
             raise RequestError(f"the model cannot run on these values: {error.message}") from error
@@ -119,10 +124,11 @@ def load_version(
     Without inputs and outputs declared in config.pbtxt, they must be those of the `present`
     version, whose clients go on.
     """
-    program = Program(place.model, None, options)
+    program, is_quick = opened(place.model, options)
     inputs = {info.name: port(info) for info in program.feeds}
     outputs = {info.name: port(info) for info in program.results}
     _check_declared(config, inputs, outputs)
+    inputs, outputs = (with_columns(ports, config.columns) for ports in (inputs, outputs))
     if present is not None and not config.is_declared:
         _check_same(present, (*inputs.values(), *outputs.values()))
     expected = _stored_check(place, program)
@@ -131,8 +137,10 @@ def load_version(
     notes += failed
     rows, why = _rows(program, config, max_batch, expected[0] if expected else None)
     notes += [f"no batching: {why}"] if why else []
+    inline = inline_rows(program, rows) if is_quick else 0
+    labels = _labels(config, place)
     return Version(
-        number, program, inputs, outputs, config, rows, _labels(config, place), tuple(notes), proven
+        number, program, inputs, outputs, config, rows, labels, tuple(notes), proven, inline
     )
 
 
@@ -249,12 +257,12 @@ def _warm_up(
     shapes = list(config.warmups)
     is_known = bool(shapes)
     if not shapes and proven is None:
-        axis = _batch_axis(program)
-        shapes = [{i.name: _filled(i.shape, axis, 1) for i in program.feeds}]
+        axis = batch_axis(program)
+        shapes = [{i.name: filled(i.shape, axis, 1) for i in program.feeds}]
         is_known = all(s == axis or isinstance(s, int) for i in program.feeds for s in i.shape)
     try:
         for asked in shapes:
-            arrays = [_made(i.dtype, asked.get(i.name, ())) for i in program.feeds]
+            arrays = [made(i.dtype, asked.get(i.name, ())) for i in program.feeds]
             program.run(arrays)
             proven = arrays
     except FlowError as error:
@@ -262,26 +270,6 @@ def _warm_up(
             raise BundleError(f"the warm-up fails: {error.message}") from error
         return proven, [f"not warmed up: {error.message}"]
     return proven, []
-
-
-def _filled(shape: Sequence[int | str], axis: str | None, rows: int) -> tuple[int, ...]:
-    return tuple(s if isinstance(s, int) else rows if s == axis else 1 for s in shape)
-
-
-def _made(dtype: Any, shape: tuple[int, ...], seed: int = _SEED) -> NDArray[Any]:
-    """Values that any model of these sizes takes: small numbers, and indices 0 and 1."""
-    draws = np.random.default_rng(seed)
-    if dtype.kind == "f":
-        return draws.standard_normal(shape).astype(dtype)
-    return draws.integers(0, 2, shape).astype(dtype)
-
-
-def _batch_axis(program: Program) -> str | None:
-    """The name of the free first size that all inputs and outputs share."""
-    infos = (*program.feeds, *program.results)
-    names = {info.shape[0] if info.shape else 1 for info in infos}
-    name = names.pop() if len(names) == 1 else 1
-    return name if isinstance(name, str) and name != "?" and program.feeds else None
 
 
 def _rows(
@@ -295,20 +283,16 @@ def _rows(
         limit, asked = max_batch, "it is turned off"
     if limit <= 1:
         return 1, asked
-    axis = _batch_axis(program)
-    if axis is None:
+    if batch_axis(program) is None:
         return 1, "inputs and outputs do not all begin with one free batch"
-    why = _why_rows_depend(program, axis, feeds)
+    why = _why_rows_depend(program, feeds)
     return (1, why) if why else (limit, None)
 
 
-def _why_rows_depend(program: Program, axis: str, feeds: Feeds | None) -> str | None:
+def _why_rows_depend(program: Program, feeds: Feeds | None) -> str | None:
     """Whether rows computed together differ from the same rows computed alone."""
     if feeds is None:
-        one, two = (
-            [_made(i.dtype, _filled(i.shape, axis, 1), seed) for i in program.feeds]
-            for seed in (1, 2)
-        )
+        one, two = (rows_of(program, 1, seed) for seed in (1, 2))
     else:
         given = [np.asarray(a) for a in program.arrange((), feeds)]
         one, two = ([array[rows] for array in given] for rows in (slice(0, 1), slice(-1, None)))

@@ -1,5 +1,6 @@
 """config.pbtxt: what a repository says of a model, as far as it matters here."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,16 @@ _PLATFORMS = ("", "onnxruntime_onnx")
 
 @dataclass(frozen=True)
 class ConfiguredPort:
-    """An input or output as declared: `shape` includes the batch where there is one."""
+    """An input or output as declared: `shape` includes the batch where there is one.
+
+    A column has one number in each row, which clients give, or get, with a last size of 1.
+    """
 
     name: str
     datatype: str
     shape: tuple[int, ...]
     labels: str | None = None
+    is_column: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,12 +60,38 @@ class ModelConfig:
         """Whether the inputs and outputs are written down."""
         return bool(self.inputs and self.outputs)
 
+    @property
+    def columns(self) -> frozenset[str]:
+        """The inputs and outputs with one number in each row."""
+        return frozenset(p.name for p in (*self.inputs, *self.outputs) if p.is_column)
+
     def to_dict(self) -> dict[str, Any]:
         """The configuration in the protocol's JSON form."""
         found: dict[str, Any] = json_format.MessageToDict(
             self.raw, preserving_proto_field_name=True
         )
-        return found
+        _restore_numbers(self.raw, found)
+        return {"max_batch_size": 0, **found}  # clients read it, also where there is no batch
+
+
+def _restore_numbers(message: Any, found: dict[str, Any]) -> None:
+    """Undo in place that JSON of protobuf has 64-bit integers as text: the protocol's has not."""
+    for field, value in message.ListFields():
+        name, kind = field.name, field.message_type
+        if field.cpp_type in (field.CPPTYPE_INT64, field.CPPTYPE_UINT64):
+            is_list = isinstance(found[name], list)
+            found[name] = list(value) if is_list else value
+        elif kind is None:
+            continue
+        elif kind.GetOptions().map_entry:
+            if kind.fields_by_name["value"].message_type is not None:
+                for key in value:
+                    _restore_numbers(value[key], found[name][str(key)])
+        else:
+            is_list = isinstance(found[name], list)
+            parts = zip(value, found[name], strict=True) if is_list else [(value, found[name])]
+            for part, shown in parts:
+                _restore_numbers(part, shown)
 
 
 def read_config(path: Path) -> ModelConfig:
@@ -82,7 +113,8 @@ def _check(message: Any) -> None:
         )
     kinds = ("sequence_batching", "ensemble_scheduling")
     strange = [kind for kind in kinds if message.HasField(kind)]
-    if strange or any(p.HasField("reshape") for p in (*message.input, *message.output)):
+    if strange or not all(_is_shaped(p, message.max_batch_size) for p in
+                          (*message.input, *message.output)):  # fmt: skip
         raise BundleError(
             f"config.pbtxt asks for {strange[0] if strange else 'reshape'}, which is not served",
             hint="only models without a state, with the shapes that they have",
@@ -94,12 +126,19 @@ def _check(message: Any) -> None:
         raise BundleError(f"max_batch_size is {message.max_batch_size}", hint="0 for no batching")
 
 
+def _is_shaped(port: Any, batch: int) -> bool:
+    """Whether a port has the shape it declares; dims of 1 may stand for none, one number a row."""
+    is_number = bool(batch) and list(port.dims) == [1] and not port.reshape.shape
+    return is_number or not port.HasField("reshape")
+
+
 def _config(message: Any) -> ModelConfig:
     batch, dynamic = message.max_batch_size, message.HasField("dynamic_batching")
     batching = message.dynamic_batching
     policy = message.version_policy
     accelerators = message.optimization.execution_accelerators
     is_specific = policy.HasField("specific")
+    numbers = [p.name for p in message.input if p.HasField("reshape")]
     return ModelConfig(
         max_batch=batch,
         batches=batch > 1 and dynamic,
@@ -110,7 +149,7 @@ def _config(message: Any) -> ModelConfig:
         specific=tuple(policy.specific.versions) if is_specific else None,
         inputs=tuple(_port(p, batch) for p in message.input),
         outputs=tuple(_port(p, batch) for p in message.output),
-        warmups=tuple(_warmup(w, batch) for w in message.model_warmup),
+        warmups=tuple(_warmup(w, batch, numbers) for w in message.model_warmup),
         file=message.default_model_filename or "model.onnx",
         accelerators=tuple(a.name for a in accelerators.gpu_execution_accelerator),
         raw=message,
@@ -120,13 +159,17 @@ def _config(message: Any) -> ModelConfig:
 def _port(message: Any, batch: int) -> ConfiguredPort:
     kind = message.DESCRIPTOR.fields_by_name["data_type"].enum_type
     datatype = kind.values_by_number[message.data_type].name.removeprefix("TYPE_")
-    shape = ((-1,) if batch else ()) + tuple(message.dims)
+    dims = () if message.HasField("reshape") else tuple(message.dims)
+    shape = ((-1,) if batch else ()) + dims
     labels = getattr(message, "label_filename", "") or None
     if labels and Path(labels).name != labels:
         raise BundleError(f"label_filename is {labels!r}", hint="a name without folders")
-    return ConfiguredPort(message.name, datatype, shape, labels)
+    return ConfiguredPort(message.name, datatype, shape, labels, message.HasField("reshape"))
 
 
-def _warmup(message: Any, batch: int) -> dict[str, tuple[int, ...]]:
+def _warmup(message: Any, batch: int, numbers: Collection[str]) -> dict[str, tuple[int, ...]]:
     rows = (max(1, message.batch_size),) if batch else ()
-    return {name: rows + tuple(value.dims) for name, value in message.inputs.items()}
+    return {
+        name: rows + (() if name in numbers else tuple(value.dims))
+        for name, value in message.inputs.items()
+    }

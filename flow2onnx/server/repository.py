@@ -12,6 +12,7 @@ from flow2onnx_runtime import FlowError
 
 from flow2onnx.server.batching import Batcher, Limits
 from flow2onnx.server.loading import Version, load_version
+from flow2onnx.server.memory import give_back
 from flow2onnx.server.metrics import Metrics, ModelMetrics
 from flow2onnx.server.modelconfig import ModelConfig, read_config
 from flow2onnx.server.problem import RequestError
@@ -21,6 +22,8 @@ from flow2onnx.server.settings import Settings
 __all__ = ["Live", "Repository"]
 
 _log = logging.getLogger("flow2onnx.server")
+
+_GIVE_BACK = 0.2  # seconds after models have retired
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,7 @@ class Repository:
         self._runs = ThreadPoolExecutor(thread_name_prefix="run")
         self._loads = ThreadPoolExecutor(1, thread_name_prefix="load")
         self._changing = asyncio.Lock()
+        self._is_closed = False
 
     def find(self, name: str, version: str = "") -> Live:
         """The version that answers; the newest unless one is named."""
@@ -93,6 +97,13 @@ class Repository:
         ready = ", ".join(map(str, model.live))
         raise RequestError(f"model '{name}' has no version '{version}' ready", 404,
                            hint=f"ready: {ready}")  # fmt: skip
+
+    def answers(self, name: str, version: str = "") -> bool:
+        """Whether such a version answers."""
+        try:
+            return bool(self.find(name, version))
+        except RequestError:
+            return False
 
     def versions(self, name: str) -> list[Live]:
         """All versions of a model that answer, the newest first."""
@@ -169,6 +180,7 @@ class Repository:
 
     def close(self) -> None:
         """Let the threads end."""
+        self._is_closed = True
         self._runs.shutdown(wait=False, cancel_futures=True)
         self._loads.shutdown(wait=False, cancel_futures=True)
 
@@ -232,10 +244,11 @@ class Repository:
         present = next(iter(model.live.values()), None)
         settings = self._settings
         loop = asyncio.get_running_loop()
+        _log.info("a version is being loaded", extra={"model": model.name, "version": number})
         try:
             version = await loop.run_in_executor(
                 self._loads, load_version, number, found.place(number, config.file), config,
-                settings.options, settings.max_batch, present.version if present else None,
+                settings.session_options, settings.max_batch, present.version if present else None,
             )  # fmt: skip
         except FlowError as error:
             self._failed(model, number, stamp, error)
@@ -254,6 +267,7 @@ class Repository:
             settings.delay if config.delay is None else config.delay,
             config.queue or settings.max_queue,
             config.instances,
+            version.inline,
         )
         counts = _Counts(version.statistics, metrics)
         batcher = Batcher(version.run, self._runs, limits, counts)
@@ -281,10 +295,19 @@ class Repository:
                 notes = list(live.version.notes)
                 _log.info("a version answers", extra={"model": model.name, "version": number,
                                                       "notes": notes})  # fmt: skip
-        for number in old:
+        for number, live in old.items():
+            if new.get(number) is not live:
+                live.batcher.retire(live.version.program.release)
             if number not in new:
                 _log.info("a version retires", extra={"model": model.name, "version": number})
         self._metrics.serving(model.name, max(new, default=0))
+        if any(new.get(number) is not live for number, live in old.items()):
+            # by then most of what they were asked is answered
+            asyncio.get_running_loop().call_later(_GIVE_BACK, self._give_back)
+
+    def _give_back(self) -> None:
+        if not self._is_closed:
+            self._loads.submit(give_back)
 
     def _remove(self, name: str) -> None:
         self._switch(self._models.pop(name), {})

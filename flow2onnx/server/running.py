@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator
 
 import onnxruntime as ort
 import uvicorn
-from flow2onnx_runtime import FlowError, OptionsError
+from flow2onnx_runtime import FlowError, OptionsError, require_providers
 
 from flow2onnx.server.connection import connection_class
 from flow2onnx.server.http import Application
+from flow2onnx.server.memory import settle
 from flow2onnx.server.service import Service
 from flow2onnx.server.settings import Settings
 
@@ -23,6 +24,8 @@ _log = logging.getLogger("flow2onnx.server")
 
 def serve(settings: Settings, version: str) -> None:
     """Answer requests until SIGTERM or SIGINT; raises `FlowError` if it cannot begin."""
+    require_providers(settings.options)
+    settle()
     _share_threads(settings)
     service = Service(settings, version)
     config = _config(service)
@@ -44,14 +47,15 @@ class _Server(uvicorn.Server):
 def _share_threads(settings: Settings) -> None:
     """One pool of threads for the runs of all models of this process."""
     if settings.options.shared_threads:
-        ort.set_global_thread_pool_sizes(settings.threads or 0, 1)
+        ort.set_global_thread_pool_sizes(settings.thread_count, 1)
 
 
 def _config(service: Service) -> uvicorn.Config:
     settings = service.settings
+    application = Application(service)
     return uvicorn.Config(
-        Application(service),
-        http=connection_class(settings.read_timeout),
+        application,
+        http=connection_class(settings.read_timeout, application),
         ws="none",
         proxy_headers=False,
         lifespan="off",
@@ -129,9 +133,9 @@ async def _grpc(service: Service):  # type: ignore[no-untyped-def]  # see below
         return
     from flow2onnx.server.grpc import start_grpc
 
-    server, address = await start_grpc(service)
+    server = await start_grpc(service)
     try:
-        yield address
+        yield server.address
     finally:
         await server.stop(service.settings.drain)
 

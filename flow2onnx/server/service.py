@@ -8,6 +8,7 @@ from flow2onnx_runtime import FlowError, RunError
 from numpy.typing import NDArray
 
 from flow2onnx.server.inference import Inference, top_classes
+from flow2onnx.server.loading import Version
 from flow2onnx.server.metrics import Metrics
 from flow2onnx.server.problem import RequestError
 from flow2onnx.server.repository import Live, Repository
@@ -43,16 +44,17 @@ class Service:
             raise RequestError("too many bytes are held for unfinished requests", 503,
                                hint="try again later", retry_after=1)  # fmt: skip
         self._held += size
-        self.metrics.held.set(self._held)
+        self.metrics.held = self._held
 
     def metadata(self) -> dict[str, Any]:
         """Who answers."""
         return {"name": "flow2onnx", "version": self.version, "extensions": list(EXTENSIONS)}
 
     def model_metadata(self, name: str, version: str = "") -> dict[str, Any]:
-        """A model's inputs and outputs."""
+        """A model's inputs and outputs; asked of one version, that is the only one listed."""
         live = self.repository.find(name, version)
-        versions = sorted(each.version.number for each in self.repository.versions(name))
+        lives = [live] if version else self.repository.versions(name)
+        versions = sorted(each.version.number for each in lives)
         return {
             "name": name,
             "versions": list(map(str, versions)),
@@ -73,7 +75,7 @@ class Service:
             lives = [self.repository.find(name, version)]
         else:
             names = [name] if name else self.repository.names()
-            ready = [n for n in names if name or _is_live(self.repository, n)]
+            ready = [n for n in names if name or self.repository.answers(n)]
             lives = [live for n in ready for live in self.repository.versions(n)]
         return {"model_stats": [_statistics(live) for live in lives]}
 
@@ -81,27 +83,27 @@ class Service:
         """The outputs that a request wants, each with its name and datatype."""
         began = perf_counter()
         status = 500
+        version = live.version
         try:
-            found = await self._run(live, request)
+            self._check_rows(version, request)
+            timeout = min(request.timeout or self.settings.timeout, self.settings.timeout)
+            arrays = await live.batcher.submit(request.arrays, timeout)
+            found = dict(zip(version.outputs, arrays, strict=True))
+            results = [_result(live, w.name, found[w.name], w.classes) for w in request.wanted]
             status = 200
-            return found
+            return results
         except FlowError as error:
             status = refusal(error).status
             raise
         finally:
             seconds = perf_counter() - began
             live.metrics.answered(status, seconds)
-            live.version.statistics.answered(status == 200, seconds)
+            version.statistics.answered(status == 200, seconds)
 
-    async def _run(self, live: Live, request: Inference) -> list[Result]:
-        version = live.version
+    def _check_rows(self, version: Version, request: Inference) -> None:
         limit = version.config.max_batch
         if limit and (rows := request.arrays[0].shape[0]) > limit:
             raise RequestError(f"{rows} rows exceed the model's max_batch_size of {limit}")
-        timeout = min(request.timeout or self.settings.timeout, self.settings.timeout)
-        arrays = await live.batcher.submit(request.arrays, timeout)
-        found = dict(zip(version.outputs, arrays, strict=True))
-        return [_result(live, w.name, found[w.name], w.classes) for w in request.wanted]
 
 
 def refusal(error: FlowError) -> RequestError:
@@ -113,17 +115,11 @@ def refusal(error: FlowError) -> RequestError:
 
 def _result(live: Live, name: str, array: NDArray[Any], classes: int) -> Result:
     version = live.version
+    array = version.outputs[name].outer(array)
     if not classes:
         return name, version.outputs[name].datatype, array
     labels = version.labels.get(name, ())
     return name, "BYTES", top_classes(array, classes, labels, version.has_batch)
-
-
-def _is_live(repository: Repository, name: str) -> bool:
-    try:
-        return bool(repository.find(name))
-    except RequestError:
-        return False
 
 
 def _ports(ports: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """What a server is told when it starts."""
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flow2onnx_runtime import Options, OptionsError
@@ -14,7 +15,8 @@ class Settings:
 
     `models` is a repository, REPO/MODEL/VERSION/model.onnx, or one .onnx file. `max_batch`,
     `delay` and `max_queue` hold for models whose config.pbtxt does not say otherwise. `threads`:
-    of the pool that all models share, None for one per core. `held` limits the bodies of all
+    that a run may use, None for one per core that this process may use; with `shared_threads` in
+    `options` all models have them together. `held` limits the bodies of all
     unfinished requests together. `poll`: how often the repository is looked at; 0 for never.
     Told to end, a server answers for `linger` more, is not ready meanwhile and asks its clients to
     connect elsewhere; then it finishes what it has, for at most `drain`.
@@ -59,3 +61,19 @@ class Settings:
     def is_loopback(self) -> bool:
         """Whether only this machine can reach the server."""
         return self.host in ("127.0.0.1", "::1", "localhost")
+
+    @property
+    def thread_count(self) -> int:
+        """How many threads a run may use; the runtime alone would count the machine's cores."""
+        if self.threads is not None:
+            return self.threads
+        affinity = getattr(os, "sched_getaffinity", None)  # Linux only
+        return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+    @property
+    def session_options(self) -> Options:
+        """How models are opened: threads that wait for work must not keep the cores busy."""
+        if self.options.shared_threads:
+            return self.options
+        entries = {"session.intra_op.allow_spinning": "0", **self.options.session_entries}
+        return replace(self.options, intra_op_threads=self.thread_count, session_entries=entries)

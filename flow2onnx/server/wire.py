@@ -30,7 +30,7 @@ _TAKES = {"f": "iuf", "i": "iu", "u": "iu", "b": "b"}
 def parse_object(text: bytes | memoryview) -> dict[str, Json]:
     """The JSON object in a body."""
     try:
-        value = json.loads(bytes(text), parse_constant=_no_constant)
+        value = _DECODER.decode(str(text, "utf-8"))
     except (ValueError, RecursionError) as error:
         raise RequestError(f"the request is not valid JSON: {error}") from error
     if not isinstance(value, dict):
@@ -40,6 +40,10 @@ def parse_object(text: bytes | memoryview) -> dict[str, Json]:
 
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON number")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_constant)
+_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
 def decode(
@@ -222,7 +226,7 @@ def encode(
 
 def dump(value: object) -> bytes:
     """JSON in as few bytes as it takes; only what JSON has."""
-    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+    return _ENCODER.encode(value).encode()
 
 
 def packed_bytes(array: NDArray[Any]) -> bytes:

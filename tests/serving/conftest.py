@@ -1,3 +1,4 @@
+import contextlib
 import json
 import os
 import signal
@@ -8,7 +9,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import numpy as np
 import pytest
 from flow2onnx_runtime import Predictor
 
-from tests.serving import models
+from tests.serving import models, triton_jobs, triton_pair, triton_server
 
 ROOT = Path(__file__).parents[2]
 
@@ -92,17 +93,18 @@ class Running:
 Start = Callable[..., Running]
 
 
-def start(path: Path, *arguments: object) -> Running:
+def start(path: Path, *arguments: object, **options: object) -> Running:
     paths = [str(ROOT), str(ROOT / "runtime" / "python"), os.environ.get("PYTHONPATH", "")]
     command = [sys.executable, "-m", "flow2onnx", "serve", path, "--port", 0, *arguments]
     process = subprocess.Popen(
         [str(word) for word in command],
-        stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+        **({"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL, "text": True,
+            "env": os.environ | {"PYTHONPATH": os.pathsep.join(paths)}} | options),
     )  # fmt: skip
     running = Running(process, path)
-    running.reader = threading.Thread(target=running.read, daemon=True)
-    running.reader.start()
+    if process.stderr is not None:
+        running.reader = threading.Thread(target=running.read, daemon=True)
+        running.reader.start()
     return running
 
 
@@ -146,3 +148,39 @@ def expected(server: Running) -> Callable[..., dict[str, np.ndarray]]:
         return Predictor(server.path / name / str(version) / "model.onnx")(**feeds)
 
     return run
+
+
+@contextlib.contextmanager
+def beside_triton(
+    tmp_path_factory: pytest.TempPathFactory, names: Iterable[str], **options: object
+) -> Iterator[triton_pair.Pair]:
+    """Our server and the real Triton of one repository; skips where there is no Triton."""
+    if lack := triton_server.installation().lack:
+        pytest.skip(lack)
+    repository = triton_jobs.write(tmp_path_factory.mktemp("triton"), names)
+    started: list[Running] = []
+
+    def begin(*arguments: object) -> Running:
+        started.append(start(*arguments))
+        return started[-1]
+
+    try:
+        with triton_pair.pair(repository, begin, **options) as found:
+            yield found
+    finally:
+        for running in started:
+            stop(running)
+
+
+@pytest.fixture(scope="package")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[triton_pair.Pair]:
+    """Both servers with all models, which the tests leave as they are."""
+    with beside_triton(tmp_path_factory, triton_jobs.MODELS) as found:
+        yield found
+
+
+@pytest.fixture(scope="package")
+def controlled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[triton_pair.Pair]:
+    """Both servers with the models `conv` and `digits`, which the tests load and unload."""
+    with beside_triton(tmp_path_factory, ("conv", "digits"), explicit=["conv"]) as found:
+        yield found

@@ -47,13 +47,13 @@ def mlp(seed=0, width=WIDTH, batch="batch", scale=1.0):
     )  # fmt: skip
 
 
-def types():
+def types(elements=ELEMENTS):
     """Gives each input back."""
     shape = [2, 3]
     return _model(
-        [helper.make_node("Identity", [n], [f"same/{n}"]) for n in ELEMENTS],
-        [(n, t, shape) for n, t in ELEMENTS.items()],
-        [(f"same/{n}", t, shape) for n, t in ELEMENTS.items()],
+        [helper.make_node("Identity", [n], [f"same/{n}"]) for n in elements],
+        [(n, t, shape) for n, t in elements.items()],
+        [(f"same/{n}", t, shape) for n, t in elements.items()],
     )
 
 
@@ -99,6 +99,16 @@ def slow():
     )  # fmt: skip
 
 
+def scalar():
+    """Half of one number, and its square."""
+    return _model(
+        [helper.make_node("Mul", ["x", "half"], ["y"]), helper.make_node("Mul", ["x", "x"], ["z"])],
+        [("x", TensorProto.FLOAT, [])],
+        [("y", TensorProto.FLOAT, []), ("z", TensorProto.FLOAT, [])],
+        [("half", np.array(0.5, np.float32))],
+    )  # fmt: skip
+
+
 def place(repository: Path, name: str, model: bytes, version: int = 1, config: str = "") -> Path:
     """Put a version into a repository; returns its folder."""
     folder = repository / name / str(version)
@@ -116,6 +126,6 @@ def repository(path: Path) -> Path:
     place(path, "plain", mlp(1))
     place(path, "both", mlp(2), 1, "version_policy { all {} }")
     place(path, "both", mlp(3), 2)
-    for make in (types, centred, lookup, slow):
+    for make in (types, centred, lookup, slow, scalar):
         place(path, make.__name__, make())
     return path

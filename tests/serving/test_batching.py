@@ -34,7 +34,7 @@ class Gate:
         if is_open:
             self.opened.set()
 
-    def __call__(self, arrays):
+    def __call__(self, arrays, options):
         assert self.opened.wait(30)
         self.calls.append([a.shape for a in arrays])
         if (arrays[0] < 0).any():
@@ -130,7 +130,7 @@ def test_a_fault_of_ours_is_an_answer_too():
         with pytest.raises(RunError, match="ZeroDivisionError"):
             await batcher.submit(rows(1), 30)
 
-    drive(scenario, lambda arrays: 1 / 0)
+    drive(scenario, lambda arrays, options: 1 / 0)
 
 
 def test_a_full_queue_refuses():
@@ -188,7 +188,7 @@ def test_who_leaves_is_not_computed():
 def test_several_instances_run_at_once():
     barrier = threading.Barrier(2)
 
-    def run(arrays):
+    def run(arrays, options):
         barrier.wait(30)
         return arrays
 
@@ -196,3 +196,65 @@ def test_several_instances_run_at_once():
         await asyncio.gather(*(batcher.submit(rows(1, width=w), 30) for w in (2, 3)))
 
     drive(scenario, run, instances=2)
+
+
+def test_a_quick_run_needs_no_thread():
+    loops = []
+
+    def run(arrays, options):
+        loops.append(threading.current_thread() is threading.main_thread())
+        return [2 * a for a in arrays]
+
+    async def scenario(batcher):
+        await asyncio.gather(*(batcher.submit(rows(n), 30) for n in (2, 2, 8)))
+
+    seen = drive(scenario, run, inline=4)
+    assert seen.rows == [4, 8]
+    assert loops == [True, False]
+
+
+def test_a_run_is_stopped_once_nobody_waits_for_it():
+    """Of two requests in a run, the first that gives up leaves it going, the second ends it."""
+    stopped = []
+
+    def run(arrays, options):
+        for _ in range(3000):
+            if options.terminate:
+                stopped.append(len(arrays[0]))
+                raise RunError("terminated")
+            threading.Event().wait(0.01)
+        return arrays
+
+    async def scenario(batcher):
+        waiting = [batcher.submit(rows(1), seconds) for seconds in (0.1, 0.4)]
+        one, two = (asyncio.create_task(w) for w in waiting)
+        with pytest.raises(RequestError, match="time is over"):
+            await one
+        await asyncio.sleep(0.05)
+        assert not stopped
+        with pytest.raises(RequestError, match="time is over"):
+            await two
+        leaving = asyncio.create_task(batcher.submit(rows(3), 30))
+        await asyncio.sleep(0.1)
+        leaving.cancel()
+        while len(stopped) < 2 or not batcher.is_idle:
+            await asyncio.sleep(0.01)
+
+    drive(scenario, run)
+    assert stopped == [2, 3]
+
+
+def test_who_retires_lets_go_when_there_is_nothing_to_do():
+    released = []
+
+    async def scenario(batcher):
+        waiting = asyncio.create_task(batcher.submit(rows(1), 30))
+        await asyncio.sleep(0)
+        batcher.retire(lambda: released.append(batcher.is_idle))
+        assert not released
+        await waiting
+        assert released == [True]
+        await batcher.submit(rows(1), 30)  # who had found it just before
+        assert released == [True, True]
+
+    drive(scenario, Gate())

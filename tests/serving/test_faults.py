@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import random
 import shutil
 import signal
@@ -16,11 +17,14 @@ import numpy as np
 import pytest
 import tritonclient.grpc as grpc_client
 from click.testing import CliRunner
-from flow2onnx_runtime import FlowError, OptionsError
+from flow2onnx_runtime import FlowError, OptionsError, save_safetensors, usable_providers
 
 from flow2onnx.cli.app import app
+from flow2onnx.export import export_triton
 from flow2onnx.server import Settings
 from flow2onnx.server.running import serve
+from tests.export.jobs import define
+from tests.serving.conftest import start
 from tests.serving.models import WIDTH, mlp, place, repository, slow
 
 INPUT = {"name": "x", "shape": [1, WIDTH], "datatype": "FP32",
@@ -108,6 +112,58 @@ def test_what_is_hardly_http(server, text, status):
     assert found.startswith(f"HTTP/1.1 {status} ".encode()), found[:200]
     assert list(json.loads(found.partition(b"\r\n\r\n")[2])) == ["error"]
     assert is_well(server)
+
+
+def bodies(connection, count):
+    """The JSON of so many answers, in the order in which they come."""
+    data, found = b"", []
+    while len(found) < count:
+        head, end, rest = data.partition(b"\r\n\r\n")
+        lines = head.lower().split(b"\r\n")
+        length = next((int(t[15:]) for t in lines if t.startswith(b"content-length:")), None)
+        if end and length is None:  # 100 Continue
+            data = rest
+        elif end and len(rest) >= length:
+            found.append(json.loads(rest[:length]))
+            data = rest[length:]
+        else:
+            part = connection.recv(65536)
+            assert part, f"closed after {found}"
+            data += part
+    return found
+
+
+def test_requests_that_do_not_wait_for_answers(server):
+    """Five in one packet, of both kinds, are answered in their order."""
+    get = b"GET /v2/models/mlp HTTP/1.1\r\nHost: x\r\n\r\n"
+    with server.connect() as connection:
+        connection.sendall(REQUEST + get + REQUEST + REQUEST + get)
+        found = bodies(connection, 5)
+    assert ["outputs" in f and "model_name" in f for f in found] == [True, False, True, True, False]
+    assert found[0]["outputs"][0]["data"] == found[3]["outputs"][0]["data"] == [0.0] * 5
+
+
+def test_bodies_in_pieces(server):
+    """Byte by byte, in chunks, or after the server has agreed."""
+    head, _, body = REQUEST.partition(b"\r\n\r\n")
+    chunked = head.rpartition(b"\r\n")[0] + b"\r\nTransfer-Encoding: chunked\r\n\r\n"
+    for byte in body:
+        chunked += b"1\r\n" + bytes([byte]) + b"\r\n"
+    patient = head + b"\r\nExpect: 100-continue\r\n\r\n"
+    with server.connect() as connection:
+        for position in range(0, len(REQUEST), 7):
+            connection.sendall(REQUEST[position : position + 7])
+        connection.sendall(chunked + b"0\r\n\r\n")
+        found = bodies(connection, 2)
+        connection.sendall(patient)
+        assert connection.recv(4096).startswith(b"HTTP/1.1 100 Continue")
+        connection.sendall(body)
+        found += bodies(connection, 1)
+        connection.sendall(REQUEST.replace(b"Host: x", b"Connection: close"))
+        last = answered(connection)
+    assert [f["outputs"][0]["data"] for f in found] == [[0.0] * 5] * 3
+    assert b"connection: close" in last
+    assert b"flow2onnx_held_bytes 0.0\n" in server.ask("/metrics")[2]
 
 
 def chunks_are_limited(server):
@@ -203,6 +259,137 @@ def test_a_killed_server_starts_again(tmp_path, serving):
     server = serving(models)
     assert json.loads(server.ask("/v2/models/mlp")[2])["versions"] == ["7"]
     assert is_well(server)
+
+
+def test_killed_in_the_middle_of_a_reload(tmp_path, serving):
+    """A version whose check takes seconds, and fails: neither its loading nor the kill matters."""
+    models = repository(tmp_path / "models")
+    first = serving(models, "--poll", 0.1)
+    folder = place(models, "slow", slow(), 2)
+    wrong = np.zeros((64, 64), np.float32)
+    save_safetensors(folder / "check.safetensors",
+                     {"feeds/n": np.array([100_000]), "results/y": wrong})  # fmt: skip
+    first.wait_for("a version is being loaded", model="slow", version=2)
+    assert first.stop(signal.SIGKILL) == -signal.SIGKILL
+    server = serving(models)
+    failed = server.wait_for("a version was not loaded", model="slow", version=2)
+    assert "the check" in failed["reason"]
+    assert json.loads(server.ask("/v2/models/slow")[2])["versions"] == ["1"]
+    assert server.post("/v2/models/slow/infer", n(1))[0] == 200
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of its own with little room, where one may be mounted."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", folder]
+    if shutil.which("mount") is None or subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("no file system can be mounted here")
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
+def test_a_full_disk(small_disk, serving):
+    """Who writes a version without room for it leaves the old one answering, and no new one."""
+    _, predict_job = define()
+    place(small_disk, "mlp", mlp(0), 1)
+    assert export_triton(predict_job, small_disk).ok
+    server = serving(small_disk, "--poll", 0.1)
+    filler = small_disk / "filler"
+    room = shutil.disk_usage(small_disk).free
+    filler.write_bytes(bytes(room - 4096))
+    with pytest.raises((FlowError, OSError), match=r"No space|cannot be written"):
+        export_triton(predict_job, small_disk)
+    assert sorted(p.name for p in (small_disk / "predict_job").glob("[0-9]*")) == ["1"]
+    assert not [p for p in small_disk.rglob("*model.onnx") if p.parent.name not in ("1",)]
+    # a copy that was cut off, as `cp` leaves it
+    (small_disk / "mlp" / "2").mkdir()
+    with pytest.raises(OSError, match="No space"):
+        (small_disk / "mlp" / "2" / "model.onnx").write_bytes(mlp(2) * 4)
+    server.wait_for("a version was not loaded", model="mlp", version=2)
+    assert is_well(server)
+    for name in ("mlp", "predict_job"):
+        assert json.loads(server.ask(f"/v2/models/{name}")[2])["versions"] == ["1"]
+    filler.unlink()
+    assert export_triton(predict_job, small_disk).ok
+    server.wait_for("a version answers", model="predict_job", version=2)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux has it")
+def test_logs_that_cannot_be_written(tmp_path):
+    models = repository(tmp_path / "models")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with open("/dev/full", "w") as full:
+        server = start(models, "--port", port, "--poll", 0.1, stderr=full)
+    try:
+        server.lines.append({"message": "listening", "http": f"127.0.0.1:{port}"})
+        wait_until(lambda: server.process.poll() is not None or listens(port))
+        for number in (2, 3):
+            place(models, "mlp", mlp(number), number)
+        wait_until(lambda: json.loads(server.ask("/v2/models/mlp")[2])["versions"] == ["3"])
+        assert is_well(server)
+        assert server.stop() == 0
+    finally:
+        server.process.kill()
+        server.process.wait(60)
+
+
+def listens(port):
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5):
+        return True
+    return False
+
+
+def wait_until(is_so):
+    end = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < end, "it did not come"
+        time.sleep(0.05)
+
+
+def test_what_takes_too_long_is_stopped(tmp_path, serving):
+    """A run that would take hours is given up with its request: the next one is answered."""
+    place(tmp_path, "slow", slow())
+    server = serving(tmp_path, "--timeout", 60)
+    endless = n(2_000_000_000) | {"parameters": {"timeout": 300_000}}
+    for _ in range(2):
+        assert server.post("/v2/models/slow/infer", endless)[0] == 504
+        assert server.post("/v2/models/slow/infer", n(10))[0] == 200
+
+
+def test_one_model_that_cannot_be_served_among_others(tmp_path, serving):
+    models = repository(tmp_path)
+    place(models, "broken", b"broken")
+    server = serving(models)
+    rows = {r["name"]: r for r in json.loads(server.ask("/v2/repository/index", b"{}")[2])}
+    assert rows["broken"]["state"] == "UNAVAILABLE"
+    assert "cannot be opened" in rows["broken"]["reason"]
+    status, headers, body = server.ask("/v2/models/broken/infer", BODY, LENGTH)
+    assert (status, headers["Retry-After"]) == (503, "5")
+    assert "cannot be opened" in json.loads(body)["error"]
+    assert server.ask("/v2/health/ready")[0] == 503
+    assert server.ask("/v2/models/mlp/ready")[0] == 200
+    assert is_well(server)
+
+
+def test_one_pool_of_threads_for_all_models(tmp_path, serving):
+    server = serving(repository(tmp_path), "--shared-pool", "--threads", 2)
+    assert is_well(server)
+    assert server.post("/v2/models/slow/infer", n(10))[0] == 200
+
+
+@pytest.mark.parametrize("provider", ["CUDA", "Tensorrt"])
+def test_a_provider_that_is_not_here(tmp_path, provider):
+    if f"{provider}ExecutionProvider" in usable_providers():
+        pytest.skip("it is here")
+    place(tmp_path, "mlp", mlp())
+    for path in (tmp_path, tmp_path / "mlp" / "1" / "model.onnx"):
+        arguments = ["serve", path, "--port", "0", "--provider", provider.lower()]
+        done = CliRunner().invoke(app, [str(a) for a in arguments])
+        assert done.exit_code == 1
+        assert f"{provider}ExecutionProvider was asked for and cannot be used" in done.stderr
 
 
 def test_a_token_is_asked_for(tmp_path, serving):
@@ -345,7 +532,7 @@ def test_thousands_of_malformed_requests(server):
 
 
 @pytest.mark.parametrize(
-    ("package", "extra"), [("uvicorn", "serve"), ("prometheus_client", "serve"), ("grpc", "grpc")]
+    ("package", "extra"), [("uvicorn", "serve"), ("prometheus_client", "serve"), ("hpack", "grpc")]
 )
 def test_without_the_extra(tmp_path, package, extra, monkeypatch):
     for name in [n for n in sys.modules if n.startswith("flow2onnx.server.")]:

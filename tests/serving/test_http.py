@@ -45,7 +45,7 @@ def test_health_and_metadata(triton, server):
         "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, WIDTH]}],
         "outputs": [{"name": "out/0", "datatype": "FP32", "shape": [-1, CLASSES]}],
     }  # fmt: skip
-    assert triton.get_model_metadata("both", "1")["versions"] == ["1", "2"]
+    assert triton.get_model_metadata("both", "1")["versions"] == ["1"]
     assert triton.get_model_config("mlp")["max_batch_size"] == 8
     assert triton.get_model_config("plain")["input"][0]["dims"] == [WIDTH]
     rows = {(r["name"], r["version"]): r for r in triton.get_model_repository_index()}
@@ -174,6 +174,21 @@ def test_json_without_a_content_type(server, expected):
     wanted = expected("mlp", x=X)["out/0"]
     np.testing.assert_array_equal(np.float32(found["outputs"][0]["data"]), wanted.reshape(-1))
     assert found["outputs"][0]["shape"] == [3, CLASSES]
+
+
+@pytest.mark.parametrize("is_binary", [True, False])
+def test_a_scalar(triton, is_binary):
+    x = np.array(3, np.float32)
+    outputs = [client.InferRequestedOutput(n, binary_data=is_binary) for n in "yz"]
+    answer = triton.infer("scalar", [tensor("x", x, is_binary=is_binary)], outputs=outputs)
+    assert [answer.as_numpy(n).shape for n in "yz"] == [(), ()]
+    assert [float(answer.as_numpy(n)) for n in "yz"] == [1.5, 9.0]
+
+
+@pytest.mark.parametrize("path", ["systemsharedmemory/status", "cudasharedmemory/region/r/status"])
+def test_shared_memory_is_refused(server, path):
+    status, _, body = server.ask(f"/v2/{path}")
+    assert (status, "shared memory is not served" in json.loads(body)["error"]) == (404, True)
 
 
 def request(**changes):

@@ -1,8 +1,10 @@
 """The description of what the server answers, and a fuzzer that reads it."""
 
 import json
+import os
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -10,6 +12,9 @@ from flow2onnx.server.http import Application
 from flow2onnx.server.service import Service
 from flow2onnx.server.settings import Settings
 from tests.serving.models import repository
+
+# beside this Python, or wherever programs are
+SCHEMATHESIS = shutil.which("st", path=f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}")
 
 
 def test_every_route_is_described(tmp_path, server):
@@ -43,13 +48,13 @@ def test_what_is_wrong_with_a_repository_request(server, path, body, text):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("st") is None, reason="schemathesis is not installed")
+@pytest.mark.skipif(SCHEMATHESIS is None, reason="schemathesis is not installed")
 def test_schemathesis(tmp_path, serving):
     server = serving(repository(tmp_path / "models"), "--linger", 0)
     url = f"http://{server.http}/openapi.json"
     done = subprocess.run(
         # what a model takes is more than a schema says; an unloaded model rightly answers 503
-        ["st", "run", url, "-n", "40", "--seed", "1", "--exclude-path-regex", "unload$",
+        [SCHEMATHESIS, "run", url, "-n", "40", "--seed", "1", "--exclude-path-regex", "unload$",
          "--exclude-checks", "positive_data_acceptance"],
         cwd=tmp_path, capture_output=True, text=True, timeout=300,
     )  # fmt: skip

@@ -1,7 +1,9 @@
 """Versions that come, fail, are replaced and taken back, without a network."""
 
 import asyncio
+import gc
 import os
+import weakref
 
 import numpy as np
 import pytest
@@ -383,3 +385,42 @@ def test_batching_needs_rows_that_do_not_depend_on_each_other(tmp_path):
         assert "do not all begin with one free batch" in found["slow"].version.notes[0]
 
     drive(tmp_path, scenario)
+
+
+def test_quick_models_run_on_the_event_loop(tmp_path, monkeypatch):
+    """Those of fixed work; what a value can make long, never."""
+    for limit in ("_QUICK", "_INLINE"):  # however busy the machine is
+        monkeypatch.setattr(f"flow2onnx.server.quick.{limit}", 60.0)
+    for make in (mlp, models.centred, models.lookup, models.slow, models.scalar):
+        place(tmp_path, make.__name__, make())
+
+    async def scenario(repository):
+        found = {n: repository.find(n).batcher.limits.inline for n in repository.names()}
+        assert (found["slow"], found["centred"]) == (0, 0)
+        assert found["mlp"] > 0
+        assert found["scalar"] == 1
+
+    drive(tmp_path, scenario)
+
+
+def test_a_replaced_model_is_freed_at_once(path, monkeypatch):
+    """Not only when garbage is looked for."""
+    monkeypatch.setattr("flow2onnx.server.repository._GIVE_BACK", 600)
+
+    async def scenario(repository):
+        old = weakref.ref(repository.find("m").version.program)
+        await answer(repository)
+        place(path, "m", mlp(2), 2)
+        gc.disable()
+        try:
+            await settle(repository)
+            await answer(repository)
+            for _ in range(200):  # the thread that loaded may just be letting go
+                if old() is None:
+                    break
+                await asyncio.sleep(0.02)
+            assert old() is None
+        finally:
+            gc.enable()
+
+    drive(path, scenario)
