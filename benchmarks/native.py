@@ -1,0 +1,136 @@
+"""Train steps with and without the operators of flow2onnx-native, side by side.
+
+    python -m benchmarks.native [--rows "lenet|encoder"] [--only Fused,Conv] [--threads 1]
+
+Each of the two is a process of its own; they run blocks of steps in turn. Ratios are the time
+without by the time with: above 1 the operators pay. Wall time is what counts on a quiet machine;
+processor time is what is left to look at on one that others use. `--each` measures every operator
+by itself too.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+from benchmarks.workloads import workload
+
+ROWS = {
+    "mlp": 60, "lenet": 6, "resnet18": 1, "resnet50": 1, "encoder": 2,
+    "encoder:layers=2,units=768": 1, "wide": 20,
+}  # fmt: skip
+OPERATORS = ("Fused", "Conv", "ConvInputGradient", "ConvWeightGradient")
+
+
+class Side:
+    """A process that runs steps with some of the operators."""
+
+    def __init__(self, row: str, operators: Sequence[str], threads: int) -> None:
+        command = [sys.executable, "-m", "benchmarks.native", "--child", ",".join(operators) or "-"]
+        self.process = subprocess.Popen(
+            [*command, "--rows", row.replace(",", ";"), "--threads", str(threads)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        self.told = json.loads(self._line())
+        self.blocks: list[tuple[float, float]] = []
+
+    def run(self, steps: int, *, counts: bool = True) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{steps}\n")
+        self.process.stdin.flush()
+        wall, busy = json.loads(self._line())
+        if counts:
+            self.blocks.append((wall / steps, busy / steps))
+
+    def end(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+
+    def median(self, which: int) -> float:
+        return statistics.median(block[which] for block in self.blocks)
+
+    def _line(self) -> str:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            sys.exit("a side ended early; its message is above")
+        return line
+
+
+def child(row: str, operators: Sequence[str], threads: int) -> None:
+    """Run steps as told on stdin, with these operators or none."""
+    from benchmarks import worker
+    from benchmarks.peers import Options
+    from benchmarks.peers import flow2onnx as peer
+    from flow2onnx import execute
+    from flow2onnx.native import NativeLibrary, native_library
+
+    worker.confine(threads, 0)
+
+    def restricted(wish: object) -> NativeLibrary | None:
+        found = native_library(wish=True)
+        assert found is not None, "insisted on"
+        kept = tuple(o for o in found.operators if o in operators)
+        return NativeLibrary(found.path, kept) if kept else None
+
+    execute.native_library = restricted  # type: ignore[assignment]  # one operator at a time
+    work = workload(row)
+    step = peer.training(work, work.variables(), work.data(), Options(frozenset(), threads))
+    losses = [float(step(0)) for _ in range(3)]
+    print(json.dumps(losses), flush=True)
+    for line in sys.stdin:
+        wall, busy = time.perf_counter(), time.process_time()
+        for i in range(int(line)):
+            step(i)
+        print(json.dumps((time.perf_counter() - wall, time.process_time() - busy)), flush=True)
+
+
+def measure(row: str, operators: Sequence[str], threads: int, blocks: int) -> str:
+    """One line of the table."""
+    sides = [Side(row, (), threads), Side(row, operators, threads)]
+    steps = ROWS[row]
+    for block in range(blocks + 1):
+        for side in sides if block % 2 else sides[::-1]:
+            side.run(steps, counts=block > 0)
+    for side in sides:
+        side.end()
+    without, native = sides
+    walls, busy = ([side.median(which) for side in sides] for which in (0, 1))
+    difference = max(
+        abs(a - b) / max(abs(a), 1e-9) for a, b in zip(without.told, native.told, strict=True)
+    )
+    return (
+        f"| {row} | {threads} | {'all' if len(operators) == len(OPERATORS) else operators[0]} "
+        f"| {1000 * walls[0]:.2f} | {1000 * walls[1]:.2f} | {walls[0] / walls[1]:.3f} "
+        f"| {busy[0] / busy[1]:.3f} | {difference:.1e} |"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rows", default="|".join(ROWS), help="workloads, with | between them")
+    parser.add_argument("--only", default=",".join(OPERATORS))
+    parser.add_argument("--each", action="store_true", help="each operator by itself too")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--blocks", type=int, default=9)
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.child is not None:
+        child(args.rows.replace(";", ","), args.child.split(","), args.threads)
+        return
+    only = args.only.split(",")
+    sets = [only, *([o] for o in only if args.each)]
+    print("| workload | threads | operators | without ms | with ms | ratio | by processor time "
+          "| losses differ |")  # fmt: skip
+    print("|---|---|---|---|---|---|---|---|")
+    for row in args.rows.split("|"):
+        for operators in sets:
+            print(measure(row, operators, args.threads, args.blocks), flush=True)
+
+
+if __name__ == "__main__":
+    main()

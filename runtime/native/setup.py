@@ -1,0 +1,46 @@
+"""Builds the shared library with the system's C++ compiler; it does not depend on Python's ABI."""
+
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_ext import build_ext
+
+SOURCES = [f"src/{name}.cc" for name in ("conv", "fused", "library", "onednn", "tile")]
+HEADERS = [f"src/{name}" for name in ("onednn.h", "ort.h", "tile.h", "tile.inc")]
+# No contraction: a program rounds after every operation, as the operators it stands for do.
+FLAGS = [
+    "-std=c++17", "-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math",
+    "-fvisibility=hidden", "-Wall", "-Wextra",
+]  # fmt: skip
+
+
+class BuildLibrary(build_ext):
+    """A library for any Python: without the name of one in its own."""
+
+    def get_ext_filename(self, fullname: str) -> str:
+        """The library's name, whatever Python is called here."""
+        return str(Path(*fullname.split(".")).with_name("libflow2onnx_native.so"))
+
+    def get_export_symbols(self, ext: Extension) -> list[str]:
+        """None: it is no Python module."""
+        return []
+
+
+class PlatformWheel(bdist_wheel):
+    """A wheel for one platform and every Python."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        """Python 3, no ABI of its, this platform."""
+        return "py3", "none", super().get_tag()[2]
+
+
+setup(
+    ext_modules=[
+        Extension(
+            "flow2onnx_native.library", SOURCES, depends=HEADERS, language="c++",
+            extra_compile_args=FLAGS, libraries=["dl"],
+        )
+    ],
+    cmdclass={"build_ext": BuildLibrary, "bdist_wheel": PlatformWheel},
+)  # fmt: skip

@@ -1,0 +1,412 @@
+/* Convolutions and their two gradients on oneDNN: `Conv`, `ConvInputGradient`,
+ * `ConvWeightGradient`.
+ *
+ * Tensors come and go in the plain order of ONNX. oneDNN chooses the order that it works in, and
+ * what differs is reordered in scratch memory. The images of a batch are shared out among the
+ * threads of the session; every task runs oneDNN in its own thread.
+ */
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "onednn.h"
+#include "ort.h"
+
+namespace {
+
+using namespace onednn;
+using ort::Tensor;
+
+enum Which : int { FORWARD_PASS, INPUT_GRADIENT, WEIGHT_GRADIENT };
+
+/* The attribute `shape`, in this order. */
+struct Shape {
+    int64_t images, in, height, width, out, kernel_height, kernel_width, out_height, out_width,
+        stride_y, stride_x, dilation_y, dilation_x, top, left, bottom, right, groups, tasks;
+
+    bool is_sound() const {
+        const int64_t *numbers = &images;
+        for (int i = 0; i < 13; ++i) {
+            if (numbers[i] < 1 || numbers[i] > (int64_t(1) << 31)) return false;
+        }
+        for (int64_t pad : {top, left, bottom, right}) {
+            if (pad < 0 || pad > (1 << 20)) return false;
+        }
+        if (groups < 1 || tasks < 1 || images % tasks != 0) return false;
+        if (in % groups != 0 || out % groups != 0) return false;
+        return fits(height + top + bottom, kernel_height, dilation_y, stride_y, out_height) &&
+               fits(width + left + right, kernel_width, dilation_x, stride_x, out_width);
+    }
+    static bool fits(int64_t room, int64_t kernel, int64_t dilation, int64_t stride,
+                     int64_t windows) {
+        const int64_t reach = (kernel - 1) * dilation + 1;
+        return room >= reach && (room - reach) / stride + 1 == windows;
+    }
+    int64_t source() const { return in * height * width; } /* elements of one image */
+    int64_t result() const { return out * out_height * out_width; }
+    int64_t weights() const { return out * (in / groups) * kernel_height * kernel_width; }
+};
+static_assert(sizeof(Shape) == 19 * sizeof(int64_t), "nothing but the numbers");
+
+const char *NAMES[] = {"Conv", "ConvInputGradient", "ConvWeightGradient"};
+
+#define DNNL_TRY(expression) \
+    do { \
+        if (Status failed_ = (expression)) return failed_; \
+    } while (0)
+
+size_t aligned(size_t bytes) { return (bytes + 63) & ~size_t(63); }
+
+/* One of the three tensors: how it is given, how oneDNN wants it, and the way between. */
+struct Side {
+    Argument argument;
+    Layout *given = nullptr;
+    const Layout *wanted = nullptr; /* owned by the description */
+    Primitive *reorder = nullptr;
+    Description *reorder_description = nullptr;
+    size_t scratchpad = 0;
+    bool is_output = false;
+
+    Status prepare(Description *of, Query query) {
+        wanted = dnnl.primitive_desc_query_md(of, query, 0);
+        if (dnnl.memory_desc_equal(given, wanted)) return SUCCESS;
+        const Layout *from = is_output ? wanted : given, *to = is_output ? given : wanted;
+        DNNL_TRY(dnnl.reorder_primitive_desc_create(&reorder_description, from, engine, to,
+                                                    engine, attributes));
+        const Layout *pad = dnnl.primitive_desc_query_md(reorder_description, SCRATCHPAD_LAYOUT, 0);
+        scratchpad = pad ? dnnl.memory_desc_get_size(pad) : 0;
+        return dnnl.primitive_create(&reorder, reorder_description);
+    }
+    size_t reordered() const { return reorder ? dnnl.memory_desc_get_size(wanted) : 0; }
+    void release() {
+        if (reorder) dnnl.primitive_destroy(reorder);
+        if (reorder_description) dnnl.primitive_desc_destroy(reorder_description);
+        if (given) dnnl.memory_desc_destroy(given);
+    }
+};
+
+struct Conv {
+    Shape shape;
+    Which which;
+    bool has_bias;
+    Description *description = nullptr, *hint = nullptr;
+    Primitive *primitive = nullptr;
+    Side source, weights, result;
+    Layout *bias = nullptr;
+    size_t scratchpad = 0;
+
+    Conv(const Shape &s, Which w, bool b) : shape(s), which(w), has_bias(b) {
+        source.argument = w == INPUT_GRADIENT ? DIFF_SRC : SRC;
+        weights.argument = w == WEIGHT_GRADIENT ? DIFF_WEIGHTS : WEIGHTS;
+        result.argument = w == FORWARD_PASS ? DST : DIFF_DST;
+        output().is_output = true;
+    }
+    ~Conv() {
+        if (primitive) dnnl.primitive_destroy(primitive);
+        for (Side *side : {&source, &weights, &result}) side->release();
+        for (Description *d : {description, hint}) {
+            if (d) dnnl.primitive_desc_destroy(d);
+        }
+        if (bias) dnnl.memory_desc_destroy(bias);
+    }
+    Conv(const Conv &) = delete;
+    Conv &operator=(const Conv &) = delete;
+
+    Side &output() {
+        return which == FORWARD_PASS ? result : which == INPUT_GRADIENT ? source : weights;
+    }
+
+    Status prepare() {
+        const Shape &s = shape;
+        const int64_t images = s.images / s.tasks;
+        const Dims x = {images, s.in, s.height, s.width};
+        const Dims y = {images, s.out, s.out_height, s.out_width};
+        const Dims plain = {s.out, s.in, s.kernel_height, s.kernel_width};
+        const Dims grouped = {s.groups, s.out / s.groups, s.in / s.groups, s.kernel_height,
+                              s.kernel_width};
+        const int rank = s.groups > 1 ? 5 : 4;
+        const int64_t *w = s.groups > 1 ? grouped : plain;
+        const Dims channels = {s.out};
+        DNNL_TRY(layout(&source.given, 4, x, ORDER_ABCD));
+        DNNL_TRY(layout(&result.given, 4, y, ORDER_ABCD));
+        DNNL_TRY(layout(&weights.given, rank, w, rank == 5 ? ORDER_ABCDE : ORDER_ABCD));
+        if (has_bias) DNNL_TRY(layout(&bias, 1, channels, ORDER_A));
+        Layout *any_x = nullptr, *any_w = nullptr, *any_y = nullptr;
+        DNNL_TRY(layout(&any_x, 4, x, ORDER_ANY));
+        DNNL_TRY(layout(&any_w, rank, w, ORDER_ANY));
+        DNNL_TRY(layout(&any_y, 4, y, ORDER_ANY));
+        const Status status = describe(any_x, any_w, any_y);
+        for (Layout *l : {any_x, any_w, any_y}) dnnl.memory_desc_destroy(l);
+        DNNL_TRY(status);
+        const bool back = which != FORWARD_PASS;
+        DNNL_TRY(source.prepare(description, which == INPUT_GRADIENT ? DIFF_SRC_LAYOUT : SRC_LAYOUT));
+        DNNL_TRY(weights.prepare(
+            description, which == WEIGHT_GRADIENT ? DIFF_WEIGHTS_LAYOUT : WEIGHTS_LAYOUT));
+        DNNL_TRY(result.prepare(description, back ? DIFF_DST_LAYOUT : DST_LAYOUT));
+        const Layout *pad = dnnl.primitive_desc_query_md(description, SCRATCHPAD_LAYOUT, 0);
+        scratchpad = pad ? dnnl.memory_desc_get_size(pad) : 0;
+        return dnnl.primitive_create(&primitive, description);
+    }
+
+    static Status layout(Layout **made, int rank, const int64_t *dims, int order) {
+        return dnnl.memory_desc_create_with_tag(made, rank, dims, SINGLE_PRECISION, order);
+    }
+
+    Status describe(const Layout *x, const Layout *w, const Layout *y) {
+        const Shape &s = shape;
+        const Dims strides = {s.stride_y, s.stride_x};
+        const Dims gaps = {s.dilation_y - 1, s.dilation_x - 1};
+        const Dims before = {s.top, s.left}, after = {s.bottom, s.right};
+        Description **made = which == FORWARD_PASS ? &description : &hint;
+        DNNL_TRY(dnnl.convolution_forward_primitive_desc_create(
+            made, engine, FORWARD, DIRECT, x, w, bias, y, strides, gaps, before, after,
+            attributes));
+        if (which == INPUT_GRADIENT) {
+            return dnnl.convolution_backward_data_primitive_desc_create(
+                &description, engine, DIRECT, x, w, y, strides, gaps, before, after, hint,
+                attributes);
+        }
+        if (which == WEIGHT_GRADIENT) {
+            return dnnl.convolution_backward_weights_primitive_desc_create(
+                &description, engine, DIRECT, x, w, nullptr, y, strides, gaps, before, after,
+                hint, attributes);
+        }
+        return SUCCESS;
+    }
+
+    size_t scratch() const {
+        return aligned(source.reordered()) + aligned(weights.reordered()) +
+               aligned(result.reordered()) + aligned(most_scratchpad());
+    }
+    size_t most_scratchpad() const {
+        return std::max({scratchpad, source.scratchpad, weights.scratchpad, result.scratchpad});
+    }
+};
+
+/* Memory objects of one task; they are views. */
+struct Views {
+    std::vector<Memory *> made;
+    Status status = SUCCESS;
+
+    Memory *of(const Layout *layout, void *data) {
+        Memory *memory = nullptr;
+        const Status failed = dnnl.memory_create(&memory, layout, engine, data);
+        if (failed != SUCCESS) status = failed;
+        else made.push_back(memory);
+        return memory;
+    }
+    ~Views() {
+        for (Memory *memory : made) dnnl.memory_destroy(memory);
+    }
+};
+
+char *task_scratch(size_t bytes) {
+    thread_local std::unique_ptr<char[]> memory;
+    thread_local size_t capacity = 0;
+    if (bytes > capacity) {
+        memory.reset(new char[bytes + 64]);
+        capacity = bytes;
+    }
+    const auto address = reinterpret_cast<uintptr_t>(memory.get());
+    return reinterpret_cast<char *>((address + 63) & ~uintptr_t(63));
+}
+
+/* A stream for each thread: it keeps no state between calls, and making one is not free. */
+Stream *stream() {
+    struct Owned {
+        Stream *stream = nullptr;
+        ~Owned() {
+            if (stream) dnnl.stream_destroy(stream);
+        }
+    };
+    thread_local Owned owned;
+    if (!owned.stream) dnnl.stream_create(&owned.stream, engine, IN_ORDER);
+    return owned.stream;
+}
+
+struct Call {
+    const Conv &conv;
+    float *source, *weights, *result;
+    float *bias = nullptr;
+    std::vector<float> parts = {};    /* weight gradients of all tasks but the first */
+    std::vector<Status> failures = {};
+
+    void operator()(size_t task) {
+        const OneThread guard;
+        failures[task] = run(task);
+    }
+
+    Status run(size_t task) {
+        const int64_t images = conv.shape.images / conv.shape.tasks * static_cast<int64_t>(task);
+        float *own = weights;
+        if (conv.which == WEIGHT_GRADIENT && task > 0) {
+            own = parts.data() + (static_cast<int64_t>(task) - 1) * conv.shape.weights();
+        }
+        Stream *on = stream();
+        if (on == nullptr) return static_cast<Status>(1);
+        char *next = task_scratch(conv.scratch());
+        Views views;
+        char *pad = next;
+        next += aligned(conv.most_scratchpad());
+        std::vector<Given> given;
+        Given results = {};
+        struct Place {
+            const Side *side;
+            float *data;
+        };
+        const Place places[] = {{&conv.source, source + images * conv.shape.source()},
+                                {&conv.weights, own},
+                                {&conv.result, result + images * conv.shape.result()}};
+        for (const Place &place : places) {
+            const Side &side = *place.side;
+            void *data = side.reorder ? static_cast<void *>(next) : place.data;
+            next += aligned(side.reordered());
+            Memory *memory = views.of(side.wanted, data);
+            given.push_back({side.argument, memory});
+            if (side.reorder && !side.is_output) {
+                DNNL_TRY(move(side, views.of(side.given, place.data), memory, views, pad, on));
+            }
+            if (side.is_output) results = {side.argument, memory};
+        }
+        if (conv.has_bias) given.push_back({BIAS, views.of(conv.bias, bias)});
+        const Layout *room = dnnl.primitive_desc_query_md(conv.description, SCRATCHPAD_LAYOUT, 0);
+        given.push_back({SCRATCHPAD, views.of(room, pad)});
+        DNNL_TRY(views.status);
+        DNNL_TRY(dnnl.primitive_execute(conv.primitive, on, static_cast<int>(given.size()),
+                                        given.data()));
+        for (const Place &place : places) {
+            const Side &side = *place.side;
+            if (side.reorder && side.is_output) {
+                Memory *plain = views.of(side.given, place.data);
+                DNNL_TRY(move(side, results.memory, plain, views, pad, on));
+            }
+        }
+        return dnnl.stream_wait(on);
+    }
+
+    static Status move(const Side &side, Memory *from, Memory *to, Views &views, char *pad,
+                       Stream *on) {
+        const Layout *room =
+            dnnl.primitive_desc_query_md(side.reorder_description, SCRATCHPAD_LAYOUT, 0);
+        Memory *scratch = views.of(room, pad);
+        DNNL_TRY(views.status);
+        const Given given[] = {{SRC, from}, {DST, to}, {SCRATCHPAD, scratch}};
+        return dnnl.primitive_execute(side.reorder, on, 3, given);
+    }
+
+    void finish() {
+        const int64_t size = conv.shape.weights();
+        for (size_t at = 0; at < parts.size(); at += static_cast<size_t>(size)) {
+            for (int64_t i = 0; i < size; ++i) weights[i] += parts[at + static_cast<size_t>(i)];
+        }
+    }
+};
+
+OrtStatus *expect(OrtKernelContext *context, size_t index, int64_t size, const char *name,
+                  float **data) {
+    Tensor tensor;
+    ORT_TRY(ort::input(context, index, &tensor));
+    if (tensor.type != ort::FLOAT || tensor.size() != size) {
+        return ort::refuse("%s: input %zu has %lld elements of type %d, it was made for %lld floats",
+                           name, index, static_cast<long long>(tensor.size()), tensor.type,
+                           static_cast<long long>(size));
+    }
+    *data = static_cast<float *>(tensor.data);
+    return nullptr;
+}
+
+OrtStatus *run(const Conv &conv, OrtKernelContext *context) {
+    const Shape &s = conv.shape;
+    const char *name = NAMES[conv.which];
+    Call call{conv, nullptr, nullptr, nullptr};
+    const int64_t x_size = s.images * s.source(), y_size = s.images * s.result();
+    void *made = nullptr;
+    if (conv.which == FORWARD_PASS) {
+        const int64_t dims[] = {s.images, s.out, s.out_height, s.out_width};
+        ORT_TRY(expect(context, 0, x_size, name, &call.source));
+        ORT_TRY(expect(context, 1, s.weights(), name, &call.weights));
+        if (conv.has_bias) ORT_TRY(expect(context, 2, s.out, name, &call.bias));
+        ORT_TRY(ort::output(context, 0, dims, 4, &made));
+        call.result = static_cast<float *>(made);
+    } else if (conv.which == INPUT_GRADIENT) {
+        const int64_t dims[] = {s.images, s.in, s.height, s.width};
+        ORT_TRY(expect(context, 0, y_size, name, &call.result));
+        ORT_TRY(expect(context, 1, s.weights(), name, &call.weights));
+        ORT_TRY(ort::output(context, 0, dims, 4, &made));
+        call.source = static_cast<float *>(made);
+    } else {
+        const int64_t dims[] = {s.out, s.in / s.groups, s.kernel_height, s.kernel_width};
+        ORT_TRY(expect(context, 0, x_size, name, &call.source));
+        ORT_TRY(expect(context, 1, y_size, name, &call.result));
+        ORT_TRY(ort::output(context, 0, dims, 4, &made));
+        call.weights = static_cast<float *>(made);
+        call.parts.resize(static_cast<size_t>((s.tasks - 1) * s.weights()));
+    }
+    call.failures.assign(static_cast<size_t>(s.tasks), SUCCESS);
+    ORT_TRY(ort::parallel(context, static_cast<size_t>(s.tasks), call));
+    for (Status failed : call.failures) {
+        if (failed != SUCCESS) {
+            return ort::refuse("%s: oneDNN failed with status %d", name, failed);
+        }
+    }
+    call.finish();
+    return nullptr;
+}
+
+OrtStatus *make(Which which, const OrtKernelInfo *info, void **kernel) {
+    Shape shape;
+    size_t count = sizeof shape / sizeof(int64_t);
+    ORT_TRY(ort::api.KernelInfoGetAttributeArray_int64(info, "shape", &shape.images, &count));
+    int64_t has_bias = 0;
+    if (which == FORWARD_PASS) {
+        ORT_TRY(ort::api.KernelInfoGetAttribute_int64(info, "has_bias", &has_bias));
+    }
+    if (count != sizeof shape / sizeof(int64_t) || !shape.is_sound()) {
+        return ort::refuse("%s: the shape is that of no convolution", NAMES[which]);
+    }
+    const OneThread guard; /* oneDNN plans for as many threads as it is created with */
+    auto conv = std::make_unique<Conv>(shape, which, has_bias != 0);
+    if (const Status failed = conv->prepare()) {
+        return ort::refuse("%s: oneDNN has no kernel for this shape (status %d)", NAMES[which],
+                           failed);
+    }
+    *kernel = conv.release();
+    return nullptr;
+}
+
+template <int which>
+ort::CustomOp described() {
+    using ort::CustomOp;
+    CustomOp o = {};
+    o.version = ort::OLDEST_API;
+    o.GetName = [](const CustomOp *) { return NAMES[which]; };
+    o.GetExecutionProviderType = [](const CustomOp *) -> const char * { return nullptr; };
+    o.GetInputType = o.GetOutputType = [](const CustomOp *, size_t) { return ort::FLOAT; };
+    o.GetInputTypeCount = [](const CustomOp *) -> size_t { return which == FORWARD_PASS ? 3 : 2; };
+    o.GetOutputTypeCount = [](const CustomOp *) -> size_t { return 1; };
+    o.GetInputCharacteristic = [](const CustomOp *, size_t i) {
+        return i == 2 ? ort::OPTIONAL : ort::REQUIRED;
+    };
+    o.GetOutputCharacteristic = [](const CustomOp *, size_t) { return ort::REQUIRED; };
+    o.GetInputMemoryType = [](const CustomOp *, size_t) { return 0; };
+    o.CreateKernelV2 = [](const CustomOp *, const OrtApi *, const OrtKernelInfo *info,
+                          void **kernel) {
+        return ort::guarded([&] { return make(static_cast<Which>(which), info, kernel); });
+    };
+    o.KernelComputeV2 = [](void *kernel, OrtKernelContext *context) {
+        return ort::guarded([&] { return run(*static_cast<const Conv *>(kernel), context); });
+    };
+    o.KernelDestroy = [](void *kernel) { delete static_cast<Conv *>(kernel); };
+    o.GetStartVersion = [](const CustomOp *) { return 1; };
+    o.GetEndVersion = [](const CustomOp *) { return 0x7fffffff; };
+    return o;
+}
+
+} // namespace
+
+const ort::CustomOp *ort::conv_operator(int which) {
+    static const CustomOp operators[] = {described<FORWARD_PASS>(), described<INPUT_GRADIENT>(),
+                                         described<WEIGHT_GRADIENT>()};
+    return &operators[which];
+}

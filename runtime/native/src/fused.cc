@@ -1,0 +1,438 @@
+/* The operator `Fused`: a program of elementwise operations in one pass over memory.
+ *
+ * A program works on registers, each a tile of floats, and runs once for every tile of the common
+ * number of elements. Inputs of that size are read, and outputs of that size written, where they
+ * lie; smaller inputs are spread out per tile: element i of the tile is element
+ * (i / inner) % middle of the input. With a row length the tiles are whole rows, and rows can be
+ * summed up. Outputs may also be one element of each row, or sums over all that shares an index
+ * (i / inner) % middle.
+ *
+ * The attribute `plan` is checked in full when the kernel is made, the tensors in every call.
+ */
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "ort.h"
+#include "tile.h"
+
+namespace {
+
+using ort::Tensor;
+
+constexpr int64_t FORMAT = 1;
+constexpr int64_t TILE = 256;       /* elements: twenty registers fit in the first cache level */
+constexpr int64_t CHUNK = 65536;    /* elements that one task of the thread pool takes at least */
+constexpr int64_t LONGEST_ROW = 1 << 16;
+constexpr int64_t MOST_SUMMING = 16; /* tasks, where each has sums of its own */
+
+enum Mode : int64_t { FULL = 0, SPREAD = 1, PER_ROW = 1, SUMMED = 2 };
+
+struct Operand {
+    int64_t at, mode, middle, inner;
+    ort::Element element;
+    std::vector<int64_t> dims; /* of outputs */
+};
+
+struct Instruction {
+    int64_t operation, to, a, b, c;
+};
+
+struct Plan {
+    int64_t total = 0, row = 0, registers = 0;
+    std::vector<Operand> inputs, outputs;
+    std::vector<int64_t> constants;
+    std::vector<Instruction> code;
+    std::vector<float> values; /* of the constants */
+    int64_t tile = TILE;
+
+    int64_t index(const Operand &o, int64_t i) const { return i / o.inner % o.middle; }
+};
+
+/* Reads the numbers of an attribute one after another and remembers when they end too early. */
+struct Reader {
+    const std::vector<int64_t> &numbers;
+    size_t next = 0;
+    bool is_short = false;
+
+    int64_t take() {
+        if (next >= numbers.size()) {
+            is_short = true;
+            return 0;
+        }
+        return numbers[next++];
+    }
+    int64_t take_within(int64_t low, int64_t high, bool *is_sound) {
+        const int64_t v = take();
+        if (v < low || v > high) *is_sound = false;
+        return v;
+    }
+};
+
+bool is_element(int64_t e) { return e == ort::FLOAT || e == ort::BOOL; }
+
+bool read_operand(Reader &from, const Plan &plan, bool is_output, Operand *o) {
+    bool is_sound = true;
+    o->at = from.take_within(0, plan.registers - 1, &is_sound);
+    o->mode = from.take_within(0, is_output ? SUMMED : SPREAD, &is_sound);
+    o->middle = from.take_within(1, plan.total, &is_sound);
+    o->inner = from.take_within(1, plan.total, &is_sound);
+    const int64_t element = from.take();
+    o->element = static_cast<ort::Element>(element);
+    is_sound = is_sound && is_element(element);
+    is_sound = is_sound && plan.total % o->middle == 0 &&
+               plan.total / o->middle % o->inner == 0;
+    if (!is_output) return is_sound;
+    int64_t size = 1;
+    const int64_t rank = from.take_within(0, Tensor::MOST, &is_sound);
+    for (int64_t i = 0; is_sound && i < rank; ++i) {
+        o->dims.push_back(from.take_within(1, plan.total, &is_sound));
+        if (is_sound && __builtin_mul_overflow(size, o->dims.back(), &size)) is_sound = false;
+    }
+    const int64_t wanted = o->mode == FULL     ? plan.total
+                           : o->mode == SUMMED ? o->middle
+                           : plan.row > 0      ? plan.total / plan.row
+                                               : -1;
+    return is_sound && size == wanted && (o->mode == FULL || element == ort::FLOAT);
+}
+
+bool read_instruction(Reader &from, const Plan &plan, Instruction *made) {
+    bool is_sound = true;
+    made->operation = from.take_within(0, tile::OPERATION_COUNT - 1, &is_sound);
+    made->to = from.take_within(0, plan.registers - 1, &is_sound);
+    made->a = from.take_within(0, plan.registers - 1, &is_sound);
+    made->b = from.take_within(0, plan.registers - 1, &is_sound);
+    made->c = from.take_within(0, plan.registers - 1, &is_sound);
+    return is_sound && (made->operation < tile::LOOP_COUNT || plan.row > 0);
+}
+
+/* Whether registers that are other memory are written by nobody else. */
+bool has_owners(const Plan &plan) {
+    std::vector<int> is_read_only(plan.registers, 0), outputs(plan.registers, 0);
+    for (const Operand &o : plan.inputs) is_read_only[o.at] += 1;
+    for (int64_t at : plan.constants) is_read_only[at] += 1;
+    for (const Operand &o : plan.outputs) {
+        if (o.mode == FULL && o.element == ort::FLOAT) outputs[o.at] += 1;
+    }
+    for (int64_t at = 0; at < plan.registers; ++at) {
+        if (is_read_only[at] + outputs[at] > 1) return false;
+    }
+    return std::none_of(plan.code.begin(), plan.code.end(),
+                        [&](const Instruction &i) { return is_read_only[i.to] > 0; });
+}
+
+bool read_plan(const std::vector<int64_t> &numbers, Plan *plan) {
+    constexpr int64_t MOST = 1 << 20;
+    Reader from{numbers};
+    bool is_sound = true;
+    from.take_within(FORMAT, FORMAT, &is_sound);
+    plan->total = from.take_within(1, int64_t(1) << 40, &is_sound);
+    plan->row = from.take_within(0, LONGEST_ROW, &is_sound);
+    plan->registers = from.take_within(1, 4096, &is_sound);
+    const int64_t inputs = from.take_within(1, MOST, &is_sound);
+    const int64_t outputs = from.take_within(1, MOST, &is_sound);
+    const int64_t constants = from.take_within(0, MOST, &is_sound);
+    const int64_t code = from.take_within(1, MOST, &is_sound);
+    if (!is_sound || (plan->row > 0 && plan->total % plan->row != 0)) return false;
+    for (int64_t i = 0; i < inputs; ++i) {
+        plan->inputs.emplace_back();
+        if (!read_operand(from, *plan, false, &plan->inputs.back())) return false;
+    }
+    for (int64_t i = 0; i < outputs; ++i) {
+        plan->outputs.emplace_back();
+        if (!read_operand(from, *plan, true, &plan->outputs.back())) return false;
+    }
+    for (int64_t i = 0; i < constants; ++i) {
+        plan->constants.push_back(from.take_within(0, plan->registers - 1, &is_sound));
+    }
+    for (int64_t i = 0; is_sound && i < code; ++i) {
+        plan->code.emplace_back();
+        if (!read_instruction(from, *plan, &plan->code.back())) return false;
+    }
+    if (plan->row > 0) plan->tile = std::max<int64_t>(1, TILE / plan->row) * plan->row;
+    return is_sound && !from.is_short && from.next == numbers.size() && has_owners(*plan);
+}
+
+/* Registers for one thread; kept, as threads come back for the next kernel. */
+float *scratch(size_t floats) {
+    thread_local std::unique_ptr<float[]> memory;
+    thread_local size_t capacity = 0;
+    if (floats > capacity) {
+        memory.reset(new float[floats + 16]);
+        capacity = floats;
+    }
+    const auto address = reinterpret_cast<uintptr_t>(memory.get());
+    return reinterpret_cast<float *>((address + 63) & ~uintptr_t(63));
+}
+
+/* One call: where everything lies, and the work of one task. */
+struct Call {
+    const Plan &plan;
+    const tile::Loops &loops;
+    std::vector<const void *> inputs;
+    std::vector<void *> outputs;
+    std::vector<float> sums; /* of every task, for every summed output */
+    int64_t sum_width = 0, tasks = 1, task_tiles = 1;
+
+    Call(const Plan &p, const tile::Loops &l) : plan(p), loops(l) {
+        const int64_t tiles = (plan.total + plan.tile - 1) / plan.tile;
+        int64_t least = std::max<int64_t>(1, CHUNK / plan.tile);
+        for (const Operand &o : plan.outputs) {
+            if (o.mode == SUMMED) {
+                sum_width += o.middle;
+                least = std::max(least, (tiles + MOST_SUMMING - 1) / MOST_SUMMING);
+            }
+        }
+        task_tiles = std::min(least, tiles);
+        tasks = (tiles + task_tiles - 1) / task_tiles;
+    }
+
+    void operator()(size_t task) {
+        const int64_t width = plan.tile;
+        float *memory = scratch(static_cast<size_t>(plan.registers * width));
+        std::vector<float *> where(plan.registers);
+        for (int64_t r = 0; r < plan.registers; ++r) where[r] = memory + r * width;
+        for (size_t i = 0; i < plan.constants.size(); ++i) {
+            loops.fill(where[plan.constants[i]], plan.values[i], width);
+        }
+        for (size_t i = 0; i < plan.inputs.size(); ++i) {
+            const Operand &o = plan.inputs[i];
+            if (o.mode == SPREAD && o.middle == 1) {
+                loops.fill(where[o.at], value_of(i, 0), width);
+            }
+        }
+        const int64_t first = static_cast<int64_t>(task) * task_tiles * width;
+        const int64_t end = std::min(first + task_tiles * width, plan.total);
+        for (int64_t start = first; start < end; start += width) {
+            run_tile(where, memory, task, start, std::min(width, end - start));
+        }
+    }
+
+    float value_of(size_t input, int64_t i) const {
+        if (plan.inputs[input].element == ort::BOOL) {
+            return static_cast<const uint8_t *>(inputs[input])[i] ? 1.0f : 0.0f;
+        }
+        return static_cast<const float *>(inputs[input])[i];
+    }
+
+    void run_tile(std::vector<float *> &where, float *memory, size_t task, int64_t start,
+                  int64_t n) {
+        for (size_t i = 0; i < plan.inputs.size(); ++i) {
+            float *own = memory + plan.inputs[i].at * plan.tile;
+            where[plan.inputs[i].at] = read(i, own, start, n);
+        }
+        for (size_t i = 0; i < plan.outputs.size(); ++i) {
+            const Operand &o = plan.outputs[i];
+            if (o.mode == FULL && o.element == ort::FLOAT) {
+                where[o.at] = static_cast<float *>(outputs[i]) + start;
+            }
+        }
+        fetch_ahead(start + n);
+        for (const Instruction &step : plan.code) execute(step, where, n);
+        float *sum = sums.data() + static_cast<int64_t>(task) * sum_width;
+        for (size_t i = 0; i < plan.outputs.size(); ++i) {
+            const Operand &o = plan.outputs[i];
+            write(o, outputs[i], where[o.at], sum, start, n);
+            if (o.mode == SUMMED) sum += o.middle;
+        }
+    }
+
+    /* Asks for the next tile: a processor follows few streams by itself, and these are many. */
+    void fetch_ahead(int64_t start) const {
+        const int64_t n = std::min(plan.tile, plan.total - start);
+        for (size_t i = 0; i < plan.inputs.size(); ++i) {
+            const Operand &o = plan.inputs[i];
+            if (o.mode == FULL && o.element == ort::FLOAT) fetch<0>(inputs[i], start, n);
+        }
+        for (size_t i = 0; i < plan.outputs.size(); ++i) {
+            const Operand &o = plan.outputs[i];
+            if (o.mode == FULL && o.element == ort::FLOAT) fetch<1>(outputs[i], start, n);
+        }
+    }
+
+    template <int is_written>
+    static void fetch(const void *data, int64_t start, int64_t n) {
+        constexpr int64_t LINE = 64 / sizeof(float);
+        const float *from = static_cast<const float *>(data) + start;
+        for (int64_t i = 0; i < n; i += LINE) __builtin_prefetch(from + i, is_written, 3);
+    }
+
+    /* The tile of an input: where it lies if that is possible, else spread out into `own`. */
+    float *read(size_t input, float *own, int64_t start, int64_t n) const {
+        const Operand &o = plan.inputs[input];
+        if (o.mode == SPREAD && o.middle == 1) return own;
+        if (o.element == ort::BOOL) {
+            const auto *bytes = static_cast<const uint8_t *>(inputs[input]);
+            if (o.mode == FULL) loops.from_bytes(own, bytes + start, n);
+            else for (int64_t i = 0; i < n; ++i) own[i] = value_of(input, plan.index(o, start + i));
+            return own;
+        }
+        /* never written: `has_owners` has seen to it */
+        auto *floats = const_cast<float *>(static_cast<const float *>(inputs[input]));
+        if (o.mode == FULL) return floats + start;
+        const int64_t at = plan.index(o, start);
+        if (o.inner == 1 && at + n <= o.middle) return floats + at;
+        for_runs(o, start, n, [&](int64_t i, int64_t k, int64_t count) {
+            if (o.inner > 1) loops.fill(own + i, floats[k], count);
+            else std::copy_n(floats + k, count, own + i);
+        });
+        return own;
+    }
+
+    /* Calls visit(offset in the tile, index, count) for each stretch of equal or rising index. */
+    template <typename Visit>
+    void for_runs(const Operand &o, int64_t start, int64_t n, Visit visit) const {
+        for (int64_t i = 0; i < n;) {
+            const int64_t at = plan.index(o, start + i);
+            const int64_t left = o.inner > 1 ? o.inner - (start + i) % o.inner : o.middle - at;
+            const int64_t count = std::min(left, n - i);
+            visit(i, at, count);
+            i += count;
+        }
+    }
+
+    void execute(const Instruction &step, const std::vector<float *> &where, int64_t n) const {
+        float *to = where[step.to];
+        const float *a = where[step.a];
+        if (step.operation < tile::LOOP_COUNT) {
+            loops.operations[step.operation](to, a, where[step.b], where[step.c], n);
+            return;
+        }
+        for (int64_t i = 0; i < n; i += plan.row) {
+            float sum = loops.total(a + i, plan.row);
+            if (step.operation == tile::ROW_MEAN) sum /= static_cast<float>(plan.row);
+            loops.fill(to + i, sum, plan.row);
+        }
+    }
+
+    void write(const Operand &o, void *output, const float *from, float *sum, int64_t start,
+               int64_t n) const {
+        if (o.mode == SUMMED) {
+            for_runs(o, start, n, [&](int64_t i, int64_t k, int64_t count) {
+                if (o.inner > 1) sum[k] += loops.total(from + i, count);
+                else loops.add_to(sum + k, from + i, count);
+            });
+        } else if (o.mode == PER_ROW) {
+            float *rows = static_cast<float *>(output) + start / plan.row;
+            for (int64_t i = 0; i < n; i += plan.row) rows[i / plan.row] = from[i];
+        } else if (o.element == ort::BOOL) {
+            loops.to_bytes(static_cast<uint8_t *>(output) + start, from, n);
+        }
+    }
+
+    /* Adds up what the tasks summed, in their order. */
+    void finish() {
+        int64_t offset = 0;
+        for (size_t i = 0; i < plan.outputs.size(); ++i) {
+            const Operand &o = plan.outputs[i];
+            if (o.mode != SUMMED) continue;
+            auto *to = static_cast<float *>(outputs[i]);
+            std::copy_n(sums.data() + offset, o.middle, to);
+            for (int64_t t = 1; t < tasks; ++t) {
+                loops.add_to(to, sums.data() + t * sum_width + offset, o.middle);
+            }
+            offset += o.middle;
+        }
+    }
+};
+
+OrtStatus *check(const Plan &plan, size_t i, const Tensor &tensor) {
+    const Operand &o = plan.inputs[i];
+    const int64_t wanted = o.mode == FULL ? plan.total : o.middle;
+    if (tensor.type != o.element || tensor.size() != wanted) {
+        return ort::refuse("Fused: input %zu has %lld elements of type %d, the program was made "
+                           "for %lld of type %d",
+                           i, static_cast<long long>(tensor.size()), tensor.type,
+                           static_cast<long long>(wanted), o.element);
+    }
+    return nullptr;
+}
+
+OrtStatus *compute(void *kernel, OrtKernelContext *context) {
+    const Plan &plan = *static_cast<const Plan *>(kernel);
+    size_t inputs = 0, outputs = 0;
+    ORT_TRY(ort::api.KernelContext_GetInputCount(context, &inputs));
+    ORT_TRY(ort::api.KernelContext_GetOutputCount(context, &outputs));
+    if (inputs != plan.inputs.size() || outputs != plan.outputs.size()) {
+        return ort::refuse("Fused: %zu inputs and %zu outputs, the program has %zu and %zu", inputs,
+                           outputs, plan.inputs.size(), plan.outputs.size());
+    }
+    Call call(plan, tile::loops());
+    for (size_t i = 0; i < inputs; ++i) {
+        Tensor tensor;
+        ORT_TRY(ort::input(context, i, &tensor));
+        ORT_TRY(check(plan, i, tensor));
+        call.inputs.push_back(tensor.data);
+    }
+    for (size_t i = 0; i < outputs; ++i) {
+        void *data = nullptr;
+        const auto &dims = plan.outputs[i].dims;
+        ORT_TRY(ort::output(context, i, dims.data(), dims.size(), &data));
+        call.outputs.push_back(data);
+    }
+    call.sums.assign(static_cast<size_t>(call.tasks * call.sum_width), 0.0f);
+    ORT_TRY(ort::parallel(context, static_cast<size_t>(call.tasks), call));
+    call.finish();
+    return nullptr;
+}
+
+OrtStatus *create(const OrtKernelInfo *info, void **kernel) {
+    size_t count = 0, floats = 0;
+    ORT_TRY(ort::api.KernelInfoGetAttributeArray_int64(info, "plan", nullptr, &count));
+    std::vector<int64_t> numbers(count);
+    ORT_TRY(ort::api.KernelInfoGetAttributeArray_int64(info, "plan", numbers.data(), &count));
+    auto plan = std::make_unique<Plan>();
+    if (!read_plan(numbers, plan.get())) {
+        return ort::refuse("Fused: the plan is no sound program of format %d",
+                           static_cast<int>(FORMAT));
+    }
+    if (!plan->constants.empty()) {
+        ORT_TRY(ort::api.KernelInfoGetAttributeArray_float(info, "values", nullptr, &floats));
+        plan->values.resize(floats);
+        ORT_TRY(ort::api.KernelInfoGetAttributeArray_float(info, "values", plan->values.data(),
+                                                           &floats));
+    }
+    if (plan->values.size() != plan->constants.size()) {
+        return ort::refuse("Fused: %zu values for %zu constants", plan->values.size(),
+                           plan->constants.size());
+    }
+    *kernel = plan.release();
+    return nullptr;
+}
+
+void destroy(void *kernel) { delete static_cast<Plan *>(kernel); }
+
+ort::Element any_element(const ort::CustomOp *, size_t) { return ort::ANY; }
+size_t one(const ort::CustomOp *) { return 1; }
+int at_least_one(const ort::CustomOp *) { return 1; }
+int never(const ort::CustomOp *) { return 0; }
+ort::Arity variadic(const ort::CustomOp *, size_t) { return ort::VARIADIC; }
+
+} // namespace
+
+const ort::CustomOp *ort::fused_operator() {
+    static const CustomOp op = [] {
+        CustomOp o = {};
+        o.version = OLDEST_API;
+        o.GetName = [](const CustomOp *) { return "Fused"; };
+        o.GetExecutionProviderType = [](const CustomOp *) -> const char * { return nullptr; };
+        o.GetInputType = o.GetOutputType = any_element;
+        o.GetInputTypeCount = o.GetOutputTypeCount = one;
+        o.GetInputCharacteristic = o.GetOutputCharacteristic = variadic;
+        o.GetInputMemoryType = [](const CustomOp *, size_t) { return 0; };
+        o.GetVariadicInputMinArity = o.GetVariadicOutputMinArity = at_least_one;
+        o.GetVariadicInputHomogeneity = o.GetVariadicOutputHomogeneity = never;
+        o.CreateKernelV2 = [](const CustomOp *, const OrtApi *, const OrtKernelInfo *info,
+                              void **kernel) {
+            return guarded([&] { return create(info, kernel); });
+        };
+        o.KernelComputeV2 = [](void *kernel, OrtKernelContext *context) {
+            return guarded([&] { return compute(kernel, context); });
+        };
+        o.KernelDestroy = destroy;
+        o.GetStartVersion = at_least_one;
+        o.GetEndVersion = [](const CustomOp *) { return 0x7fffffff; };
+        return o;
+    }();
+    return &op;
+}

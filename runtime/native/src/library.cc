@@ -1,0 +1,96 @@
+/* What the shared library offers to others: its version, its operators, and their registration. */
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+
+#include "onednn.h"
+#include "ort.h"
+
+#define EXPORTED extern "C" __attribute__((visibility("default")))
+
+namespace ort {
+
+Api api;
+
+OrtStatus *refuse(const char *format, ...) {
+    char text[512];
+    va_list arguments;
+    va_start(arguments, format);
+    std::vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    return api.CreateStatus(INVALID_ARGUMENT, text);
+}
+
+OrtStatus *input(OrtKernelContext *context, size_t index, Tensor *tensor) {
+    const OrtValue *value = nullptr;
+    ORT_TRY(api.KernelContext_GetInput(context, index, &value));
+    if (value == nullptr) return refuse("input %zu is missing", index);
+    OrtTensorTypeAndShapeInfo *info = nullptr;
+    ORT_TRY(api.GetTensorTypeAndShape(value, &info));
+    OrtStatus *status = api.GetTensorElementType(info, &tensor->type);
+    if (status == nullptr) status = api.GetDimensionsCount(info, &tensor->rank);
+    if (status == nullptr && tensor->rank > Tensor::MOST) {
+        status = refuse("input %zu has %zu dimensions", index, tensor->rank);
+    }
+    if (status == nullptr) status = api.GetDimensions(info, tensor->dims, tensor->rank);
+    api.ReleaseTensorTypeAndShapeInfo(info);
+    ORT_TRY(status);
+    return api.GetTensorMutableData(const_cast<OrtValue *>(value), &tensor->data);
+}
+
+OrtStatus *output(OrtKernelContext *context, size_t index, const int64_t *dims, size_t rank,
+                  void **data) {
+    OrtValue *value = nullptr;
+    ORT_TRY(api.KernelContext_GetOutput(context, index, dims, rank, &value));
+    if (value == nullptr) return refuse("output %zu is missing", index);
+    return api.GetTensorMutableData(value, data);
+}
+
+static void view_table(const OrtApi *table) {
+    const auto *slots = reinterpret_cast<const unsigned char *>(table);
+#define ORT_COPY(position, name, result, arguments) \
+    std::memcpy(&api.name, slots + (position) * sizeof api.name, sizeof api.name);
+    ORT_ROWS(ORT_COPY)
+#undef ORT_COPY
+}
+
+/* One domain serves all sessions: the runtime keeps pointers to it as long as they live. */
+static OrtStatus *domain(OrtCustomOpDomain **found) {
+    static std::mutex lock;
+    static OrtCustomOpDomain *known = nullptr;
+    const std::lock_guard<std::mutex> guard(lock);
+    if (known == nullptr) {
+        OrtCustomOpDomain *made = nullptr;
+        ORT_TRY(api.CreateCustomOpDomain("flow2onnx.native", &made));
+        ORT_TRY(api.CustomOpDomain_Add(made, fused_operator()));
+        for (int which = 0; onednn::is_loaded() && which < 3; ++which) {
+            ORT_TRY(api.CustomOpDomain_Add(made, conv_operator(which)));
+        }
+        known = made;
+    }
+    *found = known;
+    return nullptr;
+}
+
+} // namespace ort
+
+/* Raised with every change of operators or of the format of programs. */
+EXPORTED int flow2onnx_native_version() { return 1; }
+
+/* Opens oneDNN for the convolutions; returns null, or why it cannot be used. Before registering. */
+EXPORTED const char *flow2onnx_native_open_onednn(const char *path) { return onednn::open(path); }
+
+EXPORTED OrtStatus *RegisterCustomOps(OrtSessionOptions *options, const OrtApiBase *base) {
+    const OrtApi *table = base->GetApi(ort::OLDEST_API);
+    if (table == nullptr) {
+        /* Older ones have the function that makes a status, as the first of their table. */
+        std::memcpy(&ort::api.CreateStatus, base->GetApi(1), sizeof ort::api.CreateStatus);
+        return ort::refuse("flow2onnx-native needs ONNX Runtime 1.%u or newer, this is %s",
+                           ort::OLDEST_API, base->GetVersionString());
+    }
+    ort::view_table(table);
+    OrtCustomOpDomain *domain = nullptr;
+    ORT_TRY(ort::domain(&domain));
+    return ort::api.AddCustomOpDomain(options, domain);
+}

@@ -1,0 +1,79 @@
+/* Opening oneDNN. */
+#include "onednn.h"
+
+#include <cstdio>
+#include <cstring>
+#include <dlfcn.h>
+#include <mutex>
+
+namespace onednn {
+
+Functions dnnl;
+Engine *engine = nullptr;
+Attributes *attributes = nullptr;
+
+namespace {
+
+std::mutex lock;
+char problem[256];
+
+template <typename Function>
+bool find(void *library, const char *name, Function *found) {
+    void *symbol = dlsym(library, name);
+    std::memcpy(found, &symbol, sizeof symbol);
+    return symbol != nullptr;
+}
+
+const char *fill(void *library) {
+#define ONEDNN_FIND(name, result, arguments) \
+    if (!find(library, "dnnl_" #name, &dnnl.name)) return "it lacks dnnl_" #name;
+    ONEDNN_ROWS(ONEDNN_FIND)
+#undef ONEDNN_FIND
+    const Version *version = dnnl.version();
+    if (version->major != MAJOR) {
+        std::snprintf(problem, sizeof problem, "it is version %d.%d, and %d.x is needed",
+                      version->major, version->minor, MAJOR);
+        return problem;
+    }
+    if (!find(library, "omp_get_max_threads", &dnnl.get_threads) ||
+        !find(library, "omp_set_num_threads", &dnnl.set_threads)) {
+        dnnl.get_threads = nullptr;
+        dnnl.set_threads = nullptr;
+    }
+    if (dnnl.engine_create(&engine, ON_CPU, 0) != SUCCESS ||
+        dnnl.primitive_attr_create(&attributes) != SUCCESS ||
+        dnnl.primitive_attr_set_scratchpad_mode(attributes, OWN_SCRATCHPAD) != SUCCESS) {
+        engine = nullptr;
+        return "it makes no engine for the CPU";
+    }
+    return nullptr;
+}
+
+} // namespace
+
+const char *open(const char *path) {
+    const std::lock_guard<std::mutex> guard(lock);
+    if (engine != nullptr) return nullptr;
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) {
+        std::snprintf(problem, sizeof problem, "%s", dlerror());
+        return problem;
+    }
+    const char *why = fill(library);
+    if (why != nullptr) dlclose(library);
+    return why;
+}
+
+bool is_loaded() { return engine != nullptr; }
+
+OneThread::OneThread() {
+    if (dnnl.set_threads == nullptr) return;
+    before = dnnl.get_threads();
+    dnnl.set_threads(1);
+}
+
+OneThread::~OneThread() {
+    if (before > 0) dnnl.set_threads(before);
+}
+
+} // namespace onednn

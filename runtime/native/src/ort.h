@@ -1,0 +1,157 @@
+/* What this library uses of ONNX Runtime's C API, in our own declarations.
+ *
+ * The API is a table of functions to which newer versions only append, so a function is known by
+ * its position. The declarations here hold for every version from `OLDEST_API` on.
+ */
+#ifndef FLOW2ONNX_NATIVE_ORT_H
+#define FLOW2ONNX_NATIVE_ORT_H
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+
+struct OrtStatus;
+struct OrtApi;
+struct OrtSessionOptions;
+struct OrtCustomOpDomain;
+struct OrtKernelInfo;
+struct OrtKernelContext;
+struct OrtShapeInferContext;
+struct OrtValue;
+struct OrtTensorTypeAndShapeInfo;
+
+struct OrtApiBase {
+    const OrtApi *(*GetApi)(uint32_t version);
+    const char *(*GetVersionString)();
+};
+
+namespace ort {
+
+constexpr uint32_t OLDEST_API = 18; /* kernels that report errors, and run on the session's threads */
+
+enum Code : int { FAIL = 1, INVALID_ARGUMENT = 2 };
+enum Element : int { ANY = 0, FLOAT = 1, INT32 = 6, INT64 = 7, BOOL = 9 };
+enum Arity : int { REQUIRED = 0, OPTIONAL = 1, VARIADIC = 2 };
+
+/* position, name, result, arguments */
+#define ORT_ROWS(X) \
+    X(0, CreateStatus, OrtStatus *, (Code, const char *)) \
+    X(26, CreateCustomOpDomain, OrtStatus *, (const char *, OrtCustomOpDomain **)) \
+    X(27, CustomOpDomain_Add, OrtStatus *, (OrtCustomOpDomain *, const struct CustomOp *)) \
+    X(28, AddCustomOpDomain, OrtStatus *, (OrtSessionOptions *, OrtCustomOpDomain *)) \
+    X(51, GetTensorMutableData, OrtStatus *, (OrtValue *, void **)) \
+    X(60, GetTensorElementType, OrtStatus *, (const OrtTensorTypeAndShapeInfo *, Element *)) \
+    X(61, GetDimensionsCount, OrtStatus *, (const OrtTensorTypeAndShapeInfo *, size_t *)) \
+    X(62, GetDimensions, OrtStatus *, (const OrtTensorTypeAndShapeInfo *, int64_t *, size_t)) \
+    X(65, GetTensorTypeAndShape, OrtStatus *, (const OrtValue *, OrtTensorTypeAndShapeInfo **)) \
+    X(88, KernelContext_GetInputCount, OrtStatus *, (const OrtKernelContext *, size_t *)) \
+    X(89, KernelContext_GetOutputCount, OrtStatus *, (const OrtKernelContext *, size_t *)) \
+    X(90, KernelContext_GetInput, OrtStatus *, \
+      (const OrtKernelContext *, size_t, const OrtValue **)) \
+    X(91, KernelContext_GetOutput, OrtStatus *, \
+      (OrtKernelContext *, size_t, const int64_t *, size_t, OrtValue **)) \
+    X(93, ReleaseStatus, void, (OrtStatus *)) \
+    X(99, ReleaseTensorTypeAndShapeInfo, void, (OrtTensorTypeAndShapeInfo *)) \
+    X(101, ReleaseCustomOpDomain, void, (OrtCustomOpDomain *)) \
+    X(86, KernelInfoGetAttribute_int64, OrtStatus *, \
+      (const OrtKernelInfo *, const char *, int64_t *)) \
+    X(162, KernelInfoGetAttributeArray_float, OrtStatus *, \
+      (const OrtKernelInfo *, const char *, float *, size_t *)) \
+    X(163, KernelInfoGetAttributeArray_int64, OrtStatus *, \
+      (const OrtKernelInfo *, const char *, int64_t *, size_t *)) \
+    X(274, KernelContext_ParallelFor, OrtStatus *, \
+      (const OrtKernelContext *, void (*)(void *, size_t), size_t, size_t, void *))
+
+/* How an operator is described to the runtime: a structure that newer versions append to. */
+struct CustomOp {
+    uint32_t version;
+    void *(*CreateKernel)(const CustomOp *, const OrtApi *, const OrtKernelInfo *);
+    const char *(*GetName)(const CustomOp *);
+    const char *(*GetExecutionProviderType)(const CustomOp *);
+    Element (*GetInputType)(const CustomOp *, size_t);
+    size_t (*GetInputTypeCount)(const CustomOp *);
+    Element (*GetOutputType)(const CustomOp *, size_t);
+    size_t (*GetOutputTypeCount)(const CustomOp *);
+    void (*KernelCompute)(void *, OrtKernelContext *);
+    void (*KernelDestroy)(void *);
+    Arity (*GetInputCharacteristic)(const CustomOp *, size_t);
+    Arity (*GetOutputCharacteristic)(const CustomOp *, size_t);
+    int (*GetInputMemoryType)(const CustomOp *, size_t);
+    int (*GetVariadicInputMinArity)(const CustomOp *);
+    int (*GetVariadicInputHomogeneity)(const CustomOp *);
+    int (*GetVariadicOutputMinArity)(const CustomOp *);
+    int (*GetVariadicOutputHomogeneity)(const CustomOp *);
+    OrtStatus *(*CreateKernelV2)(const CustomOp *, const OrtApi *, const OrtKernelInfo *, void **);
+    OrtStatus *(*KernelComputeV2)(void *, OrtKernelContext *);
+    OrtStatus *(*InferOutputShape)(const CustomOp *, OrtShapeInferContext *);
+    int (*GetStartVersion)(const CustomOp *);
+    int (*GetEndVersion)(const CustomOp *);
+    size_t (*GetMayInplace)(int **, int **);
+    void (*ReleaseMayInplace)(int *, int *);
+    size_t (*GetAliasMap)(int **, int **);
+    void (*ReleaseAliasMap)(int *, int *);
+};
+
+struct Api {
+#define ORT_DECLARE(position, name, result, arguments) result(*name) arguments;
+    ORT_ROWS(ORT_DECLARE)
+#undef ORT_DECLARE
+};
+
+extern Api api; /* filled once, when the library is registered first */
+
+/* One tensor of a call. */
+struct Tensor {
+    static constexpr size_t MOST = 8;
+    void *data = nullptr;
+    Element type = ANY;
+    size_t rank = 0;
+    int64_t dims[MOST] = {};
+
+    int64_t size() const {
+        int64_t n = 1;
+        for (size_t i = 0; i < rank; ++i) n *= dims[i];
+        return n;
+    }
+    const float *floats() const { return static_cast<const float *>(data); }
+};
+
+/* Both return null, or what is wrong as a status that the runtime raises. */
+OrtStatus *input(OrtKernelContext *context, size_t index, Tensor *tensor);
+OrtStatus *output(OrtKernelContext *context, size_t index, const int64_t *dims, size_t rank,
+                  void **data);
+OrtStatus *refuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+#define ORT_TRY(expression) \
+    do { \
+        if (OrtStatus *status_ = (expression)) return status_; \
+    } while (0)
+
+/* Runs job(i) for i < count on the session's threads. */
+template <typename Job>
+OrtStatus *parallel(OrtKernelContext *context, size_t count, Job &job) {
+    if (count == 1) {
+        job(0);
+        return nullptr;
+    }
+    auto call = [](void *data, size_t i) { (*static_cast<Job *>(data))(i); };
+    return api.KernelContext_ParallelFor(context, call, count, 0, &job);
+}
+
+/* No exception may reach the runtime, which is another library. */
+template <typename Work>
+OrtStatus *guarded(Work work) {
+    try {
+        return work();
+    } catch (const std::exception &error) {
+        return refuse("%s", error.what());
+    }
+}
+
+/* The rows of the operator table. */
+const CustomOp *fused_operator();
+const CustomOp *conv_operator(int which); /* 0: forward, 1: input gradient, 2: weight gradient */
+
+} // namespace ort
+
+#endif

@@ -1,0 +1,36 @@
+/* The operations of fused programs and the loops that carry them out on this machine. */
+#ifndef FLOW2ONNX_NATIVE_TILE_H
+#define FLOW2ONNX_NATIVE_TILE_H
+
+#include <cstddef>
+#include <cstdint>
+
+namespace tile {
+
+/* The numbers are part of the format of programs. */
+enum Operation : int64_t {
+    COPY, NEG, ABS, SQRT, RECIPROCAL, EXP, ERF, SIGMOID, RELU, NOT, TRUTH, SIGN,
+    ADD, SUB, MUL, DIV, GREATER, GREATER_EQUAL, LESS, LESS_EQUAL, EQUAL, AND, OR, MAX, MIN,
+    WHERE,
+    LOOP_COUNT,
+    ROW_SUM = LOOP_COUNT, /* of each row, in every element of the row */
+    ROW_MEAN,
+    OPERATION_COUNT
+};
+
+using Loop = void (*)(float *, const float *, const float *, const float *, size_t);
+
+struct Loops {
+    Loop operations[LOOP_COUNT];
+    float (*total)(const float *, size_t);
+    void (*add_to)(float *, const float *, size_t);
+    void (*fill)(float *, float, size_t);
+    void (*from_bytes)(float *, const uint8_t *, size_t);
+    void (*to_bytes)(uint8_t *, const float *, size_t);
+};
+
+const Loops &loops(); /* the widest that this processor has */
+
+} // namespace tile
+
+#endif

@@ -1,0 +1,44 @@
+"""A graph run as it is and with native operators, side by side."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import onnxruntime as ort
+
+from flow2onnx.graph import Builder, model_bytes, model_of
+from flow2onnx.native import NativeLibrary
+from flow2onnx.passes.native import rewrite
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def session(model: ir.Model, library: NativeLibrary | None = None, threads: int = 1) -> Any:
+    """A session as train jobs have it."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 4
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    if library is not None:
+        options.register_custom_ops_library(library.path)
+    return ort.InferenceSession(model_bytes(model), options, providers=["CPUExecutionProvider"])
+
+
+def run(opened: Any, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    """The outputs by name."""
+    names = [o.name for o in opened.get_outputs()]
+    return dict(zip(names, opened.run(names, dict(feeds)), strict=True))
+
+
+def both(
+    b: Builder, feeds: Mapping[str, Array], library: NativeLibrary, threads: int = 1
+) -> tuple[dict[str, Array], dict[str, Array], dict[str, int]]:
+    """The outputs of the standard graph, those of the rewritten one, and the native operators."""
+    model = model_of(b.graph)
+    rewritten, used = rewrite(model, library.operators, threads)
+    return (
+        run(session(model), feeds),
+        run(session(rewritten, library, threads), feeds),
+        used,
+    )

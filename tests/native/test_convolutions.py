@@ -1,0 +1,99 @@
+"""Convolutions and their gradients on oneDNN beside the standard operators."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from flow2onnx.autodiff import gradients
+from flow2onnx.dtypes import float32, float64
+from flow2onnx.graph import Builder, model_of
+from flow2onnx.native import NativeLibrary
+from flow2onnx.passes.native import rewrite
+from tests.native.running import both
+
+
+@dataclass(frozen=True)
+class Case:
+    x: tuple[int, int, int, int]
+    out: int
+    kernel: tuple[int, int] = (3, 3)
+    strides: tuple[int, int] = (1, 1)
+    pads: tuple[int, int, int, int] = (1, 1, 1, 1)
+    dilations: tuple[int, int] = (1, 1)
+    group: int = 1
+
+
+CASES = [
+    Case((2, 3, 9, 11), 5),
+    Case((1, 1, 28, 28), 32, (5, 5), pads=(2, 2, 2, 2)),
+    Case((6, 16, 14, 14), 32, (5, 5), pads=(2, 2, 2, 2)),
+    Case((4, 64, 32, 32), 64),
+    Case((3, 7, 13, 10), 9, strides=(2, 2)),
+    Case((2, 8, 17, 9), 4, (3, 1), (2, 1), (1, 0, 1, 0)),
+    Case((2, 3, 20, 20), 8, (7, 7), (2, 2), (3, 3, 3, 3)),
+    Case((2, 4, 12, 15), 6, (2, 3), (1, 2), (0, 1, 1, 0)),
+    Case((2, 5, 16, 16), 5, dilations=(2, 3), pads=(2, 3, 2, 3)),
+    Case((4, 33, 12, 12), 17, (1, 1), pads=(0, 0, 0, 0)),
+    Case((4, 16, 15, 15), 24, (1, 1), (2, 2), (0, 0, 0, 0)),
+    Case((2, 8, 10, 10), 12, group=4),
+    Case((2, 19, 11, 9), 19, group=19),
+    Case((2, 6, 16, 16), 12, (5, 5), (2, 2), (2, 2, 2, 2), group=6),
+    Case((8, 32, 4, 4), 32),
+]
+
+
+def convolution(case: Case, dtype=float32, bias: bool = True):
+    """A convolution, its gradients, and numbers for what goes in."""
+    b = Builder()
+    shape = (case.out, case.x[1] // case.group, *case.kernel)
+    x, w = b.input("x", case.x, dtype), b.input("w", shape, dtype)
+    inputs = [x, w, *([b.input("bias", (case.out,), dtype)] if bias else [])]
+    y = b.Conv(*inputs, strides=case.strides, pads=case.pads, dilations=case.dilations,
+               group=case.group)  # fmt: skip
+    g = b.input("g", tuple(y.shape.numpy()), dtype)
+    found = gradients(b, {y: g}, inputs)
+    for value in inputs:
+        b.output(found[value], f"d{value.name}")
+    b.output(y, "y")
+    draw = np.random.default_rng(0)
+    feeds = {
+        str(v.name): draw.standard_normal(v.shape.numpy()).astype(np.float32)
+        for v in b.graph.inputs
+    }
+    return b, feeds
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_convolutions(case: Case, threads: int, bias: bool, convolving: NativeLibrary) -> None:
+    b, feeds = convolution(case, bias=bias)
+    apart, native, used = both(b, feeds, convolving, threads)
+    assert used["Conv"] == used["ConvInputGradient"] == 1
+    # of few positions it is faster as a product
+    is_product = case.group == 1 and apart["y"][0, 0].size < 50
+    assert used.get("ConvWeightGradient", 0) == (0 if is_product else 1)
+    for name, expected in apart.items():
+        error = abs(native[name] - expected).max() / abs(expected).max()
+        assert error < 1e-5, (name, error)
+
+
+def test_other_types_stay(convolving: NativeLibrary) -> None:
+    b, _ = convolution(CASES[0], float64)
+    _, used = rewrite(model_of(b.graph), convolving.operators)
+    assert not [name for name in used if name.startswith("Conv")]
+
+
+def test_batches_that_threads_cannot_share_equally(convolving: NativeLibrary) -> None:
+    b, feeds = convolution(Case((5, 4, 8, 8), 4))
+    apart, native, _ = both(b, feeds, convolving, threads=3)
+    for name, expected in apart.items():
+        np.testing.assert_allclose(native[name], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_without_onednn_convolutions_stay(library: NativeLibrary) -> None:
+    b, _ = convolution(CASES[0])
+    model, used = rewrite(model_of(b.graph), {"Fused"})
+    assert set(used) <= {"Fused"}
+    assert [n for n in model.graph if n.op_type == "Conv" and not n.domain]

@@ -1,0 +1,297 @@
+"""Fused programs beside the nodes that they stand for."""
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from flow2onnx.dtypes import bool_, float32, float64, int32
+from flow2onnx.graph import Builder, constant_of, model_of
+from flow2onnx.native import NativeLibrary
+from flow2onnx.passes.native import rewrite
+from flow2onnx.passes.native.operations import PARTS
+from tests.native.running import both, run, session
+
+SHAPES = [(1,), (3,), (7, 5), (2, 3, 4, 5), (33, 129), (5, 1, 1031), (3, 70001)]
+# how a smaller operand stands beside (n, c, h, w)
+SMALL = [(), (1,), (5,), (4, 1), (3, 1, 1), (2, 3, 1, 1), (2, 1, 1, 1), (3, 4, 5), (1, 3, 4, 1)]
+# exp and erf are series of our own
+SERIES = {"Exp": 4e-7, "Erf": 4e-7, "Sigmoid": 4e-7}
+LOGIC = ("And", "Or", "Not")
+RENAMING = ("Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Cast", "Where")
+UNARY = [n for n, (_, arity) in PARTS.items() if arity == 1 and n not in (*RENAMING, *LOGIC)]
+BINARY = [n for n, (_, arity) in PARTS.items() if arity == 2 and n not in LOGIC]
+SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40, -3e38, 88.8, -87.4, 1.0], "f")
+
+
+def numbers(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
+    draw = np.random.default_rng(seed)
+    return np.asarray(draw.standard_normal(shape) * 3, np.float32)
+
+
+def agree(apart: dict[str, np.ndarray], fused: dict[str, np.ndarray], rtol: float = 0.0) -> None:
+    for name, expected in apart.items():
+        assert fused[name].dtype == expected.dtype
+        np.testing.assert_allclose(
+            fused[name], expected, rtol=rtol, atol=rtol, equal_nan=True, err_msg=name
+        )
+
+
+def as_float(b: Builder, value: ir.Value) -> ir.Value:
+    return value if value.dtype == ir.DataType.FLOAT else b.Cast(value, to=float32)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("op_type", UNARY)
+def test_of_one_operand(op_type: str, shape: tuple[int, ...], library: NativeLibrary) -> None:
+    b = Builder()
+    x = b.input("x", shape, float32)
+    b.output(b.Neg(b.emit(op_type, [x])[0]), "y")
+    apart, fused, used = both(b, {"x": numbers(shape)}, library)
+    assert used == {"Fused": 1}
+    agree(apart, fused, SERIES.get(op_type, 0.0))
+
+
+@pytest.mark.parametrize("small", SMALL, ids=str)
+@pytest.mark.parametrize("op_type", BINARY)
+def test_of_two_operands(op_type: str, small: tuple[int, ...], library: NativeLibrary) -> None:
+    b, shape = Builder(), (2, 3, 4, 5)
+    x, y = b.input("x", shape, float32), b.input("y", small, float32)
+    b.output(as_float(b, b.emit(op_type, [x, b.Neg(b.Abs(x))])[0]), "plain")
+    b.output(b.Neg(as_float(b, b.emit(op_type, [x, y])[0])), "right")
+    b.output(b.Neg(as_float(b, b.emit(op_type, [y, x])[0])), "left")
+    apart, fused, used = both(b, {"x": numbers(shape), "y": numbers(small, 1)}, library)
+    assert used == {"Fused": 1}
+    agree(apart, fused)
+
+
+@pytest.mark.parametrize("op_type", [*UNARY, *BINARY])
+def test_special_numbers(op_type: str, library: NativeLibrary) -> None:
+    b = Builder()
+    x = b.input("x", (10, 10), float32)
+    operands = [x, b.Transpose(x, perm=[1, 0])][: PARTS[op_type][1]]
+    b.output(b.Neg(as_float(b, b.emit(op_type, operands)[0])), "y")
+    feeds = {"x": np.broadcast_to(SPECIAL, (10, 10)).copy()}
+    if op_type in ("Max", "Min", "Sign", "Relu"):  # the standard leaves NaN open
+        feeds["x"] = np.nan_to_num(feeds["x"], nan=2.0)
+    apart, fused, _ = both(b, feeds, library)
+    agree(apart, fused, SERIES.get(op_type, 0.0))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_truths_go_in_and_out(threads: int, library: NativeLibrary) -> None:
+    b, shape = Builder(), (3, 50001)
+    x, y = b.input("x", shape, float32), b.input("y", shape, float32)
+    kept, one = b.input("kept", shape, bool_), b.input("one", (3, 1), bool_)
+    larger = b.And(b.Greater(x, y), b.Or(kept, one))
+    b.output(larger, "larger")
+    b.output(b.Where(b.Not(larger), x, b.Mul(y, 2.0)), "chosen")
+    draw = np.random.default_rng(3)
+    feeds = {"x": numbers(shape), "y": numbers(shape, 1), "kept": draw.random(shape) < 0.5,
+             "one": draw.random((3, 1)) < 0.5}  # fmt: skip
+    apart, fused, used = both(b, feeds, library, threads)
+    assert used == {"Fused": 1}
+    agree(apart, fused)
+
+
+@pytest.mark.parametrize(
+    "shape", [(4, 7), (2, 5, 33), (3, 1030), (1030, 3), (2, 2, 20000)], ids=str
+)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_reductions(shape: tuple[int, ...], threads: int, library: NativeLibrary) -> None:
+    b, rank = Builder(), len(shape)
+    x = b.input("x", shape, float32)
+    square = b.Mul(x, x)
+    level = b.ReduceMean(square, [rank - 1], keepdims=1)
+    b.output(level, "level")
+    b.output(b.Sub(square, level), "centred")
+    b.output(b.ReduceSum(square, list(range(rank - 1)), keepdims=0), "columns")
+    b.output(b.ReduceMean(b.Neg(x), list(range(rank - 1)), keepdims=1), "means")
+    b.output(b.ReduceSum(square, list(range(rank)), keepdims=0), "all")
+    b.output(b.ReduceSumSquare(x, keepdims=0), "length")
+    b.output(b.ReduceSumSquare(x, [rank - 1], keepdims=1), "lengths")
+    apart, fused, used = both(b, {"x": numbers(shape)}, library, threads)
+    assert used == {"Fused": 1}
+    agree(apart, fused, 2e-5)
+
+
+def test_sums_of_channels(library: NativeLibrary) -> None:
+    b, shape = Builder(), (6, 5, 9, 7)
+    x, a = b.input("x", shape, float32), b.input("a", (5,), float32)
+    ones = b.const(np.full(5, 1 - 1e-5, np.float32))
+    y = b.BatchNormalization(b.Relu(x), a, a, b.const(np.zeros(5, np.float32)), ones)
+    b.output(b.ReduceSum(y, [0, 2, 3], keepdims=0), "sum")
+    b.output(b.Neg(y), "y")
+    apart, fused, used = both(b, {"x": numbers(shape), "a": numbers((5,), 1)}, library)
+    assert used == {"Fused": 1}
+    agree(apart, fused, 1e-5)
+
+
+def test_gelu_and_clamps(library: NativeLibrary) -> None:
+    b, shape = Builder(), (17, 333)
+    x = b.input("x", shape, float32)
+    y = b.HardSigmoid(x, alpha=0.3, beta=0.25)
+    b.output(b.Mul(y, b.HardSigmoid(x, alpha=3e38, beta=0.0)), "clamped")
+    b.output(b.Neg(b.Gelu(x)), "gelu")
+    apart, fused, used = both(b, {"x": numbers(shape)}, library)
+    assert used == {"Fused": 1}
+    agree(apart, fused, 1e-6)
+
+
+def test_nothing_waits_for_itself(library: NativeLibrary) -> None:
+    # what lies between two nodes of one program would have to run in the middle of it
+    b = Builder()
+    x = b.input("x", (16, 16), float32)
+    first = b.Neg(b.Abs(x))
+    product = b.MatMul(first, x)
+    b.output(b.Add(b.Exp(first), b.Abs(product)), "y")
+    apart, fused, used = both(b, {"x": numbers((16, 16))}, library)
+    assert used["Fused"] >= 1
+    agree(apart, fused, 1e-5)
+
+
+def test_a_sum_is_read_behind_the_program(library: NativeLibrary) -> None:
+    b = Builder()
+    x = b.input("x", (8, 6), float32)
+    b.output(b.Sub(b.Neg(x), b.ReduceMean(b.Abs(x), [0], keepdims=1)), "y")
+    apart, fused, _ = both(b, {"x": numbers((8, 6))}, library)
+    agree(apart, fused, 1e-6)
+
+
+def test_sums_of_rows_beside_columns(library: NativeLibrary) -> None:
+    # a square: only the layout tells the sums of rows from an operand for columns
+    b = Builder()
+    x = b.input("x", (9, 9), float32)
+    sums = b.ReduceSum(b.Neg(x), [1], keepdims=1)
+    cube = b.Reshape(b.Abs(x), [9, 9, 1])
+    b.output(b.Mul(cube, sums), "columns")
+    b.output(b.Mul(x, sums), "rows")
+    apart, fused, _ = both(b, {"x": numbers((9, 9))}, library)
+    agree(apart, fused, 1e-5)
+
+
+def test_signed_zeros_are_two_constants(library: NativeLibrary) -> None:
+    b = Builder()
+    x = b.input("x", (5,), float32)
+    zeros = b.const(np.float32(0.0)), b.const(np.float32(-0.0))
+    b.output(b.Add(b.Div(b.Abs(x), zeros[0]), b.Neg(b.Div(b.Abs(x), zeros[1]))), "y")
+    apart, fused, used = both(b, {"x": numbers((5,))}, library)
+    assert used == {"Fused": 1}
+    agree(apart, fused)
+
+
+def test_other_types_stay(library: NativeLibrary) -> None:
+    b = Builder()
+    x, i = b.input("x", (4,), float64), b.input("i", (4,), int32)
+    b.output(b.Neg(b.Abs(x)), "y")
+    b.output(b.Add(b.Neg(i), i), "j")
+    _, used = rewrite(model_of(b.graph), library.operators)
+    assert used == {}
+
+
+def test_sizes_known_at_run_time_stay(library: NativeLibrary) -> None:
+    b = Builder()
+    x = b.input("x", ("n", 4), float32)
+    b.output(b.Neg(b.Abs(x)), "y")
+    _, used = rewrite(model_of(b.graph), library.operators)
+    assert used == {}
+
+
+def random_graph(seed: int) -> tuple[Builder, dict[str, np.ndarray]]:
+    """Nodes over a few shapes, in and out of what a program can hold."""
+    draw = np.random.default_rng(seed)
+    b, shape = Builder(), tuple(int(d) for d in draw.integers(1, 9, 3))
+    smaller = [shape, shape[1:], (shape[0], 1, 1), (shape[0], shape[1], 1), (shape[2],), (1,)]
+    values = [b.input(f"x{i}", s, float32) for i, s in enumerate(smaller)]
+    feeds = {
+        str(v.name): numbers(s, seed + i)
+        for i, (v, s) in enumerate(zip(values, smaller, strict=True))
+    }
+    for _ in range(25):
+        x, y = (values[int(i)] for i in draw.integers(0, len(values), 2))
+        kind = int(draw.integers(0, 12))
+        if kind < 5:
+            values.append(b.emit(("Add", "Sub", "Mul", "Max", "Min")[kind], [x, y])[0])
+        elif kind == 5:
+            values.append(b.Where(b.Greater(x, 0.0), x, b.Neg(x)))
+        elif kind in (6, 7) and len(x.shape) == 3:
+            axes = [[2], [0, 1], [1], [0, 2]][int(draw.integers(0, 4))]
+            values.append(
+                b.emit(("ReduceSum", "ReduceMean")[kind - 6], [x, axes], {"keepdims": 1})[0]
+            )
+        elif kind == 8 and len(x.shape) == 3:
+            values.append(b.Transpose(b.Transpose(x, perm=[2, 1, 0]), perm=[2, 1, 0]))
+        elif kind == 9:
+            values.append(b.Sigmoid(x))
+        else:
+            values.append(b.Mul(b.Erf(x), 0.5))
+    for i, value in enumerate(v for v in values[6:] if not v.uses() or draw.random() < 0.2):
+        b.output(value, f"y{i}")
+    return b, feeds
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_graphs(seed: int, library: NativeLibrary) -> None:
+    b, feeds = random_graph(seed)
+    apart, fused, _ = both(b, feeds, library, threads=1 + seed % 2)
+    agree({k: v for k, v in apart.items() if np.all(abs(v) < 1e6)}, fused, 1e-4)
+
+
+def program() -> tuple[ir.Model, dict[str, np.ndarray]]:
+    b = Builder()
+    x, y = b.input("x", (6, 40), float32), b.input("y", (6, 1), float32)
+    z = b.Mul(b.Add(x, y), b.Exp(x))
+    b.output(b.Sub(z, b.ReduceMean(z, [1], keepdims=1)), "z")
+    b.output(b.ReduceSum(z, [0], keepdims=0), "sums")
+    model, used = rewrite(model_of(b.graph), {"Fused"})
+    assert used == {"Fused": 1}
+    return model, {"x": numbers((6, 40)), "y": numbers((6, 1))}
+
+
+def test_no_plan_reaches_beyond_its_tensors(library: NativeLibrary) -> None:
+    # a plan is made by us, yet one that is not sound is refused, not run
+    draw = np.random.default_rng(0)
+    refused = []
+    for _ in range(400):
+        model, feeds = program()
+        node = next(n for n in model.graph if n.op_type == "Fused")
+        plan = list(node.attributes["plan"].as_ints())
+        for at in draw.integers(0, len(plan), int(draw.integers(1, 4))):
+            plan[at] = int(
+                draw.choice([-1, 0, 1, 2, 3, 5, 9, 39, 41, 240, 4096, 2**40, plan[at] + 1])
+            )
+        if draw.random() < 0.1:
+            plan = plan[: int(draw.integers(0, len(plan)))]
+        node.attributes["plan"] = ir.AttrInt64s("plan", plan)
+        try:
+            run(session(model, library), feeds)
+        except Exception as error:  # the runtime's exceptions have no common base
+            refused.append(str(error))
+    assert len(refused) > 200
+    assert [e for e in refused if "Fused" not in e and "shape" not in e.lower()] == []
+
+
+def test_tensors_of_another_size_are_refused(library: NativeLibrary) -> None:
+    model, feeds = program()
+    for value in model.graph.inputs:
+        value.shape = ir.Shape(["a", "b"])
+    for value in model.graph.outputs:
+        value.shape = ir.Shape([None] * len(value.shape))
+    opened = session(model, library)
+    run(opened, feeds)
+    with pytest.raises(Exception, match="Fused: input 0 has 200 elements"):
+        run(opened, feeds | {"x": numbers((5, 40))})
+
+
+def test_constants_become_part_of_the_program(library: NativeLibrary) -> None:
+    model, _ = program()
+    node = next(n for n in model.graph if n.op_type == "Fused")
+    assert all(v is not None and constant_of(v) is None for v in node.inputs)
+
+
+def test_programs_that_do_not_pay_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flow2onnx.passes.native.FEWEST", 10)
+    b = Builder()
+    x = b.input("x", (4,), float32)
+    b.output(b.Neg(b.Abs(x)), "y")
+    _, used = rewrite(model_of(b.graph), {"Fused"})
+    assert used == {}
