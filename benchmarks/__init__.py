@@ -1,0 +1,1 @@
+"""Programs that measure flow2onnx beside its peers: `python -m benchmarks.training`."""

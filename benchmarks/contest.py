@@ -1,0 +1,348 @@
+"""Peers side by side: each a process of its own, asked for blocks of steps in turn.
+
+Whatever else the machine does then hits all of them. A peer is timed only if its losses of three
+steps, or its predictions, are ours.
+"""
+
+import functools
+import json
+import math
+import os
+import platform
+import re
+import select
+import shutil
+import statistics
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.environments import ROOT, interpreter, recipe_of
+from benchmarks.workloads import workload
+
+MKL = (
+    "torch's MKL takes a slow path on processors that are not Intel's. *as shipped* is what pip "
+    "installs; *MKL: Intel* has a library of one function preloaded that answers MKL's question "
+    "for the vendor with yes, which lifts matrix products (convolutions are oneDNN's, which asks "
+    "for features instead)."
+)
+_SOURCE = "int mkl_serv_intel_cpu_true(void) { return 1; }\n"
+_ROUGH = {"tf32": 1e-2, "float16": 5e-2, "bfloat16": 5e-2}  # how far losses differ by rounding
+OURS = "flow2onnx"
+_PATIENCE = 600.0  # seconds that a peer may be silent
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A peer as it takes part: `peer` is what the worker takes, such as ``torch:compile``."""
+
+    label: str
+    peer: str
+    is_intel: bool = False
+    model: str = ""
+    reason: str = ""  # why it takes no part
+
+    @property
+    def module(self) -> str:
+        """The module of benchmarks.peers."""
+        return self.peer.partition(":")[0]
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long is measured: a block's seconds, those of a peer altogether, and how many blocks."""
+
+    block_s: float = 0.3
+    peer_s: float = 2.5
+    fewest: int = 3
+    most: int = 9
+
+
+QUICK = Pace(block_s=0.15, peer_s=0.5, most=3)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all peers of a row share."""
+
+    task: str
+    workload: str
+    threads: int = 1
+    device: str = "cpu"
+    precision: str = "float32"
+
+
+class PeerError(Exception):
+    """A peer ended, fell silent, or computed something else; the text says which."""
+
+
+class Peer:
+    """A worker that has made its first steps."""
+
+    def __init__(self, who: Contestant, setting: Setting, environment: Mapping[str, str]) -> None:
+        self.who, self.times, self.busy = who, [], []
+        self.peak_mb = math.nan
+        python = interpreter(who.peer)
+        assert python is not None, f"{who.label} was found not installed before"
+        command = [
+            python, "-m", "benchmarks.worker", setting.task, who.peer, setting.workload,
+            "--threads", str(setting.threads), "--device", setting.device,
+            "--precision", setting.precision, "--offset", str(os.getpid()),
+            *(["--model", who.model] if who.model else []),
+        ]  # fmt: skip
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed by `close`
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
+            cwd=ROOT, env=dict(environment),
+        )  # fmt: skip
+        try:
+            self.facts: dict[str, Any] = json.loads(self._line())
+        except BaseException:
+            self.close()
+            raise
+
+    times: list[float]
+    busy: list[float]
+
+    def run(self, steps: int) -> float:
+        """The seconds of so many steps; `busy` gets those of processors for one."""
+        self._tell(f"run {steps}")
+        wall, busy = map(float, self._line().split())
+        self.busy.append(busy / steps)
+        return wall
+
+    def end(self) -> None:
+        """Ask for the peak memory, and end the process."""
+        self._tell("end")
+        self.peak_mb = float(self._line())
+        self.close()
+
+    def close(self) -> None:
+        """End the process, whatever it does."""
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout, self._errors):
+            if pipe is not None:
+                pipe.close()
+
+    def _tell(self, text: str) -> None:
+        assert self._process.stdin is not None, "the worker was started with a pipe"
+        try:
+            self._process.stdin.write(text.encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise PeerError(self._last_words()) from None
+
+    def _line(self) -> str:
+        out = self._process.stdout
+        assert out is not None, "the worker was started with a pipe"
+        line = b""
+        while not line.endswith(b"\n"):
+            if not select.select([out], [], [], _PATIENCE)[0]:
+                raise PeerError(f"no answer in {_PATIENCE:.0f} s")
+            part = os.read(out.fileno(), 1 << 16)
+            if not part:
+                raise PeerError(self._last_words())
+            line += part
+        return line.decode()
+
+    def _last_words(self) -> str:
+        self._errors.seek(0)
+        lines = [x for x in self._errors.read().splitlines() if x.strip() and x[0] not in " *@"]
+        return f"ended: {lines[-1][:200] if lines else 'without a word'}"
+
+
+@dataclass
+class Row:
+    """What came out for one peer of one workload; times are in milliseconds a step.
+
+    `busy_ms` is that of all processors: with one thread as much as `ms`, unless other programs
+    took the processor meanwhile.
+    """
+
+    workload: str
+    threads: int
+    peer: str
+    note: str = ""
+    ms: float | None = None
+    quartiles: tuple[float, float] | None = None
+    busy_ms: float | None = None
+    ratio: float | None = None
+    first_step_s: float | None = None
+    import_s: float | None = None
+    peak_mb: float | None = None
+    blocks: int = 0
+    precision: str = "float32"
+    extra: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class Contest:
+    """All rows so far, and the versions that the peers told."""
+
+    pace: Pace
+    rows: list[Row] = field(default_factory=list)
+    versions: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def measure(self, name: str, setting: Setting, who: Sequence[Contestant]) -> list[Row]:
+        """The rows of one workload; the first contestant is ours, without whom nobody runs."""
+        rows = {w.label: Row(name, setting.threads, w.label, precision=setting.precision)
+                for w in who}  # fmt: skip
+        peers: list[Peer] = []
+        try:
+            with _folder_of_compiler() as folder:
+                for one in who:
+                    self._start(peers, rows, setting, one, folder)
+                _take_turns(peers, rows, self.pace)
+            for peer in list(peers):
+                with _leaving(peers, rows, peer):
+                    peer.end()
+        finally:
+            for peer in peers:
+                peer.close()
+        ours = next((p for p in peers if p.who is who[0]), None)
+        for peer in peers:
+            _fill(rows[peer.who.label], peer, ours)
+        self.rows += rows.values()
+        return list(rows.values())
+
+    def _start(
+        self, peers: list[Peer], rows: dict[str, Row], setting: Setting, one: Contestant,
+        folder: str,
+    ) -> None:  # fmt: skip
+        """Add a peer that computes what ours does, or say in its row why there is none."""
+        row, is_ours = rows[one.label], one.label == next(iter(rows))
+        row.note = absence(one) or ("" if peers or is_ours else "not run: ours failed")
+        if row.note:
+            return
+        try:
+            peer = Peer(one, setting, _environment(one, folder))
+        except PeerError as error:
+            row.note = str(error)
+            return
+        if "compile" in one.peer and any(p.who.peer == one.peer for p in peers):
+            peer.facts["first_step_s"] = None  # the compiler found what it had made before
+        tolerance = max(workload(setting.workload).tolerance, _ROUGH.get(setting.precision, 0.0))
+        row.note = _difference(peer, peers[0], tolerance) if peers else ""
+        if row.note and not peer.facts["differs"]:
+            peer.close()
+            return
+        self.versions[one.peer if one.module == OURS else one.module] = peer.facts["versions"]
+        peers.append(peer)
+
+
+def absence(one: Contestant) -> str:
+    """Why a contestant takes no part; empty if it does."""
+    if one.reason:
+        return one.reason
+    if interpreter(one.peer) is None:
+        return f"not installed: python -m benchmarks.environments {recipe_of(one.peer)}"
+    if one.is_intel and intel_library() is None:
+        return "not asked: no C compiler, or not Linux, to answer MKL's question with"
+    return ""
+
+
+@functools.cache
+def intel_library() -> str | None:
+    """A library that tells MKL that the processor is Intel's; None where it cannot be made."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None or platform.system() != "Linux":
+        return None
+    folder = _kept_folder()
+    source, library = Path(folder, "intel.c"), Path(folder, "intel.so")
+    source.write_text(_SOURCE)
+    command = [compiler, "-shared", "-fPIC", "-o", str(library), str(source)]
+    done = subprocess.run(command, capture_output=True, check=False)
+    return None if done.returncode else str(library)
+
+
+_FOLDERS: list[Any] = []  # temporary folders that live as long as the process
+
+
+def _kept_folder() -> str:
+    folder = tempfile.TemporaryDirectory()
+    _FOLDERS.append(folder)
+    return folder.name
+
+
+@contextmanager
+def _folder_of_compiler() -> Iterator[str]:
+    """A cache of torch.compile's own for a row, so that its first compilation is a first one."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        yield folder
+
+
+def _environment(one: Contestant, folder: str) -> dict[str, str]:
+    paths = [str(ROOT)]
+    if recipe_of(one.peer) is None:
+        paths.append(str(ROOT / "runtime" / "python"))
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join(paths),
+        "TORCHINDUCTOR_CACHE_DIR": folder,
+    }
+    if one.is_intel:
+        environment["LD_PRELOAD"] = str(intel_library())
+    return environment
+
+
+def _difference(peer: Peer, ours: Peer, tolerance: float) -> str:
+    """What is different about a peer's arithmetic; empty if nothing is."""
+    if peer.facts["differs"]:
+        return f"(*) {peer.facts['differs']}"
+    mine, theirs = ours.facts["results"], peer.facts["results"]
+    size = statistics.fmean(map(abs, mine))  # a logit near 0 is as exact as the others
+    pairs = zip(mine, theirs, strict=True)
+    if all(abs(a - b) <= tolerance * max(abs(a), size) for a, b in pairs):  # false for NaN
+        return ""
+    return f"not timed: it computes {theirs}, we {mine}"
+
+
+@contextmanager
+def _leaving(peers: list[Peer], rows: Mapping[str, Row], peer: Peer) -> Iterator[None]:
+    """Let a peer that fails leave the contest, with the reason in its row."""
+    try:
+        yield
+    except PeerError as error:
+        rows[peer.who.label].note = str(error)
+        peers.remove(peer)
+        peer.close()
+
+
+def _take_turns(peers: list[Peer], rows: Mapping[str, Row], pace: Pace) -> None:
+    steps = {}
+    for peer in list(peers):
+        with _leaving(peers, rows, peer):
+            peer.run(1)
+            steps[peer] = max(1, math.ceil(pace.block_s / max(peer.run(1), 1e-6)))
+    for _ in range(pace.most):
+        for peer in list(peers):
+            spent = sum(peer.times) * steps[peer]
+            if len(peer.times) < pace.fewest or spent < pace.peer_s:
+                with _leaving(peers, rows, peer):
+                    peer.times.append(peer.run(steps[peer]) / steps[peer])
+
+
+def _fill(row: Row, peer: Peer, ours: Peer | None) -> None:
+    times = [1000 * t for t in peer.times]
+    low, row.ms, high = statistics.quantiles(times, n=4, method="inclusive")
+    row.quartiles, row.blocks = (low, high), len(times)
+    row.busy_ms = 1000 * statistics.median(peer.busy[-len(times) :])
+    if ours is not None:
+        row.ratio = row.ms / (1000 * statistics.median(ours.times))
+    row.first_step_s, row.import_s = peer.facts["first_step_s"], peer.facts["import_s"]
+    row.peak_mb = peer.peak_mb
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers were measured on."""
+    facts = Path("/proc/cpuinfo")
+    names = re.findall(r"model name\s*: (.+)", facts.read_text()) if facts.exists() else []
+    processor = names[0] if names else platform.processor() or platform.machine()
+    return {
+        "processor": processor, "cores": os.cpu_count(), "system": platform.platform(),
+    }  # fmt: skip

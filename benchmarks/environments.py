@@ -1,0 +1,120 @@
+"""The environment of each peer: what it is made of, and where it lies.
+
+    python -m benchmarks.environments native torch jax ort-training oneflow
+
+makes .venv/bench-PEER for each. A peer without one takes no part; its row says so. torch is also
+taken from the environment that runs the benchmarks. OneFlow 0.8 has no wheel for a Python newer
+than 3.10: name an older one by BENCH_PYTHON, if `python3.10` is not on the path.
+"""
+
+import argparse
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What pip installs, and into which versions of Python it can."""
+
+    packages: tuple[str, ...]
+    pythons: tuple[str, ...] = ()  # the running one, if empty
+
+
+RECIPES = {
+    # flow2onnx as it is here, with its own operators and oneDNN
+    "native": Recipe(
+        (
+            "-e",
+            f"{ROOT / 'runtime' / 'python'}[cpu]",
+            "-e",
+            str(ROOT),
+            f"{ROOT / 'runtime' / 'native'}[onednn]",
+        )
+    ),
+    "torch": Recipe(("torch", "numpy", "onnxscript")),
+    "jax": Recipe(("jax", "numpy")),
+    # It imports torch, whatever one does with it.
+    "ort-training": Recipe(
+        ("onnxruntime-training==1.19.2", "onnx==1.16.2", "numpy<2", "torch"), ("3.11", "3.10")
+    ),
+    "oneflow": Recipe(("oneflow==0.8.0", "numpy<1.24"), ("3.10", "3.9", "3.8")),
+}
+# a peer, or the module of all its variants: its recipe; the others run where the benchmarks do
+OF_PEER = {
+    "flow2onnx:native": "native", "torch": "torch", "jax": "jax",
+    "ort_training": "ort-training", "oneflow": "oneflow",
+}  # fmt: skip
+
+
+def recipe_of(peer: str) -> str | None:
+    """The name of a peer's recipe, if it has one."""
+    return OF_PEER.get(peer, OF_PEER.get(peer.partition(":")[0]))
+
+
+def interpreter(peer: str) -> str | None:
+    """The Python that runs a peer; None if its environment is missing."""
+    name = recipe_of(peer)
+    if name is None:
+        return sys.executable
+    own = _python_of(_folder(name))
+    if own.exists():
+        return str(own)
+    is_here = name == "torch" and importlib.util.find_spec("torch") is not None
+    return sys.executable if is_here else None
+
+
+def make(name: str) -> None:
+    """Make the environment of a peer anew."""
+    recipe, folder = RECIPES[name], _folder(name)
+    shutil.rmtree(folder, ignore_errors=True)
+    subprocess.run([_base(name, recipe), "-m", "venv", str(folder)], check=True)
+    pip = [str(_python_of(folder)), "-m", "pip", "install", "--quiet"]
+    done = subprocess.run([*pip, *recipe.packages], check=False)
+    if done.returncode:
+        shutil.rmtree(folder)  # half an environment would look like a whole one
+        sys.exit(f"{name}: pip could not install {' '.join(recipe.packages)}")
+    print(f"{name}: {folder}")
+
+
+def _base(name: str, recipe: Recipe) -> str:
+    running = f"{sys.version_info.major}.{sys.version_info.minor}"
+    if not recipe.pythons or running in recipe.pythons:
+        return sys.executable
+    found = os.environ.get("BENCH_PYTHON")
+    for candidate in [found] if found else [f"python{v}" for v in recipe.pythons]:
+        if _runs(candidate):
+            return candidate
+    sys.exit(f"{name} needs Python {' or '.join(recipe.pythons)}: name one by BENCH_PYTHON")
+
+
+def _runs(command: str) -> bool:
+    try:
+        return subprocess.run([command, "-c", ""], capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
+
+
+def _folder(name: str) -> Path:
+    return ROOT / ".venv" / f"bench-{name}"
+
+
+def _python_of(folder: Path) -> Path:
+    return folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("peers", nargs="+", choices=list(RECIPES))
+    for name in parser.parse_args().peers:
+        make(name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""flow2onnx: a train job, with its native operators or without; a predict job, exported.
+
+python -m benchmarks.peers.flow2onnx resnet18:batch=32 model.onnx  # export the predict job
+"""
+
+import inspect
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import flow2onnx as flow
+import flow2onnx.typing as tp
+from benchmarks.peers import Data, Options, Step, Values
+from benchmarks.workloads import Input, Update, Workload, workload
+
+VERSIONS = ("onnxruntime", "onnx", "onnx-ir", "numpy")
+Blob = Any
+
+
+class _Ops:
+    """The operations as OneFlow's layers."""
+
+    def dense(self, x: Blob, name: str, inputs: int, units: int) -> Blob:
+        return flow.layers.dense(x, units, name=name)
+
+    def conv(
+        self, x: Blob, name: str, inputs: int, channels: int, size: int, stride: int, bias: bool
+    ) -> Blob:
+        return flow.layers.conv2d(
+            x, channels, size, stride, _bordered(size // 2), use_bias=bias, name=name
+        )
+
+    def norm(self, x: Blob, name: str, channels: int) -> Blob:
+        return flow.layers.batch_normalization(x, 1, 0.9, 1e-5, name=name)
+
+    def layer_norm(self, x: Blob, name: str, units: int) -> Blob:
+        return flow.layers.layer_norm(x, begin_norm_axis=-1, name=name)
+
+    def table(self, ids: Blob, name: str, rows: int, width: int) -> Blob:
+        return flow.gather(_variable(f"{name}-table", rows, width), ids)
+
+    def positions(self, x: Blob, name: str, length: int, units: int) -> Blob:
+        return x + _variable(f"{name}-table", length, units)
+
+    def relu(self, x: Blob) -> Blob:
+        return flow.nn.relu(x)
+
+    def gelu(self, x: Blob) -> Blob:
+        return flow.math.gelu(x)
+
+    def add(self, x: Blob, y: Blob) -> Blob:
+        return x + y
+
+    def max_pool(self, x: Blob, size: int, stride: int, pad: int) -> Blob:
+        return flow.nn.max_pool2d(x, size, stride, _bordered(pad))
+
+    def mean_pool(self, x: Blob) -> Blob:
+        return flow.math.reduce_mean(x, axis=[2, 3])
+
+    def attention(self, q: Blob, k: Blob, v: Blob, batch: int, length: int, heads: int) -> Blob:
+        units = q.shape[-1]
+        parts = (flow.reshape(x, (batch, length, heads, units // heads)) for x in (q, k, v))
+        q, k, v = (flow.transpose(x, perm=[0, 2, 1, 3]) for x in parts)
+        scores = flow.matmul(q, k, transpose_b=True, alpha=1 / math.sqrt(units // heads))
+        y = flow.transpose(flow.matmul(flow.nn.softmax(scores), v), perm=[0, 2, 1, 3])
+        return flow.reshape(y, (batch * length, units))
+
+    def flat(self, x: Blob) -> Blob:
+        return flow.reshape(x, (x.shape[0], -1))
+
+    def tokens(self, x: Blob) -> Blob:
+        return flow.reshape(x, (-1, x.shape[-1]))
+
+    def mean_tokens(self, x: Blob, batch: int, length: int) -> Blob:
+        return flow.math.reduce_mean(flow.reshape(x, (batch, length, -1)), axis=[1])
+
+    def concat(self, x: Blob, y: Blob) -> Blob:
+        return flow.concat([x, y], axis=-1)
+
+
+def training(work: Workload, values: Values, data: Data, options: Options) -> Step:
+    """A step is a call of the job, as a user writes it."""
+
+    def step(*blobs: Blob) -> Blob:
+        logits = work.network(_Ops(), *blobs[:-1])
+        losses = flow.nn.sparse_softmax_cross_entropy_with_logits(blobs[-1], logits)
+        loss = flow.math.reduce_mean(losses)
+        _optimizer(work.update).minimize(loss)
+        return loss
+
+    _declare(step, (*work.inputs, work.labels))
+    flow.config.compute_thread_pool_size(options.threads)
+    job = flow.global_function(type="train", function_config=_config(work, options))(step)
+    if options.device == "cuda" and not job.session.has_gpu():
+        raise SystemExit("flow2onnx: no usable CUDA provider; `flow2onnx doctor` says why")
+    flow.load_variables(values, ignore_mismatch=False)
+    return lambda i: job(*data[i % len(data)]).item()
+
+
+def export(name: str, target: Path) -> None:
+    """Write the predict job of a workload with its first values."""
+    work = workload(name)
+
+    def predict(*blobs: Blob) -> Blob:
+        return work.network(_Ops(), *blobs)
+
+    _declare(predict, work.inputs)
+    job = flow.global_function(type="predict")(predict)
+    flow.load_variables(work.variables() | work.state(), ignore_mismatch=False)
+    job.export(target, verify=False)
+
+
+def _declare(function: Any, inputs: tuple[Input, ...]) -> None:
+    """Give a job function of any inputs the signature that says which."""
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    types = {
+        i.name: tp.Numpy.Placeholder(i.shape, flow.float if i.limit is None else flow.int32)
+        for i in inputs
+    }
+    parameters = [inspect.Parameter(n, kind, annotation=t) for n, t in types.items()]
+    function.__annotations__ = types | {"return": tp.Numpy}
+    function.__signature__ = inspect.Signature(parameters, return_annotation=tp.Numpy)
+
+
+def _config(work: Workload, options: Options) -> Any:
+    config = flow.function_config()
+    config.runtime.native("native" in options.variant)
+    if work.tables:
+        config.indexed_slices_optimizer_conf(
+            {"enable": True, "include_op_names": {"op_name": list(work.tables)}}
+        )
+    if options.profile:
+        config.runtime.enable_profiling(True)
+        config.runtime.profile_file_prefix(options.profile)
+    if options.precision in ("float16", "bfloat16"):
+        config.enable_auto_mixed_precision(True)
+        config.runtime.mixed_precision_dtype(options.precision)
+    if options.device == "cuda":
+        config.runtime.use_tf32(options.precision == "tf32")
+    return config
+
+
+def _optimizer(update: Update) -> Any:
+    rate = flow.optimizer.PiecewiseConstantScheduler([], [update.rate])
+    if update.kind == "adam":
+        return flow.optimizer.Adam(rate, do_bias_correction=True)
+    return flow.optimizer.SGD(rate, momentum=0.9 if update.kind == "momentum" else 0)
+
+
+def _variable(name: str, *shape: int) -> Blob:
+    return flow.get_variable(name, shape, initializer=flow.zeros_initializer())
+
+
+def _bordered(pad: int) -> list[list[int]]:
+    return [[0, 0], [0, 0], [pad, pad], [pad, pad]]
+
+
+if __name__ == "__main__":
+    export(sys.argv[1], Path(sys.argv[2]))

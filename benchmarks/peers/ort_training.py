@@ -1,0 +1,179 @@
+"""onnxruntime-training 1.19.2, the last: an ONNX model of the forward pass, made trainable by it.
+
+It offers plain SGD and AdamW, which without decay is Adam; a workload with momentum is trained
+without, so that its losses differ and only its cost can be compared.
+"""
+
+import math
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.training import artifacts, onnxblock
+from onnxruntime.training.api import CheckpointState, Module, Optimizer
+
+from benchmarks.peers import Array, Data, Options, Step, Values
+from benchmarks.workloads import Workload
+
+VERSIONS = ("onnxruntime-training", "onnx", "numpy")
+_OPSET = 17
+
+
+class _Ops:
+    """The operations as nodes of a graph; a tensor is its name."""
+
+    def __init__(self) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: dict[str, onnx.TensorProto] = {}
+
+    def dense(self, x: str, name: str, inputs: int, units: int) -> str:
+        return self._node("Gemm", x, f"{name}-weight", f"{name}-bias", transB=1)
+
+    def conv(
+        self, x: str, name: str, inputs: int, channels: int, size: int, stride: int, bias: bool
+    ) -> str:
+        variables = [f"{name}-weight", *([f"{name}-bias"] if bias else [])]
+        return self._node("Conv", x, *variables, strides=[stride] * 2, pads=[size // 2] * 4)
+
+    def norm(self, x: str, name: str, channels: int) -> str:
+        roles = ("gamma", "beta", "moving_mean", "moving_variance")
+        moved = [f"{name}-next_mean", f"{name}-next_variance"]
+        return self._node(
+            "BatchNormalization", x, *(f"{name}-{r}" for r in roles), more=moved,
+            epsilon=1e-5, momentum=0.9, training_mode=1,
+        )  # fmt: skip
+
+    def layer_norm(self, x: str, name: str, units: int) -> str:
+        kept = [f"{name}-mean", f"{name}-rate"]  # which the gradient reads
+        inputs = (x, f"{name}-gamma", f"{name}-beta")
+        return self._node("LayerNormalization", *inputs, more=kept, axis=-1)
+
+    def table(self, ids: str, name: str, rows: int, width: int) -> str:
+        return self._node("Gather", f"{name}-table", ids)
+
+    def positions(self, x: str, name: str, length: int, units: int) -> str:
+        return self._node("Add", x, f"{name}-table")
+
+    def relu(self, x: str) -> str:
+        return self._node("Relu", x)
+
+    def gelu(self, x: str) -> str:
+        # the operator of this domain has a gradient; the standard's Gelu came with opset 20
+        return self._node("Gelu", x, domain="com.microsoft")
+
+    def add(self, x: str, y: str) -> str:
+        return self._node("Add", x, y)
+
+    def max_pool(self, x: str, size: int, stride: int, pad: int) -> str:
+        return self._node(
+            "MaxPool", x, kernel_shape=[size] * 2, strides=[stride] * 2, pads=[pad] * 4
+        )
+
+    def mean_pool(self, x: str) -> str:
+        return self.flat(self._node("GlobalAveragePool", x))
+
+    def attention(self, q: str, k: str, v: str, batch: int, length: int, heads: int) -> str:
+        shape = self._ints(batch, length, heads, -1)
+        q, k, v = (self._node("Reshape", x, shape) for x in (q, k, v))
+        q, v = (self._node("Transpose", x, perm=[0, 2, 1, 3]) for x in (q, v))
+        k = self._node("Transpose", k, perm=[0, 2, 3, 1])
+        root = self._constant("root", np.float32(math.sqrt(self.width // heads)))
+        shares = self._node("Softmax", self._node("Div", self._node("MatMul", q, k), root), axis=-1)
+        y = self._node("Transpose", self._node("MatMul", shares, v), perm=[0, 2, 1, 3])
+        return self._node("Reshape", y, self._ints(batch * length, -1))
+
+    def flat(self, x: str) -> str:
+        return self._node("Flatten", x)
+
+    def tokens(self, x: str) -> str:
+        return self._node("Reshape", x, self._ints(-1, self.width))
+
+    def mean_tokens(self, x: str, batch: int, length: int) -> str:
+        x = self._node("Reshape", x, self._ints(batch, length, -1))
+        return self._node("ReduceMean", x, axes=[1], keepdims=0)
+
+    def concat(self, x: str, y: str) -> str:
+        return self._node("Concat", x, y, axis=-1)
+
+    width = 0  # of the residual stream of an encoder
+
+    def _node(
+        self, kind: str, *inputs: str, more: Sequence[str] = (), domain: str = "", **attributes: Any
+    ) -> str:
+        name = f"n{len(self.nodes)}"
+        outputs = [name, *more]
+        node = helper.make_node(kind, inputs, outputs, name, domain=domain, **attributes)
+        self.nodes.append(node)
+        return name
+
+    def _ints(self, *values: int) -> str:
+        return self._constant("shape" + "_".join(map(str, values)), np.array(values, np.int64))
+
+    def _constant(self, name: str, value: Any) -> str:
+        self.constants[name] = numpy_helper.from_array(np.asarray(value), name)
+        return name
+
+
+def differs(work: Workload) -> str | None:
+    """Why the losses of a workload cannot be those of the others."""
+    return "no momentum" if work.update.kind == "momentum" else None
+
+
+def training(work: Workload, values: Values, data: Data, options: Options) -> Step:
+    """A step is the training model, the optimizer, and a reset of the gradients."""
+    with tempfile.TemporaryDirectory() as folder:
+        _write(folder, work, values)
+        settings = ort.SessionOptions()
+        settings.intra_op_num_threads = options.threads
+        state = CheckpointState.load_checkpoint(str(Path(folder, "checkpoint")))
+        model = Module(str(Path(folder, "training_model.onnx")), state, session_options=settings)
+        optimizer = Optimizer(str(Path(folder, "optimizer_model.onnx")), model)
+    optimizer.set_learning_rate(work.update.rate)
+    batches = [[*batch[:-1], batch[-1].astype(np.int64)] for batch in data]
+
+    def step(i: int) -> float:
+        model.train()
+        loss = model(*batches[i % len(batches)])
+        optimizer.step()
+        model.lazy_reset_grad()
+        return float(loss)
+
+    return step
+
+
+def _write(folder: str, work: Workload, values: Values) -> None:
+    adam = onnxblock.optim.AdamW(eps=1e-8, weight_decay=0.0)
+    artifacts.generate_artifacts(
+        _forward(work, values), requires_grad=list(values), frozen_params=list(work.state()),
+        loss=artifacts.LossType.CrossEntropyLoss, artifact_directory=folder,
+        optimizer=adam if work.update.kind == "adam" else artifacts.OptimType.SGD,
+    )  # fmt: skip
+
+
+def _forward(work: Workload, values: Values) -> onnx.ModelProto:
+    ops = _Ops()
+    ops.width = next((v.shape[1] for n, v in values.items() if n == "places-table"), 0)
+    logits = work.network(ops, *(i.name for i in work.inputs))
+    variables = [numpy_helper.from_array(v, n) for n, v in _all(work, values).items()]
+    inputs = [
+        helper.make_tensor_value_info(
+            i.name, TensorProto.FLOAT if i.limit is None else TensorProto.INT32, i.shape
+        )
+        for i in work.inputs
+    ]
+    shape = (work.labels.shape[0], work.labels.limit)
+    output = helper.make_tensor_value_info(logits, TensorProto.FLOAT, shape)
+    graph = helper.make_graph(
+        ops.nodes, "forward", inputs, [output], [*variables, *ops.constants.values()]
+    )
+    opsets = [helper.make_opsetid("", _OPSET), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+def _all(work: Workload, values: Values) -> dict[str, Array]:
+    return values | work.state()

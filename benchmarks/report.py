@@ -1,0 +1,193 @@
+"""What a contest found, as JSON, as tables of text, and as a chart.
+
+    python -m benchmarks.report benchmarks/results/training.json    # the table and chart anew
+
+takes what `benchmarks.training` and `benchmarks.prediction` wrote.
+"""
+
+import dataclasses
+import importlib.util
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Rows = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table: its cells are text."""
+
+    title: str
+    header: Sequence[str]
+    lines: Sequence[Sequence[str]]
+
+    def markdown(self) -> str:
+        """As Markdown; numbers stand to the right."""
+        rule = ["---"] + ["---:"] * (len(self.header) - 1)
+        rows = (f"| {' | '.join(line)} |" for line in (self.header, rule, *self.lines))
+        return f"### {self.title}\n\n" + "\n".join(rows) + "\n"
+
+    def show(self) -> None:
+        """On the terminal, with rich where it is installed."""
+        try:
+            from rich.console import Console
+            from rich.table import Table
+        except ModuleNotFoundError:
+            print(self.markdown())
+            return
+        table = Table(title=self.title)
+        for i, column in enumerate(self.header):
+            table.add_column(column, justify="right" if i else "left")
+        for line in self.lines:
+            table.add_row(*line)
+        Console().print(table)
+
+
+def document(contest: Any, machine: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """All that is known, for a file of JSON."""
+    return {
+        "machine": machine,
+        "versions": contest.versions,
+        **more,
+        "rows": [_plain(dataclasses.asdict(row)) for row in contest.rows],
+    }
+
+
+def write(found: dict[str, Any], folder: Path, name: str) -> None:
+    """Write a contest between peers: NAME.json, NAME.md and, with matplotlib, NAME.svg."""
+    tables = [*ratios(found["rows"]), _details(found["rows"])]
+    save(found, folder / f"{name}.json", tables, draw)
+
+
+def save(
+    found: dict[str, Any], path: Path, tables: Sequence[Grid],
+    drawn: Callable[[dict[str, Any], Path], None],
+) -> None:  # fmt: skip
+    """Write the numbers, a page of tables, and a chart where matplotlib is installed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = json.dumps(found, indent=1, ensure_ascii=False)
+    path.write_text(content + "\n", encoding="utf-8")
+    path.with_suffix(".md").write_text(page(found, tables), encoding="utf-8")
+    if importlib.util.find_spec("matplotlib") is None:
+        print(f"no chart: matplotlib is not installed; {path.with_suffix('.md')} has the numbers")
+        return
+    import matplotlib
+
+    matplotlib.use("Agg")
+    matplotlib.rcParams["svg.hashsalt"] = "flow2onnx"  # the same file for the same numbers
+    drawn(found, path.with_suffix(".svg"))
+
+
+def page(found: dict[str, Any], tables: Sequence[Grid]) -> str:
+    """A result as text: machine, versions, what was measured and how, the tables."""
+    machine = ", ".join(f"{k} {v}" for k, v in found["machine"].items())
+    versions = "; ".join(
+        f"{peer}: {', '.join(f'{p} {v}' for p, v in packages.items())}"
+        for peer, packages in found["versions"].items()
+    )
+    head = f"# {found['title']}\n\nMachine: {machine}.\n\nVersions: {versions}.\n\n"
+    head += "".join(f"- {name}: {what}\n" for name, what in found["workloads"].items()) + "\n"
+    notes = "".join(f"{note}\n\n" for note in found["notes"])
+    return head + notes + "\n".join(table.markdown() for table in tables)
+
+
+def ratios(rows: Rows) -> list[Grid]:
+    """A table of ratios for each number of threads."""
+    return [_ratios(t, [r for r in rows if r["threads"] == t]) for t in _each(rows, "threads")]
+
+
+def _ratios(threads: int, rows: Rows) -> Grid:
+    names, peers = _each(rows, "workload"), _each(rows, "peer")
+    found = {(r["peer"], r["workload"]): r for r in rows}
+    ours = [_number(found[peers[0], name]["ms"], "{:.4g} ms") for name in names]
+    lines = [[p, *(_ratio(found.get((p, name))) for name in names)] for p in peers[1:]]
+    title = f"{threads} thread{'s' * (threads > 1)}: time of the peer / ours"
+    return Grid(title, ["", *names], [[peers[0], *ours], *lines])
+
+
+def _ratio(row: dict[str, Any] | None) -> str:
+    if row is None or row["ratio"] is None:
+        return "-"
+    return f"{row['ratio']:.2f}" + (" (*)" if row["note"].startswith("(*)") else "")
+
+
+def _details(rows: Rows) -> Grid:
+    header = ["workload", "threads", "peer", "ms a step", "quartiles", "busy ms", "ratio",
+              "first step s", "import s", "peak MB", ""]  # fmt: skip
+    lines = []
+    for r in rows:
+        low, high = r["quartiles"] or (None, None)
+        spread = f"{low:.4g} … {high:.4g}" if low is not None else "-"
+        lines.append([
+            r["workload"], str(r["threads"]), r["peer"], _number(r["ms"], "{:.4g}"), spread,
+            _number(r["busy_ms"], "{:.4g}"), _number(r["ratio"], "{:.3f}"),
+            _number(r["first_step_s"], "{:.2f}"), _number(r["import_s"], "{:.2f}"),
+            _number(r["peak_mb"], "{:.0f}"), r["note"],
+        ])  # fmt: skip
+    return Grid("all numbers", header, lines)
+
+
+def draw(found: dict[str, Any], path: Path) -> None:
+    """A bar for each ratio, in groups by workload; the line at 1 is ours."""
+    import matplotlib.pyplot as plt
+
+    rows, threads = found["rows"], _each(found["rows"], "threads")
+    peers = _each(rows, "peer")[1:]
+    colors = plt.get_cmap("tab20").colors
+    figure, axes = plt.subplots(
+        len(threads), 1, figsize=(12, 3.6 * len(threads)), squeeze=False, layout="constrained"
+    )
+    for axis, count in zip(axes[:, 0], threads, strict=True):
+        _bars(axis, [r for r in rows if r["threads"] == count], peers, colors)
+        axis.set_title(f"{count} thread{'s' * (count > 1)}", loc="left")
+    axes[0, 0].legend(ncols=4, fontsize="small", frameon=False)
+    figure.suptitle(f"{found['title']}: time of the peer / ours, above 1 we are faster")
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+
+
+def _bars(axis: Any, rows: Rows, peers: Sequence[str], colors: Sequence[Any]) -> None:
+    names = _each(rows, "workload")
+    width = 0.8 / max(len(peers), 1)
+    for i, peer in enumerate(peers):
+        of = {r["workload"]: r["ratio"] for r in rows if r["peer"] == peer and r["ratio"]}
+        places = [names.index(n) + (i + 0.5) * width - 0.4 for n in of]
+        heights = [ratio - 1 for ratio in of.values()]  # from the line of ours
+        axis.bar(places, heights, width, 1, label=peer, color=colors[i % len(colors)])
+    axis.axhline(1, color="black", linewidth=0.8)
+    axis.set_yscale("log", base=2)
+    axis.yaxis.set_major_formatter("{x:g}")
+    axis.set_xticks(range(len(names)), names)
+    axis.spines[["top", "right"]].set_visible(False)
+
+
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else form.format(value)
+
+
+def _each(rows: Rows, key: str) -> list[Any]:
+    return list(dict.fromkeys(r[key] for r in rows))
+
+
+def _plain(value: Any) -> Any:
+    """Numbers shortened to what they are worth."""
+    if isinstance(value, float):
+        return float(f"{value:.5g}")
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    return [_plain(v) for v in value] if isinstance(value, list | tuple) else value
+
+
+def main() -> None:
+    for name in sys.argv[1:]:
+        path = Path(name)
+        found = json.loads(path.read_text(encoding="utf-8"))
+        write(found, path.parent, path.stem)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,221 @@
+"""The workloads: sizes, first values, data and update of each network, the same for every peer.
+
+A workload is named as ``encoder:layers=4,units=256``: a network and what differs from its sizes in
+`NETWORKS`. `TRAINING` and `PREDICTION` name those of the tables. First values and data are drawn by
+numpy from seeds, so that all peers start from the same numbers.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from benchmarks import networks
+
+Array = np.ndarray[Any, np.dtype[Any]]
+BATCHES = 4  # of data, which steps take in turn
+
+
+@dataclass(frozen=True)
+class Input:
+    """An array that a step takes: numbers, or indices below `limit`."""
+
+    name: str
+    shape: tuple[int, ...]
+    limit: int | None = None
+
+    def drawn(self, draw: np.random.Generator) -> Array:
+        """Random content: indices are int32, numbers float32 around 0."""
+        if self.limit is not None:
+            return draw.integers(0, self.limit, self.shape).astype(np.int32)
+        noise = draw.random(self.shape, np.float32) - np.float32(0.5)
+        if len(self.shape) < 4:
+            return noise
+        # Images of noise alone look all the same to a deep network, whose normalization then
+        # magnifies rounding errors: these have sixteen areas of different brightness.
+        side = self.shape[-1] // 4
+        areas = draw.standard_normal((*self.shape[:2], 4, 4), np.float32)
+        return areas.repeat(side, 2).repeat(side, 3) + noise
+
+
+@dataclass(frozen=True)
+class Update:
+    """An optimizer: ``sgd``, ``momentum`` (0.9) or ``adam`` (0.9, 0.999, corrected for bias)."""
+
+    kind: str
+    rate: float
+
+    @property
+    def slots(self) -> int:
+        """The numbers it keeps for each of a variable."""
+        return {"sgd": 0, "momentum": 1, "adam": 2}[self.kind]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A network with its inputs, labels and update; the loss is the mean cross entropy.
+
+    `tolerance` is how far the losses of three steps may differ between peers, relatively.
+    """
+
+    name: str
+    inputs: tuple[Input, ...]
+    labels: Input
+    update: Update
+    network: Callable[..., Any]
+    tolerance: float = 1e-4
+    tables: tuple[str, ...] = ()
+
+    @functools.cached_property
+    def sizes(self) -> networks.Sizes:
+        """The variables of the network, and what its forward pass costs."""
+        sizes = networks.Sizes()
+        self.network(sizes, *(i.shape for i in self.inputs))
+        return sizes
+
+    def variables(self) -> dict[str, Array]:
+        """The first values of what is trained, by name."""
+        draw = np.random.default_rng(1)
+        return {name: _first(draw, name, shape) for name, shape in self.sizes.variables.items()}
+
+    def state(self) -> dict[str, Array]:
+        """The first moving statistics, by name."""
+        return {
+            name: np.full(shape, float(name.endswith("variance")), np.float32)
+            for name, shape in self.sizes.state.items()
+        }
+
+    def data(self) -> list[list[Array]]:
+        """Batches: the inputs in order, then the labels."""
+        draw = np.random.default_rng(2)
+        return [[i.drawn(draw) for i in (*self.inputs, self.labels)] for _ in range(BATCHES)]
+
+
+def _first(draw: np.random.Generator, name: str, shape: tuple[int, ...]) -> Array:
+    role = name.rpartition("-")[2]
+    if role in ("bias", "beta"):
+        return np.zeros(shape, np.float32)
+    if role == "gamma":
+        return np.ones(shape, np.float32)
+    gain = 2.0 if len(shape) == 4 else 1.0
+    scale = 0.05 if role == "table" else math.sqrt(gain / math.prod(shape[1:]))
+    return draw.standard_normal(shape, np.float32) * np.float32(scale)
+
+
+def _digits(network: Callable[..., Any], batch: int, rate: float, **sizes: int) -> dict[str, Any]:
+    return {
+        "inputs": (Input("images", (batch, 1, 28, 28)),),
+        "labels": Input("labels", (batch,), 10),
+        "update": Update("sgd", rate),
+        "network": functools.partial(network, **sizes),
+    }
+
+
+def _mlp(batch: int = 100, hidden: int = 512, depth: int = 1) -> dict[str, Any]:
+    return _digits(networks.mlp, batch, 0.01, hidden=hidden, depth=depth)
+
+
+def _lenet(batch: int = 100) -> dict[str, Any]:
+    return _digits(networks.lenet, batch, 0.01)
+
+
+def _images(
+    network: Callable[..., Any], batch: int, side: int, width: int, classes: int
+) -> dict[str, Any]:
+    # Normalization and ReLU carry rounding errors on from layer to layer.
+    return {
+        "inputs": (Input("images", (batch, 3, side, side)),),
+        "labels": Input("labels", (batch,), classes),
+        "update": Update("momentum", 0.001),
+        "network": functools.partial(network, width=width, classes=classes),
+        "tolerance": 3e-2,
+    }
+
+
+def _resnet18(
+    batch: int = 32, side: int = 32, width: int = 64, classes: int = 10
+) -> dict[str, Any]:
+    return _images(networks.resnet18, batch, side, width, classes)
+
+
+def _resnet50(
+    batch: int = 8, side: int = 224, width: int = 64, classes: int = 1000
+) -> dict[str, Any]:
+    return _images(networks.resnet50, batch, side, width, classes)
+
+
+def _encoder(
+    batch: int = 8, length: int = 128, layers: int = 4, units: int = 256, heads: int = 0,
+    vocabulary: int = 1000, classes: int = 10,
+) -> dict[str, Any]:  # fmt: skip
+    network = functools.partial(
+        networks.encoder, batch=batch, length=length, layers=layers, units=units,
+        heads=heads or units // 64, vocabulary=vocabulary, classes=classes,
+    )  # fmt: skip
+    return {
+        "inputs": (Input("ids", (batch, length), vocabulary),),
+        "labels": Input("labels", (batch,), classes),
+        "update": Update("adam", 1e-4),
+        "network": network,
+        "tolerance": 1e-3,
+    }
+
+
+def _wide(
+    batch: int = 512, rows: int = 200_000, width: int = 16, fields: int = 26, hidden: int = 256
+) -> dict[str, Any]:
+    network = functools.partial(networks.wide, rows=rows, width=width, fields=fields, hidden=hidden)
+    return {
+        "inputs": (Input("ids", (batch, fields), rows), Input("numbers", (batch, 13))),
+        "labels": Input("labels", (batch,), 2),
+        "update": Update("sgd", 1.0),
+        "network": network,
+        "tables": ("categories-table",),
+    }
+
+
+NETWORKS: dict[str, Callable[..., dict[str, Any]]] = {
+    "mlp": _mlp,
+    "lenet": _lenet,
+    "resnet18": _resnet18,
+    "resnet50": _resnet50,
+    "encoder": _encoder,
+    "wide": _wide,
+}
+
+# the rows of the training table: a short name, what it is called there, and the workload
+TRAINING = {
+    "mlp": ("MLP, batch 100, SGD", "mlp"),
+    "lenet": ("LeNet, batch 100, SGD", "lenet"),
+    "resnet18": ("ResNet-18, 32 px, batch 32, momentum", "resnet18"),
+    "resnet50": ("ResNet-50, 224 px, batch 8, momentum", "resnet50"),
+    "encoder256": ("encoder 4 × 256, 8 × 128 tokens, Adam", "encoder"),
+    "encoder768": ("encoder 2 × 768, 8 × 128 tokens, Adam", "encoder:layers=2,units=768"),
+    "wide": ("embedding of 200 000 rows, batch 512, SGD", "wide"),
+}
+PREDICTION = {
+    f"{network}-b{batch}": (f"{title}, batch {batch}", f"{network}:batch={batch}")
+    for batch in (1, 32)
+    for network, title in (
+        ("lenet", "LeNet"),
+        ("resnet18", "ResNet-18, 32 px"),
+        ("resnet50", "ResNet-50, 224 px"),
+    )
+}
+
+
+def workload(text: str) -> Workload:
+    """The workload of a name such as ``mlp:batch=512``."""
+    network, _, rest = text.partition(":")
+    if network not in NETWORKS:
+        raise SystemExit(f"there is no workload {network}; there are {', '.join(NETWORKS)}")
+    return Workload(text, **NETWORKS[network](**dict(_settings(rest))))
+
+
+def _settings(text: str) -> Iterator[tuple[str, int]]:
+    for part in filter(None, text.split(",")):
+        name, _, value = part.partition("=")
+        yield name, int(value)

@@ -1,0 +1,158 @@
+"""Peers side by side, as the tables measure them, on something small; no time is asserted."""
+
+import json
+import os
+import sys
+
+import pytest
+
+from benchmarks import environments, training
+from benchmarks.contest import MKL, Contest, Contestant, Pace, Row, Setting, machine
+from benchmarks.driver import Program, main
+from benchmarks.environments import RECIPES, interpreter
+from benchmarks.report import Grid, document, ratios
+from benchmarks.training import contestants
+from benchmarks.workloads import TRAINING
+
+SMALL = "mlp:batch=3,hidden=5"
+PACE = Pace(block_s=0.01, peer_s=0.02, fewest=3, most=3)
+OURS = Contestant("flow2onnx", "flow2onnx")
+
+
+@pytest.fixture
+def torch_is_missing(monkeypatch, tmp_path):
+    monkeypatch.setattr(environments, "ROOT", tmp_path)
+    monkeypatch.setattr(environments.importlib.util, "find_spec", lambda name: None)
+
+
+def measure(*who, task="training", work=SMALL):
+    contest = Contest(PACE)
+    return contest, contest.measure("small", Setting(task, work), [OURS, *who])
+
+
+def test_two_peers_in_turn_and_two_that_do_not_run():
+    again = Contestant("again", "flow2onnx")
+    broken = Contestant("broken", "flow2onnx", model="x", reason="left out: a reason")
+    unknown = Contestant("unknown", "nothing")
+    contest, (ours, same, absent, failed) = measure(again, broken, unknown)
+    for row in (ours, same):
+        assert row.blocks == 3
+        assert row.quartiles[0] <= row.ms <= row.quartiles[1]
+        assert row.peak_mb > 10
+        assert row.first_step_s > 0
+    assert ours.ratio == 1
+    assert absent.note == "left out: a reason"
+    assert failed.note.startswith("ended: ModuleNotFoundError")
+    assert "onnxruntime" in contest.versions["flow2onnx"]
+
+
+def test_nobody_runs_when_ours_fails():
+    contest = Contest(PACE)
+    setting = Setting("prediction", SMALL)
+    rows = contest.measure("small", setting, [OURS, Contestant("other", "flow2onnx")])
+    assert rows[0].note.startswith("ended: AttributeError")  # it has no such task
+    assert rows[1].note == "not run: ours failed"
+    assert rows[1].ms is None
+
+
+def test_other_results_are_not_timed(monkeypatch):
+    monkeypatch.setattr("benchmarks.contest._difference", lambda *_: "not timed: it computes 1")
+    _, (ours, other) = measure(Contestant("again", "flow2onnx"))
+    assert ours.ms is not None
+    assert (other.ms, other.note) == (None, "not timed: it computes 1")
+
+
+@pytest.mark.parametrize(
+    ("results", "says"),
+    [([1.0, 2.0], ""), ([1.0, 2.001], "not timed: it computes"), ([1.0, float("nan")], "not")],
+)
+def test_results_are_compared(results, says):
+    from types import SimpleNamespace
+
+    from benchmarks.contest import _difference
+
+    def peer(values):
+        return SimpleNamespace(facts={"results": values, "differs": None})
+
+    assert _difference(peer(results), peer([1.0, 2.00001]), 1e-4).startswith(says)
+    assert bool(_difference(peer(results), peer([1.0, 2.00001]), 1e-4)) == bool(says)
+
+
+def test_predictions_of_one_file(tmp_path):
+    from benchmarks.peers.flow2onnx import export
+
+    export("lenet:batch=2", tmp_path / "m.onnx")
+    contest, model = Contest(PACE), str(tmp_path / "m.onnx")
+    rows = contest.measure(
+        "small", Setting("prediction", "lenet:batch=2"),
+        [Contestant("ours", "predictor", model=model),
+         Contestant("bare", "onnxruntime", model=model)],
+    )  # fmt: skip
+    assert [row.note for row in rows] == ["", ""]
+    assert all(row.ms is not None for row in rows)
+
+
+def test_a_missing_environment_is_told(torch_is_missing):
+    _, (_, row) = measure(Contestant("torch", "torch"))
+    assert row.note == "not installed: python -m benchmarks.environments torch"
+    assert interpreter("flow2onnx") == sys.executable
+
+
+def test_every_peer_of_the_table_has_an_environment():
+    peers = {w.peer for row in TRAINING for w in contestants(row, "", takes_all=True)}
+    assert {environments.recipe_of(p) for p in peers} - {None} == RECIPES.keys()
+
+
+def test_an_unusable_python_is_refused(monkeypatch):
+    monkeypatch.setenv("BENCH_PYTHON", os.devnull)
+    with pytest.raises(SystemExit, match=r"oneflow needs Python 3\.10 or 3\.9 or 3\.8"):
+        environments._base("oneflow", environments.Recipe((), ("3.10", "3.9", "3.8")))
+
+
+def test_the_program_writes_numbers_page_and_chart(tmp_path, monkeypatch, capsys):
+    table = {"tiny": ("a small perceptron", SMALL)}
+
+    def two(row, folder, *, takes_all):
+        return iter([OURS, Contestant("again", "flow2onnx"), Contestant("no", "x", reason="no")])
+
+    program = Program("training", "Title", table, (MKL,), two)
+    arguments = ["training", "--threads", "1", "--quick", "--out", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", arguments)
+    main(program, training.__doc__)
+    found = json.loads((tmp_path / "training.json").read_text())
+    assert [row["peer"] for row in found["rows"]] == ["flow2onnx", "again", "no"]
+    assert found["machine"]["cores"] == os.cpu_count()
+    text = (tmp_path / "training.md").read_text()
+    assert "MKL takes a slow path" in text
+    assert "- tiny: a small perceptron" in text
+    assert "again" in capsys.readouterr().out
+    pytest.importorskip("matplotlib")
+    assert (tmp_path / "training.svg").read_text().startswith("<?xml")
+
+
+def test_an_unknown_row_is_refused(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["training", "--rows", "mlp,alexnet"])
+    with pytest.raises(SystemExit):
+        main(training.PROGRAM, "")
+    assert "there is no row alexnet; there are mlp, lenet" in capsys.readouterr().err
+
+
+def test_ratios_and_their_gaps():
+    contest = Contest(PACE)
+    contest.rows = [
+        Row("a", 1, "ours", ms=2.0, ratio=1.0, quartiles=(1.9, 2.1)),
+        Row("a", 1, "fast", ms=1.0, ratio=0.5, quartiles=(1.0, 1.0)),
+        Row("a", 1, "gone", note="not installed: pip"),
+        Row("b", 1, "ours", ms=4.0, ratio=1.0, quartiles=(4.0, 4.0)),
+        Row("b", 1, "fast", note="(*) no momentum", ms=8.0, ratio=2.0, quartiles=(8.0, 8.0)),
+    ]
+    (grid,) = ratios(document(contest, machine())["rows"])
+    assert grid.header == ["", "a", "b"]
+    assert grid.lines == [
+        ["ours", "2 ms", "4 ms"], ["fast", "0.50", "2.00 (*)"], ["gone", "-", "-"],
+    ]  # fmt: skip
+
+
+def test_a_grid_as_markdown():
+    shown = Grid("title", ["", "x"], [["a", "1"]]).markdown()
+    assert shown == "### title\n\n|  | x |\n| --- | ---: |\n| a | 1 |\n"
