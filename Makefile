@@ -3,6 +3,7 @@
 # make test-all  the slow tests too
 # make tools     the Node packages that the tests of the JavaScript runtime need
 # make runtimes  the JavaScript and C runtimes against the recorded traces, and in a browser
+# make triton    the real Triton server, which the serving tests ask the same as ours (320 MB)
 # make bench     the benchmarks beside torch (installs torch)
 # EXTRA=gpu      on a machine with an NVIDIA GPU: onnxruntime-gpu in place of onnxruntime
 
@@ -10,11 +11,12 @@ PYTHON ?= python3
 EXTRA ?= cpu
 VENV := .venv/$(EXTRA)
 DEVICE := .venv/device-$(EXTRA)
+TRITON := .venv/triton
 OUT ?= demo
 NODE_MODULES := $(if $(shell command -v npm),runtime/js/node_modules)
 PIP := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-all tools runtimes check bench clean
+.PHONY: demo test test-all tools runtimes triton check bench clean
 
 demo: $(VENV)/ready $(DEVICE)/ready
 	$(VENV)/bin/python -m examples.mlp_digits --out $(OUT)
@@ -56,6 +58,16 @@ $(VENV)/ready: pyproject.toml runtime/python/pyproject.toml
 $(DEVICE)/ready: runtime/python/pyproject.toml $(wildcard runtime/python/flow2onnx_runtime/*.py)
 	$(PYTHON) -m venv $(DEVICE)
 	$(DEVICE)/bin/python $(PIP) --upgrade './runtime/python[$(EXTRA)]'
+	@touch $@
+
+# Only the server of the wheel is used, not its Python half; onnxruntime is the one we have.
+triton: $(TRITON)/ready
+
+$(TRITON)/ready: RUNTIME = $(shell $(VENV)/bin/python -c "import onnxruntime as r; print(r.__version__)")
+$(TRITON)/ready: $(VENV)/ready
+	$(VENV)/bin/python -m venv $(TRITON)
+	$(TRITON)/bin/python $(PIP) 'numpy<2' onnxruntime==$(RUNTIME)
+	$(TRITON)/bin/python $(PIP) --no-deps nvidia-pytriton
 	@touch $@
 
 clean:

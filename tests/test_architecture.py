@@ -29,13 +29,26 @@ MAY_IMPORT = {
     "passes": {*CORE},
     "optim": {*CORE, "trace", "autodiff"},
     "compile": {*CORE, "trace", "autodiff", "optim", "passes"},
-    "execute": {*CORE, "compile", "data"},
+    "memory": {*CORE, "compile", "trace"},
+    "native": {"errors"},
+    "execute": {*CORE, "compile", "memory", "data", "native", "passes"},
     "calls": {"errors"},
     "proto": set(),
     "events": {"errors", "proto"},
     "preset": {"config"},
-    "session": {*CORE, "trace", "calls", "preset", "data", "compile", "execute"},
-    "explain": {*CORE, "compile", "execute"},
+    "tuning": {*CORE, "compile"},
+    "session": {
+        *CORE,
+        "trace",
+        "calls",
+        "preset",
+        "data",
+        "compile",
+        "tuning",
+        "memory",
+        "execute",
+    },
+    "explain": {*CORE, "passes", "compile", "memory", "execute"},
     "checkpoint": {"errors", "dtypes"},
     "data": {"errors", "dtypes", "trace.source", "trace.host"},
     "server": {"errors"},
@@ -46,6 +59,7 @@ MAY_IMPORT = {
         "optim",
         "passes",
         "compile",
+        "memory",
         "session",
         "checkpoint",
         "server.modelconfig",
@@ -74,11 +88,12 @@ EVERYWHERE = {"__version__"}
 MAY_USE = {
     "onnx": {"graph", "passes"},
     "onnx_ir": {"graph", "passes"},
-    "onnxruntime": {"execute", "cli", "server"},
+    "onnxruntime": {"execute", "cli", "server", "export"},
     "flow2onnx_runtime": {
         "execute",
         "explain",
         "session",
+        "tuning",
         "export",
         "checkpoint",
         "errors",
@@ -167,7 +182,7 @@ def test_runtime_stands_alone():
 
 # Filled while modules are imported, and only then.
 REGISTRIES = {"trace/registry.py:_ENTRIES", "autodiff/registry.py:_RULES",
-              "autodiff/registry.py:_EXPANSIONS",
+              "autodiff/registry.py:_EXPANSIONS", "graph/alternatives.py:_LOWERINGS",
               "session.py:_default"}  # fmt: skip
 MUTABLE_CALLS = {"dict", "list", "set", "defaultdict", "Counter", "deque", "bytearray"}
 
