@@ -4,7 +4,7 @@
 # make tools     the Node packages that the tests of the JavaScript runtime need
 # make runtimes  the JavaScript and C runtimes against the recorded traces, and in a browser
 # make triton    the real Triton server, which the serving tests ask the same as ours (320 MB)
-# make bench     the benchmarks beside torch (installs torch)
+# make bench     the benchmarks beside torch and JAX (installs them)
 # EXTRA=gpu      on a machine with an NVIDIA GPU: onnxruntime-gpu in place of onnxruntime
 
 PYTHON ?= python3
@@ -45,9 +45,11 @@ check: $(VENV)/ready
 	$(VENV)/bin/python -m mypy --strict flow2onnx runtime/python/flow2onnx_runtime
 
 bench: $(VENV)/ready
-	$(VENV)/bin/python $(PIP) torch
 	$(VENV)/bin/python benchmarks/compiling.py
-	$(VENV)/bin/python benchmarks/training.py
+	$(VENV)/bin/python -m benchmarks.environments native torch jax
+	$(VENV)/bin/python -m benchmarks.training
+	$(VENV)/bin/python -m benchmarks.prediction
+	$(VENV)/bin/python -m benchmarks.scaling
 
 $(VENV)/ready: pyproject.toml runtime/python/pyproject.toml
 	$(PYTHON) -m venv $(VENV)
