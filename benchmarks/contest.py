@@ -12,6 +12,7 @@ import platform
 import re
 import select
 import shutil
+import signal
 import statistics
 import subprocess
 import tempfile
@@ -101,6 +102,7 @@ class Peer:
         )  # fmt: skip
         try:
             self.facts: dict[str, Any] = json.loads(self._line())
+            self.rest()
         except BaseException:
             self.close()
             raise
@@ -110,13 +112,24 @@ class Peer:
 
     def run(self, steps: int) -> float:
         """The seconds of so many steps; `busy` gets those of processors for one."""
+        self._signal("SIGCONT")
         self._tell(f"run {steps}")
         wall, busy = map(float, self._line().split())
         self.busy.append(busy / steps)
+        self.rest()
         return wall
+
+    def rest(self) -> None:
+        """Stop the process until its next turn: some libraries go on for a while, or poll."""
+        self._signal("SIGSTOP")
+
+    def _signal(self, name: str) -> None:
+        if hasattr(signal, name):  # not on Windows
+            self._process.send_signal(getattr(signal, name))
 
     def end(self) -> None:
         """Ask for the peak memory, and end the process."""
+        self._signal("SIGCONT")
         self._tell("end")
         self.peak_mb = float(self._line())
         self.close()

@@ -10,12 +10,15 @@ from collections.abc import Iterator
 
 from benchmarks.contest import Contestant
 from benchmarks.driver import COMMON_NOTES, Program, main
+from benchmarks.environments import interpreter
 from benchmarks.workloads import TRAINING
 
 CONVOLUTIONS = ("lenet", "resnet18", "resnet50")
 # OneFlow's kernels for processors take 3 to 60 seconds for a step of the others.
 FOR_ONEFLOW = ("mlp", "lenet", "wide")
 NOTES = (
+    "Ours is flow2onnx with its native operators, where `benchmarks.environments native` has put "
+    "them; the row flow2onnx is without: standard operators only, as in exported files.",
     "A step is forward, backward and update. It reads its loss, and takes the next of four "
     "batches.",
     "A peer is timed only if its losses of three steps on one batch are ours, from the same first "
@@ -28,8 +31,9 @@ NOTES = (
 
 def contestants(row: str, folder: str, *, takes_all: bool) -> Iterator[Contestant]:
     """Who takes part in a row; the first is ours."""
+    if interpreter("flow2onnx:native"):
+        yield Contestant("flow2onnx, native", "flow2onnx:native")
     yield Contestant("flow2onnx", "flow2onnx")
-    yield Contestant("flow2onnx, native", "flow2onnx:native")
     for suffix, intel in (("as shipped", False), ("MKL: Intel", True)):
         yield Contestant(f"torch, {suffix}", "torch", intel)
         if row in CONVOLUTIONS:

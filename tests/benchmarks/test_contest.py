@@ -100,7 +100,9 @@ def test_a_missing_environment_is_told(torch_is_missing):
 
 def test_every_peer_of_the_table_has_an_environment():
     peers = {w.peer for row in TRAINING for w in contestants(row, "", takes_all=True)}
-    assert {environments.recipe_of(p) for p in peers} - {None} == RECIPES.keys()
+    # ours with native operators takes part where they are
+    ours = {"native"}
+    assert {environments.recipe_of(p) for p in peers} - {None} | ours == RECIPES.keys()
 
 
 def test_an_unusable_python_is_refused(monkeypatch):
