@@ -96,7 +96,7 @@ def memory_lines(compiled: CompiledJob, found: Sequence[InPlace]) -> Iterator[Me
     yield MemoryLine("constants", constant_bytes(graph), False, "in the model itself")
     fed = [v for v in graph.inputs if v.name in compiled.feeds]
     yield MemoryLine("inputs", sum(map(byte_size, fed)), False, "of one call")
-    shown = [v for v in graph.outputs if v not in _next_values(compiled.model)]
+    shown = [v for v in graph.outputs if not str(v.name).startswith(NEXT)]
     yield MemoryLine("results", sum(map(byte_size, shown)), False, "of one call")
     yield MemoryLine(
         "activations", most_alive(graph), True,
