@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from flow2onnx.compile import CompiledJob
 from flow2onnx.errors import NotEnoughMemoryError
@@ -86,7 +86,7 @@ def memory_lines(compiled: CompiledJob, found: Sequence[InPlace]) -> Iterator[Me
     """What a job takes while it runs, by kind."""
     graph, variables = compiled.model.graph, compiled.variables
     once = {v.name for v in found if v.is_safe}
-    written = {str(v.name).removeprefix(NEXT) for v in _next_values(compiled.model)}
+    written = _written(compiled.model)
     for kind, is_weight in (("weights", True), ("optimizer state", False)):
         names = [n for n, v in variables.items() if (v.role == "variable") is is_weight]
         twice = [n for n in names if n in written and n not in once]
@@ -113,7 +113,7 @@ def needed_bytes(jobs: Iterable[CompiledJob]) -> int:
     state, beside = dict[str, int](), [0]
     for job in (part for j in jobs for part in (j, *([j.update] if j.update else ()))):
         verdicts = {v.name: v.is_safe for v in updated_in_place(job)}
-        written = {str(v.name).removeprefix(NEXT) for v in _next_values(job.model)}
+        written = _written(job.model)
         for name, variable in job.variables.items():
             copies = 2 if name in written and not verdicts.get(name) else 1
             state[name] = max(state.get(name, 0), copies * variable_bytes(variable))
@@ -154,8 +154,10 @@ def _shown(size: int) -> str:
     return f"{size / 2**20:,.0f} MiB"
 
 
-def _next_values(model: Model) -> list[Any]:
-    return [v for v in model.graph.outputs if str(v.name).startswith(NEXT)]
+def _written(model: Model) -> set[str]:
+    """The state whose next values a model gives."""
+    names = (str(v.name) for v in model.graph.outputs)
+    return {n.removeprefix(NEXT) for n in names if n.startswith(NEXT)}
 
 
 def variable_bytes(variable: Variable) -> int:

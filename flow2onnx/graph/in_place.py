@@ -6,7 +6,7 @@ So has a node that may fail, at an index outside a table, say: a step that fails
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -90,7 +90,7 @@ class _Reads:
             for state in {self.owners[v] for v in read_by(node) if v in self.owners}:
                 self._bits.setdefault(node, 1 << len(self._bits))
                 self._readers[state].append(node)
-        self._before = self._ordered(nodes)
+        self._before = _before(nodes, self._bits)
 
     def of(self, state: ir.Value) -> list[ir.Node]:
         """The nodes that read a tensor's memory, in the order of the list."""
@@ -99,15 +99,6 @@ class _Reads:
     def precedes(self, reader: ir.Node, node: ir.Node) -> bool:
         """Whether the data of `node` depend on what `reader` made."""
         return bool(self._before[node] & self._bits[reader])
-
-    def _ordered(self, nodes: list[ir.Node]) -> dict[ir.Node, int]:
-        before: dict[ir.Node, int] = {}
-        for node in nodes:
-            found = 0
-            for source in _sources(node):
-                found |= before[source] | self._bits.get(source, 0)
-            before[node] = found
-        return before
 
 
 class _Checks:
@@ -127,12 +118,7 @@ class _Checks:
                     self._bits[check] = 1 << len(self._bits)
                     self._nodes[self._bits[check]] = node
                 own[node] = own.get(node, 0) | self._bits[check]
-        self._before: dict[ir.Node, int] = {}  # what has succeeded when a node begins
-        for node in nodes:
-            passed = 0
-            for source in _sources(node):
-                passed |= self._before[source] | own.get(source, 0)
-            self._before[node] = passed
+        self._before = _before(nodes, own)
 
     def late(self, writer: ir.Node) -> ir.Node | None:
         """A node that may fail when the writer has begun, such as itself."""
@@ -238,6 +224,17 @@ def _indexed(node: ir.Node, indices: ir.Value, table: ir.Value) -> tuple[object,
         return (*extents, node) if "ignore_index" in node.attributes else extents[1:2]
     axis = node.attributes["axis"].as_int() if "axis" in node.attributes else 0
     return extents[axis : axis + 1 or None]
+
+
+def _before(nodes: Iterable[ir.Node], own: Mapping[ir.Node, int]) -> dict[ir.Node, int]:
+    """For each node the bits of all nodes that have run whenever it begins."""
+    before: dict[ir.Node, int] = {}
+    for node in nodes:
+        found = 0
+        for source in _sources(node):
+            found |= before[source] | own.get(source, 0)
+        before[node] = found
+    return before
 
 
 def _sources(node: ir.Node) -> list[ir.Node]:

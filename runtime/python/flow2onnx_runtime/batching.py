@@ -5,12 +5,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flow2onnx_runtime.closing import Closing
 from flow2onnx_runtime.errors import FeedError, RunError
 from flow2onnx_runtime.pending import Pending, Results
 from flow2onnx_runtime.program import Program
@@ -36,7 +36,7 @@ class _Call:
         return all(one.shape[1:] == two.shape[1:] for one, two in pairs)
 
 
-class Batched:
+class Batched(Closing):
     """A model whose calls, from any number of threads, are joined to batches; `close` it.
 
     Rows are along the first axis of every input and result, and must not influence each other. A
@@ -87,17 +87,6 @@ class Batched:
             self._is_open = False
             self._changed.notify()
         self._thread.join()
-
-    def __enter__(self) -> "Batched":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _work(self) -> None:
         while calls := self._next():

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from flow2onnx_runtime.assignment import nodes_of, recording
 from flow2onnx_runtime.batching import Batched
 from flow2onnx_runtime.bundle import Bundle
+from flow2onnx_runtime.closing import Closing
 from flow2onnx_runtime.direct import NOWHERE, Direct, Given, run_options, shared
 from flow2onnx_runtime.errors import DeadlineError, FeedError, OptionsError, RunError
 from flow2onnx_runtime.options import DEFAULT_OPTIONS, Model, Options, Provider
@@ -29,7 +29,7 @@ __all__ = ["Predictor"]
 Feeds = Mapping[str, Any] | Sequence[Any] | NDArray[Any]
 
 
-class Predictor:
+class Predictor(Closing):
     """A model that takes arrays, by position or by name, and gives a dict of results.
 
     `model` is an .onnx or .ort file or its bytes, or the folder of a bundle, of which `job` names
@@ -175,17 +175,6 @@ class Predictor:
         """Wait for what was submitted; take no more of it."""
         self._is_open = False
         self._pool.shutdown()
-
-    def __enter__(self) -> "Predictor":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _compute(self, arrays: Sequence[Given], options: Any = None) -> list[NDArray[Any]]:
         """The results; `options` are RunOptions by which the run can be stopped."""
