@@ -400,9 +400,11 @@ def _libraries(stem: str) -> list[Path]:
 
 
 def _opens(provider: Provider) -> bool:
+    name = _split(provider)[0]
+    if name not in ort.get_available_providers():
+        return False  # the runtime would say so on stderr too
     settings = ort.SessionOptions()
     settings.log_severity_level = _SEVERITIES["fatal"]
-    name = _split(provider)[0]
     try:
         return name in _create(_PROBE, settings, [provider]).get_providers()
     except Exception:  # whatever the reason, it does not open
