@@ -1,8 +1,9 @@
-"""What all tests share: every test has a session of its own."""
+"""What all tests share: a session of their own, and draws that do not depend on other tests."""
 
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from flow2onnx.session import SESSION, Session, current_session
@@ -18,3 +19,17 @@ def session():
     yield
     current_session().close()
     SESSION.reset(token)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def drawn(request):
+    """The generators of a test module, each with its state when the module was imported."""
+    found = [v for v in vars(request.module).values() if isinstance(v, np.random.Generator)]
+    return [(g, g.bit_generator.state) for g in found]
+
+
+@pytest.fixture(autouse=True)
+def draws(drawn):
+    """Every test draws the same numbers, whichever tests ran before it in its process."""
+    for generator, state in drawn:
+        generator.bit_generator.state = state

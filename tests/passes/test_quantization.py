@@ -136,15 +136,18 @@ def test_one_scale_for_each_output_channel():
     np.testing.assert_allclose(train(x), np.mean(small**2), rtol=1e-5)
 
 
-def test_zero_points_anywhere():
+@pytest.mark.parametrize("low", [-1, 0.5])
+def test_zero_points_anywhere(low):
     train, _ = jobs(product, (2, 4), rate=0.0, symmetric=False)
     w = RNG.uniform(-0.5, 2, (4, 3)).astype(np.float32)
-    x = RNG.uniform(-1, 3, (2, 4)).astype(np.float32)
+    x = RNG.uniform(low, 3, (2, 4)).astype(np.float32)
     flow.load_variables({"w": w})
 
     def affine(v):
-        scale = np.float32((v.max() - v.min()) / 255)
-        return rounded(v, scale, np.rint(-v.min() / scale), 0, 255)
+        """Zero is always among the values that the eight bits hold."""
+        least, most = min(v.min(), 0), max(v.max(), 0)
+        scale = np.float32((most - least) / 255)
+        return rounded(v, scale, np.rint(-least / scale), 0, 255)
 
     np.testing.assert_allclose(train(x), np.mean((affine(x) @ affine(w)) ** 2), rtol=1e-5)
 
