@@ -55,6 +55,9 @@ struct Version {
     X(stream_create, Status, (Stream **, Engine *, unsigned)) \
     X(stream_wait, Status, (Stream *)) \
     X(stream_destroy, Status, (Stream *)) \
+    X(sgemm, Status, \
+      (char, char, int64_t, int64_t, int64_t, float, const float *, int64_t, const float *, \
+       int64_t, float, float *, int64_t)) \
     X(primitive_attr_create, Status, (Attributes **)) \
     X(primitive_attr_set_scratchpad_mode, Status, (Attributes *, int)) \
     X(memory_desc_create_with_tag, Status, (Layout **, int, const int64_t *, int, int)) \
