@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from flow2onnx.collector import collector_paused
 from flow2onnx.errors import JobError, UnsupportedError
 from flow2onnx.graph import (
     Builder,
@@ -113,6 +114,7 @@ class CompiledJob:
         ]
 
 
+@collector_paused()
 def compile_job(
     spec: JobSpec, shapes: Sequence[tuple[int, ...]] | None = None, target: Target = Target()
 ) -> CompiledJob:

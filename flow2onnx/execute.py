@@ -15,6 +15,7 @@ from flow2onnx_runtime.errors import NonFiniteError, OptionsError
 from flow2onnx_runtime.known import check_provider_option, check_run_entry, check_session_entry
 from flow2onnx_runtime.options import DEFAULT_OPTIONS
 
+from flow2onnx.collector import collector_paused
 from flow2onnx.compile import CompiledJob
 from flow2onnx.config import FLAGS, FunctionConfig, Settings, check_together
 from flow2onnx.config.effects import PROVIDER
@@ -262,6 +263,7 @@ def accelerated(compiled: CompiledJob, options: Options) -> tuple[Model, Options
     return model, replace(options, operator_libraries=(library.path,)), used
 
 
+@collector_paused()
 def open_program(
     compiled: CompiledJob,
     state: State,

@@ -1,0 +1,57 @@
+"""The collector is paused while compiling, and as it was afterwards."""
+
+import gc
+import threading
+
+import pytest
+
+from flow2onnx.collector import collector_paused
+
+
+@pytest.fixture(autouse=True)
+def as_before():
+    was_on = gc.isenabled()
+    yield
+    (gc.enable if was_on else gc.disable)()
+
+
+def test_it_is_paused_within_and_on_afterwards():
+    gc.enable()
+    with collector_paused():
+        with collector_paused():
+            assert not gc.isenabled()
+        assert not gc.isenabled()
+    assert gc.isenabled()
+
+
+def test_a_program_that_switched_it_off_keeps_it_off():
+    gc.disable()
+    with collector_paused():
+        pass
+    assert not gc.isenabled()
+
+
+def test_an_error_ends_the_pause():
+    gc.enable()
+    with pytest.raises(ValueError, match="within"), collector_paused():
+        raise ValueError("within")
+    assert gc.isenabled()
+
+
+def test_the_last_of_several_threads_ends_the_pause():
+    gc.enable()
+    inside, leave = threading.Event(), threading.Event()
+
+    def other():
+        with collector_paused():
+            inside.set()
+            leave.wait()
+
+    thread = threading.Thread(target=other)
+    with collector_paused():
+        thread.start()
+        inside.wait()
+    assert not gc.isenabled()
+    leave.set()
+    thread.join()
+    assert gc.isenabled()
