@@ -4,17 +4,19 @@ import difflib
 import importlib
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, ModuleType
 
 from flow2onnx.api.job import JobFunction
+from flow2onnx.cli.failures import reported
 from flow2onnx.cli.oneflow import oneflow_names
 from flow2onnx.errors import ScriptError
-from flow2onnx.session import current_session, sync_default_session
+from flow2onnx.preset import Preset
+from flow2onnx.session import clear_default_session, current_session, sync_default_session
 
-__all__ = ["Target", "find_job", "parse_target", "run_script"]
+__all__ = ["Target", "find_job", "opened_job", "parse_target", "run_script"]
 
 
 def run_script(path: Path, arguments: Sequence[str]) -> None:
@@ -54,6 +56,24 @@ def parse_target(text: str) -> Target:
         return Target(text, text, None)
     place, _, job = text.rpartition(":")
     return Target(text, place, job) if place and job.isidentifier() else Target(text, text, None)
+
+
+@contextmanager
+def opened_job(target: str, arguments: Sequence[str], release: str | None) -> Iterator[JobFunction]:
+    """The job that a command names, in a session of its own with the defaults of a release.
+
+    What goes wrong inside is told as commands tell it; what the script prints while it is imported
+    and traced is no result of the command, and goes to standard error.
+    """
+    wanted = parse_target(target)
+    current_session().preset = Preset(release)
+    clear_default_session()
+    with (
+        reported(Path(wanted.place) if wanted.is_script else None),
+        redirect_stdout(sys.stderr),
+        find_job(wanted, arguments) as job,
+    ):
+        yield job
 
 
 @contextmanager

@@ -1,19 +1,14 @@
 """`flow2onnx explain`: what became of a job's flags, nodes and memory."""
 
-import contextlib
-import sys
 from collections import Counter
-from pathlib import Path
 
 import click
 
-from flow2onnx.cli.failures import reported, traceback_option
+from flow2onnx.cli.failures import traceback_option
 from flow2onnx.cli.options import json_option, release_option
-from flow2onnx.cli.script import find_job, parse_target
+from flow2onnx.cli.script import opened_job
 from flow2onnx.cli.show import heading, note, print_json, print_table, size_text, working
 from flow2onnx.explain import Explanation
-from flow2onnx.preset import Preset
-from flow2onnx.session import clear_default_session, current_session
 
 __all__ = ["explain"]
 
@@ -35,16 +30,7 @@ def explain(target: str, args: tuple[str, ...], as_json: bool, release: str | No
 
     TARGET is script.py:job or package.module:job; ARGS are the script's.
     """
-    wanted = parse_target(target)
-    current_session().preset = Preset(release)
-    clear_default_session()
-    # what the script prints while it is imported is no result of this command
-    with (
-        reported(Path(wanted.place) if wanted.is_script else None),
-        working(f"Compiling {target}"),
-        contextlib.redirect_stdout(sys.stderr),
-        find_job(wanted, args) as job,
-    ):
+    with opened_job(target, args, release) as job, working(f"Compiling {target}"):
         found = job.explain()
     if as_json:
         print_json(found.as_dict())

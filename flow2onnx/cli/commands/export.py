@@ -1,6 +1,5 @@
 """`flow2onnx export`: a job of a script as ONNX files."""
 
-import contextlib
 import logging
 import sys
 from pathlib import Path
@@ -11,17 +10,16 @@ import click
 from flow2onnx.api.job import JobFunction
 from flow2onnx.api.models import get, load_variables
 from flow2onnx.checkpoint.store import SavedVariable
-from flow2onnx.cli.failures import reported, traceback_option
+from flow2onnx.cli.failures import traceback_option
 from flow2onnx.cli.options import json_option, release_option
 from flow2onnx.cli.reports import print_files, print_report
-from flow2onnx.cli.script import find_job, parse_target
+from flow2onnx.cli.script import opened_job
 from flow2onnx.cli.serving_options import serving_arguments, serving_options
 from flow2onnx.cli.show import heading, note, print_json, working
 from flow2onnx.errors import CheckpointError
 from flow2onnx.export import Report, describe, export_triton
 from flow2onnx.export import export as export_job
-from flow2onnx.preset import Preset
-from flow2onnx.session import SESSION, clear_default_session, current_session
+from flow2onnx.session import SESSION, current_session
 
 __all__ = ["export"]
 
@@ -131,7 +129,7 @@ def export(
     A predict job becomes one file, a train job a folder that flow2onnx_runtime trains.
     The exit code is 1 if the verification fails.
     """
-    wanted, output = parse_target(target), _place(output, on_device, triton)
+    output = _place(output, on_device, triton)
     served = _served(
         {k: options.pop(k) for k in ("name", "labels", "max_batch", "delay_ms")}, triton
     )
@@ -139,15 +137,7 @@ def export(
     options["metadata"] = _pairs(options["metadata"])
     for_serving = serving_arguments(options, is_triton=triton is not None)
     options["predict"] = list(options["predict"]) or None
-    current_session().preset = Preset(release)
-    clear_default_session()
-    # what the script prints while it is imported and traced is no result of this command
-    with (
-        reported(Path(wanted.place) if wanted.is_script else None),
-        working(f"Exporting {target}"),
-        contextlib.redirect_stdout(sys.stderr),
-        find_job(wanted, args) as job,
-    ):
+    with opened_job(target, args, release) as job, working(f"Exporting {target}"):
         name = job.spec.name
         options["verify"] = not no_verify
         if triton is not None:

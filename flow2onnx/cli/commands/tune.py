@@ -1,19 +1,15 @@
 """`flow2onnx tune`: measure which forms of a job's lowerings are fastest, once for a machine."""
 
-import contextlib
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
 from flow2onnx_runtime.tune import SECONDS
 
-from flow2onnx.cli.failures import reported, traceback_option
+from flow2onnx.cli.failures import traceback_option
 from flow2onnx.cli.options import json_option, release_option
-from flow2onnx.cli.script import find_job, parse_target
+from flow2onnx.cli.script import opened_job
 from flow2onnx.cli.show import heading, note, print_json, print_table, working
-from flow2onnx.preset import Preset
-from flow2onnx.session import clear_default_session, current_session
 from flow2onnx.tuning import Tuning, cache_path, emit_trials, tunings
 
 __all__ = ["tune"]
@@ -55,15 +51,7 @@ def tune(
 
     TARGET is script.py:job or package.module:job; ARGS are the script's.
     """
-    wanted = parse_target(target)
-    current_session().preset = Preset(release)
-    clear_default_session()
-    # what the script prints while it is imported is no result of this command
-    with (
-        reported(Path(wanted.place) if wanted.is_script else None),
-        contextlib.redirect_stdout(sys.stderr),
-        find_job(wanted, args) as job,
-    ):
+    with opened_job(target, args, release) as job:
         with working(f"Compiling {target}"):
             compiled, options, _ = job.session.opened(job.spec.name)
         path = cache or cache_path(job.spec.config.value("runtime.tuning_cache_path"))
