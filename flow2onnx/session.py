@@ -5,7 +5,7 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -295,9 +295,13 @@ class Session:
         self._device, self._device_id = self._device_of(compiled), _device_id(compiled)
         if opens:
             self._check_memory(list(compiled.values()))
-        state = self._filled_state(variables, next(iter(compiled.values())) if opens else None)
-        if opens:
-            self._executables = {(n, _shapes(j)): self._bind(j, state) for n, j in compiled.items()}
+        first = next(iter(compiled.values())) if opens else None
+        state, compute = self._new_state(variables, first)
+        with ThreadPoolExecutor(1, "flow2onnx-init") as beside:  # drawing takes no Python
+            values = beside.submit(compute)
+            bound = {(n, _shapes(j)): self._bind(j, state) for n, j in compiled.items() if opens}
+            values.result()
+        self._executables |= bound
         self._trees = {name: job.tree for name, job in compiled.items()}
         if self.settings.value("enable_debug_mode"):
             _write_graphs(compiled, Path(self.settings.value("log_dir")))
@@ -375,8 +379,10 @@ class Session:
 
         check_memory(jobs, free_bytes(self._options_of(jobs[0]).device))
 
-    def _filled_state(self, variables: dict[str, Variable], job: "CompiledJob | None") -> "State":
-        """First values where a job's session has them; without a job on the CPU."""
+    def _new_state(
+        self, variables: dict[str, Variable], job: "CompiledJob | None"
+    ) -> "tuple[State, Callable[[], None]]":
+        """The state where a job's session has it, without a job on the CPU; and what fills it."""
         from flow2onnx_runtime import Options, State, require_providers
         from flow2onnx_runtime.initial import fill
 
@@ -386,11 +392,12 @@ class Session:
         options = self._options_of(job) if job is not None else Options()
         require_providers(options)
         state = State(*options.device)
-        if variables:
-            tensors = [(name, v.shape, v.dtype.name) for name, v in variables.items()]
-            plain = Options(optimization="disable")  # else it would hold every large constant
-            fill(state, model_bytes(initial_state(variables, self.target())), tensors, plain)
-        return state
+        if not variables:
+            return state, lambda: None
+        tensors = [(name, v.shape, v.dtype.name) for name, v in variables.items()]
+        plain = Options(optimization="disable")  # else it would hold every large constant
+        model = model_bytes(initial_state(variables, self.target()))
+        return state, fill(state, model, tensors, plain)
 
     def _options_of(self, job: "CompiledJob", device: str | None = None) -> Any:
         from flow2onnx.execute import job_options, provider_of

@@ -1,6 +1,6 @@
 """First values: an init model that computes straight into the buffers of a state."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from flow2onnx_runtime.buffers import Buffer, new_buffer
 from flow2onnx_runtime.dtypes import named
@@ -18,11 +18,13 @@ def fill(
     options: Options = DEFAULT_OPTIONS,
     *,
     name: str = "init",
-) -> None:
-    """Add `tensors`, each (name, shape, element), with what a model without inputs makes of them.
+) -> Callable[[], None]:
+    """Add `tensors`, each (name, shape, element), and return what computes their values.
 
-    On the host they exist once: the model writes to where they stay. Raises `BundleError` for a
-    model with inputs, or other outputs than the tensors.
+    The values are what a model without inputs makes of them, once the returned function has been
+    called, from any thread; until then models may be bound to the tensors, and not run. On the
+    host they exist once: the model writes to where they stay. Raises `BundleError` for a model
+    with inputs, or other outputs than the tensors.
     """
     session = open_session(model, options)
     _check(session, tensors, name)
@@ -36,12 +38,16 @@ def fill(
             copies[tensor] = new_buffer(("cpu", 0), shape, kind)
             target = copies[tensor].value
         binding.bind_ortvalue_output(tensor, target)
-    try:
-        session.run_with_iobinding(binding)
-    except Exception as error:  # the runtime's exceptions have no common base
-        raise RunError(f"{name} failed: {error}") from error
-    for tensor in list(copies):
-        state.write(tensor, copies.pop(tensor).read())
+
+    def compute() -> None:
+        try:
+            session.run_with_iobinding(binding)
+        except Exception as error:  # the runtime's exceptions have no common base
+            raise RunError(f"{name} failed: {error}") from error
+        for tensor in list(copies):
+            state.write(tensor, copies.pop(tensor).read())
+
+    return compute
 
 
 def _check(session: object, tensors: Sequence[tuple[str, tuple[int, ...], str]], name: str) -> None:
