@@ -22,7 +22,7 @@ ROWS = {
     "mlp": 60, "lenet": 6, "resnet18": 1, "resnet50": 1, "encoder": 2,
     "encoder:layers=2,units=768": 1, "wide": 20,
 }  # fmt: skip
-OPERATORS = ("Fused", "Conv", "ConvInputGradient", "ConvWeightGradient")
+OPERATORS = ("Fused", "Conv", "ConvInputGradient", "ConvWeightGradient", "Product")
 
 
 class Side:

@@ -15,9 +15,9 @@ __all__ = ["NativeLibrary", "Wish", "native_library"]
 
 _log = logging.getLogger("flow2onnx.native")
 _PACKAGE = "flow2onnx_native"
-_VERSION = 1  # of operators and programs, which the library is asked for
+_VERSION = 2  # of operators and programs, which the library is asked for
 _ALWAYS = ("Fused",)
-_WITH_ONEDNN = ("Conv", "ConvInputGradient", "ConvWeightGradient")
+_WITH_ONEDNN = ("Conv", "ConvInputGradient", "ConvWeightGradient", "Product")
 
 Wish = bool | Literal["auto"]
 
@@ -59,7 +59,7 @@ def _opened() -> NativeLibrary:
     if why is None:
         operators += _WITH_ONEDNN
     elif onednn is not None:
-        _log.warning("%s cannot be used, convolutions run without: %s", onednn, why)
+        _log.warning("%s cannot be used, convolutions and products run without: %s", onednn, why)
     return NativeLibrary(str(path), tuple(operators))
 
 

@@ -294,7 +294,7 @@ def _bears_it(writer: ir.Node, old: ir.Value, reads: _Reads) -> bool:
         return same_shape and len(writer.inputs) <= 2
     if writer.op_type in _SCATTERS:
         return places in ([], [0])
-    if writer.op_type == "Gemm":
+    if writer.op_type == "Gemm" or (writer.domain == _NATIVE and writer.op_type == "Product"):
         return places in ([], [2]) and same_shape
     return False
 

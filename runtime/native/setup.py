@@ -6,7 +6,7 @@ from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
-SOURCES = [f"src/{name}.cc" for name in ("conv", "fused", "library", "onednn", "tile")]
+SOURCES = [f"src/{name}.cc" for name in ("conv", "fused", "library", "onednn", "product", "tile")]
 HEADERS = [f"src/{name}" for name in ("onednn.h", "ort.h", "tile.h", "tile.inc")]
 # No contraction: a program rounds after every operation, as the operators it stands for do.
 FLAGS = [

@@ -8,6 +8,7 @@ import onnx_ir as ir
 from flow2onnx.passes.dead_code import DropDeadCode
 from flow2onnx.passes.native.convolutions import use_native_convolutions
 from flow2onnx.passes.native.groups import groups_of
+from flow2onnx.passes.native.products import use_native_products
 from flow2onnx.passes.native.programs import DOMAIN, fuse
 
 __all__ = ["DOMAIN", "FEWEST", "rewrite"]
@@ -26,6 +27,8 @@ def rewrite(
     copy = model.clone()
     graph = copy.graph
     use_native_convolutions(graph, _copies(model.graph, graph), operators, threads)
+    DropDeadCode().run(graph)
+    use_native_products(graph, operators, threads)
     DropDeadCode().run(graph)
     if "Fused" in operators:
         for i, nodes in enumerate(groups_of(graph, FEWEST)):

@@ -64,6 +64,7 @@ static OrtStatus *domain(OrtCustomOpDomain **found) {
         OrtCustomOpDomain *made = nullptr;
         ORT_TRY(api.CreateCustomOpDomain("flow2onnx.native", &made));
         ORT_TRY(api.CustomOpDomain_Add(made, fused_operator()));
+        if (onednn::is_loaded()) ORT_TRY(api.CustomOpDomain_Add(made, product_operator()));
         for (int which = 0; onednn::is_loaded() && which < 3; ++which) {
             ORT_TRY(api.CustomOpDomain_Add(made, conv_operator(which)));
         }
@@ -76,9 +77,9 @@ static OrtStatus *domain(OrtCustomOpDomain **found) {
 } // namespace ort
 
 /* Raised with every change of operators or of the format of programs. */
-EXPORTED int flow2onnx_native_version() { return 1; }
+EXPORTED int flow2onnx_native_version() { return 2; }
 
-/* Opens oneDNN for the convolutions; returns null, or why it cannot be used. Before registering. */
+/* Opens oneDNN, which most operators need; returns null, or why not. Before registering. */
 EXPORTED const char *flow2onnx_native_open_onednn(const char *path) { return onednn::open(path); }
 
 EXPORTED OrtStatus *RegisterCustomOps(OrtSessionOptions *options, const OrtApiBase *base) {

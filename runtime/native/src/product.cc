@@ -1,0 +1,292 @@
+/* The operator `Product`: matrix products on oneDNN's sgemm.
+ *
+ * Y = relu(alpha A B + beta C), for each of `outer` times `inner` pairs of matrices. How the
+ * matrices lie in A, B and Y is told by leading dimensions and by the ways from one pair to the
+ * next, so operands need not be copied into the order that the product has them in. C is there for
+ * a single pair only, and may be Y itself.
+ *
+ * Tasks share out pairs, or rows or columns of a single one: no sum is split among them.
+ *
+ * The attribute `shape` is checked in full when the kernel is made, the tensors in every call.
+ */
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "onednn.h"
+#include "ort.h"
+#include "tile.h"
+
+namespace {
+
+using onednn::dnnl;
+using ort::Tensor;
+
+constexpr int64_t LARGEST = int64_t(1) << 30;
+/* Measured: of few rows sgemm keeps all of a long sum in hand, and falls out of the cache. */
+constexpr int64_t FEW_ROWS = 128, LONG_SUM = 1024, SUM_PART = 512;
+/* Tasks begin at multiples of it, as the inner loops of sgemm do. */
+constexpr int64_t ROW_STEP = 16, COLUMN_STEP = 48;
+
+enum Addend : int64_t { NOTHING, ONE, PER_COLUMN, PER_ROW, FULL, ADDEND_COUNT };
+
+struct Matrices {
+    int64_t is_transposed, leading, outer, inner, size; /* elements, the last of the tensor */
+
+    /* Whether `rows` by `columns`, as often as told, lie within the tensor. */
+    bool fit(int64_t rows, int64_t columns, int64_t outers, int64_t inners) const {
+        if (is_transposed < 0 || is_transposed > 1) return false;
+        if (is_transposed) std::swap(rows, columns);
+        for (int64_t number : {leading, outer, inner}) {
+            if (number < 0 || number > LARGEST) return false;
+        }
+        if (leading < columns || size < 1 || size > LARGEST) return false;
+        return (outers - 1) * outer + (inners - 1) * inner + (rows - 1) * leading + columns <= size;
+    }
+    int64_t start(int64_t pair, int64_t inners) const {
+        return pair / inners * outer + pair % inners * inner;
+    }
+    int64_t at(int64_t row, int64_t column) const {
+        return is_transposed ? column * leading + row : row * leading + column;
+    }
+    char letter() const { return is_transposed ? 'T' : 'N'; }
+};
+
+/* The attribute `shape`, in this order. */
+struct Shape {
+    int64_t rows, columns, sum, outer, inner, tasks, addend, has_relu;
+    Matrices a, b, y;
+
+    int64_t pairs() const { return outer * inner; }
+    bool is_sound() const {
+        for (int64_t number : {rows, columns, sum, outer, inner, tasks}) {
+            if (number < 1 || number > LARGEST) return false;
+        }
+        if (addend < NOTHING || addend >= ADDEND_COUNT) return false;
+        if (has_relu < 0 || has_relu > 1) return false;
+        if (outer > LARGEST / inner || (addend != NOTHING && pairs() > 1)) return false;
+        return a.fit(rows, sum, outer, inner) && b.fit(sum, columns, outer, inner) &&
+               y.fit(rows, columns, outer, inner) && covers();
+    }
+    /* Whether the results lie in Y side by side: each element is one of them, and of one only. */
+    bool covers() const {
+        struct Way {
+            int64_t length, count;
+        };
+        Way ways[] = {{1, columns}, {y.leading, rows}, {y.inner, inner}, {y.outer, outer}};
+        std::sort(ways, ways + 4, [](const Way &u, const Way &v) {
+            return u.length != v.length ? u.length < v.length : u.count < v.count;
+        });
+        int64_t covered = 1;
+        for (const Way &way : ways) {
+            if (way.count == 1) continue;
+            if (way.length != covered || covered > LARGEST / way.count) return false;
+            covered *= way.count;
+        }
+        return !y.is_transposed && covered == y.size;
+    }
+    int64_t addends() const {
+        const int64_t counts[] = {0, 1, columns, rows, rows * columns};
+        return counts[addend];
+    }
+};
+constexpr size_t NUMBERS = 23;
+static_assert(sizeof(Shape) == NUMBERS * sizeof(int64_t), "nothing but the numbers");
+
+struct Product {
+    Shape shape;
+    float alpha = 1, beta = 1;
+    std::vector<int64_t> dims; /* of the output */
+};
+
+/* What one task computes: rows and columns of every pair from `first` to `last`. */
+struct Piece {
+    int64_t first, last, row, rows, column, columns;
+};
+
+/* The part of `length` that the task has, in steps; the last ones may have none. */
+void cut(int64_t length, int64_t step, int64_t tasks, int64_t task, int64_t *start,
+         int64_t *count) {
+    const int64_t steps = (length + step - 1) / step;
+    *start = std::min(length, steps * task / tasks * step);
+    *count = std::min(length, steps * (task + 1) / tasks * step) - *start;
+}
+
+struct Call {
+    const Product &product;
+    const float *a = nullptr, *b = nullptr, *c = nullptr;
+    float *y = nullptr;
+    std::vector<onednn::Status> failures = {};
+
+    void operator()(size_t task) {
+        const onednn::OneThread guard;
+        const Shape &s = product.shape;
+        Piece piece = {0, s.pairs(), 0, s.rows, 0, s.columns};
+        const auto at = static_cast<int64_t>(task);
+        if (s.pairs() > 1) {
+            piece.first = s.pairs() * at / s.tasks;
+            piece.last = s.pairs() * (at + 1) / s.tasks;
+        } else if (s.rows >= s.columns) {
+            cut(s.rows, ROW_STEP, s.tasks, at, &piece.row, &piece.rows);
+        } else {
+            cut(s.columns, COLUMN_STEP, s.tasks, at, &piece.column, &piece.columns);
+        }
+        if (piece.rows > 0 && piece.columns > 0) failures[task] = run(piece);
+    }
+
+    onednn::Status run(const Piece &piece) const {
+        const Shape &s = product.shape;
+        if (s.addend == FULL && c != y) copy(piece);
+        for (int64_t pair = piece.first; pair < piece.last; ++pair) {
+            float *to = y + s.y.start(pair, s.inner) + s.y.at(piece.row, piece.column);
+            if (const onednn::Status failed = multiply(piece, pair, to)) return failed;
+            finish(piece, to);
+        }
+        return onednn::SUCCESS;
+    }
+
+    onednn::Status multiply(const Piece &piece, int64_t pair, float *to) const {
+        const Shape &s = product.shape;
+        const float *left = a + s.a.start(pair, s.inner), *right = b + s.b.start(pair, s.inner);
+        const bool is_cut = s.rows <= FEW_ROWS && s.sum > LONG_SUM;
+        const int64_t most = is_cut ? SUM_PART : s.sum;
+        float beta = s.addend == FULL ? product.beta : 0;
+        for (int64_t k = 0; k < s.sum; k += most) {
+            const onednn::Status failed = dnnl.sgemm(
+                s.a.letter(), s.b.letter(), piece.rows, piece.columns, std::min(most, s.sum - k),
+                product.alpha, left + s.a.at(piece.row, k), s.a.leading,
+                right + s.b.at(k, piece.column), s.b.leading, beta, to, s.y.leading);
+            if (failed != onednn::SUCCESS) return failed;
+            beta = 1;
+        }
+        return onednn::SUCCESS;
+    }
+
+    void copy(const Piece &piece) const {
+        const Shape &s = product.shape;
+        const auto bytes = static_cast<size_t>(piece.columns) * sizeof(float);
+        for (int64_t i = piece.row; i < piece.row + piece.rows; ++i) {
+            std::memcpy(y + s.y.at(i, piece.column), c + i * s.columns + piece.column, bytes);
+        }
+    }
+
+    /* Adds what is the same for rows or columns, and cuts off below zero. */
+    void finish(const Piece &piece, float *to) const {
+        const Shape &s = product.shape;
+        const tile::Loops &loops = tile::loops();
+        const auto width = static_cast<size_t>(piece.columns);
+        const bool is_spread = s.addend == ONE || s.addend == PER_COLUMN || s.addend == PER_ROW;
+        if (!is_spread && !s.has_relu) return;
+        std::vector<float> added(is_spread ? width : 0);
+        for (size_t j = 0; is_spread && j < width; ++j) {
+            const int64_t column = piece.column + static_cast<int64_t>(j);
+            added[j] = product.beta * (s.addend == PER_COLUMN ? c[column] : c[0]);
+        }
+        for (int64_t i = 0; i < piece.rows; ++i, to += s.y.leading) {
+            if (s.addend == PER_ROW) {
+                loops.fill(added.data(), product.beta * c[piece.row + i], width);
+            }
+            if (is_spread) loops.add_to(to, added.data(), width);
+            if (s.has_relu) loops.operations[tile::RELU](to, to, to, to, width);
+        }
+    }
+};
+
+OrtStatus *expect(OrtKernelContext *context, size_t index, int64_t size, const float **data) {
+    Tensor tensor;
+    ORT_TRY(ort::input(context, index, &tensor));
+    if (tensor.type != ort::FLOAT || tensor.size() != size) {
+        return ort::refuse("Product: input %zu has %lld elements of type %d, it was made for %lld "
+                           "floats",
+                           index, static_cast<long long>(tensor.size()), tensor.type,
+                           static_cast<long long>(size));
+    }
+    *data = tensor.floats();
+    return nullptr;
+}
+
+OrtStatus *run(const Product &product, OrtKernelContext *context) {
+    const Shape &s = product.shape;
+    Call call{product};
+    ORT_TRY(expect(context, 0, s.a.size, &call.a));
+    ORT_TRY(expect(context, 1, s.b.size, &call.b));
+    if (s.addend != NOTHING) ORT_TRY(expect(context, 2, s.addends(), &call.c));
+    void *made = nullptr;
+    ORT_TRY(ort::output(context, 0, product.dims.data(), product.dims.size(), &made));
+    call.y = static_cast<float *>(made);
+    call.failures.assign(static_cast<size_t>(s.tasks), onednn::SUCCESS);
+    ORT_TRY(ort::parallel(context, static_cast<size_t>(s.tasks), call));
+    for (onednn::Status failed : call.failures) {
+        if (failed != onednn::SUCCESS) {
+            return ort::refuse("Product: oneDNN failed with status %d", failed);
+        }
+    }
+    return nullptr;
+}
+
+OrtStatus *read_dims(const OrtKernelInfo *info, Product *product) {
+    size_t count = 0;
+    ORT_TRY(ort::api.KernelInfoGetAttributeArray_int64(info, "dims", nullptr, &count));
+    product->dims.resize(count);
+    ORT_TRY(ort::api.KernelInfoGetAttributeArray_int64(info, "dims", product->dims.data(), &count));
+    int64_t size = 1;
+    bool is_sound = count <= Tensor::MOST;
+    for (int64_t d : product->dims) {
+        is_sound = is_sound && d >= 1 && d <= LARGEST / size;
+        if (is_sound) size *= d;
+    }
+    if (!is_sound || size != product->shape.y.size) {
+        return ort::refuse("Product: the dims are not those of %lld elements",
+                           static_cast<long long>(product->shape.y.size));
+    }
+    return nullptr;
+}
+
+OrtStatus *make(const OrtKernelInfo *info, void **kernel) {
+    auto product = std::make_unique<Product>();
+    size_t count = NUMBERS, floats = 2;
+    int64_t *numbers = &product->shape.rows;
+    ORT_TRY(ort::api.KernelInfoGetAttributeArray_int64(info, "shape", numbers, &count));
+    float scales[2] = {};
+    ORT_TRY(ort::api.KernelInfoGetAttributeArray_float(info, "scales", scales, &floats));
+    if (count != NUMBERS || floats != 2 || !product->shape.is_sound()) {
+        return ort::refuse("Product: the shape is that of no product");
+    }
+    product->alpha = scales[0];
+    product->beta = scales[1];
+    ORT_TRY(read_dims(info, product.get()));
+    *kernel = product.release();
+    return nullptr;
+}
+
+} // namespace
+
+const ort::CustomOp *ort::product_operator() {
+    static const CustomOp op = [] {
+        CustomOp o = {};
+        o.version = OLDEST_API;
+        o.GetName = [](const CustomOp *) { return "Product"; };
+        o.GetExecutionProviderType = [](const CustomOp *) -> const char * { return nullptr; };
+        o.GetInputType = o.GetOutputType = [](const CustomOp *, size_t) { return FLOAT; };
+        o.GetInputTypeCount = [](const CustomOp *) -> size_t { return 3; };
+        o.GetOutputTypeCount = [](const CustomOp *) -> size_t { return 1; };
+        o.GetInputCharacteristic = [](const CustomOp *, size_t i) {
+            return i == 2 ? OPTIONAL : REQUIRED;
+        };
+        o.GetOutputCharacteristic = [](const CustomOp *, size_t) { return REQUIRED; };
+        o.GetInputMemoryType = [](const CustomOp *, size_t) { return 0; };
+        o.CreateKernelV2 = [](const CustomOp *, const OrtApi *, const OrtKernelInfo *info,
+                              void **kernel) {
+            return guarded([&] { return make(info, kernel); });
+        };
+        o.KernelComputeV2 = [](void *kernel, OrtKernelContext *context) {
+            return guarded([&] { return run(*static_cast<const Product *>(kernel), context); });
+        };
+        o.KernelDestroy = [](void *kernel) { delete static_cast<Product *>(kernel); };
+        o.GetStartVersion = [](const CustomOp *) { return 1; };
+        o.GetEndVersion = [](const CustomOp *) { return 0x7fffffff; };
+        return o;
+    }();
+    return &op;
+}
