@@ -257,7 +257,8 @@ def accelerated(compiled: CompiledJob, options: Options) -> tuple[Model, Options
     if library is None:
         return compiled.model, options, {}
     threads = options.intra_op_threads or os.cpu_count() or 1
-    model, used = rewrite(compiled.model, library.operators, threads)
+    winograd = compiled.spec.config.value("runtime.winograd")
+    model, used = rewrite(compiled.model, library.operators, threads, winograd=winograd)
     if not used:
         return compiled.model, options, {}
     return model, replace(options, operator_libraries=(library.path,)), used

@@ -60,6 +60,10 @@ RUNTIME_FLAGS = (
          TRACE("whether the operators of flow2onnx-native take part in jobs on the CPU"),
          "Use the operators of the package flow2onnx-native: auto, if it is installed; True, and "
          "it must be; False, not. Exported models never have them."),
+    Flag("runtime.winograd", BOOL, True,
+         TRACE("whether native convolutions may use Winograd's algorithm"),
+         "Let native operators compute convolutions of 3x3 and 5x5 by tiles where that is faster, "
+         "to within 2e-5 of the largest value; False: as sums of products, within 1e-5."),
     Flag("runtime.set_denormal_as_zero", BOOL, False,
          SESSION(("session.set_denormal_as_zero",), {True: "1"}),
          "Flush denormal numbers to zero, which the CPU is slow at."),

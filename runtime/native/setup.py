@@ -6,8 +6,14 @@ from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
-SOURCES = [f"src/{name}.cc" for name in ("conv", "fused", "library", "onednn", "product", "tile")]
-HEADERS = [f"src/{name}" for name in ("onednn.h", "ort.h", "tile.h", "tile.inc")]
+UNITS = (
+    "conv", "fused", "library", "onednn", "product", "tile", "winograd", "winograd_loops",
+)  # fmt: skip
+SOURCES = [f"src/{name}.cc" for name in UNITS]
+INCLUDED = (
+    "conv.h", "onednn.h", "ort.h", "tile.h", "tile.inc", "winograd.inc", "winograd_loops.h",
+)  # fmt: skip
+HEADERS = [f"src/{name}" for name in INCLUDED]
 # No contraction: a program rounds after every operation, as the operators it stands for do.
 FLAGS = [
     "-std=c++17", "-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math",

@@ -40,6 +40,7 @@ ELSEWHERE = {
     "runtime.memory_limit": "memory/test_estimate.py",
     "runtime.native": "native/test_jobs.py",
     "runtime.recompute": "memory/test_recompute.py",
+    "runtime.winograd": "native/test_winograd.py",
 }
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 CUDA = "CUDAExecutionProvider"

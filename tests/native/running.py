@@ -32,11 +32,16 @@ def run(opened: Any, feeds: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def both(
-    b: Builder, feeds: Mapping[str, Array], library: NativeLibrary, threads: int = 1
+    b: Builder,
+    feeds: Mapping[str, Array],
+    library: NativeLibrary,
+    threads: int = 1,
+    *,
+    winograd: bool = True,
 ) -> tuple[dict[str, Array], dict[str, Array], dict[str, int]]:
     """The outputs of the standard graph, those of the rewritten one, and the native operators."""
     model = model_of(b.graph)
-    rewritten, used = rewrite(model, library.operators, threads)
+    rewritten, used = rewrite(model, library.operators, threads, winograd=winograd)
     return (
         run(session(model), feeds),
         run(session(rewritten, library, threads), feeds),

@@ -18,15 +18,17 @@ FEWEST = 10
 
 
 def rewrite(
-    model: ir.Model, operators: Collection[str], threads: int = 1
+    model: ir.Model, operators: Collection[str], threads: int = 1, *, winograd: bool = True
 ) -> tuple[ir.Model, dict[str, int]]:
     """A copy that uses `operators` of the library where it can, and how many of each it has.
 
-    `threads`: how many the session has for one operator.
+    `threads`: how many the session has for one operator. `winograd`: whether convolutions may be
+    computed so, where it is faster.
     """
     copy = model.clone()
     graph = copy.graph
-    use_native_convolutions(graph, _copies(model.graph, graph), operators, threads)
+    copies = _copies(model.graph, graph)
+    use_native_convolutions(graph, copies, operators, threads, winograd=winograd)
     DropDeadCode().run(graph)
     use_native_products(graph, operators, threads)
     DropDeadCode().run(graph)

@@ -1,6 +1,7 @@
 """Convolutions and their gradients as operators of the native library."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from math import prod
 
 import onnx_ir as ir
 
@@ -8,10 +9,14 @@ from flow2onnx.graph.marks import GradientOf, gradient_noted
 from flow2onnx.graph.types import dims, dtype_of, is_static
 from flow2onnx.passes.native.programs import DOMAIN, take_place
 
-__all__ = ["use_native_convolutions"]
+__all__ = ["use_native_convolutions", "winograd_tile"]
 
 _SMALLEST_IMAGE = 50  # positions of the output
+_LEAST_SAVED = 1.5  # multiplications, one way by the other
+_FEWEST_CHANNELS = 16
 _GRADIENTS = ("ConvInputGradient", "ConvWeightGradient")
+_TILES = {3: 4, 5: 2}  # the side of a tile's results for that of a kernel: 6 by 6 are read
+_POINTS = 36  # multiplications of a tile, for each pair of channels
 
 
 def use_native_convolutions(
@@ -19,25 +24,30 @@ def use_native_convolutions(
     copies: Mapping[ir.Value, ir.Value],
     operators: Collection[str],
     threads: int,
+    *,
+    winograd: bool,
 ) -> None:
     """Put the library's operators in the place of Conv and of what computes its gradients.
 
     `copies`: the value of this graph for each that a note may name. What computed a gradient
-    before stays, unread.
+    before stays, unread. `winograd`: whether they may use that algorithm, where it is faster.
     """
     for node in list(graph):
         noted = gradient_noted(node)
         if noted is not None and noted.op_type == "Conv" and noted.position < len(_GRADIENTS):
-            _gradient(graph, node, noted, copies, operators, threads)
+            _gradient(graph, node, noted, copies, operators, threads, winograd)
         elif node.op_type == "Conv" and node.domain == "" and "Conv" in operators:
-            _forward(graph, node, threads)
+            _forward(graph, node, threads, winograd)
 
 
-def _forward(graph: ir.Graph, node: ir.Node, threads: int) -> None:
+def _forward(graph: ir.Graph, node: ir.Node, threads: int, winograd: bool) -> None:
     shape = _shape(node.inputs, node.outputs[0], node.attributes, threads)
     if shape is None:
         return
-    attributes = [ir.AttrInt64s("shape", shape), ir.AttrInt64("has_bias", len(node.inputs) == 3)]
+    attributes = [
+        *_attributes(shape, winograd_tile("Conv", shape) if winograd else 0),
+        ir.AttrInt64("has_bias", len(node.inputs) == 3),
+    ]
     made = ir.Node(DOMAIN, "Conv", node.inputs, attributes, num_outputs=1, name=node.name)
     graph.insert_before(node, made)
     take_place(graph, node.outputs[0], made.outputs[0])
@@ -50,6 +60,7 @@ def _gradient(
     copies: Mapping[ir.Value, ir.Value],
     operators: Collection[str],
     threads: int,
+    winograd: bool,
 ) -> None:
     name, old = _GRADIENTS[noted.position], node.outputs[0]
     x, w = (None if v is None else copies.get(v) for v in noted.inputs[:2])
@@ -63,14 +74,36 @@ def _gradient(
     ):
         return
     shape = _shape((x, w), g, noted.attributes, threads)
-    if shape is None or (noted.position == 1 and _is_product(shape)):
+    if shape is None:
+        return
+    tile = winograd_tile(name, shape) if winograd else 0
+    if noted.position == 1 and tile == 0 and _is_product(shape):
         return
     operands = (g, w) if noted.position == 0 else (x, g)
-    made = ir.Node(
-        DOMAIN, name, operands, [ir.AttrInt64s("shape", shape)], num_outputs=1, name=node.name
-    )
+    made = ir.Node(DOMAIN, name, operands, _attributes(shape, tile), num_outputs=1, name=node.name)
     graph.insert_after(node, made)
     take_place(graph, old, made.outputs[0])
+
+
+def _attributes(shape: list[int], tile: int) -> list[ir.Attr]:
+    return [ir.AttrInt64s("shape", shape), ir.AttrInt64("winograd", tile)]
+
+
+def winograd_tile(name: str, shape: Sequence[int]) -> int:
+    """The side of the tiles that make a convolution or gradient the fastest; 0: it is direct.
+
+    Measured: transforming tiles and weights pays where many channels share it, and where few
+    tiles hang over the edge of the image.
+    """
+    _, ci, *image, co, kernel, width, out_height, out_width = shape[:9]
+    tile = _TILES.get(kernel, 0)
+    is_plain = kernel == width and shape[9:13] == [1] * 4 and shape[17] == 1
+    if tile == 0 or not is_plain or max(shape[13:17]) >= kernel:
+        return 0
+    extents = image if name == "ConvInputGradient" else (out_height, out_width)
+    tiles = prod(-(-n // tile) for n in extents)
+    saved = prod(extents) * kernel**2 / (tiles * _POINTS)
+    return tile if saved >= _LEAST_SAVED and min(ci, co) >= _FEWEST_CHANNELS else 0
 
 
 def _is_product(shape: list[int]) -> bool:

@@ -1,5 +1,5 @@
 /* Convolutions and their two gradients on oneDNN: `Conv`, `ConvInputGradient`,
- * `ConvWeightGradient`.
+ * `ConvWeightGradient`. With the attribute `winograd`, winograd.cc computes them instead.
  *
  * Tensors come and go in the plain order of ONNX. oneDNN chooses the order that it works in, and
  * what differs is reordered in scratch memory. The images of a batch are shared out among the
@@ -10,46 +10,15 @@
 #include <memory>
 #include <vector>
 
+#include "conv.h"
 #include "onednn.h"
 #include "ort.h"
 
 namespace {
 
+using namespace conv;
 using namespace onednn;
 using ort::Tensor;
-
-enum Which : int { FORWARD_PASS, INPUT_GRADIENT, WEIGHT_GRADIENT };
-
-/* The attribute `shape`, in this order. */
-struct Shape {
-    int64_t images, in, height, width, out, kernel_height, kernel_width, out_height, out_width,
-        stride_y, stride_x, dilation_y, dilation_x, top, left, bottom, right, groups, tasks;
-
-    bool is_sound() const {
-        const int64_t *numbers = &images;
-        for (int i = 0; i < 13; ++i) {
-            if (numbers[i] < 1 || numbers[i] > (int64_t(1) << 31)) return false;
-        }
-        for (int64_t pad : {top, left, bottom, right}) {
-            if (pad < 0 || pad > (1 << 20)) return false;
-        }
-        if (groups < 1 || tasks < 1 || images % tasks != 0) return false;
-        if (in % groups != 0 || out % groups != 0) return false;
-        return fits(height + top + bottom, kernel_height, dilation_y, stride_y, out_height) &&
-               fits(width + left + right, kernel_width, dilation_x, stride_x, out_width);
-    }
-    static bool fits(int64_t room, int64_t kernel, int64_t dilation, int64_t stride,
-                     int64_t windows) {
-        const int64_t reach = (kernel - 1) * dilation + 1;
-        return room >= reach && (room - reach) / stride + 1 == windows;
-    }
-    int64_t source() const { return in * height * width; } /* elements of one image */
-    int64_t result() const { return out * out_height * out_width; }
-    int64_t weights() const { return out * (in / groups) * kernel_height * kernel_width; }
-};
-static_assert(sizeof(Shape) == 19 * sizeof(int64_t), "nothing but the numbers");
-
-const char *NAMES[] = {"Conv", "ConvInputGradient", "ConvWeightGradient"};
 
 #define DNNL_TRY(expression) \
     do { \
@@ -86,23 +55,20 @@ struct Side {
     }
 };
 
-struct Conv {
-    Shape shape;
-    Which which;
-    bool has_bias;
+struct Conv : Kernel {
     Description *description = nullptr, *hint = nullptr;
     Primitive *primitive = nullptr;
     Side source, weights, result;
     Layout *bias = nullptr;
     size_t scratchpad = 0;
 
-    Conv(const Shape &s, Which w, bool b) : shape(s), which(w), has_bias(b) {
+    Conv(const Shape &s, Which w, bool b) : Kernel(s, w, b) {
         source.argument = w == INPUT_GRADIENT ? DIFF_SRC : SRC;
         weights.argument = w == WEIGHT_GRADIENT ? DIFF_WEIGHTS : WEIGHTS;
         result.argument = w == FORWARD_PASS ? DST : DIFF_DST;
         output().is_output = true;
     }
-    ~Conv() {
+    ~Conv() override {
         if (primitive) dnnl.primitive_destroy(primitive);
         for (Side *side : {&source, &weights, &result}) side->release();
         for (Description *d : {description, hint}) {
@@ -175,6 +141,8 @@ struct Conv {
         return SUCCESS;
     }
 
+    OrtStatus *run(OrtKernelContext *context, const Tensors &tensors) const override;
+
     size_t scratch() const {
         return aligned(source.reordered()) + aligned(weights.reordered()) +
                aligned(result.reordered()) + aligned(most_scratchpad());
@@ -227,8 +195,7 @@ Stream *stream() {
 
 struct Call {
     const Conv &conv;
-    float *source, *weights, *result;
-    float *bias = nullptr;
+    float *source, *weights, *result, *bias;
     std::vector<float> parts = {};    /* weight gradients of all tasks but the first */
     std::vector<Status> failures = {};
 
@@ -303,6 +270,22 @@ struct Call {
     }
 };
 
+OrtStatus *Conv::run(OrtKernelContext *context, const Tensors &tensors) const {
+    Call call{*this, tensors.source, tensors.weights, tensors.result, tensors.bias};
+    if (which == WEIGHT_GRADIENT) {
+        call.parts.resize(static_cast<size_t>((shape.tasks - 1) * shape.weights()));
+    }
+    call.failures.assign(static_cast<size_t>(shape.tasks), SUCCESS);
+    ORT_TRY(ort::parallel(context, static_cast<size_t>(shape.tasks), call));
+    for (Status failed : call.failures) {
+        if (failed != SUCCESS) {
+            return ort::refuse("%s: oneDNN failed with status %d", NAMES[which], failed);
+        }
+    }
+    call.finish();
+    return nullptr;
+}
+
 OrtStatus *expect(OrtKernelContext *context, size_t index, int64_t size, const char *name,
                   float **data) {
     Tensor tensor;
@@ -316,20 +299,20 @@ OrtStatus *expect(OrtKernelContext *context, size_t index, int64_t size, const c
     return nullptr;
 }
 
-OrtStatus *run(const Conv &conv, OrtKernelContext *context) {
-    const Shape &s = conv.shape;
-    const char *name = NAMES[conv.which];
-    Call call{conv, nullptr, nullptr, nullptr};
+OrtStatus *run(const Kernel &kernel, OrtKernelContext *context) {
+    const Shape &s = kernel.shape;
+    const char *name = NAMES[kernel.which];
+    Tensors call;
     const int64_t x_size = s.images * s.source(), y_size = s.images * s.result();
     void *made = nullptr;
-    if (conv.which == FORWARD_PASS) {
+    if (kernel.which == FORWARD_PASS) {
         const int64_t dims[] = {s.images, s.out, s.out_height, s.out_width};
         ORT_TRY(expect(context, 0, x_size, name, &call.source));
         ORT_TRY(expect(context, 1, s.weights(), name, &call.weights));
-        if (conv.has_bias) ORT_TRY(expect(context, 2, s.out, name, &call.bias));
+        if (kernel.has_bias) ORT_TRY(expect(context, 2, s.out, name, &call.bias));
         ORT_TRY(ort::output(context, 0, dims, 4, &made));
         call.result = static_cast<float *>(made);
-    } else if (conv.which == INPUT_GRADIENT) {
+    } else if (kernel.which == INPUT_GRADIENT) {
         const int64_t dims[] = {s.images, s.in, s.height, s.width};
         ORT_TRY(expect(context, 0, y_size, name, &call.result));
         ORT_TRY(expect(context, 1, s.weights(), name, &call.weights));
@@ -341,17 +324,8 @@ OrtStatus *run(const Conv &conv, OrtKernelContext *context) {
         ORT_TRY(expect(context, 1, y_size, name, &call.result));
         ORT_TRY(ort::output(context, 0, dims, 4, &made));
         call.weights = static_cast<float *>(made);
-        call.parts.resize(static_cast<size_t>((s.tasks - 1) * s.weights()));
     }
-    call.failures.assign(static_cast<size_t>(s.tasks), SUCCESS);
-    ORT_TRY(ort::parallel(context, static_cast<size_t>(s.tasks), call));
-    for (Status failed : call.failures) {
-        if (failed != SUCCESS) {
-            return ort::refuse("%s: oneDNN failed with status %d", name, failed);
-        }
-    }
-    call.finish();
-    return nullptr;
+    return kernel.run(context, call);
 }
 
 OrtStatus *make(Which which, const OrtKernelInfo *info, void **kernel) {
@@ -365,13 +339,22 @@ OrtStatus *make(Which which, const OrtKernelInfo *info, void **kernel) {
     if (count != sizeof shape / sizeof(int64_t) || !shape.is_sound()) {
         return ort::refuse("%s: the shape is that of no convolution", NAMES[which]);
     }
+    int64_t tile = 0;
+    ORT_TRY(ort::api.KernelInfoGetAttribute_int64(info, "winograd", &tile));
+    if (tile != 0) {
+        *kernel = winograd(shape, which, has_bias != 0, tile).release();
+        if (*kernel != nullptr) return nullptr;
+        return ort::refuse("%s: winograd is %lld, which this shape has not: of 3x3 it can be 4, "
+                           "of 5x5 it can be 2, of others 0 alone",
+                           NAMES[which], static_cast<long long>(tile));
+    }
     const OneThread guard; /* oneDNN plans for as many threads as it is created with */
     auto conv = std::make_unique<Conv>(shape, which, has_bias != 0);
     if (const Status failed = conv->prepare()) {
         return ort::refuse("%s: oneDNN has no kernel for this shape (status %d)", NAMES[which],
                            failed);
     }
-    *kernel = conv.release();
+    *kernel = static_cast<Kernel *>(conv.release());
     return nullptr;
 }
 
@@ -395,9 +378,9 @@ ort::CustomOp described() {
         return ort::guarded([&] { return make(static_cast<Which>(which), info, kernel); });
     };
     o.KernelComputeV2 = [](void *kernel, OrtKernelContext *context) {
-        return ort::guarded([&] { return run(*static_cast<const Conv *>(kernel), context); });
+        return ort::guarded([&] { return run(*static_cast<const Kernel *>(kernel), context); });
     };
-    o.KernelDestroy = [](void *kernel) { delete static_cast<Conv *>(kernel); };
+    o.KernelDestroy = [](void *kernel) { delete static_cast<Kernel *>(kernel); };
     o.GetStartVersion = [](const CustomOp *) { return 1; };
     o.GetEndVersion = [](const CustomOp *) { return 0x7fffffff; };
     return o;

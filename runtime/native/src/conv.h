@@ -1,0 +1,64 @@
+/* Convolutions over two axes: their numbers, and what the ways to compute them have in common. */
+#ifndef FLOW2ONNX_NATIVE_CONV_H
+#define FLOW2ONNX_NATIVE_CONV_H
+
+#include <memory>
+
+#include "ort.h"
+
+namespace conv {
+
+enum Which : int { FORWARD_PASS, INPUT_GRADIENT, WEIGHT_GRADIENT };
+
+constexpr const char *NAMES[] = {"Conv", "ConvInputGradient", "ConvWeightGradient"};
+
+/* The attribute `shape`, in this order. */
+struct Shape {
+    int64_t images, in, height, width, out, kernel_height, kernel_width, out_height, out_width,
+        stride_y, stride_x, dilation_y, dilation_x, top, left, bottom, right, groups, tasks;
+
+    bool is_sound() const {
+        const int64_t *numbers = &images;
+        for (int i = 0; i < 13; ++i) {
+            if (numbers[i] < 1 || numbers[i] > (int64_t(1) << 31)) return false;
+        }
+        for (int64_t pad : {top, left, bottom, right}) {
+            if (pad < 0 || pad > (1 << 20)) return false;
+        }
+        if (groups < 1 || tasks < 1 || images % tasks != 0) return false;
+        if (in % groups != 0 || out % groups != 0) return false;
+        return fits(height + top + bottom, kernel_height, dilation_y, stride_y, out_height) &&
+               fits(width + left + right, kernel_width, dilation_x, stride_x, out_width);
+    }
+    static bool fits(int64_t room, int64_t kernel, int64_t dilation, int64_t stride,
+                     int64_t windows) {
+        const int64_t reach = (kernel - 1) * dilation + 1;
+        return room >= reach && (room - reach) / stride + 1 == windows;
+    }
+    int64_t source() const { return in * height * width; } /* elements of one image */
+    int64_t result() const { return out * out_height * out_width; }
+    int64_t weights() const { return out * (in / groups) * kernel_height * kernel_width; }
+};
+static_assert(sizeof(Shape) == 19 * sizeof(int64_t), "nothing but the numbers");
+
+/* The tensors of a call, of checked sizes; `bias` may be null. */
+struct Tensors {
+    float *source = nullptr, *weights = nullptr, *result = nullptr, *bias = nullptr;
+};
+
+struct Kernel {
+    const Shape shape;
+    const Which which;
+    const bool has_bias;
+
+    Kernel(const Shape &s, Which w, bool b) : shape(s), which(w), has_bias(b) {}
+    virtual ~Kernel() = default;
+    virtual OrtStatus *run(OrtKernelContext *context, const Tensors &tensors) const = 0;
+};
+
+/* Null where it does not apply: `tile` is the side of the results of a tile. */
+std::unique_ptr<Kernel> winograd(const Shape &shape, Which which, bool has_bias, int64_t tile);
+
+} // namespace conv
+
+#endif

@@ -1,0 +1,576 @@
+/* Convolutions of stride 1 and their gradients by Winograd's minimal filtering.
+ *
+ * Images are cut into tiles, tiles and weights transformed into 36 points (winograd.inc), and the
+ * points multiplied as matrices: of channels and tiles, or, for the gradient of the weights, of
+ * channels and channels, summed over tiles. The smaller operand is transformed once and kept; of
+ * the other, blocks are transformed when they are needed, to be multiplied while they are in the
+ * cache. The work is cut by the shape alone, so results do not depend on the number of threads.
+ */
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <vector>
+
+#include "conv.h"
+#include "winograd_loops.h"
+
+namespace {
+
+using namespace conv;
+using namespace winograd;
+
+size_t whole(size_t count, size_t unit) { return (count + unit - 1) / unit; }
+size_t panels(size_t count) { return whole(count, LANES); }
+
+/* Lines of cache from one point to the next: an odd number, so that they do not evict each other. */
+size_t spread(size_t lines) { return (lines | 1) * LANES; }
+
+/* Memory of the calling thread that is kept for the next call; `which` of two at a time. */
+template <int which>
+float *scratch(size_t floats) {
+    thread_local std::unique_ptr<float[]> memory;
+    thread_local size_t capacity = 0;
+    if (floats > capacity) {
+        capacity = 0;
+        memory.reset(new float[floats + LANES]);
+        capacity = floats;
+    }
+    const auto address = reinterpret_cast<uintptr_t>(memory.get());
+    return reinterpret_cast<float *>((address + 63) & ~uintptr_t(63));
+}
+
+/* Pieces of one allocation, each of whole lines of cache. */
+struct Pieces {
+    float *next;
+    float *take(size_t floats) {
+        float *taken = next;
+        next += panels(floats) * LANES;
+        return taken;
+    }
+};
+
+/* How tiles lie on the images of a tensor: tile (i, j) reads `reach` rows and columns from
+ * (i * step - top, j * step - left) on, and zeros outside of the image. */
+struct Grid {
+    size_t channels, height, width;
+    size_t images, rows, columns; /* of tiles */
+    size_t step, reach, top, left;
+
+    size_t tiles() const { return images * rows * columns; }
+    size_t plane() const { return height * width; }
+    /* What the loops read may be wider than what counts. */
+    size_t strip_width() const { return (columns - 1) * step + (reach <= 4 ? 4 : 8); }
+};
+
+/* The rows of an image that some tiles in a row need, without the borders' special cases. */
+struct Segment {
+    size_t image, first_row, rows; /* of tiles */
+    size_t at;                     /* in the strips of a channel */
+};
+
+/* A block of tiles: the strips of one channel, and where in them each tile begins. */
+struct Strips {
+    const Grid &grid;
+    std::vector<Segment> segments;
+    std::vector<int32_t> offsets; /* whole panels: those past the end see zeros */
+    size_t size = 0;              /* floats of a channel's strips */
+
+    Strips(const Grid &g, size_t first, size_t count) : grid(g) {
+        const size_t width = grid.strip_width();
+        for (size_t tile = first; tile < first + count; ++tile) {
+            const size_t row = tile / grid.columns, image = row / grid.rows;
+            if (segments.empty() || segments.back().image != image) {
+                segments.push_back({image, row % grid.rows, 0, size});
+                size += (grid.reach - grid.step) * width;
+            }
+            Segment &segment = segments.back();
+            const size_t below = row % grid.rows - segment.first_row;
+            if (below == segment.rows) {
+                ++segment.rows;
+                size += grid.step * width;
+            }
+            const size_t offset = segment.at + below * grid.step * width;
+            offsets.push_back(static_cast<int32_t>(offset + tile % grid.columns * grid.step));
+        }
+        while (offsets.size() % LANES != 0) offsets.push_back(static_cast<int32_t>(size));
+        size += grid.reach * width;
+    }
+
+    void fill(float *to, const float *data, size_t channel) const {
+        for (const Segment &segment : segments) {
+            const float *plane = data + (segment.image * grid.channels + channel) * grid.plane();
+            const size_t rows = (segment.rows - 1) * grid.step + grid.reach;
+            fill_segment(to + segment.at, plane, segment.first_row * grid.step, rows);
+        }
+        const size_t zeros = grid.reach * grid.strip_width();
+        std::fill_n(to + size - zeros, zeros, 0.0f);
+    }
+
+    void fill_segment(float *to, const float *plane, size_t first, size_t rows) const {
+        const size_t width = grid.strip_width(), copied = std::min(width - grid.left, grid.width);
+        for (size_t row = first; row < first + rows; ++row, to += width) {
+            if (row < grid.top || row - grid.top >= grid.height) {
+                std::fill_n(to, width, 0.0f);
+                continue;
+            }
+            for (size_t i = 0; i < grid.left; ++i) to[i] = 0.0f;
+            const float *from = plane + (row - grid.top) * grid.width;
+            for (size_t i = 0; i < grid.width; i += LANES) {
+                __builtin_prefetch(from + grid.plane() + i); /* of the next channel, most often */
+            }
+            std::memcpy(to + grid.left, from, copied * sizeof(float));
+            for (size_t i = grid.left + copied; i < width; ++i) to[i] = 0.0f;
+        }
+    }
+};
+
+/* A task may fail for want of memory; no exception may leave the thread it is in. */
+template <typename Work>
+struct Guarded {
+    const Work &work;
+    std::atomic<bool> failed{false};
+
+    void operator()(size_t i) {
+        try {
+            work(i);
+        } catch (const std::exception &) {
+            failed = true;
+        }
+    }
+};
+
+template <typename Work>
+OrtStatus *distribute(OrtKernelContext *context, size_t count, const Work &work) {
+    Guarded<Work> guarded{work};
+    ORT_TRY(ort::parallel(context, count, guarded));
+    if (guarded.failed) return ort::refuse("a convolution has no memory for its tiles");
+    return nullptr;
+}
+
+/* from[lane * stride + i] as [i][lane], with zeros for missing lanes. */
+void gather(float *to, const float *from, size_t stride, size_t count, size_t lanes) {
+    if (lanes == LANES) return loops().gather(to, from, stride, count);
+    for (size_t i = 0; i < count; ++i) {
+        for (size_t lane = 0; lane < LANES; ++lane) {
+            to[i * LANES + lane] = lane < lanes ? from[lane * stride + i] : 0.0f;
+        }
+    }
+}
+
+/* to[lane * count + i] = from[i][lane] */
+void scatter(float *to, const float *from, size_t count, size_t lanes) {
+    if (lanes == LANES) return loops().scatter(to, from, count, count);
+    for (size_t lane = 0; lane < lanes; ++lane) {
+        for (size_t i = 0; i < count; ++i) to[lane * count + i] = from[i * LANES + lane];
+    }
+}
+
+/* What both uses have in common: m, r and their loops. */
+struct Method {
+    size_t m, r;
+    const Transforms &loops;
+    size_t area() const { return r * r; }
+};
+
+/* A convolution with weights [channels of results][channels of the image][r][r], or, turned, with
+ * [channels of the image][channels of results] whose rows and columns run backwards. */
+struct Filter {
+    const Method &method;
+    Grid grid;                     /* of what is read */
+    size_t out, height, width;     /* of the results */
+    bool is_turned;
+    const float *image, *weights, *bias;
+    float *results;
+
+    static constexpr size_t OUT_BLOCK = 2; /* panels of channels of results */
+    static constexpr size_t TILES = 2 * LANES;
+
+    size_t depth() const { return grid.channels; }
+
+    OrtStatus *run(OrtKernelContext *context) const {
+        const size_t tiles = grid.tiles();
+        return tiles < out ? run_by_weights(context) : run_by_tiles(context);
+    }
+
+    /* Of many tiles: weights are kept, and blocks of tiles distributed. */
+    OrtStatus *run_by_tiles(OrtKernelContext *context) const {
+        const size_t out_panels = panels(out), tiles = grid.tiles();
+        const size_t line = depth() * LANES;
+        const Planes kept = make_planes<0>(out_panels);
+        const auto transform = [&](size_t panel) {
+            weights_panel({kept.data + panel * line, kept.stride}, panel);
+        };
+        ORT_TRY(distribute(context, out_panels, transform));
+        const auto multiply = [&](size_t i) {
+            const size_t first = i * TILES, count = std::min(TILES, tiles - first);
+            const Strips strips(grid, first, count);
+            const size_t columns = panels(count), stride = spread(columns * depth());
+            const size_t product_stride = spread(columns * OUT_BLOCK * LANES);
+            Pieces pieces{scratch<1>(POINTS * (stride + product_stride) + strips.size + LANES)};
+            const Planes tile_points{pieces.take(POINTS * stride), stride};
+            const Planes products{pieces.take(POINTS * product_stride), product_stride};
+            image_tiles(tile_points, strips, pieces.take(strips.size), 0, depth());
+            for (size_t panel = 0; panel < out_panels; panel += OUT_BLOCK) {
+                const size_t rows = std::min(OUT_BLOCK, out_panels - panel);
+                const Planes from{kept.data + panel * line, kept.stride};
+                multiply_points(from, rows, tile_points, columns, products);
+                store(products, rows, panel * LANES, first, count);
+            }
+        };
+        return distribute(context, whole(tiles, TILES), multiply);
+    }
+
+    /* Of few tiles: these are kept, and blocks of weights distributed. */
+    OrtStatus *run_by_weights(OrtKernelContext *context) const {
+        const size_t out_panels = panels(out), tiles = grid.tiles(), columns = panels(tiles);
+        const Planes kept = make_planes<0>(columns);
+        const Strips strips(grid, 0, tiles);
+        constexpr size_t CHANNELS = 16;
+        const auto transform = [&](size_t i) {
+            const size_t first = i * CHANNELS;
+            image_tiles(kept, strips, scratch<1>(strips.size), first,
+                        std::min(first + CHANNELS, depth()));
+        };
+        ORT_TRY(distribute(context, whole(depth(), CHANNELS), transform));
+        const auto multiply = [&](size_t i) {
+            const size_t panel = i * OUT_BLOCK, rows = std::min(OUT_BLOCK, out_panels - panel);
+            const size_t stride = spread(rows * depth());
+            const size_t block = std::min(columns, size_t(4));
+            const size_t product_stride = spread(block * rows * LANES);
+            Pieces pieces{scratch<1>(POINTS * (stride + product_stride))};
+            const Planes points{pieces.take(POINTS * stride), stride};
+            const Planes products{pieces.take(POINTS * product_stride), product_stride};
+            for (size_t k = 0; k < rows; ++k) {
+                weights_panel({points.data + k * depth() * LANES, stride}, panel + k);
+            }
+            for (size_t column = 0; column < columns; column += block) {
+                const size_t count = std::min(block, columns - column), first = column * LANES;
+                const Planes from{kept.data + column * depth() * LANES, kept.stride};
+                multiply_points(points, rows, from, count, products);
+                store(products, rows, panel * LANES, first, std::min(count * LANES, tiles - first));
+            }
+        };
+        return distribute(context, whole(out_panels, OUT_BLOCK), multiply);
+    }
+
+    template <int which>
+    Planes make_planes(size_t count) const {
+        const size_t stride = spread(count * depth());
+        return {scratch<which>(POINTS * stride), stride};
+    }
+
+    /* LANES channels of results and all of the image. */
+    void weights_panel(Planes to, size_t panel) const {
+        const size_t first = panel * LANES, lanes = std::min(LANES, out - first);
+        const size_t area = method.area();
+        constexpr size_t CHANNELS = 16;
+        alignas(64) float turned[CHANNELS * 25 * LANES], backwards[25 * LANES];
+        for (size_t c = 0; c < depth(); ++c) {
+            const float *found = turned + c % CHANNELS * area * LANES;
+            if (is_turned) {
+                gather(turned, weights + (c * out + first) * area, area, area, lanes);
+                for (size_t i = 0; i < area; ++i) {
+                    std::copy_n(turned + i * LANES, LANES, backwards + (area - 1 - i) * LANES);
+                }
+                found = backwards;
+            } else if (c % CHANNELS == 0) {
+                const size_t count = std::min(CHANNELS, depth() - c) * area;
+                gather(turned, weights + (first * depth() + c) * area, depth() * area, count,
+                         lanes);
+            }
+            method.loops.from_weights({to.data + c * LANES, to.stride}, found);
+        }
+    }
+
+    void image_tiles(Planes to, const Strips &strips, float *room, size_t first,
+                     size_t last) const {
+        const size_t row = grid.strip_width();
+        for (size_t c = first; c < last; ++c) {
+            strips.fill(room, image, c);
+            for (size_t panel = 0; panel * LANES < strips.offsets.size(); ++panel) {
+                const Planes at{to.data + (panel * depth() + c) * LANES, to.stride};
+                loops().from_image(at, room, &strips.offsets[panel * LANES], row);
+            }
+        }
+    }
+
+    void multiply_points(Planes a, size_t rows, Planes b, size_t columns, Planes c) const {
+        for (size_t point = 0; point < POINTS; ++point) {
+            Product product;
+            product.a = a.data + point * a.stride;
+            product.b = b.data + point * b.stride;
+            product.c = c.data + point * c.stride;
+            product.row_panels = rows;
+            product.column_panels = columns;
+            product.depth = depth();
+            product.a_panel = product.b_panel = depth() * LANES;
+            product.c_panel = rows * LANES * LANES;
+            product.adds = false;
+            loops().product(product);
+        }
+    }
+
+    /* Points of products to results, clipped where tiles overhang. */
+    void store(Planes from, size_t rows, size_t first_channel, size_t first_tile,
+               size_t tiles) const {
+        alignas(64) float block[4 * LANES * 4];
+        const size_t channels = std::min(rows * LANES, out - first_channel);
+        for (size_t first = 0; first < tiles; first += LANES) {
+            const size_t lanes = std::min(LANES, tiles - first);
+            struct Place {
+                size_t at, rows, columns;
+            } places[LANES];
+            for (size_t lane = 0; lane < lanes; ++lane) {
+                const size_t tile = first_tile + first + lane, row = tile / grid.columns;
+                const size_t y = row % grid.rows * method.m, x = tile % grid.columns * method.m;
+                places[lane] = {row / grid.rows * out * height * width + y * width + x,
+                                std::min(method.m, height - y), std::min(method.m, width - x)};
+            }
+            for (size_t c = 0; c < channels; ++c) {
+                const float *at = from.data + (first * rows + c) * LANES;
+                method.loops.to_results(block, {const_cast<float *>(at), from.stride},
+                                        bias ? bias[first_channel + c] : 0.0f);
+                float *plane = results + (first_channel + c) * height * width;
+                for (size_t lane = 0; lane < lanes; ++lane) {
+                    const Place &place = places[lane];
+                    float *to = plane + place.at;
+                    if (lane % 4 == 0) await_tile(to + height * width);
+                    copy_tile(to, block + lane * 4, place.rows, place.columns);
+                }
+            }
+        }
+    }
+
+    /* Asks for the lines of the next channel, where four neighbours most often share them. */
+    void await_tile(const float *next) const {
+        for (size_t i = 0; i < method.m; ++i) __builtin_prefetch(next + i * width, 1);
+    }
+
+    void copy_tile(float *to, const float *from, size_t rows, size_t columns) const {
+        if (columns == 4) return copy_rows<4>(to, from, rows);
+        if (columns == 2) return copy_rows<2>(to, from, rows);
+        for (size_t i = 0; i < rows; ++i) {
+            for (size_t j = 0; j < columns; ++j) to[i * width + j] = from[i * LANES * 4 + j];
+        }
+    }
+
+    /* Of a size that is known here it is one instruction. */
+    template <size_t columns>
+    void copy_rows(float *to, const float *from, size_t rows) const {
+        for (size_t i = 0; i < rows; ++i) {
+            std::memcpy(to + i * width, from + i * LANES * 4, columns * sizeof(float));
+        }
+    }
+};
+
+/* The gradient of the weights: sums over tiles of products of gradients and images. */
+struct WeightGradient {
+    const Method &method;
+    Grid image, result;
+    const float *source, *gradient;
+    float *weights;
+
+    static constexpr size_t TILES = 64, OUT_BLOCK = 2, IN_BLOCK = 4; /* panels */
+    static constexpr size_t MOST_CHUNKS = 8, MOST_KEPT = 12 << 20;
+
+    size_t in() const { return image.channels; }
+    size_t out() const { return result.channels; }
+
+    OrtStatus *run(OrtKernelContext *context) const {
+        const size_t tiles = image.tiles();
+        const size_t kept = POINTS * panels(in()) * LANES * tiles * sizeof(float);
+        const bool keeps = kept <= MOST_KEPT || tiles <= std::max(in(), out());
+        return keeps ? run_by_channels(context) : run_by_tiles(context);
+    }
+
+    /* Of few tiles: the image's are kept, and blocks of the results' channels distributed. */
+    OrtStatus *run_by_channels(OrtKernelContext *context) const {
+        const size_t in_panels = panels(in()), out_panels = panels(out()), tiles = image.tiles();
+        const size_t line = tiles * LANES;
+        const Planes kept{scratch<0>(POINTS * spread(in_panels * tiles)), spread(in_panels * tiles)};
+        const auto transform = [&](size_t panel) {
+            transform_tiles({kept.data + panel * line, kept.stride}, image, source, panel, 0, tiles,
+                            loops().from_image);
+        };
+        ORT_TRY(distribute(context, in_panels, transform));
+        const auto multiply = [&](size_t i) {
+            const size_t panel = i * OUT_BLOCK, rows = std::min(OUT_BLOCK, out_panels - panel);
+            const size_t stride = spread(rows * tiles), sum_stride = spread(IN_BLOCK * rows * LANES);
+            Pieces pieces{scratch<1>(POINTS * (stride + sum_stride))};
+            const Planes points{pieces.take(POINTS * stride), stride};
+            const Planes sums{pieces.take(POINTS * sum_stride), sum_stride};
+            for (size_t k = 0; k < rows; ++k) {
+                transform_tiles({points.data + k * line, stride}, result, gradient, panel + k, 0,
+                                tiles, method.loops.from_results);
+            }
+            for (size_t column = 0; column < in_panels; column += IN_BLOCK) {
+                const size_t columns = std::min(IN_BLOCK, in_panels - column);
+                const Planes from{kept.data + column * line, kept.stride};
+                multiply_points(points, rows, from, columns, tiles, sums, false);
+                store(weights, sums, panel * LANES, rows, column, columns);
+            }
+        };
+        return distribute(context, whole(out_panels, OUT_BLOCK), multiply);
+    }
+
+    /* Of many tiles: these are distributed, in as many chunks whatever the number of threads. */
+    OrtStatus *run_by_tiles(OrtKernelContext *context) const {
+        const size_t blocks = whole(image.tiles(), TILES), chunks = std::min(blocks, MOST_CHUNKS);
+        const size_t size = in() * out() * method.area();
+        float *parts = scratch<0>((chunks - 1) * size);
+        const auto sum_up = [&](size_t chunk) {
+            float *to = chunk == 0 ? weights : parts + (chunk - 1) * size;
+            sum_tiles(to, chunk * blocks / chunks * TILES,
+                      std::min((chunk + 1) * blocks / chunks * TILES, image.tiles()));
+        };
+        ORT_TRY(distribute(context, chunks, sum_up));
+        for (size_t chunk = 1; chunk < chunks; ++chunk) {
+            const float *part = parts + (chunk - 1) * size;
+            for (size_t i = 0; i < size; ++i) weights[i] += part[i];
+        }
+        return nullptr;
+    }
+
+    void sum_tiles(float *to, size_t first, size_t last) const {
+        const size_t in_panels = panels(in()), out_panels = panels(out());
+        const size_t image_stride = spread(in_panels * TILES);
+        const size_t result_stride = spread(out_panels * TILES);
+        const size_t sum_stride = spread(in_panels * out_panels * LANES);
+        Pieces pieces{scratch<1>(POINTS * (image_stride + result_stride + sum_stride))};
+        const Planes image_points{pieces.take(POINTS * image_stride), image_stride};
+        const Planes result_points{pieces.take(POINTS * result_stride), result_stride};
+        const Planes sums{pieces.take(POINTS * sum_stride), sum_stride};
+        for (size_t tile = first; tile < last; tile += TILES) {
+            const size_t count = std::min(TILES, last - tile), line = count * LANES;
+            for (size_t panel = 0; panel < in_panels; ++panel) {
+                transform_tiles({image_points.data + panel * line, image_stride}, image, source,
+                                panel, tile, count, loops().from_image);
+            }
+            for (size_t panel = 0; panel < out_panels; ++panel) {
+                transform_tiles({result_points.data + panel * line, result_stride}, result,
+                                gradient, panel, tile, count, method.loops.from_results);
+            }
+            multiply_points(result_points, out_panels, image_points, in_panels, count, sums,
+                            tile > first);
+        }
+        store(to, sums, 0, out_panels, 0, in_panels);
+    }
+
+    /* The points of LANES channels of some tiles, the channels side by side. */
+    template <typename Loop>
+    void transform_tiles(Planes to, const Grid &grid, const float *data, size_t panel,
+                         size_t first, size_t count, Loop loop) const {
+        const size_t lanes = std::min(LANES, grid.channels - panel * LANES);
+        const size_t row = grid.strip_width();
+        for (size_t begun = 0; begun < count; begun += TILES) {
+            const Strips strips(grid, first + begun, std::min(TILES, count - begun));
+            const size_t size = spread(panels(strips.size));
+            float *room = scratch<2>(size * LANES);
+            int32_t offsets[LANES];
+            for (size_t lane = 0; lane < LANES; ++lane) {
+                float *own = room + lane * size;
+                if (lane < lanes) strips.fill(own, data, panel * LANES + lane);
+                else std::fill_n(own, strips.size, 0.0f);
+                offsets[lane] = static_cast<int32_t>(lane * size);
+            }
+            const size_t tiles = std::min(TILES, count - begun);
+            for (size_t t = 0; t < tiles; ++t) {
+                loop({to.data + (begun + t) * LANES, to.stride}, room + strips.offsets[t], offsets,
+                     row);
+            }
+        }
+    }
+
+    void multiply_points(Planes a, size_t rows, Planes b, size_t columns, size_t depth, Planes c,
+                         bool adds) const {
+        for (size_t point = 0; point < POINTS; ++point) {
+            Product product;
+            product.a = a.data + point * a.stride;
+            product.b = b.data + point * b.stride;
+            product.c = c.data + point * c.stride;
+            product.row_panels = rows;
+            product.column_panels = columns;
+            product.depth = depth;
+            product.a_panel = product.b_panel = depth * LANES;
+            product.c_panel = rows * LANES * LANES;
+            product.adds = adds;
+            loops().product(product);
+        }
+    }
+
+    void store(float *to, Planes sums, size_t first, size_t rows, size_t column,
+               size_t columns) const {
+        alignas(64) float block[25 * LANES];
+        const size_t channels = std::min(rows * LANES, out() - first), area = method.area();
+        for (size_t c = 0; c < columns; ++c) {
+            const size_t begun = (column + c) * LANES, lanes = std::min(LANES, in() - begun);
+            for (size_t k = 0; k < channels; ++k) {
+                float *from = sums.data + (c * rows * LANES + k) * LANES;
+                method.loops.to_weights(block, {from, sums.stride});
+                float *kernels = to + ((first + k) * in() + begun) * area;
+                scatter(kernels, block, area, lanes);
+            }
+        }
+    }
+};
+
+struct Winograd : Kernel {
+    Method method;
+
+    Winograd(const Shape &s, Which w, bool b, bool is_wide)
+        : Kernel(s, w, b), method{is_wide ? size_t(4) : size_t(2), is_wide ? size_t(3) : size_t(5),
+                                  is_wide ? loops().wide : loops().small} {}
+
+    OrtStatus *run(OrtKernelContext *context, const Tensors &tensors) const override {
+        const auto number = [](int64_t n) { return static_cast<size_t>(n); };
+        const size_t images = number(shape.images), m = method.m;
+        const size_t out_height = number(shape.out_height), out_width = number(shape.out_width);
+        const size_t height = number(shape.height), width = number(shape.width);
+        const size_t top = number(shape.top), left = number(shape.left), last = method.r - 1;
+        const auto grid = [&](int64_t channels, size_t h, size_t w, size_t tiled_h, size_t tiled_w,
+                              size_t reach, size_t above, size_t before) {
+            return Grid{number(channels), h, w, images, whole(tiled_h, m), whole(tiled_w, m), m,
+                        reach, above, before};
+        };
+        const Grid image = grid(shape.in, height, width, out_height, out_width, SIDE, top, left);
+        if (which == WEIGHT_GRADIENT) {
+            const Grid result =
+                grid(shape.out, out_height, out_width, out_height, out_width, m, 0, 0);
+            return WeightGradient{method, image, result, tensors.source, tensors.result,
+                                  tensors.weights}.run(context);
+        }
+        if (which == FORWARD_PASS) {
+            return Filter{method, image, number(shape.out), out_height, out_width, false,
+                          tensors.source, tensors.weights, tensors.bias, tensors.result}
+                .run(context);
+        }
+        const Grid result = grid(shape.out, out_height, out_width, height, width, SIDE, last - top,
+                                 last - left);
+        return Filter{method, result, number(shape.in), height, width, true, tensors.result,
+                      tensors.weights, nullptr, tensors.source}
+            .run(context);
+    }
+};
+
+/* Bounds far above what is of use: no size that is computed from them overflows. */
+bool is_moderate(const Shape &s) {
+    for (int64_t side : {s.height, s.width, s.out_height, s.out_width}) {
+        if (side > 1 << 12) return false;
+    }
+    return s.in <= 1 << 16 && s.out <= 1 << 16 && s.images <= 1 << 16;
+}
+
+} // namespace
+
+std::unique_ptr<Kernel> conv::winograd(const Shape &s, Which which, bool has_bias, int64_t tile) {
+    const int64_t side = static_cast<int64_t>(SIDE) + 1 - tile;
+    const bool is_plain = s.groups == 1 && s.stride_y == 1 && s.stride_x == 1 &&
+                          s.dilation_y == 1 && s.dilation_x == 1;
+    if ((tile != 2 && tile != 4) || s.kernel_height != side || s.kernel_width != side || !is_plain ||
+        std::max({s.top, s.left, s.bottom, s.right}) >= side || !is_moderate(s)) {
+        return nullptr;
+    }
+    return std::make_unique<Winograd>(s, which, has_bias, tile == 4);
+}

@@ -1,0 +1,51 @@
+/* The loops of winograd.inc for each instruction set, and the choice among them. */
+#include "winograd_loops.h"
+
+/* Sums of products may round once here: nothing that they stand for prescribes an order. */
+#ifdef __clang__
+#pragma STDC FP_CONTRACT ON
+#else
+#pragma GCC optimize("fp-contract=fast")
+#endif
+
+namespace winograd {
+namespace baseline {
+#define WINOGRAD_WIDTH 4
+#include "winograd.inc"
+}
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define HAS_WIDE_LOOPS 1
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+namespace avx2 {
+#define WINOGRAD_WIDTH 8
+#include "winograd.inc"
+}
+#pragma GCC pop_options
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,prefer-vector-width=512")
+namespace avx512 {
+#define WINOGRAD_WIDTH 16
+#include "winograd.inc"
+}
+#pragma GCC pop_options
+#endif
+
+const Loops &loops() {
+#ifdef HAS_WIDE_LOOPS
+    static const Loops &chosen = __builtin_cpu_supports("avx512f") &&
+                                         __builtin_cpu_supports("avx512dq") &&
+                                         __builtin_cpu_supports("avx512bw") &&
+                                         __builtin_cpu_supports("avx512vl")
+                                     ? avx512::LOOPS
+                                 : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")
+                                     ? avx2::LOOPS
+                                     : baseline::LOOPS;
+    return chosen;
+#else
+    return baseline::LOOPS;
+#endif
+}
+
+} // namespace winograd
