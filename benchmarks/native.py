@@ -5,7 +5,8 @@
 Each of the two is a process of its own; they run blocks of steps in turn. Ratios are the time
 without by the time with: above 1 the operators pay. Wall time is what counts on a quiet machine;
 processor time is what is left to look at on one that others use. `--each` measures every operator
-by itself too.
+by itself too. Winograd is no operator, but how those of convolutions may compute; what it brings is
+told by `--against Fused,Conv,ConvInputGradient,ConvWeightGradient`.
 """
 
 import argparse
@@ -22,7 +23,9 @@ ROWS = {
     "mlp": 60, "lenet": 6, "resnet18": 1, "resnet50": 1, "encoder": 2,
     "encoder:layers=2,units=768": 1, "wide": 20,
 }  # fmt: skip
-OPERATORS = ("Fused", "Conv", "ConvInputGradient", "ConvWeightGradient", "Product")
+OPERATORS = (
+    "Fused", "Conv", "ConvInputGradient", "ConvWeightGradient", "Winograd", "Product",
+)  # fmt: skip
 
 
 class Side:
@@ -78,6 +81,9 @@ def child(row: str, operators: Sequence[str], threads: int) -> None:
         return NativeLibrary(found.path, kept) if kept else None
 
     execute.native_library = restricted  # type: ignore[assignment]  # one operator at a time
+    if "Winograd" not in operators:
+        by_default = execute.rewrite
+        execute.rewrite = lambda *given, winograd: by_default(*given, winograd=False)
     work = workload(row)
     step = peer.training(work, work.variables(), work.data(), Options(frozenset(), threads))
     losses = [float(step(0)) for _ in range(3)]
@@ -89,9 +95,11 @@ def child(row: str, operators: Sequence[str], threads: int) -> None:
         print(json.dumps((time.perf_counter() - wall, time.process_time() - busy)), flush=True)
 
 
-def measure(row: str, operators: Sequence[str], threads: int, blocks: int) -> str:
+def measure(
+    row: str, operators: Sequence[str], others: Sequence[str], threads: int, blocks: int
+) -> str:
     """One line of the table."""
-    sides = [Side(row, (), threads), Side(row, operators, threads)]
+    sides = [Side(row, others, threads), Side(row, operators, threads)]
     steps = ROWS[row]
     for block in range(blocks + 1):
         for side in sides if block % 2 else sides[::-1]:
@@ -114,6 +122,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rows", default="|".join(ROWS), help="workloads, with | between them")
     parser.add_argument("--only", default=",".join(OPERATORS))
+    parser.add_argument("--against", default="", help="what the other side has; usually nothing")
     parser.add_argument("--each", action="store_true", help="each operator by itself too")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--blocks", type=int, default=9)
@@ -122,14 +131,14 @@ def main() -> None:
     if args.child is not None:
         child(args.rows.replace(";", ","), args.child.split(","), args.threads)
         return
-    only = args.only.split(",")
-    sets = [only, *([o] for o in only if args.each)]
+    only, others = args.only.split(","), [o for o in args.against.split(",") if o]
+    sets = [only, *([o] for o in only if args.each and o != "Winograd")]
     print("| workload | threads | operators | without ms | with ms | ratio | by processor time "
           "| losses differ |")  # fmt: skip
     print("|---|---|---|---|---|---|---|---|")
     for row in args.rows.split("|"):
         for operators in sets:
-            print(measure(row, operators, args.threads, args.blocks), flush=True)
+            print(measure(row, operators, others, args.threads, args.blocks), flush=True)
 
 
 if __name__ == "__main__":
