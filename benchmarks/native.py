@@ -23,6 +23,8 @@ ROWS = {
     "mlp": 60, "lenet": 6, "resnet18": 1, "resnet50": 1, "encoder": 2,
     "encoder:layers=2,units=768": 1, "wide": 20,
 }  # fmt: skip
+# Threads of the side that ran before spin for a while, on processors that the next one needs.
+REST_SECONDS = 0.3
 OPERATORS = (
     "Fused", "Conv", "ConvInputGradient", "ConvWeightGradient", "Winograd", "Product",
 )  # fmt: skip
@@ -42,6 +44,7 @@ class Side:
 
     def run(self, steps: int, *, counts: bool = True) -> None:
         assert self.process.stdin is not None
+        time.sleep(REST_SECONDS)
         self.process.stdin.write(f"{steps}\n")
         self.process.stdin.flush()
         wall, busy = json.loads(self._line())
