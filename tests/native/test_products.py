@@ -263,6 +263,17 @@ def test_products_that_do_not_pay_stay(
     assert used == ({"Product": 1} if is_taken else {})
 
 
+@pytest.mark.parametrize(
+    ("shape", "tasks"), [((3, 128, 128), 3), ((512, 512), 8), ((64, 64), 1)], ids=str
+)
+def test_tasks(shape: tuple[int, ...], tasks: int, multiplying: NativeLibrary) -> None:
+    b = Builder()
+    b.output(b.MatMul(b.input("x", shape, float32), b.input("w", shape, float32)), "y")
+    model, _ = rewrite(model_of(b.graph), multiplying.operators, threads=8)
+    (node,) = model.graph
+    assert node.attributes["shape"].as_ints()[5] == tasks
+
+
 def test_many_small_pairs_stay(convolving: NativeLibrary) -> None:
     b = Builder()
     x, w = b.input("x", (1000, 16, 16), float32), b.input("w", (1000, 16, 16), float32)

@@ -15,7 +15,7 @@ __all__ = ["pays", "use_native_products"]
 
 # The numbers are those of `runtime/native/src/product.cc`.
 NOTHING, ONE, PER_COLUMN, PER_ROW, FULL = range(5)
-_LARGEST = 1 << 30
+_LARGEST, _MOST_TASKS = 1 << 30, 1 << 12
 _TINY = 1e-30  # factors beyond may turn into zero or infinity on the way
 
 # Multiplications in all, of one pair of matrices, and those that are worth a second thread; columns
@@ -302,7 +302,7 @@ def _shape(a: _View, b: _View, y: _View, product: _Product, threads: int) -> lis
 def _tasks(pairs: int, size: int, threads: int) -> int:
     if size < _FEWEST_SHARED:
         return 1
-    return min(threads, pairs) if pairs > 1 else threads
+    return min(threads, _MOST_TASKS, *([pairs] if pairs > 1 else []))
 
 
 def _pairs(*views: _View) -> list[_Pairs]:

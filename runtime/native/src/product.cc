@@ -24,6 +24,7 @@ using onednn::dnnl;
 using ort::Tensor;
 
 constexpr int64_t LARGEST = int64_t(1) << 30;
+constexpr int64_t MOST_TASKS = 1 << 12;
 /* Measured: of few rows sgemm keeps all of a long sum in hand, and falls out of the cache. */
 constexpr int64_t FEW_ROWS = 128, LONG_SUM = 1024, SUM_PART = 512;
 /* Tasks begin at multiples of it, as the inner loops of sgemm do. */
@@ -63,6 +64,7 @@ struct Shape {
         for (int64_t number : {rows, columns, sum, outer, inner, tasks}) {
             if (number < 1 || number > LARGEST) return false;
         }
+        if (tasks > MOST_TASKS) return false;
         if (addend < NOTHING || addend >= ADDEND_COUNT) return false;
         if (has_relu < 0 || has_relu > 1) return false;
         if (outer > LARGEST / inner || (addend != NOTHING && pairs() > 1)) return false;
