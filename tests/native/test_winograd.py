@@ -48,8 +48,10 @@ CASES = [
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let it take part where it would not pay."""
-    monkeypatch.setattr("flow2onnx.passes.native.convolutions._LEAST_SAVED", 0)
-    monkeypatch.setattr("flow2onnx.passes.native.convolutions._FEWEST_CHANNELS", 1)
+    rule = "flow2onnx.passes.native.convolutions"
+    monkeypatch.setattr(f"{rule}._FEWEST_CHANNELS", {3: 1, 5: 1})
+    monkeypatch.setattr(f"{rule}._FEWEST_TILES", 1)
+    monkeypatch.setattr(f"{rule}._LEAST_FILLED", 0)
 
 
 def exact(case: Case, feeds):
@@ -178,11 +180,15 @@ def test_operands_of_another_size(name: str, convolving: NativeLibrary) -> None:
         (4, "ConvInputGradient", {}),
         (4, "ConvWeightGradient", {}),
         (2, "Conv", {5: 5, 6: 5, 13: 2, 14: 2, 15: 2, 16: 2}),
-        (0, "Conv", {1: 1}),  # channels
+        (0, "Conv", {1: 8}),  # channels
+        (0, "Conv", {1: 16, 5: 5, 6: 5, 13: 2, 14: 2, 15: 2, 16: 2}),
+        (0, "Conv", {0: 3, 2: 8, 3: 8, 7: 8, 8: 8}),  # twelve tiles
         (0, "Conv", {5: 1, 6: 1, 13: 0, 14: 0, 15: 0, 16: 0}),
         (0, "Conv", {5: 7, 6: 7, 13: 3, 14: 3, 15: 3, 16: 3}),
         (0, "Conv", {7: 4, 8: 4, 9: 2, 10: 2}),
         (0, "Conv", {2: 2, 3: 2, 7: 2, 8: 2}),  # four of sixteen results count
+        (4, "Conv", {2: 9, 3: 9, 7: 7, 8: 7, 13: 0, 14: 0, 15: 0, 16: 0}),
+        (0, "ConvInputGradient", {2: 9, 3: 9, 7: 7, 8: 7, 13: 0, 14: 0, 15: 0, 16: 0}),
         (0, "Conv", {17: 2}),
     ],
 )

@@ -12,11 +12,12 @@ from flow2onnx.passes.native.programs import DOMAIN, take_place
 __all__ = ["use_native_convolutions", "winograd_tile"]
 
 _SMALLEST_IMAGE = 50  # positions of the output
-_LEAST_SAVED = 1.5  # multiplications, one way by the other
-_FEWEST_CHANNELS = 16
 _GRADIENTS = ("ConvInputGradient", "ConvWeightGradient")
 _TILES = {3: 4, 5: 2}  # the side of a tile's results for that of a kernel: 6 by 6 are read
-_POINTS = 36  # multiplications of a tile, for each pair of channels
+# Measured: below these, what tiles and weights cost to transform is more than they save.
+_FEWEST_CHANNELS = {3: 16, 5: 32}
+_FEWEST_TILES = 16  # of all images
+_LEAST_FILLED = 0.75  # of the tiles, which may hang over the edge of the image
 
 
 def use_native_convolutions(
@@ -90,20 +91,20 @@ def _attributes(shape: list[int], tile: int) -> list[ir.Attr]:
 
 
 def winograd_tile(name: str, shape: Sequence[int]) -> int:
-    """The side of the tiles that make a convolution or gradient the fastest; 0: it is direct.
-
-    Measured: transforming tiles and weights pays where many channels share it, and where few
-    tiles hang over the edge of the image.
-    """
-    _, ci, *image, co, kernel, width, out_height, out_width = shape[:9]
-    tile = _TILES.get(kernel, 0)
+    """The side of the tiles by which a convolution or gradient is fastest; 0: it is without."""
+    n, ci, *image, co, kernel, width, out_height, out_width = shape[:9]
+    side = _TILES.get(kernel, 0)
     is_plain = kernel == width and shape[9:13] == [1] * 4 and shape[17] == 1
-    if tile == 0 or not is_plain or max(shape[13:17]) >= kernel:
+    if not side or not is_plain or max(shape[13:17]) >= kernel:
         return 0
-    extents = image if name == "ConvInputGradient" else (out_height, out_width)
-    tiles = prod(-(-n // tile) for n in extents)
-    saved = prod(extents) * kernel**2 / (tiles * _POINTS)
-    return tile if saved >= _LEAST_SAVED and min(ci, co) >= _FEWEST_CHANNELS else 0
+    extents = image if name == "ConvInputGradient" else [out_height, out_width]
+    tiles = prod(-(-extent // side) for extent in extents)
+    pays = (
+        min(ci, co) >= _FEWEST_CHANNELS[kernel]
+        and n * tiles >= _FEWEST_TILES
+        and prod(extents) >= _LEAST_FILLED * tiles * side**2
+    )
+    return side if pays else 0
 
 
 def _is_product(shape: list[int]) -> bool:
