@@ -26,7 +26,8 @@ ROWS = {
 # Threads of the side that ran before spin for a while, on processors that the next one needs.
 REST_SECONDS = 0.3
 OPERATORS = (
-    "Fused", "Conv", "ConvInputGradient", "ConvWeightGradient", "Winograd", "Product",
+    "Fused", "Rows", "AddRows", "PutRows", "Conv", "ConvInputGradient", "ConvWeightGradient",
+    "Winograd", "Product",
 )  # fmt: skip
 
 
@@ -110,12 +111,13 @@ def measure(
     for side in sides:
         side.end()
     without, native = sides
+    shown = "all" if len(operators) == len(OPERATORS) else ", ".join(operators)
     walls, busy = ([side.median(which) for side in sides] for which in (0, 1))
     difference = max(
         abs(a - b) / max(abs(a), 1e-9) for a, b in zip(without.told, native.told, strict=True)
     )
     return (
-        f"| {row} | {threads} | {'all' if len(operators) == len(OPERATORS) else operators[0]} "
+        f"| {row} | {threads} | {shown} "
         f"| {1000 * walls[0]:.2f} | {1000 * walls[1]:.2f} | {walls[0] / walls[1]:.3f} "
         f"| {busy[0] / busy[1]:.3f} | {difference:.1e} |"
     )

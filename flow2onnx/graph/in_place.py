@@ -15,7 +15,7 @@ import onnx_ir as ir
 from flow2onnx.graph.captures import read_by
 from flow2onnx.graph.plans import overwrites_safely
 
-__all__ = ["NEXT", "InPlace", "in_place"]
+__all__ = ["NEXT", "InPlace", "in_place", "index_origin"]
 
 NEXT = "next/"
 _NATIVE = "flow2onnx.native"  # operators that models in memory may have
@@ -32,7 +32,7 @@ _ELEMENTWISE = frozenset((
 # They are told their operands one after another, and keep the sum so far in the result.
 _VARIADIC = frozenset({"Max", "Mean", "Min", "Sum"})
 # They copy their first operand into the result, unless it is there, and change parts of it.
-_SCATTERS = frozenset({"ScatterElements", "ScatterND"})
+_SCATTERS = frozenset({"AddRows", "PutRows", "ScatterElements", "ScatterND"})
 _PRODUCTS = frozenset({"Conv", "FusedGemm", "FusedMatMul", "Gemm", "MatMul"})
 # What a runtime draws into the products that read it.
 _ABSORBED = frozenset({"Cast", "Div", "Mul", "Transpose"}) | _VIEWS
@@ -42,8 +42,9 @@ _SHAPE_ONLY = frozenset({"EyeLike", "RandomNormalLike", "RandomUniformLike", "Sh
 
 # They fail at an index out of range: which operand has indices, and which is indexed.
 _INDEXING = MappingProxyType({
-    "Gather": (1, 0), "GatherElements": (1, 0), "GatherND": (1, 0), "NegativeLogLikelihoodLoss":
-    (1, 0), "ScatterElements": (1, 0), "ScatterND": (1, 0), "SoftmaxCrossEntropyLoss": (1, 0),
+    "AddRows": (1, 0), "Gather": (1, 0), "GatherElements": (1, 0), "GatherND": (1, 0),
+    "NegativeLogLikelihoodLoss": (1, 0), "PutRows": (1, 0), "Rows": (1, 0), "ScatterElements":
+    (1, 0), "ScatterND": (1, 0), "SoftmaxCrossEntropyLoss": (1, 0),
 })  # fmt: skip
 
 
@@ -133,14 +134,14 @@ def _checks(node: ir.Node) -> list[object]:
     """
     if _has_graph(node) or not _fits(node):
         return [node]
-    place = _INDEXING.get(node.op_type) if not node.domain else None
+    place = _INDEXING.get(node.op_type) if node.domain in ("", _NATIVE) else None
     if place is None:
         return []
     indices, table = node.inputs[place[0]], node.inputs[place[1]]
     if indices is None or table is None or indices.const_value is not None:
         return []
     extents = _indexed(node, indices, table)
-    origin, wraps = _origin(indices)
+    origin, wraps = index_origin(indices)
     if _is_position(origin, extents):
         return []
     return [(origin, extents)] if wraps in ((), extents) else [node]
@@ -172,7 +173,7 @@ def _is_position(value: ir.Value, extents: tuple[object, ...]) -> bool:
     return (_count(made.inputs[0]),) == extents[:1]
 
 
-def _origin(value: ir.Value) -> tuple[ir.Value, tuple[int, ...]]:
+def index_origin(value: ir.Value) -> tuple[ir.Value, tuple[int, ...]]:
     """The value whose elements these are, and the extent that was added to negative ones."""
     wraps: tuple[int, ...] = ()
     while (source := value.producer()) is not None and source.inputs:

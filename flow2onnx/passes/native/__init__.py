@@ -10,6 +10,7 @@ from flow2onnx.passes.native.convolutions import use_native_convolutions
 from flow2onnx.passes.native.groups import groups_of
 from flow2onnx.passes.native.products import use_native_products
 from flow2onnx.passes.native.programs import DOMAIN, fuse
+from flow2onnx.passes.native.rows import use_native_rows
 
 __all__ = ["DOMAIN", "FEWEST", "rewrite"]
 
@@ -31,6 +32,7 @@ def rewrite(
     use_native_convolutions(graph, copies, operators, threads, winograd=winograd)
     DropDeadCode().run(graph)
     use_native_products(graph, operators, threads)
+    use_native_rows(graph, operators, threads)
     DropDeadCode().run(graph)
     if "Fused" in operators:
         for i, nodes in enumerate(groups_of(graph, FEWEST)):

@@ -64,6 +64,9 @@ static OrtStatus *domain(OrtCustomOpDomain **found) {
         OrtCustomOpDomain *made = nullptr;
         ORT_TRY(api.CreateCustomOpDomain("flow2onnx.native", &made));
         ORT_TRY(api.CustomOpDomain_Add(made, fused_operator()));
+        for (int which = 0; which < 3; ++which) {
+            ORT_TRY(api.CustomOpDomain_Add(made, rows_operator(which)));
+        }
         if (onednn::is_loaded()) ORT_TRY(api.CustomOpDomain_Add(made, product_operator()));
         for (int which = 0; onednn::is_loaded() && which < 3; ++which) {
             ORT_TRY(api.CustomOpDomain_Add(made, conv_operator(which)));
