@@ -31,6 +31,8 @@ CASES = [
     Case((1, 1, 1, 1), 1),
     Case((3, 33, 12, 7), 17, pads=(0, 1, 2, 1)),
     Case((1, 5, 70, 9), 18),
+    Case((2, 5, 7, 271), 18, pads=(1, 2, 0, 1)),  # more tiles in a row than are taken at once
+    Case((1, 3, 9, 270), 4, pads=(0, 0, 0, 0)),
     Case((40, 5, 4, 4), 6),
     Case((2, 64, 8, 8), 64),
     Case((1, 24, 40, 41), 160),
@@ -42,6 +44,7 @@ CASES = [
     replace(FIVE, x=(2, 4, 1, 1), out=3),
     replace(FIVE, x=(1, 9, 66, 67), out=3, pads=(0, 3, 1, 2)),
     replace(FIVE, x=(10, 32, 14, 14), out=64),
+    replace(FIVE, x=(2, 9, 5, 139), out=8),
 ]
 
 

@@ -60,14 +60,14 @@ struct Grid {
 
     size_t tiles() const { return images * rows * columns; }
     size_t plane() const { return height * width; }
-    /* What the loops read may be wider than what counts. */
-    size_t strip_width() const { return (columns - 1) * step + (reach <= 4 ? 4 : 8); }
+    /* Of so many tiles in a row; what the loops read may be wider than what counts. */
+    size_t strip_width(size_t count) const { return (count - 1) * step + (reach <= 4 ? 4 : 8); }
 };
 
 /* The rows of an image that some tiles in a row need, without the borders' special cases. */
 struct Segment {
-    size_t image, first_row, rows; /* of tiles */
-    size_t at;                     /* in the strips of a channel */
+    size_t image, first_row, first_column, rows; /* of tiles */
+    size_t at;                                   /* in the strips of a channel */
 };
 
 /* A block of tiles: the strips of one channel, and where in them each tile begins. */
@@ -76,13 +76,16 @@ struct Strips {
     std::vector<Segment> segments;
     std::vector<int32_t> offsets; /* whole panels: those past the end see zeros */
     size_t size = 0;              /* floats of a channel's strips */
+    bool is_part;                 /* of a wide row: no more of it than the block needs */
+    size_t width;
 
-    Strips(const Grid &g, size_t first, size_t count) : grid(g) {
-        const size_t width = grid.strip_width();
+    Strips(const Grid &g, size_t first, size_t count)
+        : grid(g), is_part(count < g.columns), width(g.strip_width(std::min(count, g.columns))) {
         for (size_t tile = first; tile < first + count; ++tile) {
             const size_t row = tile / grid.columns, image = row / grid.rows;
-            if (segments.empty() || segments.back().image != image) {
-                segments.push_back({image, row % grid.rows, 0, size});
+            const size_t column = tile % grid.columns;
+            if (tile == first || segments.back().image != image || (is_part && column == 0)) {
+                segments.push_back({image, row % grid.rows, is_part ? column : 0, 0, size});
                 size += (grid.reach - grid.step) * width;
             }
             Segment &segment = segments.back();
@@ -91,8 +94,8 @@ struct Strips {
                 ++segment.rows;
                 size += grid.step * width;
             }
-            const size_t offset = segment.at + below * grid.step * width;
-            offsets.push_back(static_cast<int32_t>(offset + tile % grid.columns * grid.step));
+            const size_t offset = below * width + column - segment.first_column;
+            offsets.push_back(static_cast<int32_t>(segment.at + offset * grid.step));
         }
         while (offsets.size() % LANES != 0) offsets.push_back(static_cast<int32_t>(size));
         size += grid.reach * width;
@@ -101,27 +104,31 @@ struct Strips {
     void fill(float *to, const float *data, size_t channel) const {
         for (const Segment &segment : segments) {
             const float *plane = data + (segment.image * grid.channels + channel) * grid.plane();
-            const size_t rows = (segment.rows - 1) * grid.step + grid.reach;
-            fill_segment(to + segment.at, plane, segment.first_row * grid.step, rows);
+            fill_segment(to + segment.at, plane, segment);
         }
-        const size_t zeros = grid.reach * grid.strip_width();
+        const size_t zeros = grid.reach * width;
         std::fill_n(to + size - zeros, zeros, 0.0f);
     }
 
-    void fill_segment(float *to, const float *plane, size_t first, size_t rows) const {
-        const size_t width = grid.strip_width(), copied = std::min(width - grid.left, grid.width);
-        for (size_t row = first; row < first + rows; ++row, to += width) {
+    void fill_segment(float *to, const float *plane, const Segment &segment) const {
+        const size_t begun = segment.first_column * grid.step;
+        const size_t zeros = grid.left > begun ? grid.left - begun : 0;
+        const size_t column = begun + zeros - grid.left; /* of the image */
+        const size_t copied = std::min(width - zeros, grid.width - std::min(column, grid.width));
+        const size_t first = segment.first_row * grid.step;
+        const size_t last = first + (segment.rows - 1) * grid.step + grid.reach;
+        for (size_t row = first; row < last; ++row, to += width) {
             if (row < grid.top || row - grid.top >= grid.height) {
                 std::fill_n(to, width, 0.0f);
                 continue;
             }
-            for (size_t i = 0; i < grid.left; ++i) to[i] = 0.0f;
-            const float *from = plane + (row - grid.top) * grid.width;
-            for (size_t i = 0; i < grid.width; i += LANES) {
+            for (size_t i = 0; i < zeros; ++i) to[i] = 0.0f;
+            const float *from = plane + (row - grid.top) * grid.width + column;
+            for (size_t i = 0; i < copied; i += LANES) {
                 __builtin_prefetch(from + grid.plane() + i); /* of the next channel, most often */
             }
-            std::memcpy(to + grid.left, from, copied * sizeof(float));
-            for (size_t i = grid.left + copied; i < width; ++i) to[i] = 0.0f;
+            std::memcpy(to + zeros, from, copied * sizeof(float));
+            for (size_t i = zeros + copied; i < width; ++i) to[i] = 0.0f;
         }
     }
 };
@@ -286,12 +293,11 @@ struct Filter {
 
     void image_tiles(Planes to, const Strips &strips, float *room, size_t first,
                      size_t last) const {
-        const size_t row = grid.strip_width();
         for (size_t c = first; c < last; ++c) {
             strips.fill(room, image, c);
             for (size_t panel = 0; panel * LANES < strips.offsets.size(); ++panel) {
                 const Planes at{to.data + (panel * depth() + c) * LANES, to.stride};
-                loops().from_image(at, room, &strips.offsets[panel * LANES], row);
+                loops().from_image(at, room, &strips.offsets[panel * LANES], strips.width);
             }
         }
     }
@@ -463,7 +469,6 @@ struct WeightGradient {
     void transform_tiles(Planes to, const Grid &grid, const float *data, size_t panel,
                          size_t first, size_t count, Loop loop) const {
         const size_t lanes = std::min(LANES, grid.channels - panel * LANES);
-        const size_t row = grid.strip_width();
         for (size_t begun = 0; begun < count; begun += TILES) {
             const Strips strips(grid, first + begun, std::min(TILES, count - begun));
             const size_t size = spread(panels(strips.size));
@@ -478,7 +483,7 @@ struct WeightGradient {
             const size_t tiles = std::min(TILES, count - begun);
             for (size_t t = 0; t < tiles; ++t) {
                 loop({to.data + (begun + t) * LANES, to.stride}, room + strips.offsets[t], offsets,
-                     row);
+                     strips.width);
             }
         }
     }
