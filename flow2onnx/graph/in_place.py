@@ -289,7 +289,7 @@ def _bears_it(writer: ir.Node, old: ir.Value, reads: _Reads) -> bool:
     same_shape = all(writer.inputs[i].shape == old.shape for i in places)  # type: ignore[union-attr]
     if writer.op_type in _ELEMENTWISE:
         return same_shape
-    if writer.domain == _NATIVE and writer.op_type == "Fused":
+    if writer.domain == _NATIVE and writer.op_type in ("Fused", "FusedChannels"):
         return same_shape and overwrites_safely(writer, places, f"{NEXT}{old.name}")
     if writer.op_type in _VARIADIC:
         return same_shape and len(writer.inputs) <= 2

@@ -7,7 +7,7 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 UNITS = (
-    "conv", "fused", "library", "onednn", "product", "rows", "tile", "winograd",
+    "channels", "conv", "fused", "library", "onednn", "product", "rows", "tile", "winograd",
     "winograd_loops",
 )  # fmt: skip
 SOURCES = [f"src/{name}.cc" for name in UNITS]

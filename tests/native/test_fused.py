@@ -126,6 +126,16 @@ def test_sums_of_channels(library: NativeLibrary) -> None:
     agree(apart, fused, 1e-5)
 
 
+def test_sums_alone(library: NativeLibrary) -> None:
+    b = Builder()
+    x = b.input("x", (6, 5, 9), float32)
+    b.output(b.ReduceSum(x, [0, 1], keepdims=0), "columns")
+    b.output(b.ReduceMean(x, [0, 1], keepdims=1), "means")
+    apart, fused, used = both(b, {"x": numbers((6, 5, 9))}, library)
+    assert used == {"Fused": 1}
+    agree(apart, fused, 1e-5)
+
+
 def test_gelu_and_clamps(library: NativeLibrary) -> None:
     b, shape = Builder(), (17, 333)
     x = b.input("x", shape, float32)

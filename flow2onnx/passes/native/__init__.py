@@ -6,6 +6,7 @@ from collections.abc import Collection
 import onnx_ir as ir
 
 from flow2onnx.passes.dead_code import DropDeadCode
+from flow2onnx.passes.native.channels import fuse_channels
 from flow2onnx.passes.native.convolutions import use_native_convolutions
 from flow2onnx.passes.native.groups import groups_of
 from flow2onnx.passes.native.products import use_native_products
@@ -34,6 +35,9 @@ def rewrite(
     use_native_products(graph, operators, threads)
     use_native_rows(graph, operators, threads)
     DropDeadCode().run(graph)
+    if "FusedChannels" in operators:
+        fuse_channels(graph)
+        DropDeadCode().run(graph)
     if "Fused" in operators:
         for i, nodes in enumerate(groups_of(graph, FEWEST)):
             fuse(graph, nodes, f"native/{i}")

@@ -1,15 +1,15 @@
 """Which nodes become one program: sets of nodes that can run as one without waiting for others."""
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
 
 from flow2onnx.graph.types import dims, is_static
 from flow2onnx.passes.native.operations import Part, part_of
 
-__all__ = ["Group", "groups_of"]
+__all__ = ["Group", "Grouping", "groups_of", "has_bodies", "readers", "size_of"]
 
 
 @dataclass
@@ -37,44 +37,64 @@ class Group:
         if self.total != other.total or (self.row and other.row and self.row != other.row):
             return False
         members = self.members | other.members
-        leaves = (self.before | other.before) & (self.after | other.after) & ~members
-        return not leaves and not (self.beyond | other.beyond) & members
+        return self.surrounds_nothing(other) and not (self.beyond | other.beyond) & members
+
+    def surrounds_nothing(self, other: "Group") -> bool:
+        """Whether no node outside depends on one of both and is what one of both depends on."""
+        members = self.members | other.members
+        return not (self.before | other.before) & (self.after | other.after) & ~members
+
+    def merged(self, other: "Group") -> "Group":
+        """Both as one."""
+        members = self.members | other.members
+        return replace(
+            self,
+            members=members,
+            before=(self.before | other.before) & ~members,
+            after=(self.after | other.after) & ~members,
+            row=self.row or other.row,
+            beyond=self.beyond | other.beyond,
+            parts=self.parts | other.parts,
+        )
 
 
-class _Grouping:
+class Grouping:
     """Which group each node is in, and what depends on what if every group runs as one."""
 
-    def __init__(self, nodes: Sequence[ir.Node]) -> None:
+    def __init__(self, nodes: Sequence[ir.Node], kind: type[Group] = Group) -> None:
         self.places = {node: i for i, node in enumerate(nodes)}
-        self.of = [Group(1 << i, 0, 0) for i in range(len(nodes))]
+        self.of = [kind(1 << i, 0, 0) for i in range(len(nodes))]
         for i, node in enumerate(nodes):
             for other in _makers(node):
                 found = self.of[self.places[other]]
                 self.of[i].before |= found.before | found.members
         for i in reversed(range(len(nodes))):
-            for other in _readers(nodes[i]):
+            for other in readers(nodes[i]):
                 found = self.of[self.places[other]]
                 self.of[i].after |= found.after | found.members
 
     def join(self, a: Group, b: Group) -> Group:
         """Make one group of two, and tell all that this puts before or behind others."""
-        members = a.members | b.members
-        made = Group(
-            members,
-            (a.before | b.before) & ~members,
-            (a.after | b.after) & ~members,
-            a.total,
-            a.row or b.row,
-            a.beyond | b.beyond,
-            a.parts | b.parts,
-        )
+        made = a.merged(b)
         for i in _bits(a.after ^ b.after):
-            self.of[i].before |= made.before | members
+            self.of[i].before |= made.before | made.members
         for i in _bits(a.before ^ b.before):
-            self.of[i].after |= made.after | members
+            self.of[i].after |= made.after | made.members
         for i in made.parts:
             self.of[i] = made
         return made
+
+    def join_all(self, i: int, neighbours: Iterable[int]) -> None:
+        """Let a node that has become part of a program join its neighbours where it may."""
+        group = self.of[i]
+        for neighbour in neighbours:
+            other = self.of[neighbour]
+            if other.parts and other is not group and group.takes(other):
+                group = self.join(group, other)
+
+    def found(self) -> list[Group]:
+        """The groups that have parts."""
+        return list({id(g): g for g in self.of if g.parts}.values())
 
 
 def groups_of(graph: ir.Graph, fewest: int) -> list[list[tuple[ir.Node, Part]]]:
@@ -86,23 +106,25 @@ def groups_of(graph: ir.Graph, fewest: int) -> list[list[tuple[ir.Node, Part]]]:
     the backward half needs is computed there, not kept for it.
     """
     nodes = list(graph)
-    if any(_has_bodies(n) for n in nodes):
-        return []  # a body may read any value: which ones, `inputs` does not tell
-    grouping = _Grouping(nodes)
+    if has_bodies(nodes):
+        return []
+    grouping = Grouping(nodes)
     for i in reversed(range(len(nodes))):
         part = part_of(nodes[i])
         if part is None:
             continue
-        group = grouping.of[i]
-        group.become(i, part)
-        for neighbour in _neighbours(nodes[i], part, grouping.places):
-            other = grouping.of[neighbour]
-            if other.parts and other is not group and group.takes(other):
-                group = grouping.join(group, other)
-    found = {
-        id(g): g for g in grouping.of if sum(p.kind != "alias" for p in g.parts.values()) >= fewest
-    }
-    return [[(nodes[i], g.parts[i]) for i in sorted(g.parts)] for g in found.values()]
+        grouping.of[i].become(i, part)
+        grouping.join_all(i, _neighbours(nodes[i], part, grouping.places))
+    found = [
+        g for g in grouping.found() if sum(p.kind != "alias" for p in g.parts.values()) >= fewest
+    ]
+    return [[(nodes[i], g.parts[i]) for i in sorted(g.parts)] for g in found]
+
+
+def has_bodies(nodes: Iterable[ir.Node]) -> bool:
+    """Whether a node has a body, which may read any value: which ones, `inputs` does not tell."""
+    kinds = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+    return any(a.type in kinds for n in nodes for a in n.attributes.values())
 
 
 def _bits(mask: int) -> Iterator[int]:
@@ -113,18 +135,14 @@ def _bits(mask: int) -> Iterator[int]:
         mask ^= lowest
 
 
-def _has_bodies(node: ir.Node) -> bool:
-    kinds = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
-    return any(a.type in kinds for a in node.attributes.values())
-
-
 def _makers(node: ir.Node) -> Iterator[ir.Node]:
     for value in node.inputs:
         if value is not None and (maker := value.producer()) is not None:
             yield maker
 
 
-def _readers(node: ir.Node) -> Iterator[ir.Node]:
+def readers(node: ir.Node) -> Iterator[ir.Node]:
+    """The nodes that read what this one makes."""
     for value in node.outputs:
         yield from (use.node for use in value.uses())
 
@@ -132,11 +150,12 @@ def _readers(node: ir.Node) -> Iterator[ir.Node]:
 def _neighbours(node: ir.Node, part: Part, places: dict[ir.Node, int]) -> Iterator[int]:
     """Who reads the node, then who reads the same large operands."""
     if part.kind != "sum":  # its result is smaller than what the program works on
-        yield from sorted(places[n] for n in _readers(node))
+        yield from sorted(places[n] for n in readers(node))
     for value in node.inputs:
-        if value is not None and _size(value) == part.total:
+        if value is not None and size_of(value) == part.total:
             yield from sorted(places[use.node] for use in value.uses())
 
 
-def _size(value: ir.Value) -> int:
+def size_of(value: ir.Value) -> int:
+    """The number of elements, 0 if it is not known."""
     return math.prod(dims(value)) if value.shape is not None and is_static(value) else 0

@@ -16,6 +16,7 @@ from flow2onnx.graph.types import dims, dtype_of, is_static
 __all__ = [
     "ADD",
     "COPY",
+    "DIV",
     "ERF",
     "MAX",
     "MIN",

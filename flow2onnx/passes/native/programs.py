@@ -4,6 +4,7 @@ import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import onnx_ir as ir
 
@@ -22,12 +23,32 @@ from flow2onnx.passes.native.operations import (
     number,
 )
 
-__all__ = ["DOMAIN", "fuse", "take_place"]
+__all__ = [
+    "DOMAIN",
+    "Nodes",
+    "Translating",
+    "fuse",
+    "put_in_place",
+    "shown_by",
+    "take_place",
+    "translate",
+]
 
 DOMAIN = "flow2onnx.native"
 _ELEMENTS = {"float32": 1, "bool": 9}
 
 Nodes = Sequence[tuple[ir.Node, Part]]
+
+
+class Translating(Protocol):
+    """What a program offers to those who write it."""
+
+    known: dict[ir.Value, int]
+
+    def step(self, operation: int, *operands: int) -> int: ...  # noqa: D102
+    def constant(self, number: float) -> int: ...  # noqa: D102
+    def read(self, value: ir.Value, block: Block | None) -> int: ...  # noqa: D102
+    def sum(self, value: ir.Value, at: int, part: Part) -> None: ...  # noqa: D102
 
 
 @dataclass
@@ -50,6 +71,7 @@ class _Program:
     inputs: dict[tuple[ir.Value, Block | None], int] = field(default_factory=dict)
     constants: dict[bytes, int] = field(default_factory=dict)
     known: dict[ir.Value, int] = field(default_factory=dict)
+    sums: dict[ir.Value, tuple[int, Block]] = field(default_factory=dict)
 
     def new(self) -> int:
         """One more register."""
@@ -81,22 +103,32 @@ class _Program:
             self.inputs[key] = self.new()
         return self.inputs[key]
 
+    def sum(self, value: ir.Value, at: int, part: Part) -> None:
+        """Let a value be the sum, or mean, of a register over all but a block."""
+        assert part.block is not None, "a sum says what it keeps"
+        if part.mean:
+            at = self.step(MUL, at, self.constant(part.block.middle / self.total))
+        self.sums[value] = (at, part.block)
+
 
 def fuse(graph: ir.Graph, nodes: Nodes, name: str) -> ir.Node:
     """Put one node in the place of `nodes`; the graph is to be sorted afterwards."""
     program = _Program(nodes[0][1].total, max(part.row for _, part in nodes))
-    sums = dict[ir.Value, tuple[int, Block]]()
     for node, part in nodes:
-        _translate(program, node, part, sums)
-    shown = _shown(nodes)
-    made = _node(program, shown, sums, {n.outputs[0] for n, p in nodes if p.kind == "row"}, name)
-    last = nodes[-1][0]
-    graph.insert_after(last, made)
+        translate(program, node, part)
+    shown = shown_by(nodes)
+    made = _node(program, shown, {n.outputs[0] for n, p in nodes if p.kind == "row"}, name)
+    put_in_place(graph, nodes, shown, made)
+    return made
+
+
+def put_in_place(graph: ir.Graph, nodes: Nodes, shown: Sequence[ir.Value], made: ir.Node) -> None:
+    """Let one node compute what `nodes` show; the graph is to be sorted afterwards."""
+    graph.insert_after(nodes[-1][0], made)
     for old, new in zip(shown, made.outputs, strict=True):
         take_place(graph, old, new)
     for node, _ in reversed(nodes):
         graph.remove(node, safe=True)
-    return made
 
 
 def take_place(graph: ir.Graph, old: ir.Value, new: ir.Value) -> None:
@@ -108,7 +140,7 @@ def take_place(graph: ir.Graph, old: ir.Value, new: ir.Value) -> None:
     old.replace_all_uses_with(new)
 
 
-def _shown(nodes: Nodes) -> list[ir.Value]:
+def shown_by(nodes: Nodes) -> list[ir.Value]:
     """The values that somebody outside reads."""
     inside = {node for node, _ in nodes}
     return [
@@ -120,9 +152,8 @@ def _shown(nodes: Nodes) -> list[ir.Value]:
     ]
 
 
-def _translate(
-    program: _Program, node: ir.Node, part: Part, sums: dict[ir.Value, tuple[int, Block]]
-) -> None:
+def translate(program: Translating, node: ir.Node, part: Part) -> None:
+    """Let a program compute what a node does."""
     output, operands = node.outputs[0], [v for v in node.inputs if v is not None]
     if part.kind == "alias":
         program.known[output] = program.read(operands[0], None)
@@ -137,23 +168,18 @@ def _translate(
     elif part.kind == "row":
         program.known[output] = program.step(part.operation, _summand(program, operands, part))
     elif part.kind == "sum":
-        at = _summand(program, operands, part)
-        if part.mean:
-            share = math.prod(dims(output)) / part.total
-            at = program.step(MUL, at, program.constant(share))
-        assert part.block is not None, "a sum says what it keeps"
-        sums[output] = (at, part.block)
+        program.sum(output, _summand(program, operands, part), part)
     else:
         read = [program.read(v, _block(v, output)) for v in operands]
         program.known[output] = program.step(part.operation, *read)
 
 
-def _summand(program: _Program, operands: Sequence[ir.Value], part: Part) -> int:
+def _summand(program: Translating, operands: Sequence[ir.Value], part: Part) -> int:
     at = program.read(operands[0], None)
     return program.step(MUL, at, at) if part.squares else at
 
 
-def _clamped(program: _Program, node: ir.Node, at: int) -> int:
+def _clamped(program: Translating, node: ir.Node, at: int) -> int:
     """max(0, min(1, alpha * x + beta))."""
     alpha, beta = number(node, "alpha", 0.2), number(node, "beta", 0.5)
     at = program.step(MUL, at, program.constant(alpha))
@@ -163,7 +189,7 @@ def _clamped(program: _Program, node: ir.Node, at: int) -> int:
     return program.step(MAX, at, program.constant(0.0))
 
 
-def _gelu(program: _Program, x: int) -> int:
+def _gelu(program: Translating, x: int) -> int:
     """x / 2 * (1 + erf(x / sqrt(2)))."""
     erf = program.step(ERF, program.step(MUL, x, program.constant(math.sqrt(0.5))))
     twice = program.step(ADD, erf, program.constant(1.0))
@@ -179,11 +205,10 @@ def _block(value: ir.Value, output: ir.Value) -> Block | None:
 def _node(
     program: _Program,
     shown: list[ir.Value],
-    sums: dict[ir.Value, tuple[int, Block]],
     rows: set[ir.Value],
     name: str,
 ) -> ir.Node:
-    outputs = [_output(program, v, sums, v in rows) for v in shown]
+    outputs = [_output(program, v, v in rows) for v in shown]
     places, count = _allocated(program, outputs)
     inputs = [_input(program, v, block, at) for (v, block), at in program.inputs.items()]
     plan = [
@@ -214,15 +239,10 @@ def _input(program: _Program, value: ir.Value, block: Block | None, at: int) -> 
     return [at, SPREAD, block.middle, block.inner, element]
 
 
-def _output(
-    program: _Program,
-    value: ir.Value,
-    sums: dict[ir.Value, tuple[int, Block]],
-    is_row: bool,
-) -> list[int]:
+def _output(program: _Program, value: ir.Value, is_row: bool) -> list[int]:
     shape, element = dims(value), _ELEMENTS[dtype_of(value).name]
-    if value in sums:
-        at, block = sums[value]
+    if value in program.sums:
+        at, block = program.sums[value]
         return [at, SUMMED, block.middle, block.inner, element, len(shape), *shape]
     at = program.known[value]
     if is_row:

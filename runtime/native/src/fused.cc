@@ -132,7 +132,7 @@ bool read_plan(const std::vector<int64_t> &numbers, Plan *plan) {
     const int64_t inputs = from.take_within(1, MOST, &is_sound);
     const int64_t outputs = from.take_within(1, MOST, &is_sound);
     const int64_t constants = from.take_within(0, MOST, &is_sound);
-    const int64_t code = from.take_within(1, MOST, &is_sound);
+    const int64_t code = from.take_within(0, MOST, &is_sound); /* sums alone have none */
     if (!is_sound || (plan->row > 0 && plan->total % plan->row != 0)) return false;
     for (int64_t i = 0; i < inputs; ++i) {
         plan->inputs.emplace_back();

@@ -64,6 +64,7 @@ static OrtStatus *domain(OrtCustomOpDomain **found) {
         OrtCustomOpDomain *made = nullptr;
         ORT_TRY(api.CreateCustomOpDomain("flow2onnx.native", &made));
         ORT_TRY(api.CustomOpDomain_Add(made, fused_operator()));
+        ORT_TRY(api.CustomOpDomain_Add(made, channels_operator()));
         for (int which = 0; which < 3; ++which) {
             ORT_TRY(api.CustomOpDomain_Add(made, rows_operator(which)));
         }
