@@ -3,9 +3,11 @@
 A plan is a list of whole numbers. Of `Fused`: eight of them as a head (format, elements, length of
 a row, registers, inputs, outputs, constants, steps); five for each input (register, mode, middle,
 inner, element type); as many for each output, then its rank and sizes; a register for each
-constant; five for each step (operation, result, three operands). Of `FusedChannels`: ten (format, sizes before, of
-and behind channels, places, cells, inputs, outputs, constants, stages); kind and cell of each input
-and each output, of outputs rank and sizes too; the rest concerns the kernel alone.
+constant; five for each step (operation, result, three operands).
+
+Of `FusedChannels`: ten (format, sizes before, of and behind channels, places, cells, inputs,
+outputs, constants, stages); kind and cell of each input and each output, of outputs rank and sizes
+too; the rest concerns the kernel alone.
 """
 
 from collections.abc import Sequence

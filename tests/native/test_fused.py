@@ -7,7 +7,7 @@ import pytest
 from flow2onnx.dtypes import bool_, float32, float64, int32
 from flow2onnx.graph import Builder, constant_of, model_of
 from flow2onnx.native import NativeLibrary
-from flow2onnx.passes.native import rewrite
+from flow2onnx.passes.native import LARGE, rewrite
 from flow2onnx.passes.native.operations import PARTS
 from tests.native.running import both, run, session
 
@@ -300,8 +300,11 @@ def test_constants_become_part_of_the_program(library: NativeLibrary) -> None:
 
 def test_programs_that_do_not_pay_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("flow2onnx.passes.native.FEWEST", 10)
-    b = Builder()
-    x = b.input("x", (4,), float32)
-    b.output(b.Neg(b.Abs(x)), "y")
-    _, used = rewrite(model_of(b.graph), {"Fused"})
-    assert used == {}
+    for size, nodes, expected in [(LARGE - 1, 2, 0), (LARGE, 2, 1), (LARGE, 1, 0), (4, 10, 1)]:
+        b = Builder()
+        y = b.input("x", (size,), float32)
+        for _ in range(nodes):
+            y = b.Sigmoid(y)
+        b.output(y, "y")
+        _, used = rewrite(model_of(b.graph), {"Fused"})
+        assert used.get("Fused", 0) == expected

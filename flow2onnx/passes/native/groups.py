@@ -97,10 +97,13 @@ class Grouping:
         return list({id(g): g for g in self.of if g.parts}.values())
 
 
-def groups_of(graph: ir.Graph, fewest: int) -> list[list[tuple[ir.Node, Part]]]:
+def groups_of(
+    graph: ir.Graph, fewest: int, fewest_if_large: int, large: int
+) -> list[list[tuple[ir.Node, Part]]]:
     """The programs of a graph, each a list of its nodes in the order of the graph.
 
-    None has fewer than `fewest` nodes that compute something.
+    None has fewer than `fewest` nodes that compute something, or `fewest_if_large` nodes over
+    `large` elements and more.
 
     Nodes join those that read them rather than those that make their operands, so that what only
     the backward half needs is computed there, not kept for it.
@@ -116,7 +119,10 @@ def groups_of(graph: ir.Graph, fewest: int) -> list[list[tuple[ir.Node, Part]]]:
         grouping.of[i].become(i, part)
         grouping.join_all(i, _neighbours(nodes[i], part, grouping.places))
     found = [
-        g for g in grouping.found() if sum(p.kind != "alias" for p in g.parts.values()) >= fewest
+        g
+        for g in grouping.found()
+        if sum(p.kind != "alias" for p in g.parts.values())
+        >= (fewest if g.total < large else fewest_if_large)
     ]
     return [[(nodes[i], g.parts[i]) for i in sorted(g.parts)] for g in found]
 
