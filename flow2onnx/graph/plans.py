@@ -5,9 +5,9 @@ a row, registers, inputs, outputs, constants, steps); five for each input (regis
 inner, element type); as many for each output, then its rank and sizes; a register for each
 constant; five for each step (operation, result, three operands).
 
-Of `FusedChannels`: ten (format, sizes before, of and behind channels, places, cells, inputs,
-outputs, constants, stages); kind and cell of each input and each output, of outputs rank and sizes
-too; the rest concerns the kernel alone.
+Of `FusedChannels`: eleven (format, sizes before, of and behind channels, places, cells, what is
+kept, inputs, outputs, constants, stages); kind and cell of each input and each output, of outputs
+rank and sizes too; the rest concerns the kernel alone.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ FULL, SPREAD, PER_ROW, SUMMED = 0, 1, 1, 2  # modes: of inputs the first two, of
 CHANNELS_FORMAT = 1
 CELLS, ONE = 1, 2  # kinds of operands of `FusedChannels` beside FULL
 _HEAD, _OPERAND, _STEP = 8, 5, 5
-_CHANNELS_HEAD = 10
+_CHANNELS_HEAD = 11
 
 
 def overwrites_safely(node: ir.Node, places: Sequence[int], output: str) -> bool:
@@ -60,7 +60,7 @@ def _is_of_cells(plan: list[int], places: Sequence[int], output: int) -> bool:
     Those of a channel are all read before its results are written.
     """
     at = _CHANNELS_HEAD
-    kinds = [plan[at + 2 * i] for i in range(plan[6])]
+    kinds = [plan[at + 2 * i] for i in range(plan[_CHANNELS_HEAD - 4])]
     at += 2 * len(kinds)
     for _ in range(output):
         at += 3 + plan[at + 2]

@@ -78,6 +78,22 @@ def test_what_is_read_again_is_not_kept(library: NativeLibrary) -> None:
     assert [v.name for v in first.outputs if v.shape == ir.Shape([2, 3, 8, 8])] == ["shown"]
 
 
+def test_several_operands_become_one_for_later_stages(library: NativeLibrary) -> None:
+    b = Builder()
+    inputs = [b.input(f"x{i}", (3, 4, 600), float32) for i in range(3)]
+    whole = b.Mul(b.Add(inputs[0], inputs[1]), inputs[2])
+    b.output(whole, "whole")
+    centred = b.Sub(whole, b.ReduceMean(whole, [0, 2], keepdims=1))
+    b.output(b.Mul(centred, b.ReduceMean(b.Mul(centred, whole), [0, 2], keepdims=1)), "y")
+    feeds = {f"x{i}": numbers((3, 4, 600), i) for i in range(3)}
+    plain, fused, used = both(b, feeds, library)
+    model, _ = rewrite(model_of(b.graph), library.operators)
+    plans = [n.attributes["plan"].as_ints() for n in model.graph if n.op_type == "FusedChannels"]
+    assert used["FusedChannels"] == len(plans) == 1
+    assert plans[0][6] == 1  # kept: the product, of three
+    agree(plain, fused, 2e-5)
+
+
 def test_two_sums_stay_where_no_program_takes_them(library: NativeLibrary) -> None:
     b = Builder()
     x = b.input("x", (4, 5, 32), float32)

@@ -2,7 +2,7 @@
 
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
@@ -16,6 +16,8 @@ __all__ = ["ChannelProgram", "Extent"]
 
 
 _Links = list[tuple[int, int]]
+_TILE = 512  # of the kernel
+_MOST_KEPT = 1 << 17  # elements: half of a usual second cache level
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,11 @@ class Extent:
     outer: int
     channels: int
     inner: int
+
+    @property
+    def block(self) -> int:
+        """The number of elements that run through all stages together."""
+        return self.outer * (self.inner if self.inner >= _TILE else _TILE)
 
     @property
     def total(self) -> int:
@@ -99,11 +106,12 @@ class ChannelProgram:
     def node(self, shown: Sequence[ir.Value], name: str) -> ir.Node:
         """The node that computes the values `shown`."""
         cells = {at: i for i, at in enumerate(self._cells())}
-        stages = [_Stage(self, cells, s, shown) for s in range(self._last() + 1)]
+        kept = self._kept(shown)
+        stages = [_Stage(self, cells, s, shown, kept) for s in range(self._last() + 1)]
         plan = [
             CHANNELS_FORMAT, self.extent.outer, self.extent.channels, self.extent.inner,
-            max(1, *(s.places for s in stages)), max(1, len(cells)), len(self.inputs), len(shown),
-            len(self.constants), len(stages),
+            max(1, *(s.places for s in stages)), max(1, len(cells)), len(kept),
+            len(self.inputs), len(shown), len(self.constants), len(stages),
         ]  # fmt: skip
         for value, at in self.inputs.items():
             plan += [self._kind(value), cells.get(at, 0)]
@@ -118,6 +126,52 @@ class ChannelProgram:
             attributes.append(ir.AttrFloat32s("values", values))
         return ir.Node(DOMAIN, "FusedChannels", list(self.inputs), attributes,
                        num_outputs=len(shown), name=name)  # fmt: skip
+
+    def roots(self, shown: Sequence[ir.Value], stage: int) -> tuple[_Links, _Links]:
+        """What a stage sums up into which cells, and what it writes as which outputs."""
+        sums = [
+            (r.of, i)
+            for i, r in enumerate(self.registers)
+            if r.of is not None and r.stage == stage + 1
+        ]
+        written = [
+            (at, i)
+            for i, at in enumerate(self.known[v] for v in shown)
+            if not self.registers[at].is_cell and self.registers[at].stage == stage
+        ]
+        return sums, written
+
+    def needed(self, roots: Iterable[int], known: Container[int] = ()) -> list[int]:
+        """The operations on tiles that roots are made of, in order, if some are known."""
+        found, left = set[int](), list(roots)
+        while left:
+            at = left.pop()
+            register = self.registers[at]
+            is_made = not register.is_cell and register.operation is not None
+            if is_made and at not in found and at not in known:
+                found.add(at)
+                left += register.operands
+        return sorted(found)
+
+    def _kept(self, shown: Sequence[ir.Value]) -> dict[int, int]:
+        """What stages keep for later ones, and where.
+
+        A stage that would make it again from more tensors finds less of them in the cache.
+        """
+        kept = dict[int, int]()
+        for stage in range(1, self._last() + 1):
+            roots = [at for links in self.roots(shown, stage) for at, _ in links]
+            steps = self.needed(roots, kept)
+            here = [at for at in steps if self.registers[at].stage == stage]
+            used = {o for at in here for o in self.registers[at].operands} | set(roots)
+            used = {o for o in used if not self.registers[o].is_cell and o not in here}
+            read = {o for at in steps for o in self.registers[at].operands} | used
+            tensors = {o for o in self.inputs.values() if not self.registers[o].is_cell}
+            sources = read & (tensors | set(kept))
+            made = sorted(used - sources)
+            if len(used) < len(sources) and len(made) * self.extent.block <= _MOST_KEPT:
+                kept |= {at: len(kept) + i for i, at in enumerate(made)}
+        return kept
 
     def _kind(self, value: ir.Value) -> int:
         """Whether an operand is full, of cells, or one number."""
@@ -146,29 +200,34 @@ class _Stage:
     """One stage as numbers: cells first, then all that its sums and outputs are made of."""
 
     def __init__(
-        self, program: ChannelProgram, cells: dict[int, int], stage: int, shown: Sequence[ir.Value]
+        self,
+        program: ChannelProgram,
+        cells: dict[int, int],
+        stage: int,
+        shown: Sequence[ir.Value],
+        kept: dict[int, int],
     ) -> None:
         self.registers, self.places, self.place = program.registers, 0, dict[int, int]()
-        sums = [(r.of, i) for i, r in enumerate(self.registers)
-                if r.of is not None and r.stage == stage + 1]  # fmt: skip
-        written = [
-            (at, i)
-            for i, at in enumerate(program.known[v] for v in shown)
-            if not self.registers[at].is_cell and self.registers[at].stage == stage
-        ]
-        roots = [at for at, _ in (*sums, *written)]
-        steps = self._needed(roots)
+        sums, written = program.roots(shown, stage)
+        keeps = [at for at in kept if self.registers[at].stage == stage]
+        roots = [*(at for at, _ in (*sums, *written)), *keeps]
+        known = {at for at in kept if self.registers[at].stage < stage}
+        steps = program.needed(roots, known)
         operands = dict.fromkeys(o for at in steps for o in self.registers[at].operands)
         operands |= dict.fromkeys(roots)
         number = {at: i for i, at in enumerate(program.inputs.values())}
         reads = [(number[at], self._own(at)) for at in operands
                  if at in number and at not in cells]  # fmt: skip
         spreads = [(cells[at], self._own(at)) for at in operands if at in cells]
+        recalls = [(kept[at], self._own(at)) for at in operands if at in known]
         writes, copies = self._outputs(written, steps)
+        keeping, more = self._outputs([(at, kept[at]) for at in keeps], steps)
+        copies += more
         code = self._allocated(steps, set(roots))
         code += [[COPY, to, *[self.place[at]] * 3] for to, at in copies]
         summed = [(self.place[at], cells[to]) for at, to in sums]
-        tables = (self._on_cells(cells, stage), reads, spreads, writes, code, summed)
+        on_cells = self._on_cells(cells, stage)
+        tables = (on_cells, reads, spreads, writes, recalls, keeping, code, summed)
         self.numbers = [n for t in tables for n in (len(t), *(n for row in t for n in row))]
 
     def _on_cells(self, cells: dict[int, int], stage: int) -> list[list[int]]:
@@ -178,17 +237,6 @@ class _Stage:
             for i, r in enumerate(self.registers)
             if r.is_cell and r.operation is not None and r.stage == stage
         ]
-
-    def _needed(self, roots: Sequence[int]) -> list[int]:
-        """The operations on tiles that roots are made of, in order."""
-        found, left = set[int](), list(roots)
-        while left:
-            at = left.pop()
-            register = self.registers[at]
-            if at not in found and not register.is_cell and register.operation is not None:
-                found.add(at)
-                left += register.operands
-        return sorted(found)
 
     def _own(self, at: int | None) -> int:
         """A place of its own, for a register or for none."""

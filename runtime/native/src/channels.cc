@@ -4,7 +4,8 @@
  * cell; what it holds of all elements is seen in tiles. A program has stages. Each computes on
  * cells, then on every tile of a few channels, of which it may sum up some into cells for the next
  * stage. All stages run for a few channels before the next channels come: what the first has read
- * is in the cache for the others. Nothing but cells is kept from stage to stage.
+ * is in the cache for the others. What a stage computes on tiles is gone after it, but for cells and
+ * what is kept for a later one.
  *
  * The attribute `plan` is checked in full when the kernel is made, the tensors in every call.
  */
@@ -23,6 +24,7 @@ constexpr int64_t FORMAT = 1;
 constexpr int64_t TILE = 512;    /* elements: the places of a program fit in the first cache level */
 constexpr int64_t CHUNK = 65536; /* elements that one task of the thread pool takes at least */
 constexpr int64_t MOST = 1 << 16;
+constexpr int64_t MOST_KEPT = 1 << 24; /* elements of a block of channels */
 
 enum Kind : int64_t { FULL = 0, CELLS = 1, ONE = 2 };
 
@@ -42,12 +44,13 @@ struct Link {
 struct Stage {
     std::vector<Step> cell_code;
     std::vector<Link> reads, spreads, writes; /* input, cell, output -> place */
+    std::vector<Link> recalls, keeps;         /* what is kept -> place */
     std::vector<Step> code;
     std::vector<Link> sums; /* place -> cell */
 };
 
 struct Plan {
-    int64_t outer = 0, channels = 0, inner = 0, places = 0, cells = 0;
+    int64_t outer = 0, channels = 0, inner = 0, places = 0, cells = 0, kept = 0;
     std::vector<Operand> inputs, outputs;
     std::vector<int64_t> constants; /* the cells that hold them */
     std::vector<Stage> stages;
@@ -55,6 +58,7 @@ struct Plan {
 
     int64_t width() const { return inner >= TILE ? 1 : std::min(channels, TILE / inner); }
     int64_t tile() const { return std::min(TILE, width() * inner); }
+    int64_t block() const { return outer * width() * inner; }
     int64_t total() const { return outer * channels * inner; }
 };
 
@@ -114,6 +118,8 @@ bool is_sound(const Plan &plan, const Stage &stage) {
         read[link.to] += 1;
     }
     for (const Link &link : stage.spreads) read[link.to] += 1;
+    for (const Link &link : stage.recalls) read[link.to] += 1;
+    for (const Link &link : stage.keeps) written[link.to] += 1;
     for (const Link &link : stage.writes) {
         if (plan.outputs[link.from].kind != FULL) return false;
         written[link.to] += 1;
@@ -145,6 +151,7 @@ bool read_plan(const std::vector<int64_t> &numbers, Plan *plan) {
     plan->inner = from.take(1, int64_t(1) << 20);
     plan->places = from.take(1, 4096);
     plan->cells = from.take(1, 4096);
+    plan->kept = from.take(0, 64);
     const int64_t inputs = from.take(1, MOST), outputs = from.take(1, MOST);
     const int64_t constants = from.take(0, MOST), stages = from.take(1, 64);
     for (int64_t i = 0; from.is_sound && i < inputs; ++i) {
@@ -156,12 +163,15 @@ bool read_plan(const std::vector<int64_t> &numbers, Plan *plan) {
     for (int64_t i = 0; from.is_sound && i < constants; ++i) {
         plan->constants.push_back(from.take(0, plan->cells - 1));
     }
+    if (from.is_sound && plan->kept > 0 && plan->block() > MOST_KEPT) return false;
     for (int64_t i = 0; from.is_sound && i < stages; ++i) {
         Stage stage;
         stage.cell_code = from.steps(plan->cells);
         stage.reads = from.links(inputs, plan->places);
         stage.spreads = from.links(plan->cells, plan->places);
         stage.writes = from.links(outputs, plan->places);
+        stage.recalls = from.links(plan->kept, plan->places);
+        stage.keeps = from.links(plan->kept, plan->places);
         stage.code = from.steps(plan->places);
         stage.sums = from.links(plan->places, plan->cells);
         if (!from.is_sound || !is_sound(*plan, stage)) return false;
@@ -187,13 +197,17 @@ struct Call {
 
     /* What one task works in. */
     struct Room {
-        std::vector<float> memory, cells;
+        std::vector<float> cells;
         std::vector<double> sums;
         std::vector<float *> where; /* of each place, in this tile */
+        float *memory, *kept;
 
         Room(const Call &call)
-            : memory(call.plan.places * call.tile + 16), cells(call.plan.cells * call.width),
-              sums(call.plan.cells * call.width), where(call.plan.places) {}
+            : cells(call.plan.cells * call.width), sums(call.plan.cells * call.width),
+              where(call.plan.places),
+              memory(tile::scratch(call.plan.places * call.tile +
+                                   call.plan.kept * call.plan.block())),
+              kept(memory + call.plan.places * call.tile) {}
     };
 
     void operator()(size_t task) {
@@ -227,13 +241,19 @@ struct Call {
             loops.operations[s.operation](cell(room, s.to), cell(room, s.a), cell(room, s.b),
                                           cell(room, s.c), count);
         }
-        if (stage.writes.empty() && stage.sums.empty()) return;
+        if (stage.writes.empty() && stage.sums.empty() && stage.keeps.empty()) return;
         place(room, stage, count);
         const int64_t run = count * plan.inner, stride = plan.channels * plan.inner;
         for (int64_t n = 0; n < plan.outer; ++n) {
             const int64_t start = n * stride + channel * plan.inner;
             for (int64_t i = 0; i < run; i += tile) {
                 const int64_t next = i + tile < run ? start + i + tile : start + stride;
+                for (const auto *links : {&stage.recalls, &stage.keeps}) {
+                    for (const Link &link : *links) {
+                        room.where[link.to] =
+                            room.kept + link.from * plan.block() + n * run + i;
+                    }
+                }
                 run_tile(room, stage, start + i, std::min(tile, run - i), next);
             }
         }
@@ -247,9 +267,7 @@ struct Call {
 
     /* Gives each place its memory, spreads cells over tiles, and lets sums begin at zero. */
     void place(Room &room, const Stage &stage, int64_t count) const {
-        const auto address = reinterpret_cast<uintptr_t>(room.memory.data());
-        auto *memory = reinterpret_cast<float *>((address + 63) & ~uintptr_t(63));
-        for (int64_t at = 0; at < plan.places; ++at) room.where[at] = memory + at * tile;
+        for (int64_t at = 0; at < plan.places; ++at) room.where[at] = room.memory + at * tile;
         const int64_t length = std::min(tile, plan.inner);
         for (const Link &link : stage.spreads) {
             for (int64_t k = 0; k < count; ++k) {

@@ -153,18 +153,6 @@ bool read_plan(const std::vector<int64_t> &numbers, Plan *plan) {
     return is_sound && !from.is_short && from.next == numbers.size() && has_owners(*plan);
 }
 
-/* Registers for one thread; kept, as threads come back for the next kernel. */
-float *scratch(size_t floats) {
-    thread_local std::unique_ptr<float[]> memory;
-    thread_local size_t capacity = 0;
-    if (floats > capacity) {
-        memory.reset(new float[floats + 16]);
-        capacity = floats;
-    }
-    const auto address = reinterpret_cast<uintptr_t>(memory.get());
-    return reinterpret_cast<float *>((address + 63) & ~uintptr_t(63));
-}
-
 /* One call: where everything lies, and the work of one task. */
 struct Call {
     const Plan &plan;
@@ -189,7 +177,7 @@ struct Call {
 
     void operator()(size_t task) {
         const int64_t width = plan.tile;
-        float *memory = scratch(static_cast<size_t>(plan.registers * width));
+        float *memory = tile::scratch(static_cast<size_t>(plan.registers * width));
         std::vector<float *> where(plan.registers);
         for (int64_t r = 0; r < plan.registers; ++r) where[r] = memory + r * width;
         for (size_t i = 0; i < plan.constants.size(); ++i) {

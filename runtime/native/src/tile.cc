@@ -1,6 +1,8 @@
 /* The loops of tile.inc for each instruction set, and the choice among them. */
 #include "tile.h"
 
+#include <memory>
+
 namespace tile {
 namespace baseline {
 #include "tile.inc"
@@ -38,6 +40,17 @@ const Loops &loops() {
 #else
     return baseline::LOOPS;
 #endif
+}
+
+float *scratch(size_t floats) {
+    thread_local std::unique_ptr<float[]> memory;
+    thread_local size_t capacity = 0;
+    if (floats > capacity) {
+        memory.reset(new float[floats + 16]);
+        capacity = floats;
+    }
+    const auto address = reinterpret_cast<uintptr_t>(memory.get());
+    return reinterpret_cast<float *>((address + 63) & ~uintptr_t(63));
 }
 
 } // namespace tile
