@@ -16,8 +16,8 @@ from flow2onnx.passes.native.rows import use_native_rows
 __all__ = ["DOMAIN", "FEWEST", "FEWEST_IF_LARGE", "LARGE", "rewrite"]
 
 # Measured at one thread: the runtime's own passes over small tensors stay in the cache, and with
-# fewer nodes they are as fast. Pairs over 2^16 elements and more gain 11 % on wide, 6 % on an
-# encoder; over 2^14 and 2^12 they gain nothing on LeNet, and cost 12 % and 15 % of wide.
+# fewer nodes they are as fast. Pairs over 2^16 elements and more gain 6 % on an encoder and 2 to
+# 11 % on wide, from run to run; over 2^14 and 2^12 elements too, the gain on both is gone.
 FEWEST = 10
 FEWEST_IF_LARGE = 2
 LARGE = 1 << 16
