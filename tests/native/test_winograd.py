@@ -192,6 +192,8 @@ def test_operands_of_another_size(name: str, convolving: NativeLibrary) -> None:
         (0, "Conv", {2: 2, 3: 2, 7: 2, 8: 2}),  # four of sixteen results count
         (4, "Conv", {2: 9, 3: 9, 7: 7, 8: 7, 13: 0, 14: 0, 15: 0, 16: 0}),
         (0, "ConvInputGradient", {2: 9, 3: 9, 7: 7, 8: 7, 13: 0, 14: 0, 15: 0, 16: 0}),
+        (0, "Conv", {2: 5000, 7: 5000}),
+        (0, "Conv", {0: 1 << 17}),
         (0, "Conv", {17: 2}),
     ],
 )

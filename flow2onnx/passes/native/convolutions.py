@@ -18,6 +18,8 @@ _TILES = {3: 4, 5: 2}  # the side of a tile's results for that of a kernel: 6 by
 _FEWEST_CHANNELS = {3: 16, 5: 32}
 _FEWEST_TILES = 16  # of all images
 _LEAST_FILLED = 0.75  # of the tiles, which may hang over the edge of the image
+# What the library takes: of images as of channels; of rows and of columns.
+_MOST_CHANNELS, _MOST_EXTENT = 1 << 16, 1 << 12
 
 
 def use_native_convolutions(
@@ -94,7 +96,13 @@ def winograd_tile(name: str, shape: Sequence[int]) -> int:
     """The side of the tiles by which a convolution or gradient is fastest; 0: it is without."""
     n, ci, *image, co, kernel, width, out_height, out_width = shape[:9]
     side = _TILES.get(kernel, 0)
-    is_plain = kernel == width and shape[9:13] == [1] * 4 and shape[17] == 1
+    is_plain = (
+        kernel == width
+        and shape[9:13] == [1] * 4
+        and shape[17] == 1
+        and max(n, ci, co) <= _MOST_CHANNELS
+        and max(*image, out_height, out_width) <= _MOST_EXTENT
+    )
     if not side or not is_plain or max(shape[13:17]) >= kernel:
         return 0
     extents = image if name == "ConvInputGradient" else [out_height, out_width]
