@@ -48,7 +48,7 @@ RECIPES = {
 }
 # a peer, or the module of all its variants: its recipe; the others run where the benchmarks do
 OF_PEER = {
-    "flow2onnx:native": "native", "torch": "torch", "jax": "jax",
+    "flow2onnx:native": "native", "predictor:native": "native", "torch": "torch", "jax": "jax",
     "ort_training": "ort-training", "oneflow": "oneflow",
 }  # fmt: skip
 

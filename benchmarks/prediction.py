@@ -19,14 +19,18 @@ from benchmarks.workloads import PREDICTION
 NOTES = (
     "A prediction takes an array in and gives the logits as an array. A peer is timed only if its "
     "logits are as large as ours on the mean, on three batches.",
-    "Ours is an exported predict job run by flow2onnx_runtime's Predictor, in a process without "
-    "the compiler. Bare onnxruntime runs the same file, and torch's own export of the network.",
+    "Ours is an exported predict job run by flow2onnx_runtime's Predictor, after "
+    "flow2onnx.accelerate has put native operators into it in memory. The row flow2onnx is "
+    "without, in a process without the compiler. Bare onnxruntime runs the same file, and torch's "
+    "own export of the network.",
 )
 
 
 def contestants(row: str, folder: str, *, takes_all: bool) -> Iterator[Contestant]:
     """Who takes part in a row; the models are exported to `folder` by processes of their own."""
     ours, failure = _exported("flow2onnx", row, folder)
+    if interpreter("flow2onnx:native"):
+        yield Contestant("flow2onnx, native", "predictor:native", model=ours, reason=failure)
     yield Contestant("flow2onnx", "predictor", model=ours, reason=failure)
     yield Contestant("onnxruntime, our file", "onnxruntime", model=ours, reason=failure)
     theirs, failure = _exported("torch", row, folder)

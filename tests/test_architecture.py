@@ -33,6 +33,7 @@ MAY_IMPORT = {
     "memory": {*CORE, "compile", "trace"},
     "native": {"errors"},
     "execute": {*CORE, "compile", "memory", "data", "native", "passes"},
+    "acceleration": {*CORE, "native", "passes"},
     "calls": {"errors"},
     "proto": set(),
     "events": {"errors", "proto"},
@@ -68,6 +69,7 @@ MAY_IMPORT = {
     "imported": {*CORE, "trace", "ops", "autodiff", "optim", "passes", "compile", "export"},
     "api": {
         *CORE,
+        "acceleration",
         "trace",
         "ops",
         "optim",
@@ -91,6 +93,7 @@ MAY_USE = {
     "onnx_ir": {"graph", "passes"},
     "onnxruntime": {"execute", "cli", "server", "export"},
     "flow2onnx_runtime": {
+        "acceleration",
         "execute",
         "explain",
         "session",

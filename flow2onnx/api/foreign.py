@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from flow2onnx.imported import TrainableModel
 
-__all__ = ["from_training_info", "grad", "make_trainable"]
+__all__ = ["accelerate", "from_training_info", "grad", "make_trainable"]
 
 
 def make_trainable(
@@ -15,6 +15,13 @@ def make_trainable(
     from flow2onnx import imported
 
     return imported.make_trainable(model, loss, optimizer, **options)
+
+
+def accelerate(model: Any, *options: Any, **others: Any) -> Any:
+    """A model with native operators, in memory: see `flow2onnx.acceleration`."""
+    from flow2onnx.acceleration import accelerate as accelerated
+
+    return accelerated(model, *options, **others)
 
 
 def grad(model: Any, wrt: Any = None, **options: Any) -> Any:

@@ -21,7 +21,7 @@ from flow2onnx.api import (
     watch,
 )
 from flow2onnx.api.aliases import ALIASES, deprecated
-from flow2onnx.api.foreign import from_training_info, grad, make_trainable
+from flow2onnx.api.foreign import accelerate, from_training_info, grad, make_trainable
 from flow2onnx.api.function import function
 from flow2onnx.api.global_function import global_function
 from flow2onnx.api.unsupported import UNSUPPORTED
@@ -105,6 +105,7 @@ _FRONTS: dict[str, Any] = {
     "experimental.get_interface_blob_value": environment.get_interface_blob_value,
     "experimental.scope.config": scope.config,
     "experimental.set_interface_blob_value": environment.set_interface_blob_value,
+    "accelerate": accelerate,
     "env": SettingsFacade(ENV, _settings),
     "from_training_info": from_training_info,
     "function": function,

@@ -51,6 +51,7 @@ from flow2onnx.graph.loading import ForeignModel, foreign_model
 from flow2onnx.graph.marks import GradientOf, gradient_noted, note_gradient
 from flow2onnx.graph.memory import byte_size, constant_bytes, most_alive
 from flow2onnx.graph.model import (
+    complete_content,
     copy_model,
     model_bytes,
     model_of,
@@ -118,6 +119,7 @@ __all__ = [
     "channel_sum",
     "check_asked",
     "choosing",
+    "complete_content",
     "constant_bytes",
     "constant_of",
     "copy_model",

@@ -162,7 +162,7 @@ HUGE = [2, 3, 5000, 8, 5, 3, 3, 5000, 8, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]
 def test_tiles_that_a_shape_has_not(
     name: str, shape: list[int], tile: int, convolving: NativeLibrary
 ) -> None:
-    attributes = {"has_bias": 0} if name == "Conv" else {}
+    attributes = {"form": [0] * 4} if name == "Conv" else {}
     content = single(name, 2, [None] * 4, shape=shape, winograd=tile, **attributes)
     with pytest.raises(Exception, match=f"{name}: winograd is {tile}, which this shape has not"):
         opened(content, convolving)
@@ -170,7 +170,7 @@ def test_tiles_that_a_shape_has_not(
 
 @pytest.mark.parametrize("name", ["Conv", "ConvInputGradient", "ConvWeightGradient"])
 def test_operands_of_another_size(name: str, convolving: NativeLibrary) -> None:
-    attributes = {"has_bias": 0} if name == "Conv" else {}
+    attributes = {"form": [0] * 4} if name == "Conv" else {}
     asked = opened(single(name, 2, [None] * 4, shape=PLAIN, winograd=4, **attributes), convolving)
     with pytest.raises(Exception, match=f"{name}: input 0 has 96 elements"):
         asked.run(None, {n: np.ones((2, 3, 4, 4), np.float32) for n in ("i0", "i1")})

@@ -7,13 +7,13 @@ import onnx_ir as ir
 
 from flow2onnx.passes.dead_code import DropDeadCode
 from flow2onnx.passes.native.channels import fuse_channels
-from flow2onnx.passes.native.convolutions import use_native_convolutions
+from flow2onnx.passes.native.convolutions import use_kept_convolutions, use_native_convolutions
 from flow2onnx.passes.native.groups import groups_of
 from flow2onnx.passes.native.products import use_native_products
 from flow2onnx.passes.native.programs import DOMAIN, fuse
 from flow2onnx.passes.native.rows import use_native_rows
 
-__all__ = ["DOMAIN", "FEWEST", "FEWEST_IF_LARGE", "LARGE", "rewrite"]
+__all__ = ["DOMAIN", "FEWEST", "FEWEST_IF_LARGE", "LARGE", "rewrite", "rewrite_kept"]
 
 # Measured at one thread: the runtime's own passes over small tensors stay in the cache, and with
 # fewer nodes they are as fast. Pairs over 2^16 elements and more gain 6 % on an encoder and 2 to
@@ -46,10 +46,24 @@ def rewrite(
         for i, nodes in enumerate(groups_of(graph, FEWEST, FEWEST_IF_LARGE, LARGE)):
             fuse(graph, nodes, f"native/{i}")
     graph.sort()
+    return copy, _used(graph)
+
+
+def rewrite_kept(model: ir.Model, operators: Collection[str]) -> dict[str, int]:
+    """Let a model whose weights never change use `operators`; how many of each it then has."""
+    graph = model.graph
+    if "Conv" in operators:
+        use_kept_convolutions(graph)
+        DropDeadCode().run(graph)
+        graph.sort()
+    return _used(graph)
+
+
+def _used(graph: ir.Graph) -> dict[str, int]:
     used = Counter(n.op_type for n in graph if n.domain == DOMAIN)
     if used:
         graph.opset_imports[DOMAIN] = 1
-    return copy, dict(used)
+    return dict(used)
 
 
 def _copies(graph: ir.Graph, copy: ir.Graph) -> dict[ir.Value, ir.Value]:

@@ -62,7 +62,7 @@ struct Conv : Kernel {
     Layout *bias = nullptr;
     size_t scratchpad = 0;
 
-    Conv(const Shape &s, Which w, bool b) : Kernel(s, w, b) {
+    Conv(const Shape &s, Which w, const Form &f) : Kernel(s, w, f) {
         source.argument = w == INPUT_GRADIENT ? DIFF_SRC : SRC;
         weights.argument = w == WEIGHT_GRADIENT ? DIFF_WEIGHTS : WEIGHTS;
         result.argument = w == FORWARD_PASS ? DST : DIFF_DST;
@@ -97,7 +97,7 @@ struct Conv : Kernel {
         DNNL_TRY(layout(&source.given, 4, x, ORDER_ABCD));
         DNNL_TRY(layout(&result.given, 4, y, ORDER_ABCD));
         DNNL_TRY(layout(&weights.given, rank, w, rank == 5 ? ORDER_ABCDE : ORDER_ABCD));
-        if (has_bias) DNNL_TRY(layout(&bias, 1, channels, ORDER_A));
+        if (form.has_bias) DNNL_TRY(layout(&bias, 1, channels, ORDER_A));
         Layout *any_x = nullptr, *any_w = nullptr, *any_y = nullptr;
         DNNL_TRY(layout(&any_x, 4, x, ORDER_ANY));
         DNNL_TRY(layout(&any_w, rank, w, ORDER_ANY));
@@ -236,7 +236,7 @@ struct Call {
             }
             if (side.is_output) results = {side.argument, memory};
         }
-        if (conv.has_bias) given.push_back({BIAS, views.of(conv.bias, bias)});
+        if (conv.form.has_bias) given.push_back({BIAS, views.of(conv.bias, bias)});
         const Layout *room = dnnl.primitive_desc_query_md(conv.description, SCRATCHPAD_LAYOUT, 0);
         given.push_back({SCRATCHPAD, views.of(room, pad)});
         DNNL_TRY(views.status);
@@ -299,17 +299,35 @@ OrtStatus *expect(OrtKernelContext *context, size_t index, int64_t size, const c
     return nullptr;
 }
 
+/* Those it was made for, or those that the first input has. */
+OrtStatus *count_images(const Kernel &kernel, OrtKernelContext *context, int64_t *images) {
+    *images = kernel.shape.images;
+    if (*images > 0) return nullptr;
+    Tensor x;
+    ORT_TRY(ort::input(context, 0, &x));
+    *images = x.rank == 4 ? x.dims[0] : 0;
+    if (x.rank != 4 || *images > MOST_IMAGES) {
+        return ort::refuse("%s: input 0 has %zu axes, or more than %lld images", NAMES[kernel.which],
+                           x.rank, static_cast<long long>(MOST_IMAGES));
+    }
+    return nullptr;
+}
+
 OrtStatus *run(const Kernel &kernel, OrtKernelContext *context) {
     const Shape &s = kernel.shape;
     const char *name = NAMES[kernel.which];
     Tensors call;
-    const int64_t x_size = s.images * s.source(), y_size = s.images * s.result();
+    ORT_TRY(count_images(kernel, context, &call.images));
+    const int64_t x_size = call.images * s.source(), y_size = call.images * s.result();
     void *made = nullptr;
     if (kernel.which == FORWARD_PASS) {
-        const int64_t dims[] = {s.images, s.out, s.out_height, s.out_width};
+        const int64_t dims[] = {call.images, s.out, s.out_height, s.out_width};
+        float *addend = nullptr;
         ORT_TRY(expect(context, 0, x_size, name, &call.source));
         ORT_TRY(expect(context, 1, s.weights(), name, &call.weights));
-        if (kernel.has_bias) ORT_TRY(expect(context, 2, s.out, name, &call.bias));
+        if (kernel.form.has_bias) ORT_TRY(expect(context, 2, s.out, name, &call.bias));
+        if (kernel.form.has_addend) ORT_TRY(expect(context, 3, y_size, name, &addend));
+        call.addend = addend;
         ORT_TRY(ort::output(context, 0, dims, 4, &made));
         call.result = static_cast<float *>(made);
     } else if (kernel.which == INPUT_GRADIENT) {
@@ -332,24 +350,31 @@ OrtStatus *make(Which which, const OrtKernelInfo *info, void **kernel) {
     Shape shape;
     size_t count = sizeof shape / sizeof(int64_t);
     ORT_TRY(ort::api.KernelInfoGetAttributeArray_int64(info, "shape", &shape.images, &count));
-    int64_t has_bias = 0;
+    Form form;
+    size_t parts = sizeof form / sizeof(int64_t);
     if (which == FORWARD_PASS) {
-        ORT_TRY(ort::api.KernelInfoGetAttribute_int64(info, "has_bias", &has_bias));
+        ORT_TRY(ort::api.KernelInfoGetAttributeArray_int64(info, "form", &form.has_bias, &parts));
     }
-    if (count != sizeof shape / sizeof(int64_t) || !shape.is_sound()) {
+    if (count != sizeof shape / sizeof(int64_t) || parts != sizeof form / sizeof(int64_t) ||
+        !shape.is_sound()) {
         return ort::refuse("%s: the shape is that of no convolution", NAMES[which]);
     }
     int64_t tile = 0;
     ORT_TRY(ort::api.KernelInfoGetAttribute_int64(info, "winograd", &tile));
     if (tile != 0) {
-        *kernel = winograd(shape, which, has_bias != 0, tile).release();
+        *kernel = winograd(shape, which, form, tile).release();
         if (*kernel != nullptr) return nullptr;
         return ort::refuse("%s: winograd is %lld, which this shape has not: of 3x3 it can be 4, "
                            "of 5x5 it can be 2, of others 0 alone",
                            NAMES[which], static_cast<long long>(tile));
     }
+    if (!form.is_plain() || shape.images == 0) {
+        return ort::refuse("%s: only by winograd there are addends, Relu, weights that are kept and "
+                           "any number of images",
+                           NAMES[which]);
+    }
     const OneThread guard; /* oneDNN plans for as many threads as it is created with */
-    auto conv = std::make_unique<Conv>(shape, which, has_bias != 0);
+    auto conv = std::make_unique<Conv>(shape, which, form);
     if (const Status failed = conv->prepare()) {
         return ort::refuse("%s: oneDNN has no kernel for this shape (status %d)", NAMES[which],
                            failed);
@@ -366,10 +391,10 @@ ort::CustomOp described() {
     o.GetName = [](const CustomOp *) { return NAMES[which]; };
     o.GetExecutionProviderType = [](const CustomOp *) -> const char * { return nullptr; };
     o.GetInputType = o.GetOutputType = [](const CustomOp *, size_t) { return ort::FLOAT; };
-    o.GetInputTypeCount = [](const CustomOp *) -> size_t { return which == FORWARD_PASS ? 3 : 2; };
+    o.GetInputTypeCount = [](const CustomOp *) -> size_t { return which == FORWARD_PASS ? 4 : 2; };
     o.GetOutputTypeCount = [](const CustomOp *) -> size_t { return 1; };
     o.GetInputCharacteristic = [](const CustomOp *, size_t i) {
-        return i == 2 ? ort::OPTIONAL : ort::REQUIRED;
+        return i >= 2 ? ort::OPTIONAL : ort::REQUIRED;
     };
     o.GetOutputCharacteristic = [](const CustomOp *, size_t) { return ort::REQUIRED; };
     o.GetInputMemoryType = [](const CustomOp *, size_t) { return 0; };

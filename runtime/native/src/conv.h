@@ -12,7 +12,7 @@ enum Which : int { FORWARD_PASS, INPUT_GRADIENT, WEIGHT_GRADIENT };
 
 constexpr const char *NAMES[] = {"Conv", "ConvInputGradient", "ConvWeightGradient"};
 
-/* The attribute `shape`, in this order. */
+/* The attribute `shape`, in this order; without a number of images it is that of the tensor. */
 struct Shape {
     int64_t images, in, height, width, out, kernel_height, kernel_width, out_height, out_width,
         stride_y, stride_x, dilation_y, dilation_x, top, left, bottom, right, groups, tasks;
@@ -20,7 +20,8 @@ struct Shape {
     bool is_sound() const {
         const int64_t *numbers = &images;
         for (int i = 0; i < 13; ++i) {
-            if (numbers[i] < 1 || numbers[i] > (int64_t(1) << 31)) return false;
+            const int64_t least = i == 0 ? 0 : 1;
+            if (numbers[i] < least || numbers[i] > (int64_t(1) << 31)) return false;
         }
         for (int64_t pad : {top, left, bottom, right}) {
             if (pad < 0 || pad > (1 << 20)) return false;
@@ -41,23 +42,36 @@ struct Shape {
 };
 static_assert(sizeof(Shape) == 19 * sizeof(int64_t), "nothing but the numbers");
 
-/* The tensors of a call, of checked sizes; `bias` may be null. */
+/* The tensors of a call, of checked sizes; `bias` and `addend` may be null. */
 struct Tensors {
     float *source = nullptr, *weights = nullptr, *result = nullptr, *bias = nullptr;
+    const float *addend = nullptr; /* as large as the result */
+    int64_t images = 0;
 };
+
+/* What a forward pass takes and does beside the convolution: the attribute `form`, in this order.
+ * `keeps` says that the weights are the same in every call. */
+struct Form {
+    int64_t has_bias = 0, has_addend = 0, relu = 0, keeps = 0;
+
+    bool is_plain() const { return !has_addend && !relu && !keeps; }
+};
+static_assert(sizeof(Form) == 4 * sizeof(int64_t), "nothing but the numbers");
+
+constexpr int64_t MOST_IMAGES = 1 << 16;
 
 struct Kernel {
     const Shape shape;
     const Which which;
-    const bool has_bias;
+    const Form form;
 
-    Kernel(const Shape &s, Which w, bool b) : shape(s), which(w), has_bias(b) {}
+    Kernel(const Shape &s, Which w, const Form &f) : shape(s), which(w), form(f) {}
     virtual ~Kernel() = default;
     virtual OrtStatus *run(OrtKernelContext *context, const Tensors &tensors) const = 0;
 };
 
 /* Null where it does not apply: `tile` is the side of the results of a tile. */
-std::unique_ptr<Kernel> winograd(const Shape &shape, Which which, bool has_bias, int64_t tile);
+std::unique_ptr<Kernel> winograd(const Shape &shape, Which which, const Form &form, int64_t tile);
 
 } // namespace conv
 

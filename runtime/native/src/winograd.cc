@@ -11,6 +11,7 @@
 #include <cstring>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "conv.h"
@@ -190,6 +191,9 @@ struct Filter {
     bool is_turned;
     const float *image, *weights, *bias;
     float *results;
+    const float *addend = nullptr; /* like the results */
+    bool relu = false;
+    Planes known = {};             /* transformed weights, if they are kept */
 
     static constexpr size_t OUT_BLOCK = 2; /* panels of channels of results */
     static constexpr size_t TILES = 2 * LANES;
@@ -198,18 +202,18 @@ struct Filter {
 
     OrtStatus *run(OrtKernelContext *context) const {
         const size_t tiles = grid.tiles();
-        return tiles < out ? run_by_weights(context) : run_by_tiles(context);
+        return tiles < out && known.data == nullptr ? run_by_weights(context) : run_by_tiles(context);
     }
 
     /* Of many tiles: weights are kept, and blocks of tiles distributed. */
     OrtStatus *run_by_tiles(OrtKernelContext *context) const {
         const size_t out_panels = panels(out), tiles = grid.tiles();
         const size_t line = depth() * LANES;
-        const Planes kept = make_planes<0>(out_panels);
+        const Planes kept = known.data ? known : make_planes<0>(out_panels);
         const auto transform = [&](size_t panel) {
             weights_panel({kept.data + panel * line, kept.stride}, panel);
         };
-        ORT_TRY(distribute(context, out_panels, transform));
+        if (known.data == nullptr) ORT_TRY(distribute(context, out_panels, transform));
         const auto multiply = [&](size_t i) {
             const size_t first = i * TILES, count = std::min(TILES, tiles - first);
             const Strips strips(grid, first, count);
@@ -338,6 +342,7 @@ struct Filter {
                 const float *at = from.data + (first * rows + c) * LANES;
                 method.loops.to_results(block, {const_cast<float *>(at), from.stride},
                                         bias ? bias[first_channel + c] : 0.0f);
+                if (relu && addend == nullptr) cut_off(block, sizeof block / sizeof *block);
                 float *plane = results + (first_channel + c) * height * width;
                 for (size_t lane = 0; lane < lanes; ++lane) {
                     const Place &place = places[lane];
@@ -354,11 +359,29 @@ struct Filter {
         for (size_t i = 0; i < method.m; ++i) __builtin_prefetch(next + i * width, 1);
     }
 
+    static void cut_off(float *values, size_t count) {
+        for (size_t i = 0; i < count; ++i) {
+            values[i] = values[i] > 0.0f || values[i] != values[i] ? values[i] : 0.0f;
+        }
+    }
+
     void copy_tile(float *to, const float *from, size_t rows, size_t columns) const {
+        if (addend != nullptr) return add_tile(to, from, rows, columns);
         if (columns == 4) return copy_rows<4>(to, from, rows);
         if (columns == 2) return copy_rows<2>(to, from, rows);
         for (size_t i = 0; i < rows; ++i) {
             for (size_t j = 0; j < columns; ++j) to[i * width + j] = from[i * LANES * 4 + j];
+        }
+    }
+
+    void add_tile(float *to, const float *from, size_t rows, size_t columns) const {
+        const float *other = addend + (to - results);
+        for (size_t i = 0; i < rows; ++i) {
+            float sums[4];
+            std::memcpy(sums, from + i * LANES * 4, sizeof sums);
+            for (size_t j = 0; j < columns; ++j) sums[j] += other[i * width + j];
+            if (relu) cut_off(sums, 4);
+            for (size_t j = 0; j < columns; ++j) to[i * width + j] = sums[j];
         }
     }
 
@@ -523,14 +546,20 @@ struct WeightGradient {
 
 struct Winograd : Kernel {
     Method method;
+    mutable std::once_flag once;
+    mutable std::unique_ptr<float[]> memory; /* of the weights, if they are kept */
+    mutable Planes known = {};
 
-    Winograd(const Shape &s, Which w, bool b, bool is_wide)
-        : Kernel(s, w, b), method{is_wide ? size_t(4) : size_t(2), is_wide ? size_t(3) : size_t(5),
+    Winograd(const Shape &s, Which w, const Form &f, bool is_wide)
+        : Kernel(s, w, f), method{is_wide ? size_t(4) : size_t(2), is_wide ? size_t(3) : size_t(5),
                                   is_wide ? loops().wide : loops().small} {}
+
+    Planes kept(const Filter &filter) const;
 
     OrtStatus *run(OrtKernelContext *context, const Tensors &tensors) const override {
         const auto number = [](int64_t n) { return static_cast<size_t>(n); };
-        const size_t images = number(shape.images), m = method.m;
+        const size_t images = number(tensors.images), m = method.m;
+        if (images == 0) return nullptr;
         const size_t out_height = number(shape.out_height), out_width = number(shape.out_width);
         const size_t height = number(shape.height), width = number(shape.width);
         const size_t top = number(shape.top), left = number(shape.left), last = method.r - 1;
@@ -547,9 +576,14 @@ struct Winograd : Kernel {
                                   tensors.weights}.run(context);
         }
         if (which == FORWARD_PASS) {
-            return Filter{method, image, number(shape.out), out_height, out_width, false,
-                          tensors.source, tensors.weights, tensors.bias, tensors.result}
-                .run(context);
+            Filter filter{method, image, number(shape.out), out_height, out_width, false,
+                          tensors.source, tensors.weights, tensors.bias, tensors.result,
+                          tensors.addend, form.relu != 0};
+            if (form.keeps) {
+                std::call_once(once, [&] { known = kept(filter); });
+                filter.known = known;
+            }
+            return filter.run(context);
         }
         const Grid result = grid(shape.out, out_height, out_width, height, width, SIDE, last - top,
                                  last - left);
@@ -559,17 +593,31 @@ struct Winograd : Kernel {
     }
 };
 
+/* The transformed weights, for good. */
+Planes Winograd::kept(const Filter &filter) const {
+    const size_t count = panels(filter.out), line = filter.depth() * LANES;
+    const size_t stride = spread(count * filter.depth());
+    memory.reset(new float[POINTS * stride + LANES]);
+    const auto address = reinterpret_cast<uintptr_t>(memory.get());
+    const Planes planes{reinterpret_cast<float *>((address + 63) & ~uintptr_t(63)), stride};
+    for (size_t panel = 0; panel < count; ++panel) {
+        filter.weights_panel({planes.data + panel * line, stride}, panel);
+    }
+    return planes;
+}
+
 /* Bounds far above what is of use: no size that is computed from them overflows. */
 bool is_moderate(const Shape &s) {
     for (int64_t side : {s.height, s.width, s.out_height, s.out_width}) {
         if (side > 1 << 12) return false;
     }
-    return s.in <= 1 << 16 && s.out <= 1 << 16 && s.images <= 1 << 16;
+    return s.in <= 1 << 16 && s.out <= 1 << 16 && s.images <= MOST_IMAGES;
 }
 
 } // namespace
 
-std::unique_ptr<Kernel> conv::winograd(const Shape &s, Which which, bool has_bias, int64_t tile) {
+std::unique_ptr<Kernel> conv::winograd(const Shape &s, Which which, const Form &form,
+                                       int64_t tile) {
     const int64_t side = static_cast<int64_t>(SIDE) + 1 - tile;
     const bool is_plain = s.groups == 1 && s.stride_y == 1 && s.stride_x == 1 &&
                           s.dilation_y == 1 && s.dilation_x == 1;
@@ -577,5 +625,5 @@ std::unique_ptr<Kernel> conv::winograd(const Shape &s, Which which, bool has_bia
         std::max({s.top, s.left, s.bottom, s.right}) >= side || !is_moderate(s)) {
         return nullptr;
     }
-    return std::make_unique<Winograd>(s, which, has_bias, tile == 4);
+    return std::make_unique<Winograd>(s, which, form, tile == 4);
 }

@@ -1,0 +1,52 @@
+"""Models of standard operators, made faster in memory for the machine that is about to run them."""
+
+import os
+from dataclasses import replace
+
+from flow2onnx_runtime import Options, OptionsError
+from flow2onnx_runtime.options import DEFAULT_OPTIONS
+
+from flow2onnx.collector import collector_paused
+from flow2onnx.graph import complete_content, model_bytes, parse_model
+from flow2onnx.native import Wish, native_library
+from flow2onnx.passes.native import rewrite_kept
+
+__all__ = ["accelerate"]
+
+_CPU = ("CPUExecutionProvider",)
+
+
+@collector_paused()
+def accelerate(
+    model: str | os.PathLike[str] | bytes,
+    options: Options = DEFAULT_OPTIONS,
+    *,
+    native: Wish = "auto",
+) -> tuple[str | os.PathLike[str] | bytes, Options]:
+    """What to open in the place of a model, and with which options: ``Predictor(*accelerate(m))``.
+
+    The operators of the package flow2onnx-native take the place of convolutions of 3x3 and 5x5
+    whose weights are constant, computed by Winograd's algorithm to within 2e-5 of the largest
+    value, with the sum and the ReLU that follow. Their transformed weights take four times the
+    memory of the weights. The file stays as it is, of standard operators.
+
+    `native` as in ``config.runtime.native``: "auto" returns the model itself where the package is
+    not installed; True raises `UnsupportedError` there. It returns the model itself, too, where no
+    convolution gains: models of more than 2 GB, and sessions on other providers than the CPU, for
+    which True is an `OptionsError`. What is no ONNX model is a `BundleError`.
+    """
+    if options.provider_names != _CPU:
+        if native is True:
+            raise OptionsError(
+                f"native operators run on the CPU, and the providers are {options.provider_names}",
+                hint="leave native at 'auto', or open the model on the CPU",
+            )
+        return model, options
+    library = native_library(native)
+    content = None if library is None else complete_content(model)
+    if library is None or content is None:
+        return model, options
+    rewritten = parse_model(content)
+    if not rewrite_kept(rewritten, library.operators):
+        return model, options
+    return model_bytes(rewritten), replace(options, operator_libraries=(library.path,))

@@ -1,0 +1,222 @@
+"""Models for prediction with native convolutions: beside the same model without."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from flow2onnx_runtime import Options, OptionsError, Predictor
+from onnx import TensorProto, helper, numpy_helper
+
+import flow2onnx as flow
+from flow2onnx.errors import BundleError, UnsupportedError
+from flow2onnx.graph import parse_model
+from flow2onnx.native import NativeLibrary
+from flow2onnx.passes.native import DOMAIN
+
+TOLERANCE = 2e-5  # of the largest value
+RNG = np.random.default_rng(3)
+
+
+def weights(name: str, *shape: int) -> onnx.TensorProto:
+    values = RNG.standard_normal(shape).astype(np.float32) / np.sqrt(np.prod(shape[1:]))
+    return numpy_helper.from_array(values.astype(np.float32), name)
+
+
+def model(batch: int | str, side: int = 18, channels: int = 32, kernel: int = 3, **shown) -> bytes:
+    """Two convolutions, the second with the sum of the first and a ReLU behind it."""
+    pads = [kernel // 2] * 4
+    nodes = [
+        helper.make_node("Conv", ["x", "w0", "b0"], ["h"], pads=pads),
+        helper.make_node("Relu", ["h"], ["r"]),
+        helper.make_node("Conv", ["r", "w1", "b1"], ["c"], pads=pads),
+        helper.make_node("Add", ["r", "c"] if shown.get("turned") else ["c", "r"], ["s"]),
+        helper.make_node("Relu", ["s"], ["y"]),
+    ]
+    shape = [batch, channels, side, side]
+    outputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, shape)
+               for n in ("y", *shown.get("also", ()))]  # fmt: skip
+    size = (channels, channels, kernel, kernel)
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)], outputs,
+        [weights("w0", *size), weights("b0", channels), weights("w1", *size),
+         weights("b1", channels)],
+    )  # fmt: skip
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    return made.SerializeToString()
+
+
+def images(batch: int, side: int = 18, channels: int = 32):
+    return RNG.standard_normal((batch, channels, side, side)).astype(np.float32)
+
+
+def close(got, want) -> None:
+    np.testing.assert_allclose(got, want, atol=TOLERANCE * abs(want).max(), rtol=0)
+
+
+def operators(content) -> list[str]:
+    return [f"{n.domain}:{n.op_type}" for n in parse_model(content).graph]
+
+
+def both(content: bytes, threads: int = 1) -> tuple[Predictor, Predictor]:
+    plain = Options(intra_op_threads=threads)
+    return Predictor(content, plain), Predictor(*flow.accelerate(content, plain, native=True))
+
+
+@pytest.mark.parametrize("kernel", [3, 5])
+@pytest.mark.parametrize("turned", [False, True])
+def test_sum_and_relu_are_part_of_a_convolution(
+    kernel: int, turned: bool, convolving: NativeLibrary
+) -> None:
+    content = model(2, kernel=kernel, turned=turned)
+    rewritten, _ = flow.accelerate(content, native=True)
+    assert operators(rewritten) == [f"{DOMAIN}:Conv"] * 2
+    plain, fast = both(content)
+    for _ in range(2):  # the second call finds the weights that the first transformed
+        x = images(2)
+        close(fast(x)["y"], plain(x)["y"])
+
+
+def test_any_batch(convolving: NativeLibrary) -> None:
+    plain, fast = both(model("N"))
+    for batch in (3, 1, 40, 0):
+        x = images(batch)
+        found = fast(x)["y"]
+        assert found.shape == x.shape
+        if batch:
+            close(found, plain(x)["y"])
+
+
+def test_a_value_that_others_read_stays(convolving: NativeLibrary) -> None:
+    content = model(2, also=("h", "s"))
+    rewritten, _ = flow.accelerate(content, native=True)
+    assert operators(rewritten) == [f"{DOMAIN}:Conv", ":Relu", f"{DOMAIN}:Conv", ":Relu"]
+    plain, fast = both(content)
+    x = images(2)
+    want, got = plain(x), fast(x)
+    for name in ("y", "h", "s"):
+        close(got[name], want[name])
+
+
+def test_results_do_not_depend_on_the_threads(convolving: NativeLibrary) -> None:
+    content, x = model(5), images(5)
+    one, two = (both(content, threads)[1](x)["y"] for threads in (1, 2))
+    np.testing.assert_array_equal(one, two)
+
+
+def test_a_nan_comes_through_the_relu(convolving: NativeLibrary) -> None:
+    x = images(2)
+    x[1, 0, 0, 0] = np.nan
+    found = both(model(2))[1](x)["y"]
+    assert np.isnan(found[1, :, 0, 0]).all()
+    assert np.isfinite(found[0]).all()
+
+
+def test_many_calls_at_once(convolving: NativeLibrary) -> None:
+    plain, fast = both(model("N"), threads=2)
+    batches = [images(n) for n in (1, 4, 2, 7)]
+    pending = [fast.submit(x) for x in batches]
+    for x, one in zip(batches, pending, strict=True):
+        close(one.result()["y"], plain(x)["y"])
+
+
+@pytest.mark.parametrize("changed", [{"side": 6}, {"channels": 8}, {"kernel": 1}])
+def test_what_gains_nothing_stays_as_it_is(changed, convolving: NativeLibrary) -> None:
+    content, options = model(1, **changed), Options(intra_op_threads=1)
+    assert flow.accelerate(content, options, native=True) == (content, options)
+
+
+def test_weights_that_are_inputs_stay(convolving: NativeLibrary) -> None:
+    proto = onnx.load_from_string(model(2))
+    (w,) = [t for t in proto.graph.initializer if t.name == "w0"]
+    proto.graph.initializer.remove(w)
+    proto.graph.input.append(helper.make_tensor_value_info("w0", TensorProto.FLOAT, w.dims))
+    rewritten, _ = flow.accelerate(proto.SerializeToString(), native=True)
+    assert operators(rewritten) == [":Conv", ":Relu", f"{DOMAIN}:Conv"]
+
+
+def test_a_file_with_weights_beside_it(tmp_path: Path, convolving: NativeLibrary) -> None:
+    content = model(2)
+    path = tmp_path / "model.onnx"
+    onnx.save(onnx.load_from_string(content), path, save_as_external_data=True, size_threshold=0)
+    before = path.read_bytes()
+    fast = Predictor(*flow.accelerate(path, native=True))
+    x = images(2)
+    close(fast(x)["y"], Predictor(content)(x)["y"])
+    assert path.read_bytes() == before
+
+
+def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flow2onnx.native._PACKAGE", "no_such_package")
+    content = model(2)
+    assert flow.accelerate(content)[0] is content
+    with pytest.raises(UnsupportedError, match="flow2onnx-native is not installed"):
+        flow.accelerate(content, native=True)
+
+
+def test_another_provider() -> None:
+    content, options = model(2), Options(providers=("CUDAExecutionProvider",))
+    assert flow.accelerate(content, options) == (content, options)
+    with pytest.raises(OptionsError, match="native operators run on the CPU"):
+        flow.accelerate(content, options, native=True)
+
+
+def test_what_is_no_model(tmp_path: Path, convolving: NativeLibrary) -> None:
+    with pytest.raises(BundleError, match="the model is no ONNX model"):
+        flow.accelerate(b"no model", native=True)
+    with pytest.raises(BundleError, match=r"missing\.onnx is no ONNX model"):
+        flow.accelerate(tmp_path / "missing.onnx", native=True)
+
+
+def native_conv(form: list[int], tile: int, images: int, library: NativeLibrary):
+    """A session of one native convolution, 16 channels of 8 by 8."""
+    shape = [images, 16, 8, 8, 16, 3, 3, 8, 8, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]
+    names = ["x", "w", "b", "z"]
+    node = helper.make_node(
+        "Conv", names, ["y"], domain=DOMAIN, shape=shape, form=form, winograd=tile
+    )
+    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in (*names, "y")]
+    made = helper.make_model(
+        helper.make_graph([node], "g", ports[:4], ports[4:]), ir_version=10,
+        opset_imports=[helper.make_opsetid("", 21), helper.make_opsetid(DOMAIN, 1)],
+    )  # fmt: skip
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.register_custom_ops_library(library.path)
+    return ort.InferenceSession(
+        made.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("form", "images"), [([1, 1, 0, 0], 2), ([1, 0, 1, 0], 2), ([1, 0, 0, 1], 2), ([1, 0, 0, 0], 0)]
+)
+def test_direct_convolutions_do_nothing_else(
+    form: list[int], images: int, convolving: NativeLibrary
+) -> None:
+    with pytest.raises(Exception, match="Conv: only by winograd there are addends, Relu"):
+        native_conv(form, 0, images, convolving)
+
+
+@pytest.mark.parametrize("form", [[1, 0, 0], [1, 0, 0, 0, 0], []])
+def test_forms_of_another_length(form: list[int], convolving: NativeLibrary) -> None:
+    with pytest.raises(Exception, match=r"Conv: the shape|form|not large enough"):
+        native_conv(form, 4, 2, convolving)
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"x": (3, 16, 8, 7)}, "input 0 has"),
+        ({"x": (16, 64)}, "input 0 has 2 axes"),
+        ({"z": (2, 16, 8, 8)}, "input 3 has"),
+        ({"b": (15,)}, "input 2 has"),
+        ({"x": (1 << 17, 1, 1, 1)}, "more than 65536 images"),
+    ],
+)
+def test_operands_of_other_sizes(changed, told: str, convolving: NativeLibrary) -> None:
+    shapes = {"x": (3, 16, 8, 8), "w": (16, 16, 3, 3), "b": (16,), "z": (3, 16, 8, 8)} | changed
+    session = native_conv([1, 1, 1, 1], 4, 0, convolving)
+    with pytest.raises(Exception, match=told):
+        session.run(None, {n: np.ones(s, np.float32) for n, s in shapes.items()})
