@@ -350,6 +350,68 @@ def test_tensors_of_another_size_are_refused(multiplying: NativeLibrary) -> None
             run(opened, feeds | {name: wrong})
 
 
+def masked(b: Builder, bound: float = 0.0) -> None:
+    g, w, x = (b.input(n, s, float32) for n, s in [("g", (70, 5)), ("w", (5, 50)), ("x", (70, 50))])
+    y = b.Identity(b.Abs(b.Relu(x)))
+    b.output(y, "kept")
+    truth = b.Cast(b.Greater(y, b.const(np.float32(bound))), to=ir.DataType.FLOAT)
+    b.output(b.Mul(b.MatMul(g, w), truth), "next/g")
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_gradients_before_relu(
+    threads: int, multiplying: NativeLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(products, "_FEWEST_SHARED", 1)
+    b = Builder()
+    masked(b)
+    feeds = {"g": numbers((70, 5)), "w": numbers((5, 50), 1), "x": numbers((70, 50), 2)}
+    feeds["x"][3, 4] = 0
+    model, used = rewrite(model_of(b.graph), ["Product"], threads)
+    assert used == {"Product": 1}
+    assert not {"Greater", "Cast", "Mul", "MatMul"} & {n.op_type for n in model.graph}
+    got = run(session(model, multiplying, threads), feeds)["next/g"]
+    agree(got, (feeds["g"].astype(np.float64) @ feeds["w"]) * (feeds["x"] > 0))
+
+
+def test_other_bounds_are_no_mask(multiplying: NativeLibrary) -> None:
+    b = Builder()
+    masked(b, bound=0.5)
+    model, _ = rewrite(model_of(b.graph), ["Product"])
+    assert "Greater" in {n.op_type for n in model.graph}
+
+
+def test_inputs_are_no_masks(multiplying: NativeLibrary) -> None:
+    b = Builder()
+    x, w = b.input("x", (40, 40), float32), b.input("w", (40, 40), float32)
+    truth = b.Cast(b.Greater(w, b.const(np.float32(0))), to=ir.DataType.FLOAT)
+    b.output(b.Mul(b.MatMul(x, x), truth), "next/w")
+    feeds = {"x": numbers((40, 40)), "w": numbers((40, 40), 1)}
+    model, used = rewrite(model_of(b.graph), ["Product"])
+    assert used == {"Product": 1}
+    assert "Greater" in {n.op_type for n in model.graph}
+    got = run(session(model, multiplying), feeds)["next/w"]
+    agree(got, (feeds["x"].astype(np.float64) @ feeds["x"]) * (feeds["w"] > 0))
+
+
+@pytest.mark.parametrize("trans_b", [0, 1])
+@pytest.mark.parametrize("read", [0, 1])
+def test_columns_that_nobody_reads(trans_b: int, read: int, multiplying: NativeLibrary) -> None:
+    b = Builder()
+    x = b.input("x", (7, 5), float32)
+    w = b.input("w", (40, 5) if trans_b else (5, 40), float32)
+    sizes = b.const(np.array([23, 17], np.int64))
+    parts = b.several("Split", b.Gemm(x, w, transB=trans_b), sizes, axis=1, outputs=2)
+    b.output(b.Relu(parts[read]), "y")
+    feeds = {"x": numbers((7, 5)), "w": numbers(w.shape.numpy(), 1)}
+    model, used = rewrite(model_of(b.graph), ["Product"])
+    assert used == {"Product": 1}
+    assert ("Split" in {n.op_type for n in model.graph}) == bool(read)
+    y = feeds["x"].astype(np.float64) @ transposed(feeds["w"], trans_b)
+    got = run(session(model, multiplying), feeds)["y"]
+    agree(got, np.maximum(y[:, 23:] if read else y[:, :23], 0))
+
+
 def updating(b: Builder, beta: float = 1.0) -> None:
     x, g, w = (b.input(n, s, float32) for n, s in [("x", (9, 40)), ("g", (9, 50)), ("w", (50, 40))])
     b.output(b.Gemm(g, x, w, transA=1, beta=beta), "next/w")

@@ -14,7 +14,7 @@ from flow2onnx.passes.native.programs import DOMAIN, take_place
 __all__ = ["pays", "use_native_products"]
 
 # The numbers are those of `runtime/native/src/product.cc`.
-NOTHING, ONE, PER_COLUMN, PER_ROW, FULL = range(5)
+NOTHING, ONE, PER_COLUMN, PER_ROW, FULL, MASK = range(6)
 _LARGEST, _MOST_TASKS = 1 << 30, 1 << 12
 _TINY = 1e-30  # factors beyond may turn into zero or infinity on the way
 
@@ -49,6 +49,7 @@ class _Product:
     """A product and what follows it: y = relu(alpha * sum_k a[..., m, k] b[..., k, n] + beta * c).
 
     Axis i of the product, batches first and m, n last, is axis axes[i] of y, which `last` makes.
+    As a mask, c is what must be above zero where the product is kept.
     """
 
     a: _View
@@ -83,8 +84,9 @@ class _Pairs:
 def use_native_products(graph: ir.Graph, operators: Collection[str], threads: int) -> None:
     """Put `Product` in the place of MatMul and Gemm, and of what it can do on the way.
 
-    That are transpositions of operands and of the result, factors, an addend, and Relu. What
-    computed the result before stays, unread.
+    That are transpositions of operands and of the result, factors, an addend, Relu and what Relu
+    does to gradients, and to leave out columns that nobody reads. What computed the result before
+    stays, unread.
     """
     if "Product" not in operators:
         return
@@ -226,7 +228,7 @@ def _followed(product: _Product) -> Iterator[_Product]:
     """The product with ever more of the nodes behind it."""
     yield product
     node = only_user(product.y)
-    if node is None or node.domain != "" or product.has_relu:
+    if node is None or node.domain != "" or product.has_relu or product.addend == MASK:
         return
     longer = _with(node, replace(product, y=node.outputs[0], last=node))
     if longer is not None:
@@ -239,12 +241,16 @@ def _with(node: ir.Node, product: _Product) -> _Product | None:
         return replace(product, has_relu=True)
     if product.addend:
         return None
+    if node.op_type == "Split":
+        return _without_columns(node, product)
     if node.op_type == "Transpose":
         order = _order(node)
         return replace(product, axes=tuple(order.index(i) for i in product.axes))
     scaled = _scaled(node)
     if scaled is not None:
         return replace(product, alpha=product.alpha * scaled[1])
+    if node.op_type == "Mul":
+        return _with_mask(node, product)
     return _with_bias(node, product) if node.op_type == "Add" else None
 
 
@@ -252,9 +258,53 @@ def _with_bias(add: ir.Node, product: _Product) -> _Product | None:
     """The product with a number for each column, unless its axes have been turned."""
     columns = (product.b.shape[-1],)
     bias = next((v for v in add.inputs if v and is_static(v) and dims(v) == columns), None)
-    if bias is None or product.axes != tuple(range(len(product.axes))):
+    if bias is None or not _is_straight(product):
         return None
     return replace(product, c=bias, addend=PER_COLUMN, beta=1.0)
+
+
+def _with_mask(mul: ir.Node, product: _Product) -> _Product | None:
+    """The product where a value of its shape is above zero: a gradient before Relu."""
+    found = (_positive(v) for v in mul.inputs if v is not None)
+    positive = next((x for x in found if x is not None), None)
+    if positive is None or dims(positive) != dims(product.y) or not _is_straight(product):
+        return None
+    return replace(product, c=positive, addend=MASK)
+
+
+def _positive(truth: ir.Value) -> ir.Value | None:
+    """The floats of which a value tells, as one or zero, whether they are above zero."""
+    cast = truth.producer()
+    if cast is None or cast.domain != "" or cast.op_type != "Cast" or cast.inputs[0] is None:
+        return None
+    greater = cast.inputs[0].producer()
+    if greater is None or greater.domain != "" or greater.op_type != "Greater":
+        return None
+    x, bound = greater.inputs
+    is_zero = bound is not None and _number(bound) == 0 and len(dims(bound)) <= len(dims(truth))
+    if x is None or x.is_graph_input() or not is_zero or not is_static(x):
+        return None  # an input may be state, and what is made here its next value
+    if dtype_of(x).name != "float32":
+        return None
+    return x
+
+
+def _without_columns(split: ir.Node, product: _Product) -> _Product | None:
+    """The product without its last columns, if nobody reads them."""
+    rank = len(dims(product.y))
+    first, *others = split.outputs
+    is_last = number(split, "axis", 0) in (-1, rank - 1)
+    if not is_last or not is_static(first) or not _is_straight(product):
+        return None
+    if any(v.uses() or v.is_graph_output() for v in others):
+        return None
+    b = replace(product.b, shape=(*product.b.shape[:-1], dims(first)[-1]))
+    return replace(product, b=b, y=first, last=split)
+
+
+def _is_straight(product: _Product) -> bool:
+    """Whether the axes of the result are those of the product, in their order."""
+    return product.axes == tuple(range(len(product.axes)))
 
 
 def _made(product: _Product, threads: int) -> ir.Node | None:

@@ -3,7 +3,8 @@
  * Y = relu(alpha A B + beta C), for each of `outer` times `inner` pairs of matrices. How the
  * matrices lie in A, B and Y is told by leading dimensions and by the ways from one pair to the
  * next, so operands need not be copied into the order that the product has them in. C is there for
- * a single pair only, and may be Y itself.
+ * a single pair only, and may be Y itself. As a mask it is not added: where it is not above zero,
+ * the product is taken times zero, as a gradient on its way through Relu is.
  *
  * Tasks share out pairs, or rows or columns of a single one: no sum is split among them.
  *
@@ -30,7 +31,7 @@ constexpr int64_t FEW_ROWS = 128, LONG_SUM = 1024, SUM_PART = 512;
 /* Tasks begin at multiples of it, as the inner loops of sgemm do. */
 constexpr int64_t ROW_STEP = 16, COLUMN_STEP = 48;
 
-enum Addend : int64_t { NOTHING, ONE, PER_COLUMN, PER_ROW, FULL, ADDEND_COUNT };
+enum Addend : int64_t { NOTHING, ONE, PER_COLUMN, PER_ROW, FULL, MASK, ADDEND_COUNT };
 
 struct Matrices {
     int64_t is_transposed, leading, outer, inner, size; /* elements, the last of the tensor */
@@ -89,7 +90,7 @@ struct Shape {
         return !y.is_transposed && covered == y.size;
     }
     int64_t addends() const {
-        const int64_t counts[] = {0, 1, columns, rows, rows * columns};
+        const int64_t counts[] = {0, 1, columns, rows, rows * columns, rows * columns};
         return counts[addend];
     }
 };
@@ -143,6 +144,7 @@ struct Call {
         for (int64_t pair = piece.first; pair < piece.last; ++pair) {
             float *to = y + s.y.start(pair, s.inner) + s.y.at(piece.row, piece.column);
             if (const onednn::Status failed = multiply(piece, pair, to)) return failed;
+            if (s.addend == MASK) mask(piece, to);
             finish(piece, to);
         }
         return onednn::SUCCESS;
@@ -170,6 +172,19 @@ struct Call {
         const auto bytes = static_cast<size_t>(piece.columns) * sizeof(float);
         for (int64_t i = piece.row; i < piece.row + piece.rows; ++i) {
             std::memcpy(y + s.y.at(i, piece.column), c + i * s.columns + piece.column, bytes);
+        }
+    }
+
+    void mask(const Piece &piece, float *to) const {
+        const Shape &s = product.shape;
+        const tile::Loops &loops = tile::loops();
+        const auto width = static_cast<size_t>(piece.columns);
+        const std::vector<float> zeros(width);
+        std::vector<float> kept(width);
+        for (int64_t i = piece.row; i < piece.row + piece.rows; ++i, to += s.y.leading) {
+            const float *from = c + i * s.columns + piece.column;
+            loops.operations[tile::GREATER](kept.data(), from, zeros.data(), nullptr, width);
+            loops.operations[tile::MUL](to, to, kept.data(), nullptr, width);
         }
     }
 
