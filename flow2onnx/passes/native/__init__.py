@@ -12,6 +12,7 @@ from flow2onnx.passes.native.groups import groups_of
 from flow2onnx.passes.native.products import use_native_products
 from flow2onnx.passes.native.programs import DOMAIN, fuse
 from flow2onnx.passes.native.rows import use_native_rows
+from flow2onnx.passes.native.sums import sum_in_programs
 
 __all__ = ["DOMAIN", "FEWEST", "FEWEST_IF_LARGE", "LARGE", "rewrite", "rewrite_kept"]
 
@@ -36,6 +37,8 @@ def rewrite(
     copies = _copies(model.graph, graph)
     use_native_convolutions(graph, copies, operators, threads, winograd=winograd)
     DropDeadCode().run(graph)
+    if "Fused" in operators:
+        sum_in_programs(graph, LARGE)
     use_native_products(graph, operators, threads)
     use_native_rows(graph, operators, threads)
     DropDeadCode().run(graph)
