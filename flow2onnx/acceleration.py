@@ -19,7 +19,7 @@ _CPU = ("CPUExecutionProvider",)
 @collector_paused()
 def accelerate(
     model: str | os.PathLike[str] | bytes,
-    options: Options = DEFAULT_OPTIONS,
+    options: Options | None = None,
     *,
     native: Wish = "auto",
 ) -> tuple[str | os.PathLike[str] | bytes, Options]:
@@ -35,6 +35,7 @@ def accelerate(
     convolution gains: models of more than 2 GB, and sessions on other providers than the CPU, for
     which True is an `OptionsError`. What is no ONNX model is a `BundleError`.
     """
+    options = DEFAULT_OPTIONS if options is None else options
     if options.provider_names != _CPU:
         if native is True:
             raise OptionsError(

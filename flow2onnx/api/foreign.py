@@ -1,8 +1,11 @@
 """Models from elsewhere below `flow`; the runtime is not loaded before one is asked for."""
 
-from typing import TYPE_CHECKING, Any
+import os
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from flow2onnx_runtime import Options
+
     from flow2onnx.imported import TrainableModel
 
 __all__ = ["accelerate", "from_training_info", "grad", "make_trainable"]
@@ -17,11 +20,16 @@ def make_trainable(
     return imported.make_trainable(model, loss, optimizer, **options)
 
 
-def accelerate(model: Any, *options: Any, **others: Any) -> Any:
-    """A model with native operators, in memory: see `flow2onnx.acceleration`."""
+def accelerate(
+    model: str | os.PathLike[str] | bytes,
+    options: "Options | None" = None,
+    *,
+    native: bool | Literal["auto"] = "auto",
+) -> "tuple[str | os.PathLike[str] | bytes, Options]":
+    """A model with native operators in memory, and how to open it: see `flow2onnx.acceleration`."""
     from flow2onnx.acceleration import accelerate as accelerated
 
-    return accelerated(model, *options, **others)
+    return accelerated(model, options, native=native)
 
 
 def grad(model: Any, wrt: Any = None, **options: Any) -> Any:
