@@ -76,13 +76,20 @@ class Grouping:
     def join(self, a: Group, b: Group) -> Group:
         """Make one group of two, and tell all that this puts before or behind others."""
         made = a.merged(b)
-        for i in _bits(a.after ^ b.after):
-            self.of[i].before |= made.before | made.members
-        for i in _bits(a.before ^ b.before):
-            self.of[i].after |= made.after | made.members
+        for group in self._groups(a.after ^ b.after):
+            group.before |= made.before | made.members
+        for group in self._groups(a.before ^ b.before):
+            group.after |= made.after | made.members
         for i in made.parts:
             self.of[i] = made
         return made
+
+    def _groups(self, mask: int) -> Iterator[Group]:
+        """The groups that some nodes are in; all of a group are, or none."""
+        while mask:
+            group = self.of[(mask & -mask).bit_length() - 1]
+            yield group
+            mask &= ~group.members
 
     def join_all(self, i: int, neighbours: Iterable[int]) -> None:
         """Let a node that has become part of a program join its neighbours where it may."""
@@ -131,14 +138,6 @@ def has_bodies(nodes: Iterable[ir.Node]) -> bool:
     """Whether a node has a body, which may read any value: which ones, `inputs` does not tell."""
     kinds = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
     return any(a.type in kinds for n in nodes for a in n.attributes.values())
-
-
-def _bits(mask: int) -> Iterator[int]:
-    """The positions of the ones."""
-    while mask:
-        lowest = mask & -mask
-        yield lowest.bit_length() - 1
-        mask ^= lowest
 
 
 def _makers(node: ir.Node) -> Iterator[ir.Node]:
