@@ -48,6 +48,7 @@ def accelerate(
     if library is None or content is None:
         return model, options
     rewritten = parse_model(content)
-    if not rewrite_kept(rewritten, library.operators):
+    threads = options.intra_op_threads or os.cpu_count() or 1
+    if not rewrite_kept(rewritten, library.operators, threads):
         return model, options
     return model_bytes(rewritten), replace(options, operator_libraries=(library.path,))

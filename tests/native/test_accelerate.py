@@ -17,6 +17,7 @@ from flow2onnx.passes.native import DOMAIN
 
 TOLERANCE = 2e-5  # of the largest value
 RNG = np.random.default_rng(3)
+ONE = Options(intra_op_threads=1)
 
 
 def weights(name: str, *shape: int) -> onnx.TensorProto:
@@ -70,7 +71,7 @@ def test_sum_and_relu_are_part_of_a_convolution(
     kernel: int, turned: bool, convolving: NativeLibrary
 ) -> None:
     content = model(2, kernel=kernel, turned=turned)
-    rewritten, _ = flow.accelerate(content, native=True)
+    rewritten, _ = flow.accelerate(content, ONE, native=True)
     assert operators(rewritten) == [f"{DOMAIN}:Conv"] * 2
     plain, fast = both(content)
     for _ in range(2):  # the second call finds the weights that the first transformed
@@ -90,7 +91,7 @@ def test_any_batch(convolving: NativeLibrary) -> None:
 
 def test_a_value_that_others_read_stays(convolving: NativeLibrary) -> None:
     content = model(2, also=("h", "s"))
-    rewritten, _ = flow.accelerate(content, native=True)
+    rewritten, _ = flow.accelerate(content, ONE, native=True)
     assert operators(rewritten) == [f"{DOMAIN}:Conv", ":Relu", f"{DOMAIN}:Conv", ":Relu"]
     plain, fast = both(content)
     x = images(2)
@@ -100,7 +101,7 @@ def test_a_value_that_others_read_stays(convolving: NativeLibrary) -> None:
 
 
 def test_results_do_not_depend_on_the_threads(convolving: NativeLibrary) -> None:
-    content, x = model(5), images(5)
+    content, x = model(6), images(6)
     one, two = (both(content, threads)[1](x)["y"] for threads in (1, 2))
     np.testing.assert_array_equal(one, two)
 
@@ -114,8 +115,8 @@ def test_a_nan_comes_through_the_relu(convolving: NativeLibrary) -> None:
 
 
 def test_many_calls_at_once(convolving: NativeLibrary) -> None:
-    plain, fast = both(model("N"), threads=2)
-    batches = [images(n) for n in (1, 4, 2, 7)]
+    plain, fast = both(model("N", side=60), threads=2)
+    batches = [images(n, 60) for n in (1, 4, 2, 7)]
     pending = [fast.submit(x) for x in batches]
     for x, one in zip(batches, pending, strict=True):
         close(one.result()["y"], plain(x)["y"])
@@ -127,12 +128,19 @@ def test_what_gains_nothing_stays_as_it_is(changed, convolving: NativeLibrary) -
     assert flow.accelerate(content, options, native=True) == (content, options)
 
 
+def test_few_tiles_are_not_for_many_threads(convolving: NativeLibrary) -> None:
+    content = model(5)  # of 25 tiles each
+    for threads, native in ((1, True), (2, False)):
+        rewritten, _ = flow.accelerate(content, Options(intra_op_threads=threads), native=True)
+        assert (rewritten is not content) is native
+
+
 def test_weights_that_are_inputs_stay(convolving: NativeLibrary) -> None:
     proto = onnx.load_from_string(model(2))
     (w,) = [t for t in proto.graph.initializer if t.name == "w0"]
     proto.graph.initializer.remove(w)
     proto.graph.input.append(helper.make_tensor_value_info("w0", TensorProto.FLOAT, w.dims))
-    rewritten, _ = flow.accelerate(proto.SerializeToString(), native=True)
+    rewritten, _ = flow.accelerate(proto.SerializeToString(), ONE, native=True)
     assert operators(rewritten) == [":Conv", ":Relu", f"{DOMAIN}:Conv"]
 
 
@@ -141,7 +149,7 @@ def test_a_file_with_weights_beside_it(tmp_path: Path, convolving: NativeLibrary
     path = tmp_path / "model.onnx"
     onnx.save(onnx.load_from_string(content), path, save_as_external_data=True, size_threshold=0)
     before = path.read_bytes()
-    fast = Predictor(*flow.accelerate(path, native=True))
+    fast = Predictor(*flow.accelerate(path, ONE, native=True))
     x = images(2)
     close(fast(x)["y"], Predictor(content)(x)["y"])
     assert path.read_bytes() == before
@@ -152,7 +160,7 @@ def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     content = model(2)
     assert flow.accelerate(content)[0] is content
     with pytest.raises(UnsupportedError, match="flow2onnx-native is not installed"):
-        flow.accelerate(content, native=True)
+        flow.accelerate(content, ONE, native=True)
 
 
 def test_another_provider() -> None:

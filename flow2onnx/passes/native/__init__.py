@@ -52,11 +52,14 @@ def rewrite(
     return copy, _used(graph)
 
 
-def rewrite_kept(model: ir.Model, operators: Collection[str]) -> dict[str, int]:
-    """Let a model whose weights never change use `operators`; how many of each it then has."""
+def rewrite_kept(model: ir.Model, operators: Collection[str], threads: int = 1) -> dict[str, int]:
+    """Let a model whose weights never change use `operators`; how many of each it then has.
+
+    `threads`: how many the session has for one operator.
+    """
     graph = model.graph
     if "Conv" in operators:
-        use_kept_convolutions(graph)
+        use_kept_convolutions(graph, threads)
         DropDeadCode().run(graph)
         graph.sort()
     return _used(graph)

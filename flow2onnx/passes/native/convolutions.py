@@ -13,6 +13,7 @@ __all__ = ["use_kept_convolutions", "use_native_convolutions", "winograd_tile"]
 
 _SMALLEST_IMAGE = 50  # positions of the output
 _GRADIENTS = ("ConvInputGradient", "ConvWeightGradient")
+_TILES_OF_THREAD = 64  # with fewer of all images, some threads would wait for others
 _TILES = {3: 4, 5: 2}  # the side of a tile's results for that of a kernel: 6 by 6 are read
 # Measured: below these, what tiles and weights cost to transform is more than they save.
 _FEWEST_CHANNELS = {3: 16, 5: 32}
@@ -59,17 +60,17 @@ def _forward(graph: ir.Graph, node: ir.Node, threads: int, winograd: bool) -> No
     take_place(graph, node.outputs[0], made.outputs[0])
 
 
-def use_kept_convolutions(graph: ir.Graph) -> None:
+def use_kept_convolutions(graph: ir.Graph, threads: int) -> None:
     """Put the library's convolutions where weights never change, with the sum and ReLU after them.
 
     Only those by Winograd's algorithm: others the runtime is at its best with.
     """
     for node in list(graph):
         if node.op_type == "Conv" and node.domain == "":
-            _kept(graph, node)
+            _kept(graph, node, threads)
 
 
-def _kept(graph: ir.Graph, node: ir.Node) -> None:
+def _kept(graph: ir.Graph, node: ir.Node, threads: int) -> None:
     shape = _shape(node.inputs, node.outputs[0], node.attributes, 1, any_batch=True)
     if shape is None or any(v is None or v.const_value is None for v in node.inputs[1:]):
         return
@@ -77,6 +78,11 @@ def _kept(graph: ir.Graph, node: ir.Node) -> None:
     tile = winograd_tile("Conv", [images, *shape[1:]])
     fewest = _FEWEST_KEPT_OF_SMALL if channels * others <= _SMALL else _FEWEST_KEPT
     if not tile or images * prod(shape[7:9]) < fewest:
+        return
+    if (
+        threads > 1
+        and images * prod(-(-n // tile) for n in shape[7:9]) < _TILES_OF_THREAD * threads
+    ):
         return
     x, w, bias = (*node.inputs, None)[:3]
     last, addend, relu = node.outputs[0], None, False
