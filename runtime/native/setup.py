@@ -12,7 +12,8 @@ UNITS = (
 )  # fmt: skip
 SOURCES = [f"src/{name}.cc" for name in UNITS]
 INCLUDED = (
-    "conv.h", "onednn.h", "ort.h", "tile.h", "tile.inc", "winograd.inc", "winograd_loops.h",
+    "conv.h", "machine.h", "onednn.h", "ort.h", "tile.h", "tile.inc", "winograd.inc",
+    "winograd_loops.h",
 )  # fmt: skip
 HEADERS = [f"src/{name}" for name in INCLUDED]
 # No contraction: a program rounds after every operation, as the operators it stands for do.

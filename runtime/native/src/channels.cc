@@ -13,6 +13,7 @@
 #include <memory>
 #include <vector>
 
+#include "machine.h"
 #include "ort.h"
 #include "tile.h"
 
@@ -205,7 +206,7 @@ struct Call {
         Room(const Call &call)
             : cells(call.plan.cells * call.width), sums(call.plan.cells * call.width),
               where(call.plan.places),
-              memory(tile::scratch(call.plan.places * call.tile +
+              memory(machine::scratch<machine::REGISTERS>(call.plan.places * call.tile +
                                    call.plan.kept * call.plan.block())),
               kept(memory + call.plan.places * call.tile) {}
     };
@@ -348,21 +349,14 @@ OrtStatus *compute(void *kernel, OrtKernelContext *context) {
 }
 
 OrtStatus *create(const OrtKernelInfo *info, void **kernel) {
-    size_t count = 0, floats = 0;
-    ORT_TRY(ort::api.KernelInfoGetAttributeArray_int64(info, "plan", nullptr, &count));
-    std::vector<int64_t> numbers(count);
-    ORT_TRY(ort::api.KernelInfoGetAttributeArray_int64(info, "plan", numbers.data(), &count));
+    std::vector<int64_t> numbers;
+    ORT_TRY(ort::integers(info, "plan", &numbers));
     auto plan = std::make_unique<Plan>();
     if (!read_plan(numbers, plan.get())) {
         return ort::refuse("FusedChannels: the plan is no sound program of format %d",
                            static_cast<int>(FORMAT));
     }
-    if (!plan->constants.empty()) {
-        ORT_TRY(ort::api.KernelInfoGetAttributeArray_float(info, "values", nullptr, &floats));
-        plan->values.resize(floats);
-        ORT_TRY(ort::api.KernelInfoGetAttributeArray_float(info, "values", plan->values.data(),
-                                                           &floats));
-    }
+    if (!plan->constants.empty()) ORT_TRY(ort::floats(info, "values", &plan->values));
     if (plan->values.size() != plan->constants.size()) {
         return ort::refuse("FusedChannels: %zu values for %zu constants", plan->values.size(),
                            plan->constants.size());

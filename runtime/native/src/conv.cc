@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "conv.h"
+#include "machine.h"
 #include "onednn.h"
 #include "ort.h"
 
@@ -170,14 +171,7 @@ struct Views {
 };
 
 char *task_scratch(size_t bytes) {
-    thread_local std::unique_ptr<char[]> memory;
-    thread_local size_t capacity = 0;
-    if (bytes > capacity) {
-        memory.reset(new char[bytes + 64]);
-        capacity = bytes;
-    }
-    const auto address = reinterpret_cast<uintptr_t>(memory.get());
-    return reinterpret_cast<char *>((address + 63) & ~uintptr_t(63));
+    return reinterpret_cast<char *>(machine::scratch<machine::REORDERS>(bytes / sizeof(float) + 1));
 }
 
 /* A stream for each thread: it keeps no state between calls, and making one is not free. */

@@ -13,6 +13,7 @@
 #include <memory>
 #include <vector>
 
+#include "machine.h"
 #include "ort.h"
 #include "tile.h"
 
@@ -177,7 +178,7 @@ struct Call {
 
     void operator()(size_t task) {
         const int64_t width = plan.tile;
-        float *memory = tile::scratch(static_cast<size_t>(plan.registers * width));
+        float *memory = machine::scratch<machine::REGISTERS>(static_cast<size_t>(plan.registers * width));
         std::vector<float *> where(plan.registers);
         for (int64_t r = 0; r < plan.registers; ++r) where[r] = memory + r * width;
         for (size_t i = 0; i < plan.constants.size(); ++i) {
@@ -365,21 +366,14 @@ OrtStatus *compute(void *kernel, OrtKernelContext *context) {
 }
 
 OrtStatus *create(const OrtKernelInfo *info, void **kernel) {
-    size_t count = 0, floats = 0;
-    ORT_TRY(ort::api.KernelInfoGetAttributeArray_int64(info, "plan", nullptr, &count));
-    std::vector<int64_t> numbers(count);
-    ORT_TRY(ort::api.KernelInfoGetAttributeArray_int64(info, "plan", numbers.data(), &count));
+    std::vector<int64_t> numbers;
+    ORT_TRY(ort::integers(info, "plan", &numbers));
     auto plan = std::make_unique<Plan>();
     if (!read_plan(numbers, plan.get())) {
         return ort::refuse("Fused: the plan is no sound program of format %d",
                            static_cast<int>(FORMAT));
     }
-    if (!plan->constants.empty()) {
-        ORT_TRY(ort::api.KernelInfoGetAttributeArray_float(info, "values", nullptr, &floats));
-        plan->values.resize(floats);
-        ORT_TRY(ort::api.KernelInfoGetAttributeArray_float(info, "values", plan->values.data(),
-                                                           &floats));
-    }
+    if (!plan->constants.empty()) ORT_TRY(ort::floats(info, "values", &plan->values));
     if (plan->values.size() != plan->constants.size()) {
         return ort::refuse("Fused: %zu values for %zu constants", plan->values.size(),
                            plan->constants.size());

@@ -47,6 +47,20 @@ OrtStatus *output(OrtKernelContext *context, size_t index, const int64_t *dims, 
     return api.GetTensorMutableData(value, data);
 }
 
+OrtStatus *integers(const OrtKernelInfo *info, const char *attribute, std::vector<int64_t> *found) {
+    size_t count = 0;
+    ORT_TRY(api.KernelInfoGetAttributeArray_int64(info, attribute, nullptr, &count));
+    found->resize(count);
+    return api.KernelInfoGetAttributeArray_int64(info, attribute, found->data(), &count);
+}
+
+OrtStatus *floats(const OrtKernelInfo *info, const char *attribute, std::vector<float> *found) {
+    size_t count = 0;
+    ORT_TRY(api.KernelInfoGetAttributeArray_float(info, attribute, nullptr, &count));
+    found->resize(count);
+    return api.KernelInfoGetAttributeArray_float(info, attribute, found->data(), &count);
+}
+
 static void view_table(const OrtApi *table) {
     const auto *slots = reinterpret_cast<const unsigned char *>(table);
 #define ORT_COPY(position, name, result, arguments) \

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <vector>
 
 struct OrtStatus;
 struct OrtApi;
@@ -120,6 +121,8 @@ struct Tensor {
 OrtStatus *input(OrtKernelContext *context, size_t index, Tensor *tensor);
 OrtStatus *output(OrtKernelContext *context, size_t index, const int64_t *dims, size_t rank,
                   void **data);
+OrtStatus *integers(const OrtKernelInfo *info, const char *attribute, std::vector<int64_t> *found);
+OrtStatus *floats(const OrtKernelInfo *info, const char *attribute, std::vector<float> *found);
 OrtStatus *refuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #define ORT_TRY(expression) \

@@ -243,12 +243,9 @@ OrtStatus *run(const Product &product, OrtKernelContext *context) {
 }
 
 OrtStatus *read_dims(const OrtKernelInfo *info, Product *product) {
-    size_t count = 0;
-    ORT_TRY(ort::api.KernelInfoGetAttributeArray_int64(info, "dims", nullptr, &count));
-    product->dims.resize(count);
-    ORT_TRY(ort::api.KernelInfoGetAttributeArray_int64(info, "dims", product->dims.data(), &count));
+    ORT_TRY(ort::integers(info, "dims", &product->dims));
     int64_t size = 1;
-    bool is_sound = count <= Tensor::MOST;
+    bool is_sound = product->dims.size() <= Tensor::MOST;
     for (int64_t d : product->dims) {
         is_sound = is_sound && d >= 1 && d <= LARGEST / size;
         if (is_sound) size *= d;

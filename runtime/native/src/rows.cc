@@ -318,13 +318,7 @@ OrtStatus *create(const OrtKernelInfo *info, void **made) {
                            static_cast<long long>(kernel->tasks),
                            static_cast<long long>(MOST_TASKS));
     }
-    if (which == LOOK_UP) {
-        size_t rank = 0;
-        ORT_TRY(ort::api.KernelInfoGetAttributeArray_int64(info, "shape", nullptr, &rank));
-        kernel->shape.resize(rank);
-        ORT_TRY(ort::api.KernelInfoGetAttributeArray_int64(info, "shape", kernel->shape.data(),
-                                                           &rank));
-    }
+    if (which == LOOK_UP) ORT_TRY(ort::integers(info, "shape", &kernel->shape));
     *made = kernel.release();
     return nullptr;
 }

@@ -1,15 +1,14 @@
 /* The loops of tile.inc for each instruction set, and the choice among them. */
 #include "tile.h"
 
-#include <memory>
+#include "machine.h"
 
 namespace tile {
 namespace baseline {
 #include "tile.inc"
 }
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define HAS_WIDE_LOOPS 1
+#ifdef HAS_WIDE_LOOPS
 /* Said apart: g++ has read the whole file before a pragma can define __FMA__. */
 #define TILE_HAS_FMA 1
 #pragma GCC push_options
@@ -28,29 +27,11 @@ namespace avx512 {
 
 const Loops &loops() {
 #ifdef HAS_WIDE_LOOPS
-    static const Loops &chosen = __builtin_cpu_supports("avx512f") &&
-                                         __builtin_cpu_supports("avx512dq") &&
-                                         __builtin_cpu_supports("avx512bw") &&
-                                         __builtin_cpu_supports("avx512vl")
-                                     ? avx512::LOOPS
-                                 : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")
-                                     ? avx2::LOOPS
-                                     : baseline::LOOPS;
+    static const Loops &chosen = machine::widest(avx512::LOOPS, avx2::LOOPS, baseline::LOOPS);
     return chosen;
 #else
     return baseline::LOOPS;
 #endif
-}
-
-float *scratch(size_t floats) {
-    thread_local std::unique_ptr<float[]> memory;
-    thread_local size_t capacity = 0;
-    if (floats > capacity) {
-        memory.reset(new float[floats + 16]);
-        capacity = floats;
-    }
-    const auto address = reinterpret_cast<uintptr_t>(memory.get());
-    return reinterpret_cast<float *>((address + 63) & ~uintptr_t(63));
 }
 
 } // namespace tile

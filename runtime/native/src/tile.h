@@ -31,9 +31,6 @@ struct Loops {
 
 const Loops &loops(); /* the widest that this processor has */
 
-/* Registers for one thread; kept, as threads come back for the next kernel. */
-float *scratch(size_t floats);
-
 } // namespace tile
 
 #endif

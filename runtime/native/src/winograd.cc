@@ -15,11 +15,13 @@
 #include <vector>
 
 #include "conv.h"
+#include "machine.h"
 #include "winograd_loops.h"
 
 namespace {
 
 using namespace conv;
+using namespace machine;
 using namespace winograd;
 
 size_t whole(size_t count, size_t unit) { return (count + unit - 1) / unit; }
@@ -27,20 +29,6 @@ size_t panels(size_t count) { return whole(count, LANES); }
 
 /* Lines of cache from one point to the next: an odd number, so that they do not evict each other. */
 size_t spread(size_t lines) { return (lines | 1) * LANES; }
-
-/* Memory of the calling thread that is kept for the next call; `which` of two at a time. */
-template <int which>
-float *scratch(size_t floats) {
-    thread_local std::unique_ptr<float[]> memory;
-    thread_local size_t capacity = 0;
-    if (floats > capacity) {
-        capacity = 0;
-        memory.reset(new float[floats + LANES]);
-        capacity = floats;
-    }
-    const auto address = reinterpret_cast<uintptr_t>(memory.get());
-    return reinterpret_cast<float *>((address + 63) & ~uintptr_t(63));
-}
 
 /* Pieces of one allocation, each of whole lines of cache. */
 struct Pieces {
@@ -175,6 +163,24 @@ void scatter(float *to, const float *from, size_t count, size_t lanes) {
     }
 }
 
+/* c (+)= a b for every point; rows and columns are panels. */
+void multiply_points(Planes a, size_t rows, Planes b, size_t columns, size_t depth, Planes c,
+                     bool adds) {
+    for (size_t point = 0; point < POINTS; ++point) {
+        Product product;
+        product.a = a.data + point * a.stride;
+        product.b = b.data + point * b.stride;
+        product.c = c.data + point * c.stride;
+        product.row_panels = rows;
+        product.column_panels = columns;
+        product.depth = depth;
+        product.a_panel = product.b_panel = depth * LANES;
+        product.c_panel = rows * LANES * LANES;
+        product.adds = adds;
+        loops().product(product);
+    }
+}
+
 /* What both uses have in common: m, r and their loops. */
 struct Method {
     size_t m, r;
@@ -209,7 +215,7 @@ struct Filter {
     OrtStatus *run_by_tiles(OrtKernelContext *context) const {
         const size_t out_panels = panels(out), tiles = grid.tiles();
         const size_t line = depth() * LANES;
-        const Planes kept = known.data ? known : make_planes<0>(out_panels);
+        const Planes kept = known.data ? known : make_planes(out_panels);
         const auto transform = [&](size_t panel) {
             weights_panel({kept.data + panel * line, kept.stride}, panel);
         };
@@ -219,14 +225,14 @@ struct Filter {
             const Strips strips(grid, first, count);
             const size_t columns = panels(count), stride = spread(columns * depth());
             const size_t product_stride = spread(columns * OUT_BLOCK * LANES);
-            Pieces pieces{scratch<1>(POINTS * (stride + product_stride) + strips.size + LANES)};
+            Pieces pieces{scratch<BLOCK_POINTS>(POINTS * (stride + product_stride) + strips.size + LANES)};
             const Planes tile_points{pieces.take(POINTS * stride), stride};
             const Planes products{pieces.take(POINTS * product_stride), product_stride};
             image_tiles(tile_points, strips, pieces.take(strips.size), 0, depth());
             for (size_t panel = 0; panel < out_panels; panel += OUT_BLOCK) {
                 const size_t rows = std::min(OUT_BLOCK, out_panels - panel);
                 const Planes from{kept.data + panel * line, kept.stride};
-                multiply_points(from, rows, tile_points, columns, products);
+                multiply_points(from, rows, tile_points, columns, depth(), products, false);
                 store(products, rows, panel * LANES, first, count);
             }
         };
@@ -236,12 +242,12 @@ struct Filter {
     /* Of few tiles: these are kept, and blocks of weights distributed. */
     OrtStatus *run_by_weights(OrtKernelContext *context) const {
         const size_t out_panels = panels(out), tiles = grid.tiles(), columns = panels(tiles);
-        const Planes kept = make_planes<0>(columns);
+        const Planes kept = make_planes(columns);
         const Strips strips(grid, 0, tiles);
         constexpr size_t CHANNELS = 16;
         const auto transform = [&](size_t i) {
             const size_t first = i * CHANNELS;
-            image_tiles(kept, strips, scratch<1>(strips.size), first,
+            image_tiles(kept, strips, scratch<BLOCK_POINTS>(strips.size), first,
                         std::min(first + CHANNELS, depth()));
         };
         ORT_TRY(distribute(context, whole(depth(), CHANNELS), transform));
@@ -250,7 +256,7 @@ struct Filter {
             const size_t stride = spread(rows * depth());
             const size_t block = std::min(columns, size_t(4));
             const size_t product_stride = spread(block * rows * LANES);
-            Pieces pieces{scratch<1>(POINTS * (stride + product_stride))};
+            Pieces pieces{scratch<BLOCK_POINTS>(POINTS * (stride + product_stride))};
             const Planes points{pieces.take(POINTS * stride), stride};
             const Planes products{pieces.take(POINTS * product_stride), product_stride};
             for (size_t k = 0; k < rows; ++k) {
@@ -259,17 +265,16 @@ struct Filter {
             for (size_t column = 0; column < columns; column += block) {
                 const size_t count = std::min(block, columns - column), first = column * LANES;
                 const Planes from{kept.data + column * depth() * LANES, kept.stride};
-                multiply_points(points, rows, from, count, products);
+                multiply_points(points, rows, from, count, depth(), products, false);
                 store(products, rows, panel * LANES, first, std::min(count * LANES, tiles - first));
             }
         };
         return distribute(context, whole(out_panels, OUT_BLOCK), multiply);
     }
 
-    template <int which>
     Planes make_planes(size_t count) const {
         const size_t stride = spread(count * depth());
-        return {scratch<which>(POINTS * stride), stride};
+        return {scratch<KEPT_POINTS>(POINTS * stride), stride};
     }
 
     /* LANES channels of results and all of the image. */
@@ -303,22 +308,6 @@ struct Filter {
                 const Planes at{to.data + (panel * depth() + c) * LANES, to.stride};
                 loops().from_image(at, room, &strips.offsets[panel * LANES], strips.width);
             }
-        }
-    }
-
-    void multiply_points(Planes a, size_t rows, Planes b, size_t columns, Planes c) const {
-        for (size_t point = 0; point < POINTS; ++point) {
-            Product product;
-            product.a = a.data + point * a.stride;
-            product.b = b.data + point * b.stride;
-            product.c = c.data + point * c.stride;
-            product.row_panels = rows;
-            product.column_panels = columns;
-            product.depth = depth();
-            product.a_panel = product.b_panel = depth() * LANES;
-            product.c_panel = rows * LANES * LANES;
-            product.adds = false;
-            loops().product(product);
         }
     }
 
@@ -418,7 +407,7 @@ struct WeightGradient {
     OrtStatus *run_by_channels(OrtKernelContext *context) const {
         const size_t in_panels = panels(in()), out_panels = panels(out()), tiles = image.tiles();
         const size_t line = tiles * LANES;
-        const Planes kept{scratch<0>(POINTS * spread(in_panels * tiles)), spread(in_panels * tiles)};
+        const Planes kept{scratch<KEPT_POINTS>(POINTS * spread(in_panels * tiles)), spread(in_panels * tiles)};
         const auto transform = [&](size_t panel) {
             transform_tiles({kept.data + panel * line, kept.stride}, image, source, panel, 0, tiles,
                             loops().from_image);
@@ -427,7 +416,7 @@ struct WeightGradient {
         const auto multiply = [&](size_t i) {
             const size_t panel = i * OUT_BLOCK, rows = std::min(OUT_BLOCK, out_panels - panel);
             const size_t stride = spread(rows * tiles), sum_stride = spread(IN_BLOCK * rows * LANES);
-            Pieces pieces{scratch<1>(POINTS * (stride + sum_stride))};
+            Pieces pieces{scratch<BLOCK_POINTS>(POINTS * (stride + sum_stride))};
             const Planes points{pieces.take(POINTS * stride), stride};
             const Planes sums{pieces.take(POINTS * sum_stride), sum_stride};
             for (size_t k = 0; k < rows; ++k) {
@@ -448,7 +437,7 @@ struct WeightGradient {
     OrtStatus *run_by_tiles(OrtKernelContext *context) const {
         const size_t blocks = whole(image.tiles(), TILES), chunks = std::min(blocks, MOST_CHUNKS);
         const size_t size = in() * out() * method.area();
-        float *parts = scratch<0>((chunks - 1) * size);
+        float *parts = scratch<KEPT_POINTS>((chunks - 1) * size);
         const auto sum_up = [&](size_t chunk) {
             float *to = chunk == 0 ? weights : parts + (chunk - 1) * size;
             sum_tiles(to, chunk * blocks / chunks * TILES,
@@ -467,7 +456,7 @@ struct WeightGradient {
         const size_t image_stride = spread(in_panels * TILES);
         const size_t result_stride = spread(out_panels * TILES);
         const size_t sum_stride = spread(in_panels * out_panels * LANES);
-        Pieces pieces{scratch<1>(POINTS * (image_stride + result_stride + sum_stride))};
+        Pieces pieces{scratch<BLOCK_POINTS>(POINTS * (image_stride + result_stride + sum_stride))};
         const Planes image_points{pieces.take(POINTS * image_stride), image_stride};
         const Planes result_points{pieces.take(POINTS * result_stride), result_stride};
         const Planes sums{pieces.take(POINTS * sum_stride), sum_stride};
@@ -495,7 +484,7 @@ struct WeightGradient {
         for (size_t begun = 0; begun < count; begun += TILES) {
             const Strips strips(grid, first + begun, std::min(TILES, count - begun));
             const size_t size = spread(panels(strips.size));
-            float *room = scratch<2>(size * LANES);
+            float *room = scratch<STRIPS>(size * LANES);
             int32_t offsets[LANES];
             for (size_t lane = 0; lane < LANES; ++lane) {
                 float *own = room + lane * size;
@@ -508,23 +497,6 @@ struct WeightGradient {
                 loop({to.data + (begun + t) * LANES, to.stride}, room + strips.offsets[t], offsets,
                      strips.width);
             }
-        }
-    }
-
-    void multiply_points(Planes a, size_t rows, Planes b, size_t columns, size_t depth, Planes c,
-                         bool adds) const {
-        for (size_t point = 0; point < POINTS; ++point) {
-            Product product;
-            product.a = a.data + point * a.stride;
-            product.b = b.data + point * b.stride;
-            product.c = c.data + point * c.stride;
-            product.row_panels = rows;
-            product.column_panels = columns;
-            product.depth = depth;
-            product.a_panel = product.b_panel = depth * LANES;
-            product.c_panel = rows * LANES * LANES;
-            product.adds = adds;
-            loops().product(product);
         }
     }
 

@@ -1,6 +1,8 @@
 /* The loops of winograd.inc for each instruction set, and the choice among them. */
 #include "winograd_loops.h"
 
+#include "machine.h"
+
 /* Sums of products may round once here: nothing that they stand for prescribes an order. */
 #ifdef __clang__
 #pragma STDC FP_CONTRACT ON
@@ -14,8 +16,7 @@ namespace baseline {
 #include "winograd.inc"
 }
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define HAS_WIDE_LOOPS 1
+#ifdef HAS_WIDE_LOOPS
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
 namespace avx2 {
@@ -34,14 +35,7 @@ namespace avx512 {
 
 const Loops &loops() {
 #ifdef HAS_WIDE_LOOPS
-    static const Loops &chosen = __builtin_cpu_supports("avx512f") &&
-                                         __builtin_cpu_supports("avx512dq") &&
-                                         __builtin_cpu_supports("avx512bw") &&
-                                         __builtin_cpu_supports("avx512vl")
-                                     ? avx512::LOOPS
-                                 : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")
-                                     ? avx2::LOOPS
-                                     : baseline::LOOPS;
+    static const Loops &chosen = machine::widest(avx512::LOOPS, avx2::LOOPS, baseline::LOOPS);
     return chosen;
 #else
     return baseline::LOOPS;

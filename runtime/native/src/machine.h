@@ -1,0 +1,47 @@
+/* What kernels ask of the machine: memory of their thread, and its instruction set. */
+#ifndef FLOW2ONNX_NATIVE_MACHINE_H
+#define FLOW2ONNX_NATIVE_MACHINE_H
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define HAS_WIDE_LOOPS 1
+#endif
+
+namespace machine {
+
+/* What memory is for: of each use a thread has one piece at a time. */
+enum Use { REGISTERS, REORDERS, KEPT_POINTS, BLOCK_POINTS, STRIPS };
+
+/* Floats on whole lines of cache; kept, as threads come back for the next kernel. */
+template <Use use>
+float *scratch(size_t floats) {
+    constexpr size_t LINE = 64;
+    thread_local std::unique_ptr<float[]> memory;
+    thread_local size_t capacity = 0;
+    if (floats > capacity) {
+        capacity = 0;
+        memory.reset(new float[floats + LINE / sizeof(float)]);
+        capacity = floats;
+    }
+    const auto address = reinterpret_cast<uintptr_t>(memory.get());
+    return reinterpret_cast<float *>((address + LINE - 1) & ~uintptr_t(LINE - 1));
+}
+
+#ifdef HAS_WIDE_LOOPS
+/* The widest that this processor has. */
+template <typename Loops>
+const Loops &widest(const Loops &avx512, const Loops &avx2, const Loops &baseline) {
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) {
+        return avx512;
+    }
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? avx2 : baseline;
+}
+#endif
+
+} // namespace machine
+
+#endif
