@@ -45,7 +45,7 @@ check: $(VENV)/ready
 	$(VENV)/bin/python -m mypy --strict flow2onnx runtime/python/flow2onnx_runtime
 
 bench: $(VENV)/ready
-	$(VENV)/bin/python benchmarks/compiling.py
+	$(VENV)/bin/python -m benchmarks.compiling
 	$(VENV)/bin/python -m benchmarks.environments native torch jax
 	$(VENV)/bin/python -m benchmarks.training
 	$(VENV)/bin/python -m benchmarks.prediction

@@ -1,6 +1,6 @@
 """How the cost of a step grows with batch, depth and the rows of an embedding.
 
-    python -m benchmarks.scaling [--threads 1] [--peers flow2onnx,torch] [--quick] [--out DIR]
+    python -m benchmarks.scaling [--threads 1] [--peers native,torch] [--quick] [--out DIR]
 
 writes scaling.json, scaling.md and scaling.svg: milliseconds a step, and for each series the
 exponent of growth, the slope of a straight line through the logarithms. 1 is proportional to the
@@ -28,6 +28,7 @@ NOTES = (
     "at the rows that were read: its cost should not grow.",
 )
 PEERS = {
+    "native": Contestant("flow2onnx, native", "flow2onnx:native"),
     "flow2onnx": Contestant("flow2onnx", "flow2onnx"),
     "torch": Contestant("torch", "torch:sparse", is_intel=True),
     "jax": Contestant("JAX", "jax"),
@@ -80,7 +81,7 @@ def measure(contest: Contest, series: Series, threads: int, who: Sequence[Contes
 def _fitting(one: Contestant, work: str) -> Contestant:
     """torch with sparse gradients only where there is a table and SGD."""
     is_table = work.startswith("wide")
-    peer = one.peer if is_table else one.peer.partition(":")[0]
+    peer = one.peer if is_table else one.peer.removesuffix(":sparse")
     return Contestant(one.label, peer, one.is_intel)
 
 
@@ -153,7 +154,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--peers", default="flow2onnx,torch", help=f"of {', '.join(PEERS)}")
+    parser.add_argument("--peers", default="native,flow2onnx,torch", help=f"of {', '.join(PEERS)}")
     parser.add_argument("--series", default="", help="only those with this in their names")
     parser.add_argument("--quick", action="store_true", help="few short blocks: a rehearsal")
     parser.add_argument("--out", type=Path, default=RESULTS)

@@ -74,22 +74,29 @@ class _ChannelGroup(Group):
 
 def _groups(graph: ir.Graph) -> list[_ChannelGroup]:
     nodes = list(graph)
+    found = {i: f for i, node in enumerate(nodes) if (f := _extended(node)) is not None}
+    if not any(part.kind == "sum" for part, _ in found.values()):
+        return []
     grouping = Grouping(nodes, _ChannelGroup)
-    for i in reversed(range(len(nodes))):
-        part = part_of(nodes[i])
-        if part is None or part.kind == "row" or part.total < 2:
-            continue
-        block = _block_in(nodes[i], part)
+    for i, (part, block) in reversed(found.items()):
         group = grouping.of[i]
         assert isinstance(group, _ChannelGroup), "as asked for"
-        if block is not None:
-            group.become(i, replace(part, row=0))
-            group.channels, group.inner = block.middle, block.inner
-            grouping.join_all(i, _neighbours(nodes[i], part, grouping.places))
-    found = [g for g in grouping.found() if isinstance(g, _ChannelGroup)]
-    for g in found:
+        group.become(i, replace(part, row=0))
+        group.channels, group.inner = block.middle, block.inner
+        grouping.join_all(i, _neighbours(nodes[i], part, grouping.places))
+    groups = [g for g in grouping.found() if isinstance(g, _ChannelGroup)]
+    for g in groups:
         g.nodes = [(nodes[i], g.parts[i]) for i in sorted(g.parts)]
-    return found
+    return groups
+
+
+def _extended(node: ir.Node) -> tuple[Part, Block] | None:
+    """What a node is in a program, and how channels lie for it."""
+    part = part_of(node)
+    if part is None or part.kind == "row" or part.total < 2:
+        return None
+    block = _block_in(node, part)
+    return None if block is None else (part, block)
 
 
 def _block_in(node: ir.Node, part: Part) -> Block | None:

@@ -84,9 +84,9 @@ _ELEMENTS = ("float32", "bool")
 
 def part_of(node: ir.Node) -> Part | None:
     """What a node is in a program; None if it cannot be part of one."""
-    find = _FINDERS.get(node.op_type, _each)
+    find = _FINDERS.get(node.op_type, _each if node.op_type in PARTS else None)
     is_plain = node.domain == "" and len([v for v in node.outputs if v.name]) == 1
-    if not is_plain or not all(_is_fixed(v) for v in (*node.inputs, *node.outputs)):
+    if find is None or not is_plain or not all(_is_fixed(v) for v in (*node.inputs, *node.outputs)):
         return None
     return find(node)
 
@@ -114,11 +114,10 @@ def _is_fixed(value: ir.Value | None) -> bool:
 
 
 def _each(node: ir.Node) -> Part | None:
-    known = PARTS.get(node.op_type)
+    operation, arity = PARTS[node.op_type]
     output = node.outputs[0]
-    if known is None or dtype_of(output).name not in _ELEMENTS:
+    if dtype_of(output).name not in _ELEMENTS:
         return None
-    operation, arity = known
     total = math.prod(dims(output))
     operands = [v for v in node.inputs[:arity] if v is not None]
     if len(operands) < arity or total < 1:
