@@ -278,7 +278,7 @@ def open_program(
     """
     model, options, _ = accelerated(compiled, options)
     name, content = f"{compiled.spec.name}{suffix}", model_bytes(model)
-    found = () if options.captures else updated_in_place(compiled, keeps_old)
+    found = () if options.captures else updated_in_place(compiled, keeps_old, model)
     if not any(v.is_safe for v in found):
         return Program(content, state, options, name=name)
 

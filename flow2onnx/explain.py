@@ -143,7 +143,7 @@ def explain(
             return open_session(content, replace(recorded, optimized_path=path))
 
         keeps_old = bool(settings.value("stop_on_non_finite") and compiled.losses)
-        verdicts = () if options.captures else updated_in_place(compiled, keeps_old)
+        verdicts = () if options.captures else updated_in_place(compiled, keeps_old, model)
         verdicts, session = confirmed(verdicts, opened)
         nodes = nodes_of(session)
     found = _Found(options, session)

@@ -11,7 +11,7 @@ from typing import TypeVar
 from flow2onnx.compile import CompiledJob
 from flow2onnx.errors import NotEnoughMemoryError
 from flow2onnx.graph import Model, byte_size, constant_bytes, in_place, most_alive, parse_model
-from flow2onnx.graph.in_place import NEXT, InPlace
+from flow2onnx.graph.in_place import NEXT, WORTH_BYTES, InPlace
 from flow2onnx.trace.variables import Variable
 
 __all__ = [
@@ -29,9 +29,6 @@ _log = logging.getLogger("flow2onnx.memory")
 _STATE = ("weights", "optimizer state")
 _NEAR = 0.8  # of what there is
 
-# A second buffer of less costs nothing that anybody could measure.
-_WORTH_BYTES = 64 * 1024
-
 
 @dataclass(frozen=True)
 class MemoryLine:
@@ -43,13 +40,16 @@ class MemoryLine:
     note: str
 
 
-def updated_in_place(compiled: CompiledJob, keeps_old: bool = False) -> tuple[InPlace, ...]:
+def updated_in_place(
+    compiled: CompiledJob, keeps_old: bool = False, model: Model | None = None
+) -> tuple[InPlace, ...]:
     """What may become of each large tensor of state that a job writes, as its graph stands.
 
-    `keeps_old`: the values before a step are needed after it, if the loss is not finite.
+    `keeps_old`: the values before a step are needed after it, if the loss is not finite. `model`:
+    what runs in the place of the job's own.
     """
-    large = [n for n, v in compiled.variables.items() if variable_bytes(v) >= _WORTH_BYTES]
-    found = in_place(compiled.model.graph, large)
+    large = [n for n, v in compiled.variables.items() if variable_bytes(v) >= WORTH_BYTES]
+    found = in_place((model or compiled.model).graph, large)
     if keeps_old:
         return _refused(found, "a step whose loss is not finite changes nothing")
     if not compiled.spec.config.value("runtime.in_place"):

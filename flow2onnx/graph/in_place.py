@@ -15,9 +15,11 @@ import onnx_ir as ir
 from flow2onnx.graph.captures import read_by
 from flow2onnx.graph.plans import overwrites_safely
 
-__all__ = ["NEXT", "InPlace", "in_place", "index_origin"]
+__all__ = ["NEXT", "WORTH_BYTES", "InPlace", "in_place", "index_origin"]
 
 NEXT = "next/"
+# A second buffer of less costs nothing that anybody could measure.
+WORTH_BYTES = 64 * 1024
 _NATIVE = "flow2onnx.native"  # operators that models in memory may have
 # Their output may be the memory of their input.
 _VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})

@@ -9,6 +9,7 @@ from flow2onnx.passes.dead_code import DropDeadCode
 from flow2onnx.passes.native.channels import fuse_channels
 from flow2onnx.passes.native.convolutions import use_kept_convolutions, use_native_convolutions
 from flow2onnx.passes.native.groups import groups_of
+from flow2onnx.passes.native.order import wait_for_readers
 from flow2onnx.passes.native.products import use_native_products
 from flow2onnx.passes.native.programs import DOMAIN, fuse
 from flow2onnx.passes.native.rows import use_native_rows
@@ -48,6 +49,8 @@ def rewrite(
     if "Fused" in operators:
         for i, nodes in enumerate(groups_of(graph, FEWEST, FEWEST_IF_LARGE, LARGE)):
             fuse(graph, nodes, f"native/{i}")
+    graph.sort()
+    wait_for_readers(graph)
     graph.sort()
     return copy, _used(graph)
 

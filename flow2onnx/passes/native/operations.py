@@ -22,6 +22,7 @@ __all__ = [
     "MIN",
     "MUL",
     "PARTS",
+    "RENAMING",
     "Block",
     "Part",
     "block_of",
@@ -78,7 +79,7 @@ PARTS: Mapping[str, tuple[int, int]] = {
     "Equal": (EQUAL, 2), "And": (AND, 2), "Or": (OR, 2), "Max": (MAX, 2), "Min": (MIN, 2),
     "Where": (WHERE, 3),
 }  # fmt: skip
-_RENAMING = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten"})
+RENAMING = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten"})
 _ELEMENTS = ("float32", "bool")
 
 
@@ -122,7 +123,7 @@ def _each(node: ir.Node) -> Part | None:
     operands = [v for v in node.inputs[:arity] if v is not None]
     if len(operands) < arity or total < 1:
         return None
-    if node.op_type in _RENAMING:
+    if node.op_type in RENAMING:
         is_same = dtype_of(operands[0]) == dtype_of(output)
         return Part("alias", total) if is_same else None
     if len(node.inputs) > arity:

@@ -4,7 +4,8 @@
  * matrices lie in A, B and Y is told by leading dimensions and by the ways from one pair to the
  * next, so operands need not be copied into the order that the product has them in. C is there for
  * a single pair only, and may be Y itself. As a mask it is not added: where it is not above zero,
- * the product is taken times zero, as a gradient on its way through Relu is.
+ * the product is taken times zero, as a gradient on its way through Relu is. A fourth input is not
+ * read: what makes it has to come before.
  *
  * Tasks share out pairs, or rows or columns of a single one: no sum is split among them.
  *
@@ -283,10 +284,10 @@ const ort::CustomOp *ort::product_operator() {
         o.GetName = [](const CustomOp *) { return "Product"; };
         o.GetExecutionProviderType = [](const CustomOp *) -> const char * { return nullptr; };
         o.GetInputType = o.GetOutputType = [](const CustomOp *, size_t) { return FLOAT; };
-        o.GetInputTypeCount = [](const CustomOp *) -> size_t { return 3; };
+        o.GetInputTypeCount = [](const CustomOp *) -> size_t { return 4; };
         o.GetOutputTypeCount = [](const CustomOp *) -> size_t { return 1; };
         o.GetInputCharacteristic = [](const CustomOp *, size_t i) {
-            return i == 2 ? OPTIONAL : REQUIRED;
+            return i >= 2 ? OPTIONAL : REQUIRED;
         };
         o.GetOutputCharacteristic = [](const CustomOp *, size_t) { return REQUIRED; };
         o.GetInputMemoryType = [](const CustomOp *, size_t) { return 0; };
