@@ -52,8 +52,9 @@ def absorb(graph: ir.Graph, product: ir.Node, addend: ir.Value, add: ir.Node) ->
 
 def replace_output(graph: ir.Graph, old: ir.Value, new: ir.Value) -> None:
     """Let everyone who reads `old`, the job's callers included, read `new` under the old name."""
-    for i, output in enumerate(graph.outputs):
-        if output is old:
-            new.name = old.name
-            graph.outputs[i] = new
+    if old.is_graph_output():
+        new.name = old.name
+        for i, output in enumerate(graph.outputs):
+            if output is old:
+                graph.outputs[i] = new
     old.replace_all_uses_with(new)

@@ -2,7 +2,7 @@
 
 import onnx_ir as ir
 
-from flow2onnx.passes.base import Pass, remove
+from flow2onnx.passes.base import Pass
 
 __all__ = ["DropDeadCode"]
 
@@ -17,11 +17,13 @@ class DropDeadCode(Pass):
 
     def run(self, graph: ir.Graph) -> bool:
         """Walk back once; then drop unread constants."""
-        changed = False
+        dead = set[ir.Node]()
         for node in reversed(list(graph)):
-            if not any(v.is_graph_output() or v.uses() for v in node.outputs):
-                remove(graph, node)
-                changed = True
+            users = (use.node for v in node.outputs for use in v.uses())
+            if not any(v.is_graph_output() for v in node.outputs) and dead.issuperset(users):
+                dead.add(node)
+        graph.remove(dead, safe=True)
+        changed = bool(dead)
         for name, value in list(graph.initializers.items()):
             if not value.uses() and not value.is_graph_output():
                 del graph.initializers[name]

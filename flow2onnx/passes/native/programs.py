@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from flow2onnx.graph.plans import FORMAT, FULL, PER_ROW, SPREAD, SUMMED
 from flow2onnx.graph.types import dims, dtype_of
+from flow2onnx.passes.base import replace_output
 from flow2onnx.passes.native.operations import (
     ADD,
     COPY,
@@ -127,17 +128,13 @@ def put_in_place(graph: ir.Graph, nodes: Nodes, shown: Sequence[ir.Value], made:
     graph.insert_after(nodes[-1][0], made)
     for old, new in zip(shown, made.outputs, strict=True):
         take_place(graph, old, new)
-    for node, _ in reversed(nodes):
-        graph.remove(node, safe=True)
+    graph.remove([node for node, _ in nodes], safe=True)
 
 
 def take_place(graph: ir.Graph, old: ir.Value, new: ir.Value) -> None:
     """Let everyone who reads `old` read `new`, which takes over its name, type and shape."""
     new.name, new.type, new.shape = old.name, old.type, old.shape
-    for i, output in enumerate(graph.outputs):
-        if output is old:
-            graph.outputs[i] = new
-    old.replace_all_uses_with(new)
+    replace_output(graph, old, new)
 
 
 def shown_by(nodes: Nodes) -> list[ir.Value]:
