@@ -6,6 +6,7 @@
 #ifndef FLOW2ONNX_NATIVE_ORT_H
 #define FLOW2ONNX_NATIVE_ORT_H
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -130,15 +131,24 @@ OrtStatus *refuse(const char *format, ...) __attribute__((format(printf, 1, 2)))
         if (OrtStatus *status_ = (expression)) return status_; \
     } while (0)
 
-/* Runs job(i) for i < count on the session's threads. */
+/* Runs job(i) for i < count on the session's threads, which no exception may leave. */
 template <typename Job>
 OrtStatus *parallel(OrtKernelContext *context, size_t count, Job &job) {
-    if (count == 1) {
-        job(0);
-        return nullptr;
-    }
-    auto call = [](void *data, size_t i) { (*static_cast<Job *>(data))(i); };
-    return api.KernelContext_ParallelFor(context, call, count, 0, &job);
+    struct Shared {
+        Job &job;
+        std::atomic<bool> has_failed{false};
+    } shared{job};
+    auto call = [](void *data, size_t i) {
+        auto &own = *static_cast<Shared *>(data);
+        try {
+            own.job(i);
+        } catch (const std::exception &) {
+            own.has_failed = true;
+        }
+    };
+    if (count == 1) call(&shared, 0);
+    else ORT_TRY(api.KernelContext_ParallelFor(context, call, count, 0, &shared));
+    return shared.has_failed ? refuse("a task has no memory to work in") : nullptr;
 }
 
 /* No exception may reach the runtime, which is another library. */

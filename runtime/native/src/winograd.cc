@@ -7,9 +7,7 @@
  * cache. The work is cut by the shape alone, so results do not depend on the number of threads.
  */
 #include <algorithm>
-#include <atomic>
 #include <cstring>
-#include <exception>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -122,29 +120,6 @@ struct Strips {
     }
 };
 
-/* A task may fail for want of memory; no exception may leave the thread it is in. */
-template <typename Work>
-struct Guarded {
-    const Work &work;
-    std::atomic<bool> failed{false};
-
-    void operator()(size_t i) {
-        try {
-            work(i);
-        } catch (const std::exception &) {
-            failed = true;
-        }
-    }
-};
-
-template <typename Work>
-OrtStatus *distribute(OrtKernelContext *context, size_t count, const Work &work) {
-    Guarded<Work> guarded{work};
-    ORT_TRY(ort::parallel(context, count, guarded));
-    if (guarded.failed) return ort::refuse("a convolution has no memory for its tiles");
-    return nullptr;
-}
-
 /* from[lane * stride + i] as [i][lane], with zeros for missing lanes. */
 void gather(float *to, const float *from, size_t stride, size_t count, size_t lanes) {
     if (lanes == LANES) return loops().gather(to, from, stride, count);
@@ -219,7 +194,7 @@ struct Filter {
         const auto transform = [&](size_t panel) {
             weights_panel({kept.data + panel * line, kept.stride}, panel);
         };
-        if (known.data == nullptr) ORT_TRY(distribute(context, out_panels, transform));
+        if (known.data == nullptr) ORT_TRY(ort::parallel(context, out_panels, transform));
         const auto multiply = [&](size_t i) {
             const size_t first = i * TILES, count = std::min(TILES, tiles - first);
             const Strips strips(grid, first, count);
@@ -236,7 +211,7 @@ struct Filter {
                 store(products, rows, panel * LANES, first, count);
             }
         };
-        return distribute(context, whole(tiles, TILES), multiply);
+        return ort::parallel(context, whole(tiles, TILES), multiply);
     }
 
     /* Of few tiles: these are kept, and blocks of weights distributed. */
@@ -250,7 +225,7 @@ struct Filter {
             image_tiles(kept, strips, scratch<BLOCK_POINTS>(strips.size), first,
                         std::min(first + CHANNELS, depth()));
         };
-        ORT_TRY(distribute(context, whole(depth(), CHANNELS), transform));
+        ORT_TRY(ort::parallel(context, whole(depth(), CHANNELS), transform));
         const auto multiply = [&](size_t i) {
             const size_t panel = i * OUT_BLOCK, rows = std::min(OUT_BLOCK, out_panels - panel);
             const size_t stride = spread(rows * depth());
@@ -269,7 +244,7 @@ struct Filter {
                 store(products, rows, panel * LANES, first, std::min(count * LANES, tiles - first));
             }
         };
-        return distribute(context, whole(out_panels, OUT_BLOCK), multiply);
+        return ort::parallel(context, whole(out_panels, OUT_BLOCK), multiply);
     }
 
     Planes make_planes(size_t count) const {
@@ -412,7 +387,7 @@ struct WeightGradient {
             transform_tiles({kept.data + panel * line, kept.stride}, image, source, panel, 0, tiles,
                             loops().from_image);
         };
-        ORT_TRY(distribute(context, in_panels, transform));
+        ORT_TRY(ort::parallel(context, in_panels, transform));
         const auto multiply = [&](size_t i) {
             const size_t panel = i * OUT_BLOCK, rows = std::min(OUT_BLOCK, out_panels - panel);
             const size_t stride = spread(rows * tiles), sum_stride = spread(IN_BLOCK * rows * LANES);
@@ -430,7 +405,7 @@ struct WeightGradient {
                 store(weights, sums, panel * LANES, rows, column, columns);
             }
         };
-        return distribute(context, whole(out_panels, OUT_BLOCK), multiply);
+        return ort::parallel(context, whole(out_panels, OUT_BLOCK), multiply);
     }
 
     /* Of many tiles: these are distributed, in as many chunks whatever the number of threads. */
@@ -443,7 +418,7 @@ struct WeightGradient {
             sum_tiles(to, chunk * blocks / chunks * TILES,
                       std::min((chunk + 1) * blocks / chunks * TILES, image.tiles()));
         };
-        ORT_TRY(distribute(context, chunks, sum_up));
+        ORT_TRY(ort::parallel(context, chunks, sum_up));
         for (size_t chunk = 1; chunk < chunks; ++chunk) {
             const float *part = parts + (chunk - 1) * size;
             for (size_t i = 0; i < size; ++i) weights[i] += part[i];

@@ -1,0 +1,40 @@
+"""Calls that need more memory than there is: they fail, and the process goes on."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from flow2onnx.native import NativeLibrary
+
+# Each task has a channel, and asks for 64 times 2^20 floats to keep of it: 256 MiB.
+CALL = """
+import json, resource, sys
+import numpy as np
+from flow2onnx.native import NativeLibrary
+from tests.native.one_node import outcome
+
+path, tasks = json.loads(sys.argv[1])
+side = 1 << 20
+x = np.linspace(-1, 1, tasks * side, dtype=np.float32).reshape(tasks, side)
+
+def call(kept):
+    plan = [1, 1, tasks, side, 2, 1, kept, 1, 1, 0, 1, 0, 0, 0, 0, 2, tasks, side]
+    plan += [0, 1, 0, 0, 0, 1, 0, 1, 0, 0, 1, 0, 1, 0, 0, 0, 0]
+    return outcome(NativeLibrary(path, ()), tasks, "FusedChannels", {"x": x}, plan=plan)
+
+assert np.array_equal(call(0), x), "there is memory yet"
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (128 << 20), resource.RLIM_INFINITY))
+print(call(64))
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits are those of Linux")
+@pytest.mark.parametrize("tasks", [1, 4])
+def test_tasks_without_memory(tasks: int, library: NativeLibrary) -> None:
+    arguments = [sys.executable, "-c", CALL, json.dumps([library.path, tasks])]
+    made = subprocess.run(arguments, capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+    assert "a task has no memory to work in" in made.stdout
