@@ -157,6 +157,7 @@ FLOAT, INT64 = ir.DataType.FLOAT, ir.DataType.INT64
         ("Rows", [(4, 3), (2,)], {"tasks": 1, "shape": [2, 4]}, "2 indices of rows of 3 are not"),
         ("Rows", [(4, 3), (2,)], {"tasks": 1, "shape": [3, 3]}, "not of the shape"),
         ("Rows", [(4, 3), (2,)], {"tasks": 1, "shape": [-2, 3]}, "not of the shape"),
+        ("Rows", [(4, 3), (0,)], {"tasks": 1, "shape": [0, -5, 3]}, "not of the shape"),
         ("Rows", [(4, 3), (2,)], {"tasks": 0, "shape": [2, 3]}, "Rows: 0 tasks, wanted are 1 to"),
         ("Rows", [(4, 3), (2,)], {"tasks": 9999, "shape": [2, 3]}, "Rows: 9999 tasks"),
         ("Rows", [(), (2,)], {"tasks": 1, "shape": [2]}, "has 0 dimensions"),
@@ -172,6 +173,20 @@ def test_what_does_not_fit(op_type, sizes, attributes, message, library: NativeL
     feeds = {n: np.zeros(s, np.int64 if n == "i" else np.float32) for n, _, s in inputs}
     with pytest.raises(Exception, match=message):
         session(native_graph(op_type, inputs, **attributes), library).run(["y"], feeds)
+
+
+@pytest.mark.parametrize("op_type", ["Rows", "AddRows", "PutRows"])
+def test_no_rows_of_more_than_can_be_counted(op_type, library: NativeLibrary) -> None:
+    table = ort.OrtValue.ortvalue_from_shape_and_type([0, 2**40, 2**40], np.float32)
+    none = ort.OrtValue.ortvalue_from_numpy(np.zeros(0, np.int64))
+    inputs = [("t", FLOAT, None), ("i", INT64, None), ("g", FLOAT, None)]
+    feeds = {"t": table, "i": none, "g": table}
+    if op_type == "Rows":
+        del inputs[2], feeds["g"]
+    attributes = {"shape": [0, 2**40, 2**40]} if op_type == "Rows" else {}
+    opened = session(native_graph(op_type, inputs, tasks=1, **attributes), library)
+    (made,) = opened.run_with_ort_values(["y"], feeds)
+    assert made.shape() == [0, 2**40, 2**40]
 
 
 def test_indices_of_another_type(library: NativeLibrary) -> None:

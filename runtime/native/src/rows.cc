@@ -41,7 +41,10 @@ struct Table {
     int64_t height, width; /* floats in a row */
 
     explicit Table(const Tensor &tensor) : height(tensor.dims[0]), width(1) {
-        for (size_t i = 1; i < tensor.rank; ++i) width *= tensor.dims[i];
+        for (size_t i = 1; i < tensor.rank; ++i) {
+            /* without rows they may be of any length; it is that of none */
+            if (__builtin_mul_overflow(width, tensor.dims[i], &width)) width = 0;
+        }
     }
     int64_t distance() const {
         const int64_t bytes = width * static_cast<int64_t>(sizeof(float));
@@ -236,12 +239,11 @@ bool are_rows(const std::vector<int64_t> &shape, const Tensor &table, int64_t co
                                             shape.end() - static_cast<int64_t>(inner))) {
         return false;
     }
+    int64_t named = 1;
     for (size_t i = 0; i < shape.size() - inner; ++i) {
-        if (shape[i] < 0 || (shape[i] > 0 && count % shape[i] != 0)) return false;
-        if (shape[i] == 0) return count == 0;
-        count /= shape[i];
+        if (shape[i] < 0 || __builtin_mul_overflow(named, shape[i], &named)) return false;
     }
-    return count == 1;
+    return named == count;
 }
 
 template <typename Index>
