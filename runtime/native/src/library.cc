@@ -70,11 +70,12 @@ static void view_table(const OrtApi *table) {
 }
 
 /* One domain serves all sessions: the runtime keeps pointers to it as long as they live. */
-static OrtStatus *domain(OrtCustomOpDomain **found) {
+static OrtStatus *domain(const OrtApi *table, OrtCustomOpDomain **found) {
     static std::mutex lock;
     static OrtCustomOpDomain *known = nullptr;
     const std::lock_guard<std::mutex> guard(lock);
     if (known == nullptr) {
+        view_table(table); /* not again: kernels of other sessions may be reading it */
         OrtCustomOpDomain *made = nullptr;
         ORT_TRY(api.CreateCustomOpDomain("flow2onnx.native", &made));
         ORT_TRY(api.CustomOpDomain_Add(made, fused_operator()));
@@ -108,8 +109,7 @@ EXPORTED OrtStatus *RegisterCustomOps(OrtSessionOptions *options, const OrtApiBa
         return ort::refuse("flow2onnx-native needs ONNX Runtime 1.%u or newer, this is %s",
                            ort::OLDEST_API, base->GetVersionString());
     }
-    ort::view_table(table);
     OrtCustomOpDomain *domain = nullptr;
-    ORT_TRY(ort::domain(&domain));
+    ORT_TRY(ort::domain(table, &domain));
     return ort::api.AddCustomOpDomain(options, domain);
 }
