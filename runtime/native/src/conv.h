@@ -2,6 +2,8 @@
 #ifndef FLOW2ONNX_NATIVE_CONV_H
 #define FLOW2ONNX_NATIVE_CONV_H
 
+#include <algorithm>
+#include <iterator>
 #include <memory>
 
 #include "ort.h"
@@ -11,6 +13,8 @@ namespace conv {
 enum Which : int { FORWARD_PASS, INPUT_GRADIENT, WEIGHT_GRADIENT };
 
 constexpr const char *NAMES[] = {"Conv", "ConvInputGradient", "ConvWeightGradient"};
+
+constexpr int64_t LARGEST = int64_t(1) << 40; /* elements of a tensor */
 
 /* The attribute `shape`, in this order; without a number of images it is that of the tensor. */
 struct Shape {
@@ -27,9 +31,21 @@ struct Shape {
             if (pad < 0 || pad > (1 << 20)) return false;
         }
         if (groups < 1 || tasks < 1 || images % tasks != 0) return false;
-        if (in % groups != 0 || out % groups != 0) return false;
+        if (in % groups != 0 || out % groups != 0 || !is_bounded()) return false;
         return fits(height + top + bottom, kernel_height, dilation_y, stride_y, out_height) &&
                fits(width + left + right, kernel_width, dilation_x, stride_x, out_width);
+    }
+    /* Whether each tensor has at most LARGEST elements: what is computed of that does not overflow. */
+    bool is_bounded() const {
+        const int64_t batch = std::max<int64_t>(images, 1);
+        const int64_t tensors[][4] = {{batch, in, height, width},
+                                      {batch, out, out_height, out_width},
+                                      {out, in / groups, kernel_height, kernel_width}};
+        return std::all_of(std::begin(tensors), std::end(tensors), [](const int64_t (&sizes)[4]) {
+            int64_t left = LARGEST;
+            for (int64_t size : sizes) left /= size;
+            return left > 0;
+        });
     }
     static bool fits(int64_t room, int64_t kernel, int64_t dilation, int64_t stride,
                      int64_t windows) {
