@@ -325,7 +325,7 @@ OrtStatus *run(const Kernel &kernel, OrtKernelContext *context) {
         ORT_TRY(ort::output(context, 0, dims, 4, &made));
         call.result = static_cast<float *>(made);
     } else if (kernel.which == INPUT_GRADIENT) {
-        const int64_t dims[] = {s.images, s.in, s.height, s.width};
+        const int64_t dims[] = {call.images, s.in, s.height, s.width};
         ORT_TRY(expect(context, 0, y_size, name, &call.result));
         ORT_TRY(expect(context, 1, s.weights(), name, &call.weights));
         ORT_TRY(ort::output(context, 0, dims, 4, &made));

@@ -306,7 +306,7 @@ struct Filter {
                 const float *at = from.data + (first * rows + c) * LANES;
                 method.loops.to_results(block, {const_cast<float *>(at), from.stride},
                                         bias ? bias[first_channel + c] : 0.0f);
-                if (relu && addend == nullptr) cut_off(block, sizeof block / sizeof *block);
+                if (relu && addend == nullptr) cut_off(block, method.m * LANES * 4);
                 float *plane = results + (first_channel + c) * height * width;
                 for (size_t lane = 0; lane < lanes; ++lane) {
                     const Place &place = places[lane];
@@ -506,7 +506,10 @@ struct Winograd : Kernel {
     OrtStatus *run(OrtKernelContext *context, const Tensors &tensors) const override {
         const auto number = [](int64_t n) { return static_cast<size_t>(n); };
         const size_t images = number(tensors.images), m = method.m;
-        if (images == 0) return nullptr;
+        if (images == 0) {
+            if (which == WEIGHT_GRADIENT) std::fill_n(tensors.weights, shape.weights(), 0.0f);
+            return nullptr;
+        }
         const size_t out_height = number(shape.out_height), out_width = number(shape.out_width);
         const size_t height = number(shape.height), width = number(shape.width);
         const size_t top = number(shape.top), left = number(shape.left), last = method.r - 1;
@@ -565,10 +568,11 @@ bool is_moderate(const Shape &s) {
 
 std::unique_ptr<Kernel> conv::winograd(const Shape &s, Which which, const Form &form,
                                        int64_t tile) {
-    const int64_t side = static_cast<int64_t>(SIDE) + 1 - tile;
     const bool is_plain = s.groups == 1 && s.stride_y == 1 && s.stride_x == 1 &&
                           s.dilation_y == 1 && s.dilation_x == 1;
-    if ((tile != 2 && tile != 4) || s.kernel_height != side || s.kernel_width != side || !is_plain ||
+    if (tile != 2 && tile != 4) return nullptr;
+    const int64_t side = static_cast<int64_t>(SIDE) + 1 - tile;
+    if (s.kernel_height != side || s.kernel_width != side || !is_plain ||
         std::max({s.top, s.left, s.bottom, s.right}) >= side || !is_moderate(s)) {
         return nullptr;
     }
