@@ -280,6 +280,15 @@ def test_no_plan_reaches_beyond_its_tensors(library: NativeLibrary) -> None:
     assert [e for e in refused if "Fused" not in e and "shape" not in e.lower()] == []
 
 
+@pytest.mark.parametrize("dtype", ["INT8", "BOOL", "DOUBLE", "STRING"])
+def test_outputs_of_another_type_are_refused(dtype: str, library: NativeLibrary) -> None:
+    model, feeds = program()
+    for value in model.graph.outputs:
+        value.type = ir.TensorType(ir.DataType[dtype])
+    with pytest.raises(Exception, match=r"output 0 is of type [0-9]+, not of 1"):
+        run(session(model, library), feeds)
+
+
 def test_tensors_of_another_size_are_refused(library: NativeLibrary) -> None:
     model, feeds = program()
     for value in model.graph.inputs:

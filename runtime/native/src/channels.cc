@@ -341,8 +341,7 @@ OrtStatus *compute(void *kernel, OrtKernelContext *context) {
     }
     for (size_t i = 0; i < outputs; ++i) {
         void *data = nullptr;
-        const auto &dims = plan.outputs[i].dims;
-        ORT_TRY(ort::output(context, i, dims.data(), dims.size(), &data));
+        ORT_TRY(ort::output_of(ort::FLOAT, context, i, plan.outputs[i].dims, &data));
         call.outputs.push_back(static_cast<float *>(data));
     }
     return ort::parallel(context, static_cast<size_t>(call.tasks), call);

@@ -47,6 +47,21 @@ OrtStatus *output(OrtKernelContext *context, size_t index, const int64_t *dims, 
     return api.GetTensorMutableData(value, data);
 }
 
+OrtStatus *output_of(Element type, OrtKernelContext *context, size_t index,
+                     const std::vector<int64_t> &dims, void **data) {
+    OrtValue *value = nullptr;
+    ORT_TRY(api.KernelContext_GetOutput(context, index, dims.data(), dims.size(), &value));
+    if (value == nullptr) return refuse("output %zu is missing", index);
+    OrtTensorTypeAndShapeInfo *info = nullptr;
+    ORT_TRY(api.GetTensorTypeAndShape(value, &info));
+    Element made = ANY;
+    OrtStatus *status = api.GetTensorElementType(info, &made);
+    api.ReleaseTensorTypeAndShapeInfo(info);
+    ORT_TRY(status);
+    if (made != type) return refuse("output %zu is of type %d, not of %d", index, made, type);
+    return api.GetTensorMutableData(value, data);
+}
+
 OrtStatus *integers(const OrtKernelInfo *info, const char *attribute, std::vector<int64_t> *found) {
     size_t count = 0;
     ORT_TRY(api.KernelInfoGetAttributeArray_int64(info, attribute, nullptr, &count));

@@ -122,6 +122,9 @@ struct Tensor {
 OrtStatus *input(OrtKernelContext *context, size_t index, Tensor *tensor);
 OrtStatus *output(OrtKernelContext *context, size_t index, const int64_t *dims, size_t rank,
                   void **data);
+/* The same where an operator's description leaves the type open: the model may say any other. */
+OrtStatus *output_of(Element type, OrtKernelContext *context, size_t index,
+                     const std::vector<int64_t> &dims, void **data);
 OrtStatus *integers(const OrtKernelInfo *info, const char *attribute, std::vector<int64_t> *found);
 OrtStatus *floats(const OrtKernelInfo *info, const char *attribute, std::vector<float> *found);
 OrtStatus *refuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
