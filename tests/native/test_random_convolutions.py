@@ -10,7 +10,7 @@ from tests.native.one_node import disturbed, each_case, is_refusal, numbers, out
 
 OPERATORS = ("Conv", "ConvInputGradient", "ConvWeightGradient")
 TOLERANCE = 3e-5  # of the largest value
-LARGEST = 1 << 40  # elements of a tensor
+LARGEST, MOST_TASKS = 1 << 40, 1 << 12
 
 
 def extent(kernel: int, draw: np.random.Generator, *, plain: bool) -> list[int]:
@@ -47,7 +47,7 @@ def is_sound(shape: list[int]) -> bool:
         return False
     if max(shape[:13]) > 1 << 31 or max(shape[13:17]) > 1 << 20:
         return False
-    if images % tasks or inner % groups or outer % groups:
+    if tasks > MOST_TASKS or images % tasks or inner % groups or outer % groups:
         return False
     sizes = (inner * height * width, outer * rest[2] * rest[3],
              outer * inner // groups * rest[0] * rest[1])  # fmt: skip
@@ -189,3 +189,12 @@ def test_the_number_of_images_may_be_open(
     got = outcome(convolving, 1, which, given, shape=shape, winograd=4, **form)
     assert not isinstance(got, str), got
     np.testing.assert_allclose(got, exact(shape, which, *given.values()), atol=1e-3)
+
+
+def test_tasks_are_bounded(convolving: NativeLibrary) -> None:
+    """Each has a gradient of its own, so many of them are larger than can be counted."""
+    for tasks in (1 << 12, 1 << 13):
+        shape = [1 << 13, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, tasks]
+        inputs = operands(shape, "ConvWeightGradient", shape[0], np.random.default_rng(0))
+        got = outcome(convolving, 1, "ConvWeightGradient", inputs, shape=shape, winograd=0)
+        assert isinstance(got, str) == (tasks > MOST_TASKS), got

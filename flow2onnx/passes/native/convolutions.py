@@ -24,6 +24,7 @@ _FEWEST_KEPT, _FEWEST_KEPT_OF_SMALL, _SMALL = 256, 128, 1 << 14
 _LEAST_FILLED = 0.75  # of the tiles, which may hang over the edge of the image
 # What the library takes: of images as of channels; of rows and of columns.
 _MOST_CHANNELS, _MOST_EXTENT = 1 << 16, 1 << 12
+_MOST_TASKS = 1 << 12
 
 
 def use_native_convolutions(
@@ -206,7 +207,7 @@ def _shape(
     groups = attributes["group"].value if "group" in attributes else 1
     n, ci, *extents = x
     co, _, *kernel = w
-    tasks = max(t for t in range(1, max(threads, 1) + 1) if n % t == 0)
+    tasks = max(t for t in range(1, min(max(threads, 1), _MOST_TASKS) + 1) if n % t == 0)
     return [
         n, ci, *extents, co, *kernel, *y_sizes[2:], *numbers("strides", [1, 1]),
         *numbers("dilations", [1, 1]), *numbers("pads", [0] * 4), groups, tasks,

@@ -15,6 +15,7 @@ enum Which : int { FORWARD_PASS, INPUT_GRADIENT, WEIGHT_GRADIENT };
 constexpr const char *NAMES[] = {"Conv", "ConvInputGradient", "ConvWeightGradient"};
 
 constexpr int64_t LARGEST = int64_t(1) << 40; /* elements of a tensor */
+constexpr int64_t MOST_TASKS = 1 << 12;
 
 /* The attribute `shape`, in this order; without a number of images it is that of the tensor. */
 struct Shape {
@@ -30,12 +31,12 @@ struct Shape {
         for (int64_t pad : {top, left, bottom, right}) {
             if (pad < 0 || pad > (1 << 20)) return false;
         }
-        if (groups < 1 || tasks < 1 || images % tasks != 0) return false;
+        if (groups < 1 || tasks < 1 || tasks > MOST_TASKS || images % tasks != 0) return false;
         if (in % groups != 0 || out % groups != 0 || !is_bounded()) return false;
         return fits(height + top + bottom, kernel_height, dilation_y, stride_y, out_height) &&
                fits(width + left + right, kernel_width, dilation_x, stride_x, out_width);
     }
-    /* Whether each tensor has at most LARGEST elements: what is computed of that does not overflow. */
+    /* Whether no tensor is above LARGEST: what is computed of their sizes does not overflow. */
     bool is_bounded() const {
         const int64_t batch = std::max<int64_t>(images, 1);
         const int64_t tensors[][4] = {{batch, in, height, width},
