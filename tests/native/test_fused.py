@@ -1,5 +1,8 @@
 """Fused programs beside the nodes that they stand for."""
 
+import math
+from collections.abc import Callable
+
 import numpy as np
 import onnx_ir as ir
 import pytest
@@ -8,7 +11,7 @@ from flow2onnx.dtypes import bool_, float32, float64, int32
 from flow2onnx.graph import Builder, constant_of, model_of
 from flow2onnx.native import NativeLibrary
 from flow2onnx.passes.native import LARGE, rewrite
-from flow2onnx.passes.native.operations import PARTS
+from flow2onnx.passes.native.operations import GELU_SLOPE, PARTS
 from tests.native.running import both, run, session
 
 SHAPES = [(1,), (3,), (7, 5), (2, 3, 4, 5), (33, 129), (5, 1, 1031), (3, 70001)]
@@ -144,6 +147,84 @@ def test_gelu_and_clamps(library: NativeLibrary) -> None:
     b.output(b.Neg(b.Gelu(x)), "gelu")
     apart, fused, used = both(b, {"x": numbers(shape)}, library)
     assert used == {"Fused": 1}
+    agree(apart, fused, 1e-6)
+
+
+def clamped_slope(b: Builder, x: ir.Value) -> ir.Value:
+    u = b.Mul(x, math.sqrt(0.5))
+    bell = b.Mul(b.Div(u, b.Exp(b.Mul(u, u))), 1 / math.sqrt(math.pi))
+    return b.Add(bell, b.HardSigmoid(b.Erf(u), alpha=0.5, beta=0.5))
+
+
+def summed_slope(b: Builder, x: ir.Value) -> ir.Value:
+    u = b.Mul(x, math.sqrt(0.5))
+    bell = b.Mul(b.Div(u, b.Exp(b.Mul(u, u))), 2 / math.sqrt(math.pi))
+    return b.Mul(b.Add(b.Add(b.Erf(u), 1.0), bell), 0.5)
+
+
+def slope_by_density(b: Builder, x: ir.Value) -> ir.Value:
+    density = b.Mul(b.Exp(b.Mul(b.Mul(x, x), -0.5)), 1 / math.sqrt(2 * math.pi))
+    return b.Add(b.Mul(b.Add(b.Erf(b.Mul(x, 2.0**-0.5)), 1.0), 0.5), b.Mul(x, density))
+
+
+SLOPES = [clamped_slope, summed_slope, slope_by_density]
+
+
+def operations(model: ir.Model) -> list[int]:
+    """The operations of the one program."""
+    node = next(n for n in model.graph if n.op_type == "Fused")
+    plan = list(node.attributes["plan"].as_ints())
+    return plan[len(plan) - 5 * plan[7] :: 5]
+
+
+@pytest.mark.parametrize("slope", SLOPES)
+def test_slopes_of_gelu(
+    slope: Callable[[Builder, ir.Value], ir.Value], library: NativeLibrary
+) -> None:
+    x = np.concatenate([np.linspace(-15, 15, 60001), [1e-40, -1e-30, 3e38, -3e38]]).astype("f")
+    b = Builder()
+    b.output(b.Neg(slope(b, b.input("x", x.shape, float32))), "y")
+    assert operations(rewrite(model_of(b.graph), {"Fused"})[0]).count(GELU_SLOPE) == 1
+    _, fused, _ = both(b, {"x": x}, library)
+    wide = x[:-2].astype(np.float64)
+    distribution = np.array([math.erfc(-v * math.sqrt(0.5)) / 2 for v in wide])
+    exact = distribution + wide * np.exp(-wide * wide / 2) / math.sqrt(2 * math.pi)
+    assert np.max(abs(-fused["y"][:-2] - exact)) < 2e-7
+    assert fused["y"][-2:].tolist() == [-1.0, 0.0]
+
+
+def test_slopes_of_special_numbers(library: NativeLibrary) -> None:
+    b = Builder()
+    b.output(b.Neg(clamped_slope(b, b.input("x", SPECIAL.shape, float32))), "y")
+    apart, fused, _ = both(b, {"x": SPECIAL}, library)
+    agree(apart, fused, 2e-7)
+
+
+@pytest.mark.parametrize("slope", SLOPES)
+def test_what_is_shown_beside_a_slope_stays(
+    slope: Callable[[Builder, ir.Value], ir.Value], library: NativeLibrary
+) -> None:
+    b, shape = Builder(), (31, 65)
+    x, g = b.input("x", shape, float32), b.input("g", shape, float32)
+    gradient = b.Mul(g, slope(b, x))
+    b.output(gradient, "gradient")
+    b.output(b.ReduceSum(gradient, [0], keepdims=1), "sums")
+    b.output(b.Erf(b.Mul(x, math.sqrt(0.5))), "erf")
+    feeds = {"x": numbers(shape), "g": numbers(shape, 1)}
+    apart, fused, used = both(b, feeds, library)
+    assert used == {"Fused": 1}
+    agree(apart, fused, 1e-5)
+
+
+def test_other_slopes_stay_as_they_are(library: NativeLibrary) -> None:
+    b, shape = Builder(), (7, 9)
+    x, z = b.input("x", shape, float32), b.input("z", shape, float32)
+    u, v = b.Mul(x, math.sqrt(0.5)), b.Mul(z, math.sqrt(0.5))
+    half = b.HardSigmoid(b.Erf(u), alpha=0.5, beta=0.5)
+    for i, (w, factor) in enumerate([(u, 0.56), (v, 1 / math.sqrt(math.pi))]):
+        b.output(b.Add(b.Mul(b.Div(w, b.Exp(b.Mul(w, w))), factor), half), f"y{i}")
+    assert GELU_SLOPE not in operations(rewrite(model_of(b.graph), {"Fused"})[0])
+    apart, fused, _ = both(b, {"x": numbers(shape), "z": numbers(shape, 1)}, library)
     agree(apart, fused, 1e-6)
 
 

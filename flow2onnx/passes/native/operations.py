@@ -18,6 +18,8 @@ __all__ = [
     "COPY",
     "DIV",
     "ERF",
+    "EXP",
+    "GELU_SLOPE",
     "MAX",
     "MIN",
     "MUL",
@@ -33,9 +35,10 @@ __all__ = [
 LONGEST_ROW = 1 << 16
 (
     COPY, NEG, ABS, SQRT, RECIPROCAL, EXP, ERF, SIGMOID, RELU, NOT, TRUTH, SIGN,
+    GELU_SLOPE,
     ADD, SUB, MUL, DIV, GREATER, GREATER_EQUAL, LESS, LESS_EQUAL, EQUAL, AND, OR, MAX, MIN,
     WHERE, ROW_SUM, ROW_MEAN,
-) = range(28)  # fmt: skip
+) = range(29)  # fmt: skip
 
 _AFFINE_TOLERANCE = 1e-6
 

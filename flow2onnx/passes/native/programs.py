@@ -23,6 +23,7 @@ from flow2onnx.passes.native.operations import (
     block_of,
     number,
 )
+from flow2onnx.passes.native.steps import Step, simplified
 
 __all__ = [
     "DOMAIN",
@@ -53,21 +54,12 @@ class Translating(Protocol):
 
 
 @dataclass
-class _Step:
-    """One operation; operands and result are numbers of virtual registers, each written once."""
-
-    operation: int
-    to: int
-    operands: tuple[int, ...]
-
-
-@dataclass
 class _Program:
     """A program under construction."""
 
     total: int
     row: int
-    steps: list[_Step] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
     registers: int = 0
     inputs: dict[tuple[ir.Value, Block | None], int] = field(default_factory=dict)
     constants: dict[bytes, int] = field(default_factory=dict)
@@ -82,7 +74,7 @@ class _Program:
     def step(self, operation: int, *operands: int) -> int:
         """The register of what an operation makes."""
         to = self.new()
-        self.steps.append(_Step(operation, to, operands))
+        self.steps.append(Step(operation, to, operands))
         return to
 
     def constant(self, number: float) -> int:
@@ -206,6 +198,7 @@ def _node(
     name: str,
 ) -> ir.Node:
     outputs = [_output(program, v, v in rows) for v in shown]
+    _simplify(program, [o[0] for o in outputs])
     places, count = _allocated(program, outputs)
     inputs = [_input(program, v, block, at) for (v, block), at in program.inputs.items()]
     plan = [
@@ -220,13 +213,24 @@ def _node(
         plan += [step.operation, places[step.to], places[a], places[b], places[c]]
     attributes = [ir.AttrInt64s("plan", plan)]
     if program.constants:
-        attributes.append(
-            ir.AttrFloat32s("values", [struct.unpack("f", k)[0] for k in program.constants])
-        )
+        attributes.append(ir.AttrFloat32s("values", [_unpacked(k) for k in program.constants]))
     return ir.Node(
         DOMAIN, "Fused", [v for v, _ in program.inputs], attributes,
         num_outputs=len(shown), name=name,
     )  # fmt: skip
+
+
+def _simplify(program: _Program, kept: Sequence[int]) -> None:
+    """Let a program do with fewer steps, and without the constants that only others needed."""
+    numbers = {at: _unpacked(key) for key, at in program.constants.items()}
+    program.steps = simplified(program.steps, numbers, kept)
+    read = {*kept, *(at for step in program.steps for at in step.operands)}
+    program.constants = {key: at for key, at in program.constants.items() if at in read}
+
+
+def _unpacked(key: bytes) -> float:
+    found: float = struct.unpack("f", key)[0]
+    return found
 
 
 def _input(program: _Program, value: ir.Value, block: Block | None, at: int) -> list[int]:

@@ -111,7 +111,7 @@ static OrtStatus *domain(const OrtApi *table, OrtCustomOpDomain **found) {
 } // namespace ort
 
 /* Raised with every change of operators or of the format of programs. */
-EXPORTED int flow2onnx_native_version() { return 2; }
+EXPORTED int flow2onnx_native_version() { return 3; }
 
 /* Opens oneDNN, which most operators need; returns null, or why not. Before registering. */
 EXPORTED const char *flow2onnx_native_open_onednn(const char *path) { return onednn::open(path); }

@@ -10,6 +10,7 @@ namespace tile {
 /* The numbers are part of the format of programs. */
 enum Operation : int64_t {
     COPY, NEG, ABS, SQRT, RECIPROCAL, EXP, ERF, SIGMOID, RELU, NOT, TRUTH, SIGN,
+    GELU_SLOPE,
     ADD, SUB, MUL, DIV, GREATER, GREATER_EQUAL, LESS, LESS_EQUAL, EQUAL, AND, OR, MAX, MIN,
     WHERE,
     LOOP_COUNT,
