@@ -7,12 +7,12 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 UNITS = (
-    "channels", "conv", "fused", "library", "onednn", "product", "rows", "tile", "winograd",
-    "winograd_loops",
+    "adam", "channels", "conv", "fused", "library", "onednn", "product", "rows", "tile",
+    "winograd", "winograd_loops",
 )  # fmt: skip
 SOURCES = [f"src/{name}.cc" for name in UNITS]
 INCLUDED = (
-    "conv.h", "machine.h", "onednn.h", "ort.h", "tile.h", "tile.inc", "winograd.inc",
+    "adam.h", "conv.h", "machine.h", "onednn.h", "ort.h", "tile.h", "tile.inc", "winograd.inc",
     "winograd_loops.h",
 )  # fmt: skip
 HEADERS = [f"src/{name}" for name in INCLUDED]

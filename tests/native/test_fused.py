@@ -228,6 +228,46 @@ def test_other_slopes_stay_as_they_are(library: NativeLibrary) -> None:
     agree(apart, fused, 1e-6)
 
 
+def adam_like(kind: str, shape: tuple[int, ...]) -> Builder:
+    """An update by Adam, or one that differs in one step or in what it shows."""
+    b = Builder()
+    g, m, v, w = (b.input(name, shape, float32) for name in ("g", "m", "v", "w"))
+    rate = b.input("rate", shape if kind == "rates" else (1,), float32)
+    square, kept = b.Mul(g, m if kind == "product" else g), b.Mul(v, 0.999)
+    mean = b.Add(b.Mul(m, 0.9), b.Mul(g, 0.1))
+    average = b.Add(kept, b.Mul(square, 0.001))
+    root = b.Add(b.Sqrt(b.Abs(average) if kind == "abs" else average), 1e-8)
+    quotient = b.Div(root, mean) if kind == "turned" else b.Div(mean, root)
+    change = b.Mul(quotient, rate)
+    b.output(mean, "mean")
+    b.output(average, "average")
+    b.output(b.Add(w, change) if kind == "added" else b.Sub(w, change), "weight")
+    if kind == "shown":
+        b.output(change, "change")
+    if kind == "summed":
+        b.output(b.ReduceSum(change, [0], keepdims=1), "sums")
+    return b
+
+
+KINDS = ["plain", "rates", "product", "abs", "turned", "added", "shown", "summed"]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("shape", [(1,), (7, 37), (3, 70001)], ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_updates_by_adam(
+    kind: str, shape: tuple[int, ...], threads: int, library: NativeLibrary
+) -> None:
+    b = adam_like(kind, shape)
+    feeds = {name: numbers(shape, i) for i, name in enumerate(("g", "m", "v", "w"))}
+    if kind != "product":
+        feeds["v"] = abs(feeds["v"])
+    feeds["rate"] = numbers(shape if kind == "rates" else (1,), 9)
+    apart, fused, used = both(b, feeds, library, threads)
+    assert used == {"Fused": 1}
+    agree(apart, fused, 1e-4 if kind == "summed" else 0.0)
+
+
 def test_nothing_waits_for_itself(library: NativeLibrary) -> None:
     # what lies between two nodes of one program would have to run in the middle of it
     b = Builder()

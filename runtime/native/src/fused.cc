@@ -13,12 +13,14 @@
 #include <memory>
 #include <vector>
 
+#include "adam.h"
 #include "machine.h"
 #include "ort.h"
 #include "tile.h"
 
 namespace {
 
+using adam::Instruction;
 using ort::Tensor;
 
 constexpr int64_t FORMAT = 1;
@@ -35,10 +37,6 @@ struct Operand {
     std::vector<int64_t> dims; /* of outputs */
 };
 
-struct Instruction {
-    int64_t operation, to, a, b, c;
-};
-
 struct Plan {
     int64_t total = 0, row = 0, registers = 0;
     std::vector<Operand> inputs, outputs;
@@ -46,6 +44,7 @@ struct Plan {
     std::vector<Instruction> code;
     std::vector<float> values; /* of the constants */
     int64_t tile = TILE;
+    std::vector<int64_t> adam; /* the registers of Adam's loop, if it is what the program does */
 
     int64_t index(const Operand &o, int64_t i) const { return i / o.inner % o.middle; }
 };
@@ -122,6 +121,31 @@ bool has_owners(const Plan &plan) {
                         [&](const Instruction &i) { return is_read_only[i.to] > 0; });
 }
 
+/* The registers of Adam's loop, if it computes what the program does. */
+std::vector<int64_t> find_adam(const Plan &plan) {
+    const std::vector<int64_t> found = adam::registers_of(plan.code, plan.registers);
+    std::vector<int> is_read(plan.registers, 0), is_number(plan.registers, 0),
+        is_written(plan.registers, 0);
+    const auto is_stream = [](const Operand &o) {
+        return o.mode == FULL && o.element == ort::FLOAT;
+    };
+    for (const Operand &o : plan.inputs) {
+        is_read[o.at] = is_stream(o);
+        is_number[o.at] = o.mode == SPREAD && o.middle == 1;
+    }
+    for (int64_t at : plan.constants) is_number[at] = 1;
+    for (const Operand &o : plan.outputs) is_written[o.at] = is_stream(o);
+    const bool has_three = plan.outputs.size() == adam::OPERAND_COUNT - adam::FIRST_RESULT;
+    for (size_t i = 0; i < found.size(); ++i) {
+        const auto operand = static_cast<int64_t>(i);
+        const auto &is_there = operand >= adam::FIRST_RESULT   ? is_written
+                               : operand >= adam::FIRST_NUMBER ? is_number
+                                                               : is_read;
+        if (!has_three || !is_there[found[i]]) return {};
+    }
+    return found;
+}
+
 bool read_plan(const std::vector<int64_t> &numbers, Plan *plan) {
     constexpr int64_t MOST = 1 << 20;
     Reader from{numbers};
@@ -151,7 +175,9 @@ bool read_plan(const std::vector<int64_t> &numbers, Plan *plan) {
         if (!read_instruction(from, *plan, &plan->code.back())) return false;
     }
     if (plan->row > 0) plan->tile = std::max<int64_t>(1, TILE / plan->row) * plan->row;
-    return is_sound && !from.is_short && from.next == numbers.size() && has_owners(*plan);
+    is_sound = is_sound && !from.is_short && from.next == numbers.size() && has_owners(*plan);
+    if (is_sound) plan->adam = find_adam(*plan);
+    return is_sound;
 }
 
 /* One call: where everything lies, and the work of one task. */
@@ -192,6 +218,7 @@ struct Call {
         }
         const int64_t first = static_cast<int64_t>(task) * task_tiles * width;
         const int64_t end = std::min(first + task_tiles * width, plan.total);
+        if (!plan.adam.empty()) return run_adam(where, memory, first, end - first);
         for (int64_t start = first; start < end; start += width) {
             run_tile(where, memory, task, start, std::min(width, end - start));
         }
@@ -204,8 +231,16 @@ struct Call {
         return static_cast<const float *>(inputs[input])[i];
     }
 
-    void run_tile(std::vector<float *> &where, float *memory, size_t task, int64_t start,
-                  int64_t n) {
+    void run_adam(std::vector<float *> &where, float *memory, int64_t start, int64_t n) const {
+        find_registers(where, memory, start, n);
+        float *operands[adam::OPERAND_COUNT];
+        for (size_t i = 0; i < plan.adam.size(); ++i) operands[i] = where[plan.adam[i]];
+        loops.adam(operands, static_cast<size_t>(n));
+    }
+
+    /* Registers that are other memory. */
+    void find_registers(std::vector<float *> &where, float *memory, int64_t start,
+                        int64_t n) const {
         for (size_t i = 0; i < plan.inputs.size(); ++i) {
             float *own = memory + plan.inputs[i].at * plan.tile;
             where[plan.inputs[i].at] = read(i, own, start, n);
@@ -216,6 +251,11 @@ struct Call {
                 where[o.at] = static_cast<float *>(outputs[i]) + start;
             }
         }
+    }
+
+    void run_tile(std::vector<float *> &where, float *memory, size_t task, int64_t start,
+                  int64_t n) {
+        find_registers(where, memory, start, n);
         fetch_ahead(start + n);
         for (const Instruction &step : plan.code) execute(step, where, n);
         float *sum = sums.data() + static_cast<int64_t>(task) * sum_width;

@@ -1,6 +1,7 @@
 /* The loops of tile.inc for each instruction set, and the choice among them. */
 #include "tile.h"
 
+#include "adam.h"
 #include "machine.h"
 
 namespace tile {
