@@ -268,6 +268,38 @@ def test_updates_by_adam(
     agree(apart, fused, 1e-4 if kind == "summed" else 0.0)
 
 
+@pytest.mark.parametrize("mode", [0, 1], ids=["full", "spread"])
+def test_adam_beside_an_operand_that_has_room_for_a_tile_alone(
+    mode: int, library: NativeLibrary
+) -> None:
+    shape = (3, 70001)
+    b = adam_like("plain", shape)
+    model, _ = rewrite(model_of(b.graph), {"Fused"})
+    node = next(n for n in model.graph if n.op_type == "Fused")
+    head, *operands = _plan_of(node)
+    size = math.prod(shape) if mode == 0 else 3
+    truths = ir.val("truths", ir.DataType.BOOL, [size])
+    model.graph.inputs.append(truths)
+    head[3], head[4] = head[3] + 1, head[4] + 1  # a register and an input more
+    operands.insert(head[4] - 1, [head[3] - 1, mode, size, 1, 9])
+    plan = [n for part in (head, *operands) for n in part]
+    node.attributes["plan"] = ir.AttrInt64s("plan", plan)
+    node.resize_inputs(len(node.inputs) + 1)
+    node.replace_input_with(len(node.inputs) - 1, truths)
+    feeds = {name: abs(numbers(shape, i)) for i, name in enumerate(("g", "m", "v", "w"))}
+    feeds["rate"] = numbers((1,), 9)
+    expected = run(session(model_of(b.graph)), feeds)
+    feeds["truths"] = numbers((size,)) > 0
+    agree(expected, run(session(model, library), feeds), 0.0)
+
+
+def _plan_of(node: ir.Node) -> list[list[int]]:
+    """The head of a plan, each input, and the rest."""
+    plan = list(node.attributes["plan"].as_ints())
+    ends = [8 + 5 * i for i in range(plan[4] + 1)]
+    return [plan[:8], *(plan[i : i + 5] for i in ends[:-1]), plan[ends[-1] :]]
+
+
 def test_nothing_waits_for_itself(library: NativeLibrary) -> None:
     # what lies between two nodes of one program would have to run in the middle of it
     b = Builder()

@@ -132,6 +132,7 @@ std::vector<int64_t> find_adam(const Plan &plan) {
     for (const Operand &o : plan.inputs) {
         is_read[o.at] = is_stream(o);
         is_number[o.at] = o.mode == SPREAD && o.middle == 1;
+        if (!is_read[o.at] && !is_number[o.at]) return {}; /* it has room for a tile alone */
     }
     for (int64_t at : plan.constants) is_number[at] = 1;
     for (const Operand &o : plan.outputs) is_written[o.at] = is_stream(o);
