@@ -6,16 +6,9 @@ from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
-UNITS = (
-    "adam", "channels", "conv", "fused", "library", "onednn", "product", "rows", "tile",
-    "winograd", "winograd_loops",
-)  # fmt: skip
-SOURCES = [f"src/{name}.cc" for name in UNITS]
-INCLUDED = (
-    "adam.h", "conv.h", "machine.h", "onednn.h", "ort.h", "tile.h", "tile.inc", "winograd.inc",
-    "winograd_loops.h",
-)  # fmt: skip
-HEADERS = [f"src/{name}" for name in INCLUDED]
+FOLDER = Path(__file__).parent / "src"
+SOURCES = sorted(f"src/{p.name}" for p in FOLDER.glob("*.cc"))
+HEADERS = sorted(f"src/{p.name}" for p in FOLDER.iterdir() if p.suffix in (".h", ".inc"))
 # No contraction: a program rounds after every operation, as the operators it stands for do.
 FLAGS = [
     "-std=c++17", "-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math",

@@ -15,6 +15,7 @@ import pytest
 
 from flow2onnx import native
 from flow2onnx.native import NativeLibrary, native_library
+from flow2onnx.passes.native import products
 
 SOURCE = Path(__file__).parents[2] / "runtime" / "native"
 LIBRARY = "libflow2onnx_native.so"
@@ -83,6 +84,19 @@ def convolving(library: NativeLibrary) -> NativeLibrary:
     if "Conv" not in library.operators:
         pytest.skip("no oneDNN 3: pip install onednn-cpu-gomp, or set FLOW2ONNX_ONEDNN")
     return library
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let products be taken that would not pay."""
+    monkeypatch.setattr(products, "pays", lambda shape, depth, turned: depth > 0)
+
+
+@pytest.fixture
+def multiplying(convolving: NativeLibrary, small: None) -> NativeLibrary:
+    """The library with oneDNN, for products of any size."""
+    assert "Product" in convolving.operators
+    return convolving
 
 
 def setup_flags() -> tuple[str, ...]:

@@ -17,19 +17,6 @@ from tests.native.running import Array, both, run, session
 TOLERANCE = 1e-5  # of the largest value
 
 
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let products be taken that would not pay."""
-    monkeypatch.setattr(products, "pays", lambda shape, depth: depth > 0)
-
-
-@pytest.fixture
-def multiplying(convolving: NativeLibrary, small: None) -> NativeLibrary:
-    """The library with oneDNN, for products of any size."""
-    assert "Product" in convolving.operators
-    return convolving
-
-
 def numbers(shape: Sequence[int], seed: int = 0) -> Array:
     return np.random.default_rng(seed).standard_normal(tuple(shape)).astype(np.float32)
 

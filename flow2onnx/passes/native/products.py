@@ -4,6 +4,7 @@ import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import onnx_ir as ir
 
 from flow2onnx.graph.types import dims, dtype_of, is_static
@@ -21,7 +22,7 @@ _TINY = 1e-30  # factors beyond may turn into zero or infinity on the way
 # Multiplications in all, of one pair of matrices, and those that are worth a second thread; columns
 # of the result. Measured: below, a call costs more than it saves.
 _FEWEST, _FEWEST_OF_PAIR, _FEWEST_SHARED = 1 << 17, 1 << 15, 1 << 20
-_FEWEST_COLUMNS = 16
+_FEWEST_COLUMNS, _FEW_COLUMNS = 16, 8  # the latter where elements are dot products of rows
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,8 @@ class _Product:
     """A product and what follows it: y = relu(alpha * sum_k a[..., m, k] b[..., k, n] + beta * c).
 
     Axis i of the product, batches first and m, n last, is axis axes[i] of y, which `last` makes.
-    As a mask, c is what must be above zero where the product is kept.
+    As a mask, c is what must be above zero where the product is kept; `sums` are then the sums of
+    the columns of y, if somebody makes them.
     """
 
     a: _View
@@ -62,6 +64,7 @@ class _Product:
     c: ir.Value | None = None
     addend: int = NOTHING
     has_relu: bool = False
+    sums: ir.Value | None = None
 
     @property
     def result(self) -> _View:
@@ -85,8 +88,8 @@ def use_native_products(graph: ir.Graph, operators: Collection[str], threads: in
     """Put `Product` in the place of MatMul and Gemm, and of what it can do on the way.
 
     That are transpositions of operands and of the result, factors, an addend, Relu and what Relu
-    does to gradients, and to leave out columns that nobody reads. What computed the result before
-    stays, unread.
+    does to gradients, the sums of the columns of those, and to leave out columns that nobody
+    reads. What computed the result before stays, unread.
     """
     if "Product" not in operators:
         return
@@ -97,7 +100,9 @@ def use_native_products(graph: ir.Graph, operators: Collection[str], threads: in
             if made is not None:
                 made.name = node.name
                 graph.insert_after(product.last, made)
-                take_place(graph, product.y, made.outputs[0])
+                for old, new in zip((product.y, product.sums), made.outputs, strict=False):
+                    if old is not None:
+                        take_place(graph, old, new)
                 break
 
 
@@ -111,18 +116,27 @@ def _is_taken(node: ir.Node) -> bool:
     a, b = values[:2]
     if min(len(dims(a)), len(dims(b))) < 2 or b.const_value is not None:
         return False  # the runtime packs a constant once, not in every step
-    depth = dims(a)[-2 if _is_set(node, "transA") else -1]
-    return number(node, "alpha", 1) != 0 and pays(dims(node.outputs[0]), depth)
+    turned = _is_set(node, "transA"), _is_set(node, "transB")
+    depth = dims(a)[-2 if turned[0] else -1]
+    return number(node, "alpha", 1) != 0 and pays(dims(node.outputs[0]), depth, turned)
 
 
-def pays(shape: tuple[int, ...], depth: int) -> bool:
-    """Whether a product of this shape, of so many terms each, is worth a call of the library."""
+def pays(shape: tuple[int, ...], depth: int, turned: tuple[bool, bool]) -> bool:
+    """Whether a product of this shape, of so many terms each, is worth a call of the library.
+
+    `turned`: whether the operands come transposed.
+    """
     rows, columns = shape[-2:]
     return (
         math.prod(shape) * depth >= _FEWEST
         and rows * columns * depth >= _FEWEST_OF_PAIR
-        and (columns == 1 or columns >= _FEWEST_COLUMNS)
+        and (columns == 1 or columns >= _FEWEST_COLUMNS or _is_of_rows(columns, turned))
     )
+
+
+def _is_of_rows(columns: int, turned: tuple[bool, bool]) -> bool:
+    """Whether each element is the dot product of two rows, and there are few columns."""
+    return columns <= _FEW_COLUMNS and turned == (False, True)
 
 
 def _is_set(node: ir.Node, name: str) -> bool:
@@ -269,7 +283,32 @@ def _with_mask(mul: ir.Node, product: _Product) -> _Product | None:
     positive = next((x for x in found if x is not None), None)
     if positive is None or dims(positive) != dims(product.y) or not _is_straight(product):
         return None
-    return replace(product, c=positive, addend=MASK)
+    return replace(product, c=positive, addend=MASK, sums=_sums_of(mul.outputs[0]))
+
+
+def _sums_of(y: ir.Value) -> ir.Value | None:
+    """The sums of the columns of a matrix, as one row of numbers."""
+    columns = (dims(y)[-1],)
+    for node in (use.node for use in y.uses()):
+        row = node.outputs[0] if _sums_columns(node, y) else None
+        reshape = only_user(row) if row is not None else None
+        if reshape is not None and (reshape.domain, reshape.op_type) == ("", "Reshape"):
+            found = reshape.outputs[0]
+            if is_static(found) and dims(found) == columns:
+                return found
+    return None
+
+
+def _sums_columns(node: ir.Node, y: ir.Value) -> bool:
+    """Whether a node makes one row of the sums of the columns of a matrix."""
+    if node.domain != "" or dims(node.outputs[0]) != (1, dims(y)[-1]):
+        return False
+    if node.op_type == "ReduceSum":
+        return True
+    if node.op_type != "MatMul" or node.inputs[1] is not y or node.inputs[0] is None:
+        return False
+    ones = node.inputs[0].const_value
+    return ones is not None and bool(np.all(ones.numpy() == 1))
 
 
 def _positive(truth: ir.Value) -> ir.Value | None:
@@ -321,7 +360,8 @@ def _made(product: _Product, threads: int) -> ir.Node | None:
         ir.AttrInt64s("dims", dims(product.y)),
     ]
     inputs = [v for v in (a.value, b.value, product.c) if v is not None]
-    return ir.Node(DOMAIN, "Product", inputs, attributes, num_outputs=1)
+    outputs = 1 if product.sums is None else 2
+    return ir.Node(DOMAIN, "Product", inputs, attributes, num_outputs=outputs)
 
 
 def _shape(a: _View, b: _View, y: _View, product: _Product, threads: int) -> list[int] | None:
@@ -340,7 +380,7 @@ def _shape(a: _View, b: _View, y: _View, product: _Product, threads: int) -> lis
     shape = [
         rows, columns, depth, *(p.count for p in pairs),
         _tasks(count, count * rows * columns * depth, threads),
-        product.addend, int(product.has_relu),
+        product.addend, int(product.has_relu), int(product.sums is not None),
     ]  # fmt: skip
     for i, found in enumerate(lying):
         if found is None:

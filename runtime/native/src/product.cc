@@ -4,10 +4,12 @@
  * matrices lie in A, B and Y is told by leading dimensions and by the ways from one pair to the
  * next, so operands need not be copied into the order that the product has them in. C is there for
  * a single pair only, and may be Y itself. As a mask it is not added: where it is not above zero,
- * the product is taken times zero, as a gradient on its way through Relu is. A fourth input is not
- * read: what makes it has to come before.
+ * the product is taken times zero, as a gradient on its way through Relu is; then the sums of the
+ * columns are there for the asking, as a second output. A fourth input is not read: what makes it
+ * has to come before.
  *
- * Tasks share out pairs, or rows or columns of a single one: no sum is split among them.
+ * Tasks share out pairs, or rows or columns of a single one: no sum of products is split among
+ * them. Sums of columns are those of strips, added up, whoever has the strips.
  *
  * The attribute `shape` is checked in full when the kernel is made, the tensors in every call.
  */
@@ -18,6 +20,7 @@
 
 #include "onednn.h"
 #include "ort.h"
+#include "product_loops.h"
 #include "tile.h"
 
 namespace {
@@ -29,8 +32,9 @@ constexpr int64_t LARGEST = int64_t(1) << 30;
 constexpr int64_t MOST_TASKS = 1 << 12;
 /* Measured: of few rows sgemm keeps all of a long sum in hand, and falls out of the cache. */
 constexpr int64_t FEW_ROWS = 128, LONG_SUM = 1024, SUM_PART = 512;
-/* Tasks begin at multiples of it, as the inner loops of sgemm do. */
+/* Tasks begin at multiples of it, as the inner loops of sgemm do; a strip has so many rows. */
 constexpr int64_t ROW_STEP = 16, COLUMN_STEP = 48;
+constexpr int64_t FEW_COLUMNS = 8; /* measured: up to them, sgemm takes longer than dot products */
 
 enum Addend : int64_t { NOTHING, ONE, PER_COLUMN, PER_ROW, FULL, MASK, ADDEND_COUNT };
 
@@ -58,17 +62,23 @@ struct Matrices {
 
 /* The attribute `shape`, in this order. */
 struct Shape {
-    int64_t rows, columns, sum, outer, inner, tasks, addend, has_relu;
+    int64_t rows, columns, sum, outer, inner, tasks, addend, has_relu, has_sums;
     Matrices a, b, y;
 
     int64_t pairs() const { return outer * inner; }
+    int64_t strips() const { return (rows + ROW_STEP - 1) / ROW_STEP; }
+    /* Whether sgemm is to be spared: it is slow for so few. */
+    bool has_few_columns() const {
+        return columns <= FEW_COLUMNS && !a.is_transposed && b.is_transposed && addend != FULL;
+    }
     bool is_sound() const {
         for (int64_t number : {rows, columns, sum, outer, inner, tasks}) {
             if (number < 1 || number > LARGEST) return false;
         }
         if (tasks > MOST_TASKS) return false;
         if (addend < NOTHING || addend >= ADDEND_COUNT) return false;
-        if (has_relu < 0 || has_relu > 1) return false;
+        if (has_relu < 0 || has_relu > 1 || has_sums < 0 || has_sums > 1) return false;
+        if (has_sums && (addend != MASK || has_relu)) return false;
         if (outer > LARGEST / inner || (addend != NOTHING && pairs() > 1)) return false;
         return a.fit(rows, sum, outer, inner) && b.fit(sum, columns, outer, inner) &&
                y.fit(rows, columns, outer, inner) && covers();
@@ -95,7 +105,7 @@ struct Shape {
         return counts[addend];
     }
 };
-constexpr size_t NUMBERS = 23;
+constexpr size_t NUMBERS = 24;
 static_assert(sizeof(Shape) == NUMBERS * sizeof(int64_t), "nothing but the numbers");
 
 struct Product {
@@ -121,6 +131,7 @@ struct Call {
     const Product &product;
     const float *a = nullptr, *b = nullptr, *c = nullptr;
     float *y = nullptr;
+    std::vector<float> sums = {}; /* of the columns, strip by strip */
     std::vector<onednn::Status> failures = {};
 
     void operator()(size_t task) {
@@ -139,16 +150,31 @@ struct Call {
         if (piece.rows > 0 && piece.columns > 0) failures[task] = run(piece);
     }
 
-    onednn::Status run(const Piece &piece) const {
+    onednn::Status run(const Piece &piece) {
         const Shape &s = product.shape;
         if (s.addend == FULL && c != y) copy(piece);
         for (int64_t pair = piece.first; pair < piece.last; ++pair) {
             float *to = y + s.y.start(pair, s.inner) + s.y.at(piece.row, piece.column);
-            if (const onednn::Status failed = multiply(piece, pair, to)) return failed;
+            if (s.has_few_columns()) {
+                dots(piece, pair, to);
+            } else if (const onednn::Status failed = multiply(piece, pair, to)) {
+                return failed;
+            }
             if (s.addend == MASK) mask(piece, to);
             finish(piece, to);
         }
         return onednn::SUCCESS;
+    }
+
+    void dots(const Piece &piece, int64_t pair, float *to) const {
+        const Shape &s = product.shape;
+        const auto count = [](int64_t number) { return static_cast<size_t>(number); };
+        product::loops().dots({
+            a + s.a.start(pair, s.inner) + s.a.at(piece.row, 0),
+            b + s.b.start(pair, s.inner) + s.b.at(0, piece.column), to,
+            count(piece.rows), count(piece.columns), count(s.sum),
+            count(s.a.leading), count(s.b.leading), count(s.y.leading), product.alpha,
+        });
     }
 
     onednn::Status multiply(const Piece &piece, int64_t pair, float *to) const {
@@ -176,16 +202,26 @@ struct Call {
         }
     }
 
-    void mask(const Piece &piece, float *to) const {
+    void mask(const Piece &piece, float *to) {
         const Shape &s = product.shape;
-        const tile::Loops &loops = tile::loops();
+        const product::Loops &loops = product::loops();
         const auto width = static_cast<size_t>(piece.columns);
-        const std::vector<float> zeros(width);
-        std::vector<float> kept(width);
         for (int64_t i = piece.row; i < piece.row + piece.rows; ++i, to += s.y.leading) {
-            const float *from = c + i * s.columns + piece.column;
-            loops.operations[tile::GREATER](kept.data(), from, zeros.data(), nullptr, width);
-            loops.operations[tile::MUL](to, to, kept.data(), nullptr, width);
+            const float *above = c + i * s.columns + piece.column;
+            if (!s.has_sums) {
+                loops.mask(to, above, width);
+                continue;
+            }
+            float *strip = sums.data() + i / ROW_STEP * s.columns + piece.column;
+            loops.mask_and_sum(to, above, strip, width);
+        }
+    }
+
+    void add_up(float *to) const {
+        const auto width = static_cast<size_t>(product.shape.columns);
+        std::copy_n(sums.data(), width, to);
+        for (size_t at = width; at < sums.size(); at += width) {
+            tile::loops().add_to(to, sums.data() + at, width);
         }
     }
 
@@ -233,6 +269,11 @@ OrtStatus *run(const Product &product, OrtKernelContext *context) {
     void *made = nullptr;
     ORT_TRY(ort::output(context, 0, product.dims.data(), product.dims.size(), &made));
     call.y = static_cast<float *>(made);
+    void *sums = nullptr;
+    if (s.has_sums) {
+        ORT_TRY(ort::output(context, 1, &s.columns, 1, &sums));
+        call.sums.resize(static_cast<size_t>(s.strips() * s.columns));
+    }
     call.failures.assign(static_cast<size_t>(s.tasks), onednn::SUCCESS);
     ORT_TRY(ort::parallel(context, static_cast<size_t>(s.tasks), call));
     for (onednn::Status failed : call.failures) {
@@ -240,6 +281,7 @@ OrtStatus *run(const Product &product, OrtKernelContext *context) {
             return ort::refuse("Product: oneDNN failed with status %d", failed);
         }
     }
+    if (s.has_sums) call.add_up(static_cast<float *>(sums));
     return nullptr;
 }
 
@@ -285,11 +327,13 @@ const ort::CustomOp *ort::product_operator() {
         o.GetExecutionProviderType = [](const CustomOp *) -> const char * { return nullptr; };
         o.GetInputType = o.GetOutputType = [](const CustomOp *, size_t) { return FLOAT; };
         o.GetInputTypeCount = [](const CustomOp *) -> size_t { return 4; };
-        o.GetOutputTypeCount = [](const CustomOp *) -> size_t { return 1; };
+        o.GetOutputTypeCount = [](const CustomOp *) -> size_t { return 2; };
         o.GetInputCharacteristic = [](const CustomOp *, size_t i) {
             return i >= 2 ? OPTIONAL : REQUIRED;
         };
-        o.GetOutputCharacteristic = [](const CustomOp *, size_t) { return REQUIRED; };
+        o.GetOutputCharacteristic = [](const CustomOp *, size_t i) {
+            return i == 1 ? OPTIONAL : REQUIRED;
+        };
         o.GetInputMemoryType = [](const CustomOp *, size_t) { return 0; };
         o.CreateKernelV2 = [](const CustomOp *, const OrtApi *, const OrtKernelInfo *info,
                               void **kernel) {
