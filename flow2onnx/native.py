@@ -16,7 +16,7 @@ __all__ = ["NativeLibrary", "Wish", "native_library"]
 _log = logging.getLogger("flow2onnx.native")
 _PACKAGE = "flow2onnx_native"
 _VERSION = 3  # of operators and programs, which the library is asked for
-_ALWAYS = ("Fused", "FusedChannels", "Rows", "AddRows", "PutRows")
+_ALWAYS = ("Fused", "FusedChannels", "Rows", "AddRows", "PutRows", "CrossEntropy")
 _WITH_ONEDNN = ("Conv", "ConvInputGradient", "ConvWeightGradient", "Product")
 
 Wish = bool | Literal["auto"]

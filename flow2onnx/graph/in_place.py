@@ -44,9 +44,9 @@ _SHAPE_ONLY = frozenset({"EyeLike", "RandomNormalLike", "RandomUniformLike", "Sh
 
 # They fail at an index out of range: which operand has indices, and which is indexed.
 _INDEXING = MappingProxyType({
-    "AddRows": (1, 0), "Gather": (1, 0), "GatherElements": (1, 0), "GatherND": (1, 0),
-    "NegativeLogLikelihoodLoss": (1, 0), "PutRows": (1, 0), "Rows": (1, 0), "ScatterElements":
-    (1, 0), "ScatterND": (1, 0), "SoftmaxCrossEntropyLoss": (1, 0),
+    "AddRows": (1, 0), "CrossEntropy": (1, 0), "Gather": (1, 0), "GatherElements": (1, 0),
+    "GatherND": (1, 0), "NegativeLogLikelihoodLoss": (1, 0), "PutRows": (1, 0), "Rows": (1, 0),
+    "ScatterElements": (1, 0), "ScatterND": (1, 0), "SoftmaxCrossEntropyLoss": (1, 0),
 })  # fmt: skip
 
 
@@ -226,6 +226,7 @@ def _indexed(node: ir.Node, indices: ir.Value, table: ir.Value) -> tuple[object,
     if node.op_type.endswith("Loss"):
         return (*extents, node) if "ignore_index" in node.attributes else extents[1:2]
     axis = node.attributes["axis"].as_int() if "axis" in node.attributes else 0
+    axis = -1 if node.op_type == "CrossEntropy" else axis
     return extents[axis : axis + 1 or None]
 
 

@@ -13,7 +13,7 @@ import pytest
 import flow2onnx as flow
 import flow2onnx.typing as tp
 from flow2onnx.errors import ConfigError, UnsupportedError
-from flow2onnx.native import NativeLibrary
+from flow2onnx.native import _ALWAYS, NativeLibrary
 from tests.native.conftest import FLAGS, LIBRARY, forget, setup_flags
 
 BATCH = 6
@@ -193,7 +193,7 @@ def test_onednn_that_cannot_be_opened(
     done = subprocess.run(
         [sys.executable, "-c", text], env=environment, capture_output=True, text=True, check=True
     )
-    assert done.stdout.strip() == "('Fused', 'FusedChannels', 'Rows', 'AddRows', 'PutRows')"
+    assert done.stdout.strip() == str(_ALWAYS)
     assert (
         "/nowhere/libdnnl.so cannot be used, convolutions and products run without" in done.stderr
     )

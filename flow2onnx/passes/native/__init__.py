@@ -9,6 +9,7 @@ from flow2onnx.passes.dead_code import DropDeadCode
 from flow2onnx.passes.native.channels import fuse_channels
 from flow2onnx.passes.native.convolutions import use_kept_convolutions, use_native_convolutions
 from flow2onnx.passes.native.groups import groups_of
+from flow2onnx.passes.native.losses import use_native_losses
 from flow2onnx.passes.native.order import wait_for_readers
 from flow2onnx.passes.native.products import use_native_products
 from flow2onnx.passes.native.programs import DOMAIN, fuse
@@ -37,6 +38,7 @@ def rewrite(
     graph = copy.graph
     copies = _copies(model.graph, graph)
     use_native_convolutions(graph, copies, operators, threads, winograd=winograd)
+    use_native_losses(graph, operators, threads)
     DropDeadCode().run(graph)
     if "Fused" in operators:
         sum_in_programs(graph, LARGE)

@@ -9,13 +9,20 @@ from flow2onnx.graph.in_place import index_origin
 from flow2onnx.graph.types import dims, dtype_of, is_static
 from flow2onnx.passes.native.programs import DOMAIN, take_place
 
-__all__ = ["FEWEST_INDICES", "SMALLEST_TABLE", "use_native_rows"]
+__all__ = [
+    "FEWEST_INDICES",
+    "MOST_DIMENSIONS",
+    "MOST_TASKS",
+    "SMALLEST_TABLE",
+    "plain_indices",
+    "use_native_rows",
+]
 
 # Measured: with fewer the call costs what is gained, and smaller tables stay in the cache.
 FEWEST_INDICES = 64
 SMALLEST_TABLE = 2**18  # bytes
 
-_MOST_DIMENSIONS, _MOST_TASKS = 8, 1024  # what the library takes
+MOST_DIMENSIONS, MOST_TASKS = 8, 1024  # what the library takes
 _REDUCTIONS = {"add": "AddRows", "none": "PutRows"}
 
 
@@ -51,16 +58,16 @@ def _names_rows(node: ir.Node) -> bool:
 
 def _replace(graph: ir.Graph, node: ir.Node, name: str, threads: int) -> None:
     operands = [v for v in node.inputs if v is not None]
-    if not all(is_static(v) and len(dims(v)) <= _MOST_DIMENSIONS for v in operands):
+    if not all(is_static(v) and len(dims(v)) <= MOST_DIMENSIONS for v in operands):
         return
     table, indices, *rows = operands
     if dtype_of(table).name != "float32" or not _pays(table, indices):
         return
-    attributes: list[ir.Attr] = [ir.AttrInt64("tasks", min(max(threads, 1), _MOST_TASKS))]
+    attributes: list[ir.Attr] = [ir.AttrInt64("tasks", min(max(threads, 1), MOST_TASKS))]
     if name == "Rows":
         attributes.append(ir.AttrInt64s("shape", dims(node.outputs[0])))
     made = ir.Node(
-        DOMAIN, name, [table, _plain(indices, dims(table)[0]), *rows], attributes,
+        DOMAIN, name, [table, plain_indices(indices, dims(table)[0]), *rows], attributes,
         num_outputs=1, name=node.name,
     )  # fmt: skip
     graph.insert_before(node, made)
@@ -72,10 +79,10 @@ def _pays(table: ir.Value, indices: ir.Value) -> bool:
     return size >= SMALLEST_TABLE and math.prod(dims(indices)) >= FEWEST_INDICES
 
 
-def _plain(indices: ir.Value, height: int) -> ir.Value:
+def plain_indices(indices: ir.Value, height: int) -> ir.Value:
     """The indices before anybody widened them, or made them count from the start."""
     origin, wraps = index_origin(indices)
-    if not is_static(origin) or len(dims(origin)) > _MOST_DIMENSIONS:
+    if not is_static(origin) or len(dims(origin)) > MOST_DIMENSIONS:
         return indices
     is_fit = dtype_of(origin).name in ("int32", "int64") and wraps in ((), (height,))
     return origin if is_fit and math.prod(dims(origin)) == math.prod(dims(indices)) else indices

@@ -95,6 +95,7 @@ static OrtStatus *domain(const OrtApi *table, OrtCustomOpDomain **found) {
         ORT_TRY(api.CreateCustomOpDomain("flow2onnx.native", &made));
         ORT_TRY(api.CustomOpDomain_Add(made, fused_operator()));
         ORT_TRY(api.CustomOpDomain_Add(made, channels_operator()));
+        ORT_TRY(api.CustomOpDomain_Add(made, entropy_operator()));
         for (int which = 0; which < 3; ++which) {
             ORT_TRY(api.CustomOpDomain_Add(made, rows_operator(which)));
         }

@@ -167,6 +167,7 @@ OrtStatus *guarded(Work work) {
 /* The rows of the operator table. */
 const CustomOp *fused_operator();
 const CustomOp *channels_operator();
+const CustomOp *entropy_operator();
 const CustomOp *rows_operator(int which); /* 0: look up, 1: add, 2: put */
 const CustomOp *product_operator();
 const CustomOp *conv_operator(int which); /* 0: forward, 1: input gradient, 2: weight gradient */

@@ -1,0 +1,225 @@
+/* The operator `CrossEntropy`: the softmax of rows beside the classes that they belong to.
+ *
+ * losses[i] = -log softmax(logits[i])[label], slopes[i] = factor * (softmax(logits[i]) - one at the
+ * label). There is one factor, or one for each row. A negative label counts from the last class, one
+ * that names no class is an error: it is looked for before anything is computed.
+ *
+ * Tasks share out the rows, which know nothing of each other.
+ */
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "ort.h"
+#include "tile.h"
+
+namespace {
+
+using ort::Tensor;
+
+constexpr int64_t MOST_TASKS = 1024;
+constexpr int64_t TASK_ELEMENTS = 1 << 14;  /* less is not worth waking a thread */
+constexpr int64_t BLOCK_ELEMENTS = 1 << 12; /* of rows that go through a loop together */
+constexpr int64_t LANES = 16;               /* shorter rows are not worth calling a function */
+
+struct Kernel {
+    int64_t tasks = 1;
+    std::vector<int64_t> shape = {}; /* of the losses */
+};
+
+inline float larger(float x, float y) { return x > y || x != x ? x : y; }
+
+inline float largest(const float *x, int64_t n) {
+    float most = x[0];
+    int64_t i = 0;
+    if (n >= LANES) {
+        float lanes[LANES];
+        std::copy_n(x, LANES, lanes);
+        for (i = LANES; i + LANES <= n; i += LANES) {
+            for (int64_t k = 0; k < LANES; ++k) lanes[k] = larger(x[i + k], lanes[k]);
+        }
+        for (float lane : lanes) most = larger(lane, most);
+    }
+    for (; i < n; ++i) most = larger(x[i], most);
+    return most;
+}
+
+/* In parts, as a long sum of small numbers loses what is below its last digit. */
+inline float total(const float *x, int64_t n) {
+    float sum = 0;
+    int64_t i = 0;
+    for (; n - i >= LANES; i += std::min(n - i, BLOCK_ELEMENTS)) {
+        sum += tile::loops().total(x + i, static_cast<size_t>(std::min(n - i, BLOCK_ELEMENTS)));
+    }
+    for (; i < n; ++i) sum += x[i];
+    return sum;
+}
+
+template <typename Label>
+struct Call {
+    const float *logits, *factors;
+    const Label *labels;
+    float *losses, *slopes;
+    int64_t rows, classes, factor_step, tasks; /* the step is 0 if all rows have one factor */
+
+    void operator()(size_t task) const {
+        const auto at = static_cast<int64_t>(task);
+        const int64_t end = rows * (at + 1) / tasks;
+        const int64_t most = std::max<int64_t>(1, BLOCK_ELEMENTS / classes);
+        for (int64_t i = rows * at / tasks; i < end; i += most) block(i, std::min(end, i + most));
+    }
+
+    /* What is read of the logits is read before the slopes are written, whose memory may be one. */
+    void block(int64_t begin, int64_t end) const {
+        for (int64_t i = begin; i < end; ++i) {
+            const float *from = logits + i * classes;
+            float *to = slopes + i * classes;
+            const float most = largest(from, classes);
+            losses[i] = most - from[label(i)];
+            for (int64_t j = 0; j < classes; ++j) to[j] = from[j] - most;
+        }
+        float *powers = slopes + begin * classes;
+        const auto count = static_cast<size_t>((end - begin) * classes);
+        tile::loops().operations[tile::EXP](powers, powers, powers, powers, count);
+        for (int64_t i = begin; i < end; ++i) finish(i);
+    }
+
+    void finish(int64_t i) const {
+        float *to = slopes + i * classes;
+        const float sum = total(to, classes), rate = 1 / sum, factor = factors[i * factor_step];
+        losses[i] += std::log(sum);
+        const float right = to[label(i)] * rate - 1;
+        for (int64_t j = 0; j < classes; ++j) to[j] = to[j] * rate * factor;
+        to[label(i)] = right * factor;
+    }
+
+    int64_t label(int64_t i) const {
+        const auto found = static_cast<int64_t>(labels[i]);
+        return found < 0 ? found + classes : found;
+    }
+
+    /* The position of the first label that names no class; -1 if all do. */
+    int64_t first_outside() const {
+        for (int64_t i = 0; i < rows; ++i) {
+            const auto found = static_cast<int64_t>(labels[i]);
+            if (found < -classes || found >= classes) return i;
+        }
+        return -1;
+    }
+};
+
+struct Inputs {
+    Tensor logits, labels, factors;
+    int64_t rows = 0, classes = 0;
+};
+
+OrtStatus *read(const Kernel &kernel, OrtKernelContext *context, Inputs *in) {
+    ORT_TRY(ort::input(context, 0, &in->logits));
+    ORT_TRY(ort::input(context, 1, &in->labels));
+    ORT_TRY(ort::input(context, 2, &in->factors));
+    const Tensor &logits = in->logits, &labels = in->labels, &factors = in->factors;
+    if (logits.type != ort::FLOAT || logits.rank < 1 || logits.dims[logits.rank - 1] < 1) {
+        return ort::refuse("CrossEntropy: the logits are of type %d and have %zu dimensions; wanted "
+                           "are floats, of one class or more",
+                           logits.type, logits.rank);
+    }
+    in->classes = logits.dims[logits.rank - 1];
+    in->rows = logits.size() / in->classes;
+    if ((labels.type != ort::INT32 && labels.type != ort::INT64) || labels.size() != in->rows) {
+        return ort::refuse("CrossEntropy: %lld labels of type %d do not fit %lld rows; wanted is "
+                           "one of int32 or int64 for each",
+                           static_cast<long long>(labels.size()), labels.type,
+                           static_cast<long long>(in->rows));
+    }
+    if (factors.type != ort::FLOAT || (factors.size() != 1 && factors.size() != in->rows)) {
+        return ort::refuse("CrossEntropy: %lld factors of type %d do not fit %lld rows; wanted is "
+                           "one float, or one for each",
+                           static_cast<long long>(factors.size()), factors.type,
+                           static_cast<long long>(in->rows));
+    }
+    int64_t losses = 1;
+    for (int64_t d : kernel.shape) {
+        if (d < 0 || (d > 0 && losses > in->rows / d)) losses = -1;
+        if (losses < 0) break;
+        losses *= d;
+    }
+    if (losses != in->rows) {
+        return ort::refuse("CrossEntropy: %lld losses are not of the shape it was made for",
+                           static_cast<long long>(in->rows));
+    }
+    return nullptr;
+}
+
+template <typename Label>
+OrtStatus *compute(const Kernel &kernel, OrtKernelContext *context, const Inputs &in) {
+    const int64_t worth = in.rows * in.classes / TASK_ELEMENTS;
+    Call<Label> call{in.logits.floats(), in.factors.floats(),
+                     static_cast<const Label *>(in.labels.data), nullptr, nullptr, in.rows,
+                     in.classes, in.factors.size() == 1 ? 0 : 1,
+                     std::max<int64_t>(1, std::min({kernel.tasks, worth, in.rows}))};
+    const int64_t at = call.first_outside();
+    if (at >= 0) {
+        return ort::refuse("CrossEntropy: label %lld at position %lld is none of %lld classes",
+                           static_cast<long long>(call.labels[at]), static_cast<long long>(at),
+                           static_cast<long long>(in.classes));
+    }
+    void *losses = nullptr, *slopes = nullptr;
+    ORT_TRY(ort::output(context, 0, kernel.shape.data(), kernel.shape.size(), &losses));
+    ORT_TRY(ort::output(context, 1, in.logits.dims, in.logits.rank, &slopes));
+    call.losses = static_cast<float *>(losses);
+    call.slopes = static_cast<float *>(slopes);
+    return ort::parallel(context, static_cast<size_t>(call.tasks), call);
+}
+
+OrtStatus *run(const Kernel &kernel, OrtKernelContext *context) {
+    Inputs in;
+    ORT_TRY(read(kernel, context, &in));
+    if (in.labels.type == ort::INT32) return compute<int32_t>(kernel, context, in);
+    return compute<int64_t>(kernel, context, in);
+}
+
+OrtStatus *create(const OrtKernelInfo *info, void **made) {
+    auto kernel = std::make_unique<Kernel>();
+    ORT_TRY(ort::api.KernelInfoGetAttribute_int64(info, "tasks", &kernel->tasks));
+    ORT_TRY(ort::integers(info, "shape", &kernel->shape));
+    if (kernel->tasks < 1 || kernel->tasks > MOST_TASKS || kernel->shape.size() > Tensor::MOST) {
+        return ort::refuse("CrossEntropy: %lld tasks and losses of %zu dimensions; wanted are 1 to "
+                           "%lld tasks, and %zu dimensions at most",
+                           static_cast<long long>(kernel->tasks), kernel->shape.size(),
+                           static_cast<long long>(MOST_TASKS), Tensor::MOST);
+    }
+    *made = kernel.release();
+    return nullptr;
+}
+
+} // namespace
+
+const ort::CustomOp *ort::entropy_operator() {
+    static const CustomOp op = [] {
+        CustomOp o = {};
+        o.version = OLDEST_API;
+        o.GetName = [](const CustomOp *) { return "CrossEntropy"; };
+        o.GetExecutionProviderType = [](const CustomOp *) -> const char * { return nullptr; };
+        o.GetInputType = [](const CustomOp *, size_t i) { return i == 1 ? ANY : FLOAT; };
+        o.GetOutputType = [](const CustomOp *, size_t) { return FLOAT; };
+        o.GetInputTypeCount = [](const CustomOp *) -> size_t { return 3; };
+        o.GetOutputTypeCount = [](const CustomOp *) -> size_t { return 2; };
+        o.GetInputCharacteristic = o.GetOutputCharacteristic = [](const CustomOp *, size_t) {
+            return REQUIRED;
+        };
+        o.GetInputMemoryType = [](const CustomOp *, size_t) { return 0; };
+        o.CreateKernelV2 = [](const CustomOp *, const OrtApi *, const OrtKernelInfo *info,
+                              void **kernel) {
+            return guarded([&] { return create(info, kernel); });
+        };
+        o.KernelComputeV2 = [](void *kernel, OrtKernelContext *context) {
+            return guarded([&] { return run(*static_cast<const Kernel *>(kernel), context); });
+        };
+        o.KernelDestroy = [](void *kernel) { delete static_cast<Kernel *>(kernel); };
+        o.GetStartVersion = [](const CustomOp *) { return 1; };
+        o.GetEndVersion = [](const CustomOp *) { return 0x7fffffff; };
+        return o;
+    }();
+    return &op;
+}
