@@ -24,16 +24,19 @@ EXTREMES = (-(2**63), -(2**62), -(2**31), -3, -1, 0, 1, 2, 3, 2**12, 2**16, 2**2
 Attribute = int | Sequence[int] | Sequence[float]
 
 
-def one_node(op_type: str, inputs: Mapping[str, Array], **attributes: Attribute) -> ir.Model:
-    """A model of one node; it tells no shapes, and inputs named "_" are left out."""
+def one_node(
+    op_type: str, inputs: Mapping[str, Array], outputs: int = 1, **attributes: Attribute
+) -> ir.Model:
+    """A model of one node, of float outputs y, y1 and so on; inputs named "_" are left out."""
     values = [
         ir.Value(name=n, type=ir.TensorType(ir.DataType.from_numpy(x.dtype)))
         for n, x in inputs.items()
     ]
     made = [_attribute(name, value) for name, value in attributes.items()]
     operands = [None if str(v.name).startswith("_") else v for v in values]
-    node = ir.Node(DOMAIN, op_type, operands, made, num_outputs=1)
-    node.outputs[0].name, node.outputs[0].type = "y", ir.TensorType(ir.DataType.FLOAT)
+    node = ir.Node(DOMAIN, op_type, operands, made, num_outputs=outputs)
+    for i, value in enumerate(node.outputs):
+        value.name, value.type = f"y{i or ''}", ir.TensorType(ir.DataType.FLOAT)
     given = [v for v in operands if v is not None]
     graph = ir.Graph(given, node.outputs, nodes=[node], opset_imports={"": 18, DOMAIN: 1})
     return ir.Model(graph, ir_version=9)
@@ -54,20 +57,21 @@ def outcome(
     inputs: Mapping[str, Array],
     *,
     in_place: str | None = None,
+    outputs: int = 1,
     **attributes: Attribute,
 ) -> Array | str:
-    """What comes out, or the message of the refusal; `in_place` names the input that it goes to."""
+    """What comes out first, or the message of the refusal; `in_place`: the input it goes to."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 4
     options.enable_cpu_mem_arena = False  # one piece of memory for each tensor
     options.register_custom_ops_library(library.path)
-    content = model_bytes(one_node(op_type, inputs, **attributes))
+    content = model_bytes(one_node(op_type, inputs, outputs, **attributes))
     feeds = {n: x for n, x in inputs.items() if not n.startswith("_")}
     try:
         opened = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         if in_place is None:
-            return np.asarray(opened.run(["y"], feeds)[0])
+            return np.asarray(opened.run(None, feeds)[0])
         binding = opened.io_binding()
         held = {n: ort.OrtValue.ortvalue_from_numpy(x.copy()) for n, x in feeds.items()}
         for name, value in held.items():

@@ -10,9 +10,7 @@ from flow2onnx.graph import Builder, Value, in_place, model_of
 from flow2onnx.native import NativeLibrary
 from flow2onnx.passes.native import rewrite
 from tests.native.running import Array, run, session
-from tests.native.test_products import encoder_like, multiplying, numbers, sgd, small
-
-__all__ = ["multiplying", "small"]  # fixtures
+from tests.native.test_products import encoder_like, numbers, sgd
 
 SIDE = 200  # of a matrix that is worth an update in place
 

@@ -38,25 +38,26 @@ def sound_shape(draw: np.random.Generator) -> list[int]:
         y = [0, columns, inner * rows * columns, rows * columns, whole]
     else:
         y = [0, inner * columns, rows * inner * columns, columns, whole]
-    tasks = int(draw.integers(1, 9))
-    return [
-        rows, columns, depth, outer, inner, tasks, addend, int(draw.integers(0, 2)), *a, *b, *y
-    ]  # fmt: skip
+    tasks, relu = int(draw.integers(1, 9)), int(draw.integers(0, 2))
+    sums = int(draw.integers(0, 2)) if addend == MASK and not relu else 0
+    return [rows, columns, depth, outer, inner, tasks, addend, relu, sums, *a, *b, *y]
 
 
 def is_sound(shape: list[int]) -> bool:
     """The rules, in numbers without bounds."""
-    if len(shape) != 23:
+    if len(shape) != 24:
         return False
-    rows, columns, depth, outer, inner, tasks, addend, relu = shape[:8]
+    rows, columns, depth, outer, inner, tasks, addend, relu, sums = shape[:9]
     if not all(1 <= n <= LARGEST for n in shape[:6]) or tasks > MOST_TASKS:
         return False
     if addend not in range(MASK + 1) or relu not in (0, 1) or outer * inner > LARGEST:
         return False
+    if sums not in (0, 1) or (sums and (addend != MASK or relu)):
+        return False
     if addend != NOTHING and outer * inner > 1:
         return False
     sides = ((rows, depth), (depth, columns), (rows, columns))
-    for at, (height, width) in zip((8, 13, 18), sides, strict=True):
+    for at, (height, width) in zip((9, 14, 19), sides, strict=True):
         flag, leading, *ways, size = shape[at : at + 5]
         height, width = (width, height) if flag == 1 else (height, width)
         reach = (outer - 1) * ways[0] + (inner - 1) * ways[1] + (height - 1) * leading + width
@@ -64,13 +65,13 @@ def is_sound(shape: list[int]) -> bool:
             return False
         if not all(0 <= w <= LARGEST for w in ways):
             return False
-    ways = [(1, columns), (shape[19], rows), (shape[21], inner), (shape[20], outer)]
+    ways = [(1, columns), (shape[20], rows), (shape[22], inner), (shape[21], outer)]
     covered = 1
     for way, count in sorted(ways):
         if count > 1 and way != covered:
             return False
         covered *= count
-    return shape[18] == 0 and covered == shape[22] <= LARGEST
+    return shape[19] == 0 and covered == shape[23] <= LARGEST
 
 
 def positions(side: list[int], pairs: tuple[int, int], rows: int, columns: int) -> np.ndarray:
@@ -82,21 +83,21 @@ def positions(side: list[int], pairs: tuple[int, int], rows: int, columns: int) 
 
 
 def expected(shape: list[int], inputs: list[np.ndarray], scales: list[float]) -> np.ndarray:
-    rows, columns, depth, outer, inner, _, addend, relu = shape[:8]
+    rows, columns, depth, outer, inner, _, addend, relu, _ = shape[:9]
     a, b, c = (x.astype(np.float64).ravel() for x in inputs)
     pairs = (outer, inner)
     y = (
         scales[0]
-        * a[positions(shape[8:13], pairs, rows, depth)]
-        @ b[positions(shape[13:18], pairs, depth, columns)]
+        * a[positions(shape[9:14], pairs, rows, depth)]
+        @ b[positions(shape[14:19], pairs, depth, columns)]
     )
     if addend == MASK:
         y = y * (c.reshape(rows, columns) > 0)
     elif addend != NOTHING:
         spread = {ONE: (1, 1), PER_COLUMN: (1, columns), PER_ROW: (rows, 1), FULL: (rows, columns)}
         y = y + scales[1] * c.reshape(spread[addend])
-    made = np.empty(shape[22])
-    made[positions(shape[18:], pairs, rows, columns)] = np.maximum(y, 0) if relu else y
+    made = np.empty(shape[23])
+    made[positions(shape[19:], pairs, rows, columns)] = np.maximum(y, 0) if relu else y
     return made
 
 
@@ -108,23 +109,25 @@ def addends(shape: list[int]) -> int:
 def case(draw: np.random.Generator, library: NativeLibrary) -> bool:
     given = sound_shape(draw)
     shape = disturbed(given, draw) if draw.random() < 0.5 else given
-    sizes = [given[12], given[17], addends(given)]
+    sizes = [given[13], given[18], addends(given)]
     if draw.random() < 0.1:
         sizes[int(draw.integers(0, 3))] += int(draw.choice([-1, 1, 64]))
-    dims = [1, given[22]] if draw.random() < 0.9 else disturbed([2, given[22]], draw)
+    dims = [1, given[23]] if draw.random() < 0.9 else disturbed([2, given[23]], draw)
     scales = [float(s) for s in draw.choice([-1.5, 0.5, 1.0, 2.0], 2)]
     inputs = [numbers(draw, max(n, 0)) for n in sizes]
     count = 2 if given[6] == NOTHING or draw.random() < 0.05 else 3
-    fits = is_sound(shape) and all(d > 0 for d in dims) and math.prod(dims) == shape[22]
-    fits = fits and len(dims) <= 8 and [x.size for x in inputs[:2]] == [shape[12], shape[17]]
+    fits = is_sound(shape) and all(d > 0 for d in dims) and math.prod(dims) == shape[23]
+    fits = fits and len(dims) <= 8 and [x.size for x in inputs[:2]] == [shape[13], shape[18]]
     fits = fits and (shape[6] == NOTHING or (count == 3 and inputs[2].size == addends(shape)))
+    outputs = 2 if given[8] and draw.random() < 0.9 else 1
+    fits = fits and (outputs == 2 or not shape[8])
     in_place = "c" if fits and shape[6] == FULL and draw.random() < 0.5 else None
     feeds = dict(zip("abc"[:count], inputs, strict=False))
     if in_place:
         feeds["c"] = feeds["c"].reshape(dims)
     got = outcome(
-        library, int(draw.integers(1, 4)), "Product", feeds, in_place=in_place, shape=shape,
-        scales=scales, dims=dims,
+        library, int(draw.integers(1, 4)), "Product", feeds, in_place=in_place,
+        outputs=outputs, shape=shape, scales=scales, dims=dims,
     )  # fmt: skip
     if not fits:
         assert isinstance(got, str), (shape, dims, sizes)
