@@ -26,8 +26,8 @@ ROWS = {
 # Threads of the side that ran before spin for a while, on processors that the next one needs.
 REST_SECONDS = 0.3
 OPERATORS = (
-    "Fused", "FusedChannels", "Rows", "AddRows", "PutRows", "CrossEntropy", "Conv",
-    "ConvInputGradient", "ConvWeightGradient", "Winograd", "Product",
+    "Fused", "FusedChannels", "Rows", "AddRows", "PutRows", "CrossEntropy", "MaxPool",
+    "MaxPoolGradient", "Conv", "ConvInputGradient", "ConvWeightGradient", "Winograd", "Product",
 )  # fmt: skip
 
 

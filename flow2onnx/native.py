@@ -15,8 +15,11 @@ __all__ = ["NativeLibrary", "Wish", "native_library"]
 
 _log = logging.getLogger("flow2onnx.native")
 _PACKAGE = "flow2onnx_native"
-_VERSION = 3  # of operators and programs, which the library is asked for
-_ALWAYS = ("Fused", "FusedChannels", "Rows", "AddRows", "PutRows", "CrossEntropy")
+_VERSION = 4  # of operators and programs, which the library is asked for
+_ALWAYS = (
+    "Fused", "FusedChannels", "Rows", "AddRows", "PutRows", "CrossEntropy", "MaxPool",
+    "MaxPoolGradient",
+)  # fmt: skip
 _WITH_ONEDNN = ("Conv", "ConvInputGradient", "ConvWeightGradient", "Product")
 
 Wish = bool | Literal["auto"]

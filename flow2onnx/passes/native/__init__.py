@@ -11,6 +11,7 @@ from flow2onnx.passes.native.convolutions import use_kept_convolutions, use_nati
 from flow2onnx.passes.native.groups import groups_of
 from flow2onnx.passes.native.losses import use_native_losses
 from flow2onnx.passes.native.order import wait_for_readers
+from flow2onnx.passes.native.pools import use_native_pools
 from flow2onnx.passes.native.products import use_native_products
 from flow2onnx.passes.native.programs import DOMAIN, fuse
 from flow2onnx.passes.native.rows import use_native_rows
@@ -39,6 +40,8 @@ def rewrite(
     copies = _copies(model.graph, graph)
     use_native_convolutions(graph, copies, operators, threads, winograd=winograd)
     use_native_losses(graph, operators, threads)
+    DropDeadCode().run(graph)
+    use_native_pools(graph, operators, threads)
     DropDeadCode().run(graph)
     if "Fused" in operators:
         sum_in_programs(graph, LARGE)

@@ -99,6 +99,9 @@ static OrtStatus *domain(const OrtApi *table, OrtCustomOpDomain **found) {
         for (int which = 0; which < 3; ++which) {
             ORT_TRY(api.CustomOpDomain_Add(made, rows_operator(which)));
         }
+        for (int which = 0; which < 2; ++which) {
+            ORT_TRY(api.CustomOpDomain_Add(made, pool_operator(which)));
+        }
         if (onednn::is_loaded()) ORT_TRY(api.CustomOpDomain_Add(made, product_operator()));
         for (int which = 0; onednn::is_loaded() && which < 3; ++which) {
             ORT_TRY(api.CustomOpDomain_Add(made, conv_operator(which)));
@@ -112,7 +115,7 @@ static OrtStatus *domain(const OrtApi *table, OrtCustomOpDomain **found) {
 } // namespace ort
 
 /* Raised with every change of operators or of the format of programs. */
-EXPORTED int flow2onnx_native_version() { return 3; }
+EXPORTED int flow2onnx_native_version() { return 4; }
 
 /* Opens oneDNN, which most operators need; returns null, or why not. Before registering. */
 EXPORTED const char *flow2onnx_native_open_onednn(const char *path) { return onednn::open(path); }

@@ -32,7 +32,7 @@ namespace ort {
 constexpr uint32_t OLDEST_API = 18; /* kernels that report errors, and run on the session's threads */
 
 enum Code : int { FAIL = 1, INVALID_ARGUMENT = 2 };
-enum Element : int { ANY = 0, FLOAT = 1, INT32 = 6, INT64 = 7, BOOL = 9 };
+enum Element : int { ANY = 0, FLOAT = 1, UINT8 = 2, INT32 = 6, INT64 = 7, BOOL = 9 };
 enum Arity : int { REQUIRED = 0, OPTIONAL = 1, VARIADIC = 2 };
 
 /* position, name, result, arguments */
@@ -169,6 +169,7 @@ const CustomOp *fused_operator();
 const CustomOp *channels_operator();
 const CustomOp *entropy_operator();
 const CustomOp *rows_operator(int which); /* 0: look up, 1: add, 2: put */
+const CustomOp *pool_operator(int which); /* 0: forward, 1: gradient */
 const CustomOp *product_operator();
 const CustomOp *conv_operator(int which); /* 0: forward, 1: input gradient, 2: weight gradient */
 
