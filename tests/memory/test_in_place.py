@@ -157,6 +157,7 @@ OPTIMIZERS = {
 def config(in_place=True, rows=False, **flags):
     made = flow.function_config()
     made.runtime.in_place(in_place)
+    made.runtime.native(False)  # what is said here is said of the standard graph
     if rows:
         made.indexed_slices_optimizer_conf({"include_op_names": {"op_name": ["table"]}})
     for name, value in flags.items():

@@ -97,3 +97,26 @@ def test_without_onednn_convolutions_stay(library: NativeLibrary) -> None:
     model, used = rewrite(model_of(b.graph), {"Fused"})
     assert set(used) <= {"Fused"}
     assert [n for n in model.graph if n.op_type == "Conv" and not n.domain]
+
+
+def test_one_convolution_behind_another(convolving: NativeLibrary) -> None:
+    # the gradient of the second reads what a native operator of the first makes
+    b = Builder()
+    x = b.input("x", (2, 8, 16, 16), float32)
+    weights = [b.input(name, (8, 8, 3, 3), float32) for name in "wv"]
+    y = x
+    for w in weights:
+        y = b.Conv(y, w, pads=[1] * 4)
+    g = b.input("g", (2, 8, 16, 16), float32)
+    for value, slope in gradients(b, {y: g}, [x, *weights]).items():
+        b.output(slope, f"slope of {value.name}")
+    draw = np.random.default_rng(0)
+    feeds = {
+        str(v.name): draw.standard_normal(v.shape.numpy()).astype(np.float32)
+        for v in b.graph.inputs
+    }
+    model, _ = rewrite(model_of(b.graph), convolving.operators)
+    assert not {n.op_type for n in model.graph if not n.domain} & {"Conv", "ConvTranspose"}
+    expected, got, _ = both(b, feeds, convolving)
+    for name, array in expected.items():
+        assert abs(got[name] - array).max() <= 1e-5 * abs(array).max()

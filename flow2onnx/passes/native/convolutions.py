@@ -1,6 +1,7 @@
 """Convolutions and their gradients as operators of the native library."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import prod
 
 import onnx_ir as ir
@@ -40,18 +41,35 @@ def use_native_convolutions(
     `copies`: the value of this graph for each that a note may name. What computed a gradient
     before stays, unread. `winograd`: whether they may use that algorithm, where it is faster.
     """
+    found = _Found(copies)
     for node in list(graph):
         noted = gradient_noted(node)
         if noted is not None and noted.op_type == "Conv" and noted.position < len(_GRADIENTS):
-            _gradient(graph, node, noted, copies, operators, threads, winograd)
+            made = _gradient(graph, node, noted, found, operators, threads, winograd)
         elif node.op_type == "Conv" and node.domain == "" and "Conv" in operators:
-            _forward(graph, node, threads, winograd)
+            made = _forward(graph, node, threads, winograd)
+        else:
+            continue
+        if made is not None:
+            found.replaced[node.outputs[0]] = made
 
 
-def _forward(graph: ir.Graph, node: ir.Node, threads: int, winograd: bool) -> None:
+@dataclass(frozen=True)
+class _Found:
+    """The values of this graph that notes of another mean, those of new nodes among them."""
+
+    copies: Mapping[ir.Value, ir.Value]
+    replaced: dict[ir.Value, ir.Value] = field(default_factory=dict)
+
+    def get(self, noted: ir.Value | None) -> ir.Value | None:
+        value = None if noted is None else self.copies.get(noted)
+        return value if value is None else self.replaced.get(value, value)
+
+
+def _forward(graph: ir.Graph, node: ir.Node, threads: int, winograd: bool) -> ir.Value | None:
     shape = _shape(node.inputs, node.outputs[0], node.attributes, threads)
     if shape is None:
-        return
+        return None
     attributes = [
         *_attributes(shape, winograd_tile("Conv", shape) if winograd else 0),
         ir.AttrInt64s("form", [len(node.inputs) == 3, 0, 0, 0]),
@@ -59,6 +77,7 @@ def _forward(graph: ir.Graph, node: ir.Node, threads: int, winograd: bool) -> No
     made = ir.Node(DOMAIN, "Conv", node.inputs, attributes, num_outputs=1, name=node.name)
     graph.insert_before(node, made)
     take_place(graph, node.outputs[0], made.outputs[0])
+    return made.outputs[0]
 
 
 def use_kept_convolutions(graph: ir.Graph, threads: int) -> None:
@@ -120,14 +139,13 @@ def _gradient(
     graph: ir.Graph,
     node: ir.Node,
     noted: GradientOf,
-    copies: Mapping[ir.Value, ir.Value],
+    found: _Found,
     operators: Collection[str],
     threads: int,
     winograd: bool,
-) -> None:
+) -> ir.Value | None:
     name, old = _GRADIENTS[noted.position], node.outputs[0]
-    x, w = (None if v is None else copies.get(v) for v in noted.inputs[:2])
-    g = copies.get(noted.gradients[0]) if noted.gradients[0] is not None else None
+    x, w, g = (found.get(v) for v in (*noted.inputs[:2], noted.gradients[0]))
     if (
         name not in operators
         or x is None
@@ -135,17 +153,18 @@ def _gradient(
         or g is None
         or dims(old) != dims((x, w)[noted.position])
     ):
-        return
+        return None
     shape = _shape((x, w), g, noted.attributes, threads)
     if shape is None:
-        return
+        return None
     tile = winograd_tile(name, shape) if winograd else 0
     if noted.position == 1 and tile == 0 and _is_product(shape):
-        return
+        return None
     operands = (g, w) if noted.position == 0 else (x, g)
     made = ir.Node(DOMAIN, name, operands, _attributes(shape, tile), num_outputs=1, name=node.name)
     graph.insert_after(node, made)
     take_place(graph, old, made.outputs[0])
+    return made.outputs[0]
 
 
 def _attributes(shape: list[int], tile: int) -> list[ir.Attr]:

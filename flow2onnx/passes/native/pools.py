@@ -1,6 +1,6 @@
 """Pools of maxima whose gradient is asked for, and that gradient, as native operators."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 import onnx_ir as ir
 
@@ -38,7 +38,7 @@ def _gradient(
     graph: ir.Graph,
     node: ir.Node,
     noted: GradientOf,
-    values: Mapping[str, ir.Value],
+    values: dict[str, ir.Value],
     places: dict[ir.Node, ir.Value],
     threads: int,
 ) -> None:
@@ -58,6 +58,7 @@ def _gradient(
     graph.insert_after(node, made)
     _sum_before(old, g)
     take_place(graph, old, made.outputs[0])
+    values[str(old.name)] = made.outputs[0]
 
 
 def _forward(graph: ir.Graph, pool: ir.Node, attributes: list[ir.Attr]) -> ir.Value:
