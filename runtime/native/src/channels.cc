@@ -323,8 +323,7 @@ OrtStatus *check(const Plan &plan, size_t i, const Tensor &tensor) {
     return nullptr;
 }
 
-OrtStatus *compute(void *kernel, OrtKernelContext *context) {
-    const Plan &plan = *static_cast<const Plan *>(kernel);
+OrtStatus *compute(const Plan &plan, OrtKernelContext *context) {
     size_t inputs = 0, outputs = 0;
     ORT_TRY(ort::api.KernelContext_GetInputCount(context, &inputs));
     ORT_TRY(ort::api.KernelContext_GetOutputCount(context, &outputs));
@@ -364,22 +363,13 @@ OrtStatus *create(const OrtKernelInfo *info, void **kernel) {
     return nullptr;
 }
 
-void destroy(void *kernel) { delete static_cast<Plan *>(kernel); }
-
 } // namespace
 
 const ort::CustomOp *ort::channels_operator() {
     static const CustomOp op = [] {
         CustomOp o = *fused_operator(); /* of as many operands, of any kind */
         o.GetName = [](const CustomOp *) { return "FusedChannels"; };
-        o.CreateKernelV2 = [](const CustomOp *, const OrtApi *, const OrtKernelInfo *info,
-                              void **kernel) {
-            return guarded([&] { return create(info, kernel); });
-        };
-        o.KernelComputeV2 = [](void *kernel, OrtKernelContext *context) {
-            return guarded([&] { return compute(kernel, context); });
-        };
-        o.KernelDestroy = destroy;
+        use_kernel<Plan, create, compute>(&o);
         return o;
     }();
     return &op;

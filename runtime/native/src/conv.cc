@@ -377,38 +377,27 @@ OrtStatus *make(Which which, const OrtKernelInfo *info, void **kernel) {
     return nullptr;
 }
 
-template <int which>
-ort::CustomOp described() {
+template <Which which>
+OrtStatus *create(const OrtKernelInfo *info, void **kernel) {
+    return make(which, info, kernel);
+}
+
+template <Which which>
+ort::CustomOp operator_of() {
     using ort::CustomOp;
-    CustomOp o = {};
-    o.version = ort::OLDEST_API;
+    CustomOp o = ort::described<Kernel, create<which>, run>();
     o.GetName = [](const CustomOp *) { return NAMES[which]; };
-    o.GetExecutionProviderType = [](const CustomOp *) -> const char * { return nullptr; };
-    o.GetInputType = o.GetOutputType = [](const CustomOp *, size_t) { return ort::FLOAT; };
     o.GetInputTypeCount = [](const CustomOp *) -> size_t { return which == FORWARD_PASS ? 4 : 2; };
-    o.GetOutputTypeCount = [](const CustomOp *) -> size_t { return 1; };
     o.GetInputCharacteristic = [](const CustomOp *, size_t i) {
         return i >= 2 ? ort::OPTIONAL : ort::REQUIRED;
     };
-    o.GetOutputCharacteristic = [](const CustomOp *, size_t) { return ort::REQUIRED; };
-    o.GetInputMemoryType = [](const CustomOp *, size_t) { return 0; };
-    o.CreateKernelV2 = [](const CustomOp *, const OrtApi *, const OrtKernelInfo *info,
-                          void **kernel) {
-        return ort::guarded([&] { return make(static_cast<Which>(which), info, kernel); });
-    };
-    o.KernelComputeV2 = [](void *kernel, OrtKernelContext *context) {
-        return ort::guarded([&] { return run(*static_cast<const Kernel *>(kernel), context); });
-    };
-    o.KernelDestroy = [](void *kernel) { delete static_cast<Kernel *>(kernel); };
-    o.GetStartVersion = [](const CustomOp *) { return 1; };
-    o.GetEndVersion = [](const CustomOp *) { return 0x7fffffff; };
     return o;
 }
 
 } // namespace
 
 const ort::CustomOp *ort::conv_operator(int which) {
-    static const CustomOp operators[] = {described<FORWARD_PASS>(), described<INPUT_GRADIENT>(),
-                                         described<WEIGHT_GRADIENT>()};
+    static const CustomOp operators[] = {operator_of<FORWARD_PASS>(), operator_of<INPUT_GRADIENT>(),
+                                         operator_of<WEIGHT_GRADIENT>()};
     return &operators[which];
 }

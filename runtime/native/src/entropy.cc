@@ -197,28 +197,11 @@ OrtStatus *create(const OrtKernelInfo *info, void **made) {
 
 const ort::CustomOp *ort::entropy_operator() {
     static const CustomOp op = [] {
-        CustomOp o = {};
-        o.version = OLDEST_API;
+        CustomOp o = described<Kernel, create, run>();
         o.GetName = [](const CustomOp *) { return "CrossEntropy"; };
-        o.GetExecutionProviderType = [](const CustomOp *) -> const char * { return nullptr; };
         o.GetInputType = [](const CustomOp *, size_t i) { return i == 1 ? ANY : FLOAT; };
-        o.GetOutputType = [](const CustomOp *, size_t) { return FLOAT; };
         o.GetInputTypeCount = [](const CustomOp *) -> size_t { return 3; };
         o.GetOutputTypeCount = [](const CustomOp *) -> size_t { return 2; };
-        o.GetInputCharacteristic = o.GetOutputCharacteristic = [](const CustomOp *, size_t) {
-            return REQUIRED;
-        };
-        o.GetInputMemoryType = [](const CustomOp *, size_t) { return 0; };
-        o.CreateKernelV2 = [](const CustomOp *, const OrtApi *, const OrtKernelInfo *info,
-                              void **kernel) {
-            return guarded([&] { return create(info, kernel); });
-        };
-        o.KernelComputeV2 = [](void *kernel, OrtKernelContext *context) {
-            return guarded([&] { return run(*static_cast<const Kernel *>(kernel), context); });
-        };
-        o.KernelDestroy = [](void *kernel) { delete static_cast<Kernel *>(kernel); };
-        o.GetStartVersion = [](const CustomOp *) { return 1; };
-        o.GetEndVersion = [](const CustomOp *) { return 0x7fffffff; };
         return o;
     }();
     return &op;

@@ -378,8 +378,7 @@ OrtStatus *check(const Plan &plan, size_t i, const Tensor &tensor) {
     return nullptr;
 }
 
-OrtStatus *compute(void *kernel, OrtKernelContext *context) {
-    const Plan &plan = *static_cast<const Plan *>(kernel);
+OrtStatus *compute(const Plan &plan, OrtKernelContext *context) {
     size_t inputs = 0, outputs = 0;
     ORT_TRY(ort::api.KernelContext_GetInputCount(context, &inputs));
     ORT_TRY(ort::api.KernelContext_GetOutputCount(context, &outputs));
@@ -422,10 +421,7 @@ OrtStatus *create(const OrtKernelInfo *info, void **kernel) {
     return nullptr;
 }
 
-void destroy(void *kernel) { delete static_cast<Plan *>(kernel); }
-
 ort::Element any_element(const ort::CustomOp *, size_t) { return ort::ANY; }
-size_t one(const ort::CustomOp *) { return 1; }
 int at_least_one(const ort::CustomOp *) { return 1; }
 int never(const ort::CustomOp *) { return 0; }
 ort::Arity variadic(const ort::CustomOp *, size_t) { return ort::VARIADIC; }
@@ -434,26 +430,13 @@ ort::Arity variadic(const ort::CustomOp *, size_t) { return ort::VARIADIC; }
 
 const ort::CustomOp *ort::fused_operator() {
     static const CustomOp op = [] {
-        CustomOp o = {};
-        o.version = OLDEST_API;
+        CustomOp o = described<Plan, create, compute>();
         o.GetName = [](const CustomOp *) { return "Fused"; };
-        o.GetExecutionProviderType = [](const CustomOp *) -> const char * { return nullptr; };
         o.GetInputType = o.GetOutputType = any_element;
-        o.GetInputTypeCount = o.GetOutputTypeCount = one;
+        o.GetInputTypeCount = [](const CustomOp *) -> size_t { return 1; };
         o.GetInputCharacteristic = o.GetOutputCharacteristic = variadic;
-        o.GetInputMemoryType = [](const CustomOp *, size_t) { return 0; };
         o.GetVariadicInputMinArity = o.GetVariadicOutputMinArity = at_least_one;
         o.GetVariadicInputHomogeneity = o.GetVariadicOutputHomogeneity = never;
-        o.CreateKernelV2 = [](const CustomOp *, const OrtApi *, const OrtKernelInfo *info,
-                              void **kernel) {
-            return guarded([&] { return create(info, kernel); });
-        };
-        o.KernelComputeV2 = [](void *kernel, OrtKernelContext *context) {
-            return guarded([&] { return compute(kernel, context); });
-        };
-        o.KernelDestroy = destroy;
-        o.GetStartVersion = at_least_one;
-        o.GetEndVersion = [](const CustomOp *) { return 0x7fffffff; };
         return o;
     }();
     return &op;

@@ -164,6 +164,37 @@ OrtStatus *guarded(Work work) {
     }
 }
 
+/* Lets an operator's kernels be made and run by these functions. */
+template <typename Kernel, OrtStatus *(*make)(const OrtKernelInfo *, void **),
+          OrtStatus *(*run)(const Kernel &, OrtKernelContext *)>
+void use_kernel(CustomOp *op) {
+    op->CreateKernelV2 = [](const CustomOp *, const OrtApi *, const OrtKernelInfo *info,
+                            void **kernel) { return guarded([&] { return make(info, kernel); }); };
+    op->KernelComputeV2 = [](void *kernel, OrtKernelContext *context) {
+        return guarded([&] { return run(*static_cast<const Kernel *>(kernel), context); });
+    };
+    op->KernelDestroy = [](void *kernel) { delete static_cast<Kernel *>(kernel); };
+}
+
+/* An operator of required floats to one result of floats, as far as nothing else is said. */
+template <typename Kernel, OrtStatus *(*make)(const OrtKernelInfo *, void **),
+          OrtStatus *(*run)(const Kernel &, OrtKernelContext *)>
+CustomOp described() {
+    CustomOp op = {};
+    op.version = OLDEST_API;
+    op.GetExecutionProviderType = [](const CustomOp *) -> const char * { return nullptr; };
+    op.GetInputType = op.GetOutputType = [](const CustomOp *, size_t) { return FLOAT; };
+    op.GetOutputTypeCount = [](const CustomOp *) -> size_t { return 1; };
+    op.GetInputCharacteristic = op.GetOutputCharacteristic = [](const CustomOp *, size_t) {
+        return REQUIRED;
+    };
+    op.GetInputMemoryType = [](const CustomOp *, size_t) { return 0; };
+    op.GetStartVersion = [](const CustomOp *) { return 1; };
+    op.GetEndVersion = [](const CustomOp *) { return 0x7fffffff; };
+    use_kernel<Kernel, make, run>(&op);
+    return op;
+}
+
 /* The rows of the operator table. */
 const CustomOp *fused_operator();
 const CustomOp *channels_operator();

@@ -169,38 +169,21 @@ OrtStatus *gradient(const Kernel &kernel, OrtKernelContext *context) {
 }
 
 template <int which>
-ort::CustomOp described() {
+ort::CustomOp operator_of() {
     using ort::CustomOp;
-    CustomOp o = {};
-    o.version = ort::OLDEST_API;
+    constexpr auto run = which == FORWARD ? forward : gradient;
+    CustomOp o = ort::described<Kernel, create<which>, run>();
     o.GetName = [](const CustomOp *) { return NAMES[which]; };
-    o.GetExecutionProviderType = [](const CustomOp *) -> const char * { return nullptr; };
     o.GetInputType = [](const CustomOp *, size_t i) { return i == 0 ? ort::FLOAT : ort::UINT8; };
     o.GetOutputType = o.GetInputType;
     o.GetInputTypeCount = [](const CustomOp *) -> size_t { return which == FORWARD ? 1 : 2; };
     o.GetOutputTypeCount = [](const CustomOp *) -> size_t { return which == FORWARD ? 2 : 1; };
-    o.GetInputCharacteristic = o.GetOutputCharacteristic = [](const CustomOp *, size_t) {
-        return ort::REQUIRED;
-    };
-    o.GetInputMemoryType = [](const CustomOp *, size_t) { return 0; };
-    o.CreateKernelV2 = [](const CustomOp *, const OrtApi *, const OrtKernelInfo *info,
-                          void **kernel) {
-        return ort::guarded([&] { return create<which>(info, kernel); });
-    };
-    o.KernelComputeV2 = [](void *kernel, OrtKernelContext *context) {
-        return ort::guarded([&] {
-            return (which == FORWARD ? forward : gradient)(*static_cast<Kernel *>(kernel), context);
-        });
-    };
-    o.KernelDestroy = [](void *kernel) { delete static_cast<Kernel *>(kernel); };
-    o.GetStartVersion = [](const CustomOp *) { return 1; };
-    o.GetEndVersion = [](const CustomOp *) { return 0x7fffffff; };
     return o;
 }
 
 } // namespace
 
 const ort::CustomOp *ort::pool_operator(int which) {
-    static const CustomOp operators[] = {described<FORWARD>(), described<GRADIENT>()};
+    static const CustomOp operators[] = {operator_of<FORWARD>(), operator_of<GRADIENT>()};
     return &operators[which];
 }

@@ -321,11 +321,8 @@ OrtStatus *make(const OrtKernelInfo *info, void **kernel) {
 
 const ort::CustomOp *ort::product_operator() {
     static const CustomOp op = [] {
-        CustomOp o = {};
-        o.version = OLDEST_API;
+        CustomOp o = described<Product, make, run>();
         o.GetName = [](const CustomOp *) { return "Product"; };
-        o.GetExecutionProviderType = [](const CustomOp *) -> const char * { return nullptr; };
-        o.GetInputType = o.GetOutputType = [](const CustomOp *, size_t) { return FLOAT; };
         o.GetInputTypeCount = [](const CustomOp *) -> size_t { return 4; };
         o.GetOutputTypeCount = [](const CustomOp *) -> size_t { return 2; };
         o.GetInputCharacteristic = [](const CustomOp *, size_t i) {
@@ -334,17 +331,6 @@ const ort::CustomOp *ort::product_operator() {
         o.GetOutputCharacteristic = [](const CustomOp *, size_t i) {
             return i == 1 ? OPTIONAL : REQUIRED;
         };
-        o.GetInputMemoryType = [](const CustomOp *, size_t) { return 0; };
-        o.CreateKernelV2 = [](const CustomOp *, const OrtApi *, const OrtKernelInfo *info,
-                              void **kernel) {
-            return guarded([&] { return make(info, kernel); });
-        };
-        o.KernelComputeV2 = [](void *kernel, OrtKernelContext *context) {
-            return guarded([&] { return run(*static_cast<const Product *>(kernel), context); });
-        };
-        o.KernelDestroy = [](void *kernel) { delete static_cast<Product *>(kernel); };
-        o.GetStartVersion = [](const CustomOp *) { return 1; };
-        o.GetEndVersion = [](const CustomOp *) { return 0x7fffffff; };
         return o;
     }();
     return &op;

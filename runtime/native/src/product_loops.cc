@@ -11,35 +11,8 @@
 #endif
 
 namespace product {
-namespace baseline {
-#define PRODUCT_WIDTH 4
-#include "product_loops.inc"
-}
 
-#ifdef HAS_WIDE_LOOPS
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-namespace avx2 {
-#define PRODUCT_WIDTH 8
-#include "product_loops.inc"
-}
-#pragma GCC pop_options
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,prefer-vector-width=512")
-namespace avx512 {
-#define PRODUCT_WIDTH 16
-#include "product_loops.inc"
-}
-#pragma GCC pop_options
-#endif
-
-const Loops &loops() {
-#ifdef HAS_WIDE_LOOPS
-    static const Loops &chosen = machine::widest(avx512::LOOPS, avx2::LOOPS, baseline::LOOPS);
-    return chosen;
-#else
-    return baseline::LOOPS;
-#endif
-}
+#define LOOPS_FILE "product_loops.inc"
+#include "every_set.inc"
 
 } // namespace product

@@ -338,30 +338,12 @@ void release_places(int *inputs, int *outputs) {
 }
 
 template <int which>
-ort::CustomOp described() {
+ort::CustomOp operator_of() {
     using ort::CustomOp;
-    CustomOp o = {};
-    o.version = ort::OLDEST_API;
+    CustomOp o = ort::described<Kernel, create<which>, run<which>>();
     o.GetName = [](const CustomOp *) { return NAMES[which]; };
-    o.GetExecutionProviderType = [](const CustomOp *) -> const char * { return nullptr; };
     o.GetInputType = [](const CustomOp *, size_t i) { return i == 1 ? ort::ANY : ort::FLOAT; };
-    o.GetOutputType = [](const CustomOp *, size_t) { return ort::FLOAT; };
     o.GetInputTypeCount = [](const CustomOp *) -> size_t { return which == LOOK_UP ? 2 : 3; };
-    o.GetOutputTypeCount = [](const CustomOp *) -> size_t { return 1; };
-    o.GetInputCharacteristic = o.GetOutputCharacteristic = [](const CustomOp *, size_t) {
-        return ort::REQUIRED;
-    };
-    o.GetInputMemoryType = [](const CustomOp *, size_t) { return 0; };
-    o.CreateKernelV2 = [](const CustomOp *, const OrtApi *, const OrtKernelInfo *info,
-                          void **kernel) {
-        return ort::guarded([&] { return create<which>(info, kernel); });
-    };
-    o.KernelComputeV2 = [](void *kernel, OrtKernelContext *context) {
-        return ort::guarded([&] { return run<which>(*static_cast<Kernel *>(kernel), context); });
-    };
-    o.KernelDestroy = [](void *kernel) { delete static_cast<Kernel *>(kernel); };
-    o.GetStartVersion = [](const CustomOp *) { return 1; };
-    o.GetEndVersion = [](const CustomOp *) { return 0x7fffffff; };
     if (which != LOOK_UP) {
         o.GetMayInplace = table_to_result;
         o.ReleaseMayInplace = release_places;
@@ -372,6 +354,7 @@ ort::CustomOp described() {
 } // namespace
 
 const ort::CustomOp *ort::rows_operator(int which) {
-    static const CustomOp operators[] = {described<LOOK_UP>(), described<ADD>(), described<PUT>()};
+    static const CustomOp operators[] = {operator_of<LOOK_UP>(), operator_of<ADD>(),
+                                         operator_of<PUT>()};
     return &operators[which];
 }
