@@ -24,10 +24,10 @@ demo: $(VENV)/ready $(DEVICE)/ready
 	@echo "the files are in $(abspath $(OUT))"
 
 test: check
-	$(VENV)/bin/python -m pytest -m "not slow and not gpu"
+	$(VENV)/bin/python -m pytest -n auto --maxprocesses 8 -m "not slow and not gpu"
 
 test-all: check
-	$(VENV)/bin/python -m pytest -m "not gpu"
+	$(VENV)/bin/python -m pytest -n auto --maxprocesses 8 -m "not gpu"
 
 # Tests whose tool is missing (npm, Chromium, a C compiler, valgrind) are skipped and say so.
 runtimes: $(VENV)/ready

@@ -16,6 +16,7 @@ import click
 import pytest
 
 import flow2onnx
+from flow2onnx.cli.app import app
 from flow2onnx.cli.commands.serve import serve
 
 ROOT = Path(__file__).parents[2]
@@ -138,7 +139,9 @@ def parsed(arguments, tmp_path):
     """What `flow2onnx serve` makes of its arguments; `tmp_path` stands for the models."""
     name, _, *options = arguments
     assert name == "serve"
-    context = serve.make_context("serve", [str(tmp_path), *options])
+    # below the program: alone, a command would remember other names for its help
+    program = app.make_context("flow2onnx", ["serve"])
+    context = serve.make_context("serve", [str(tmp_path), *options], parent=program)
     assert isinstance(context, click.Context)
     return context.params
 
