@@ -15,14 +15,14 @@ import onnx_ir as ir
 from flow2onnx.graph.captures import read_by
 from flow2onnx.graph.plans import overwrites_safely
 
-__all__ = ["NEXT", "WORTH_BYTES", "InPlace", "in_place", "index_origin"]
+__all__ = ["NEXT", "VIEWS", "WORTH_BYTES", "InPlace", "in_place", "index_origin", "known_before"]
 
 NEXT = "next/"
 # A second buffer of less costs nothing that anybody could measure.
 WORTH_BYTES = 64 * 1024
 _NATIVE = "flow2onnx.native"  # operators that models in memory may have
 # Their output may be the memory of their input.
-_VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 # They read element i before they write element i: one buffer may be both operand and result.
 # fmt: off
 _ELEMENTWISE = frozenset((
@@ -37,7 +37,7 @@ _VARIADIC = frozenset({"Max", "Mean", "Min", "Sum"})
 _SCATTERS = frozenset({"AddRows", "PutRows", "ScatterElements", "ScatterND"})
 _PRODUCTS = frozenset({"Conv", "FusedGemm", "FusedMatMul", "Gemm", "MatMul"})
 # What a runtime draws into the products that read it.
-_ABSORBED = frozenset({"Cast", "Div", "Mul", "Transpose"}) | _VIEWS
+_ABSORBED = frozenset({"Cast", "Div", "Mul", "Transpose"}) | VIEWS
 # Of their operand they need the shape, which a runtime may know without running what makes it.
 _SHAPE_ONLY = frozenset({"EyeLike", "RandomNormalLike", "RandomUniformLike", "Shape", "Size"})
 
@@ -93,7 +93,7 @@ class _Reads:
             for state in {self.owners[v] for v in read_by(node) if v in self.owners}:
                 self._bits.setdefault(node, 1 << len(self._bits))
                 self._readers[state].append(node)
-        self._before = _before(nodes, self._bits)
+        self._before = known_before(nodes, self._bits)
 
     def of(self, state: ir.Value) -> list[ir.Node]:
         """The nodes that read a tensor's memory, in the order of the list."""
@@ -121,7 +121,7 @@ class _Checks:
                     self._bits[check] = 1 << len(self._bits)
                     self._nodes[self._bits[check]] = node
                 own[node] = own.get(node, 0) | self._bits[check]
-        self._before = _before(nodes, own)
+        self._before = known_before(nodes, own)
 
     def late(self, writer: ir.Node) -> ir.Node | None:
         """A node that may fail when the writer has begun, such as itself."""
@@ -184,7 +184,7 @@ def index_origin(value: ir.Value) -> tuple[ir.Value, tuple[int, ...]]:
             if added is None or wraps not in ((), added):
                 break
             wraps, nearer = added, source.inputs[2]
-        elif source.op_type in _VIEWS or _widens(source):
+        elif source.op_type in VIEWS or _widens(source):
             nearer = source.inputs[0]
         else:
             break
@@ -230,7 +230,7 @@ def _indexed(node: ir.Node, indices: ir.Value, table: ir.Value) -> tuple[object,
     return extents[axis : axis + 1 or None]
 
 
-def _before(nodes: Iterable[ir.Node], own: Mapping[ir.Node, int]) -> dict[ir.Node, int]:
+def known_before(nodes: Iterable[ir.Node], own: Mapping[ir.Node, int]) -> dict[ir.Node, int]:
     """For each node the bits of all nodes that have run whenever it begins."""
     before: dict[ir.Node, int] = {}
     for node in nodes:
@@ -254,7 +254,7 @@ def _owners(nodes: list[ir.Node], states: set[ir.Value]) -> dict[ir.Value, ir.Va
     """For each value that may show the memory of a state tensor, that tensor."""
     owners = {state: state for state in states}
     for node in nodes:
-        source = node.inputs[0] if node.op_type in _VIEWS and node.inputs else None
+        source = node.inputs[0] if node.op_type in VIEWS and node.inputs else None
         if source is not None and source in owners:
             owners[node.outputs[0]] = owners[source]
     return owners

@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 import onnx_ir as ir
 
+from flow2onnx.graph.in_place import VIEWS
 from flow2onnx.graph.types import dims, dtype_of, is_static
 
 __all__ = [
@@ -24,7 +25,6 @@ __all__ = [
     "MIN",
     "MUL",
     "PARTS",
-    "RENAMING",
     "Block",
     "Part",
     "block_of",
@@ -82,7 +82,6 @@ PARTS: Mapping[str, tuple[int, int]] = {
     "Equal": (EQUAL, 2), "And": (AND, 2), "Or": (OR, 2), "Max": (MAX, 2), "Min": (MIN, 2),
     "Where": (WHERE, 3),
 }  # fmt: skip
-RENAMING = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten"})
 _ELEMENTS = ("float32", "bool")
 
 
@@ -126,7 +125,7 @@ def _each(node: ir.Node) -> Part | None:
     operands = [v for v in node.inputs[:arity] if v is not None]
     if len(operands) < arity or total < 1:
         return None
-    if node.op_type in RENAMING:
+    if node.op_type in VIEWS:
         is_same = dtype_of(operands[0]) == dtype_of(output)
         return Part("alias", total) if is_same else None
     if len(node.inputs) > arity:

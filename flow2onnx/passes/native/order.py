@@ -1,12 +1,9 @@
 """Updates that wait for whoever reads the state, so that its next value may be put in its place."""
 
-from collections.abc import Iterator
-
 import onnx_ir as ir
 
-from flow2onnx.graph.in_place import NEXT, WORTH_BYTES
+from flow2onnx.graph.in_place import NEXT, VIEWS, WORTH_BYTES, known_before
 from flow2onnx.graph.memory import byte_size
-from flow2onnx.passes.native.operations import RENAMING
 from flow2onnx.passes.native.programs import DOMAIN
 
 __all__ = ["wait_for_readers"]
@@ -19,7 +16,8 @@ def wait_for_readers(graph: ir.Graph) -> None:
 
     `Fused` and `Product` take inputs that they do not read. The graph is sorted.
     """
-    before = _Before(graph)
+    bits = {node: 1 << i for i, node in enumerate(graph)}
+    before = known_before(graph, bits)
     results = {v.name: v for v in graph.outputs}
     for state in graph.inputs:
         new = results.get(f"{NEXT}{state.name}")
@@ -27,29 +25,9 @@ def wait_for_readers(graph: ir.Graph) -> None:
         if writer is None or byte_size(state) < WORTH_BYTES or not _can_wait(writer):
             continue
         readers = dict.fromkeys(use.node for use in state.uses() if use.node is not writer)
-        late = [n for n in readers if n.graph is not graph or not before.is_sure(n, writer)]
+        late = [n for n in readers if n.graph is not graph or not before[writer] & bits[n]]
         if all(_shows_its_end(n, graph) for n in late):
             _wait(writer, [n.outputs[0] for n in late])
-
-
-class _Before:
-    """What runs before a node in any case, as bits of the positions in a sorted graph."""
-
-    def __init__(self, graph: ir.Graph) -> None:
-        self._bits: dict[ir.Node, int] = {}
-        self._before: dict[ir.Node, int] = {}
-        for i, node in enumerate(graph):
-            self._bits[node], found = 1 << i, 0
-            for maker in _makers(node):
-                found |= self._before[maker] | self._bits[maker]
-            self._before[node] = found
-
-    def is_sure(self, first: ir.Node, node: ir.Node) -> bool:
-        return bool(self._before[node] & self._bits[first])
-
-
-def _makers(node: ir.Node) -> Iterator[ir.Node]:
-    yield from (m for v in node.inputs if v is not None and (m := v.producer()) is not None)
 
 
 def _can_wait(writer: ir.Node) -> bool:
@@ -62,7 +40,7 @@ def _can_wait(writer: ir.Node) -> bool:
 
 def _shows_its_end(reader: ir.Node, graph: ir.Graph) -> bool:
     """Whether the memory that a node reads is its own again once it has run."""
-    is_view = reader.domain == "" and reader.op_type in RENAMING
+    is_view = reader.domain == "" and reader.op_type in VIEWS
     return reader.graph is graph and not is_view and bool(reader.outputs[0].name)
 
 

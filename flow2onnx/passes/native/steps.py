@@ -59,8 +59,7 @@ def _operands_of_gelu(made: Mapping[int, Step], constants: Mapping[int, float]) 
     """The registers x of which a program computes erf(x / sqrt(2))."""
     factors = [s for s in made.values() if s.operation == MUL]
     read = {s.operands[0] for s in made.values() if s.operation == ERF}
-    found = {x for s in factors if s.to in read for x in s.operands if x not in constants}
-    return [x for x in sorted(found)]
+    return sorted({x for s in factors if s.to in read for x in s.operands if x not in constants})
 
 
 def _has(
