@@ -8,7 +8,7 @@ from flow2onnx_runtime.options import DEFAULT_OPTIONS
 
 from flow2onnx.collector import collector_paused
 from flow2onnx.graph import complete_content, model_bytes, parse_model
-from flow2onnx.native import Wish, native_library
+from flow2onnx.native import Wish, native_library, threads_of
 from flow2onnx.passes.native import rewrite_kept
 
 __all__ = ["accelerate"]
@@ -48,7 +48,7 @@ def accelerate(
     if library is None or content is None:
         return model, options
     rewritten = parse_model(content)
-    threads = options.intra_op_threads or os.cpu_count() or 1
+    threads = threads_of(options.intra_op_threads)
     if not rewrite_kept(rewritten, library.operators, threads):
         return model, options
     return model_bytes(rewritten), replace(options, operator_libraries=(library.path,))

@@ -23,7 +23,7 @@ from flow2onnx.data.pipeline import Pipeline
 from flow2onnx.errors import FlowError
 from flow2onnx.graph import Model, dtype_of, model_bytes
 from flow2onnx.memory import confirmed, updated_in_place
-from flow2onnx.native import native_library
+from flow2onnx.native import native_library, threads_of
 from flow2onnx.passes.native import rewrite
 
 __all__ = [
@@ -256,7 +256,7 @@ def accelerated(compiled: CompiledJob, options: Options) -> tuple[Model, Options
     library = native_library(wish) if on_cpu and compiled.kind == "train" else None
     if library is None:
         return compiled.model, options, {}
-    threads = options.intra_op_threads or os.cpu_count() or 1
+    threads = threads_of(options.intra_op_threads)
     winograd = compiled.spec.config.value("runtime.winograd")
     model, used = rewrite(compiled.model, library.operators, threads, winograd=winograd)
     if not used:

@@ -5,13 +5,14 @@ import functools
 import importlib
 import importlib.util
 import logging
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from flow2onnx.errors import UnsupportedError
 
-__all__ = ["NativeLibrary", "Wish", "native_library"]
+__all__ = ["NativeLibrary", "Wish", "native_library", "threads_of"]
 
 _log = logging.getLogger("flow2onnx.native")
 _PACKAGE = "flow2onnx_native"
@@ -89,3 +90,8 @@ def _open_onednn(library: ctypes.CDLL, path: str) -> str | None:
     ask.argtypes, ask.restype = [ctypes.c_char_p], ctypes.c_char_p
     answer: bytes | None = ask(str(path).encode())
     return None if answer is None else answer.decode(errors="replace")
+
+
+def threads_of(asked: int | None) -> int:
+    """How many threads a session has for one operator, if so many were asked for."""
+    return asked or os.cpu_count() or 1
