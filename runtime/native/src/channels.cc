@@ -285,11 +285,11 @@ struct Call {
         for (const Link &link : stage.reads) {
             /* never written: `is_sound` has seen to it */
             room.where[link.to] = const_cast<float *>(inputs[link.from]) + start;
-            fetch<0>(inputs[link.from] + next, ahead);
+            machine::fetch(inputs[link.from] + next, ahead);
         }
         for (const Link &link : stage.writes) {
             room.where[link.to] = outputs[link.from] + start;
-            fetch<1>(outputs[link.from] + next, ahead);
+            machine::fetch<true>(outputs[link.from] + next, ahead);
         }
         for (const Step &s : stage.code) {
             loops.operations[s.operation](room.where[s.to], room.where[s.a], room.where[s.b],
@@ -301,13 +301,6 @@ struct Call {
             const float *from = room.where[link.from];
             for (int64_t i = 0; i < n; i += length) *sums++ += loops.total(from + i, length);
         }
-    }
-
-    /* Asks for the next tile: a processor follows few streams by itself, and these are many. */
-    template <int is_written>
-    static void fetch(const float *from, int64_t n) {
-        constexpr int64_t LINE = 64 / sizeof(float);
-        for (int64_t i = 0; i < n; i += LINE) __builtin_prefetch(from + i, is_written, 3);
     }
 };
 

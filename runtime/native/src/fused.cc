@@ -272,19 +272,14 @@ struct Call {
         const int64_t n = std::min(plan.tile, plan.total - start);
         for (size_t i = 0; i < plan.inputs.size(); ++i) {
             const Operand &o = plan.inputs[i];
-            if (o.mode == FULL && o.element == ort::FLOAT) fetch<0>(inputs[i], start, n);
+            if (o.mode != FULL || o.element != ort::FLOAT) continue;
+            machine::fetch(static_cast<const float *>(inputs[i]) + start, n);
         }
         for (size_t i = 0; i < plan.outputs.size(); ++i) {
             const Operand &o = plan.outputs[i];
-            if (o.mode == FULL && o.element == ort::FLOAT) fetch<1>(outputs[i], start, n);
+            if (o.mode != FULL || o.element != ort::FLOAT) continue;
+            machine::fetch<true>(static_cast<const float *>(outputs[i]) + start, n);
         }
-    }
-
-    template <int is_written>
-    static void fetch(const void *data, int64_t start, int64_t n) {
-        constexpr int64_t LINE = 64 / sizeof(float);
-        const float *from = static_cast<const float *>(data) + start;
-        for (int64_t i = 0; i < n; i += LINE) __builtin_prefetch(from + i, is_written, 3);
     }
 
     /* The tile of an input: where it lies if that is possible, else spread out into `own`. */

@@ -30,6 +30,15 @@ float *scratch(size_t floats) {
     return reinterpret_cast<float *>((address + LINE - 1) & ~uintptr_t(LINE - 1));
 }
 
+/* Asks for memory that is used soon. The empty statement has to stay, and so have calls of what
+ * has it: g++ leaves out calls of functions that only ask. */
+template <bool is_written = false>
+inline void fetch(const float *from, int64_t n) {
+    constexpr int64_t LINE = 64 / sizeof(float);
+    __asm__ volatile("");
+    for (int64_t i = 0; i < n; i += LINE) __builtin_prefetch(from + i, is_written);
+}
+
 #ifdef HAS_WIDE_LOOPS
 /* The widest that this processor has. */
 template <typename Loops>

@@ -18,6 +18,7 @@
 #include <memory>
 #include <vector>
 
+#include "machine.h"
 #include "onednn.h"
 #include "ort.h"
 #include "product_loops.h"
@@ -35,6 +36,7 @@ constexpr int64_t FEW_ROWS = 128, LONG_SUM = 1024, SUM_PART = 512;
 /* Tasks begin at multiples of it, as the inner loops of sgemm do; a strip has so many rows. */
 constexpr int64_t ROW_STEP = 16, COLUMN_STEP = 48;
 constexpr int64_t FEW_COLUMNS = 8; /* measured: up to them, sgemm takes longer than dot products */
+constexpr int64_t FETCHED = 1 << 16; /* floats: pairs that the second level of the cache holds */
 
 enum Addend : int64_t { NOTHING, ONE, PER_COLUMN, PER_ROW, FULL, MASK, ADDEND_COUNT };
 
@@ -58,6 +60,11 @@ struct Matrices {
         return is_transposed ? column * leading + row : row * leading + column;
     }
     char letter() const { return is_transposed ? 'T' : 'N'; }
+    /* Asks for one of the matrices. */
+    void fetch(const float *from, int64_t rows, int64_t columns) const {
+        if (is_transposed) std::swap(rows, columns);
+        for (int64_t i = 0; i < rows; ++i) machine::fetch(from + i * leading, columns);
+    }
 };
 
 /* The attribute `shape`, in this order. */
@@ -155,6 +162,7 @@ struct Call {
         if (s.addend == FULL && c != y) copy(piece);
         for (int64_t pair = piece.first; pair < piece.last; ++pair) {
             float *to = y + s.y.start(pair, s.inner) + s.y.at(piece.row, piece.column);
+            fetch(pair);
             if (s.has_few_columns()) {
                 dots(piece, pair, to);
             } else if (const onednn::Status failed = multiply(piece, pair, to)) {
@@ -164,6 +172,16 @@ struct Call {
             finish(piece, to);
         }
         return onednn::SUCCESS;
+    }
+
+    /* Measured: small matrices that are apart from the last ones come late if sgemm asks first. */
+    void fetch(int64_t pair) const {
+        const Shape &s = product.shape;
+        const int64_t size = s.rows * s.sum + s.sum * s.columns + s.rows * s.columns;
+        if (s.pairs() == 1 || size > FETCHED) return;
+        s.a.fetch(a + s.a.start(pair, s.inner), s.rows, s.sum);
+        s.b.fetch(b + s.b.start(pair, s.inner), s.sum, s.columns);
+        s.y.fetch(y + s.y.start(pair, s.inner), s.rows, s.columns);
     }
 
     void dots(const Piece &piece, int64_t pair, float *to) const {
