@@ -267,7 +267,7 @@ struct Call {
         }
     }
 
-    /* Asks for the next tile: a processor follows few streams by itself, and these are many. */
+    /* Asks for the next tile. */
     void fetch_ahead(int64_t start) const {
         const int64_t n = std::min(plan.tile, plan.total - start);
         for (size_t i = 0; i < plan.inputs.size(); ++i) {

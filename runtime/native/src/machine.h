@@ -30,8 +30,10 @@ float *scratch(size_t floats) {
     return reinterpret_cast<float *>((address + LINE - 1) & ~uintptr_t(LINE - 1));
 }
 
-/* Asks for memory that is used soon. The empty statement has to stay, and so have calls of what
- * has it: g++ leaves out calls of functions that only ask. */
+/* Asks for memory that is used soon: a processor follows few streams by itself.
+ *
+ * The empty statement has to stay, and with it calls: g++ leaves out those of functions that only
+ * ask. */
 template <bool is_written = false>
 inline void fetch(const float *from, int64_t n) {
     constexpr int64_t LINE = 64 / sizeof(float);
