@@ -46,8 +46,8 @@ def native_library(wish: Wish) -> NativeLibrary | None:
         if wish == "auto":
             return None
         raise UnsupportedError(
-            "runtime.native(True): the package flow2onnx-native is not installed",
-            hint="pip install flow2onnx-native, or leave the flag at 'auto'",
+            "native operators are asked for, and the package flow2onnx-native is not installed",
+            hint="pip install flow2onnx-native, or do without: config.runtime.native('auto')",
         )
     return _opened()
 

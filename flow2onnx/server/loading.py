@@ -16,6 +16,7 @@ from flow2onnx.server.ports import Port, port, with_columns
 from flow2onnx.server.problem import RequestError
 from flow2onnx.server.quick import inline_rows, opened
 from flow2onnx.server.samples import batch_axis, filled, made, rows_of
+from flow2onnx.server.settings import Prepare
 
 __all__ = ["CHECK_FILES", "Place", "Statistics", "Version", "load_version"]
 
@@ -116,6 +117,7 @@ def load_version(
     place: Place,
     config: ModelConfig,
     options: Options,
+    prepare: Prepare | None,
     max_batch: int,
     present: Version | None,
 ) -> Version:
@@ -124,7 +126,8 @@ def load_version(
     Without inputs and outputs declared in config.pbtxt, they must be those of the `present`
     version, whose clients go on.
     """
-    program, is_quick = opened(place.model, options)
+    model, options = (place.model, options) if prepare is None else prepare(place.model, options)
+    program, is_quick = opened(place.model.name, model, options)
     inputs = {info.name: port(info) for info in program.feeds}
     outputs = {info.name: port(info) for info in program.results}
     _check_declared(config, inputs, outputs)
@@ -132,7 +135,8 @@ def load_version(
     if present is not None and not config.is_declared:
         _check_same(present, (*inputs.values(), *outputs.values()))
     expected = _stored_check(place, program)
-    notes = [_checked(program, place, expected)] if expected else []
+    notes = [] if model is place.model else ["prepared for this machine"]
+    notes += [_checked(program, place, expected)] if expected else []
     proven, failed = _warm_up(program, config, expected[0] if expected else None)
     notes += failed
     rows, why = _rows(program, config, max_batch, expected[0] if expected else None)

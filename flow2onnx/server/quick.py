@@ -1,11 +1,11 @@
 """Models so quick that threads cost more than they bring."""
 
 from dataclasses import replace
-from pathlib import Path
 from time import perf_counter
 
 from flow2onnx_runtime import FlowError, Options, Program
 from flow2onnx_runtime.assignment import nodes_of, recording
+from flow2onnx_runtime.options import Model
 
 from flow2onnx.server.samples import batch_axis, rows_of
 
@@ -19,20 +19,20 @@ _OPEN_ENDED = {"ConstantOfShape", "Expand", "If", "Loop", "Multinomial", "NonZer
                "Range", "Resize", "Scan", "Tile", "Upsample"}  # fmt: skip
 
 
-def opened(model: Path, options: Options) -> tuple[Program, bool]:
-    """A program, and whether it is a quick one, which then has no threads of its own.
+def opened(name: str, model: Model, options: Options) -> tuple[Program, bool]:
+    """A program of this name, and whether it is a quick one, which then has no threads of its own.
 
     A quick one runs on the processor and always takes about as long: every size but the batch is
     fixed.
     """
-    program = Program(model, None, recording(options))
+    program = Program(model, None, recording(options), name=name)
     if options.provider_names != ("CPUExecutionProvider",):
         return program, False
     if not _is_steady(program) or not _is_within(_QUICK, program, 1):
         return program, False
     if not options.shared_threads and options.intra_op_threads != 1:
         program.release()
-        program = Program(model, None, replace(options, intra_op_threads=1))
+        program = Program(model, None, replace(options, intra_op_threads=1), name=name)
     return program, True
 
 

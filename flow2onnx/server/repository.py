@@ -248,7 +248,8 @@ class Repository:
         try:
             version = await loop.run_in_executor(
                 self._loads, load_version, number, found.place(number, config.file), config,
-                settings.session_options, settings.max_batch, present.version if present else None,
+                settings.session_options, settings.prepare, settings.max_batch,
+                present.version if present else None,
             )  # fmt: skip
         except FlowError as error:
             self._failed(model, number, stamp, error)

@@ -1,12 +1,16 @@
 """What a server is told when it starts."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flow2onnx_runtime import Options, OptionsError
+from flow2onnx_runtime.options import Model
 
-__all__ = ["Settings"]
+__all__ = ["Prepare", "Settings"]
+
+Prepare = Callable[[Path, Options], tuple[Model, Options]]
 
 
 @dataclass(frozen=True)
@@ -16,7 +20,8 @@ class Settings:
     `models` is a repository, REPO/MODEL/VERSION/model.onnx, or one .onnx file. `max_batch`,
     `delay` and `max_queue` hold for models whose config.pbtxt does not say otherwise. `threads`:
     that a run may use, None for one per core that this process may use; with `shared_threads` in
-    `options` all models have them together. `held` limits the bodies of all
+    `options` all models have them together. `prepare` tells
+    what to open in the place of a model's file, and how, as `flow2onnx.accelerate` does. `held` limits the bodies of all
     unfinished requests together. `poll`: how often the repository is looked at; 0 for never.
     Told to end, a server answers for `linger` more, is not ready meanwhile and asks its clients to
     connect elsewhere; then it finishes what it has, for at most `drain`.
@@ -28,6 +33,7 @@ class Settings:
     grpc_port: int | None = None
     options: Options = Options()  # noqa: RUF009 - a frozen value
     threads: int | None = None
+    prepare: Prepare | None = None
     max_batch: int = 32
     delay: float = 0.0
     max_queue: int = 256

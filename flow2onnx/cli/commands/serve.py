@@ -1,6 +1,7 @@
 """`flow2onnx serve`: models behind the Open Inference Protocol."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,10 @@ Examples:
     help="One pool of threads for all models; without, quick models have none, others their own.",
 )  # fmt: skip
 @click.option(
+    "--native", is_flag=True,
+    help="Compute convolutions by the operators of flow2onnx-native, which must be installed.",
+)  # fmt: skip
+@click.option(
     "--max-batch", type=click.IntRange(1), default=32, show_default=True,
     help="Rows of requests computed together where config.pbtxt says nothing; 1 for never.",
 )  # fmt: skip
@@ -74,7 +79,12 @@ Examples:
               type=click.Path(exists=True, dir_okay=False, path_type=Path))  # fmt: skip
 @traceback_option
 def serve(
-    models: Path, token_file: Path | None, provider: str, shared_pool: bool, **options: Any
+    models: Path,
+    token_file: Path | None,
+    provider: str,
+    shared_pool: bool,
+    native: bool,
+    **options: Any,
 ) -> None:
     """Answer inference requests (Open Inference Protocol v2, as Triton and KServe speak it).
 
@@ -105,8 +115,20 @@ def serve(
         max_queue=options.pop("queue"),
         delay=options.pop("delay_ms") / 1000,
         token=token,
+        prepare=_native(provider) if native else None,
         **options,
     )
     log_as_json()
     run(settings, __version__)
     sys.exit(0)
+
+
+def _native(provider: str) -> Callable[..., Any]:
+    """What accelerates models; tells at the start, not for each of them, that nothing does."""
+    from flow2onnx.acceleration import accelerate
+    from flow2onnx.native import native_library
+
+    if provider != "cpu":
+        raise click.UsageError(f"--native is for --provider cpu, not {provider}")
+    native_library(True)
+    return accelerate
