@@ -20,9 +20,9 @@ class Settings:
     `models` is a repository, REPO/MODEL/VERSION/model.onnx, or one .onnx file. `max_batch`,
     `delay` and `max_queue` hold for models whose config.pbtxt does not say otherwise. `threads`:
     that a run may use, None for one per core that this process may use; with `shared_threads` in
-    `options` all models have them together. `prepare` tells
-    what to open in the place of a model's file, and how, as `flow2onnx.accelerate` does. `held` limits the bodies of all
-    unfinished requests together. `poll`: how often the repository is looked at; 0 for never.
+    `options` all models have them together. `prepare` tells what to open in the place of a model's
+    file, and how, as `flow2onnx.accelerate` does. `held` limits the bodies of all unfinished
+    requests together. `poll`: how often the repository is looked at; 0 for never.
     Told to end, a server answers for `linger` more, is not ready meanwhile and asks its clients to
     connect elsewhere; then it finishes what it has, for at most `drain`.
     """
