@@ -1,9 +1,11 @@
 """Log messages as JSON, one object a line."""
 
+import io
 import json
 import logging
 import sys
 from datetime import UTC, datetime
+from typing import TextIO
 
 __all__ = ["log_as_json"]
 
@@ -27,8 +29,25 @@ class _JsonFormatter(logging.Formatter):
         return json.dumps(found, default=str)
 
 
+class _Handler(logging.StreamHandler[TextIO]):
+    """Loses what cannot be written: there is nowhere left to say so."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
+        if not isinstance(sys.exception(), OSError):
+            super().handleError(record)
+
+
+def _stderr() -> TextIO:
+    """stderr without a buffer, which would try lost lines again at the exit, and fail that."""
+    try:
+        raw = io.FileIO(sys.stderr.fileno(), "w", closefd=False)
+    except (AttributeError, OSError):  # none, or something else in its place
+        return sys.stderr
+    return io.TextIOWrapper(raw, "utf-8", "backslashreplace", write_through=True)
+
+
 def log_as_json(level: int = logging.INFO) -> None:
     """Write the log messages of this process to stderr, from now on."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _Handler(_stderr())
     handler.setFormatter(_JsonFormatter())
     logging.basicConfig(level=level, handlers=[handler], force=True)

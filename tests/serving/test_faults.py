@@ -317,7 +317,9 @@ def test_a_full_disk(small_disk, serving):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux has it")
-def test_logs_that_cannot_be_written(tmp_path):
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_logs_that_cannot_be_written(unbuffered, tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     models = repository(tmp_path / "models")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
