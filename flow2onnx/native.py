@@ -47,7 +47,7 @@ def native_library(wish: Wish) -> NativeLibrary | None:
             return None
         raise UnsupportedError(
             "native operators are asked for, and the package flow2onnx-native is not installed",
-            hint="pip install flow2onnx-native, or do without: config.runtime.native('auto')",
+            hint="pip install flow2onnx-native, or do not ask for them",
         )
     return _opened()
 
