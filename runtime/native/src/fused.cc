@@ -35,6 +35,9 @@ struct Operand {
     int64_t at, mode, middle, inner;
     ort::Element element;
     std::vector<int64_t> dims; /* of outputs */
+
+    /* Whether its tiles are worked on where they lie. */
+    bool is_stream() const { return mode == FULL && element == ort::FLOAT; }
 };
 
 struct Plan {
@@ -112,7 +115,7 @@ bool has_owners(const Plan &plan) {
     for (const Operand &o : plan.inputs) is_read_only[o.at] += 1;
     for (int64_t at : plan.constants) is_read_only[at] += 1;
     for (const Operand &o : plan.outputs) {
-        if (o.mode == FULL && o.element == ort::FLOAT) outputs[o.at] += 1;
+        if (o.is_stream()) outputs[o.at] += 1;
     }
     for (int64_t at = 0; at < plan.registers; ++at) {
         if (is_read_only[at] + outputs[at] > 1) return false;
@@ -126,16 +129,13 @@ std::vector<int64_t> find_adam(const Plan &plan) {
     const std::vector<int64_t> found = adam::registers_of(plan.code, plan.registers);
     std::vector<int> is_read(plan.registers, 0), is_number(plan.registers, 0),
         is_written(plan.registers, 0);
-    const auto is_stream = [](const Operand &o) {
-        return o.mode == FULL && o.element == ort::FLOAT;
-    };
     for (const Operand &o : plan.inputs) {
-        is_read[o.at] = is_stream(o);
+        is_read[o.at] = o.is_stream();
         is_number[o.at] = o.mode == SPREAD && o.middle == 1;
         if (!is_read[o.at] && !is_number[o.at]) return {}; /* it has room for a tile alone */
     }
     for (int64_t at : plan.constants) is_number[at] = 1;
-    for (const Operand &o : plan.outputs) is_written[o.at] = is_stream(o);
+    for (const Operand &o : plan.outputs) is_written[o.at] = o.is_stream();
     const bool has_three = plan.outputs.size() == adam::OPERAND_COUNT - adam::FIRST_RESULT;
     for (size_t i = 0; i < found.size(); ++i) {
         const auto operand = static_cast<int64_t>(i);
@@ -248,9 +248,7 @@ struct Call {
         }
         for (size_t i = 0; i < plan.outputs.size(); ++i) {
             const Operand &o = plan.outputs[i];
-            if (o.mode == FULL && o.element == ort::FLOAT) {
-                where[o.at] = static_cast<float *>(outputs[i]) + start;
-            }
+            if (o.is_stream()) where[o.at] = static_cast<float *>(outputs[i]) + start;
         }
     }
 
@@ -271,13 +269,11 @@ struct Call {
     void fetch_ahead(int64_t start) const {
         const int64_t n = std::min(plan.tile, plan.total - start);
         for (size_t i = 0; i < plan.inputs.size(); ++i) {
-            const Operand &o = plan.inputs[i];
-            if (o.mode != FULL || o.element != ort::FLOAT) continue;
+            if (!plan.inputs[i].is_stream()) continue;
             machine::fetch(static_cast<const float *>(inputs[i]) + start, n);
         }
         for (size_t i = 0; i < plan.outputs.size(); ++i) {
-            const Operand &o = plan.outputs[i];
-            if (o.mode != FULL || o.element != ort::FLOAT) continue;
+            if (!plan.outputs[i].is_stream()) continue;
             machine::fetch<true>(static_cast<const float *>(outputs[i]) + start, n);
         }
     }

@@ -12,13 +12,14 @@
 
 namespace machine {
 
+constexpr int64_t LINE = 64; /* bytes that come to the cache together */
+
 /* What memory is for: of each use a thread has one piece at a time. */
 enum Use { REGISTERS, REORDERS, KEPT_POINTS, BLOCK_POINTS, STRIPS };
 
 /* Floats on whole lines of cache; kept, as threads come back for the next kernel. */
 template <Use use>
 float *scratch(size_t floats) {
-    constexpr size_t LINE = 64;
     thread_local std::unique_ptr<float[]> memory;
     thread_local size_t capacity = 0;
     if (floats > capacity) {
@@ -36,9 +37,9 @@ float *scratch(size_t floats) {
  * ask. */
 template <bool is_written = false>
 inline void fetch(const float *from, int64_t n) {
-    constexpr int64_t LINE = 64 / sizeof(float);
+    constexpr int64_t STEP = LINE / sizeof(float);
     __asm__ volatile("");
-    for (int64_t i = 0; i < n; i += LINE) __builtin_prefetch(from + i, is_written);
+    for (int64_t i = 0; i < n; i += STEP) __builtin_prefetch(from + i, is_written);
 }
 
 #ifdef HAS_WIDE_LOOPS

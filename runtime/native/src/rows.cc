@@ -13,6 +13,7 @@
 #include <memory>
 #include <vector>
 
+#include "machine.h"
 #include "ort.h"
 #include "tile.h"
 
@@ -24,10 +25,9 @@ enum Which : int { LOOK_UP, ADD, PUT };
 const char *NAMES[] = {"Rows", "AddRows", "PutRows"};
 
 constexpr int64_t MOST_TASKS = 1024;
-constexpr int64_t LINE = 64;          /* bytes that come to the cache together */
 constexpr int64_t AHEAD = 16384;      /* bytes that are on their way at a time */
 constexpr int64_t FARTHEST = 128;     /* rows */
-constexpr int64_t ASKED_FOR = 8;      /* lines of a row; the processor sees where this leads */
+constexpr int64_t ASKED_FOR = 128;    /* floats of a row; the processor sees where this leads */
 constexpr int64_t CHUNK = 1024;       /* indices that a task picks its own from at a time */
 constexpr int64_t TASK_BYTES = 65536; /* less is not worth waking a thread */
 constexpr int64_t SHORT = 64;         /* floats that no function is called for */
@@ -52,15 +52,12 @@ struct Table {
     }
 };
 
-/* Part of its caller always: g++ leaves out calls of functions that only fetch ahead. */
+/* Rows need not begin with a line of the cache: the last float is asked for by itself. */
 template <bool is_written>
-__attribute__((always_inline)) inline void ask_for(const float *row, int64_t width) {
-    const char *bytes = reinterpret_cast<const char *>(row);
-    const int64_t last = width * static_cast<int64_t>(sizeof(float)) - 1;
-    for (int64_t at = 0; at < std::min(last, ASKED_FOR * LINE); at += LINE) {
-        __builtin_prefetch(bytes + at, is_written);
-    }
-    __builtin_prefetch(bytes + std::min(last, ASKED_FOR * LINE), is_written);
+inline void ask_for(const float *row, int64_t width) {
+    const int64_t last = std::min(width - 1, ASKED_FOR);
+    machine::fetch<is_written>(row, last);
+    machine::fetch<is_written>(row + last, 1);
 }
 
 inline void copy_row(float *to, const float *from, int64_t width) {
@@ -142,7 +139,7 @@ struct Owners {
     int shift = 0;
 
     Owners(int64_t tasks, int64_t width) : tasks(tasks) {
-        while ((width << shift) * static_cast<int64_t>(sizeof(float)) < LINE) ++shift;
+        while ((width << shift) * static_cast<int64_t>(sizeof(float)) < machine::LINE) ++shift;
     }
     int64_t of(int64_t row) const {
         const uint32_t mixed = static_cast<uint32_t>(row >> shift) * 2654435769u;

@@ -111,9 +111,8 @@ struct Strips {
             }
             for (size_t i = 0; i < zeros; ++i) to[i] = 0.0f;
             const float *from = plane + (row - grid.top) * grid.width + column;
-            for (size_t i = 0; i < copied; i += LANES) {
-                __builtin_prefetch(from + grid.plane() + i); /* of the next channel, most often */
-            }
+            /* of the next channel, most often */
+            machine::fetch(from + grid.plane(), static_cast<int64_t>(copied));
             std::memcpy(to + zeros, from, copied * sizeof(float));
             for (size_t i = zeros + copied; i < width; ++i) to[i] = 0.0f;
         }
@@ -320,7 +319,7 @@ struct Filter {
 
     /* Asks for the lines of the next channel, where four neighbours most often share them. */
     void await_tile(const float *next) const {
-        for (size_t i = 0; i < method.m; ++i) __builtin_prefetch(next + i * width, 1);
+        for (size_t i = 0; i < method.m; ++i) machine::fetch<true>(next + i * width, 1);
     }
 
     static void cut_off(float *values, size_t count) {
