@@ -12,8 +12,12 @@ from typing import Any
 import numpy as np
 from flow2onnx_runtime import Options, Program, State, usable_providers, why_unusable
 from flow2onnx_runtime.errors import NonFiniteError, OptionsError
-from flow2onnx_runtime.known import check_provider_option, check_run_entry, check_session_entry
 from flow2onnx_runtime.options import DEFAULT_OPTIONS
+from flow2onnx_runtime.ort_settings import (
+    check_provider_option,
+    check_run_entry,
+    check_session_entry,
+)
 
 from flow2onnx.collector import collector_paused
 from flow2onnx.compile import CompiledJob

@@ -373,7 +373,7 @@ class Session:
         return self.has_gpu()
 
     def _check_memory(self, jobs: "list[CompiledJob]") -> None:
-        from flow2onnx_runtime.available import free_bytes
+        from flow2onnx_runtime.free_memory import free_bytes
 
         from flow2onnx.memory import check_memory
 
@@ -384,7 +384,7 @@ class Session:
     ) -> "tuple[State, Callable[[], None]]":
         """The state where a job's session has it, without a job on the CPU; and what fills it."""
         from flow2onnx_runtime import Options, State, require_providers
-        from flow2onnx_runtime.initial import fill
+        from flow2onnx_runtime.init_model import bind_init_model
 
         from flow2onnx.compile import initial_state
         from flow2onnx.graph import model_bytes
@@ -397,7 +397,7 @@ class Session:
         tensors = [(name, v.shape, v.dtype.name) for name, v in variables.items()]
         plain = Options(optimization="disable")  # else it would hold every large constant
         model = model_bytes(initial_state(variables, self.target()))
-        return state, fill(state, model, tensors, plain)
+        return state, bind_init_model(state, model, tensors, plain)
 
     def _options_of(self, job: "CompiledJob", device: str | None = None) -> Any:
         from flow2onnx.execute import job_options, provider_of

@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from flow2onnx_runtime.errors import FlowError
 from flow2onnx_runtime.files import replace_folder
-from flow2onnx_runtime.tensors import load_safetensors, read_header, save_safetensors
+from flow2onnx_runtime.safetensors import load_safetensors, read_header, save_safetensors
 from numpy.typing import NDArray
 
 from flow2onnx.checkpoint.meta import meta_text, parse_meta

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO, Literal
 
 import numpy as np
 from flow2onnx_runtime import replace_file, save_safetensors
-from flow2onnx_runtime.tensors import read_header
+from flow2onnx_runtime.safetensors import read_header
 
 from flow2onnx.dtypes import DType
 from flow2onnx.errors import BundleError

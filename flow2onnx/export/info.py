@@ -10,7 +10,7 @@ from typing import Any
 from flow2onnx_runtime import Manifest
 from flow2onnx_runtime.dtypes import named
 from flow2onnx_runtime.manifest import MANIFEST
-from flow2onnx_runtime.tensors import Header, read_header
+from flow2onnx_runtime.safetensors import Header, read_header
 
 from flow2onnx.checkpoint import store
 from flow2onnx.checkpoint.store import SavedVariable

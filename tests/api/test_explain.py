@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 from flow2onnx_runtime import AssignedNode, Options
-from flow2onnx_runtime.known import session_keys
+from flow2onnx_runtime.ort_settings import session_keys
 
 import flow2onnx as flow
 import flow2onnx.typing as tp

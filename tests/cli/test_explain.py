@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from flow2onnx_runtime.known import session_keys
+from flow2onnx_runtime.ort_settings import session_keys
 
 from flow2onnx.execute import best_device
 

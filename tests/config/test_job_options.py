@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from flow2onnx_runtime import OptionsError, ProviderError
-from flow2onnx_runtime.known import CUDA_OPTIONS, TENSORRT_OPTIONS, session_keys
+from flow2onnx_runtime.ort_settings import CUDA_OPTIONS, TENSORRT_OPTIONS, session_keys
 
 import flow2onnx as flow
 import flow2onnx.typing as tp

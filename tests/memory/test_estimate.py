@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from flow2onnx_runtime.available import free_bytes
+from flow2onnx_runtime.free_memory import free_bytes
 
 import flow2onnx as flow
 import flow2onnx.typing as tp

@@ -6,7 +6,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from flow2onnx_runtime import Options, Program, RunError, State, StateError, Trainer
-from flow2onnx_runtime.rehearsal import agreeing
+from flow2onnx_runtime.in_place_check import verify_in_place
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
@@ -125,7 +125,7 @@ def test_what_is_proven_is_the_same_bits(name, level):
     (found,) = in_place(made, ["w", "m"])
     assert found.is_safe, found.reason
     if "view" not in name:  # its shape input takes no made-up number
-        assert agreeing(program(made, level), [found.name], 1 << 20) == {found.name}
+        assert verify_in_place(program(made, level), [found.name], 1 << 20) == {found.name}
 
 
 @pytest.mark.parametrize("name", UNSAFE)
@@ -138,8 +138,10 @@ def test_what_is_not_proven_has_two_buffers(name):
 
 def test_a_rehearsal_finds_what_the_runtime_does_wrong():
     broken = program(graph(UNSAFE["the second of two layers"][0]), "disable")
-    assert agreeing(broken, ["w"], 1 << 20) == frozenset()
-    assert agreeing(broken, ["w"], 16) == {"w"}, "too large to be copied: it was proven before"
+    assert verify_in_place(broken, ["w"], 1 << 20) == frozenset()
+    assert verify_in_place(broken, ["w"], 16) == {"w"}, (
+        "too large to be copied: it was proven before"
+    )
 
 
 ROWS, BATCH = 3000, 8

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from flow2onnx_runtime.predictor import Predictor
     from flow2onnx_runtime.program import Program, TensorInfo
     from flow2onnx_runtime.registry import KernelTable, kernels
+    from flow2onnx_runtime.safetensors import load_safetensors, save_safetensors
     from flow2onnx_runtime.state import State
-    from flow2onnx_runtime.tensors import load_safetensors, save_safetensors
     from flow2onnx_runtime.trainer import Trainer
 
 __version__ = "0.1.0"

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from flow2onnx_runtime.errors import BundleError, OptionsError
-from flow2onnx_runtime.known import session_keys
 from flow2onnx_runtime.options import DEFAULT_OPTIONS, Model, Options, Provider, open_session
+from flow2onnx_runtime.ort_settings import session_keys
 
 __all__ = [
     "RANDOM_OPERATORS",

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flow2onnx_runtime.closing import Closing
+from flow2onnx_runtime.closeable import Closeable
 from flow2onnx_runtime.errors import FeedError, RunError
-from flow2onnx_runtime.pending import Pending, Results
 from flow2onnx_runtime.program import Program
-from flow2onnx_runtime.rows import row_count
+from flow2onnx_runtime.rebatching import row_count
+from flow2onnx_runtime.run_future import Results, RunFuture
 
 __all__ = ["Batched"]
 
@@ -25,7 +25,7 @@ Arrays = Sequence[NDArray[Any]]
 class _Call:
     """One call that waits: its rows, and when it has waited long enough."""
 
-    pending: Pending
+    pending: RunFuture
     arrays: Arrays
     rows: int
     until: float
@@ -36,7 +36,7 @@ class _Call:
         return all(one.shape[1:] == two.shape[1:] for one, two in pairs)
 
 
-class Batched(Closing):
+class Batched(Closeable):
     """A model whose calls, from any number of threads, are joined to batches; `close` it.
 
     Rows are along the first axis of every input and result, and must not influence each other. A
@@ -63,11 +63,11 @@ class Batched(Closing):
         """The results by name, once the batch with these rows is computed."""
         return self.submit(*arrays, **named_arrays).result()
 
-    def submit(self, *arrays: Any, **named_arrays: Any) -> Pending:
+    def submit(self, *arrays: Any, **named_arrays: Any) -> RunFuture:
         """A future of the results; arrays that do not fit raise at once."""
         chosen = self._program.checked(self._program.arrange(arrays, named_arrays))
         rows = row_count(self._program.name, chosen)
-        call = _Call(Pending(), chosen, rows, monotonic() + self._max_delay)
+        call = _Call(RunFuture(), chosen, rows, monotonic() + self._max_delay)
         with self._changed:
             if not self._is_open:
                 raise RunError(f"{self._program.name} is closed", hint="call before close()")

@@ -13,8 +13,8 @@ from flow2onnx_runtime.files import replace_folder
 from flow2onnx_runtime.manifest import Manifest, PredictJob, StateSpec, TensorSpec
 from flow2onnx_runtime.options import Options
 from flow2onnx_runtime.program import Program, TensorInfo
+from flow2onnx_runtime.safetensors import load_safetensors, write_over
 from flow2onnx_runtime.state import State
-from flow2onnx_runtime.tensors import load_safetensors, write_over
 
 __all__ = ["Bundle"]
 

@@ -10,7 +10,7 @@ from flow2onnx_runtime.dtypes import Element, named
 from flow2onnx_runtime.errors import StateError
 from flow2onnx_runtime.manifest import Manifest
 
-__all__ = ["added", "difference", "float_variables"]
+__all__ = ["add_delta", "difference", "float_variables"]
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 
@@ -29,7 +29,7 @@ def difference(new: Arrays, old: Arrays, kinds: Mapping[str, Element]) -> dict[s
     return {n: _wide(new[n], kind) - _wide(old[n], kind) for n, kind in kinds.items()}
 
 
-def added(
+def add_delta(
     values: Arrays, delta: Arrays, scale: float, kinds: Mapping[str, Element]
 ) -> dict[str, NDArray[Any]]:
     """The values of the tensors in `kinds`, plus `scale` times their delta."""

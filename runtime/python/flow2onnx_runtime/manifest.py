@@ -12,7 +12,7 @@ from flow2onnx_runtime.digest import DIGEST_SIZE, check_digest, signed
 from flow2onnx_runtime.dtypes import named
 from flow2onnx_runtime.errors import BundleError
 from flow2onnx_runtime.files import replace_file
-from flow2onnx_runtime.jsontext import Fields, parse_object
+from flow2onnx_runtime.json_reader import Fields, parse_object
 
 __all__ = [
     "FORMAT",

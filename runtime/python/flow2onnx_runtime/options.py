@@ -17,7 +17,11 @@ import onnxruntime.capi as _capi
 
 from flow2onnx_runtime.errors import BundleError, OptionsError, ProviderError
 from flow2onnx_runtime.graph_cache import GraphCache
-from flow2onnx_runtime.known import check_provider_option, check_run_entry, check_session_entry
+from flow2onnx_runtime.ort_settings import (
+    check_provider_option,
+    check_run_entry,
+    check_session_entry,
+)
 
 __all__ = [
     "DEFAULT_OPTIONS",

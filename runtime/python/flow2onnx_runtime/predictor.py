@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from flow2onnx_runtime.assignment import nodes_of, recording
 from flow2onnx_runtime.batching import Batched
 from flow2onnx_runtime.bundle import Bundle
-from flow2onnx_runtime.closing import Closing
-from flow2onnx_runtime.direct import NOWHERE, Direct, Given, run_options, shared
+from flow2onnx_runtime.closeable import Closeable
 from flow2onnx_runtime.errors import DeadlineError, FeedError, OptionsError, RunError
 from flow2onnx_runtime.options import DEFAULT_OPTIONS, Model, Options, Provider
-from flow2onnx_runtime.pending import Pending, Results
 from flow2onnx_runtime.program import Program, TensorInfo
 from flow2onnx_runtime.providers import preferred
-from flow2onnx_runtime.rows import Rows
+from flow2onnx_runtime.rebatching import Rebatcher
+from flow2onnx_runtime.run_future import Results, RunFuture
+from flow2onnx_runtime.zero_copy import NO_OUTPUTS, Given, ZeroCopyProgram, from_dlpack, run_options
 
 __all__ = ["Predictor"]
 
@@ -29,7 +29,7 @@ __all__ = ["Predictor"]
 Feeds = Mapping[str, Any] | Sequence[Any] | NDArray[Any]
 
 
-class Predictor(Closing):
+class Predictor(Closeable):
     """A model that takes arrays, by position or by name, and gives a dict of results.
 
     `model` is an .onnx or .ort file or its bytes, or the folder of a bundle, of which `job` names
@@ -64,7 +64,7 @@ class Predictor(Closing):
         self.feeds, self.results = self._program.feeds, self._program.results
         self._pool = ThreadPoolExecutor(workers or os.cpu_count(), self._program.name)
         self._is_open = True
-        self._direct, self._is_captured = Direct(self._program), options.captures
+        self._zero_copy, self._is_captured = ZeroCopyProgram(self._program), options.captures
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
@@ -113,17 +113,17 @@ class Predictor(Closing):
         if out is None and timeout is None:
             return self._named(self._compute(arrays))
         self._check_out({} if out is None else out)
-        return self._named(self._timed(arrays, out or NOWHERE, timeout))
+        return self._named(self._timed(arrays, out or NO_OUTPUTS, timeout))
 
-    def submit(self, *arrays: Any, **named_arrays: Any) -> Pending:
+    def submit(self, *arrays: Any, **named_arrays: Any) -> RunFuture:
         """A future of the results, computed by one of the `workers`.
 
         Arrays that do not fit raise at once. The arrays are read where they are, so leave them as
         they are until it is done. `cancel` ends also a run under way.
         """
-        chosen = self._direct.fitted(self._given(arrays, named_arrays))
+        chosen = self._zero_copy.fitted(self._given(arrays, named_arrays))
         options = run_options(self._program)
-        pending = Pending(lambda: _stop(options))
+        pending = RunFuture(lambda: _stop(options))
         if not self._is_open:
             raise RunError(f"{self._program.name} is closed", hint="submit before close()")
         self._pool.submit(pending.fulfil, lambda: self._named(self._compute(chosen, options)))
@@ -151,7 +151,7 @@ class Predictor(Closing):
         Large chunks are cut and small ones joined to batches, so a result may come only after
         later chunks were taken. A chunk is a mapping by name, a tuple by position, or an array.
         """
-        rows = Rows(self._program, self._compute, batch)
+        rows = Rebatcher(self._program, self._compute, batch)
         chosen = (list(map(np.asarray, self._arranged(chunk))) for chunk in chunks)
         return map(self._named, rows.stream(chosen))
 
@@ -180,18 +180,18 @@ class Predictor(Closing):
         """The results; `options` are RunOptions by which the run can be stopped."""
         if self._is_captured:
             return self._program.run(arrays)  # whose buffers the graph was captured with
-        return self._direct.run(arrays, options=options)
+        return self._zero_copy.run(arrays, options=options)
 
     def _timed(
         self, arrays: Sequence[Given], out: Mapping[str, NDArray[Any]], timeout: float | None
     ) -> list[NDArray[Any]]:
         if timeout is None:
-            return self._direct.run(arrays, out)
+            return self._zero_copy.run(arrays, out)
         options = run_options(self._program)
         timer = threading.Timer(timeout, _stop, [options])
         timer.start()
         try:
-            return self._direct.run(arrays, out, options)
+            return self._zero_copy.run(arrays, out, options)
         except RunError as error:
             if not options.terminate:
                 raise
@@ -206,7 +206,7 @@ class Predictor(Closing):
         arranged = self._program.arrange(arrays, named)
         if all(type(array) is np.ndarray for array in arranged):
             return arranged
-        return [shared(info, value) for info, value in zip(self.feeds, arranged, strict=True)]
+        return [from_dlpack(info, value) for info, value in zip(self.feeds, arranged, strict=True)]
 
     def _arranged(self, feeds: Feeds) -> list[Given]:
         if isinstance(feeds, Mapping):

@@ -20,7 +20,7 @@ from flow2onnx_runtime.errors import BundleError, FeedError, OptionsError, RunEr
 from flow2onnx_runtime.options import DEFAULT_OPTIONS, Model, Options, open_session
 from flow2onnx_runtime.state import State
 
-__all__ = ["NEXT", "Program", "Staged", "TensorInfo"]
+__all__ = ["NEXT", "DeviceFeeds", "Program", "TensorInfo"]
 
 NEXT = "next/"  # an output of this prefix is the next value of the state it names
 
@@ -62,7 +62,7 @@ class TensorInfo:
 
 
 @dataclass(frozen=True)
-class Staged:
+class DeviceFeeds:
     """One OrtValue for each feed, checked and where the program runs."""
 
     values: Sequence[Any]
@@ -137,7 +137,7 @@ class Program:
 
     def run(
         self,
-        arrays: Sequence[NDArray[Any]] | Staged,
+        arrays: Sequence[NDArray[Any]] | DeviceFeeds,
         *,
         commit: bool = True,
         guard: Callable[[list[NDArray[Any]]], None] | None = None,
@@ -153,7 +153,7 @@ class Program:
         state is touched: another thread may stop the run through it.
         Raises `FeedError` for arrays that do not fit, `RunError` if the runtime fails.
         """
-        if not isinstance(arrays, Staged):
+        if not isinstance(arrays, DeviceFeeds):
             arrays = self.checked(arrays)
         if not self._mask:
             results = self._run_stateless(arrays, run_options)
@@ -206,7 +206,7 @@ class Program:
         return {info.name: value for info, value in zip(self.results, results, strict=True)}
 
     def _run_stateless(
-        self, arrays: Sequence[NDArray[Any]] | Staged, run_options: Any
+        self, arrays: Sequence[NDArray[Any]] | DeviceFeeds, run_options: Any
     ) -> list[NDArray[Any]]:
         # One lane per run under way: list.pop and append are atomic.
         try:
@@ -325,13 +325,13 @@ class _Lane:
         self._result_place = ("cpu", 0) if on_host else self._place
         self._bind_reads()
         self._fills = [self._fill(feed) for feed in program.feeds]
-        self._is_staged = False  # whether other buffers than those of the fills are bound
+        self._binds_device_feeds = False  # whether other buffers than those of the fills are bound
         self._open: list[str] = []  # outputs whose shape only a run tells
         self._dropped: list[str] = []  # next values that nobody takes
         self._fetches = self._bind_outputs()
 
     def run(
-        self, arrays: Sequence[NDArray[Any]] | Staged, run_options: Any = None
+        self, arrays: Sequence[NDArray[Any]] | DeviceFeeds, run_options: Any = None
     ) -> list[NDArray[Any]]:
         self._feed(arrays)
         for name in self._open:
@@ -346,15 +346,15 @@ class _Lane:
             self._binding.bind_output(name, *self._place)  # which lets go of what was made
         return results
 
-    def _feed(self, arrays: Sequence[NDArray[Any]] | Staged) -> None:
-        if isinstance(arrays, Staged):
+    def _feed(self, arrays: Sequence[NDArray[Any]] | DeviceFeeds) -> None:
+        if isinstance(arrays, DeviceFeeds):
             for feed, value in zip(self._program.feeds, arrays.values, strict=True):
                 self._binding.bind_ortvalue_input(feed.name, value)
-            self._is_staged = True
+            self._binds_device_feeds = True
             return
-        if self._is_staged:
+        if self._binds_device_feeds:
             self._fills = [self._fill(feed) for feed in self._program.feeds]
-            self._is_staged = False
+            self._binds_device_feeds = False
         for fill, array in zip(self._fills, arrays, strict=True):
             fill(array)
 

@@ -11,24 +11,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flow2onnx_runtime.ahead import Ahead, made_ahead
 from flow2onnx_runtime.buffers import borrowed
 from flow2onnx_runtime.bundle import Bundle
-from flow2onnx_runtime.deltas import added, difference, float_variables
+from flow2onnx_runtime.deltas import add_delta, difference, float_variables
+from flow2onnx_runtime.device_feeds import FeedBuffers
 from flow2onnx_runtime.dtypes import named
 from flow2onnx_runtime.errors import BundleError, NonFiniteError, StateError
+from flow2onnx_runtime.in_place_check import verify_in_place
 from flow2onnx_runtime.manifest import PredictJob
 from flow2onnx_runtime.options import DEFAULT_OPTIONS, Options
-from flow2onnx_runtime.program import Program, Staged
-from flow2onnx_runtime.rehearsal import agreeing
-from flow2onnx_runtime.staging import Stage
-from flow2onnx_runtime.state import State
-from flow2onnx_runtime.tensors import (
+from flow2onnx_runtime.prefetch import WorkQueue, prefetch_items
+from flow2onnx_runtime.program import DeviceFeeds, Program
+from flow2onnx_runtime.safetensors import (
     check_signature,
     load_safetensors,
     read_header,
     save_safetensors,
 )
+from flow2onnx_runtime.state import State
 
 __all__ = ["STATE_FORMAT", "STATE_VERSION", "Trainer"]
 
@@ -36,7 +36,7 @@ STATE_FORMAT = "flow2onnx-state"
 STATE_VERSION = "1"
 
 # So much state is copied to see whether updating it in place changes a bit of it.
-_REHEARSED_BYTES = 64 * 2**20
+_VERIFIED_BYTES = 64 * 2**20
 _IN_FLIGHT = 2  # of steps: enough to feed one while the other computes
 
 
@@ -70,11 +70,11 @@ class Trainer:
         self._options = options
         self.manifest = self._bundle.manifest
         self._state = self._bundle.first_state(options)
-        self._ahead = Ahead(_IN_FLIGHT)
-        self._stage: Stage | None = None
+        self._queue = WorkQueue(_IN_FLIGHT)
+        self._feed_buffers: FeedBuffers | None = None
         self._may_tear = in_place and not finite_losses
         self._held: frozenset[str] = frozenset()  # what is frozen, slots included
-        self._rehearsed: dict[str, frozenset[str]] = {}
+        self._in_place_names: dict[str, frozenset[str]] = {}
         self._program = self._in_place(self._bundle.step(self._state, options))
         self.feeds, self.results = self._program.feeds, self._program.results
         self._guard = self._check_losses if finite_losses else None
@@ -88,7 +88,7 @@ class Trainer:
     @property
     def state(self) -> State:
         """The state, once every step that was asked for is done."""
-        self._ahead.settle()
+        self._queue.settle()
         return self._state
 
     @property
@@ -100,7 +100,7 @@ class Trainer:
     def step(self, *arrays: Any, **named_arrays: Any) -> dict[str, NDArray[Any]]:
         """One training step: the results by name; the state has its next values."""
         given = self._program.arrange(arrays, named_arrays)
-        self._ahead.settle()
+        self._queue.settle()
         return self._step(given)
 
     def step_async(self, *arrays: Any, **named_arrays: Any) -> Future[dict[str, NDArray[Any]]]:
@@ -112,12 +112,12 @@ class Trainer:
         copied at once. Every other method waits for the steps before it. When a step fails, those
         begun behind it fail alike and change nothing.
         """
-        if self._stage is None:
-            self._stage = Stage(self._program, _IN_FLIGHT + 1)
-        stage, given = self._stage, self._program.arrange(arrays, named_arrays)
-        with self._ahead.room():
-            staged = stage.put(given)
-            return self._ahead.submit(lambda: self._step(staged))
+        if self._feed_buffers is None:
+            self._feed_buffers = FeedBuffers(self._program, _IN_FLIGHT + 1)
+        buffers, given = self._feed_buffers, self._program.arrange(arrays, named_arrays)
+        with self._queue.room():
+            feeds = buffers.put(given)
+            return self._queue.submit(lambda: self._step(feeds))
 
     def fit(self, batches: Iterable[Any], prefetch: int = 2) -> Iterator[dict[str, NDArray[Any]]]:
         """A step for each batch as it is asked for; yields what `step` returns.
@@ -126,17 +126,17 @@ class Trainer:
         taken from `batches`, checked, and on a device copied there, on a thread of their own, up
         to `prefetch` ahead of the step that is running.
         """
-        stage = Stage(self._program, prefetch + 2)  # one being filled, one being read
+        buffers = FeedBuffers(self._program, prefetch + 2)  # one being filled, one being read
 
-        def staged(batch: Any) -> Sequence[NDArray[Any]] | Staged:
+        def upload(batch: Any) -> Sequence[NDArray[Any]] | DeviceFeeds:
             given, named_arrays = _parts(batch)
-            return stage.put(self._program.arrange(given, named_arrays))
+            return buffers.put(self._program.arrange(given, named_arrays))
 
-        for given in made_ahead(batches, prefetch, staged):
-            self._ahead.settle()
+        for given in prefetch_items(batches, prefetch, upload):
+            self._queue.settle()
             yield self._step(given)
 
-    def _step(self, given: Sequence[NDArray[Any]] | Staged) -> dict[str, NDArray[Any]]:
+    def _step(self, given: Sequence[NDArray[Any]] | DeviceFeeds) -> dict[str, NDArray[Any]]:
         with self._state.lock:
             results = self._run(self._program, given)
             self._steps += 1
@@ -228,7 +228,7 @@ class Trainer:
         it is used, see `predict`.
         """
         given = self._program.arrange(arrays, named_arrays)
-        self._ahead.settle()
+        self._queue.settle()
         return self._program.by_name(self._program.run(given, commit=False))
 
     def predict(
@@ -264,7 +264,7 @@ class Trainer:
         """Add `scale` times a delta, or a mean of deltas, to the variables; slots stay."""
         with self.state.lock:
             values = self.state_dict()
-            values.update(added(values, delta, scale, float_variables(self.manifest)))
+            values.update(add_delta(values, delta, scale, float_variables(self.manifest)))
             self.load_state_dict(values)
 
     def export_predict(self, folder: str | os.PathLike[str], job: str | None = None) -> Path:
@@ -325,7 +325,9 @@ class Trainer:
             raise BundleError(f"{path}: steps is {steps!r}, not a number")
         return int(steps)
 
-    def _run(self, program: Program, arrays: Sequence[NDArray[Any]] | Staged) -> list[NDArray[Any]]:
+    def _run(
+        self, program: Program, arrays: Sequence[NDArray[Any]] | DeviceFeeds
+    ) -> list[NDArray[Any]]:
         """Run and commit, but for what is frozen."""
         results = program.run(arrays, guard=self._guard if program.results else None)
         self._state.mask ^= program.write_mask & self._frozen_mask
@@ -340,10 +342,10 @@ class Trainer:
 
     def _in_place(self, program: Program) -> Program:
         """The program, that updates in place what may be and is not frozen."""
-        if self._may_tear and program.name not in self._rehearsed:
+        if self._may_tear and program.name not in self._in_place_names:
             names = self.manifest.in_place.get(program.name, ())
-            self._rehearsed[program.name] = agreeing(program, names, _REHEARSED_BYTES)
-        program.update_in_place(self._rehearsed.get(program.name, frozenset()) - self._held)
+            self._in_place_names[program.name] = verify_in_place(program, names, _VERIFIED_BYTES)
+        program.update_in_place(self._in_place_names.get(program.name, frozenset()) - self._held)
         return program
 
     def _predict_program(self, entry: PredictJob) -> Program:

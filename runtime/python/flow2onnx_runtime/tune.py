@@ -21,7 +21,7 @@ import onnxruntime as ort
 
 from flow2onnx_runtime.errors import BundleError, FlowError
 from flow2onnx_runtime.files import replace_file
-from flow2onnx_runtime.jsontext import Fields, parse_object
+from flow2onnx_runtime.json_reader import Fields, parse_object
 from flow2onnx_runtime.options import DEFAULT_OPTIONS, Options, open_session
 from flow2onnx_runtime.tuning_file import Answer, machine_of, recall, remember
 

@@ -13,7 +13,7 @@ import onnxruntime as ort
 
 from flow2onnx_runtime.errors import BundleError
 from flow2onnx_runtime.files import replace_file
-from flow2onnx_runtime.jsontext import parse_object
+from flow2onnx_runtime.json_reader import parse_object
 from flow2onnx_runtime.options import Options
 
 try:

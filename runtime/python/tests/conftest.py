@@ -9,7 +9,7 @@ from onnx import ModelProto, TensorProto, parser
 
 from flow2onnx_runtime import save_safetensors
 from flow2onnx_runtime.manifest import FileEntry, Manifest, PredictJob, StateSpec, TensorSpec
-from flow2onnx_runtime.tensors import read_header
+from flow2onnx_runtime.safetensors import read_header
 
 HEADER = '<ir_version: 10, opset_import: ["" : 21]>\n'
 

@@ -18,7 +18,7 @@ from flow2onnx_runtime import (
     options,
     program,
 )
-from flow2onnx_runtime.known import session_keys
+from flow2onnx_runtime.ort_settings import session_keys
 
 CAPTURING = Options(
     providers=(("CUDAExecutionProvider", {"enable_cuda_graph": "1"}), "CPUExecutionProvider")

@@ -15,7 +15,7 @@ from flow2onnx_runtime import (
     Trainer,
     load_safetensors,
 )
-from flow2onnx_runtime.deltas import added, difference
+from flow2onnx_runtime.deltas import add_delta, difference
 from flow2onnx_runtime.dtypes import named
 
 FOLDER = Path(__file__).parents[2] / "conformance"
@@ -129,7 +129,7 @@ def test_half_precision_rounds_to_the_nearest():
         "d": np.array([1.0, 2.0]),
     }
     step = np.array([0.0039, 0.012], np.float32)
-    moved = added(values, {"h": step, "b": step, "d": step}, 1.0, kinds)
+    moved = add_delta(values, {"h": step, "b": step, "d": step}, 1.0, kinds)
     np.testing.assert_array_equal(moved["h"], (values["h"] + step).astype(np.float16))
     # steps of bfloat16: 1/128 above 1, 1/64 above 2
     np.testing.assert_array_equal(moved["b"], [0x3F80, 0x4001])

@@ -10,7 +10,7 @@ import pytest
 import safetensors.numpy
 
 from flow2onnx_runtime import BundleError, load_safetensors, save_safetensors
-from flow2onnx_runtime.tensors import read_header
+from flow2onnx_runtime.safetensors import read_header
 
 TENSORS = {
     "weight": np.arange(6, dtype=np.float32).reshape(2, 3),

@@ -1,4 +1,4 @@
-"""One run without copies, in memory that the caller chooses, which can be stopped."""
+"""Runs without copies: feeds and results stay in memory of the caller; a run can be stopped."""
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
@@ -15,15 +15,15 @@ from flow2onnx_runtime.dtypes import Element, as_bits, named
 from flow2onnx_runtime.errors import FeedError, RunError
 from flow2onnx_runtime.program import Program, TensorInfo
 
-__all__ = ["NOWHERE", "Direct", "Given", "is_shared", "run_options", "shared"]
+__all__ = ["NO_OUTPUTS", "Given", "ZeroCopyProgram", "from_dlpack", "is_ort_value", "run_options"]
 
 Given = Any  # an ndarray, or an OrtValue, which is shipped without types
-NOWHERE: Mapping[str, NDArray[Any]] = MappingProxyType({})
+NO_OUTPUTS: Mapping[str, NDArray[Any]] = MappingProxyType({})
 _HOST = 1  # kDLCPU
 _FATAL = 4  # a run that is stopped would else be logged as an error
 
 
-def shared(info: TensorInfo, value: Any) -> Given:
+def from_dlpack(info: TensorInfo, value: Any) -> Given:
     """A tensor of another library, by DLPack, over the same memory; anything else as it is.
 
     It is numpy's array if it is in host memory and numpy has the element type, else the runtime's
@@ -42,7 +42,7 @@ def shared(info: TensorInfo, value: Any) -> Given:
         ) from error
 
 
-def is_shared(value: Given) -> bool:
+def is_ort_value(value: Given) -> bool:
     """Whether it is the runtime's value, and no array."""
     return isinstance(value, ort.OrtValue)
 
@@ -60,7 +60,7 @@ def run_options(program: Program) -> Any:
     return options
 
 
-class Direct:
+class ZeroCopyProgram:
     """A program that touches no state but to read it, run where inputs and results lie."""
 
     def __init__(self, program: Program) -> None:
@@ -73,14 +73,14 @@ class Direct:
 
     def fitted(self, values: Sequence[Given]) -> list[Given]:
         """The values as the feeds take them; raises `FeedError` for what does not fit."""
-        if not any(map(is_shared, values)):
+        if not any(map(is_ort_value, values)):
             return list(self._program.checked(values))
         return self._fitted(values, {})
 
     def run(
         self,
         values: Sequence[Given],
-        out: Mapping[str, NDArray[Any]] = NOWHERE,
+        out: Mapping[str, NDArray[Any]] = NO_OUTPUTS,
         options: Any = None,  # RunOptions: shipped without types
     ) -> list[NDArray[Any]]:
         """Run once; results are in `out` where it names them, else in memory of their own.
@@ -88,7 +88,7 @@ class Direct:
         That memory is the runtime's, held by the array itself: it stays as it is for as long as
         the array is there. Any number of runs may be under way at once.
         """
-        if self._is_plain and not out and not any(map(is_shared, values)):
+        if self._is_plain and not out and not any(map(is_ort_value, values)):
             arrays = self._program.checked(values)
             feeds = dict(zip(self._feeds, arrays, strict=True))
             found: list[NDArray[Any]]
@@ -122,7 +122,7 @@ class Direct:
         program = self._program
         return [
             _checked(program, info, value, sizes)
-            if is_shared(value)
+            if is_ort_value(value)
             else program.fitted(info, value, sizes)
             for info, value in zip(program.feeds, values, strict=True)
         ]
@@ -142,7 +142,7 @@ class Direct:
 
 def _bound(binding: Any, info: TensorInfo, value: Given) -> Any:
     """Bind an input; returns what must live until the run is over."""
-    if is_shared(value):
+    if is_ort_value(value):
         binding.bind_ortvalue_input(info.name, value)
         return value
     plain = value if _is_plain(value) else value.copy(order="C")

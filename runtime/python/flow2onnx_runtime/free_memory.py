@@ -1,4 +1,4 @@
-"""How much memory there is to be had: on the host within the limits of its container, on a GPU."""
+"""Bytes of memory that a process can still allocate: on the host or in its container, on a GPU."""
 
 import ctypes
 from collections.abc import Iterator

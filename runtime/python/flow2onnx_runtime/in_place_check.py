@@ -1,4 +1,4 @@
-"""A step tried before it counts: whether state may be updated in place, bit for bit."""
+"""Trial runs that show which state may be updated in place, bit for bit."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -10,12 +10,12 @@ from flow2onnx_runtime.buffers import Buffer, new_buffer
 from flow2onnx_runtime.dtypes import Element, named
 from flow2onnx_runtime.program import NEXT, Program, TensorInfo
 
-__all__ = ["agreeing"]
+__all__ = ["verify_in_place"]
 
 _FREE_SIZE = 2  # of a dimension that has none
 
 
-def agreeing(program: Program, names: Iterable[str], most_bytes: int) -> frozenset[str]:
+def verify_in_place(program: Program, names: Iterable[str], most_bytes: int) -> frozenset[str]:
     """Those of `names` whose next value is the same bits in place as in a buffer of its own.
 
     The model runs each way, on made-up numbers and on copies; the state is not touched. All are

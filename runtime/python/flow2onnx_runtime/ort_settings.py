@@ -1,4 +1,4 @@
-"""Names and values of the runtime's own settings, which it takes unchecked or refuses late."""
+"""Names and values of ONNX Runtime's own settings, which it takes unchecked or refuses late."""
 
 import difflib
 import functools

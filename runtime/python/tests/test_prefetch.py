@@ -18,8 +18,8 @@ from flow2onnx_runtime import (
     StateError,
     Trainer,
 )
+from flow2onnx_runtime.device_feeds import FeedBuffers
 from flow2onnx_runtime.program import Program
-from flow2onnx_runtime.staging import Stage
 from flow2onnx_runtime.state import State
 
 OPTIONS = Options(intra_op_threads=1)
@@ -155,12 +155,12 @@ def test_whoever_stops_early_ends_the_source(bundle):
 def test_feeds_laid_ready_are_the_same_feeds(bundle):
     step = Program(bundle / "step.onnx", state_of(bundle), OPTIONS)
     plain = Program(bundle / "step.onnx", state_of(bundle), OPTIONS)
-    stage = Stage(step, 2, always=True)
+    stage = FeedBuffers(step, 2, always=True)
     for i in range(6):
         given = list(batch(i))
         mine = step.run(given if i % 3 == 2 else stage.put(given))
         assert all(map(np.array_equal, mine, plain.run(given)))
-    assert Stage(step, 2).put(given)[0] is given[0], "the host copies nothing"
+    assert FeedBuffers(step, 2).put(given)[0] is given[0], "the host copies nothing"
 
 
 def state_of(bundle):

@@ -1,4 +1,4 @@
-"""First values: an init model that computes straight into the buffers of a state."""
+"""Initial values of a state, computed by an init model straight into its buffers."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,10 +8,10 @@ from flow2onnx_runtime.errors import BundleError, RunError
 from flow2onnx_runtime.options import DEFAULT_OPTIONS, Model, Options, open_session
 from flow2onnx_runtime.state import State
 
-__all__ = ["fill"]
+__all__ = ["bind_init_model"]
 
 
-def fill(
+def bind_init_model(
     state: State,
     model: Model,
     tensors: Sequence[tuple[str, tuple[int, ...], str]],

@@ -1,4 +1,4 @@
-"""Rows along the first axis: cut and joined to batches that a model takes, and put back."""
+"""Rows of any number joined and split to the batches that a model takes."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from flow2onnx_runtime.errors import FeedError
 from flow2onnx_runtime.program import Program, TensorInfo
 
-__all__ = ["Rows", "row_count"]
+__all__ = ["Rebatcher", "row_count"]
 
 _BATCH = 256  # rows at a time where the model takes any number
 
@@ -28,7 +28,7 @@ def row_count(name: str, arrays: Arrays) -> int:
     return counts.pop()
 
 
-class Rows:
+class Rebatcher:
     """A model that takes chunks of any number of rows; it is run on batches of one size.
 
     `compute` runs it. The size is the model's, or where it leaves it open, `batch`.

@@ -1,4 +1,4 @@
-"""Feeds brought to a device before the run that takes them, while another one runs."""
+"""Feeds copied to a device before the run that takes them, while another one runs."""
 
 from collections.abc import Sequence
 from itertools import cycle
@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 
 from flow2onnx_runtime.buffers import Buffer, new_buffer
 from flow2onnx_runtime.dtypes import Element, named
-from flow2onnx_runtime.program import Program, Staged
+from flow2onnx_runtime.program import DeviceFeeds, Program
 
-__all__ = ["Stage"]
+__all__ = ["FeedBuffers"]
 
 
-class Stage:
+class FeedBuffers:
     """So many sets of feed buffers of a program on its device, filled in turn.
 
     A set is free again once the run that took it is over. On the host the arrays themselves are
@@ -26,7 +26,7 @@ class Stage:
         self._program, self._place = program, place
         self._sets = cycle([dict[int, tuple[Any, Buffer]]() for _ in range(sets)])
 
-    def put(self, arrays: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]] | Staged:
+    def put(self, arrays: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]] | DeviceFeeds:
         """The arrays as `Program.run` takes them, on the device if that is another place."""
         checked = self._program.checked(arrays)
         if not self._copies:
@@ -37,7 +37,7 @@ class Stage:
                 buffer = new_buffer(self._place, array.shape, _element(feed.element))
                 held[i] = array.shape, buffer
             held[i][1].write(array)
-        return Staged([held[i][1].value for i in range(len(checked))])
+        return DeviceFeeds([held[i][1].value for i in range(len(checked))])
 
 
 def _element(name: str) -> Element:

@@ -1,12 +1,12 @@
-"""What is closed at the end of a `with`."""
+"""A base of classes with a `close`, for `with` statements."""
 
 from types import TracebackType
 from typing import Self
 
-__all__ = ["Closing"]
+__all__ = ["Closeable"]
 
 
-class Closing:
+class Closeable:
     """Has a `close`, which the end of a `with` calls, also after an error."""
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""A result to come, whose computation ends when nobody waits for it any more."""
+"""A future of the results of a run, which can be cancelled while it runs."""
 
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
@@ -6,12 +6,12 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-__all__ = ["Pending", "Results"]
+__all__ = ["Results", "RunFuture"]
 
 Results = dict[str, NDArray[Any]]
 
 
-class Pending(Future[Results]):
+class RunFuture(Future[Results]):
     """The results of a run by name, once it is done; `cancel` also ends a run under way.
 
     Like any `concurrent.futures.Future` it can be waited for, or awaited by

@@ -1,4 +1,4 @@
-"""Work that begins before it is waited for: steps in the background, batches made beforehand."""
+"""Background work ahead of its use: queued steps, prefetched batches."""
 
 import queue
 import threading
@@ -7,12 +7,12 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Ahead", "made_ahead"]
+__all__ = ["WorkQueue", "prefetch_items"]
 
 T = TypeVar("T")
 
 
-class Ahead:
+class WorkQueue:
     """Does work in order on one thread, of which so many pieces may be unfinished.
 
     When one fails, those behind it are not begun and fail alike; `settle`, or the first piece
@@ -75,7 +75,7 @@ class _End(Generic[T]):
         self.error = error
 
 
-def made_ahead(
+def prefetch_items(
     source: Iterable[Any], most: int, prepare: Callable[[Any], T] = lambda item: item
 ) -> Iterator[T]:
     """The items of `source`, each prepared, made on a thread that is up to `most` ahead.
