@@ -6,6 +6,7 @@ from flow2onnx_runtime.errors import (
     NonFiniteError,
     ProviderError,
     StateError,
+    UnsupportedError,
 )
 
 __all__ = [
@@ -97,10 +98,6 @@ class CheckpointError(FlowError, AssertionError, RuntimeError):
 
 class NotEnoughMemoryError(FlowError, MemoryError):
     """Jobs that need more memory than there is, told before the first step."""
-
-
-class UnsupportedError(FlowError, NotImplementedError):
-    """Something with no meaning on ONNX; the message names the nearest thing that works."""
 
 
 class ScriptError(FlowError, OSError):

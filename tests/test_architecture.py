@@ -181,6 +181,8 @@ def test_runtime_stands_alone():
     for path in RUNTIME.rglob("*.py"):
         for module, line in imports(path):
             top = module.split(".")[0]
+            if top == "onnx_ir" and is_typing_only(path, line):
+                continue  # what a distribution that extends us is given; a device has none
             assert top in known or top in sys.stdlib_module_names, f"{path}:{line}: {module}"
 
 

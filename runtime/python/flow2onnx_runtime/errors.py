@@ -10,6 +10,7 @@ __all__ = [
     "ProviderError",
     "RunError",
     "StateError",
+    "UnsupportedError",
 ]
 
 
@@ -74,3 +75,7 @@ class ProviderError(FlowError, RuntimeError):
 
 class NonFiniteError(FlowError, FloatingPointError):
     """A loss that is NaN or infinite while the stop switch is on."""
+
+
+class UnsupportedError(FlowError, NotImplementedError):
+    """Something that cannot be had here; the message names the nearest thing that works."""
