@@ -115,7 +115,7 @@ _HOMES = {
     "program": ("Program", "TensorInfo"),
     "registry": ("KernelTable", "kernels"),
     "state": ("State",),
-    "tensors": ("load_safetensors", "save_safetensors"),
+    "safetensors": ("load_safetensors", "save_safetensors"),
     "trainer": ("Trainer",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
