@@ -19,10 +19,10 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
+from flow2onnx_runtime.messages import parse_bytes, parse_text
 from numpy.typing import NDArray
 
 from flow2onnx.errors import ArgumentError, DataError
-from flow2onnx.proto.describe import parse_bytes, parse_text
 from flow2onnx.proto.summary import Event, Summary
 
 __all__ = ["EventWriter", "histogram_of", "png", "read_records", "summary_of"]

@@ -27,7 +27,7 @@ import grpc
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-from flow2onnx.server.messages import message_class
+from flow2onnx.server.messages import MESSAGES
 
 ROOT = Path(__file__).parents[2]
 WIDTH, HIDDEN, CLASSES = 784, 512, 10
@@ -208,13 +208,13 @@ class Soak:
         rows = self._rows(number)
         given = self.weights.rows[rows]
         entry = {"name": "x", "datatype": "FP32", "shape": given.shape}
-        message = message_class("inference.ModelInferRequest")(
+        message = MESSAGES["ModelInferRequest"](
             model_name=MODEL, inputs=[entry], raw_input_contents=[given.tobytes()]
         )
         ask = channel.unary_unary(
             "/inference.GRPCInferenceService/ModelInfer",
-            request_serializer=message_class("inference.ModelInferRequest").SerializeToString,
-            response_deserializer=message_class("inference.ModelInferResponse").FromString,
+            request_serializer=MESSAGES["ModelInferRequest"].SerializeToString,
+            response_deserializer=MESSAGES["ModelInferResponse"].FromString,
         )
         while (began := time.perf_counter()) < self.end:
             status, version, got = "gRPC OK", 0, None

@@ -97,7 +97,7 @@ class ModelBuilder:
             raise
 
     def _fill(self, folder: Path) -> None:
-        from flow2onnx.proto.describe import text_of
+        from flow2onnx_runtime.messages import text_of
 
         self.proto.version, self.proto.checkpoint_dir = self._version, _VARIABLES
         if not self.proto.HasField("name"):

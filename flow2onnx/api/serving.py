@@ -318,7 +318,8 @@ def _version_folder(root: Path, version: int | _Policy) -> Path:
 
 def _read(folder: Path, stem: str) -> Any:
     """The description of a version: its .pb file, or else its .prototxt."""
-    from flow2onnx.proto.describe import parse_bytes, parse_text
+    from flow2onnx_runtime.messages import parse_bytes, parse_text
+
     from flow2onnx.proto.saved_model import SavedModel
 
     encoded, text = folder / f"{stem}.pb", folder / f"{stem}.prototxt"

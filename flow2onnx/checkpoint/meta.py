@@ -1,13 +1,6 @@
 """The `meta` file of a saved variable: OneFlow's VariableMetaInfo in protobuf text form."""
 
-from typing import Any
-
-from google.protobuf import (  # type: ignore[import-untyped]  # shipped without types
-    descriptor_pb2,
-    descriptor_pool,
-    message_factory,
-    text_format,
-)
+from flow2onnx_runtime.messages import messages, parse_text, text_of
 
 from flow2onnx.dtypes import (
     DType,
@@ -45,20 +38,27 @@ _DATA_TYPES = (
 _DTYPE_OF = {number: dtype for _, number, dtype in _DATA_TYPES}
 _NUMBER_OF = {dtype: number for _, number, dtype in _DATA_TYPES}  # int8 is kInt8, the later one
 _MAX_RANK = 32  # of numpy 1
+_VariableMetaInfo = messages(
+    "oneflow",
+    {
+        "ShapeProto": "repeated int64 dim = 1",
+        "VariableMetaInfo": "optional ShapeProto shape = 1; optional DataType data_type = 2",
+    },
+    {"DataType": {name: number for name, number, _ in _DATA_TYPES}},
+)["VariableMetaInfo"]
 
 
 def meta_text(shape: tuple[int, ...], dtype: DType) -> str:
     """The text of a `meta` file, to the byte as OneFlow writes it."""
     info = _VariableMetaInfo(shape={"dim": shape}, data_type=_NUMBER_OF[dtype])
-    return str(text_format.MessageToString(info))
+    return text_of(info)
 
 
 def parse_meta(text: bytes, path: str) -> tuple[tuple[int, ...], DType]:
     """Shape and element type that any legal text form says; `path` names the file in errors."""
-    info = _VariableMetaInfo()
     try:
-        text_format.Parse(text.decode(), info)
-    except (text_format.ParseError, UnicodeDecodeError) as error:
+        info = parse_text(text.decode(), _VariableMetaInfo)
+    except ValueError as error:
         raise _bad_meta(path, str(error)) from None
     if not info.HasField("shape") or not info.HasField("data_type"):
         raise _bad_meta(path, "shape or data_type is missing")
@@ -75,32 +75,3 @@ def _bad_meta(path: str, reason: str) -> CheckpointError:
         f"{path} does not tell shape and data_type: {reason}",
         hint="load an earlier checkpoint, or delete this file and give both to numpy_as",
     )
-
-
-def _message_class() -> Any:  # classes that protobuf makes at run time have no static type
-    """OneFlow's VariableMetaInfo, described here so that no generated code is needed."""
-    file = descriptor_pb2.FileDescriptorProto(name="variable_meta_info.proto", package="oneflow")
-    enum = file.enum_type.add(name="DataType")
-    for name, number, _ in _DATA_TYPES:
-        enum.value.add(name=name, number=number)
-    kind = descriptor_pb2.FieldDescriptorProto
-    shape = file.message_type.add(name="ShapeProto")
-    shape.field.add(name="dim", number=1, label=kind.LABEL_REPEATED, type=kind.TYPE_INT64)
-    info = file.message_type.add(name="VariableMetaInfo")
-    for number, name, of, type_name in (
-        (1, "shape", kind.TYPE_MESSAGE, "ShapeProto"),
-        (2, "data_type", kind.TYPE_ENUM, "DataType"),
-    ):
-        info.field.add(
-            name=name,
-            number=number,
-            label=kind.LABEL_OPTIONAL,
-            type=of,
-            type_name=f".oneflow.{type_name}",
-        )
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("oneflow.VariableMetaInfo"))
-
-
-_VariableMetaInfo = _message_class()

@@ -9,13 +9,13 @@ from typing import Any, BinaryIO
 import numpy as np
 from flow2onnx_runtime import Options, Predictor, replace_file, replace_folder, save_safetensors
 from flow2onnx_runtime.dtypes import named
+from flow2onnx_runtime.model_config import DeclaredTensor, read_config
 
 from flow2onnx.errors import ArgumentError, BundleError
 from flow2onnx.export.info import describe
 from flow2onnx.export.job import export
 from flow2onnx.export.report import Check, Report
 from flow2onnx.export.source import Exportable
-from flow2onnx.server.modelconfig import ConfiguredPort, read_config
 
 __all__ = ["config_text", "export_triton", "newest_version"]
 
@@ -188,13 +188,13 @@ def _compare(path: Path, found: Mapping[str, Any], is_fixed: bool) -> Check:
     return Check("config.pbtxt", True, "kept as it was; it fits")
 
 
-def _port(tensor: Mapping[str, Any], has_batch: bool) -> ConfiguredPort:
+def _port(tensor: Mapping[str, Any], has_batch: bool) -> DeclaredTensor:
     shape = tuple(s if isinstance(s, int) else -1 for s in tensor["shape"])
     shape = (-1, *shape[1:]) if has_batch else shape
-    return ConfiguredPort(tensor["name"], _datatype(tensor["dtype"]), shape)
+    return DeclaredTensor(tensor["name"], _datatype(tensor["dtype"]), shape)
 
 
-def _fits(declared: ConfiguredPort, own: ConfiguredPort | None) -> bool:
+def _fits(declared: DeclaredTensor, own: DeclaredTensor | None) -> bool:
     return own is not None and declared.datatype == own.datatype and (
         len(declared.shape) == len(own.shape)
         and all(-1 in (a, b) or a == b for a, b in zip(declared.shape, own.shape, strict=True))

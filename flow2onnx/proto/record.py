@@ -1,6 +1,6 @@
 """The messages of OFRecord files, as `oneflow.core.record.record_pb2` has them."""
 
-from flow2onnx.proto.describe import messages
+from flow2onnx_runtime.messages import messages
 
 __all__ = ["BytesList", "DoubleList", "Feature", "FloatList", "Int32List", "Int64List", "OFRecord"]
 

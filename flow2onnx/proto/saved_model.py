@@ -4,7 +4,7 @@ Field numbers are those of `oneflow/core/serving/saved_model.proto` and what it 
 operator only the name and the device are described, and other fields are kept unread.
 """
 
-from flow2onnx.proto.describe import messages
+from flow2onnx_runtime.messages import messages
 
 __all__ = ["DATA_TYPES", "GraphDef", "JobSignatureDef", "SavedModel"]
 

@@ -1,6 +1,6 @@
 """The messages of TensorBoard's event files and of OneFlow's projector files."""
 
-from flow2onnx.proto.describe import messages
+from flow2onnx_runtime.messages import messages
 
 __all__ = ["STRINGS", "Event", "HParamsPluginData", "Summary", "SummaryProjector"]
 

@@ -23,7 +23,7 @@ from flow2onnx.server.inference import (
     expected,
     from_bytes,
 )
-from flow2onnx.server.messages import SERVICE, message_class
+from flow2onnx.server.messages import MESSAGES, SERVICE
 from flow2onnx.server.ports import Port
 from flow2onnx.server.problem import RequestError
 from flow2onnx.server.repository import Live
@@ -123,8 +123,8 @@ class _Calls:
         self._service = service
         token = service.settings.token
         self._authorization = None if token is None else f"Bearer {token}".encode()
-        self._request = message_class("inference.ModelInferRequest")
-        self._response = message_class("inference.ModelInferResponse")
+        self._request = MESSAGES["ModelInferRequest"]
+        self._response = MESSAGES["ModelInferResponse"]
 
     def methods(self) -> dict[str, Method]:
         """What answers each path."""
@@ -184,7 +184,7 @@ class _Calls:
 
     def _guarded(self, name: str, answer: Answer) -> Callable[[bytes, Headers], Awaitable[bytes]]:
         """A call that checks the token, and whose errors become the protocol's."""
-        kind = message_class(f"inference.{name}Request")
+        kind = MESSAGES[f"{name}Request"]
         is_open = name in ("ServerLive", "ServerReady")
 
         async def call(message: bytes, headers: Headers) -> bytes:
@@ -254,11 +254,11 @@ def _error(error: FlowError) -> CallError:
 
 
 def _message(name: str, **fields: Any) -> Message:
-    return message_class(f"inference.{name}")(**fields)
+    return MESSAGES[name](**fields)
 
 
 def _parsed(name: str, value: dict[str, Any]) -> Message:
-    return json_format.ParseDict(value, message_class(f"inference.{name}")())
+    return json_format.ParseDict(value, MESSAGES[name]())
 
 
 def _version(parameters: Mapping[str, Message]) -> int | None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 from flow2onnx_runtime import FlowError, Options, Program, RunError, TensorInfo, load_safetensors
+from flow2onnx_runtime.model_config import DeclaredTensor, ModelConfig
 from numpy.typing import NDArray
 
 from flow2onnx.errors import BundleError
-from flow2onnx.server.modelconfig import ConfiguredPort, ModelConfig
 from flow2onnx.server.ports import Port, port, with_columns
 from flow2onnx.server.problem import RequestError
 from flow2onnx.server.quick import inline_rows, opened
@@ -165,7 +165,7 @@ def _check_declared(
 
 
 def _check_ports(
-    what: str, declared: Iterable[ConfiguredPort], ports: Mapping[str, Port], *, is_whole: bool
+    what: str, declared: Iterable[DeclaredTensor], ports: Mapping[str, Port], *, is_whole: bool
 ) -> None:
     names = {item.name for item in declared}
     if names - set(ports) or (is_whole and set(ports) - names):

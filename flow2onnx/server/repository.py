@@ -9,12 +9,12 @@ from types import MappingProxyType
 from typing import Any
 
 from flow2onnx_runtime import FlowError
+from flow2onnx_runtime.model_config import ModelConfig, read_config
 
 from flow2onnx.server.batching import Batcher, Limits
 from flow2onnx.server.loading import Version, load_version
 from flow2onnx.server.memory import give_back
 from flow2onnx.server.metrics import Metrics, ModelMetrics
-from flow2onnx.server.modelconfig import ModelConfig, read_config
 from flow2onnx.server.problem import RequestError
 from flow2onnx.server.scanning import Found, Stamp, scan
 from flow2onnx.server.settings import Settings

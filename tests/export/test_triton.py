@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from flow2onnx_runtime import Predictor, load_safetensors
+from flow2onnx_runtime.model_config import read_config
 from google.protobuf import text_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
@@ -20,7 +21,6 @@ import flow2onnx.typing as tp
 from flow2onnx.errors import ArgumentError, BundleError, UnsupportedError
 from flow2onnx.export import Check, Report, export_triton
 from flow2onnx.server.metrics import Metrics
-from flow2onnx.server.modelconfig import read_config
 from flow2onnx.server.repository import Repository
 from flow2onnx.server.settings import Settings
 from tests.export.jobs import CLASSES, batch, define, predict

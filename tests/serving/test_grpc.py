@@ -5,7 +5,7 @@ import pytest
 import tritonclient.grpc as client
 from tritonclient.grpc import service_pb2
 
-from flow2onnx.server.messages import message_class
+from flow2onnx.server.messages import MESSAGES
 from tests.serving.models import CLASSES, ELEMENTS, WIDTH
 
 X = np.random.default_rng(7).standard_normal((3, WIDTH)).astype(np.float32)
@@ -148,7 +148,7 @@ def test_the_messages_are_the_protocols():
     from google.protobuf import descriptor_pool
 
     theirs, count = descriptor_pool.Default(), 0
-    seen, todo = set(), [message_class(f"inference.{n}").DESCRIPTOR for n in
+    seen, todo = set(), [MESSAGES[n].DESCRIPTOR for n in
                          ("ModelInferRequest", "ModelInferResponse", "ModelStreamInferResponse",
                           "ModelMetadataResponse", "ModelConfigResponse", "RepositoryIndexResponse",
                           "RepositoryModelLoadRequest", "ModelStatisticsResponse")]  # fmt: skip

@@ -14,7 +14,7 @@ import tritonclient.grpc.aio as aio
 
 from flow2onnx.server.frames import Fault, Flag, HeaderReader, Kind, block, frame, settings_frame
 from flow2onnx.server.http2 import CallError, seconds
-from flow2onnx.server.messages import message_class
+from flow2onnx.server.messages import MESSAGES
 from tests.serving.models import WIDTH, mlp, place, repository
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -32,7 +32,7 @@ def tensor(array, name="x"):
 
 def request_bytes(array=X):
     entry = {"name": "x", "datatype": "FP32", "shape": array.shape}
-    message = message_class("inference.ModelInferRequest")(
+    message = MESSAGES["ModelInferRequest"](
         model_name="mlp", inputs=[entry], raw_input_contents=[array.tobytes()]
     ).SerializeToString()
     return b"\0" + len(message).to_bytes(4, "big") + message
@@ -86,10 +86,10 @@ def test_packed_messages(server, packing):
     with grpc.insecure_channel(server.grpc, compression=getattr(grpc.Compression, packing)) as c:
         ask = c.unary_unary("/inference.GRPCInferenceService/ModelInfer")
         entry = {"name": "x", "datatype": "FP32", "shape": x.shape}
-        message = message_class("inference.ModelInferRequest")(
+        message = MESSAGES["ModelInferRequest"](
             model_name="centred", inputs=[entry], raw_input_contents=[x.tobytes()]
         )
-        answer = message_class("inference.ModelInferResponse").FromString(
+        answer = MESSAGES["ModelInferResponse"].FromString(
             ask(message.SerializeToString(), timeout=30)
         )
     assert answer.raw_output_contents[0] == bytes(x.nbytes)
@@ -224,7 +224,7 @@ def test_who_does_not_read_is_let_go(tmp_path, serving):
     server = serving(repository(tmp_path), "--read-timeout", 1, "--grpc-port", 0)
     x = np.zeros((200_000, 3), np.float32)
     entry = {"name": "x", "datatype": "FP32", "shape": x.shape}
-    message = message_class("inference.ModelInferRequest")(
+    message = MESSAGES["ModelInferRequest"](
         model_name="centred", inputs=[entry], raw_input_contents=[x.tobytes()]
     ).SerializeToString()
     body = b"\0" + len(message).to_bytes(4, "big") + message
@@ -257,7 +257,7 @@ def test_padding_priority_and_a_small_window(server):
         )  # fmt: skip
         frames = answered(connection, 1)
     data = b"".join(p for kind, _, stream, p in frames if (kind, stream) == (Kind.DATA, 1))
-    answer = message_class("inference.ModelInferResponse").FromString(data[5:])
+    answer = MESSAGES["ModelInferResponse"].FromString(data[5:])
     assert answer.model_name == "mlp"
     assert frames[-1][1] & Flag.END_STREAM
 

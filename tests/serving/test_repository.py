@@ -8,9 +8,9 @@ import weakref
 import numpy as np
 import pytest
 from flow2onnx_runtime import Predictor, save_safetensors
+from flow2onnx_runtime.model_config import read_config
 
 from flow2onnx.server.metrics import Metrics
-from flow2onnx.server.modelconfig import read_config
 from flow2onnx.server.problem import RequestError
 from flow2onnx.server.repository import Repository
 from flow2onnx.server.settings import Settings

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import tritonclient.grpc
 from flow2onnx_runtime import Predictor
+from flow2onnx_runtime.model_config import read_config
 
 from benchmarks.serving.load import load_of, tensor_of
 from flow2onnx.errors import BundleError
-from flow2onnx.server.modelconfig import read_config
 from tests.serving import triton_jobs, triton_server
 
 ROWS = np.int32([[3], [0], [6]])

@@ -1,5 +1,7 @@
 """Message classes from short descriptions in protobuf's own language.
 
+protobuf comes with onnxruntime, which needs it; it is imported only by who imports this module.
+
 >>> class_of = messages("demo", {"Point": "repeated int64 at = 1 [packed]"})
 >>> class_of["Point"](at=[1, 2]).SerializeToString().hex()
 '0a020102'
@@ -7,6 +9,7 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from google.protobuf import (  # type: ignore[import-untyped]  # shipped without types
@@ -40,26 +43,32 @@ def messages(
     package: str,
     described: Mapping[str, str],
     enums: Mapping[str, Mapping[str, int]] = {},
+    *,
+    syntax: str = "proto2",
 ) -> dict[str, Any]:  # classes that protobuf makes at run time have no static type
-    """The classes, by name, of messages whose fields are described, in the order of proto2.
+    """The classes, by name, of messages whose fields are described.
 
     A field reads ``label type name = number``; ``oneof:kind`` is a label too, and ``map<string,
-    T>`` a type. A dot in a name makes a message inside another.
+    T>`` a type. A dot in a name puts a message or an enum inside another message, which comes
+    before it. In the syntax "proto3" lists of numbers are packed, and texts must be UTF-8.
     """
     file = descriptor_pb2.FileDescriptorProto(
-        name=f"{package}/{'_'.join(described)}.proto", package=package
+        name=f"{package}/{'_'.join(described)}.proto", package=package, syntax=syntax
     )
     file.dependency.append(struct_pb2.DESCRIPTOR.name)
+    added: dict[str, Any] = {}
+    for name in described:
+        outer, _, last = name.rpartition(".")
+        added[name] = (added[outer].nested_type if outer else file.message_type).add(name=last)
     for name, numbers in enums.items():
-        enum = file.enum_type.add(name=name)
+        outer, _, last = name.rpartition(".")
+        enum = (added[outer] if outer else file).enum_type.add(name=last)
         for key, number in numbers.items():
             enum.value.add(name=key, number=number)
-    made: dict[str, Any] = {}
+    types = _Types(package, frozenset(described), frozenset(enums))
     for name, text in described.items():
-        outer, _, last = name.rpartition(".")
-        made[name] = (made[outer].nested_type if outer else file.message_type).add(name=last)
         for part in filter(None, map(str.strip, text.split(";"))):
-            _add_field(made[name], f".{package}.{name}", part, package, described, enums)
+            _add_field(added[name], f".{package}.{name}", part, types)
     pool = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(struct_pb2.DESCRIPTOR.serialized_pb)
     pool.Add(file)
@@ -69,14 +78,25 @@ def messages(
     }
 
 
-def _add_field(
-    message: Any,
-    full_name: str,
-    text: str,
-    package: str,
-    described: Mapping[str, str],
-    enums: Mapping[str, Any],
-) -> None:
+@dataclass(frozen=True)
+class _Types:
+    """The types that a file declares itself."""
+
+    package: str
+    messages: frozenset[str]
+    enums: frozenset[str]
+
+    def set_type(self, field: Any, kind: str) -> None:
+        """Give a field the type that is called `kind`."""
+        if kind in _SCALARS:
+            field.type = _SCALARS[kind]
+            return
+        field.type = _Field.TYPE_ENUM if kind in self.enums else _Field.TYPE_MESSAGE
+        is_own = kind in self.enums or kind in self.messages
+        field.type_name = f".{self.package}.{kind}" if is_own else f".{kind}"
+
+
+def _add_field(message: Any, full_name: str, text: str, types: _Types) -> None:
     match = _FIELD.fullmatch(text)
     assert match is not None, f"{full_name}: {text!r} describes no field"
     label, kind = match["label"] or "optional", match["mapped"] or match["type"]
@@ -85,24 +105,13 @@ def _add_field(
     if match["packed"]:
         field.options.packed = True
     if match["mapped"]:
-        entry = _entry(message, match["name"], kind, package, described, enums)
+        entry = _add_entry(message, match["name"], kind, types)
         field.label, field.type = _Field.LABEL_REPEATED, _Field.TYPE_MESSAGE
         field.type_name = f"{full_name}.{entry}"
         return
     if label.startswith("oneof:"):
         field.oneof_index = _oneof(message, label.removeprefix("oneof:"))
-    _set_type(field, kind, package, described, enums)
-
-
-def _set_type(
-    field: Any, kind: str, package: str, described: Mapping[str, str], enums: Mapping[str, Any]
-) -> None:
-    if kind in _SCALARS:
-        field.type = _SCALARS[kind]
-        return
-    field.type = _Field.TYPE_ENUM if kind in enums else _Field.TYPE_MESSAGE
-    own = kind in enums or kind in described
-    field.type_name = f".{package}.{kind}" if own else f".{kind}"
+    types.set_type(field, kind)
 
 
 def _oneof(message: Any, name: str) -> int:
@@ -113,21 +122,14 @@ def _oneof(message: Any, name: str) -> int:
     return names.index(name)
 
 
-def _entry(
-    message: Any,
-    name: str,
-    kind: str,
-    package: str,
-    described: Mapping[str, str],
-    enums: Mapping[str, Any],
-) -> str:
-    """The message that stands for one pair of a map."""
+def _add_entry(message: Any, name: str, kind: str, types: _Types) -> str:
+    """Add the message that stands for one pair of a map; returns its name."""
     entry = message.nested_type.add(name="".join(p.title() for p in name.split("_")) + "Entry")
     entry.options.map_entry = True
     key = entry.field.add(name="key", number=1, label=_Field.LABEL_OPTIONAL)
     key.type = _Field.TYPE_STRING
     value = entry.field.add(name="value", number=2, label=_Field.LABEL_OPTIONAL)
-    _set_type(value, kind, package, described, enums)
+    types.set_type(value, kind)
     return str(entry.name)
 
 
@@ -144,9 +146,9 @@ def parse_bytes(content: bytes, kind: Any) -> Any:
         raise ValueError(str(error)) from None
 
 
-def parse_text(text: str | bytes, kind: Any) -> Any:
+def parse_text(text: str | bytes, kind: Any, *, allow_unknown: bool = False) -> Any:
     """The message of class `kind` that a text form says; raises `ValueError` where it says none."""
     try:
-        return text_format.Parse(text, kind())
+        return text_format.Parse(text, kind(), allow_unknown_field=allow_unknown)
     except text_format.ParseError as error:
         raise ValueError(str(error)) from None

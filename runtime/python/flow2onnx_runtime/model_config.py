@@ -1,26 +1,73 @@
-"""config.pbtxt: what a repository says of a model, as far as it matters here."""
+"""config.pbtxt: what a model repository, as Triton reads it, says of a model."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from google.protobuf import (  # type: ignore[import-untyped]  # shipped without types
-    json_format,
-    text_format,
-)
+from google.protobuf import json_format  # type: ignore[import-untyped]  # shipped without types
 
-from flow2onnx.errors import BundleError
-from flow2onnx.server.messages import message_class
+from flow2onnx_runtime.errors import BundleError
+from flow2onnx_runtime.messages import messages, parse_text
 
-__all__ = ["ConfiguredPort", "ModelConfig", "read_config"]
+__all__ = ["DESCRIBED", "ENUMS", "PACKAGE", "DeclaredTensor", "ModelConfig", "read_config"]
+
+PACKAGE = "inference"  # of the protocol's messages, some of which hold a ModelConfig
+_ACCELERATORS = "ModelOptimizationPolicy.ExecutionAccelerators"
+DESCRIBED = {
+    "ModelInstanceGroup": "string name = 1; int32 count = 2; repeated int32 gpus = 3; "
+    "ModelInstanceGroup.Kind kind = 4",
+    "ModelTensorReshape": "repeated int64 shape = 1",
+    "ModelInput": "string name = 1; DataType data_type = 2; repeated int64 dims = 4; "
+    "ModelTensorReshape reshape = 5",
+    "ModelOutput": "string name = 1; DataType data_type = 2; repeated int64 dims = 3; "
+    "string label_filename = 4; ModelTensorReshape reshape = 5",
+    "ModelVersionPolicy": "oneof:choice ModelVersionPolicy.Latest latest = 1; "
+    "oneof:choice ModelVersionPolicy.All all = 2; "
+    "oneof:choice ModelVersionPolicy.Specific specific = 3",
+    "ModelVersionPolicy.Latest": "uint32 num_versions = 1",
+    "ModelVersionPolicy.All": "",
+    "ModelVersionPolicy.Specific": "repeated int64 versions = 1",
+    "ModelQueuePolicy": "uint64 default_timeout_microseconds = 2; uint32 max_queue_size = 4",
+    "ModelDynamicBatching": "repeated int32 preferred_batch_size = 1; "
+    "uint64 max_queue_delay_microseconds = 2; ModelQueuePolicy default_queue_policy = 6",
+    "ModelWarmup": "string name = 1; uint32 batch_size = 2; "
+    "map<string, ModelWarmup.Input> inputs = 3; uint32 count = 4",
+    "ModelWarmup.Input": "DataType data_type = 1; repeated int64 dims = 2; "
+    "oneof:choice bool zero_data = 3; oneof:choice bool random_data = 4; "
+    "oneof:choice string input_data_file = 5",
+    "ModelSequenceBatching": "",
+    "ModelEnsembling": "",
+    "ModelOptimizationPolicy": f"{_ACCELERATORS} execution_accelerators = 4",
+    _ACCELERATORS: f"repeated {_ACCELERATORS}.Accelerator gpu_execution_accelerator = 1; "
+    f"repeated {_ACCELERATORS}.Accelerator cpu_execution_accelerator = 2",
+    f"{_ACCELERATORS}.Accelerator": "string name = 1; map<string, string> parameters = 2",
+    "ModelConfig": "string name = 1; string platform = 2; ModelVersionPolicy version_policy = 3; "
+    "int32 max_batch_size = 4; repeated ModelInput input = 5; "
+    "repeated ModelOutput output = 6; repeated ModelInstanceGroup instance_group = 7; "
+    "string default_model_filename = 8; "
+    "oneof:choice ModelDynamicBatching dynamic_batching = 11; "
+    "ModelOptimizationPolicy optimization = 12; "
+    "oneof:choice ModelSequenceBatching sequence_batching = 13; "
+    "oneof:choice ModelEnsembling ensemble_scheduling = 15; "
+    "repeated ModelWarmup model_warmup = 16; string backend = 17",
+}
+_DATA_TYPES = (
+    "INVALID", "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64",
+    "FP16", "FP32", "FP64", "STRING", "BF16",
+)  # fmt: skip
+ENUMS = {
+    "DataType": {f"TYPE_{name}": number for number, name in enumerate(_DATA_TYPES)},
+    "ModelInstanceGroup.Kind": {"KIND_AUTO": 0, "KIND_GPU": 1, "KIND_CPU": 2, "KIND_MODEL": 3},
+}
+_MESSAGE = messages(PACKAGE, DESCRIBED, ENUMS, syntax="proto3")["ModelConfig"]
 
 _BACKENDS = ("", "onnxruntime")
 _PLATFORMS = ("", "onnxruntime_onnx")
 
 
 @dataclass(frozen=True)
-class ConfiguredPort:
+class DeclaredTensor:
     """An input or output as declared: `shape` includes the batch where there is one.
 
     A column has one number in each row, which clients give, or get, with a last size of 1.
@@ -48,8 +95,8 @@ class ModelConfig:
     instances: int = 1
     latest: int = 1
     specific: tuple[int, ...] | None = None
-    inputs: tuple[ConfiguredPort, ...] = ()
-    outputs: tuple[ConfiguredPort, ...] = ()
+    inputs: tuple[DeclaredTensor, ...] = ()
+    outputs: tuple[DeclaredTensor, ...] = ()
     warmups: tuple[dict[str, tuple[int, ...]], ...] = ()
     file: str = "model.onnx"
     accelerators: tuple[str, ...] = ()
@@ -96,10 +143,9 @@ def _restore_numbers(message: Any, found: dict[str, Any]) -> None:
 
 def read_config(path: Path) -> ModelConfig:
     """The configuration in a file; raises `BundleError` for what cannot be served."""
-    message = message_class("inference.ModelConfig")()
     try:
-        text_format.Parse(path.read_text("utf-8"), message, allow_unknown_field=True)
-    except (OSError, ValueError, text_format.ParseError) as error:
+        message = parse_text(path.read_text("utf-8"), _MESSAGE, allow_unknown=True)
+    except (OSError, ValueError) as error:
         raise BundleError(f"{path.name} cannot be read: {error}") from error
     _check(message)
     return _config(message)
@@ -156,7 +202,7 @@ def _config(message: Any) -> ModelConfig:
     )
 
 
-def _port(message: Any, batch: int) -> ConfiguredPort:
+def _port(message: Any, batch: int) -> DeclaredTensor:
     kind = message.DESCRIPTOR.fields_by_name["data_type"].enum_type
     datatype = kind.values_by_number[message.data_type].name.removeprefix("TYPE_")
     dims = () if message.HasField("reshape") else tuple(message.dims)
@@ -164,7 +210,7 @@ def _port(message: Any, batch: int) -> ConfiguredPort:
     labels = getattr(message, "label_filename", "") or None
     if labels and Path(labels).name != labels:
         raise BundleError(f"label_filename is {labels!r}", hint="a name without folders")
-    return ConfiguredPort(message.name, datatype, shape, labels, message.HasField("reshape"))
+    return DeclaredTensor(message.name, datatype, shape, labels, message.HasField("reshape"))
 
 
 def _warmup(message: Any, batch: int, numbers: Collection[str]) -> dict[str, tuple[int, ...]]:
