@@ -19,11 +19,12 @@ import flow2onnx as flow
 import flow2onnx.typing as tp
 from benchmarks.native import OPERATORS
 from flow2onnx.compile import _name_outputs
-from flow2onnx.graph import model_bytes, model_of, verify
+from flow2onnx.engine.session import current_session
+from flow2onnx.graph.model import model_bytes, model_of
+from flow2onnx.graph.verify import verify
 from flow2onnx.optim import append_training
 from flow2onnx.passes import run_passes
 from flow2onnx.passes.native import rewrite
-from flow2onnx.session import current_session
 from flow2onnx.trace.trace import trace
 
 OPENING = ("verify", "native rewrite", "session")

@@ -33,8 +33,8 @@ from torch.utils.data import DataLoader, Dataset
 from flow2onnx.data.decoding import Encoded, FixedSize, Raw
 from flow2onnx.data.images import Window
 from flow2onnx.data.ofrecord import OFRecordWriter, Record
-from flow2onnx.data.parts import Parts, batches
 from flow2onnx.data.pipeline import Pipeline
+from flow2onnx.data.shards import Parts, batches
 from flow2onnx.dtypes import float32, int32, record, tensor_buffer, uint8
 from flow2onnx.trace.host import HostNode, HostPlan, HostType, HostValue
 

@@ -73,8 +73,8 @@ def child(row: str, operators: Sequence[str], threads: int) -> None:
     from benchmarks import worker
     from benchmarks.peers import Options
     from benchmarks.peers import flow2onnx as peer
-    from flow2onnx import execute
-    from flow2onnx.native import NativeLibrary, native_library
+    from flow2onnx.engine import execute
+    from flow2onnx.engine.native import NativeLibrary, native_library
 
     worker.confine(threads, 0)
 

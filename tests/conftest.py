@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flow2onnx.session import SESSION, Session, current_session
+from flow2onnx.engine.session import SESSION, Session, current_session
 
 # tests import each other's helpers as `tests.…`, whatever directory pytest was started from
 sys.path.insert(0, str(Path(__file__).parents[1]))

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from flow2onnx.calls import CallQueue
+from flow2onnx.engine.queue import CallQueue
 from flow2onnx.errors import ContextError
 
 
@@ -94,7 +94,7 @@ def test_close_raises_and_ends_the_worker(queue):
 
 
 def test_idle_worker_ends_and_comes_back(queue, monkeypatch):
-    monkeypatch.setattr("flow2onnx.calls._LINGER_SECONDS", 0.01)
+    monkeypatch.setattr("flow2onnx.engine.queue._LINGER_SECONDS", 0.01)
     for _ in range(3):
         assert queue.wait(queue.submit(lambda: 7)) == 7
         worker = queue._worker

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from flow2onnx.collector import collector_paused
+from flow2onnx.compile.garbage_collection import collector_paused
 
 
 @pytest.fixture(autouse=True)

@@ -5,8 +5,8 @@ from pathlib import Path
 import flow2onnx as flow
 import flow2onnx.typing as tp
 from flow2onnx.api.job import JobFunction
+from flow2onnx.engine.session import SESSION, Session
 from flow2onnx.export import export_triton
-from flow2onnx.session import SESSION, Session
 from flow2onnx.trace.blob import Blob
 from models import mlp
 from models.blocks import Layers, pooled

@@ -27,7 +27,7 @@ def accelerate(
     native: bool | Literal["auto"] = "auto",
 ) -> "tuple[str | os.PathLike[str] | bytes, Options]":
     """A model with native operators in memory, and how to open it: see `flow2onnx.acceleration`."""
-    from flow2onnx.acceleration import accelerate as accelerated
+    from flow2onnx.engine.acceleration import accelerate as accelerated
 
     return accelerated(model, options, native=native)
 

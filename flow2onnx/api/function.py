@@ -7,7 +7,7 @@ from flow2onnx.api.global_function import spec_of
 from flow2onnx.api.job import JobFunction, define
 from flow2onnx.config import FunctionConfig
 from flow2onnx.errors import ArgumentError
-from flow2onnx.trace.source import user_frame
+from flow2onnx.source import user_frame
 
 __all__ = ["function"]
 

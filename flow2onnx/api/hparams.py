@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from flow2onnx.errors import ArgumentError
-from flow2onnx.trace.source import user_frame
+from flow2onnx.source import user_frame
 
 __all__ = ["HParam", "IntegerRange", "Metric", "RealRange", "ValueSet", "hparams", "text"]
 

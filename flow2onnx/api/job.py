@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flow2onnx.api.results import FutureResult, deliver, local_blobs
+from flow2onnx.engine.session import Session, current_session
 from flow2onnx.errors import CallError, ContextError, FlowError
-from flow2onnx.session import Session, current_session
+from flow2onnx.source import user_frame
 from flow2onnx.trace.context import traced_job
-from flow2onnx.trace.source import user_frame
 from flow2onnx.trace.spec import JobSpec
 from flow2onnx.typing import (
     AbsentReturn,
@@ -23,7 +23,7 @@ from flow2onnx.typing import (
 )
 
 if TYPE_CHECKING:
-    from flow2onnx.explain import Explanation
+    from flow2onnx.engine.explain import Explanation
 
 __all__ = ["JobFunction", "define"]
 
@@ -60,7 +60,7 @@ class JobFunction:
 
         Starts the session; `print` shows it, `as_dict()` is for programs.
         """
-        from flow2onnx.explain import explain
+        from flow2onnx.engine.explain import explain
 
         compiled, options, device = self.session.opened(self.spec.name)
         return explain(compiled, options, self.session.settings, device)

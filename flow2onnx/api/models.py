@@ -11,9 +11,9 @@ import numpy as np
 from flow2onnx.checkpoint import store
 from flow2onnx.checkpoint.store import SavedVariable
 from flow2onnx.dtypes import DType, by_numpy
+from flow2onnx.engine.session import Session, current_session
 from flow2onnx.errors import CheckpointError
-from flow2onnx.session import Session, current_session
-from flow2onnx.trace.source import user_frame
+from flow2onnx.source import user_frame
 
 __all__ = [
     "CheckPoint",

@@ -7,7 +7,7 @@ from typing import Any
 
 from flow2onnx.api.job import JobFunction
 from flow2onnx.errors import ArgumentError
-from flow2onnx.trace.source import user_frame
+from flow2onnx.source import user_frame
 
 __all__ = ["export"]
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from flow2onnx.engine.session import current_session
 from flow2onnx.errors import ArgumentError
-from flow2onnx.session import current_session
-from flow2onnx.trace.source import user_frame
+from flow2onnx.source import user_frame
 
 __all__ = ["Graph", "Projector"]
 

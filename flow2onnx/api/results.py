@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
+from flow2onnx.engine.session import Session
 from flow2onnx.errors import ArgumentError, JobError
-from flow2onnx.session import Session
-from flow2onnx.trace.source import user_frame
+from flow2onnx.source import user_frame
 from flow2onnx.typing import TreeDef, unflatten, whole
 
 __all__ = ["FutureResult", "LocalBlob", "check_callback", "deliver", "local_blobs"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from flow2onnx.api import models
 from flow2onnx.api.job import JobFunction
 from flow2onnx.errors import ArgumentError
-from flow2onnx.trace.source import user_frame
+from flow2onnx.source import user_frame
 
 if TYPE_CHECKING:
     from flow2onnx.compile import CompiledJob

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from flow2onnx.errors import ArgumentError, ConfigError
+from flow2onnx.source import user_frame
 from flow2onnx.trace.context import current_job, traced_job
-from flow2onnx.trace.source import user_frame
 
 __all__ = [
     "LogicalView",

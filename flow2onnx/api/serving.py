@@ -12,7 +12,7 @@ import numpy as np
 from flow2onnx.api.saved_model import blobs_shown
 from flow2onnx.dtypes import DType, by_name
 from flow2onnx.errors import ArgumentError
-from flow2onnx.trace.source import user_frame
+from flow2onnx.source import user_frame
 
 if TYPE_CHECKING:
     from flow2onnx_runtime import Predictor, TensorInfo

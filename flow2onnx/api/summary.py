@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from flow2onnx.engine.session import Session, current_session
 from flow2onnx.errors import ArgumentError, JobError
-from flow2onnx.session import Session, current_session
+from flow2onnx.source import user_frame
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import current_job
 from flow2onnx.trace.job import Watch
-from flow2onnx.trace.source import user_frame
 from flow2onnx.typing import whole
 
 if TYPE_CHECKING:
-    from flow2onnx.events import EventWriter
+    from flow2onnx.proto.event_files import EventWriter
 
 __all__ = [
     "create_summary_writer",
@@ -39,7 +39,7 @@ def create_summary_writer(logdir: str, name: str | None = None) -> None:
         )
 
     def begin(session: Session) -> None:
-        from flow2onnx.events import EventWriter
+        from flow2onnx.proto.event_files import EventWriter
 
         _close(session)
         session.events = EventWriter(logdir)
@@ -87,7 +87,7 @@ def pb(value: Blob, step: Blob | None = None, name: str | None = None) -> None:
     """Write a summary that `flow.summary.text` or `hparams` made, fed as its bytes in int8."""
 
     def write(session: Session, value: Array, *more: Array) -> None:
-        from flow2onnx.events import summary_of
+        from flow2onnx.proto.event_files import summary_of
 
         summary = summary_of(_bytes(value))
         _writer(session).add(summary, 0 if step is None else _number(more[0]))

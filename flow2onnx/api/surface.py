@@ -36,12 +36,12 @@ from flow2onnx.config import (
 )
 from flow2onnx.config import function_config as function_config_class
 from flow2onnx.data.mnist import load_mnist
+from flow2onnx.engine.session import clear_default_session, current_session, sync_default_session
 from flow2onnx.errors import ContextError
-from flow2onnx.session import clear_default_session, current_session, sync_default_session
+from flow2onnx.source import user_frame
 from flow2onnx.trace import distribute as hints
 from flow2onnx.trace.context import current_job, traced_job
 from flow2onnx.trace.registry import entries
-from flow2onnx.trace.source import user_frame
 
 __all__ = ["MIRRORS", "NAMES", "publish", "top_level_names"]
 

@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 
 from flow2onnx.api.symbols import symbols
 from flow2onnx.errors import UnsupportedError
+from flow2onnx.source import user_frame
 from flow2onnx.trace.context import traced_job
-from flow2onnx.trace.source import user_frame
 
 __all__ = ["UNSUPPORTED", "Unsupported"]
 

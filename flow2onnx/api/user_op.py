@@ -7,9 +7,9 @@ from typing import Any
 
 from flow2onnx.api.op_types import OP_TYPES, OpType
 from flow2onnx.errors import ArgumentError, FlowError, UnsupportedError
+from flow2onnx.source import user_frame
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import current_job
-from flow2onnx.trace.source import user_frame
 
 __all__ = ["UserOp", "UserOpConfBuilder", "user_op_builder"]
 

@@ -7,10 +7,10 @@ from typing import Any
 from flow2onnx.api.hints import hints_of
 from flow2onnx.api.results import LocalBlob
 from flow2onnx.errors import ArgumentError, FlowError
+from flow2onnx.source import user_frame
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import current_job
 from flow2onnx.trace.job import Watch
-from flow2onnx.trace.source import user_frame
 from flow2onnx.typing import ArrayReturn, parse_return, present, whole
 from flow2onnx.typing.structure import TreeDef
 

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 
 from flow2onnx.autodiff.registry import expansion_for, no_gradient
-from flow2onnx.graph import Builder, Node, Value, dtype_of, may_match, sizes_of, standard_body
+from flow2onnx.graph import Builder, Node, Value
+from flow2onnx.graph.functions import standard_body
+from flow2onnx.graph.types import dtype_of, may_match, sizes_of
 
 __all__ = ["expanded"]
 

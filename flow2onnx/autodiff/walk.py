@@ -4,19 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from flow2onnx.autodiff.annotations import note_gradient
 from flow2onnx.autodiff.expand import expanded
 from flow2onnx.autodiff.registry import MOVING, NOT_DIFFERENTIABLE, QUANTIZING, rule_for
 from flow2onnx.errors import GradientError, UnknownShapeError
-from flow2onnx.graph import (
-    Builder,
-    Node,
-    Value,
-    dtype_of,
-    may_match,
-    note_gradient,
-    read_by,
-    sizes_of,
-)
+from flow2onnx.graph import Builder, Node, Value
+from flow2onnx.graph.subgraphs import read_by
+from flow2onnx.graph.types import dtype_of, may_match, sizes_of
 
 __all__ = ["Override", "gradients"]
 

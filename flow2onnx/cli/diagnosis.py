@@ -15,8 +15,8 @@ import flow2onnx_runtime
 import numpy as np
 
 import flow2onnx
+from flow2onnx.engine.session import SESSION, Session
 from flow2onnx.errors import FlowError
-from flow2onnx.session import SESSION, Session
 
 __all__ = ["diagnose"]
 

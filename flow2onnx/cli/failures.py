@@ -16,7 +16,7 @@ from rich.text import Text
 
 from flow2onnx.cli.show import output
 from flow2onnx.errors import FlowError
-from flow2onnx.trace.source import place
+from flow2onnx.source import place
 
 __all__ = ["reported", "shown_logs", "traceback_option"]
 

@@ -17,7 +17,7 @@ from flow2onnx.api.modules import (
 )
 from flow2onnx.api.surface import NAMES
 from flow2onnx.errors import UnsupportedError
-from flow2onnx.trace.source import user_frame
+from flow2onnx.source import user_frame
 
 __all__ = ["oneflow_names"]
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from flow2onnx.dtypes import DType
 from flow2onnx.errors import ConfigError
-from flow2onnx.trace.source import user_frame
+from flow2onnx.source import user_frame
 
 __all__ = [
     "BOOL",

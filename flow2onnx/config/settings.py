@@ -9,7 +9,7 @@ from flow2onnx.config.kinds import BOOL, INT, MACHINE, NATURAL, NOTHING, POSITIV
 from flow2onnx.config.surface import Surface
 from flow2onnx.config.table import Flag, Record, Table
 from flow2onnx.errors import UnsupportedError
-from flow2onnx.trace.source import user_frame
+from flow2onnx.source import user_frame
 
 __all__ = ["CONFIG", "ENV", "Settings", "SettingsFacade"]
 

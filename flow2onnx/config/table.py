@@ -10,7 +10,7 @@ from typing import Any
 from flow2onnx.config.effects import ALIAS, PROVIDER, SESSION, UNSUPPORTED, Effect, note, translated
 from flow2onnx.config.kinds import BOOL, Kind, failure, unknown
 from flow2onnx.errors import UnsupportedError
-from flow2onnx.trace.source import user_frame
+from flow2onnx.source import user_frame
 
 __all__ = ["Flag", "Record", "Table"]
 

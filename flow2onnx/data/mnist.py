@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from flow2onnx.data.arrays import UNREADABLE, read_arrays
 from flow2onnx.errors import ArgumentError, UnsupportedError
-from flow2onnx.trace.source import user_frame
+from flow2onnx.source import user_frame
 
 __all__ = ["load_mnist"]
 

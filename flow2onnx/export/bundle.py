@@ -19,12 +19,14 @@ from flow2onnx_runtime import (
 from flow2onnx_runtime.manifest import MANIFEST, Accumulation
 
 from flow2onnx.compile import CompiledJob
+from flow2onnx.engine.memory import confirmed, updated_in_place
 from flow2onnx.errors import BundleError, UnsupportedError
 from flow2onnx.export.device import OPERATORS, README, convert, write_notes
 from flow2onnx.export.files import places_in, write_bytes, write_weights
-from flow2onnx.export.labels import label, producer, version
-from flow2onnx.graph import Model, Signature, model_bytes, refer, signature, stamp
-from flow2onnx.memory import confirmed, updated_in_place
+from flow2onnx.export.metadata import label, producer, version
+from flow2onnx.graph import Model
+from flow2onnx.graph.model import model_bytes
+from flow2onnx.onnx_io.serialize import Signature, refer, signature, stamp
 from flow2onnx.optim import count_name, rate_name
 from flow2onnx.trace.variables import Variable
 

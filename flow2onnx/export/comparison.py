@@ -10,8 +10,8 @@ import numpy as np
 from flow2onnx_runtime import Options, Predictor
 
 from flow2onnx.errors import ArgumentError
+from flow2onnx.export.calibration import Batch
 from flow2onnx.export.report import Answers, Comparison, Difference, Left, Timing
-from flow2onnx.export.samples import Batch
 
 __all__ = ["Counts", "compare"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from flow2onnx_runtime import Manifest, TensorSpec
 
 from flow2onnx.errors import BundleError
-from flow2onnx.graph import open_model
+from flow2onnx.onnx_io.read import open_model
 
 __all__ = ["OPERATORS", "README", "convert", "write_notes"]
 

@@ -12,7 +12,9 @@ from flow2onnx_runtime.safetensors import read_header
 
 from flow2onnx.dtypes import DType
 from flow2onnx.errors import BundleError
-from flow2onnx.graph import Model, Placement, freeze, model_bytes, refer
+from flow2onnx.graph import Model
+from flow2onnx.graph.model import model_bytes
+from flow2onnx.onnx_io.serialize import Placement, freeze, refer
 
 __all__ = [
     "INSIDE_LIMIT",

@@ -15,7 +15,7 @@ from flow2onnx_runtime.safetensors import Header, read_header
 from flow2onnx.checkpoint import store
 from flow2onnx.checkpoint.store import SavedVariable
 from flow2onnx.errors import BundleError
-from flow2onnx.graph import open_model, parameter_totals
+from flow2onnx.onnx_io.read import open_model, parameter_totals
 
 __all__ = ["describe"]
 

@@ -12,7 +12,7 @@ from flow2onnx.compile import CompiledJob
 from flow2onnx.errors import ArgumentError, JobError
 from flow2onnx.export import files
 from flow2onnx.export.bundle import check_keeps_nothing, write_bundle
-from flow2onnx.export.labels import check_metadata, label
+from flow2onnx.export.metadata import check_metadata, label
 from flow2onnx.export.precision import Precision, Reduction, write_reduced
 from flow2onnx.export.preprocess import embed
 from flow2onnx.export.report import Check, Comparison, Report

@@ -11,12 +11,15 @@ from flow2onnx_runtime import Predictor, kernels
 from flow2onnx.compile import CompiledJob
 from flow2onnx.dtypes import DType
 from flow2onnx.errors import ArgumentError
+from flow2onnx.export.calibration import Batch, random_batches, read_batches
 from flow2onnx.export.comparison import Counts, compare
 from flow2onnx.export.files import Weights, publish, staging, write_predict
 from flow2onnx.export.quantizer import METHODS, quantize_dynamically, quantize_statically
 from flow2onnx.export.report import Check, Comparison
-from flow2onnx.export.samples import Batch, random_batches, read_batches
-from flow2onnx.graph import Model, copy_model, input_dtypes, thaw, verify
+from flow2onnx.graph import Model
+from flow2onnx.graph.model import copy_model
+from flow2onnx.graph.verify import verify
+from flow2onnx.onnx_io.parse import input_dtypes, thaw
 from flow2onnx.passes import FoldBatchNorm, Halve, RoundGaps, widened
 
 __all__ = ["PRECISIONS", "Precision", "Reduction", "write_reduced"]

@@ -10,7 +10,9 @@ import numpy as np
 
 from flow2onnx.dtypes import by_name, float32
 from flow2onnx.errors import ArgumentError, DTypeError, FlowError
-from flow2onnx.graph import Builder, Model, Signature, Value, prefix_input, signature
+from flow2onnx.graph import Builder, Model, Value
+from flow2onnx.onnx_io.prefix import prefix_input
+from flow2onnx.onnx_io.serialize import Signature, signature
 
 __all__ = ["Preprocess", "embed", "parse_preprocess"]
 

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from flow2onnx.errors import BundleError, ProviderError
+from flow2onnx.export.calibration import Batch
 from flow2onnx.export.comparison import Counts
-from flow2onnx.export.samples import Batch
-from flow2onnx.graph import StoredModel, number_tensors, open_model, plain_model
+from flow2onnx.onnx_io.parse import number_tensors, plain_model
+from flow2onnx.onnx_io.read import StoredModel, open_model
 
 __all__ = ["METHODS", "quantize_dynamically", "quantize_statically"]
 

@@ -16,13 +16,14 @@ from flow2onnx_runtime import Predictor
 from flow2onnx.checkpoint import store
 from flow2onnx.compile import CompiledJob
 from flow2onnx.dtypes import DType
+from flow2onnx.engine.session import Session
 from flow2onnx.errors import ArgumentError, CheckpointError, UnsupportedError
 from flow2onnx.export.bundle import check_keeps_nothing
 from flow2onnx.export.files import Weights, write_bytes, write_predict
-from flow2onnx.export.labels import label
+from flow2onnx.export.metadata import label
 from flow2onnx.export.source import Source, check_opset
-from flow2onnx.graph import Placement, hold, model_bytes, parse_model, refer
-from flow2onnx.session import Session
+from flow2onnx.graph.model import model_bytes, parse_model
+from flow2onnx.onnx_io.serialize import Placement, hold, refer
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import current_job
 from flow2onnx.trace.spec import JobSpec

@@ -9,20 +9,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from flow2onnx.compile import CompiledJob, Target, initial_state
+from flow2onnx.engine.session import Session
 from flow2onnx.errors import ArgumentError, FlowError, JobError, UnsupportedError
-from flow2onnx.graph import (
-    NEWEST_OPSET,
-    Builder,
-    Model,
-    drop_inputs,
-    drop_outputs,
-    free_batch,
-    model_bytes,
-    model_of,
-)
+from flow2onnx.graph import Builder, Model
+from flow2onnx.graph.model import model_bytes, model_of
+from flow2onnx.onnx_io.free_batch import free_batch
+from flow2onnx.onnx_io.serialize import NEWEST_OPSET, drop_inputs, drop_outputs
 from flow2onnx.optim import Training, count_name
 from flow2onnx.passes import CountDraws, run_passes
-from flow2onnx.session import Session
 from flow2onnx.trace.initializers import Constant
 from flow2onnx.trace.spec import JobSpec
 from flow2onnx.trace.trace import leaf_placeholders

@@ -22,10 +22,11 @@ from flow2onnx_runtime.manifest import MANIFEST
 
 from flow2onnx.dtypes import bfloat16
 from flow2onnx.errors import ArgumentError, ProviderError
-from flow2onnx.export.compared import compared
+from flow2onnx.export.differences import compared
+from flow2onnx.export.reference import IncomparableError, Trial, check_bytes
 from flow2onnx.export.report import Check, Output, Report
-from flow2onnx.graph import StoredModel, kernel_gaps, open_model, typed_model
-from flow2onnx.graph.reference import IncomparableError, Trial, check_bytes
+from flow2onnx.graph.verify import kernel_gaps
+from flow2onnx.onnx_io.read import StoredModel, open_model, typed_model
 
 __all__ = ["verify_model"]
 

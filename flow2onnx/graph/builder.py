@@ -14,11 +14,11 @@ from onnx.shape_inference import InferenceError, infer_node_outputs
 
 from flow2onnx.dtypes import DType, by_name, by_numpy
 from flow2onnx.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
-from flow2onnx.graph.captures import captured
-from flow2onnx.graph.extents import Extent, bounds_known, largest
 from flow2onnx.graph.schemas import Schema, opset_ids, schema
+from flow2onnx.graph.shape_inference import stated
+from flow2onnx.graph.subgraphs import captured
+from flow2onnx.graph.symbolic_sizes import Extent, bounds_known, largest
 from flow2onnx.graph.types import dims, dtype_of, is_static, sizes_of
-from flow2onnx.graph.unstated import stated
 
 __all__ = ["Builder", "Operand"]
 

@@ -11,10 +11,10 @@ import onnx_ir as ir
 from flow2onnx.dtypes import by_code
 from flow2onnx.errors import ArgumentError, ShapeError, UnsupportedError
 from flow2onnx.graph.builder import Builder
-from flow2onnx.graph.held import READERS, read_sequence
 from flow2onnx.graph.schemas import schema
+from flow2onnx.graph.sequence_content import READERS, read_sequence
 from flow2onnx.graph.types import constant_of, is_static
-from flow2onnx.graph.unrolling import unrolled_loop, unrolled_scan
+from flow2onnx.graph.unroll import unrolled_loop, unrolled_scan
 
 __all__ = ["folded", "known_sequence", "replay", "standard_body", "unrolled"]
 

@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from flow2onnx.errors import ArgumentError, DTypeError, JobError
-from flow2onnx.graph import ForeignModel, Handler, Value, append_foreign, dtype_of, size_of
+from flow2onnx.graph import Value
+from flow2onnx.graph.types import dtype_of, size_of
 from flow2onnx.imported.calls import nearest
 from flow2onnx.imported.feeds import Feeds
 from flow2onnx.imported.losses import NamedLoss, mean
 from flow2onnx.imported.stored import Stored
+from flow2onnx.onnx_io.append import Handler, append_foreign
+from flow2onnx.onnx_io.foreign import ForeignModel
 from flow2onnx.optim.base import Optimizer
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import current_job

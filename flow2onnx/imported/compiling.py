@@ -7,8 +7,9 @@ from typing import Any
 from flow2onnx.compile import CompiledJob, Target, compile_job
 from flow2onnx.config import FunctionConfig
 from flow2onnx.errors import FlowError, UnsupportedError
-from flow2onnx.graph import free_batch, rename_outputs
 from flow2onnx.imported.feeds import Feeds
+from flow2onnx.onnx_io.free_batch import free_batch
+from flow2onnx.onnx_io.serialize import rename_outputs
 from flow2onnx.trace.spec import GENERATIONS, JobSpec
 from flow2onnx.typing import AbsentReturn
 

@@ -9,23 +9,16 @@ import numpy as np
 from flow2onnx.autodiff import gradients
 from flow2onnx.dtypes import by_code
 from flow2onnx.errors import ArgumentError, DTypeError, GradientError
-from flow2onnx.graph import (
-    Builder,
-    ForeignModel,
-    Value,
-    append_foreign,
-    as_output,
-    dims,
-    dtype_of,
-    foreign_model,
-    freeze,
-    model_of,
-    to_proto,
-    verify,
-)
+from flow2onnx.graph import Builder, Value
+from flow2onnx.graph.model import model_of, to_proto
+from flow2onnx.graph.types import dims, dtype_of
+from flow2onnx.graph.verify import verify
 from flow2onnx.imported.calls import nearest
 from flow2onnx.imported.feeds import feeds_of
 from flow2onnx.imported.preview import EXPANDED, expanders
+from flow2onnx.onnx_io.append import append_foreign, as_output
+from flow2onnx.onnx_io.foreign import ForeignModel, foreign_model
+from flow2onnx.onnx_io.serialize import freeze
 from flow2onnx.passes import run_passes
 
 __all__ = ["grad"]

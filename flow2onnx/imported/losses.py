@@ -10,7 +10,8 @@ from typing import Any
 
 from flow2onnx.dtypes import DType, int64
 from flow2onnx.errors import ArgumentError, DTypeError, ShapeError
-from flow2onnx.graph import Builder, Value, dims, dtype_of, rank_of
+from flow2onnx.graph import Builder, Value
+from flow2onnx.graph.types import dims, dtype_of, rank_of
 from flow2onnx.imported.calls import chosen
 
 __all__ = ["LOSSES", "NamedLoss", "mean", "named_loss"]

@@ -2,15 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from flow2onnx.graph import (
-    Builder,
-    ForeignModel,
-    Handler,
-    Node,
-    Value,
-    dims,
-    dtype_of,
-)
+from flow2onnx.graph import Builder, Node, Value
+from flow2onnx.graph.types import dims, dtype_of
+from flow2onnx.onnx_io.append import Handler
+from flow2onnx.onnx_io.foreign import ForeignModel
 from flow2onnx.ops.normalisation import by_batch
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import current_job

@@ -8,8 +8,11 @@ from typing import Any
 
 from flow2onnx.dtypes import DType, by_code
 from flow2onnx.errors import ArgumentError, DTypeError
-from flow2onnx.graph import ForeignModel, Node, captured, graphs_of, twin
+from flow2onnx.graph import Node
+from flow2onnx.graph.subgraphs import captured
 from flow2onnx.imported.calls import nearest
+from flow2onnx.onnx_io.append import graphs_of, twin
+from flow2onnx.onnx_io.foreign import ForeignModel
 
 __all__ = ["Parameter", "Patterns", "checked_patterns", "choose", "depends", "separated"]
 

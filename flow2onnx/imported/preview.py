@@ -8,16 +8,10 @@ import numpy as np
 from flow2onnx.autodiff import gradients
 from flow2onnx.dtypes import int64
 from flow2onnx.errors import GradientError, UnsupportedError
-from flow2onnx.graph import (
-    Builder,
-    ForeignModel,
-    Handler,
-    Node,
-    Value,
-    append_part,
-    dims,
-    dtype_of,
-)
+from flow2onnx.graph import Builder, Node, Value
+from flow2onnx.graph.types import dims, dtype_of
+from flow2onnx.onnx_io.append import Handler, append_part
+from flow2onnx.onnx_io.foreign import ForeignModel
 
 __all__ = ["EXPANDED", "expanders"]
 

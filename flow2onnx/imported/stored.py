@@ -10,7 +10,9 @@ from flow2onnx_runtime import Options, kernels, open_session
 from flow2onnx.compile import Target, initial_state
 from flow2onnx.dtypes import DType, by_code
 from flow2onnx.errors import JobError
-from flow2onnx.graph import Builder, ForeignModel, Model, Value, model_bytes
+from flow2onnx.graph import Builder, Model, Value
+from flow2onnx.graph.model import model_bytes
+from flow2onnx.onnx_io.foreign import ForeignModel
 from flow2onnx.trace.initializers import Initializer
 from flow2onnx.trace.variables import Variable
 

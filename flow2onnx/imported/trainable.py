@@ -19,9 +19,8 @@ from flow2onnx.errors import ArgumentError, BundleError
 from flow2onnx.export import Report, verify_model
 from flow2onnx.export.bundle import write_bundle
 from flow2onnx.export.files import INSIDE_LIMIT, write_bytes
-from flow2onnx.export.labels import check_metadata, label
+from flow2onnx.export.metadata import check_metadata, label
 from flow2onnx.export.source import check_opset
-from flow2onnx.graph import ForeignModel, foreign_model, freeze, with_training_info
 from flow2onnx.imported.body import Plan, body_of
 from flow2onnx.imported.calls import nearest
 from flow2onnx.imported.compiling import Maker
@@ -31,6 +30,9 @@ from flow2onnx.imported.modes import INFERENCE, TRAINING, statistics
 from flow2onnx.imported.optimizers import optimizer_of
 from flow2onnx.imported.parameters import Parameter, Patterns, choose, depends, separated
 from flow2onnx.imported.stored import ModelState
+from flow2onnx.onnx_io.foreign import ForeignModel, foreign_model
+from flow2onnx.onnx_io.serialize import freeze
+from flow2onnx.onnx_io.training_info import with_training_info
 from flow2onnx.typing import PlaceholderSpec
 
 __all__ = ["TrainableModel", "make_trainable", "title_of"]

@@ -5,16 +5,7 @@ from typing import Any
 
 from flow2onnx.errors import DTypeError, ShapeError
 from flow2onnx.export.source import check_opset
-from flow2onnx.graph import (
-    Algorithm,
-    ForeignModel,
-    algorithm_of,
-    append_foreign,
-    dims,
-    dtype_of,
-    foreign_model,
-    without_training_info,
-)
+from flow2onnx.graph.types import dims, dtype_of
 from flow2onnx.imported.body import state_of
 from flow2onnx.imported.compiling import Maker
 from flow2onnx.imported.feeds import Feeds, feeds_of
@@ -22,6 +13,9 @@ from flow2onnx.imported.parameters import Parameter
 from flow2onnx.imported.preview import EXPANDED, expanders
 from flow2onnx.imported.stored import ModelState, Stored
 from flow2onnx.imported.trainable import TrainableModel, title_of
+from flow2onnx.onnx_io.append import append_foreign
+from flow2onnx.onnx_io.foreign import ForeignModel, foreign_model
+from flow2onnx.onnx_io.training_info import Algorithm, algorithm_of, without_training_info
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import current_job
 from flow2onnx.trace.variables import Variable

@@ -1,6 +1,7 @@
 """Activations. Where OneFlow's gradient at a corner is not the composed one, it is given here."""
 
-from flow2onnx.graph import Builder, Value, dtype_of, rank_of
+from flow2onnx.graph import Builder, Value
+from flow2onnx.graph.types import dtype_of, rank_of
 from flow2onnx.ops.axes import axis_of
 from flow2onnx.trace.op import op
 

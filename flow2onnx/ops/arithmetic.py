@@ -7,7 +7,9 @@ from typing import Any
 
 from flow2onnx.dtypes import bool_, int8
 from flow2onnx.errors import ArgumentError, ShapeError, UnsupportedError
-from flow2onnx.graph import Builder, Value, bounds_of, dtype_of, unbroadcast
+from flow2onnx.graph import Builder, Value
+from flow2onnx.graph.types import bounds_of, dtype_of
+from flow2onnx.lowering.broadcasts import unbroadcast
 from flow2onnx.trace.op import op
 
 

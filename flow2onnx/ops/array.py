@@ -7,18 +7,9 @@ import numpy as np
 
 from flow2onnx.dtypes import DType, float32
 from flow2onnx.errors import ArgumentError, ShapeError, UnsupportedError
-from flow2onnx.graph import (
-    Builder,
-    Value,
-    bounds_of,
-    dims,
-    dtype_of,
-    is_static,
-    rank_of,
-    reshaped,
-    size_of,
-    sizes_of,
-)
+from flow2onnx.graph import Builder, Value
+from flow2onnx.graph.types import bounds_of, dims, dtype_of, is_static, rank_of, size_of, sizes_of
+from flow2onnx.lowering.broadcasts import reshaped
 from flow2onnx.ops.axes import at_least_1d, axes_of, axis_of, element_type
 from flow2onnx.trace.op import op
 

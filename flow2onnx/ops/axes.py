@@ -5,7 +5,8 @@ from typing import Any
 
 from flow2onnx.dtypes import DType
 from flow2onnx.errors import ArgumentError, DTypeError
-from flow2onnx.graph import Builder, Value, rank_of
+from flow2onnx.graph import Builder, Value
+from flow2onnx.graph.types import rank_of
 
 Axes = int | Sequence[int] | None
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from flow2onnx.dtypes import DType, float32, uint8
 from flow2onnx.errors import ArgumentError
-from flow2onnx.graph import Builder, Value, dims, dtype_of
+from flow2onnx.graph import Builder, Value
+from flow2onnx.graph.types import dims, dtype_of
 from flow2onnx.ops.axes import element_type
 from flow2onnx.ops.images import crop_mirror_normalize, resize
 from flow2onnx.ops.random import coin_flip

@@ -10,7 +10,8 @@ from flow2onnx.errors import ArgumentError, ShapeError
 from flow2onnx.ops.axes import element_type
 from flow2onnx.ops.hosted import buffer_type, buffers, named
 from flow2onnx.trace.blob import Blob
-from flow2onnx.trace.host import HostType, emit, host_value
+from flow2onnx.trace.host import HostType
+from flow2onnx.trace.host_blob import emit, host_value
 from flow2onnx.trace.op import composite
 
 

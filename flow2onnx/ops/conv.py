@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from flow2onnx.errors import ShapeError
-from flow2onnx.graph import Builder, Value, dims, rank_of
+from flow2onnx.graph import Builder, Value
+from flow2onnx.graph.types import dims, rank_of
 from flow2onnx.ops import windows
 from flow2onnx.ops.windows import Padding
 from flow2onnx.trace.op import op

@@ -6,7 +6,8 @@ import numpy as np
 
 from flow2onnx.dtypes import int64
 from flow2onnx.errors import ArgumentError, DTypeError, ShapeError
-from flow2onnx.graph import Builder, Value, dims, dtype_of, rank_of
+from flow2onnx.graph import Builder, Value
+from flow2onnx.graph.types import dims, dtype_of, rank_of
 from flow2onnx.ops.reduce import reduce_mean, reduce_sum
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.op import composite, op

@@ -1,7 +1,8 @@
 """Losses between what is and what should be, reduced to a mean or a sum unless told otherwise."""
 
 from flow2onnx.errors import ArgumentError, ShapeError, UnsupportedError
-from flow2onnx.graph import Builder, Value, dims
+from flow2onnx.graph import Builder, Value
+from flow2onnx.graph.types import dims
 from flow2onnx.ops.losses import as_column
 from flow2onnx.ops.reduce import reduce_mean, reduce_sum
 from flow2onnx.trace.op import op

@@ -2,7 +2,8 @@
 
 from flow2onnx.dtypes import int64
 from flow2onnx.errors import ArgumentError, DTypeError
-from flow2onnx.graph import Builder, Value, dtype_of, rank_of
+from flow2onnx.graph import Builder, Value
+from flow2onnx.graph.types import dtype_of, rank_of
 from flow2onnx.trace.op import op
 
 

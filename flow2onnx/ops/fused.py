@@ -4,7 +4,8 @@ from typing import Any
 
 from flow2onnx.dtypes import float32, int8
 from flow2onnx.errors import ArgumentError, ShapeError, UnsupportedError
-from flow2onnx.graph import Builder, Value, dims, rank_of
+from flow2onnx.graph import Builder, Value
+from flow2onnx.graph.types import dims, rank_of
 from flow2onnx.ops import nn, unary
 from flow2onnx.trace.context import current_job
 from flow2onnx.trace.op import op

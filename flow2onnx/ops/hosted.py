@@ -7,7 +7,8 @@ from flow2onnx.dtypes import DType, record, tensor_buffer
 from flow2onnx.errors import ArgumentError, DTypeError
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import current_job
-from flow2onnx.trace.host import HostType, HostValue, host_value
+from flow2onnx.trace.host import HostType, HostValue
+from flow2onnx.trace.host_blob import host_value
 
 __all__ = ["buffer_type", "buffers", "channels_of", "choice", "dense", "named", "pair", "positive",
            "records", "seed_of"]  # fmt: skip

@@ -13,7 +13,8 @@ from flow2onnx.data.decoding import Crop, Encoded, FixedSize, random_of
 from flow2onnx.data.images import METHODS, Side
 from flow2onnx.dtypes import DType, float32, int8, int32, tensor_buffer, uint8
 from flow2onnx.errors import ArgumentError, DataError, DTypeError, ShapeError
-from flow2onnx.graph import Builder, Value, dims, dtype_of
+from flow2onnx.graph import Builder, Value
+from flow2onnx.graph.types import dims, dtype_of
 from flow2onnx.ops.axes import element_type
 from flow2onnx.ops.hosted import (
     buffer_type,
@@ -27,7 +28,8 @@ from flow2onnx.ops.hosted import (
 )
 from flow2onnx.ops.readers import window_of
 from flow2onnx.trace.blob import Blob
-from flow2onnx.trace.host import HostBlob, HostType, HostValue, emit
+from flow2onnx.trace.host import HostType, HostValue
+from flow2onnx.trace.host_blob import HostBlob, emit
 from flow2onnx.trace.op import composite, op
 
 Array = NDArray[Any]

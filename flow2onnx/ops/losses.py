@@ -4,16 +4,10 @@ from typing import Any
 
 from flow2onnx.dtypes import DType
 from flow2onnx.errors import ArgumentError, ContextError, DTypeError, ShapeError
-from flow2onnx.graph import (
-    Builder,
-    Value,
-    added_into,
-    bounds_of,
-    dtype_of,
-    rank_of,
-    reshaped,
-    sizes_of,
-)
+from flow2onnx.graph import Builder, Value
+from flow2onnx.graph.types import bounds_of, dtype_of, rank_of, sizes_of
+from flow2onnx.lowering.broadcasts import reshaped
+from flow2onnx.lowering.scatters import added_into
 from flow2onnx.ops.indexing import as_index
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import current_job

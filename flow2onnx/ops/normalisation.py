@@ -6,7 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from flow2onnx.errors import ArgumentError, ShapeError
-from flow2onnx.graph import Builder, Value, channel_sum, dims, rank_of
+from flow2onnx.graph import Builder, Value
+from flow2onnx.graph.types import dims, rank_of
+from flow2onnx.lowering.sums import channel_sum
 from flow2onnx.ops.axes import axis_of
 from flow2onnx.ops.reduce import reduce_mean, reduce_variance
 from flow2onnx.trace.op import op

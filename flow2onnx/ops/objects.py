@@ -9,7 +9,8 @@ from flow2onnx.dtypes import float32, int32
 from flow2onnx.ops.hosted import buffer_type, buffers, dense, named
 from flow2onnx.ops.images import flip_codes
 from flow2onnx.trace.blob import Blob
-from flow2onnx.trace.host import HostBlob, HostValue, emit
+from flow2onnx.trace.host import HostValue
+from flow2onnx.trace.host_blob import HostBlob, emit
 from flow2onnx.trace.op import composite
 
 Key = tuple[int, int]

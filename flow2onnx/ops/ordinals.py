@@ -4,7 +4,9 @@ import numpy as np
 
 from flow2onnx.dtypes import int32, int64
 from flow2onnx.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
-from flow2onnx.graph import Builder, Value, dims, dtype_of, size_of, zeros
+from flow2onnx.graph import Builder, Value
+from flow2onnx.graph.types import dims, dtype_of, size_of
+from flow2onnx.lowering.scatters import zeros
 from flow2onnx.ops.layers import owned
 from flow2onnx.ops.variable import assign
 from flow2onnx.trace.blob import Blob

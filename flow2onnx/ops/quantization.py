@@ -2,7 +2,9 @@
 
 from flow2onnx.dtypes import float32
 from flow2onnx.errors import ArgumentError, UnsupportedError
-from flow2onnx.graph import Builder, Value, dims, limits, rank_of
+from flow2onnx.graph import Builder, Value
+from flow2onnx.graph.types import dims, rank_of
+from flow2onnx.lowering.quantize import limits
 from flow2onnx.trace.context import current_job
 from flow2onnx.trace.op import op
 from flow2onnx.trace.quantization import Observer

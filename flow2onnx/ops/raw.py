@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from flow2onnx.errors import ArgumentError, ShapeError
-from flow2onnx.graph import Builder, Value, dims, dtype_of, rank_of
+from flow2onnx.graph import Builder, Value
+from flow2onnx.graph.types import dims, dtype_of, rank_of
 from flow2onnx.ops import distances, indexing, losses, normalisation, special, transposed, unary
 from flow2onnx.ops.arithmetic import add, condition
 from flow2onnx.ops.axes import axis_of

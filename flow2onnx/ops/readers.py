@@ -5,7 +5,7 @@ from functools import partial
 from flow2onnx.data.coco import CocoReader
 from flow2onnx.data.decoding import Bytes, Encoded, Raw
 from flow2onnx.data.images import Window
-from flow2onnx.data.parts import Parts, batches
+from flow2onnx.data.shards import Parts, batches
 from flow2onnx.dtypes import DType, int32, int64, record
 from flow2onnx.errors import ArgumentError
 from flow2onnx.graph import Builder, Value
@@ -21,7 +21,8 @@ from flow2onnx.ops.hosted import (
 )
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import current_job
-from flow2onnx.trace.host import HostBlob, HostType, emit
+from flow2onnx.trace.host import HostType
+from flow2onnx.trace.host_blob import HostBlob, emit
 from flow2onnx.trace.initializers import Initializer, Uniform
 from flow2onnx.trace.op import composite, op
 

@@ -3,7 +3,8 @@
 import numpy as np
 
 from flow2onnx.dtypes import int8, int32, uint8
-from flow2onnx.graph import Builder, Value, dtype_of, rank_of
+from flow2onnx.graph import Builder, Value
+from flow2onnx.graph.types import dtype_of, rank_of
 from flow2onnx.ops.arithmetic import condition
 from flow2onnx.ops.axes import Axes, at_least_1d, axes_of, axis_of
 from flow2onnx.trace.op import op

@@ -7,17 +7,9 @@ import numpy as np
 
 from flow2onnx.dtypes import int64
 from flow2onnx.errors import ArgumentError, DTypeError, ShapeError
-from flow2onnx.graph import (
-    Builder,
-    Value,
-    added_into,
-    added_up,
-    bounds_of,
-    dims,
-    dtype_of,
-    rank_of,
-    zeros,
-)
+from flow2onnx.graph import Builder, Value
+from flow2onnx.graph.types import bounds_of, dims, dtype_of, rank_of
+from flow2onnx.lowering.scatters import added_into, added_up, zeros
 from flow2onnx.ops.arithmetic import condition
 from flow2onnx.ops.axes import axis_of
 from flow2onnx.ops.indexing import Slices, as_index, part_of

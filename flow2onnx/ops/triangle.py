@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 
 from flow2onnx.errors import ArgumentError, ShapeError
-from flow2onnx.graph import Builder, Value, dims, rank_of
+from flow2onnx.graph import Builder, Value
+from flow2onnx.graph.types import dims, rank_of
 from flow2onnx.ops.nn import dropout
 from flow2onnx.trace.op import op
 

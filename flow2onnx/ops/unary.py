@@ -6,7 +6,8 @@ from typing import Any
 
 from flow2onnx.dtypes import float32, float64
 from flow2onnx.errors import ArgumentError, DTypeError
-from flow2onnx.graph import Builder, Value, dtype_of
+from flow2onnx.graph import Builder, Value
+from flow2onnx.graph.types import dtype_of
 from flow2onnx.trace.context import current_job
 from flow2onnx.trace.op import op
 

@@ -4,7 +4,9 @@ from math import prod
 
 from flow2onnx.dtypes import DType, int32, int64
 from flow2onnx.errors import DTypeError, ShapeError
-from flow2onnx.graph import Builder, Value, added_up, dims, dtype_of, rank_of, zeros
+from flow2onnx.graph import Builder, Value
+from flow2onnx.graph.types import dims, dtype_of, rank_of
+from flow2onnx.lowering.scatters import added_up, zeros
 from flow2onnx.trace.op import op
 
 

@@ -5,12 +5,12 @@ from typing import Any
 
 from flow2onnx.dtypes import DType, float32
 from flow2onnx.errors import ArgumentError, VariableError
+from flow2onnx.source import user_frame
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import current_job
 from flow2onnx.trace.initializers import Initializer
 from flow2onnx.trace.op import composite
 from flow2onnx.trace.regularizers import Regularizer
-from flow2onnx.trace.source import user_frame
 from flow2onnx.trace.variables import Variable
 
 _EARLIER = (

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from flow2onnx.errors import ArgumentError
-from flow2onnx.graph import Builder, Value, rank_of
+from flow2onnx.graph import Builder, Value
+from flow2onnx.graph.types import rank_of
 
 Padding = str | Sequence[int | Sequence[int]]
 LAYOUTS = {"NCW": 1, "NWC": 1, "NCHW": 2, "NHWC": 2, "NCDHW": 3, "NDHWC": 3}

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from flow2onnx.errors import ArgumentError, DTypeError, UnsupportedError
-from flow2onnx.graph import Builder, Value, dims, dtype_of
+from flow2onnx.graph import Builder, Value
+from flow2onnx.graph.types import dims, dtype_of
 from flow2onnx.optim.clipping import GlobalNorm
 from flow2onnx.optim.loss_scale import DynamicScale, StaticScale, static_loss_scale
 from flow2onnx.optim.schedules import Scheduler

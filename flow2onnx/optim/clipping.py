@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from flow2onnx.dtypes import float32
 from flow2onnx.errors import ArgumentError
-from flow2onnx.graph import Builder, Value, dtype_of
+from flow2onnx.graph import Builder, Value
+from flow2onnx.graph.types import dtype_of
 from flow2onnx.optim.published import publish
 
 __all__ = ["GlobalNorm", "by_global_norm"]

@@ -9,7 +9,8 @@ from typing import Literal
 
 from flow2onnx.dtypes import bool_, float32
 from flow2onnx.errors import UnsupportedError
-from flow2onnx.graph import Builder, Value, dims, dtype_of
+from flow2onnx.graph import Builder, Value
+from flow2onnx.graph.types import dims, dtype_of
 from flow2onnx.optim.base import Optimizer, Step
 from flow2onnx.trace.initializers import Constant
 from flow2onnx.trace.job import Job

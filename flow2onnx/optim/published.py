@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 from flow2onnx.errors import FlowError
+from flow2onnx.source import user_frame
 from flow2onnx.trace.context import traced_job
 from flow2onnx.trace.registry import register
-from flow2onnx.trace.source import user_frame
 
 __all__ = ["publish"]
 

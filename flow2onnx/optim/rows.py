@@ -12,7 +12,9 @@ from typing import ClassVar
 
 from flow2onnx.dtypes import int64
 from flow2onnx.errors import ConfigError, UnsupportedError
-from flow2onnx.graph import Builder, Node, Value, added_into, added_up, dims, dtype_of, size_of
+from flow2onnx.graph import Builder, Node, Value
+from flow2onnx.graph.types import dims, dtype_of, size_of
+from flow2onnx.lowering.scatters import added_into, added_up
 from flow2onnx.optim.base import Optimizer, Step
 from flow2onnx.trace.job import Job
 

@@ -12,7 +12,8 @@ import numpy as np
 
 from flow2onnx.autodiff import gradients
 from flow2onnx.dtypes import DType, float32
-from flow2onnx.graph import Node, Value, dims, dtype_of, is_static, rank_of, size_of, sizes_of
+from flow2onnx.graph import Node, Value
+from flow2onnx.graph.types import dims, dtype_of, is_static, rank_of, size_of, sizes_of
 from flow2onnx.optim.base import Optimizer, Step
 from flow2onnx.optim.legacy import from_conf
 from flow2onnx.optim.loss_scale import DynamicScale, all_finite

@@ -10,9 +10,9 @@ import numpy as np
 import onnx_ir as ir
 
 from flow2onnx.dtypes import DType, float32
-from flow2onnx.graph import constant_of, dtype_of
 from flow2onnx.graph.builder import Builder
 from flow2onnx.graph.schemas import schema
+from flow2onnx.graph.types import constant_of, dtype_of
 from flow2onnx.graph.verify import Kernels
 from flow2onnx.passes.precision_lists import CLEAR, GREY, WHITE
 

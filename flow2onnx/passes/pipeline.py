@@ -7,12 +7,12 @@ from flow2onnx.graph.verify import Kernels
 from flow2onnx.passes.base import Pass
 from flow2onnx.passes.common_subexpressions import MergeEqualNodes
 from flow2onnx.passes.dead_code import DropDeadCode
-from flow2onnx.passes.doubles import ComposeDoubles
+from flow2onnx.passes.float64_functions import ComposeDoubles
 from flow2onnx.passes.fold_update import FoldUpdateIntoGemm
 from flow2onnx.passes.fuse_bias import FuseBias
-from flow2onnx.passes.idle_casts import DropIdleCasts
+from flow2onnx.passes.redundant_casts import DropIdleCasts
 from flow2onnx.passes.scatter_into_state import ScatterIntoState
-from flow2onnx.passes.widen_gaps import WidenGaps
+from flow2onnx.passes.upcast_missing_kernels import WidenGaps
 
 __all__ = ["PIPELINE", "run_passes"]
 

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from flow2onnx.analysis.live_range import byte_size
 from flow2onnx.errors import ConfigError
-from flow2onnx.graph.captures import read_by
-from flow2onnx.graph.memory import byte_size
-from flow2onnx.graph.seeds import is_drawn
+from flow2onnx.graph.random_nodes import is_drawn
+from flow2onnx.graph.subgraphs import read_by
 from flow2onnx.graph.types import dims, is_static
 
 __all__ = ["Recomputed", "recompute"]

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from flow2onnx.dtypes import DType
-from flow2onnx.graph import Value, bounds_of, dtype_of, is_static
+from flow2onnx.graph import Value
+from flow2onnx.graph.types import bounds_of, dtype_of, is_static
 from flow2onnx.trace.context import current_job
 from flow2onnx.trace.distribute import Distribute, broadcast, split
 from flow2onnx.trace.registry import operator

@@ -6,7 +6,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from flow2onnx.errors import ContextError
-from flow2onnx.trace.source import user_frame
+from flow2onnx.source import user_frame
 
 if TYPE_CHECKING:
     from flow2onnx.trace.job import Job

@@ -9,10 +9,11 @@ from typing import Any
 
 from flow2onnx.dtypes import DType, int64
 from flow2onnx.errors import JobError, VariableError
-from flow2onnx.graph import Builder, Node, Value, bounds_of, dtype_of
+from flow2onnx.graph import Builder, Node, Value
+from flow2onnx.graph.types import bounds_of, dtype_of
+from flow2onnx.source import user_frame
 from flow2onnx.trace.host import HostPart
 from flow2onnx.trace.initializers import Constant, Initializer, from_conf
-from flow2onnx.trace.source import user_frame
 from flow2onnx.trace.spec import JobSpec
 from flow2onnx.trace.variables import Variable, check_same
 

@@ -4,7 +4,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from flow2onnx.errors import UnsupportedError
-from flow2onnx.graph import Node, Value, is_drawn, read_by, replay, reseed
+from flow2onnx.graph import Node, Value
+from flow2onnx.graph.functions import replay
+from flow2onnx.graph.random_nodes import is_drawn, reseed
+from flow2onnx.graph.subgraphs import read_by
 from flow2onnx.trace.job import Job, Region, Watch
 from flow2onnx.trace.spec import JobSpec
 from flow2onnx.typing import PlaceholderSpec

@@ -9,11 +9,11 @@ from typing import Any, Protocol, TypeVar, Union, cast, get_args, get_origin
 
 from flow2onnx.errors import ArgumentError, FlowError
 from flow2onnx.graph import Builder, Value
+from flow2onnx.source import user_frame
 from flow2onnx.trace.blob import Blob, unwrap, wrap
 from flow2onnx.trace.context import current_job
 from flow2onnx.trace.job import Job, Region
 from flow2onnx.trace.registry import register
-from flow2onnx.trace.source import user_frame
 from flow2onnx.typing.structure import elements
 
 __all__ = ["Operator", "composite", "op"]

@@ -10,17 +10,9 @@ from dataclasses import dataclass, field
 from flow2onnx.config import FunctionConfig
 from flow2onnx.dtypes import DType, float32, int64, uint8
 from flow2onnx.errors import ConfigError
-from flow2onnx.graph import (
-    Node,
-    Scheme,
-    Value,
-    dtype_of,
-    fake_quantized,
-    limits,
-    rank_of,
-    scale_of,
-    zero_point,
-)
+from flow2onnx.graph import Node, Value
+from flow2onnx.graph.types import dtype_of, rank_of
+from flow2onnx.lowering.quantize import Scheme, fake_quantized, limits, scale_of, zero_point
 from flow2onnx.trace.context import tracing
 from flow2onnx.trace.initializers import Constant
 from flow2onnx.trace.job import Job, Region

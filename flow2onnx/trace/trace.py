@@ -4,12 +4,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from flow2onnx.errors import ContextError, FlowError, ShapeError, UnsupportedError
-from flow2onnx.graph import Value, dims
+from flow2onnx.graph import Value
+from flow2onnx.graph.types import dims
+from flow2onnx.source import raised_at
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import traced_job, tracing
 from flow2onnx.trace.job import Job
 from flow2onnx.trace.mirror import mirror, piece_count
-from flow2onnx.trace.source import raised_at
 from flow2onnx.trace.spec import JobSpec
 from flow2onnx.typing import (
     ParameterSpec,

@@ -17,7 +17,7 @@ from flow2onnx_runtime import Options, Trainer, save_safetensors
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
-from flow2onnx.session import SESSION, Session
+from flow2onnx.engine.session import SESSION, Session
 
 HERE = Path(__file__).parent
 OPTIONS = Options(intra_op_threads=1)

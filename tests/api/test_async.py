@@ -12,8 +12,8 @@ import pytest
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
+from flow2onnx.engine.session import current_session
 from flow2onnx.errors import ContextError, FlowError, NonFiniteError
-from flow2onnx.session import current_session
 from tests.api.support import f32, raises, sgd, values, variable
 
 MAIN = threading.main_thread()
@@ -241,7 +241,7 @@ class TestWidth:
 
 
 def with_session(session, function):
-    from flow2onnx.session import SESSION
+    from flow2onnx.engine.session import SESSION
 
     def run():
         SESSION.set(session)

@@ -6,7 +6,7 @@ from flow2onnx_runtime import usable_providers
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
-from flow2onnx.session import current_session
+from flow2onnx.engine.session import current_session
 
 CUDA = "CUDAExecutionProvider"
 pytestmark = [
@@ -58,7 +58,7 @@ def test_training_on_cuda_loses_what_it_loses_on_the_cpu(captured):
 def test_everything_runs_on_cuda():
     losses("gpu")
     name = current_session().job_names()[0]
-    from flow2onnx.explain import explain
+    from flow2onnx.engine.explain import explain
 
     compiled, options, device = current_session().opened(name)
     found = explain(compiled, options, current_session().settings, device)

@@ -10,11 +10,11 @@ from flow2onnx_runtime.ort_settings import session_keys
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
-from flow2onnx import explain as module
+from flow2onnx.analysis.live_range import most_alive
 from flow2onnx.config import CONFIG, ENV, FLAGS, FunctionConfig, Settings
-from flow2onnx.execute import best_device
-from flow2onnx.graph import parse_model
-from flow2onnx.graph.memory import most_alive
+from flow2onnx.engine import explain as module
+from flow2onnx.engine.execute import best_device
+from flow2onnx.graph.model import parse_model
 
 CPU, CUDA, TENSORRT = (f"{name}ExecutionProvider" for name in ("CPU", "CUDA", "Tensorrt"))
 

@@ -5,8 +5,8 @@ import pytest
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
-from flow2onnx.graph import model_text
-from flow2onnx.session import current_session
+from flow2onnx.engine.session import current_session
+from flow2onnx.graph.model import model_text
 
 BATCH = 8
 

@@ -7,8 +7,8 @@ import pytest
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
+from flow2onnx.engine.session import Session, current_session
 from flow2onnx.errors import ArgumentError, ContextError, JobError
-from flow2onnx.session import Session, current_session
 from tests.api.support import doubling_job, f32, raises, variable
 
 
@@ -249,7 +249,7 @@ def test_decorators_without_parentheses_are_refused():
 
 
 def test_threads_have_the_same_default_session(monkeypatch):
-    from flow2onnx import session as module
+    from flow2onnx.engine import session as module
 
     monkeypatch.setattr(module._default, "session", Session())
     token = module.SESSION.set(None)

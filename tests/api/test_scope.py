@@ -9,8 +9,8 @@ import pytest
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
+from flow2onnx.engine.session import current_session
 from flow2onnx.errors import ArgumentError
-from flow2onnx.session import current_session
 from tests.api.support import f32, raises, variable
 
 
@@ -82,7 +82,7 @@ def test_wrong_tag(tag):
 
 
 def test_gpu_without_one_runs_on_the_cpu_and_says_so(caplog):
-    from flow2onnx import execute
+    from flow2onnx.engine import execute
 
     if execute.best_device() == "gpu":
         pytest.skip("this machine has a usable GPU")
@@ -110,7 +110,7 @@ class TestDevice:
 
     @staticmethod
     def device(monkeypatch, best, *bodies, config=None):
-        from flow2onnx import execute
+        from flow2onnx.engine import execute
 
         monkeypatch.setattr(execute, "best_device", lambda: best)
         monkeypatch.setattr(

@@ -11,7 +11,7 @@ import pytest
 import flow2onnx as flow
 import flow2onnx.typing as tp
 from flow2onnx.errors import ArgumentError, DataError, JobError
-from flow2onnx.events import EventWriter, histogram_of, read_records
+from flow2onnx.proto.event_files import EventWriter, histogram_of, read_records
 from flow2onnx.proto.summary import Event, HParamsPluginData, SummaryProjector
 from tests.api.support import raises
 

@@ -107,7 +107,7 @@ def test_retired_names_point_at_present_ones():
 
 def test_settings_are_the_sessions():
     flow.config.random_seed(3)
-    from flow2onnx.session import current_session
+    from flow2onnx.engine.session import current_session
 
     assert current_session().settings.value("random_seed") == 3
     flow.clear_default_session()

@@ -6,7 +6,10 @@ from flow2onnx_runtime import kernels
 
 from flow2onnx.autodiff import gradients
 from flow2onnx.errors import UnsupportedError
-from flow2onnx.graph import Builder, dims, dtype_of, model_bytes, model_of, verify
+from flow2onnx.graph import Builder
+from flow2onnx.graph.model import model_bytes, model_of
+from flow2onnx.graph.types import dims, dtype_of
+from flow2onnx.graph.verify import verify
 
 
 def as_tuple(values):

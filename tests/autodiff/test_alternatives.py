@@ -10,19 +10,18 @@ import flow2onnx.autodiff  # noqa: F401  # imported for the lowerings it registe
 from flow2onnx.autodiff import gradients
 from flow2onnx.dtypes import by_name, float16, float32
 from flow2onnx.errors import ArgumentError
-from flow2onnx.graph import (
+from flow2onnx.graph import Builder
+from flow2onnx.graph.types import dims, dtype_of
+from flow2onnx.lowering.forms import (
     BY_RULE,
-    Builder,
     Picks,
     check_asked,
     choosing,
-    dims,
-    dtype_of,
     lowering,
     lowerings,
-    row_sum,
     trial_bytes,
 )
+from flow2onnx.lowering.sums import row_sum
 from tests.autodiff.cases import CASES
 from tests.autodiff.graphs import as_tuple, differentiated
 

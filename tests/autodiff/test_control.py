@@ -8,7 +8,9 @@ from flow2onnx.autodiff import gradients
 from flow2onnx.autodiff.registry import expansion
 from flow2onnx.dtypes import bool_, float32, int64
 from flow2onnx.errors import GradientError, UnsupportedError
-from flow2onnx.graph import Builder, dims, replay
+from flow2onnx.graph import Builder
+from flow2onnx.graph.functions import replay
+from flow2onnx.graph.types import dims
 from tests.autodiff.cases.composed import body, branch, imported
 from tests.autodiff.graphs import opened
 

@@ -6,7 +6,9 @@ import pytest
 from flow2onnx.autodiff import gradients
 from flow2onnx.dtypes import float32, float64, int64
 from flow2onnx.errors import GradientError, UnknownShapeError
-from flow2onnx.graph import Builder, bounds_of, dims, is_static, sizes_of, unbroadcast
+from flow2onnx.graph import Builder
+from flow2onnx.graph.types import bounds_of, dims, is_static, sizes_of
+from flow2onnx.lowering.broadcasts import unbroadcast
 from tests.autodiff.graphs import opened, slope
 
 TABLE = (4, 6)

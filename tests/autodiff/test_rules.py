@@ -8,7 +8,7 @@ import pytest
 from flow2onnx.autodiff import rule_names
 from flow2onnx.autodiff.registry import expansion_names
 from flow2onnx.dtypes import by_name
-from flow2onnx.graph import choosing, lowering
+from flow2onnx.lowering.forms import choosing, lowering
 from tests.autodiff.cases import CASES, CONVOLUTION
 from tests.autodiff.graphs import differentiated, forward, slope
 

@@ -6,7 +6,8 @@ import pytest
 from flow2onnx.autodiff import gradients
 from flow2onnx.dtypes import bool_, float32, int64
 from flow2onnx.errors import GradientError
-from flow2onnx.graph import Builder, dims
+from flow2onnx.graph import Builder
+from flow2onnx.graph.types import dims
 from tests.autodiff.graphs import as_tuple, opened
 
 

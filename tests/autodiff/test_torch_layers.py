@@ -5,7 +5,8 @@ import pytest
 
 from flow2onnx.autodiff import gradients
 from flow2onnx.dtypes import by_numpy
-from flow2onnx.graph import Builder, dims
+from flow2onnx.graph import Builder
+from flow2onnx.graph.types import dims
 from tests.autodiff.graphs import as_tuple, opened
 
 torch = pytest.importorskip("torch")

@@ -15,10 +15,10 @@ from flow2onnx_runtime.tuning_file import Answer, machine_of, recall
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
+from flow2onnx.engine.session import SESSION, Session
+from flow2onnx.engine.tune import emit_trials, tuned_forms, tunings
 from flow2onnx.errors import ArgumentError, ConfigError
-from flow2onnx.graph import model_bytes
-from flow2onnx.session import SESSION, Session
-from flow2onnx.tuning import emit_trials, tuned_forms, tunings
+from flow2onnx.graph.model import model_bytes
 
 X, Y = (
     np.linspace(-1, 1, 2 * 5 * 6 * 6, dtype=np.float32).reshape(2, 5, 6, 6),

@@ -5,7 +5,9 @@ import pytest
 
 from flow2onnx.autodiff import NOT_DIFFERENTIABLE, gradients, has_rule, rule_names
 from flow2onnx.dtypes import float32, float64, int64
-from flow2onnx.graph import Builder, dims, unbroadcast
+from flow2onnx.graph import Builder
+from flow2onnx.graph.types import dims
+from flow2onnx.lowering.broadcasts import unbroadcast
 from flow2onnx.trace.job import Region
 from tests.autodiff.graphs import opened
 

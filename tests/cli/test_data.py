@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from flow2onnx.data import building
-from flow2onnx.data.building import array_source, build
+from flow2onnx.data import build as building
+from flow2onnx.data.build import array_source, build
 from flow2onnx.data.ofrecord import read_records
-from flow2onnx.data.parts import Parts
+from flow2onnx.data.shards import Parts
 from flow2onnx.errors import ArgumentError, DataError
 from tests.data.files import numbered, photo, png, write_parts
 

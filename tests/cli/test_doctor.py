@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from flow2onnx.cli import diagnosis
-from flow2onnx.session import current_session
+from flow2onnx.engine.session import current_session
 
 
 def test_a_healthy_installation(process):

@@ -9,8 +9,8 @@ import pytest
 import flow2onnx as flow
 from flow2onnx.api.modules import UnknownModuleError, UnknownSymbolError
 from flow2onnx.cli.oneflow import oneflow_names
+from flow2onnx.engine.session import current_session
 from flow2onnx.errors import UnsupportedError
-from flow2onnx.session import current_session
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from flow2onnx.session import current_session
+from flow2onnx.engine.session import current_session
 
 JOB = """
 import numpy as np

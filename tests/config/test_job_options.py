@@ -12,10 +12,10 @@ from flow2onnx_runtime.ort_settings import CUDA_OPTIONS, TENSORRT_OPTIONS, sessi
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
-from flow2onnx import execute
 from flow2onnx.config import FunctionConfig, Settings
+from flow2onnx.engine import execute
+from flow2onnx.engine.execute import job_options, provider_of
 from flow2onnx.errors import ConfigError, FlowError
-from flow2onnx.execute import job_options, provider_of
 
 CPU, CUDA, TENSORRT = (f"{name}ExecutionProvider" for name in ("CPU", "CUDA", "Tensorrt"))
 
@@ -102,7 +102,7 @@ def test_a_numbered_gpu(config):
 
 
 def test_the_number_comes_from_the_placement():
-    from flow2onnx.session import _device_id
+    from flow2onnx.engine.session import _device_id
 
     def job(tag, *ids):
         config = FunctionConfig()

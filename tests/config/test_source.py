@@ -11,8 +11,8 @@ from types import FunctionType
 
 import pytest
 
-import flow2onnx.trace.source
-from flow2onnx.trace.source import user_frame
+import flow2onnx.source
+from flow2onnx.source import user_frame
 
 
 def line_of(place: str | None) -> tuple[str, int]:
@@ -40,7 +40,7 @@ def test_it_is_the_line_of_the_caller() -> None:
 
 
 def test_frames_of_the_package_are_passed_over() -> None:
-    package = os.path.dirname(flow2onnx.trace.source.__file__)
+    package = os.path.dirname(flow2onnx.source.__file__)
     through = inside(os.path.join(package, "job.py"))()
     assert line_of(through)[0].endswith("test_source.py")
 
@@ -48,7 +48,7 @@ def test_frames_of_the_package_are_passed_over() -> None:
 def test_frames_of_context_managers_are_passed_over() -> None:
     @contextlib.contextmanager
     def scope() -> Iterator[str | None]:
-        yield inside(flow2onnx.trace.source.__file__)()
+        yield inside(flow2onnx.source.__file__)()
 
     with scope() as place:
         assert Path(line_of(place)[0]).name == "test_source.py"
@@ -57,7 +57,7 @@ def test_frames_of_context_managers_are_passed_over() -> None:
 def test_a_neighbour_with_a_similar_name_is_not_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    package = os.path.dirname(os.path.dirname(flow2onnx.trace.source.__file__))
+    package = os.path.dirname(os.path.dirname(flow2onnx.source.__file__))
     monkeypatch.chdir(tmp_path)
     assert inside(f"{package}_script/train.py")() == "train.py:2"
 
@@ -67,7 +67,7 @@ def test_files_below_the_working_directory_keep_their_path(
 ) -> None:
     script = tmp_path / "jobs" / "train.py"
     script.parent.mkdir()
-    script.write_text("from flow2onnx.trace.source import user_frame\n\nplace = user_frame()\n")
+    script.write_text("from flow2onnx.source import user_frame\n\nplace = user_frame()\n")
     monkeypatch.chdir(tmp_path)
     assert runpy.run_path(str(script))["place"] == f"jobs{os.sep}train.py:3"
     monkeypatch.chdir(tmp_path / "jobs")

@@ -12,10 +12,10 @@ import flow2onnx as flow
 import flow2onnx.typing as tp
 from flow2onnx.config import CONFIG, ENV, FLAGS, FunctionConfig, Settings
 from flow2onnx.config.effects import TRACE
+from flow2onnx.engine.execute import best_device, job_options, provider_of
+from flow2onnx.engine.session import current_session
 from flow2onnx.errors import ConfigError
-from flow2onnx.execute import best_device, job_options, provider_of
-from flow2onnx.graph import constant_of
-from flow2onnx.session import current_session
+from flow2onnx.graph.types import constant_of
 
 EFFECTS: dict[str, Callable[[], None]] = {}
 # Rows with more to them than one test: the file about them.

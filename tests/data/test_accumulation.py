@@ -5,8 +5,8 @@ import pytest
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
+from flow2onnx.engine.session import current_session
 from flow2onnx.errors import NonFiniteError, UnsupportedError
-from flow2onnx.session import current_session
 from tests.api.support import raises, rate, variable
 from tests.data.files import write_parts
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flow2onnx.data.parts import Parts, batches, part_files, part_name
+from flow2onnx.data.shards import Parts, batches, part_files, part_name
 from flow2onnx.errors import DataError
 from tests.data.files import numbered, write_parts
 

@@ -9,8 +9,8 @@ import flow2onnx as flow
 import flow2onnx.typing as tp
 from flow2onnx.data.decoding import random_of
 from flow2onnx.data.images import Window
+from flow2onnx.engine.session import current_session
 from flow2onnx.errors import ArgumentError, ContextError, DataError, DTypeError, JobError
-from flow2onnx.session import current_session
 from flow2onnx.trace.registry import entries
 from tests.api.support import raises, rate
 from tests.data.files import numbered, photo, photos, write_parts

@@ -10,9 +10,9 @@ from safetensors.numpy import load_file
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
+from flow2onnx.engine.session import SESSION, Session, current_session
 from flow2onnx.errors import ArgumentError, BundleError, JobError, UnsupportedError
 from flow2onnx.export import bundle, describe
-from flow2onnx.session import SESSION, Session, current_session
 from models import mlp
 from tests.export.jobs import BATCH, batch, define
 

@@ -12,8 +12,8 @@ from flow2onnx_runtime import Manifest, Predictor, Trainer
 import flow2onnx as flow
 import flow2onnx.typing as tp
 from flow2onnx.cli.app import app
+from flow2onnx.engine.session import clear_default_session
 from flow2onnx.errors import ArgumentError, UnsupportedError
-from flow2onnx.session import clear_default_session
 from tests.export.jobs import BATCH, batch, define
 
 WEIGHT = "hidden-weight"

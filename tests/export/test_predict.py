@@ -9,9 +9,9 @@ from safetensors.numpy import load_file
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
+from flow2onnx.engine.session import current_session
 from flow2onnx.errors import ArgumentError, BundleError, JobError, UnsupportedError
 from flow2onnx.export import describe, export, files, verify_model
-from flow2onnx.session import current_session
 from tests.export.jobs import BATCH, batch, define, predict
 
 WEIGHTS = {"hidden-weight", "hidden-bias", "output-weight", "output-bias"}

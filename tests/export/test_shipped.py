@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import flow2onnx as flow
-from flow2onnx.session import SESSION, Session
+from flow2onnx.engine.session import SESSION, Session
 from models import lenet
 
 ROOT = Path(__file__).parents[2]

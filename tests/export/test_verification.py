@@ -11,9 +11,9 @@ import flow2onnx as flow
 import flow2onnx.typing as tp
 from flow2onnx.errors import ArgumentError, BundleError, ProviderError
 from flow2onnx.export import Check, Output, Report, verify_model
-from flow2onnx.export.compared import compared
-from flow2onnx.graph import open_model
-from flow2onnx.graph.reference import Trial
+from flow2onnx.export.differences import compared
+from flow2onnx.export.reference import Trial
+from flow2onnx.onnx_io.read import open_model
 from tests.export.jobs import define
 
 FLOAT, INT64, INT32 = TensorProto.FLOAT, TensorProto.INT64, TensorProto.INT32
@@ -199,7 +199,7 @@ def test_what_the_reference_cannot_compute_is_left_out(tmp_path, monkeypatch):
         def run(self, names, feeds):
             return [-next(iter(feeds.values()))]
 
-    monkeypatch.setattr("flow2onnx.graph.reference.ReferenceEvaluator", Failing)
+    monkeypatch.setattr("flow2onnx.export.reference.ReferenceEvaluator", Failing)
     nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Neg", ["r"], ["y"])]
     path = write(tmp_path / "m.onnx", nodes, [("x", FLOAT, [3])], [("y", FLOAT, [3])])
     report = verify_model(path)

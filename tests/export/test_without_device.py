@@ -6,8 +6,8 @@ from flow2onnx_runtime import Predictor, usable_providers
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
+from flow2onnx.engine.session import current_session
 from flow2onnx.errors import ProviderError
-from flow2onnx.session import current_session
 
 pytestmark = pytest.mark.skipif(
     "TensorrtExecutionProvider" in usable_providers(), reason="TensorRT is here"

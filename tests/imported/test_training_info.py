@@ -9,9 +9,11 @@ from onnx.reference import ReferenceEvaluator
 
 import flow2onnx as flow
 from flow2onnx.errors import BundleError
-from flow2onnx.graph import Builder, foreign_model, input_dtype, input_shape, model_bytes, model_of
-from flow2onnx.graph.importing import append_foreign, as_output
+from flow2onnx.graph import Builder
+from flow2onnx.graph.model import model_bytes, model_of
 from flow2onnx.imported.preview import EXPANDED, expanders
+from flow2onnx.onnx_io.append import append_foreign, as_output, input_dtype, input_shape
+from flow2onnx.onnx_io.foreign import foreign_model
 from tests.imported import models
 
 X = models.random(10, 5, 4)

@@ -10,9 +10,9 @@ from flow2onnx_runtime.free_memory import free_bytes
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
+from flow2onnx.engine.memory import needed_bytes
+from flow2onnx.engine.session import current_session
 from flow2onnx.errors import NotEnoughMemoryError
-from flow2onnx.memory import needed_bytes
-from flow2onnx.session import current_session
 
 MIB = 2**20
 
@@ -51,8 +51,8 @@ def test_a_job_that_needs_nearly_all_says_so(caplog):
 MEASURED = """
 import sys
 import numpy as np, flow2onnx as flow, flow2onnx.typing as tp
-from flow2onnx.memory import needed_bytes
-from flow2onnx.session import current_session
+from flow2onnx.engine.memory import needed_bytes
+from flow2onnx.engine.session import current_session
 
 def job_of(batch, units, layers):
     @flow.global_function(type="train")

@@ -10,8 +10,9 @@ from flow2onnx_runtime.in_place_check import verify_in_place
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
-from flow2onnx.graph import in_place, model_bytes, model_of
-from flow2onnx.session import current_session
+from flow2onnx.analysis.in_place import in_place
+from flow2onnx.engine.session import current_session
+from flow2onnx.graph.model import model_bytes, model_of
 from tests.passes.text import graph_of
 
 # the body of a graph that reads w and m and makes the next values n_w, n_m

@@ -8,9 +8,9 @@ import pytest
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
+from flow2onnx.analysis.live_range import most_alive
+from flow2onnx.engine.session import current_session
 from flow2onnx.errors import ConfigError
-from flow2onnx.graph import most_alive
-from flow2onnx.session import current_session
 
 BATCH = 64
 

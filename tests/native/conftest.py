@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from flow2onnx import native
-from flow2onnx.native import NativeLibrary, native_library
+from flow2onnx.engine import native
+from flow2onnx.engine.native import NativeLibrary, native_library
 from flow2onnx.passes.native import products
 
 SOURCE = Path(__file__).parents[2] / "runtime" / "native"

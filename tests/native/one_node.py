@@ -12,8 +12,8 @@ import numpy as np
 import onnx_ir as ir
 import onnxruntime as ort
 
-from flow2onnx.graph import model_bytes
-from flow2onnx.native import NativeLibrary
+from flow2onnx.engine.native import NativeLibrary
+from flow2onnx.graph.model import model_bytes
 from flow2onnx.passes.native import DOMAIN
 from tests.native.running import Array
 

@@ -7,8 +7,9 @@ import numpy as np
 import onnx_ir as ir
 import onnxruntime as ort
 
-from flow2onnx.graph import Builder, model_bytes, model_of
-from flow2onnx.native import NativeLibrary
+from flow2onnx.engine.native import NativeLibrary
+from flow2onnx.graph import Builder
+from flow2onnx.graph.model import model_bytes, model_of
 from flow2onnx.passes.native import rewrite
 
 Array = np.ndarray[Any, np.dtype[Any]]

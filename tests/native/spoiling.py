@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import onnx_ir as ir
 
-from flow2onnx.native import NativeLibrary
+from flow2onnx.engine.native import NativeLibrary
 from tests.native.running import Array, run, session
 
 Program = tuple[ir.Model, Mapping[str, Array]]

@@ -7,8 +7,9 @@ import pytest
 
 from flow2onnx.autodiff import gradients
 from flow2onnx.dtypes import float32, float64
-from flow2onnx.graph import Builder, model_of
-from flow2onnx.native import NativeLibrary
+from flow2onnx.engine.native import NativeLibrary
+from flow2onnx.graph import Builder
+from flow2onnx.graph.model import model_of
 from flow2onnx.passes.native import rewrite
 from tests.native.running import both
 

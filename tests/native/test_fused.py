@@ -8,8 +8,10 @@ import onnx_ir as ir
 import pytest
 
 from flow2onnx.dtypes import bool_, float32, float64, int32
-from flow2onnx.graph import Builder, constant_of, model_of
-from flow2onnx.native import NativeLibrary
+from flow2onnx.engine.native import NativeLibrary
+from flow2onnx.graph import Builder
+from flow2onnx.graph.model import model_of
+from flow2onnx.graph.types import constant_of
 from flow2onnx.passes.native import LARGE, rewrite
 from flow2onnx.passes.native.operations import GELU_SLOPE, PARTS
 from tests.native.running import both, run, session

@@ -12,8 +12,8 @@ import pytest
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
+from flow2onnx.engine.native import _ALWAYS, NativeLibrary
 from flow2onnx.errors import ConfigError, UnsupportedError
-from flow2onnx.native import _ALWAYS, NativeLibrary
 from tests.native.conftest import FLAGS, LIBRARY, forget, setup_flags
 
 BATCH = 6
@@ -135,13 +135,13 @@ def test_predict_jobs_stay_as_they_are(library: NativeLibrary) -> None:
 
 
 def test_not_installed_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flow2onnx.native._PACKAGE", "flow2onnx_native_that_nobody_has")
+    monkeypatch.setattr("flow2onnx.engine.native._PACKAGE", "flow2onnx_native_that_nobody_has")
     _, job = lenet_like(wish="auto", steps=1)
     assert job.explain().native == {}
 
 
 def test_insisting_on_what_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flow2onnx.native._PACKAGE", "flow2onnx_native_that_nobody_has")
+    monkeypatch.setattr("flow2onnx.engine.native._PACKAGE", "flow2onnx_native_that_nobody_has")
     with pytest.raises(UnsupportedError, match="flow2onnx-native is not installed"):
         lenet_like(wish=True, steps=1)
 
@@ -185,7 +185,7 @@ def test_onednn_that_cannot_be_opened(
 ) -> None:
     # asked in a process of its own, as this one may have oneDNN open already
     text = (
-        "from flow2onnx.native import native_library; import logging; logging.basicConfig();"
+        "from flow2onnx.engine.native import native_library; import logging; logging.basicConfig();"
         "print(native_library(True).operators)"
     )
     environment = {**os.environ, "FLOW2ONNX_ONEDNN": "/nowhere/libdnnl.so",

@@ -7,9 +7,11 @@ from flow2onnx_runtime import RunError
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
+from flow2onnx.analysis.in_place import in_place
 from flow2onnx.dtypes import float32, float64, int8, int32, int64
-from flow2onnx.graph import Builder, in_place, model_of
-from flow2onnx.native import NativeLibrary
+from flow2onnx.engine.native import NativeLibrary
+from flow2onnx.graph import Builder
+from flow2onnx.graph.model import model_of
 from flow2onnx.passes.native import DOMAIN, rewrite
 from tests.native.running import Array, both, run, session
 

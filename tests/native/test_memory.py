@@ -6,13 +6,13 @@ import sys
 
 import pytest
 
-from flow2onnx.native import NativeLibrary
+from flow2onnx.engine.native import NativeLibrary
 
 # Each task has a channel, and asks for 64 times 2^20 floats to keep of it: 256 MiB.
 CALL = """
 import json, resource, sys
 import numpy as np
-from flow2onnx.native import NativeLibrary
+from flow2onnx.engine.native import NativeLibrary
 from tests.native.one_node import outcome
 
 path, tasks = json.loads(sys.argv[1])

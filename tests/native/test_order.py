@@ -5,9 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from flow2onnx.analysis.in_place import in_place
 from flow2onnx.dtypes import float32
-from flow2onnx.graph import Builder, Value, in_place, model_of
-from flow2onnx.native import NativeLibrary
+from flow2onnx.engine.native import NativeLibrary
+from flow2onnx.graph import Builder, Value
+from flow2onnx.graph.model import model_of
 from flow2onnx.passes.native import rewrite
 from tests.native.running import Array, run, session
 from tests.native.test_products import encoder_like, numbers, sgd

@@ -9,12 +9,14 @@ import pytest
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
+from flow2onnx.analysis.in_place import in_place
 from flow2onnx.autodiff import gradients
 from flow2onnx.dtypes import float32, float64
-from flow2onnx.graph import Builder, in_place, model_of
-from flow2onnx.native import NativeLibrary
+from flow2onnx.engine.native import NativeLibrary
+from flow2onnx.engine.session import current_session
+from flow2onnx.graph import Builder
+from flow2onnx.graph.model import model_of
 from flow2onnx.passes.native import DOMAIN, rewrite
-from flow2onnx.session import current_session
 from tests.native.running import both, run, session
 
 NATIVE = {"MaxPool": 1, "MaxPoolGradient": 1}
@@ -347,7 +349,7 @@ def test_nothing_can_fail_beside_an_update(library: NativeLibrary) -> None:
 def training(library: NativeLibrary | None, monkeypatch: pytest.MonkeyPatch):
     """The losses of some steps, the state that was updated in place, and what took part."""
     flow.clear_default_session()
-    monkeypatch.setattr("flow2onnx.execute.native_library", lambda wish: library)
+    monkeypatch.setattr("flow2onnx.engine.execute.native_library", lambda wish: library)
 
     @flow.global_function(type="train")
     def job(

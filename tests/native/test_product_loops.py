@@ -5,8 +5,9 @@ import onnx_ir as ir
 import pytest
 
 from flow2onnx.dtypes import float32
-from flow2onnx.graph import Builder, model_of
-from flow2onnx.native import NativeLibrary
+from flow2onnx.engine.native import NativeLibrary
+from flow2onnx.graph import Builder
+from flow2onnx.graph.model import model_of
 from flow2onnx.passes.native import products, rewrite
 from tests.native.running import Array, run, session
 from tests.native.spoiling import Program, refusals

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from flow2onnx.native import NativeLibrary
+from flow2onnx.engine.native import NativeLibrary
 from tests.native.one_node import CASES, disturbed, each_case, is_refusal, numbers, outcome
 
 OPERATORS = ("Conv", "ConvInputGradient", "ConvWeightGradient")

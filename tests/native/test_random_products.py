@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from flow2onnx.native import NativeLibrary
+from flow2onnx.engine.native import NativeLibrary
 from flow2onnx.passes.native.products import FULL, MASK, NOTHING, ONE, PER_COLUMN, PER_ROW
 from tests.native.one_node import CASES, disturbed, each_case, is_refusal, numbers, outcome
 

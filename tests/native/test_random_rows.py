@@ -6,7 +6,7 @@ from operator import mul
 
 import numpy as np
 
-from flow2onnx.native import NativeLibrary
+from flow2onnx.engine.native import NativeLibrary
 from tests.native.one_node import CASES, EXTREMES, each_case, is_refusal, numbers, outcome
 
 OPERATORS = ("Rows", "AddRows", "PutRows")

@@ -10,12 +10,13 @@ from flow2onnx_runtime import RunError
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
+from flow2onnx.analysis.in_place import in_place, index_origin
 from flow2onnx.dtypes import float32, float64, int32, int64
-from flow2onnx.graph import Builder, in_place, model_of
-from flow2onnx.graph.in_place import index_origin
-from flow2onnx.native import NativeLibrary
+from flow2onnx.engine.native import NativeLibrary
+from flow2onnx.engine.session import current_session
+from flow2onnx.graph import Builder
+from flow2onnx.graph.model import model_of
 from flow2onnx.passes.native import DOMAIN, rewrite
-from flow2onnx.session import current_session
 from tests.native.running import both, run, session
 
 DTYPES = {int32: np.int32, int64: np.int64}
@@ -328,7 +329,7 @@ def test_jobs_learn_the_same_bits_in_place(
 ) -> None:
     rows = NativeLibrary(library.path, tuple(OUTPUTS))
     monkeypatch.setattr(
-        "flow2onnx.execute.native_library", lambda wish: rows if wish is True else None
+        "flow2onnx.engine.execute.native_library", lambda wish: rows if wish is True else None
     )
 
     def learned(wish: bool):

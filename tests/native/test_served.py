@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from flow2onnx_runtime import Predictor
 
 from flow2onnx.cli.app import app
-from flow2onnx.native import NativeLibrary
+from flow2onnx.engine.native import NativeLibrary
 from tests.native.test_accelerate import close, images, model
 from tests.serving.conftest import start, stop
 
@@ -46,7 +46,7 @@ def test_models_are_accelerated_if_told(
 def test_what_is_missing_is_told_at_the_start(
     provider: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flow2onnx.native._PACKAGE", "no_such_package")
+    monkeypatch.setattr("flow2onnx.engine.native._PACKAGE", "no_such_package")
     path = tmp_path / "pair.onnx"
     path.write_bytes(model(2))
     result = CliRunner().invoke(app, ["serve", str(path), "--native", "--provider", provider])

@@ -10,13 +10,13 @@ from onnx import TensorProto, helper
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
+from flow2onnx.engine.execute import accelerated
+from flow2onnx.engine.native import NativeLibrary
+from flow2onnx.engine.session import current_session
 from flow2onnx.errors import ConfigError
-from flow2onnx.execute import accelerated
-from flow2onnx.graph import model_of
-from flow2onnx.native import NativeLibrary
+from flow2onnx.graph.model import model_of
 from flow2onnx.passes.native import DOMAIN, rewrite
 from flow2onnx.passes.native.convolutions import winograd_tile
-from flow2onnx.session import current_session
 from tests.native.running import run, session
 from tests.native.test_convolutions import Case, convolution
 

@@ -12,7 +12,10 @@ from flow2onnx.autodiff import NOT_DIFFERENTIABLE, gradients, has_rule
 from flow2onnx.autodiff.registry import HOLDING, expansion_for
 from flow2onnx.dtypes import by_numpy
 from flow2onnx.errors import DTypeError, FlowError, GradientError, ShapeError, UnsupportedError
-from flow2onnx.graph import Builder, dims, dtype_of, model_bytes, model_of, replay
+from flow2onnx.graph import Builder
+from flow2onnx.graph.functions import replay
+from flow2onnx.graph.model import model_bytes, model_of
+from flow2onnx.graph.types import dims, dtype_of
 from tests.onnx_standard.cases import is_float
 from tests.onnx_standard.opsets import OpsetError, at_opset
 

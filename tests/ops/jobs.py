@@ -7,8 +7,8 @@ import flow2onnx as flow
 import flow2onnx.typing as tp
 from flow2onnx.compile import Target, compile_job
 from flow2onnx.dtypes import by_numpy
-from flow2onnx.graph import model_bytes
-from flow2onnx.session import current_session
+from flow2onnx.engine.session import current_session
+from flow2onnx.graph.model import model_bytes
 from flow2onnx.trace.context import current_job
 
 

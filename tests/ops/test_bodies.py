@@ -6,7 +6,9 @@ from flow2onnx_runtime import kernels
 
 from flow2onnx.dtypes import float32, float64, int64
 from flow2onnx.errors import UnsupportedError
-from flow2onnx.graph import Builder, kernel_gaps, model_of, verify
+from flow2onnx.graph import Builder
+from flow2onnx.graph.model import model_of
+from flow2onnx.graph.verify import kernel_gaps, verify
 from tests.autodiff.graphs import opened
 
 

@@ -6,7 +6,9 @@ from flow2onnx_runtime import kernels
 
 from flow2onnx.dtypes import float16, float32, int64
 from flow2onnx.errors import UnsupportedError
-from flow2onnx.graph import Builder, model_of, verify
+from flow2onnx.graph import Builder
+from flow2onnx.graph.model import model_of
+from flow2onnx.graph.verify import verify
 
 
 def scatter(op_type, reduction, dtype, opset=21):

@@ -4,7 +4,8 @@ import numpy as np
 
 from flow2onnx.autodiff import gradients
 from flow2onnx.dtypes import float32
-from flow2onnx.graph import Builder, model_bytes, model_of
+from flow2onnx.graph import Builder
+from flow2onnx.graph.model import model_bytes, model_of
 
 
 def test_the_gradient_of_a_length_of_0_is_0():

@@ -5,7 +5,7 @@ import pytest
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
-from flow2onnx.passes import widen_gaps
+from flow2onnx.passes import upcast_missing_kernels
 from tests.api.support import rate
 
 SCALE = "System-Train-LossScale-job"
@@ -22,7 +22,7 @@ OPTIMIZERS = {
 @pytest.fixture(params=["float16", "bfloat16", "float32"])
 def configuration(request, monkeypatch):
     """Each precision, with values rounded as on a device that computes in it."""
-    monkeypatch.setattr(widen_gaps, "casts_itself", lambda *_: False)
+    monkeypatch.setattr(upcast_missing_kernels, "casts_itself", lambda *_: False)
     config = flow.function_config()
     if request.param != "float32":
         config.enable_auto_mixed_precision(True)
@@ -84,7 +84,7 @@ def test_good_steps_double_the_scale(configuration):
 
 
 def test_a_scale_too_large_for_float16_finds_its_size(monkeypatch):
-    monkeypatch.setattr(widen_gaps, "casts_itself", lambda *_: False)
+    monkeypatch.setattr(upcast_missing_kernels, "casts_itself", lambda *_: False)
     config = flow.function_config()
     config.enable_auto_mixed_precision(True)
 

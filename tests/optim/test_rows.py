@@ -6,8 +6,8 @@ import pytest
 import flow2onnx as flow
 import flow2onnx.typing as tp
 from flow2onnx.compile import compile_job
+from flow2onnx.engine.session import current_session
 from flow2onnx.errors import ConfigError, UnsupportedError
-from flow2onnx.session import current_session
 from tests.api.support import raises, rate
 
 V, D = 7, 3

@@ -6,7 +6,7 @@ from sklearn.datasets import load_digits
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
-from flow2onnx.passes import widen_gaps
+from flow2onnx.passes import upcast_missing_kernels
 from models import lenet
 
 BATCH, TRAINED = 100, 1000
@@ -112,7 +112,9 @@ def accuracy(name, half):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_half_precision_is_as_accurate(name, monkeypatch):
-    monkeypatch.setattr(widen_gaps, "casts_itself", lambda *_: False)  # round as a GPU does
+    monkeypatch.setattr(
+        upcast_missing_kernels, "casts_itself", lambda *_: False
+    )  # round as a GPU does
     whole, weight = accuracy(name, None)
     assert whole > 0.95
     for half in HALVES[name]:

@@ -6,7 +6,10 @@ import pytest
 
 from flow2onnx.dtypes import bool_, float16, float32, float64, int64
 from flow2onnx.errors import UnsupportedError
-from flow2onnx.graph import Builder, dims, dtype_of, model_bytes, model_of, verify
+from flow2onnx.graph import Builder
+from flow2onnx.graph.model import model_bytes, model_of
+from flow2onnx.graph.types import dims, dtype_of
+from flow2onnx.graph.verify import verify
 from flow2onnx.passes import CountDraws
 
 SHAPE = (100, 512)

@@ -7,7 +7,7 @@ import pytest
 from flow2onnx_runtime import kernels
 
 import flow2onnx as flow
-from flow2onnx.passes.doubles import FORMS
+from flow2onnx.passes.float64_functions import FORMS
 from tests.ops.jobs import predict
 
 _RNG = np.random.default_rng(7)

@@ -11,11 +11,12 @@ import flow2onnx as flow
 import flow2onnx.typing as tp
 from flow2onnx.compile import Target, compile_job
 from flow2onnx.dtypes import bfloat16, by_name, float16, float32
-from flow2onnx.graph import Builder, dtype_of
-from flow2onnx.passes import mixed_precision, run_passes, widen_gaps
+from flow2onnx.graph import Builder
+from flow2onnx.graph.types import dtype_of
+from flow2onnx.passes import mixed_precision, run_passes, upcast_missing_kernels
 from flow2onnx.passes.mixed_precision import mix_precision
 from flow2onnx.passes.precision_lists import CLEAR, FAILING, GREY, WHITE
-from flow2onnx.passes.widen_gaps import WidenGaps
+from flow2onnx.passes.upcast_missing_kernels import WidenGaps
 from tests.api.support import sgd
 from tests.passes.text import body_of, checked, graph_of, lines
 
@@ -110,7 +111,7 @@ def test_without_the_flag_nothing_changes():
 @pytest.fixture
 def rounding(monkeypatch):
     """Casts of ours instead of the CPU provider's own, between which it rounds nothing."""
-    monkeypatch.setattr(widen_gaps, "casts_itself", lambda *_: False)
+    monkeypatch.setattr(upcast_missing_kernels, "casts_itself", lambda *_: False)
 
 
 @pytest.mark.parametrize("half", HALVES)

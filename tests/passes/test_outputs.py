@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given, settings
 
 from flow2onnx.dtypes import bool_, float32, int8
-from flow2onnx.graph import Builder, dims, dtype_of, model_bytes, model_of
+from flow2onnx.graph import Builder
+from flow2onnx.graph.model import model_bytes, model_of
+from flow2onnx.graph.types import dims, dtype_of
 from flow2onnx.passes.pipeline import PIPELINE, run_passes
 
 SIZE = 3

@@ -4,11 +4,11 @@ import pytest
 
 from flow2onnx.passes.common_subexpressions import MergeEqualNodes
 from flow2onnx.passes.dead_code import DropDeadCode
-from flow2onnx.passes.doubles import ComposeDoubles
+from flow2onnx.passes.float64_functions import ComposeDoubles
 from flow2onnx.passes.fold_update import FoldUpdateIntoGemm
 from flow2onnx.passes.fuse_bias import FuseBias
-from flow2onnx.passes.idle_casts import DropIdleCasts
 from flow2onnx.passes.pipeline import PIPELINE, run_passes
+from flow2onnx.passes.redundant_casts import DropIdleCasts
 from flow2onnx.passes.scatter_into_state import ScatterIntoState
 from flow2onnx.passes.sink_relu import SinkRelu
 from tests.passes.text import body_of, checked, graph_of, interface, lines

@@ -6,7 +6,11 @@ import pytest
 from flow2onnx_runtime import Predictor, kernels
 
 from flow2onnx.dtypes import float16, float32, int64
-from flow2onnx.graph import Builder, dtype_of, freeze, model_bytes, model_of, verify
+from flow2onnx.graph import Builder
+from flow2onnx.graph.model import model_bytes, model_of
+from flow2onnx.graph.types import dtype_of
+from flow2onnx.graph.verify import verify
+from flow2onnx.onnx_io.serialize import freeze
 from flow2onnx.passes import FoldBatchNorm, Halve, RoundGaps, widened
 
 CPU = kernels("CPUExecutionProvider")

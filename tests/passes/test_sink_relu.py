@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import flow2onnx as flow
-from flow2onnx import compile as compiling
 from flow2onnx.compile import Target, compile_job
-from flow2onnx.session import current_session
+from flow2onnx.compile import job as compiling
+from flow2onnx.engine.session import current_session
 from models.lenet import network
 from tests.ops.jobs import define, run
 

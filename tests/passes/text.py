@@ -3,7 +3,7 @@
 import onnx
 import onnx_ir as ir
 
-from flow2onnx.graph import model_bytes, model_of, parse_model
+from flow2onnx.graph.model import model_bytes, model_of, parse_model
 
 _HEAD = '<ir_version: 10, opset_import: ["" : 21]>\n'
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 
 import flow2onnx as flow
+from flow2onnx.engine.session import current_session
 from flow2onnx.errors import ArgumentError, DTypeError, FlowError, ShapeError
-from flow2onnx.session import current_session
 from flow2onnx.trace.trace import trace
 from tests.ops.jobs import define, predict, watched_gradients
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import flow2onnx as flow
 import flow2onnx.typing as tp
 from flow2onnx.api.job import JobFunction
+from flow2onnx.engine.session import SESSION, Session
 from flow2onnx.export import export_triton
 from flow2onnx.server.ports import datatype
-from flow2onnx.session import SESSION, Session
 from models import mlp
 from tests.serving.models import ELEMENTS, place, types
 

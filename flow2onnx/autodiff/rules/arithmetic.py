@@ -3,7 +3,8 @@
 import numpy as np
 
 from flow2onnx.autodiff.registry import vjp
-from flow2onnx.graph import constant_of, dtype_of, unbroadcast
+from flow2onnx.graph.types import constant_of, dtype_of
+from flow2onnx.lowering.broadcasts import unbroadcast
 
 
 @vjp("Add")

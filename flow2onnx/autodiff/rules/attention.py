@@ -6,7 +6,8 @@ import numpy as np
 
 from flow2onnx.autodiff.registry import attribute, expansion, vjp
 from flow2onnx.dtypes import bool_, by_code
-from flow2onnx.graph import added_up, constant_of, dims, dtype_of, rank_of
+from flow2onnx.graph.types import constant_of, dims, dtype_of, rank_of
+from flow2onnx.lowering.scatters import added_up
 
 
 @expansion("Attention")

@@ -3,16 +3,11 @@
 from flow2onnx.autodiff.registry import expansion, no_gradient, vjp
 from flow2onnx.autodiff.walk import gradients
 from flow2onnx.errors import UnsupportedError
-from flow2onnx.graph import (
-    Builder,
-    depth_of,
-    dims,
-    dtype_of,
-    read_by,
-    replay,
-    unrolled,
-    zeros,
-)
+from flow2onnx.graph import Builder
+from flow2onnx.graph.functions import replay, unrolled
+from flow2onnx.graph.subgraphs import depth_of, read_by
+from flow2onnx.graph.types import dims, dtype_of
+from flow2onnx.lowering.scatters import zeros
 
 # A file cannot hold graphs that lie much deeper in each other: its readers stop there.
 _DEEPEST = 24

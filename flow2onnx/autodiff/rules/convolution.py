@@ -4,7 +4,8 @@ from flow2onnx.autodiff.registry import vjp
 from flow2onnx.autodiff.rules.convolution_input import input_gradient
 from flow2onnx.autodiff.rules.convolution_shape import convolution_of, transposed_of
 from flow2onnx.autodiff.rules.convolution_weight import weight_gradient
-from flow2onnx.graph import channel_sum, dims
+from flow2onnx.graph.types import dims
+from flow2onnx.lowering.sums import channel_sum
 
 
 @vjp("Conv")

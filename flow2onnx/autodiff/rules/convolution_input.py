@@ -5,7 +5,8 @@ The rule between them is measured on the CPU provider, of one thread.
 
 import math
 
-from flow2onnx.graph import Lowering, dims
+from flow2onnx.graph.types import dims
+from flow2onnx.lowering.forms import Lowering
 
 
 def _rule(s, w, g):

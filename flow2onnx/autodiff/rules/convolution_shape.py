@@ -7,7 +7,7 @@ import numpy as np
 
 from flow2onnx.autodiff.registry import attribute
 from flow2onnx.autodiff.rules.windows import Windows, halves, windows
-from flow2onnx.graph import dims
+from flow2onnx.graph.types import dims
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ import math
 
 import numpy as np
 
-from flow2onnx.graph import Lowering, dims, dtype_of
+from flow2onnx.graph.types import dims, dtype_of
+from flow2onnx.lowering.forms import Lowering
 
 
 def _rule(s, x, g):

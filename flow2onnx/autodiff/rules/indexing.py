@@ -7,18 +7,9 @@ import numpy as np
 
 from flow2onnx.autodiff.registry import attribute, expansion, no_gradient, vjp
 from flow2onnx.dtypes import float32, int64
-from flow2onnx.graph import (
-    Lowering,
-    added_into,
-    added_up,
-    constant_of,
-    dims,
-    dtype_of,
-    is_static,
-    rank_of,
-    sizes_of,
-    zeros,
-)
+from flow2onnx.graph.types import constant_of, dims, dtype_of, is_static, rank_of, sizes_of
+from flow2onnx.lowering.forms import Lowering
+from flow2onnx.lowering.scatters import added_into, added_up, zeros
 
 
 @vjp("Gather")

@@ -5,7 +5,8 @@ import string
 import numpy as np
 
 from flow2onnx.autodiff.registry import attribute, vjp
-from flow2onnx.graph import dims, dtype_of, rank_of, sizes_of, unbroadcast
+from flow2onnx.graph.types import dims, dtype_of, rank_of, sizes_of
+from flow2onnx.lowering.broadcasts import unbroadcast
 
 
 def _swap(b, x):

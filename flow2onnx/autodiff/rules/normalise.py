@@ -6,7 +6,10 @@ import numpy as np
 
 from flow2onnx.autodiff.registry import attribute, vjp
 from flow2onnx.dtypes import float16, float32, float64
-from flow2onnx.graph import Lowering, channel_sum, dims, dtype_of, is_static, rank_of, unbroadcast
+from flow2onnx.graph.types import dims, dtype_of, is_static, rank_of
+from flow2onnx.lowering.broadcasts import unbroadcast
+from flow2onnx.lowering.forms import Lowering
+from flow2onnx.lowering.sums import channel_sum
 
 
 @vjp("Softmax")

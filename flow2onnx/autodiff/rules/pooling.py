@@ -7,7 +7,9 @@ import numpy as np
 from flow2onnx.autodiff.registry import attribute, no_gradient, vjp
 from flow2onnx.autodiff.rules.windows import spatial, spread, windows
 from flow2onnx.dtypes import float32
-from flow2onnx.graph import Lowering, added_up, constant_of, dims, dtype_of, size_of, zeros
+from flow2onnx.graph.types import constant_of, dims, dtype_of, size_of
+from flow2onnx.lowering.forms import Lowering
+from flow2onnx.lowering.scatters import added_up, zeros
 
 
 @vjp("MaxPool")

@@ -4,7 +4,7 @@ import numpy as np
 
 from flow2onnx.autodiff.registry import attribute, vjp
 from flow2onnx.dtypes import by_code
-from flow2onnx.graph import dims, dtype_of, rank_of
+from flow2onnx.graph.types import dims, dtype_of, rank_of
 
 
 @vjp("QuantizeLinear")

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from flow2onnx.autodiff.registry import attribute, expansion, no_gradient
-from flow2onnx.graph import Value, constant_of, dims, dtype_of
+from flow2onnx.graph import Value
+from flow2onnx.graph.types import constant_of, dims, dtype_of
 
 
 @dataclass(frozen=True)

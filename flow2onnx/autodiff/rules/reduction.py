@@ -5,7 +5,8 @@ import math
 import numpy as np
 
 from flow2onnx.autodiff.registry import attribute, no_gradient, vjp
-from flow2onnx.graph import constant_of, dims, dtype_of, rank_of, reshaped, sizes_of
+from flow2onnx.graph.types import constant_of, dims, dtype_of, rank_of, sizes_of
+from flow2onnx.lowering.broadcasts import reshaped
 
 
 def _axes(n):

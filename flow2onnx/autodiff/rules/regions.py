@@ -6,7 +6,8 @@ import numpy as np
 
 from flow2onnx.autodiff.registry import attribute, expansion, no_gradient, vjp
 from flow2onnx.dtypes import float16, float32, int64
-from flow2onnx.graph import Value, constant_of, dims, dtype_of
+from flow2onnx.graph import Value
+from flow2onnx.graph.types import constant_of, dims, dtype_of
 
 
 @vjp("RoiAlign")

@@ -3,7 +3,7 @@
 import numpy as np
 
 from flow2onnx.autodiff.registry import attribute, no_gradient, vjp
-from flow2onnx.graph import constant_of, dims, dtype_of, rank_of
+from flow2onnx.graph.types import constant_of, dims, dtype_of, rank_of
 
 
 @vjp("Resize", "Upsample")

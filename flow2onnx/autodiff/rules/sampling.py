@@ -9,7 +9,8 @@ import numpy as np
 from flow2onnx.autodiff.registry import attribute, expansion, no_gradient, vjp
 from flow2onnx.autodiff.rules.windows import windows
 from flow2onnx.dtypes import float16, float32, int64
-from flow2onnx.graph import added_up, constant_of, dims, dtype_of, rank_of
+from flow2onnx.graph.types import constant_of, dims, dtype_of, rank_of
+from flow2onnx.lowering.scatters import added_up
 
 
 @vjp("GridSample")

@@ -2,7 +2,7 @@
 
 from flow2onnx.autodiff.registry import expansion, no_gradient
 from flow2onnx.errors import UnsupportedError
-from flow2onnx.graph import known_sequence
+from flow2onnx.graph.functions import known_sequence
 
 
 @expansion("ConcatFromSequence", "SequenceAt")

@@ -3,18 +3,9 @@
 import numpy as np
 
 from flow2onnx.autodiff.registry import attribute, no_gradient, vjp
-from flow2onnx.graph import (
-    added_up,
-    constant_of,
-    dims,
-    dtype_of,
-    is_static,
-    rank_of,
-    reshaped,
-    sizes_of,
-    unbroadcast,
-    zeros,
-)
+from flow2onnx.graph.types import constant_of, dims, dtype_of, is_static, rank_of, sizes_of
+from flow2onnx.lowering.broadcasts import reshaped, unbroadcast
+from flow2onnx.lowering.scatters import added_up, zeros
 
 # What ends a slice where the dimension ends.
 _END = 2**63 - 1

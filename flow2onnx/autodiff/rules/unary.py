@@ -6,7 +6,9 @@ import numpy as np
 
 from flow2onnx.autodiff.registry import attribute, vjp
 from flow2onnx.dtypes import float32
-from flow2onnx.graph import Lowering, constant_of, dims, dtype_of, sizes_of, unbroadcast
+from flow2onnx.graph.types import constant_of, dims, dtype_of, sizes_of
+from flow2onnx.lowering.broadcasts import unbroadcast
+from flow2onnx.lowering.forms import Lowering
 
 
 def _mask(b, condition, g):

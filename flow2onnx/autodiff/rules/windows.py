@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flow2onnx.autodiff.registry import attribute
-from flow2onnx.graph import dims, dtype_of, rank_of
+from flow2onnx.graph.types import dims, dtype_of, rank_of
 
 
 @dataclass(frozen=True)

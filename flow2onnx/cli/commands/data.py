@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from flow2onnx.cli.options import json_option
 from flow2onnx.cli.show import heading, note, output, print_json, print_table, size_text
-from flow2onnx.data.building import (
+from flow2onnx.data.build import (
     Source,
     array_source,
     build,

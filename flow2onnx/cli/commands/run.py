@@ -7,8 +7,8 @@ import click
 from flow2onnx.cli.failures import reported, traceback_option
 from flow2onnx.cli.options import check_usable, release_option
 from flow2onnx.cli.script import run_script
-from flow2onnx.preset import Preset
-from flow2onnx.session import clear_default_session, current_session
+from flow2onnx.engine.preset import Preset
+from flow2onnx.engine.session import clear_default_session, current_session
 
 __all__ = ["run"]
 

@@ -125,8 +125,8 @@ def serve(
 
 def _native(provider: str) -> Callable[..., Any]:
     """What accelerates models; tells at the start, not for each of them, that nothing does."""
-    from flow2onnx.acceleration import accelerate
-    from flow2onnx.native import native_library
+    from flow2onnx.engine.acceleration import accelerate
+    from flow2onnx.engine.native import native_library
 
     if provider != "cpu":
         raise click.UsageError(f"--native is for --provider cpu, not {provider}")

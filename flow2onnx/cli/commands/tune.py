@@ -10,7 +10,7 @@ from flow2onnx.cli.failures import traceback_option
 from flow2onnx.cli.options import json_option, release_option
 from flow2onnx.cli.script import opened_job
 from flow2onnx.cli.show import heading, note, print_json, print_table, working
-from flow2onnx.tuning import Tuning, cache_path, emit_trials, tunings
+from flow2onnx.engine.tune import Tuning, cache_path, emit_trials, tunings
 
 __all__ = ["tune"]
 

@@ -6,7 +6,7 @@ from math import prod
 
 import onnx_ir as ir
 
-from flow2onnx.graph.marks import GradientOf, gradient_noted
+from flow2onnx.autodiff.annotations import GradientOf, gradient_noted
 from flow2onnx.graph.types import dims, dtype_of
 from flow2onnx.passes.native.programs import DOMAIN, take_place
 

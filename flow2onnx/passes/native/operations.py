@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 import onnx_ir as ir
 
-from flow2onnx.graph.in_place import VIEWS
+from flow2onnx.analysis.in_place import VIEWS
 from flow2onnx.graph.types import dims, dtype_of, is_static
 
 __all__ = [

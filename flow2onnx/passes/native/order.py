@@ -2,8 +2,8 @@
 
 import onnx_ir as ir
 
-from flow2onnx.graph.in_place import NEXT, VIEWS, WORTH_BYTES, known_before
-from flow2onnx.graph.memory import byte_size
+from flow2onnx.analysis.in_place import NEXT, VIEWS, WORTH_BYTES, known_before
+from flow2onnx.analysis.live_range import byte_size
 from flow2onnx.passes.native.programs import DOMAIN
 
 __all__ = ["wait_for_readers"]

@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 import onnx_ir as ir
 
-from flow2onnx.graph.marks import GradientOf, gradient_noted
+from flow2onnx.autodiff.annotations import GradientOf, gradient_noted
 from flow2onnx.graph.types import constant_of, dims, dtype_of, is_static
 from flow2onnx.passes.native.programs import DOMAIN, take_place
 

@@ -5,7 +5,7 @@ from collections.abc import Collection
 
 import onnx_ir as ir
 
-from flow2onnx.graph.in_place import index_origin
+from flow2onnx.analysis.in_place import index_origin
 from flow2onnx.graph.types import dims, dtype_of, is_static
 from flow2onnx.passes.native.programs import DOMAIN, take_place
 

@@ -4,7 +4,9 @@ import numpy as np
 import onnx_ir as ir
 
 from flow2onnx.dtypes import bool_, float32, int64
-from flow2onnx.graph import Builder, dtype_of, replay
+from flow2onnx.graph import Builder
+from flow2onnx.graph.functions import replay
+from flow2onnx.graph.types import dtype_of
 from tests.autodiff.cases.case import ADDING, NO_DOUBLE, Case, S, moved, plain
 
 X = [(2, 3, 4)]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from flow2onnx.graph import dtype_of
+from flow2onnx.graph.types import dtype_of
 from tests.autodiff.cases.case import NO_DOUBLE, Case
 
 

@@ -12,7 +12,7 @@ from onnx import inliner, version_converter
 from onnx.defs import SchemaError, get_schema, onnx_opset_version
 
 from flow2onnx.errors import ArgumentError, BundleError, FlowError, ShapeError, UnsupportedError
-from flow2onnx.graph.stored import open_model
+from flow2onnx.onnx_io.read import open_model
 
 __all__ = ["OLDEST", "USUAL", "ForeignModel", "Source", "foreign_model"]
 

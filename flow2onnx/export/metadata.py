@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from flow2onnx.compile import CompiledJob
 from flow2onnx.errors import ArgumentError
-from flow2onnx.graph import signature, stamp
+from flow2onnx.onnx_io.serialize import signature, stamp
 from flow2onnx.trace.spec import GENERATIONS, JobSpec
 
 __all__ = ["check_metadata", "label", "producer", "version"]

@@ -11,11 +11,11 @@ import onnx
 from onnx.helper import make_node, make_tensor_value_info
 from onnx.reference import ReferenceEvaluator
 
+from flow2onnx.analysis.bounds import whole_ranges
 from flow2onnx.errors import BundleError
-from flow2onnx.graph.bounds import whole_ranges
-from flow2onnx.graph.corrections import CORRECTIONS
-from flow2onnx.graph.costs import reference_seconds
-from flow2onnx.graph.stored import StoredModel, all_nodes
+from flow2onnx.export.reference_costs import reference_seconds
+from flow2onnx.export.reference_fixes import CORRECTIONS
+from flow2onnx.onnx_io.read import StoredModel, all_nodes
 
 __all__ = ["IncomparableError", "Trial", "check_bytes"]
 

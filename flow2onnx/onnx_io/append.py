@@ -9,11 +9,11 @@ import onnx_ir as ir
 from flow2onnx.dtypes import DType, by_code
 from flow2onnx.errors import ArgumentError, DTypeError, FlowError, ShapeError, UnsupportedError
 from flow2onnx.graph.builder import Builder
-from flow2onnx.graph.captures import captured
 from flow2onnx.graph.functions import replay
-from flow2onnx.graph.loading import ForeignModel, Source, foreign_model
 from flow2onnx.graph.sequences import SEQUENCES, Parts
+from flow2onnx.graph.subgraphs import captured
 from flow2onnx.graph.types import constant_of, dims, is_static
+from flow2onnx.onnx_io.foreign import ForeignModel, Source, foreign_model
 
 __all__ = [
     "Handler",

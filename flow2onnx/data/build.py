@@ -15,7 +15,7 @@ import numpy as np
 from flow2onnx.data.arrays import UNREADABLE, read_arrays
 from flow2onnx.data.images import decode
 from flow2onnx.data.ofrecord import OFRecordWriter, Record, Values, read_records
-from flow2onnx.data.parts import part_files, part_name
+from flow2onnx.data.shards import part_files, part_name
 from flow2onnx.errors import ArgumentError, DataError
 
 __all__ = ["IMAGE_SUFFIXES", "Checked", "Source", "array_source", "build", "check_file",

@@ -11,7 +11,7 @@ from flow2onnx_runtime.tune import SECONDS, Report, Trial, tune, write_trials
 from flow2onnx_runtime.tuning_file import Answer, cache_path, machine_of, recall
 
 from flow2onnx.compile import CompiledJob
-from flow2onnx.graph import Choice, Question, lowering, trial_bytes
+from flow2onnx.lowering.forms import Choice, Question, lowering, trial_bytes
 
 __all__ = ["Tuning", "cache_path", "emit_trials", "tuned_forms", "tunings"]
 

@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
+from flow2onnx.analysis.in_place import NEXT, WORTH_BYTES, InPlace, in_place
+from flow2onnx.analysis.live_range import byte_size, constant_bytes, most_alive
 from flow2onnx.compile import CompiledJob
 from flow2onnx.errors import NotEnoughMemoryError
-from flow2onnx.graph import Model, byte_size, constant_bytes, in_place, most_alive, parse_model
-from flow2onnx.graph.in_place import NEXT, WORTH_BYTES, InPlace
+from flow2onnx.graph import Model
+from flow2onnx.graph.model import parse_model
 from flow2onnx.trace.variables import Variable
 
 __all__ = [

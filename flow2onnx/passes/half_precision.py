@@ -9,14 +9,15 @@ import numpy as np
 import onnx_ir as ir
 
 from flow2onnx.dtypes import DType, float16, float32
-from flow2onnx.graph import constant_of, dtype_of, graphs_of
 from flow2onnx.graph.schemas import Schema, schema
+from flow2onnx.graph.types import constant_of, dtype_of
 from flow2onnx.graph.verify import Kernels, type_bindings
+from flow2onnx.onnx_io.append import graphs_of
 from flow2onnx.passes.base import Pass
 from flow2onnx.passes.dead_code import DropDeadCode
-from flow2onnx.passes.idle_casts import DropIdleCasts
 from flow2onnx.passes.precision_lists import FAILING
-from flow2onnx.passes.widen_gaps import WidenGaps
+from flow2onnx.passes.redundant_casts import DropIdleCasts
+from flow2onnx.passes.upcast_missing_kernels import WidenGaps
 
 __all__ = ["Halve", "RoundGaps", "widened"]
 

@@ -4,23 +4,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from flow2onnx.collector import collector_paused
+from flow2onnx.compile.garbage_collection import collector_paused
 from flow2onnx.errors import JobError, UnsupportedError
-from flow2onnx.graph import (
-    Builder,
-    Choice,
-    Model,
-    Picks,
-    Value,
-    check_asked,
-    choosing,
-    drop_inputs,
-    drop_outputs,
-    model_of,
-    still_there,
-    verify,
-)
-from flow2onnx.graph.verify import Kernels
+from flow2onnx.graph import Builder, Model, Value
+from flow2onnx.graph.model import model_of
+from flow2onnx.graph.verify import Kernels, verify
+from flow2onnx.lowering.forms import Choice, Picks, check_asked, choosing, still_there
+from flow2onnx.onnx_io.serialize import drop_inputs, drop_outputs
 from flow2onnx.optim import WHOLE, Training, append_training
 from flow2onnx.passes import run_passes
 from flow2onnx.passes.mixed_precision import mix_precision

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from flow2onnx.calls import CallQueue
 from flow2onnx.data.pipeline import Pipeline
+from flow2onnx.engine.preset import Preset
+from flow2onnx.engine.queue import CallQueue
 from flow2onnx.errors import ContextError, FlowError, JobError, ProviderError
-from flow2onnx.preset import Preset
+from flow2onnx.source import user_frame
 from flow2onnx.trace.context import traced_job
-from flow2onnx.trace.source import user_frame
 from flow2onnx.trace.spec import JobSpec
 from flow2onnx.trace.variables import Variable, check_same
 from flow2onnx.typing import TreeDef
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from flow2onnx_runtime import Options, State
 
     from flow2onnx.compile import CompiledJob, Target
-    from flow2onnx.execute import Executable
+    from flow2onnx.engine.execute import Executable
 
 __all__ = [
     "SESSION",
@@ -151,7 +151,7 @@ class Session:
     @staticmethod
     def has_gpu() -> bool:
         """Whether the runtime can use a GPU."""
-        from flow2onnx.execute import best_device
+        from flow2onnx.engine.execute import best_device
 
         return best_device() == "gpu"
 
@@ -183,7 +183,7 @@ class Session:
         from flow2onnx_runtime import kernels
 
         from flow2onnx.compile import Target
-        from flow2onnx.execute import provider_name
+        from flow2onnx.engine.execute import provider_name
 
         on_gpu = self._starts_on_gpu()
         names = [provider_name(tag) for tag in (("gpu", "cpu") if on_gpu else ("cpu",))]
@@ -344,7 +344,7 @@ class Session:
         how = config.value("runtime.autotune")
         if not how or target.tuned:
             return target
-        from flow2onnx.tuning import cache_path, tuned_forms
+        from flow2onnx.engine.tune import cache_path, tuned_forms
 
         path = cache_path(config.value("runtime.tuning_cache_path"))
         options = self._options_of(job, self._device_of({job.spec.name: job}))
@@ -359,7 +359,7 @@ class Session:
         return "gpu" if "gpu" in asked else "cpu"
 
     def _default(self, spec: JobSpec) -> str:
-        from flow2onnx.execute import best_device
+        from flow2onnx.engine.execute import best_device
 
         scope = spec.config.value("default_placement_scope")
         if scope is not None:
@@ -375,7 +375,7 @@ class Session:
     def _check_memory(self, jobs: "list[CompiledJob]") -> None:
         from flow2onnx_runtime.free_memory import free_bytes
 
-        from flow2onnx.memory import check_memory
+        from flow2onnx.engine.memory import check_memory
 
         check_memory(jobs, free_bytes(self._options_of(jobs[0]).device))
 
@@ -387,7 +387,7 @@ class Session:
         from flow2onnx_runtime.init_model import bind_init_model
 
         from flow2onnx.compile import initial_state
-        from flow2onnx.graph import model_bytes
+        from flow2onnx.graph.model import model_bytes
 
         options = self._options_of(job) if job is not None else Options()
         require_providers(options)
@@ -400,7 +400,7 @@ class Session:
         return state, bind_init_model(state, model, tensors, plain)
 
     def _options_of(self, job: "CompiledJob", device: str | None = None) -> Any:
-        from flow2onnx.execute import job_options, provider_of
+        from flow2onnx.engine.execute import job_options, provider_of
 
         config = job.spec.config
         provider = provider_of(device or self._device, config.value("runtime.placement"))
@@ -408,7 +408,7 @@ class Session:
         return job_options(config, self.settings, provider, trains=trains, device_id=number)
 
     def _bind(self, job: "CompiledJob", state: "State") -> "Executable":
-        from flow2onnx.execute import Executable
+        from flow2onnx.engine.execute import Executable
 
         stops = self.settings.value("stop_on_non_finite")
         return Executable(job, state, self._options_of(job), stops_on_non_finite=stops,
@@ -486,7 +486,7 @@ def _merge(variables: dict[str, Variable], job: "CompiledJob", name: str) -> Non
 
 def _write_graphs(compiled: Mapping[str, "CompiledJob"], folder: Path) -> None:
     """Write the graph of each job as text, for people."""
-    from flow2onnx.graph import model_text
+    from flow2onnx.graph.model import model_text
 
     folder.mkdir(parents=True, exist_ok=True)
     for name, job in compiled.items():

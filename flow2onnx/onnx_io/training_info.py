@@ -8,7 +8,7 @@ import onnx
 import onnx_ir as ir
 
 from flow2onnx.errors import BundleError
-from flow2onnx.graph.stored import open_model
+from flow2onnx.onnx_io.read import open_model
 
 __all__ = ["Algorithm", "algorithm_of", "with_training_info", "without_training_info"]
 

@@ -23,9 +23,9 @@ from flow2onnx.config.effects import (
     Effect,
     translated,
 )  # fmt: skip
-from flow2onnx.execute import accelerated, provider_name
-from flow2onnx.graph import model_bytes
-from flow2onnx.memory import InPlace, MemoryLine, confirmed, memory_lines, updated_in_place
+from flow2onnx.engine.execute import accelerated, provider_name
+from flow2onnx.engine.memory import InPlace, MemoryLine, confirmed, memory_lines, updated_in_place
+from flow2onnx.graph.model import model_bytes
 from flow2onnx.passes.recompute import Recomputed
 
 __all__ = [

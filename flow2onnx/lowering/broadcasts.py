@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from onnx_ir import Value
 
 from flow2onnx.graph.builder import Builder
-from flow2onnx.graph.sums import row_sum
 from flow2onnx.graph.types import sizes_of
+from flow2onnx.lowering.sums import row_sum
 
 __all__ = ["reshaped", "unbroadcast"]
 

@@ -3,7 +3,7 @@
 import onnx_ir as ir
 
 from flow2onnx.dtypes import DType, float16, float32
-from flow2onnx.graph import dtype_of
+from flow2onnx.graph.types import dtype_of
 from flow2onnx.graph.verify import Kernels, type_bindings
 from flow2onnx.passes.base import Pass
 from flow2onnx.passes.mixed_precision import computes_in

@@ -19,15 +19,17 @@ from flow2onnx_runtime.ort_settings import (
     check_session_entry,
 )
 
-from flow2onnx.collector import collector_paused
 from flow2onnx.compile import CompiledJob
+from flow2onnx.compile.garbage_collection import collector_paused
 from flow2onnx.config import FLAGS, FunctionConfig, Settings, check_together
 from flow2onnx.config.effects import PROVIDER
 from flow2onnx.data.pipeline import Pipeline
+from flow2onnx.engine.memory import confirmed, updated_in_place
+from flow2onnx.engine.native import native_library, threads_of
 from flow2onnx.errors import FlowError
-from flow2onnx.graph import Model, dtype_of, model_bytes
-from flow2onnx.memory import confirmed, updated_in_place
-from flow2onnx.native import native_library, threads_of
+from flow2onnx.graph import Model
+from flow2onnx.graph.model import model_bytes
+from flow2onnx.graph.types import dtype_of
 from flow2onnx.passes.native import rewrite
 
 __all__ = [

@@ -13,7 +13,8 @@ import onnx_ir as ir
 
 from flow2onnx.dtypes import DType, float32, float64, int64
 from flow2onnx.errors import UnsupportedError
-from flow2onnx.graph import Builder, Value, constant_of, dims, dtype_of
+from flow2onnx.graph import Builder, Value
+from flow2onnx.graph.types import constant_of, dims, dtype_of
 from flow2onnx.passes.base import Pass, replace_output
 
 __all__ = ["CountDraws"]

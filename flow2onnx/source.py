@@ -6,7 +6,7 @@ import sys
 
 __all__ = ["place", "raised_at", "user_frame"]
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _BETWEEN = ("<frozen ", contextlib.__file__)  # frames that only pass a call on
 
 

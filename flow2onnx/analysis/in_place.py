@@ -12,8 +12,8 @@ from types import MappingProxyType
 
 import onnx_ir as ir
 
-from flow2onnx.graph.captures import read_by
 from flow2onnx.graph.plans import overwrites_safely
+from flow2onnx.graph.subgraphs import read_by
 
 __all__ = ["NEXT", "VIEWS", "WORTH_BYTES", "InPlace", "in_place", "index_origin", "known_before"]
 

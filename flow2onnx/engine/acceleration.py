@@ -6,9 +6,9 @@ from dataclasses import replace
 from flow2onnx_runtime import Options, OptionsError
 from flow2onnx_runtime.options import DEFAULT_OPTIONS
 
-from flow2onnx.collector import collector_paused
-from flow2onnx.graph import complete_content, model_bytes, parse_model
-from flow2onnx.native import Wish, native_library, threads_of
+from flow2onnx.compile.garbage_collection import collector_paused
+from flow2onnx.engine.native import Wish, native_library, threads_of
+from flow2onnx.graph.model import complete_content, model_bytes, parse_model
 from flow2onnx.passes.native import rewrite_kept
 
 __all__ = ["accelerate"]

@@ -1,0 +1,1 @@
+"""Facts about a finished graph: what may be updated in place, live ranges, bounds."""

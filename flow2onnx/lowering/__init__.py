@@ -1,0 +1,1 @@
+"""Forms of one computation in standard operators, and how one of them is picked."""

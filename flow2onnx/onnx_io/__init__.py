@@ -1,0 +1,1 @@
+"""ONNX files: read with distrust, appended to a graph, serialized."""
