@@ -526,18 +526,19 @@ static void sha_of(const void *bytes, size_t size, char digits[DIGITS + 1]) {
     sha_end(&sha, digits);
 }
 
-/* Whether the digits at `start` are the hash of the whole with these digits read as 0. */
-static bool has_own_digest(const unsigned char *content, size_t size, size_t start) {
-    static const char zeros[] = "0000000000000000000000000000000000000000000000000000000000000000";
-    if (size < DIGITS || start > size - DIGITS) return false;
+/* True if, at `start`, `key` stands and the hash of all that follows it. */
+static bool has_digest(const unsigned char *content, size_t size, size_t start, const char *key) {
     char digits[DIGITS + 1];
-    Sha sha;
-    sha_begin(&sha);
-    sha_add(&sha, content, start);
-    sha_add(&sha, zeros, DIGITS);
-    sha_add(&sha, content + start + DIGITS, size - start - DIGITS);
-    sha_end(&sha, digits);
-    return memcmp(digits, content + start, DIGITS) == 0;
+    size_t place = start + strlen(key), end = place + DIGITS;
+    if (size < end || memcmp(content + start, key, place - start) != 0) return false;
+    sha_of(content + end, size - end, digits);
+    return memcmp(content + place, digits, DIGITS) == 0;
+}
+
+static f2o_status wrong_digest(const char *path, f2o_error *error) {
+    return fail(error, F2O_BUNDLE_ERROR,
+                "the file was changed or cut off: restore it, or export or save it again",
+                "%s: its digest is not that of its content", path);
 }
 
 /* ---- Files ----------------------------------------------------------------------------------- */
@@ -801,6 +802,7 @@ static bool swap_paths(const char *a, const char *b) {
 
 #define JSON_DEPTH 100
 #define JSON_VALUES (1u << 23) /* eight for each of a million tensors */
+#define JSON_MOST ((UINT64_C(1) << 53) - 1) /* the largest whole number that all parsers read */
 #define NO_VALUE UINT32_MAX
 static const char NO_MEMORY[] = "there is no memory for it";
 
@@ -978,7 +980,7 @@ static bool json_number(Json *json, Value *value) {
     uint64_t number = 0;
     for (size_t i = 0; i < digits; i++) {
         uint64_t digit = (uint64_t)(start[i] - '0');
-        value->beyond = value->beyond || number > ((uint64_t)INT64_MAX - digit) / 10;
+        value->beyond = value->beyond || number > (JSON_MOST - digit) / 10;
         if (!value->beyond) number = number * 10 + digit;
     }
     value->is.number = negative ? -(int64_t)number : (int64_t)number;
@@ -1243,8 +1245,8 @@ static void add_json_text(Text *to, const char *text, bool escaped) {
 #define RANK_LIMIT 64u
 #define METADATA "__metadata__"
 
-static const char DIGEST_KEY[] = "{\"__metadata__\":{\"digest\":\"";
-#define DIGEST_START (8 + sizeof DIGEST_KEY - 1)
+static const char STATE_KEY[] = "{\"__metadata__\":{\"digest\":\"";
+#define STATE_DIGEST (8 + sizeof STATE_KEY - 1) /* where it stands */
 
 typedef struct Stored {
     f2o_tensor view; /* its data lie in the file's content */
@@ -1489,14 +1491,16 @@ static f2o_status write_tensors(const char *path, Text *header, const f2o_tensor
     for (size_t i = 0; i < count; i++) {
         parts[i + 1] = (Part){tensors[i].data, f2o_tensor_bytes(&tensors[i])};
     }
-    if (header->size > DIGEST_START + DIGITS &&
-        memcmp(header->bytes + 8, DIGEST_KEY, DIGEST_START - 8) == 0) {
+    const size_t behind = STATE_DIGEST + DIGITS;
+    if (header->size > behind &&
+        memcmp(header->bytes + 8, STATE_KEY, sizeof STATE_KEY - 1) == 0) {
         char digits[DIGITS + 1];
         Sha sha;
         sha_begin(&sha);
-        for (size_t i = 0; i <= count; i++) sha_add(&sha, parts[i].bytes, parts[i].size);
+        sha_add(&sha, header->bytes + behind, header->size - behind);
+        for (size_t i = 1; i <= count; i++) sha_add(&sha, parts[i].bytes, parts[i].size);
         sha_end(&sha, digits);
-        memcpy(header->bytes + DIGEST_START, digits, DIGITS);
+        memcpy(header->bytes + STATE_DIGEST, digits, DIGITS);
     }
     f2o_status status = replace_file(path, parts, count + 1, error);
     free(parts);
@@ -1538,7 +1542,7 @@ f2o_status f2o_save_safetensors(const char *path, const f2o_tensor *tensors, siz
 
 #define MANIFEST "manifest.json"
 #define MANIFEST_LIMIT (64u << 20)
-static const char MANIFEST_END[] = "\"\n}\n"; /* what follows the digest */
+static const char MANIFEST_KEY[] = "{\n \"digest\": \""; /* begins the file */
 
 typedef struct FileEntry {
     const char *name, *sha256;
@@ -1846,9 +1850,9 @@ static f2o_status check_version(const Fields *fields) {
         return wrong_field(fields, "format", "is not flow2onnx-bundle");
     }
     TRY(number_field(fields, "version", 0, &version));
-    if (version == 1) return F2O_OK;
-    return fail(fields->error, F2O_BUNDLE_ERROR, "use a newer runtime",
-                "%s: version is %lld; this runtime reads version 1", fields->place,
+    if (version == 2) return F2O_OK;
+    return fail(fields->error, F2O_BUNDLE_ERROR, "use the runtime of its version",
+                "%s: version is %lld; this runtime reads version 2", fields->place,
                 (long long)version);
 }
 
@@ -1944,17 +1948,12 @@ static f2o_status verify_file(const char *folder, const FileEntry *entry, f2o_er
 
 static f2o_status parse_manifest(Manifest *manifest, size_t size, const char *path,
                                  f2o_error *error) {
-    size_t tail = DIGITS + sizeof MANIFEST_END - 1;
-    bool genuine = size > tail && has_own_digest((unsigned char *)manifest->text, size,
-                                                 size - tail);
+    if (!has_digest((unsigned char *)manifest->text, size, 0, MANIFEST_KEY)) {
+        return wrong_digest(path, error);
+    }
     TRY(json_parse(&manifest->json, manifest->text, size, path, error));
     Fields fields = {&manifest->json, &manifest->json.values[0], path, error};
     TRY(check_version(&fields));
-    if (!genuine) {
-        return fail(error, F2O_BUNDLE_ERROR,
-                    "the file was changed or cut off: restore it, or export it again",
-                    "%s: its digest is not that of its content", path);
-    }
     TRY(read_fields(manifest, &fields));
     TRY(check_manifest(manifest, error));
     return identify(manifest, error);
@@ -3288,9 +3287,9 @@ static void write_opening(Text *text, const f2o_trainer *trainer) {
     char zeros[DIGITS + 1];
     memset(zeros, '0', DIGITS);
     zeros[DIGITS] = 0;
-    add(text, DIGEST_KEY);
+    add(text, STATE_KEY);
     add(text, zeros);
-    add(text, "\",\"format\":\"flow2onnx-state\",\"version\":\"1\",\"job\":");
+    add(text, "\",\"format\":\"flow2onnx-state\",\"version\":\"2\",\"job\":");
     add_json_text(text, trainer->bundle.manifest.job, false);
     add(text, ",\"state_id\":\"");
     add(text, trainer->bundle.manifest.state_id);
@@ -3326,7 +3325,7 @@ static f2o_status check_own(const f2o_trainer *trainer, const TensorFile *file, 
                             f2o_error *error) {
     const Manifest *manifest = &trainer->bundle.manifest;
     const char *const wanted[][2] = {{"format", "flow2onnx-state"},
-                                     {"version", "1"},
+                                     {"version", "2"},
                                      {"job", manifest->job},
                                      {"state_id", manifest->state_id}};
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
@@ -3371,16 +3370,10 @@ f2o_status f2o_trainer_load(f2o_trainer *trainer, const char *path, f2o_error *e
     int64_t steps = 0;
     TRY(begin(error));
     TRY(read_file(path, UINT64_MAX, &content, &size, error));
-    bool genuine = size > DIGEST_START &&
-                   memcmp(content + 8, DIGEST_KEY, DIGEST_START - 8) == 0 &&
-                   has_own_digest(content, size, DIGEST_START);
+    bool genuine = has_digest(content, size, 8, STATE_KEY);
     TRY(open_tensors(content, size, path, &file, error));
     f2o_status status = check_own(trainer, &file, path, error);
-    if (status == F2O_OK && !genuine) {
-        status = fail(error, F2O_BUNDLE_ERROR,
-                      "the file was changed or cut off: restore it, or save it again",
-                      "%s: its digest is not that of its content", path);
-    }
+    if (status == F2O_OK && !genuine) status = wrong_digest(path, error);
     if (status == F2O_OK) status = check_steps(trainer, &file, path, &steps, error);
     if (status == F2O_OK) status = take_file(&trainer->bundle.state, &file, path, error);
     if (status == F2O_OK) trainer->steps = steps;

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from flow2onnx_runtime import load_safetensors
-from flow2onnx_runtime.digest import ZEROS, signed
+from flow2onnx_runtime.digest import NO_DIGEST, sign
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "runtime" / "c"
@@ -119,10 +119,9 @@ def rewrite(bundle: Path, change: Any) -> None:
     path = bundle / "manifest.json"
     manifest = json.loads(path.read_text())
     change(manifest)
-    del manifest["digest"]
-    manifest["digest"] = ZEROS.decode()  # the last field
+    manifest["digest"] = NO_DIGEST  # where it was: the first field
     text = json.dumps(manifest, indent=1, ensure_ascii=False).encode() + b"\n"
-    path.write_bytes(signed(text, len(text) - 4 - 64))
+    path.write_bytes(sign(text, text.index(NO_DIGEST.encode())))
 
 
 def set_at(place: str, value: object) -> Any:

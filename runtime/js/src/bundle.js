@@ -1,7 +1,7 @@
 /** A bundle, opened: its manifest, its verified files, its first state, its models. */
 
 import { BundleError, OptionsError } from "./errors.js";
-import { MANIFEST, Manifest } from "./manifest.js";
+import { MANIFEST, Manifest, SIZE_LIMIT } from "./manifest.js";
 import { Program } from "./program.js";
 import { fromSafetensors, toSafetensors, writtenOver } from "./safetensors.js";
 import { reader } from "./sources.js";
@@ -32,10 +32,10 @@ export class Bundle {
    */
   static async open(source) {
     const read = reader(source);
-    const manifest = await Manifest.parse(await read(MANIFEST));
+    const manifest = await Manifest.parse(await read(MANIFEST, SIZE_LIMIT));
     const files = new Map();
-    for (const name of manifest.files.keys()) {
-      const content = await read(name);
+    for (const [name, { size }] of manifest.files) {
+      const content = await read(name, size);
       await manifest.verify(name, content);
       files.set(name, content);
     }

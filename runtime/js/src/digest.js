@@ -1,9 +1,9 @@
-/** SHA-256, and files that tell their own, computed with zeros in the place of its digits. */
+/** SHA-256, and files that begin with a key and the digest of all that follows it. */
 
 import { BundleError, OptionsError } from "./errors.js";
 
-export const DIGEST_SIZE = 64;
-export const ZEROS = "0".repeat(DIGEST_SIZE);
+const SIZE = 64; // digits of a SHA-256 in hexadecimal
+export const NO_DIGEST = "0".repeat(SIZE); // keeps the place of a digest until `sign` knows it
 
 /**
  * The SHA-256 of some bytes in lower-case hexadecimal.
@@ -31,26 +31,25 @@ export function encoded(text) {
 }
 
 /**
- * Write the digest of `content` over the zeros at `start`, in place.
+ * Write, at `start`, the digest of what lies behind it, in place.
  * @param {Uint8Array} content
  * @param {number} start
  */
 export async function sign(content, start) {
-  content.set(encoded(await sha256(content)), start);
+  content.set(encoded(await sha256(content.subarray(start + SIZE))), start);
 }
 
 /**
- * Throw `BundleError` unless the digits at `start` are the digest of `content`.
+ * Throw `BundleError` unless, at `start`, `key` stands and the digest of all behind it.
  * @param {Uint8Array} content
- * @param {number} start below 0 where there is none
+ * @param {number} start
+ * @param {string} key
  * @param {string} what
  */
-export async function checkDigest(content, start, what) {
-  const blank = new Uint8Array(content); // a Buffer's `slice` would share memory
-  const found = String.fromCharCode(...content.subarray(Math.max(start, 0), start + DIGEST_SIZE));
-  const fits = start >= 0 && start + DIGEST_SIZE <= content.length;
-  if (fits) blank.set(encoded(ZEROS), start);
-  if (!fits || (await sha256(blank)) !== found) {
+export async function checkDigest(content, start, key, what) {
+  const end = start + key.length + SIZE;
+  const head = String.fromCharCode(...content.subarray(start, end));
+  if (head !== key + (await sha256(content.subarray(end)))) {
     throw new BundleError(`${what}: its digest is not that of its content`, {
       hint: "the file was changed or cut off: restore it, or export or save it again",
     });

@@ -1,12 +1,11 @@
 /** manifest.json: what a bundle holds, checked when it is read. */
 
 import { BY_NAME } from "./dtypes.js";
-import { DIGEST_SIZE, checkDigest, encoded, sha256 } from "./digest.js";
+import { checkDigest, encoded, sha256 } from "./digest.js";
 import { BundleError } from "./errors.js";
-import { Fields, parseObject } from "./json.js";
+import { Fields, isWhole, parseObject } from "./fields.js";
 import { byCharacters } from "./safetensors.js";
 
-/** @import {Json} from "./json.js" */
 /** @typedef {{size: number, sha256: string}} FileEntry a file as it was written */
 /**
  * A feed or result: a free dimension is its name.
@@ -29,10 +28,10 @@ import { byCharacters } from "./safetensors.js";
 
 export const MANIFEST = "manifest.json";
 export const FORMAT = "flow2onnx-bundle";
-export const VERSION = 1;
+export const VERSION = 2;
+export const SIZE_LIMIT = 64 * 2 ** 20; // a manifest of a million tensors is smaller
 
-const END = '"\n}\n'; // what follows the digest
-const SIZE_LIMIT = 64 * 2 ** 20; // a manifest of a million tensors is smaller
+const DIGEST_KEY = '{\n "digest": "'; // begins the file
 const ROLES = ["variable", "slot", "counter"];
 
 /** The content of a bundle's manifest. */
@@ -76,9 +75,9 @@ export class Manifest {
     if (content.length > SIZE_LIMIT) {
       throw new BundleError(`${what}: ${content.length} bytes are no manifest`);
     }
-    const fields = new Fields(what, parseObject(content, what));
+    await checkDigest(content, 0, DIGEST_KEY, what);
+    const fields = parseObject(content, what);
     checkVersion(fields);
-    await checkDigest(content, content.length - END.length - DIGEST_SIZE, what);
     return new Manifest(fields);
   }
 
@@ -89,8 +88,8 @@ export class Manifest {
    */
   async verify(name, content) {
     const entry = this.files.get(name);
-    const found = await sha256(content);
-    if (!entry || content.length !== entry.size || found !== entry.sha256) {
+    const found = content.length === entry?.size ? await sha256(content) : "another";
+    if (found !== entry?.sha256) {
       throw new BundleError(
         `${name}: has ${content.length} bytes and SHA-256 ${found.slice(0, 12)}…, ` +
           `the manifest says ${entry?.size} and ${entry?.sha256.slice(0, 12)}…`,
@@ -137,7 +136,7 @@ function checkVersion(fields) {
 
 /** @param {Fields} fields */
 function files(fields) {
-  const entries = [...fields.mapping("files")].map(([name, value]) => {
+  const entries = fields.entries("files").map(([name, value]) => {
     const entry = new Fields(`${fields.place}: files[${JSON.stringify(name)}]`, value);
     return /** @type {const} */ ([
       name,
@@ -158,14 +157,11 @@ function tensorSpec(fields) {
 
 /**
  * @param {Fields} fields
- * @param {Json} size
+ * @param {unknown} size
  * @returns {number | string}
  */
 function dimension(fields, size) {
-  if (typeof size === "string" && size) return size;
-  if (typeof size === "bigint" && size >= 0n && size <= Number.MAX_SAFE_INTEGER) {
-    return Number(size);
-  }
+  if ((typeof size === "string" && size) || isWhole(size)) return size;
   throw fields.error("shape", `holds ${String(size)}, neither a size nor the name of one`);
 }
 
@@ -211,7 +207,7 @@ function predictJob(fields) {
  */
 function accumulation(fields) {
   if (!fields.has("accumulate")) return null;
-  const inner = new Fields(`${fields.place}: accumulate`, fields.mapping("accumulate"));
+  const inner = new Fields(`${fields.place}: accumulate`, fields.value.accumulate);
   const [gradients, update, count] = ["gradients", "update", "count"].map((key) => inner.text(key));
   return { gradients, update, count };
 }
@@ -234,11 +230,11 @@ function texts(fields, key) {
  * @returns {Map<string, string>}
  */
 function metadata(fields) {
-  const value = fields.has("metadata") ? fields.mapping("metadata") : new Map();
-  if (![...value.values()].every((text) => typeof text === "string")) {
+  const entries = fields.has("metadata") ? fields.entries("metadata") : [];
+  if (!entries.every(([, text]) => typeof text === "string")) {
     throw fields.error("metadata", "holds values that are not text");
   }
-  return value;
+  return new Map(entries);
 }
 
 /** @param {string} why */

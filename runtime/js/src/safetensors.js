@@ -1,11 +1,10 @@
 /** Safetensors files, read with distrust and written whole. */
 
 import { BY_STORED, NDArray, bytesOf, count, element } from "./dtypes.js";
-import { DIGEST_SIZE, ZEROS, checkDigest, encoded, sign } from "./digest.js";
+import { NO_DIGEST, checkDigest, encoded, sign } from "./digest.js";
 import { BundleError } from "./errors.js";
-import { Fields, parseObject } from "./json.js";
+import { Fields, isWhole, parseObject } from "./fields.js";
 
-/** @import {Json} from "./json.js" */
 /**
  * Where a tensor lies: bytes `start` to `end`, counted from the file's beginning.
  * @typedef {{dtype: string, shape: number[], start: number, end: number}} StoredTensor
@@ -16,7 +15,6 @@ const HEADER_LIMIT = 100_000_000; // the format's own
 const RANK_LIMIT = 64;
 const METADATA = "__metadata__";
 const DIGEST_KEY = '{"__metadata__":{"digest":"';
-const DIGEST_START = 8 + DIGEST_KEY.length;
 const LITTLE = new Uint8Array(Uint16Array.of(1).buffer)[0] === 1;
 
 /**
@@ -45,10 +43,10 @@ export async function toSafetensors(tensors, metadata = {}, { signs = false } = 
   // Widest elements first: then every tensor is aligned to its element.
   const width = (/** @type {string} */ name) => element(tensors[name].dtype).size;
   const names = Object.keys(tensors).sort((a, b) => width(b) - width(a) || byCharacters(a, b));
-  const texts = signs ? { digest: ZEROS, ...metadata } : metadata;
+  const texts = signs ? { digest: NO_DIGEST, ...metadata } : metadata;
   const arrays = names.map((name) => tensors[name]);
   const content = file(headerText(names, arrays, texts), arrays);
-  if (signs) await sign(content, DIGEST_START);
+  if (signs) await sign(content, 8 + DIGEST_KEY.length);
   return content;
 }
 
@@ -148,9 +146,8 @@ export function dictionary(entries) {
  * @param {string} what
  */
 export async function checkSignature(content, what) {
-  const key = encoded(DIGEST_KEY);
-  const isSigned = key.every((byte, i) => content[8 + i] === byte);
-  await checkDigest(content, isSigned ? DIGEST_START : -DIGEST_SIZE, what);
+  // The header's length, before it, is what the places of the tensors give too.
+  await checkDigest(content, 8, DIGEST_KEY, what);
 }
 
 /**
@@ -161,11 +158,9 @@ export async function checkSignature(content, what) {
  */
 export function readHeader(content, what) {
   const text = headerOf(content, what);
-  const value = parseObject(text, `${what}: header`);
-  const metadata = metadataOf(what, value.get(METADATA) ?? new Map());
-  if (value.has(METADATA) && value.get(METADATA) === null) throw badMetadata(what);
-  value.delete(METADATA);
-  const tensors = [...value].map(([name, entry]) => stored(what, name, entry));
+  const { [METADATA]: texts = {}, ...entries } = parseObject(text, `${what}: header`).value;
+  const metadata = metadataOf(what, texts);
+  const tensors = Object.entries(entries).map(([name, entry]) => stored(what, name, entry));
   const begin = 8 + text.length;
   checkLayout(what, tensors, content.length - begin);
   const placed = tensors.map(([name, t]) => {
@@ -199,25 +194,21 @@ function headerOf(content, what) {
 
 /**
  * @param {string} what
- * @param {Json} value
+ * @param {any} value
  * @returns {Map<string, string>}
  */
 function metadataOf(what, value) {
-  if (!(value instanceof Map) || ![...value.values()].every((v) => typeof v === "string")) {
-    throw badMetadata(what);
+  const entries = new Fields(what, { [METADATA]: value }).entries(METADATA);
+  if (!entries.every(([, text]) => typeof text === "string")) {
+    throw new BundleError(`${what}: ${METADATA} is not an object of texts`);
   }
-  return /** @type {Map<string, string>} */ (value);
-}
-
-/** @param {string} what */
-function badMetadata(what) {
-  return new BundleError(`${what}: ${METADATA} is not an object of texts`);
+  return new Map(entries);
 }
 
 /**
  * @param {string} what
  * @param {string} name
- * @param {Json} value
+ * @param {unknown} value
  * @returns {[string, StoredTensor]}
  */
 function stored(what, name, value) {
@@ -244,14 +235,12 @@ function stored(what, name, value) {
 /**
  * @param {Fields} fields
  * @param {string} key
- * @param {Json} value
+ * @param {unknown} value
  * @returns {number}
  */
 function whole(fields, key, value) {
-  if (typeof value !== "bigint" || value < 0n || value > Number.MAX_SAFE_INTEGER) {
-    throw fields.error(key, `holds ${String(value)}, not a size`);
-  }
-  return Number(value);
+  if (!isWhole(value)) throw fields.error(key, `holds ${String(value)}, not a size`);
+  return value;
 }
 
 /**

@@ -8,7 +8,10 @@ import { BundleError, OptionsError, reason } from "./errors.js";
  * @typedef {string | URL | ReadonlyMap<string, Uint8Array | ArrayBuffer>
  *   | {readonly [name: string]: Uint8Array | ArrayBuffer}} BundleSource
  */
-/** What reads one file of a bundle. @typedef {(name: string) => Promise<Uint8Array>} ReadFile */
+/**
+ * Reads one file of a bundle; one of more than `most` bytes is refused, and not read to its end.
+ * @typedef {(name: string, most?: number) => Promise<Uint8Array>} ReadFile
+ */
 
 /** Node's file functions, or undefined outside Node. */
 export function nodeFiles() {
@@ -36,12 +39,14 @@ export function reader(source) {
     });
   }
   const files = source instanceof Map ? source : new Map(Object.entries(source));
-  return async (name) => {
+  return async (name, most = Infinity) => {
     const content = files.get(name);
-    // Copies: what has been verified is not to change, and a Buffer's `slice` shares memory.
-    if (content instanceof ArrayBuffer) return new Uint8Array(content.slice(0));
-    if (content instanceof Uint8Array) return new Uint8Array(content);
-    throw missing(name, "it is not among the files given");
+    if (!(content instanceof ArrayBuffer || content instanceof Uint8Array)) {
+      throw missing(name, "it is not among the files given");
+    }
+    if (content.byteLength > most) throw missing(name, tooLarge(most));
+    // A copy: what has been verified is not to change, and a Buffer's `slice` shares memory.
+    return new Uint8Array(content instanceof ArrayBuffer ? content.slice(0) : content);
   };
 }
 
@@ -56,14 +61,34 @@ function fromPlace(place) {
   if (!node)
     throw new OptionsError(`${text}: a page cannot read files`, { hint: "serve the folder" });
   const folder = text.startsWith("file:") ? node.url.fileURLToPath(text) : text;
-  return async (name) => {
+  return async (name, most = Infinity) => {
     const path = node.path.join(folder, name);
     try {
-      return new Uint8Array(await node.fs.readFile(path));
+      return await readRegular(node.fs, path, most);
     } catch (error) {
       throw missing(path, reason(error), error);
     }
   };
+}
+
+/**
+ * The content of a regular file of at most `most` bytes; whatever else it is, is not waited for.
+ * @param {typeof import("node:fs/promises")} fs
+ * @param {string} path
+ * @param {number} [most]
+ */
+export async function readRegular(fs, path, most = Infinity) {
+  // Without O_NONBLOCK, a pipe would wait for somebody who writes to it.
+  const { O_RDONLY, O_NONBLOCK = 0 } = fs.constants;
+  const file = await fs.open(path, O_RDONLY | O_NONBLOCK);
+  try {
+    const about = await file.stat();
+    if (!about.isFile()) throw new Error("it is no regular file");
+    if (about.size > most) throw new Error(tooLarge(most));
+    return new Uint8Array(await file.readFile());
+  } finally {
+    await file.close();
+  }
 }
 
 /**
@@ -72,16 +97,40 @@ function fromPlace(place) {
  */
 function fromWeb(place) {
   const base = new URL(place.endsWith("/") ? place : `${place}/`, globalThis.location?.href);
-  return async (name) => {
+  return async (name, most = Infinity) => {
     const address = new URL(encodeURIComponent(name), base);
     try {
       const response = await fetch(address);
       if (!response.ok) throw new Error(`the server says ${response.status}`);
-      return new Uint8Array(await response.arrayBuffer());
+      return await readBody(response, most);
     } catch (error) {
       throw missing(address.href, reason(error), error);
     }
   };
+}
+
+/**
+ * @param {Response} response
+ * @param {number} most
+ */
+async function readBody(response, most) {
+  const reader = response.body?.getReader();
+  const parts = [];
+  let size = 0;
+  for (let part = await reader?.read(); part && !part.done; part = await reader?.read()) {
+    parts.push(part.value);
+    size += part.value.length;
+    if (size > most) {
+      await reader?.cancel();
+      throw new Error(tooLarge(most));
+    }
+  }
+  return new Uint8Array(await new Blob(parts).arrayBuffer());
+}
+
+/** @param {number} most */
+function tooLarge(most) {
+  return `it has more than ${most} bytes`;
 }
 
 /**

@@ -1,7 +1,7 @@
 /** Places that keep a saved state: a file in Node, IndexedDB in the browser. */
 
 import { BundleError, OptionsError, reason } from "./errors.js";
-import { nodeFiles } from "./sources.js";
+import { nodeFiles, readRegular } from "./sources.js";
 
 /**
  * A place for one saved state. `write` replaces the whole content or fails and leaves it as it was;
@@ -37,7 +37,7 @@ export function fileStore(path) {
   }
   const read = async () => {
     try {
-      return new Uint8Array(await node.fs.readFile(path));
+      return await readRegular(node.fs, path);
     } catch (error) {
       if (/** @type {NodeJS.ErrnoException} */ (error).code === "ENOENT") return undefined;
       throw new BundleError(`${path}: cannot be read: ${reason(error)}`, { cause: error });

@@ -19,7 +19,7 @@ import { store, writeFolder } from "./stores.js";
 /** @typedef {Record<string, NDArray>} Arrays */
 
 export const STATE_FORMAT = "flow2onnx-state";
-export const STATE_VERSION = "1";
+export const STATE_VERSION = "2";
 const LARGEST_RATE = 3.4e38;
 
 /**

@@ -1,9 +1,13 @@
 import assert from "node:assert/strict";
-import { readdir, readFile } from "node:fs/promises";
+import { execFileSync } from "node:child_process";
+import { cp, mkdtemp, readdir, readFile, rm, symlink, truncate } from "node:fs/promises";
+import { createServer } from "node:http";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { test } from "node:test";
 import * as ort from "onnxruntime-node";
 
-import { BundleError, FlowError, Options, Trainer } from "../src/index.js";
+import { BundleError, FlowError, Manifest, Options, Trainer } from "../src/index.js";
 import { sha256 } from "../src/digest.js";
 import { CONFORMANCE } from "./folders.js";
 import { damages, resigned } from "./damages.js";
@@ -50,7 +54,7 @@ test("damages of a saved state", async () => {
 
 test("there were 500 cases", () => assert.ok(cases >= 500, `${cases}`));
 
-/** Whether an error is a BundleError that names what is damaged. */
+/** True for a BundleError that names what is damaged. */
 function refusal(name) {
   return (error) => error instanceof BundleError && error.message.includes(name);
 }
@@ -105,7 +109,7 @@ async function use(files) {
   }
 }
 
-/** Whether a field may have that value instead of its own. */
+/** True if a field may have that value instead of its own. */
 function isAllowed(path, other) {
   const [top, key] = [path[0], path.at(-1)];
   const isText = typeof other === "string" && other !== "";
@@ -115,6 +119,59 @@ function isAllowed(path, other) {
   if (key === "trainable") return typeof other === "boolean";
   return (top === "losses" || key === "reads") && JSON.stringify(other) === "[]";
 }
+
+/** A copy of the bundle's folder, which the end of the test removes. */
+async function folder(t) {
+  const copy = await mkdtemp(join(tmpdir(), "flow2onnx-"));
+  t.after(() => rm(copy, { recursive: true }));
+  await cp(FOLDER, copy, { recursive: true });
+  return copy;
+}
+
+for (const name of ["manifest.json", "step.onnx", "weights.safetensors"]) {
+  test(`a pipe or a device as ${name} is not waited for`, async (t) => {
+    const copy = await folder(t);
+    await rm(join(copy, name));
+    execFileSync("mkfifo", [join(copy, name)]);
+    await assert.rejects(open(copy), /it is no regular file/);
+    await rm(join(copy, name));
+    await symlink("/dev/zero", join(copy, name));
+    await assert.rejects(open(copy), /it is no regular file/);
+  });
+
+  test(`a ${name} beyond its size is not read`, async (t) => {
+    const copy = await folder(t);
+    await truncate(join(copy, name), 2 ** 36); // takes no room on the disk
+    await assert.rejects(open(copy), /it has more than \d+ bytes/);
+  });
+}
+
+test("a pipe in place of a saved state is not waited for", async (t) => {
+  const copy = await folder(t);
+  execFileSync("mkfifo", [join(copy, "pipe")]);
+  const trainer = await open(copy);
+  await assert.rejects(trainer.load(join(copy, "pipe")), /it is no regular file/);
+  await trainer.dispose();
+});
+
+test("an answer without end is not read to its end", async (t) => {
+  const server = createServer(async (_, response) => {
+    const part = Buffer.alloc(1 << 20);
+    while (!response.destroyed) {
+      if (!response.write(part)) await new Promise((next) => setTimeout(next, 1));
+    }
+  });
+  await new Promise((ready) => server.listen(0, "127.0.0.1", ready));
+  t.after(() => server.close());
+  await assert.rejects(open(`http://127.0.0.1:${server.address().port}/`), /more than 67108864 bytes/);
+});
+
+test("a file of another size is not hashed", async () => {
+  const files = await bundle();
+  const manifest = await Manifest.parse(files.get("manifest.json"));
+  const longer = new Uint8Array(files.get("step.onnx").length + 1);
+  await assert.rejects(manifest.verify("step.onnx", longer), /SHA-256 another…, the manifest says/);
+});
 
 test("a model that is not one, with the right hash, is refused or opened, no more", async () => {
   const files = await bundle();

@@ -1,6 +1,6 @@
 /** Files with any part of them changed or cut off. */
 
-import { sha256 } from "../src/digest.js";
+import { NO_DIGEST, sign } from "../src/digest.js";
 
 /** Numbers from 0 to 1, the same for the same seed. */
 export function generator(seed) {
@@ -31,10 +31,8 @@ export function* damages(content, flips, cuts) {
 
 /** A manifest of these fields with the digest that they deserve. */
 export async function resigned(value) {
-  const fields = { ...value };
-  delete fields.digest;
-  const zeros = "0".repeat(64);
-  const text = `${JSON.stringify({ ...fields, digest: zeros }, null, 1)}\n`;
-  const digits = await sha256(new TextEncoder().encode(text));
-  return new TextEncoder().encode(text.slice(0, -68) + digits + text.slice(-4));
+  const fields = { ...value, digest: NO_DIGEST }; // where it was: the first field
+  const content = new TextEncoder().encode(`${JSON.stringify(fields, null, 1)}\n`);
+  await sign(content, '{\n "digest": "'.length);
+  return content;
 }

@@ -4,18 +4,27 @@ import { test } from "node:test";
 import { BundleError, FeedError, NDArray, fromSafetensors, toSafetensors } from "../src/index.js";
 import { ELEMENTS, halfToNumber, numberToBfloat, numberToHalf } from "../src/dtypes.js";
 import { arranged } from "../src/program.js";
-import { parseObject } from "../src/json.js";
+import { parseObject } from "../src/fields.js";
 import { byCharacters } from "../src/safetensors.js";
 
 const encode = (text) => new TextEncoder().encode(text);
 const parse = (text) => parseObject(encode(text), "x.json");
 
-test("JSON is read exactly", () => {
-  const value = parse(
-    '{"a": [9007199254740993, 1.5, -0, 1e2, true, null, "\\u00e9\\n😀"], "__proto__": {}}',
+test("fields are read with their types", () => {
+  const fields = parse(
+    '{"a": [true, null, "\\u00e9\\n😀:\\":"], "n": 9007199254740991, "__proto__": {"b": "c"}}',
   );
-  assert.deepEqual(value.get("a"), [9007199254740993n, 1.5, 0n, 100, true, null, "é\n😀"]);
-  assert.ok(value.get("__proto__") instanceof Map);
+  assert.deepEqual(fields.items("a"), [true, null, 'é\n😀:":']);
+  assert.equal(fields.number("n"), Number.MAX_SAFE_INTEGER);
+  assert.deepEqual(fields.entries("__proto__"), [["b", "c"]]);
+  assert.throws(() => fields.text("constructor"), /x\.json: constructor is missing/);
+  assert.ok(!fields.has("toString"));
+});
+
+test("numbers that no double holds are refused", () => {
+  for (const number of ["9007199254740992", "9".repeat(5000), "-1", "1.5", "1e400", '"1"', "null"]) {
+    assert.throws(() => parse(`{"n":${number}}`).number("n"), BundleError, number);
+  }
 });
 
 test("what is no JSON is refused", () => {
@@ -44,8 +53,9 @@ test("what is no JSON is refused", () => {
     '{"a":"\\ud800"}',
     '\ufeff{"a":1}',
     '{"a":1 "b":2}',
-    `{"a":${"[".repeat(5000)}${"]".repeat(5000)}}`,
-    `{"a":${"9".repeat(5000)}}`,
+    '{"a":1,"b":{"c":[{"d":1,"d":2}]}}',
+    '{"\\udfff":1}',
+    `{"a":${"[".repeat(100000)}${"]".repeat(100000)}}`,
     '{"a":"',
     `{"a":"${"x".repeat(5_000_000)}`,
   ];

@@ -188,7 +188,7 @@ test("states of other jobs, versions and counts are refused", async () => {
   const before = await trainer.toBytes();
   for (const more of [
     { format: "other" },
-    { version: "2" },
+    { version: "1" },
     { job: "other" },
     { state_id: "0" },
     { steps: "2" },

@@ -1,11 +1,13 @@
-"""Files and folders that are replaced whole or not at all, also when the process is killed."""
+"""Regular files opened; files and folders replaced whole or not at all, killed or not."""
 
 import contextlib
 import ctypes
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Callable, Iterator
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -16,12 +18,31 @@ try:
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]  # its absence is tested where it is used
 
-__all__ = ["replace_file", "replace_folder"]
+__all__ = ["open_file", "replace_file", "replace_folder"]
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2  # Linux: swap two paths in one step
 _RENAME_SWAP = 2  # macOS: the same
 _BINARY = getattr(os, "O_BINARY", 0)  # Windows would translate line ends
+
+_NO_WAITING = getattr(os, "O_NONBLOCK", 0)  # a pipe would wait for somebody who writes to it
+
+
+def open_file(path: str | os.PathLike[str], hint: str | None = None) -> BufferedReader:
+    """A file opened for reading; raises `BundleError` for what is missing or no regular file."""
+    try:
+        # closed by whoever asked for it
+        file = open(path, "rb", opener=_open)  # noqa: SIM115
+    except OSError as error:
+        raise BundleError(f"{path}: cannot be read: {error.strerror}", hint=hint) from error
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise BundleError(f"{path}: cannot be read: it is no regular file", hint=hint)
+    return file
+
+
+def _open(path: str, flags: int) -> int:
+    return os.open(path, flags | _NO_WAITING)
 
 
 def replace_file(path: str | os.PathLike[str], write: Callable[[BinaryIO], None]) -> None:

@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from flow2onnx_runtime.digest import DIGEST_SIZE, check_digest, signed
+from flow2onnx_runtime.digest import NO_DIGEST, check_digest, sign
 from flow2onnx_runtime.dtypes import named
 from flow2onnx_runtime.errors import BundleError
-from flow2onnx_runtime.files import replace_file
-from flow2onnx_runtime.json_reader import Fields, parse_object
+from flow2onnx_runtime.files import open_file, replace_file
+from flow2onnx_runtime.json_reader import MOST, Fields, parse_object
 
 __all__ = [
     "FORMAT",
@@ -28,9 +28,9 @@ __all__ = [
 
 MANIFEST = "manifest.json"
 FORMAT = "flow2onnx-bundle"
-VERSION = 1
+VERSION = 2
 
-_END = b'"\n}\n'  # what follows the digest
+_DIGEST_KEY = b'{\n "digest": "'  # begins the file
 _SIZE_LIMIT = 64 * 2**20  # a manifest of a million tensors is smaller
 _ROLES = ("variable", "slot", "counter")
 
@@ -45,7 +45,7 @@ class FileEntry:
     @classmethod
     def of(cls, path: str | os.PathLike[str]) -> "FileEntry":
         """The entry that a file deserves as it is now."""
-        with open(path, "rb") as file:
+        with open_file(path) as file:
             digest = hashlib.file_digest(file, "sha256")
             return cls(file.tell(), digest.hexdigest())
 
@@ -135,10 +135,8 @@ class Manifest:
     def read(cls, folder: str | os.PathLike[str], *, verify: bool = True) -> "Manifest":
         """The manifest of a bundle; `verify` also compares every file with its size and hash."""
         path = Path(folder) / MANIFEST
-        text = _text(path)
-        fields = Fields(str(path), parse_object(text, str(path)))
+        fields = Fields(str(path), parse_object(_text(path), str(path)))
         _check_version(fields)
-        check_digest(text, len(text) - len(_END) - DIGEST_SIZE, str(path))
         manifest = _manifest(fields)
         if verify:
             manifest.verify(folder)
@@ -160,10 +158,10 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """The content of manifest.json."""
-        fields = {"format": FORMAT, "version": VERSION, **asdict(self), "digest": "0" * DIGEST_SIZE}
+        fields = {"digest": NO_DIGEST, "format": FORMAT, "version": VERSION, **asdict(self)}
         text = json.dumps(fields, indent=1, ensure_ascii=False).encode() + b"\n"
-        assert text.endswith(_END), "the digest is the last field"
-        return signed(text, len(text) - len(_END) - DIGEST_SIZE)
+        assert text.startswith(_DIGEST_KEY), "the digest is the first field"
+        return sign(text, len(_DIGEST_KEY))
 
     @property
     def counter(self) -> str | None:
@@ -181,15 +179,16 @@ class Manifest:
 
 
 def _text(path: Path) -> bytes:
-    try:
-        if path.stat().st_size > _SIZE_LIMIT:
-            raise BundleError(f"{path}: {path.stat().st_size} bytes are no manifest")
-        return path.read_bytes()
-    except OSError as error:
-        raise BundleError(
-            f"{path}: cannot be read: {error.strerror}",
-            hint="a bundle is a folder with manifest.json, init.onnx and step.onnx",
-        ) from error
+    """The content of a manifest that has its digest."""
+    with open_file(
+        path, "a bundle is a folder with manifest.json, init.onnx and step.onnx"
+    ) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > _SIZE_LIMIT:
+            raise BundleError(f"{path}: {size} bytes are no manifest")
+        check_digest(file, _DIGEST_KEY, str(path))
+        file.seek(0)
+        return file.read(size)
 
 
 def _check_version(fields: Fields) -> None:
@@ -256,7 +255,7 @@ def _tensor_spec(fields: Fields) -> TensorSpec:
 def _dimension(fields: Fields, size: object) -> int | str:
     if isinstance(size, str) and size:
         return size
-    if isinstance(size, int) and not isinstance(size, bool) and 0 <= size < 2**63:
+    if isinstance(size, int) and not isinstance(size, bool) and 0 <= size <= MOST:
         return size
     raise fields.error("shape", f"holds {size!r}, neither a size nor the name of one")
 
@@ -384,15 +383,13 @@ def _check_predict(manifest: Manifest) -> None:
 
 
 def _verify_file(path: Path, entry: FileEntry) -> None:
-    try:
-        found = FileEntry.of(path)
-    except OSError as error:
+    with open_file(path, "the bundle is not complete") as file:
+        size, digest = os.fstat(file.fileno()).st_size, "another"
+        if size == entry.size:  # else no time is spent on what may be of any size
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != entry.sha256:
         raise BundleError(
-            f"{path}: cannot be read: {error.strerror}", hint="the bundle is not complete"
-        ) from error
-    if found != entry:
-        raise BundleError(
-            f"{path}: has {found.size} bytes and SHA-256 {found.sha256[:12]}…, "
+            f"{path}: has {size} bytes and SHA-256 {digest[:12]}…, "
             f"the manifest says {entry.size} and {entry.sha256[:12]}…",
             hint="the file was changed or cut off: export the bundle again",
         )

@@ -11,11 +11,11 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from flow2onnx_runtime.digest import ZEROS, check_digest, signed
+from flow2onnx_runtime.digest import NO_DIGEST, check_digest, sign
 from flow2onnx_runtime.dtypes import ELEMENTS, Element, as_bits, element_of, named
 from flow2onnx_runtime.errors import BundleError
-from flow2onnx_runtime.files import replace_file
-from flow2onnx_runtime.json_reader import Fields, parse_object
+from flow2onnx_runtime.files import open_file, replace_file
+from flow2onnx_runtime.json_reader import MOST, Fields, parse_object
 
 __all__ = [
     "Header",
@@ -31,7 +31,6 @@ _HEADER_LIMIT = 100_000_000  # the format's own
 _RANK_LIMIT = 64  # numpy's
 _METADATA = "__metadata__"
 _DIGEST_KEY = b'{"__metadata__":{"digest":"'
-_DIGEST_START = 8 + len(_DIGEST_KEY)
 _BY_STORED = {element.safetensors: element for element in ELEMENTS}
 
 
@@ -77,8 +76,8 @@ def save_safetensors(
     parts = [array.reshape(-1).view(np.uint8).data for _, _, array in entries]
     if signs:
         others = {key: text for key, text in (metadata or {}).items() if key != "digest"}
-        header = _header_bytes(entries, {"digest": ZEROS.decode(), **others})
-        header = signed(header, _DIGEST_START, parts)
+        header = _header_bytes(entries, {"digest": NO_DIGEST, **others})
+        header = sign(header, 8 + len(_DIGEST_KEY), parts)
     else:
         header = _header_bytes(entries, metadata or {})
 
@@ -92,12 +91,9 @@ def save_safetensors(
 
 def check_signature(path: str | os.PathLike[str]) -> None:
     """Raise `BundleError` unless the file has the digest that `save_safetensors` gave it."""
-    try:
-        content = Path(path).read_bytes()
-    except OSError as error:
-        raise BundleError(f"{path}: cannot be read: {error.strerror}") from error
-    is_signed = content[8:_DIGEST_START] == _DIGEST_KEY
-    check_digest(content, _DIGEST_START if is_signed else -1, str(path))
+    with open_file(path) as file:
+        file.seek(8)  # behind the header's length, which the places of the tensors give too
+        check_digest(file, _DIGEST_KEY, str(path))
 
 
 def write_over(
@@ -132,21 +128,21 @@ def load_safetensors(
 
     Raises `BundleError` for whatever the format does not allow, before any tensor is read.
     """
-    header = read_header(path)
-    with open(path, "rb") as file:
+    with open_file(path) as file:
+        header = _header(file, str(path))
         tensors = {name: _read(file, str(path), t) for name, t in header.tensors.items()}
     return tensors, dict(header.metadata)
 
 
 def read_header(path: str | os.PathLike[str]) -> Header:
     """What a safetensors file holds and where, without reading the tensors."""
-    what = str(path)
-    try:
-        with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            text = _header_text(file, what, size)
-    except OSError as error:
-        raise BundleError(f"{what}: cannot be read: {error.strerror}") from error
+    with open_file(path) as file:
+        return _header(file, str(path))
+
+
+def _header(file: BinaryIO, what: str) -> Header:
+    size = os.fstat(file.fileno()).st_size
+    text = _header_text(file, what, size)
     value = parse_object(text, f"{what}: header")
     metadata = _metadata(what, value.pop(_METADATA, {}))
     tensors = {name: _stored(what, name, entry) for name, entry in value.items()}
@@ -240,8 +236,7 @@ def _stored(what: str, name: str, value: object) -> StoredTensor:
 
 
 def _whole(fields: Fields, key: str, value: object) -> int:
-    # Sizes above 2**63 are not only wrong: numpy cannot even multiply them.
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST:
         raise fields.error(key, f"holds {value!r}, not a size")
     return value
 

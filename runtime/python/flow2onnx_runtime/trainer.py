@@ -33,7 +33,7 @@ from flow2onnx_runtime.state import State
 __all__ = ["STATE_FORMAT", "STATE_VERSION", "Trainer"]
 
 STATE_FORMAT = "flow2onnx-state"
-STATE_VERSION = "1"
+STATE_VERSION = "2"
 
 # So much state is copied to see whether updating it in place changes a bit of it.
 _VERIFIED_BYTES = 64 * 2**20

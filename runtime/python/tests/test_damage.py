@@ -1,13 +1,17 @@
 """Bundles and states with any part of them changed or cut off are refused, and change nothing."""
 
+import hashlib
+import os
 import shutil
+import tracemalloc
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from flow2onnx_runtime import BundleError, Options, Trainer
+from flow2onnx_runtime import BundleError, Options, Predictor, Trainer, load_safetensors
+from flow2onnx_runtime.safetensors import check_signature, save_safetensors
 
 FOLDER = Path(__file__).parents[2] / "conformance" / "mlp"
 OPTIONS = Options(intra_op_threads=1)
@@ -68,3 +72,52 @@ def test_damaged_states(tmp_path):
 
 def test_there_are_500_cases():
     assert len(FILES) * (FLIPS + CUTS) + 3 * (FLIPS + CUTS) >= 500
+
+
+SPARSE = 2**40  # bytes of a file that takes no room
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes in the file system")
+@pytest.mark.parametrize("name", ["manifest.json", "step.onnx", "weights.safetensors"])
+def test_pipes_and_devices_are_not_waited_for(copy, name):
+    (copy / name).unlink()
+    os.mkfifo(copy / name)
+    assert f"{name}: cannot be read: it is no regular file" in refusal(lambda: Trainer(copy), name)
+    (copy / name).unlink()
+    (copy / name).symlink_to("/dev/zero")
+    assert f"{name}: cannot be read: it is no regular file" in refusal(lambda: Trainer(copy), name)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes in the file system")
+def test_pipes_in_place_of_states_and_models(copy, tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    trainer = Trainer(copy, OPTIONS)
+    for act in (lambda: trainer.load(pipe), lambda: load_safetensors(pipe)):
+        assert "pipe: cannot be read: it is no regular file" in refusal(act, "a pipe")
+    assert "pipe is not there" in refusal(lambda: Predictor(pipe), "a pipe")
+
+
+def test_sizes_come_before_hashes(copy, monkeypatch):
+    os.truncate(copy / "step.onnx", SPARSE)
+    hashed = []
+    digest = hashlib.file_digest
+    monkeypatch.setattr(hashlib, "file_digest", lambda f, how: hashed.append(f) or digest(f, how))
+    assert f"step.onnx: has {SPARSE} bytes" in refusal(lambda: Trainer(copy), "too large")
+    assert all(Path(file.name).name != "step.onnx" for file in hashed)
+
+
+def test_a_manifest_of_any_size_is_not_read(copy):
+    os.truncate(copy / "manifest.json", SPARSE)
+    assert "bytes are no manifest" in refusal(lambda: Trainer(copy), "too large")
+
+
+def test_a_state_is_checked_in_little_memory(tmp_path):
+    path = tmp_path / "large.safetensors"
+    save_safetensors(path, {"a": np.zeros(4 << 20, np.float32)}, signs=True)
+    tracemalloc.start()
+    try:
+        check_signature(path)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()

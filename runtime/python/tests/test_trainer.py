@@ -24,7 +24,7 @@ from flow2onnx_runtime import (
     load_safetensors,
     save_safetensors,
 )
-from flow2onnx_runtime.digest import signed
+from flow2onnx_runtime.digest import NO_DIGEST, sign
 
 OPTIONS = Options(intra_op_threads=1)
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -177,7 +177,7 @@ def test_saved_states_that_are_refused(bundle, tmp_path):
     before = trainer.state_dict()
     cases = (
         (values, {}, "format is None, this trainer needs 'flow2onnx-state'"),
-        (values, metadata | {"version": "2"}, "version is '2'"),
+        (values, metadata | {"version": "1"}, "version is '1'"),
         (values, metadata | {"job": "other"}, "job is 'other'"),
         (values, metadata | {"state_id": "0"}, "state_id is '0'"),
         (values, metadata | {"steps": "-1"}, "steps is '-1'"),
@@ -229,9 +229,8 @@ def edit(bundle, change):
     path = bundle / "manifest.json"
     value = json.loads(path.read_text())
     change(value)
-    value["digest"] = value.pop("digest") and "0" * 64
-    text = json.dumps(value, indent=1).encode() + b"\n"
-    path.write_bytes(signed(text, len(text) - 68))
+    text = json.dumps(value | {"digest": NO_DIGEST}, indent=1).encode() + b"\n"
+    path.write_bytes(sign(text, text.index(b"0" * 64)))
 
 
 def drop(*keys):
@@ -258,7 +257,7 @@ def put(value, *keys):
     ("change", "says"),
     [
         (put("other", "format"), "manifest.json: format is 'other', not 'flow2onnx-bundle'"),
-        (put(2, "version"), "version is 2; this runtime reads version 1"),
+        (put(3, "version"), "version is 3; this runtime reads version 2"),
         (put("1", "version"), "version is text, not a whole number"),
         (put(True, "version"), "version is True"),
         (drop("job"), "manifest.json: job is missing"),
@@ -279,6 +278,10 @@ def put(value, *keys):
         (put(1, "state", 1, "trainable"), "trainable is a number, not true or false"),
         (put(["N"], "state", 1, "shape"), "no symbolic dimensions"),
         (put([-1], "state", 1, "shape"), "shape holds -1"),
+        (put([2**53], "state", 1, "shape"), "shape holds 9007199254740992"),
+        (put(2**53, "files", "step.onnx", "size"), "size is 9007199254740992"),
+        (put("\ud800", "job"), "manifest.json: not valid JSON: .*can't encode"),
+        (put("\udfff", "state", 1, "name"), "manifest.json: not valid JSON: .*can't encode"),
         (put("w", "state", 1, "name"), "state names w twice"),
         (put("float8", "feeds", 0, "dtype"), "feeds: x has the unknown dtype float8"),
         (put(["acc"], "losses"), "losses names acc"),
