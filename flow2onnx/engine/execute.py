@@ -13,11 +13,8 @@ import numpy as np
 from flow2onnx_runtime import Options, Program, State, usable_providers, why_unusable
 from flow2onnx_runtime.errors import NonFiniteError, OptionsError
 from flow2onnx_runtime.options import DEFAULT_OPTIONS
-from flow2onnx_runtime.ort_settings import (
-    check_provider_option,
-    check_run_entry,
-    check_session_entry,
-)
+from flow2onnx_runtime.ort_settings import check_run_entry, check_session_entry
+from flow2onnx_runtime.providers import CPU, Provider, find_provider, provider_named
 
 from flow2onnx.compile import CompiledJob
 from flow2onnx.compile.garbage_collection import collector_paused
@@ -43,23 +40,18 @@ __all__ = [
 ]
 
 _log = logging.getLogger("flow2onnx.execute")
-_PROVIDERS = {
-    "cpu": "CPUExecutionProvider",
-    "gpu": "CUDAExecutionProvider",
-    "tensorrt": "TensorrtExecutionProvider",
-}
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def provider_name(device: str) -> str:
-    """The runtime's name for ``"cpu"``, ``"gpu"`` or ``"cuda"``, and ``"tensorrt"``."""
-    return _PROVIDERS["gpu" if device == "cuda" else device]
+    """The runtime's name for a provider by its tag, or by the tag of a placement on it."""
+    return find_provider(device).name
 
 
 @functools.cache
 def best_device() -> str:
     """Where jobs without a placement run: on the GPU when the runtime can use it."""
-    return "gpu" if _PROVIDERS["gpu"] in usable_providers() else "cpu"
+    return "gpu" if provider_name("gpu") in usable_providers() else "cpu"
 
 
 @functools.cache
@@ -72,14 +64,14 @@ def provider_of(device: str, placement: str | None = None) -> str:
     """
     import onnxruntime
 
-    provider, cpu = _PROVIDERS[device], _PROVIDERS["cpu"]
+    provider = provider_name(device)
     if placement == "best effort" and provider not in usable_providers():
         _log.warning("%s cannot be used, jobs placed on %r run on the CPU: %s",
                      provider, device, why_unusable(provider))  # fmt: skip
-        return cpu
+        return CPU.name
     if placement is None and provider not in onnxruntime.get_available_providers():
         _log.warning("this onnxruntime is a CPU build: jobs placed on %r run on the CPU", device)
-        return cpu
+        return CPU.name
     return provider
 
 
@@ -143,34 +135,56 @@ def _field(setting: str, value: Any) -> tuple[str, Any]:
 def _providers(
     config: FunctionConfig, settings: Settings, provider: str, trains: bool, device_id: int
 ) -> Iterator[tuple[str, Mapping[str, str]] | str]:
-    """TensorRT, CUDA and the CPU, as far as they are asked for."""
+    """The providers that are asked for, and those that take what these leave."""
     effort = config.value("runtime.placement")
-    wants_tensorrt = "tensorrt" in config.providers() and not _without_tensorrt(trains, effort)
-    place = {"device_id": str(device_id)} if device_id else {}
-    free = config.value("runtime.provider_option")
-    if wants_tensorrt:
-        options = {**_tensorrt_defaults(config), **config.provider_options("tensorrt")}
-        yield _PROVIDERS["tensorrt"], place | options | _of(free, "tensorrt")
-    if wants_tensorrt or provider != _PROVIDERS["cpu"]:
-        tuned = settings.provider_options("cuda") | config.provider_options("cuda")
-        if "user_compute_stream" in tuned:
-            tuned["has_user_compute_stream"] = "1"
-        yield _PROVIDERS["gpu"], place | tuned | _of(free, "cuda")
-    yield _PROVIDERS["cpu"]
+    wanted = [t for t in config.providers() if not _runs_without(t, trains, effort)]
+    rows = [*map(find_provider, wanted), provider_named(provider)]
+    # one that several of them name stands where the last does
+    for name in reversed(dict.fromkeys(n for row in reversed(rows) for n in reversed(row.names))):
+        options = _provider_options(provider_named(name), config, settings, device_id)
+        yield name if name == CPU.name else (name, options)
+
+
+def _provider_options(
+    row: Provider, config: FunctionConfig, settings: Settings, device_id: int
+) -> Mapping[str, str]:
+    """The number of the device, what the row and the flags say, and what is given by name."""
+    known = row.options or {}
+    place = {"device_id": str(device_id)} if device_id and "device_id" in known else {}
+    flags = settings.provider_options(row.tag) | config.provider_options(row.tag)
+    # an address goes with a switch that says it is there
+    present = {f"has_{name}": "1" for name in flags if f"has_{name}" in known}
+    free = _of(config.value("runtime.provider_option"), row.tag)
+    return place | _defaults(row, config) | flags | present | free
+
+
+def _defaults(row: Provider, config: FunctionConfig) -> dict[str, str]:
+    """The defaults of a provider: its cache among them, and half precision if the job has it."""
+    flag = f"runtime.{row.tag}_cache_path"
+    asked = config.value(flag) if flag in FLAGS.rows else None
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = str(Path(asked) if asked else base / "flow2onnx" / row.tag)
+    found = {name: value.format(cache=folder) for name, value in row.defaults.items()}
+    half = row.half_options.get(config.value("runtime.mixed_precision_dtype"))
+    return found | ({half: "1"} if half and config.value("enable_auto_mixed_precision") else {})
 
 
 def _say_what_is_idle(config: FunctionConfig, providers: Sequence[Any]) -> None:
-    """Name the settings of the group `runtime` that only CUDA has, where a job is without it."""
+    """Name the settings of the group `runtime` for a provider that a job is without."""
     names = {p if isinstance(p, str) else p[0] for p in providers}
     set_here = [FLAGS.rows[n] for n in config.values() if n.startswith("runtime.")]
-    if _PROVIDERS["gpu"] not in names:
-        _say_idle(tuple(r.name for r in set_here if isinstance(r.effect, PROVIDER)))
+    idle: dict[str, list[str]] = {}
+    for row in set_here:
+        if isinstance(row.effect, PROVIDER) and provider_name(row.effect.provider) not in names:
+            idle.setdefault(row.effect.provider, []).append(row.name)
+    for tag, flags in idle.items():
+        _say_idle(tag, tuple(flags))
 
 
 @functools.cache
-def _say_idle(flags: tuple[str, ...]) -> None:
-    if flags:
-        _log.warning("%s: no effect on a job that does not run on CUDA", ", ".join(flags))
+def _say_idle(tag: str, flags: tuple[str, ...]) -> None:
+    shown = ", ".join(flags)
+    _log.warning("%s: no effect on a job that does not run on %s", shown, find_provider(tag).title)
 
 
 def _of(free: Mapping[str, str], provider: str) -> dict[str, str]:
@@ -179,41 +193,26 @@ def _of(free: Mapping[str, str], provider: str) -> dict[str, str]:
 
 
 @functools.cache
-def _without_tensorrt(trains: bool, effort: str | None) -> bool:
-    """Whether a job that asks for TensorRT does without, which is said once."""
-    if trains:
+def _runs_without(tag: str, trains: bool, effort: str | None) -> bool:
+    """Whether a job that asks for a provider does without it, which is said once."""
+    row = find_provider(tag)
+    if trains and not row.trains:
         _log.warning(
-            "use_tensorrt: train jobs run on CUDA, as their weights are inputs, which TensorRT "
-            "cannot build into an engine; predict jobs use it"
-        )
+            "use_%s: train jobs run on %s, as their weights are inputs, which %s cannot build into "
+            "an engine; predict jobs use it",
+            tag, find_provider(row.fallbacks[0]).title, row.title,
+        )  # fmt: skip
         return True
-    name = _PROVIDERS["tensorrt"]
-    if effort == "best effort" and name not in usable_providers():
-        _log.warning("%s cannot be used, jobs run without: %s", name, why_unusable(name))
+    if effort == "best effort" and row.name not in usable_providers():
+        _log.warning("%s cannot be used, jobs run without: %s", row.name, why_unusable(row.name))
         return True
     return False
-
-
-def _tensorrt_defaults(config: FunctionConfig) -> dict[str, str]:
-    """Engines take minutes to build, so they and the timings are kept between processes."""
-    asked = config.value("runtime.tensorrt_cache_path")
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = str(Path(asked) if asked else base / "flow2onnx" / "tensorrt")
-    halves = {"float16": "trt_fp16_enable", "bfloat16": "trt_bf16_enable"}
-    half = halves[config.value("runtime.mixed_precision_dtype")]
-    return {
-        "trt_engine_cache_enable": "1",
-        "trt_engine_cache_path": folder,
-        "trt_timing_cache_enable": "1",
-        "trt_timing_cache_path": folder,
-    } | ({half: "1"} if config.value("enable_auto_mixed_precision") else {})
 
 
 def _check_free_forms(
     config: FunctionConfig, entries: Mapping[str, str], providers: Sequence[Any]
 ) -> None:
     """Check what the user gave by the runtime's own names, and point at where."""
-    forms = {"cuda": _PROVIDERS["gpu"], "tensorrt": _PROVIDERS["tensorrt"]}
     with _pointing_at(config.source("runtime.session_entry")):
         for key, value in config.value("runtime.session_entry").items():
             check_session_entry(key, value)
@@ -224,7 +223,7 @@ def _check_free_forms(
     with _pointing_at(config.source("runtime.provider_option")):
         for name, value in config.value("runtime.provider_option").items():
             group, _, option = name.partition(".")
-            check_provider_option(forms[group], option, value)
+            find_provider(group).check_option(option, value)
             flags = config.provider_options(group)
             _check_same(f"{group} option {option}", value, _explicit(config, flags, option))
 
@@ -258,7 +257,7 @@ def accelerated(compiled: CompiledJob, options: Options) -> tuple[Model, Options
     where weights do not change.
     """
     wish = compiled.spec.config.value("runtime.native")
-    on_cpu = options.provider_names == (_PROVIDERS["cpu"],)
+    on_cpu = options.provider_names == CPU.names
     library = native_library(wish) if on_cpu and compiled.kind == "train" else None
     if library is None:
         return compiled.model, options, {}

@@ -16,11 +16,6 @@ from flow2onnx.graph.types import dtype_of
 __all__ = ["Kernels", "Report", "kernel_gaps", "type_bindings", "verify"]
 
 
-# Measured: the registry lists half precision for these, and the kernel then refuses to add.
-_NO_HALF = {
-    ("CPUExecutionProvider", "ScatterElements"): ("add", "mul"),
-    ("CPUExecutionProvider", "ScatterND"): ("add", "mul", "max", "min"),
-}
 # Without a kernel and without a body, and yet it runs: the runtime makes initializers of it.
 _FOLDED = "Constant"
 _UNLESS_DOUBLE = ", or leave default_data_type at flow.float32 where it is flow.float64"
@@ -28,10 +23,6 @@ _UNLESS_DOUBLE = ", or leave default_data_type at flow.float32 where it is flow.
 
 class Kernels(Protocol):
     """What a runtime can say of its kernels (`flow2onnx_runtime.kernels`)."""
-
-    @property
-    def provider(self) -> str:
-        """Whose kernels they are."""
 
     def supports(self, op_type: str, opset: int, types: Mapping[str, str]) -> bool:
         """Whether a kernel takes these element types."""
@@ -41,6 +32,9 @@ class Kernels(Protocol):
 
     def knows(self, op_type: str, opset: int) -> bool:
         """Whether the operator is known, kernel or not."""
+
+    def refuses_half(self, op_type: str, reduction: str) -> bool:
+        """Whether a kernel that lists half precision fails there when it is to reduce so."""
 
 
 @dataclass(frozen=True)
@@ -166,10 +160,9 @@ def _remedy(op_type: str, opset: int, types: Mapping[str, str], kernels: Kernels
 
 def _check_reduction(node: ir.Node, types: Mapping[str, str], kernels: Kernels) -> None:
     reduction = node.attributes.get("reduction")
-    lacking = _NO_HALF.get((kernels.provider, node.op_type), ())
     if reduction is None or "float16" not in types.values():
         return
-    if reduction.as_string() in lacking:
+    if kernels.refuses_half(node.op_type, reduction.as_string()):
         raise UnsupportedError(
             f"the runtime's {node.op_type} cannot {reduction.as_string()} on float16",
             op=node.name,

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from flow2onnx_runtime import OptionsError, ProviderError
-from flow2onnx_runtime.ort_settings import CUDA_OPTIONS, TENSORRT_OPTIONS, session_keys
+from flow2onnx_runtime.ort_settings import session_keys
+from flow2onnx_runtime.providers import PROVIDERS
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
@@ -24,7 +25,7 @@ CPU, CUDA, TENSORRT = (f"{name}ExecutionProvider" for name in ("CPU", "CUDA", "T
 def fresh():
     """Warnings that are given once are given again."""
     provider_of.cache_clear()
-    execute._without_tensorrt.cache_clear()
+    execute._runs_without.cache_clear()
     execute._say_idle.cache_clear()
 
 
@@ -296,9 +297,9 @@ def test_a_provider_is_cuda_or_tensorrt(config):
 def test_the_runtime_does_know_its_keys():
     assert {"session.disable_prepacking", "session.intra_op.allow_spinning"} <= session_keys()
     assert {"use_tf32", "prefer_nhwc", "enable_cuda_graph", "user_compute_stream"} <= set(
-        CUDA_OPTIONS
+        PROVIDERS["cuda"].options
     )
-    assert "trt_timing_cache_path" in TENSORRT_OPTIONS
+    assert "trt_timing_cache_path" in PROVIDERS["tensorrt"].options
 
 
 # --- what only a job shows -----------------------------------------------------------------------

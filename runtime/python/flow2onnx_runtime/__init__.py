@@ -26,15 +26,10 @@ if TYPE_CHECKING:
         StateSpec,
         TensorSpec,
     )
-    from flow2onnx_runtime.options import (
-        Options,
-        open_session,
-        require_providers,
-        usable_providers,
-        why_unusable,
-    )
+    from flow2onnx_runtime.options import Options, open_session, require_providers
     from flow2onnx_runtime.predictor import Predictor
     from flow2onnx_runtime.program import Program, TensorInfo
+    from flow2onnx_runtime.provider_checks import usable_providers, why_unusable
     from flow2onnx_runtime.registry import KernelTable, kernels
     from flow2onnx_runtime.safetensors import load_safetensors, save_safetensors
     from flow2onnx_runtime.state import State
@@ -104,15 +99,10 @@ _HOMES = {
         "StateSpec",
         "TensorSpec",
     ),
-    "options": (
-        "Options",
-        "open_session",
-        "require_providers",
-        "usable_providers",
-        "why_unusable",
-    ),
+    "options": ("Options", "open_session", "require_providers"),
     "predictor": ("Predictor",),
     "program": ("Program", "TensorInfo"),
+    "provider_checks": ("usable_providers", "why_unusable"),
     "registry": ("KernelTable", "kernels"),
     "state": ("State",),
     "safetensors": ("load_safetensors", "save_safetensors"),

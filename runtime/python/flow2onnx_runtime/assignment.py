@@ -5,8 +5,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from flow2onnx_runtime.errors import BundleError, OptionsError
-from flow2onnx_runtime.options import DEFAULT_OPTIONS, Model, Options, Provider, open_session
+from flow2onnx_runtime.options import DEFAULT_OPTIONS, Model, Options, open_session
 from flow2onnx_runtime.ort_settings import session_keys
+from flow2onnx_runtime.provider_checks import ProviderSpec, split
+from flow2onnx_runtime.providers import provider_named
 
 __all__ = [
     "RANDOM_OPERATORS",
@@ -88,10 +90,12 @@ def _blame_nodes(name: str, model: Model, options: Options, error: BundleError) 
 
 
 def _without_capture(options: Options) -> Options:
-    def plain(provider: Provider) -> Provider:
-        if isinstance(provider, str):
-            return provider
-        return provider[0], {k: v for k, v in provider[1].items() if k != "enable_cuda_graph"}
+    def plain(provider: ProviderSpec) -> ProviderSpec:
+        name, settings = split(provider)
+        if not settings:
+            return name
+        capture = provider_named(name).capture_option
+        return name, {k: v for k, v in settings.items() if k != capture}
 
     return replace(options, providers=tuple(map(plain, options.providers)))
 

@@ -16,9 +16,10 @@ from flow2onnx_runtime.batching import Batched
 from flow2onnx_runtime.bundle import Bundle
 from flow2onnx_runtime.closeable import Closeable
 from flow2onnx_runtime.errors import DeadlineError, FeedError, OptionsError, RunError
-from flow2onnx_runtime.options import DEFAULT_OPTIONS, Model, Options, Provider
+from flow2onnx_runtime.options import DEFAULT_OPTIONS, Model, Options
+from flow2onnx_runtime.preference import preferred
 from flow2onnx_runtime.program import Program, TensorInfo
-from flow2onnx_runtime.providers import preferred
+from flow2onnx_runtime.provider_checks import ProviderSpec
 from flow2onnx_runtime.rebatching import Rebatcher
 from flow2onnx_runtime.run_future import Results, RunFuture
 from flow2onnx_runtime.zero_copy import NO_OUTPUTS, Given, ZeroCopyProgram, from_dlpack, run_options
@@ -54,7 +55,7 @@ class Predictor(Closeable):
         options: Options = DEFAULT_OPTIONS,
         *,
         job: str | None = None,
-        providers: Sequence[Provider] | None = None,
+        providers: Sequence[ProviderSpec] | None = None,
         workers: int | None = None,
     ) -> None:
         self.passed_over: Mapping[str, str] = {}
@@ -235,7 +236,9 @@ def _stop(options: Any) -> None:
     options.terminate = True
 
 
-def _chosen(options: Options, providers: Sequence[Provider]) -> tuple[Options, Mapping[str, str]]:
+def _chosen(
+    options: Options, providers: Sequence[ProviderSpec]
+) -> tuple[Options, Mapping[str, str]]:
     found = preferred(options, providers)
     return found.options, found.passed_over
 

@@ -8,7 +8,8 @@ import onnxruntime as ort
 from onnxruntime.capi import onnxruntime_pybind11_state as _native
 
 from flow2onnx_runtime.dtypes import named
-from flow2onnx_runtime.options import has_library, usable_providers
+from flow2onnx_runtime.provider_checks import has_library, usable_providers
+from flow2onnx_runtime.providers import CPU, provider_named
 
 __all__ = ["KernelTable", "kernels"]
 
@@ -87,12 +88,16 @@ class KernelTable:
         found = self._kernels.get(_key(domain, op_type), ())
         return tuple(k.types for k in found if since is not None and k.serves(since))
 
+    def refuses_half(self, op_type: str, reduction: str) -> bool:
+        """Whether a kernel that lists half precision fails there when it is to reduce so."""
+        return reduction in provider_named(self.provider).refused_halves.get(op_type, ())
+
     def without_kernel(self, domain: str = "") -> frozenset[str]:
         """Operators that the runtime has a definition of and no kernel for."""
         return frozenset(op for d, op in self._versions if d == domain and not self.has(op, d))
 
 
-def kernels(provider: str = "CPUExecutionProvider", *others: str) -> KernelTable:
+def kernels(provider: str = CPU.name, *others: str) -> KernelTable:
     """The kernels of `provider` in the onnxruntime installed here; empty if it has none of it.
 
     With `others`, theirs too, as a session has them that falls back from one to the next.

@@ -23,6 +23,7 @@ from flow2onnx_runtime.errors import BundleError, FlowError
 from flow2onnx_runtime.files import replace_file
 from flow2onnx_runtime.json_reader import Fields, parse_object
 from flow2onnx_runtime.options import DEFAULT_OPTIONS, Options, open_session
+from flow2onnx_runtime.providers import find_provider
 from flow2onnx_runtime.tuning_file import Answer, machine_of, recall, remember
 
 __all__ = ["Trial", "main", "measure", "read_trials", "tune", "write_trials"]
@@ -232,12 +233,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("trials", help="what `flow2onnx tune --emit` wrote")
     parser.add_argument("-o", "--output", required=True, type=Path, help="the file to write")
     parser.add_argument("--threads", type=int, help="threads of one operator")
-    parser.add_argument("--provider", help="execution provider, such as CPUExecutionProvider")
+    parser.add_argument("--provider", help="execution provider, such as cpu or cuda")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="for one form, about")
     asked = parser.parse_args(arguments)
     try:
         trials = read_trials(asked.trials)
-        providers = (asked.provider,) if asked.provider else DEFAULT_OPTIONS.providers
+        providers = (_name(asked.provider),) if asked.provider else DEFAULT_OPTIONS.providers
         options = Options(providers, intra_op_threads=asked.threads, optimization="extended")
         remember(asked.output, machine_of(options), {})  # before it takes time: can it be written?
         answers = tune(trials, options, asked.output, report=_told, seconds=asked.seconds)
@@ -247,6 +248,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     changed = sum(answers[t.key].form != t.rule for t in trials if t.key in answers)
     print(f"{asked.output}: {len(answers)} lowerings, {changed} of them not the usual form")
     return 0
+
+
+def _name(word: str) -> str:
+    return find_provider(word, ort.get_all_providers()).name
 
 
 def _told(done: int, total: int) -> None:

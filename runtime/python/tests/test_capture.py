@@ -15,8 +15,8 @@ from flow2onnx_runtime import (
     assignment,
     buffers,
     open_session,
-    options,
     program,
+    provider_checks,
 )
 from flow2onnx_runtime.ort_settings import session_keys
 
@@ -198,9 +198,11 @@ def test_captured_steps_on_cuda_equal_ordinary_ones(step_model):
 
 def test_a_missing_library_is_named(monkeypatch, tmp_path):
     (tmp_path / "libonnxruntime_providers_cuda.so").write_bytes(b"no library")
-    monkeypatch.setattr(options._capi, "__path__", [str(tmp_path)])
-    monkeypatch.setattr(options.ort, "get_available_providers", lambda: ["CUDAExecutionProvider"])
-    said = options.why_unusable("CUDAExecutionProvider")
+    monkeypatch.setattr(provider_checks._capi, "__path__", [str(tmp_path)])
+    monkeypatch.setattr(
+        provider_checks.ort, "get_available_providers", lambda: ["CUDAExecutionProvider"]
+    )
+    said = provider_checks.why_unusable("CUDAExecutionProvider")
     assert "needs an NVIDIA driver, CUDA and cuDNN 9" in said
     assert "loading it says: " in said
     assert "libonnxruntime_providers_cuda.so" in said

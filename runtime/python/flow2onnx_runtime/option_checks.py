@@ -1,0 +1,43 @@
+"""Checks of names and values that ONNX Runtime would take unchecked or refuse late."""
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+
+from flow2onnx_runtime.errors import OptionsError
+
+__all__ = ["INTEGER", "NUMBER", "SWITCH", "TEXT", "Check", "check", "choice", "near", "options"]
+
+Check = tuple[str, Callable[[str], bool]]  # what is taken, in words, and whether a text is it
+SWITCH: Check = ("'0' or '1'", ("0", "1").__contains__)
+NUMBER: Check = ("a whole number as text, such as '1073741824'", str.isdecimal)
+INTEGER: Check = ("a whole number as text", lambda text: text.removeprefix("-").isdecimal())
+TEXT: Check = ("text", lambda text: True)
+
+
+def choice(*names: str) -> Check:
+    """One of a few texts."""
+    return (" or ".join(map(repr, names)), names.__contains__)
+
+
+def options(**rows: Check) -> Mapping[str, Check]:
+    """A read-only table of options, each with what it takes."""
+    return MappingProxyType(rows)
+
+
+def check(what: str, name: str, value: str, table: Mapping[str, Check]) -> None:
+    """Raise `OptionsError` for a name that a table does not have, or not with `value`."""
+    if name not in table:
+        raise OptionsError(
+            f"{what} {name!r} does not exist",
+            hint=near(name, table, f"there are {', '.join(sorted(table)) or 'none'}"),
+        )
+    accepts, takes = table[name]
+    if not takes(value):
+        raise OptionsError(f"{what} {name!r} takes {accepts}, got {value!r}")
+
+
+def near(name: str, known: Iterable[str], otherwise: str) -> str:
+    """The question whether a close name was meant, or `otherwise` where there is none."""
+    close = difflib.get_close_matches(name, sorted(known), n=2)
+    return f"did you mean {' or '.join(map(repr, close))}?" if close else otherwise

@@ -1,0 +1,131 @@
+"""Which providers really open a session here, and what to do about one that does not."""
+
+import contextlib
+import ctypes
+import difflib
+import functools
+import io
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import onnxruntime as ort
+import onnxruntime.capi as _capi
+
+from flow2onnx_runtime.providers import provider_named
+
+__all__ = [
+    "Model",
+    "ProviderSpec",
+    "create_session",
+    "has_library",
+    "opens",
+    "split",
+    "usable_providers",
+    "why_unusable",
+]
+
+ProviderSpec = str | tuple[str, Mapping[str, str]]
+Model = bytes | str | os.PathLike[str]
+
+# y = Identity(x), float32 of shape (1,), opset 21, IR 10: what any provider can open.
+_PROBE = (
+    b'\x08\n:=\n\x12\n\x01x\x12\x01y"\x08Identity:\x00\x12\x05probe'
+    b"Z\x0f\n\x01x\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01"
+    b"b\x0f\n\x01y\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01B\x04\n\x00\x10\x15"
+)
+_FATAL = 4  # the severity of log lines below which nothing is written
+
+
+def usable_providers() -> tuple[str, ...]:
+    """The providers that a session can really be opened on, in the runtime's order.
+
+    `onnxruntime.get_available_providers()` names those compiled in, also where their libraries
+    are missing.
+    """
+    return tuple(name for name in ort.get_available_providers() if opens(name))
+
+
+def opens(provider: ProviderSpec) -> bool:
+    """Whether a session opens on a provider, with its options, and really has it."""
+    name = split(provider)[0]
+    if name not in ort.get_available_providers():
+        return False  # the runtime would say so on stderr too
+    settings = ort.SessionOptions()
+    settings.log_severity_level = _FATAL
+    try:
+        return name in create_session(_PROBE, settings, [provider]).get_providers()
+    except Exception:  # whatever the reason, it does not open
+        return False
+
+
+def create_session(model: Model, settings: Any, providers: Sequence[ProviderSpec]) -> Any:
+    """An `onnxruntime.InferenceSession` on these providers, or the runtime's own exception."""
+    asked = [p if isinstance(p, str) else (p[0], dict(p[1])) for p in providers]
+    if any(provider_named(split(p)[0]).memory == "cuda" for p in providers):
+        _preload_cuda()
+    source = model if isinstance(model, bytes) else os.fspath(model)
+    # Without enable_fallback=0 a provider that fails becomes a CPU session with a printed line.
+    return ort.InferenceSession(source, settings, providers=asked, enable_fallback=0)
+
+
+def split(provider: ProviderSpec) -> tuple[str, Mapping[str, str]]:
+    """The name of a provider and the options given with it."""
+    return (provider, {}) if isinstance(provider, str) else provider
+
+
+@functools.cache
+def _preload_cuda() -> None:
+    """Load CUDA and cuDNN from pip's nvidia packages, where the loader does not look."""
+    if hasattr(ort, "preload_dlls"):
+        with contextlib.redirect_stdout(io.StringIO()):  # it prints what it does not find
+            ort.preload_dlls()
+
+
+def why_unusable(name: str) -> str:
+    """Why no session opens on a provider here, and what to do: the library that is missing."""
+    if name not in ort.get_available_providers():
+        return _how_to_get(name)
+    return _how_to_repair(name)
+
+
+def _how_to_get(name: str) -> str:
+    known = ort.get_all_providers()
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=1)
+        return f"did you mean {close[0]}?" if close else f"providers are {', '.join(known)}"
+    return (
+        f"install {provider_named(name).package} in place of the onnxruntime here: the two "
+        "overwrite each other, so uninstall the present one first"
+    )
+
+
+def _how_to_repair(name: str) -> str:
+    libraries = provider_named(name).libraries
+    needs = f"{name} needs {libraries}, of the versions that onnxruntime {ort.__version__} names"
+    fault = _load_fault(name)
+    return f"{needs}; loading it says: {fault}" if fault else needs
+
+
+def has_library(name: str) -> bool:
+    """Whether a provider is a library of its own, opened when a session asks for it."""
+    return bool(_libraries(provider_named(name).tag))
+
+
+def _load_fault(name: str) -> str | None:
+    """What the system's loader says of a provider's library, which names the one it lacks.
+
+    Only for a provider that the runtime has tried: one loaded before it would stay unusable.
+    """
+    own = _libraries(provider_named(name).tag)
+    try:
+        for file in (*_libraries("shared"), *own):
+            ctypes.CDLL(str(file), ctypes.RTLD_GLOBAL)
+    except OSError as error:
+        return str(error)
+    return None
+
+
+def _libraries(stem: str) -> list[Path]:
+    return list(Path(next(iter(_capi.__path__))).glob(f"*onnxruntime_providers_{stem}.*"))
