@@ -252,7 +252,7 @@ def find_provider(word: str, others: Iterable[str] = ()) -> Provider:
     """
     listed = [provider_named(name) for name in others]
     rows = {row.name: row for row in (*_ROWS, *listed)}
-    words = {row.tag: row for row in listed} | _BY_WORD
+    words = _BY_WORD | {row.tag: row for row in listed if row.name not in _BY_NAME}
     found = rows.get(word) or words.get(word.lower())
     if found is None:
         close = difflib.get_close_matches(word.lower(), words, n=1)
