@@ -31,7 +31,7 @@ ROOMS = {
     "passes": {"errors", "dtypes", "graph", "analysis", "onnx_io", "autodiff"},
     "trace": {"errors", "source", "dtypes", "typing", "config", "graph", "lowering"},
     "data": {"errors", "source", "dtypes", "trace"},
-    "optim": {"errors", "source", "dtypes", "graph", "lowering", "autodiff", "trace"},
+    "optim": {"errors", "dtypes", "graph", "lowering", "autodiff", "trace"},
     "ops": {"errors", "source", "dtypes", "graph", "lowering", "trace", "data"},
     "compile": {"errors", "typing", "graph", "lowering", "onnx_io", "passes", "trace", "optim"},
     "engine": {

@@ -7,8 +7,8 @@ from typing import Literal
 from flow2onnx.api.aliases import ALIASES
 from flow2onnx.api.differences import DIFFERENCES
 from flow2onnx.api.surface import NAMES
-from flow2onnx.api.symbols import Symbol, symbols
 from flow2onnx.api.unsupported import UNSUPPORTED
+from flow2onnx.trace.symbols import Symbol, symbols
 
 __all__ = ["SECTION", "Status", "markdown", "status_table"]
 

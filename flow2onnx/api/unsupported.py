@@ -7,10 +7,10 @@ import inspect
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from flow2onnx.api.symbols import symbols
 from flow2onnx.errors import UnsupportedError
 from flow2onnx.source import user_frame
 from flow2onnx.trace.context import traced_job
+from flow2onnx.trace.symbols import symbols
 
 __all__ = ["UNSUPPORTED", "Unsupported"]
 

@@ -6,18 +6,15 @@ OneFlow's own, which differ in where epsilon and decay stand, are `flow.optimize
 from collections.abc import Callable
 from typing import Any
 
-from flow2onnx.dtypes import float32
 from flow2onnx.errors import ArgumentError
 from flow2onnx.graph import Value
 from flow2onnx.imported.calls import chosen
-from flow2onnx.optim.adam import LAMB, AdamW
+from flow2onnx.optim.adam import LAMB, AdamW, RMSProp
 from flow2onnx.optim.base import Optimizer, Step
 from flow2onnx.optim.clipping import GlobalNorm, by_global_norm
-from flow2onnx.optim.lars import LARS
 from flow2onnx.optim.loss_scale import dynamic_loss_scale
-from flow2onnx.optim.rmsprop import RMSProp
 from flow2onnx.optim.schedules import Scheduler, constant_rate
-from flow2onnx.optim.sgd import SGDW
+from flow2onnx.optim.sgd import LARS, SGDW
 
 __all__ = ["OPTIMIZERS", "optimizer_of"]
 
@@ -33,22 +30,14 @@ class _TorchAdam(AdamW):
     def update(self, step: Step, name: str, w: Value, g: Value) -> Value:
         """The next value; c1 and c2 correct the moments' start at 0."""
         b = step.b
-        m = step.moving(name, "m", self.beta1, g)
-        v = step.moving(name, "v", self.beta2, b.Mul(g, g))
-        first, second = (self._correction(step, beta) for beta in (self.beta1, self.beta2))
+        m, v = self.moments(step, name, g)
+        first, second = self.corrections(step)
         root = b.Div(b.Sqrt(v), step.scalar(b.Sqrt(second), w))
         direction = b.Div(m, b.Add(root, step.scalar(self.epsilon, w)))
         decay = self.decay.of_variable(name)
         if decay:
             w = b.Sub(w, step.scaled(step.scaled(w, decay), step.rate))
         return b.Sub(w, step.scaled(direction, b.Div(step.rate, first)))
-
-    @staticmethod
-    def _correction(step: Step, beta: float) -> Value:
-        """1 - beta^t, t counting from 1."""
-        b = step.b
-        t = b.Add(b.Cast(step.counter, to=float32), 1.0)
-        return b.Sub(1.0, b.Pow(b.const([beta], float32), t))
 
 
 class _TorchRMSProp(RMSProp):
@@ -57,11 +46,7 @@ class _TorchRMSProp(RMSProp):
     def update(self, step: Step, name: str, w: Value, g: Value) -> Value:
         """The next value; the moving means are state beside the variable."""
         b = step.b
-        spread = step.moving(name, "mean_square", self.decay_rate, b.Mul(g, g))
-        if self.is_centered:
-            mean = step.moving(name, "mean_gradient", self.decay_rate, g)
-            spread = b.Sub(spread, b.Mul(mean, mean))
-        root = b.Add(b.Sqrt(spread), step.scalar(self.epsilon, w))
+        root = b.Add(b.Sqrt(self.spread(step, name, g)), step.scalar(self.epsilon, w))
         return b.Sub(w, step.scaled(b.Div(g, root), step.rate))
 
 
@@ -81,8 +66,8 @@ def adam(
     **scaling: Any,
 ) -> Optimizer:
     """Adam with bias correction."""
-    clip = _clip(clip_norm)
-    return _TorchAdam(_rate(lr), beta1, beta2, eps, True, grad_clipping=clip, **scaling)
+    betas: dict[str, Any] = {"beta1": beta1, "beta2": beta2, "epsilon": eps}
+    return _TorchAdam(_rate(lr), grad_clipping=_clip(clip_norm), **betas, **scaling)
 
 
 def adamw(
@@ -95,10 +80,7 @@ def adamw(
     **scaling: Any,
 ) -> Optimizer:
     """Adam with bias correction and decay beside it."""
-    clip = _clip(clip_norm)
-    return _TorchAdam(
-        _rate(lr), beta1, beta2, eps, True, weight_decay=weight_decay, grad_clipping=clip, **scaling
-    )
+    return adam(lr, beta1, beta2, eps, clip_norm, weight_decay=weight_decay, **scaling)
 
 
 def rmsprop(
@@ -110,7 +92,8 @@ def rmsprop(
     **scaling: Any,
 ) -> Optimizer:
     """RMSProp."""
-    return _TorchRMSProp(_rate(lr), alpha, eps, centered, grad_clipping=_clip(clip_norm), **scaling)
+    own: dict[str, Any] = {"decay_rate": alpha, "epsilon": eps, "centered": centered}
+    return _TorchRMSProp(_rate(lr), grad_clipping=_clip(clip_norm), **own, **scaling)
 
 
 def lamb(
@@ -123,17 +106,21 @@ def lamb(
     **scaling: Any,
 ) -> Optimizer:
     """LAMB with bias correction."""
-    clip = _clip(clip_norm)
-    return LAMB(
-        _rate(lr), beta1, beta2, eps, weight_decay=weight_decay, grad_clipping=clip, **scaling
-    )
+    own: dict[str, Any] = {
+        "beta1": beta1,
+        "beta2": beta2,
+        "epsilon": eps,
+        "weight_decay": weight_decay,
+    }
+    return LAMB(_rate(lr), grad_clipping=_clip(clip_norm), **own, **scaling)
 
 
 def lars(
     lr: Rate = 0.01, momentum: float = 0.9, clip_norm: float | None = None, **scaling: Any
 ) -> Optimizer:
     """LARS."""
-    return LARS(_rate(lr), momentum, grad_clipping=_clip(clip_norm), **scaling)
+    clip = _clip(clip_norm)
+    return LARS(_rate(lr), momentum_beta=momentum, grad_clipping=clip, **scaling)
 
 
 OPTIMIZERS: dict[str, Made] = {

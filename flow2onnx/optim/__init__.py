@@ -1,6 +1,6 @@
 """Optimizers, learning-rate schedules, clipping: from gradients to the next value of a variable."""
 
-from flow2onnx.optim import combined, lars, rmsprop, sgd  # noqa: F401  # for what they register
+from flow2onnx.optim import adam, combined, sgd  # noqa: F401  # for what they register
 from flow2onnx.optim.parts import WHOLE, Training, count_name, rate_name
 from flow2onnx.optim.training import append_training
 

@@ -1,15 +1,36 @@
-"""Adam and its kin: moving moments of the gradient."""
+"""Optimizers that divide by a moving moment of the gradient: RMSProp, Adam and its kin."""
 
-from typing import Any
-
-from flow2onnx.dtypes import float32
 from flow2onnx.graph import Value
-from flow2onnx.optim.base import ALL, Decay, Optimizer, Step, Variables
-from flow2onnx.optim.clipping import GlobalNorm
-from flow2onnx.optim.published import publish
-from flow2onnx.optim.schedules import Scheduler
+from flow2onnx.optim.base import Optimizer, Step
+from flow2onnx.trace.registry import publish
 
-__all__ = ["LAMB", "Adam", "AdamW", "LazyAdam"]
+__all__ = ["LAMB", "Adam", "AdamW", "LazyAdam", "RMSProp"]
+
+
+class RMSProp(Optimizer):
+    """w - rate * g / sqrt(d + epsilon), d the moving mean of g².
+
+    If `centered`, the square of the moving mean of g is taken off d.
+    """
+
+    decay_rate: float
+    epsilon: float
+    centered: bool
+
+    def update(self, step: Step, name: str, w: Value, g: Value) -> Value:
+        """The next value; the moving means are state beside the variable."""
+        b = step.b
+        root = b.Sqrt(b.Add(self.spread(step, name, g), step.scalar(self.epsilon, w)))
+        return b.Sub(w, step.scaled(b.Div(g, root), step.rate))
+
+    def spread(self, step: Step, name: str, g: Value) -> Value:
+        """The moving mean of g², or if `centered` the moving variance."""
+        b = step.b
+        square = step.moving(name, "mean_square", self.decay_rate, b.Mul(g, g))
+        if not self.centered:
+            return square
+        mean = step.moving(name, "mean_gradient", self.decay_rate, g)
+        return b.Sub(square, b.Mul(mean, mean))
 
 
 class AdamW(Optimizer):
@@ -22,97 +43,45 @@ class AdamW(Optimizer):
 
     updates_rows = True
 
-    def __init__(
-        self,
-        lr_scheduler: Scheduler,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        epsilon: float = 1e-08,
-        do_bias_correction: bool = False,
-        loss_scale_factor: float | None = None,
-        weight_decay: float | None = None,
-        weight_decay_includes: Any = None,
-        weight_decay_excludes: Any = None,
-        grad_clipping: GlobalNorm | None = None,
-        train_step_lbn: str | None = None,
-        loss_scale_policy: Any = None,
-        variables: Variables = ALL,
-    ) -> None:
-        super().__init__(
-            lr_scheduler, loss_scale_factor, grad_clipping, train_step_lbn, loss_scale_policy,
-            variables,
-        )  # fmt: skip
-        self.beta1, self.beta2, self.epsilon = float(beta1), float(beta2), float(epsilon)
-        self.is_corrected = do_bias_correction
-        self.decay = Decay.of(weight_decay, weight_decay_includes, weight_decay_excludes)
+    beta1: float
+    beta2: float
+    epsilon: float
+    do_bias_correction: bool
 
     def update(self, step: Step, name: str, w: Value, g: Value) -> Value:
         """The next value; both moments are state beside the variable."""
         b = step.b
-        m = step.moving(name, "m", self.beta1, g)
-        v = step.moving(name, "v", self.beta2, b.Mul(g, g))
+        m, v = self.moments(step, name, g)
         direction = b.Div(m, b.Add(b.Sqrt(v), step.scalar(self.epsilon, w)))
         decay = self.decay.of_variable(name)
         if decay:
             direction = b.Add(direction, step.scaled(w, decay))
         return b.Sub(w, step.scaled(direction, self._rate(step)))
 
+    def moments(self, step: Step, name: str, g: Value) -> tuple[Value, Value]:
+        """The moving means of g and g²."""
+        m = step.moving(name, "m", self.beta1, g)
+        return m, step.moving(name, "v", self.beta2, step.b.Mul(g, g))
+
+    def corrections(self, step: Step) -> tuple[Value, Value]:
+        """What the two moments lack for their start at 0."""
+        return step.correction(self.beta1), step.correction(self.beta2)
+
     def _rate(self, step: Step) -> Value:
-        if not self.is_corrected or not step.corrects_bias:
+        if not self.do_bias_correction or not step.corrects_bias:
             return step.rate
-        b = step.b
-        first, second = (_correction(step, beta) for beta in (self.beta1, self.beta2))
+        b, (first, second) = step.b, self.corrections(step)
         return b.Mul(step.rate, b.Div(b.Sqrt(second), first))
-
-
-def _correction(step: Step, beta: float) -> Value:
-    """1 - beta^t, t counting from 1."""
-    b = step.b
-    t = b.Add(b.Cast(step.counter, to=float32), 1.0)
-    return b.Sub(1.0, b.Pow(b.const([beta], float32), t))
 
 
 class Adam(AdamW):
     """AdamW without decay."""
 
-    def __init__(
-        self,
-        lr_scheduler: Scheduler,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        epsilon: float = 1e-08,
-        do_bias_correction: bool = False,
-        loss_scale_factor: float | None = None,
-        grad_clipping: GlobalNorm | None = None,
-        train_step_lbn: str | None = None,
-        loss_scale_policy: Any = None,
-        variables: Variables = ALL,
-    ) -> None:
-        super().__init__(
-            lr_scheduler, beta1, beta2, epsilon, do_bias_correction, loss_scale_factor, None, None,
-            None, grad_clipping, train_step_lbn, loss_scale_policy, variables,
-        )  # fmt: skip
-
 
 class LazyAdam(Adam):
     """Adam with bias correction; the rows of a table that a step did not read stay as they are."""
 
-    def __init__(
-        self,
-        lr_scheduler: Scheduler,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        epsilon: float = 1e-08,
-        loss_scale_factor: float | None = None,
-        grad_clipping: GlobalNorm | None = None,
-        train_step_lbn: str | None = None,
-        loss_scale_policy: Any = None,
-        variables: Variables = ALL,
-    ) -> None:
-        super().__init__(
-            lr_scheduler, beta1, beta2, epsilon, True, loss_scale_factor, grad_clipping,
-            train_step_lbn, loss_scale_policy, variables,
-        )  # fmt: skip
+    do_bias_correction = True
 
 
 class LAMB(AdamW):
@@ -123,33 +92,11 @@ class LAMB(AdamW):
 
     updates_rows = False
 
-    def __init__(
-        self,
-        lr_scheduler: Scheduler,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        epsilon: float = 1e-06,
-        loss_scale_factor: float | None = None,
-        weight_decay: float | None = None,
-        weight_decay_includes: Any = None,
-        weight_decay_excludes: Any = None,
-        grad_clipping: GlobalNorm | None = None,
-        train_step_lbn: str | None = None,
-        loss_scale_policy: Any = None,
-        variables: Variables = ALL,
-    ) -> None:
-        super().__init__(
-            lr_scheduler, beta1, beta2, epsilon, True, loss_scale_factor, weight_decay,
-            weight_decay_includes, weight_decay_excludes, grad_clipping, train_step_lbn,
-            loss_scale_policy, variables,
-        )  # fmt: skip
-
     def update(self, step: Step, name: str, w: Value, g: Value) -> Value:
         """The next value; both moments are state beside the variable."""
         b = step.b
-        m = step.moving(name, "m", self.beta1, g)
-        v = step.moving(name, "v", self.beta2, b.Mul(g, g))
-        first, second = (_correction(step, beta) for beta in (self.beta1, self.beta2))
+        m, v = self.moments(step, name, g)
+        first, second = self.corrections(step)
         root = b.Sqrt(b.Div(v, step.scalar(second, v)))
         u = b.Div(b.Div(m, step.scalar(first, m)), b.Add(root, step.scalar(self.epsilon, w)))
         weight, direction = step.norm(w), step.norm(u)
@@ -161,5 +108,5 @@ class LAMB(AdamW):
         return b.Sub(w, step.scaled(step.scaled(moved, trust), step.rate))
 
 
-for _kind in (Adam, AdamW, LAMB, LazyAdam):
-    publish(_kind.__name__, _kind)
+for _optimizer in (RMSProp, Adam, AdamW, LAMB, LazyAdam):
+    publish(f"optimizer.{_optimizer.__name__}", _optimizer)

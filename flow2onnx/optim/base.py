@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from flow2onnx.dtypes import float32
 from flow2onnx.errors import ArgumentError, DTypeError, UnsupportedError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dims, dtype_of
@@ -69,6 +70,12 @@ class Step:
         self.assign(f"{name}-{suffix}", moved)
         return moved
 
+    def correction(self, beta: float) -> Value:
+        """1 - beta^t, t counting the steps from 1: what a moment lacks for its start at 0."""
+        b = self.b
+        t = b.Add(b.Cast(self.counter, to=float32), 1.0)
+        return b.Sub(1.0, b.Pow(b.const([beta], float32), t))
+
     def norm(self, x: Value) -> Value:
         """The Euclidean norm over all elements, of shape (1,)."""
         return self.b.Reshape(self.b.Sqrt(self.b.ReduceSumSquare(x, keepdims=0)), [1])
@@ -111,22 +118,28 @@ def _patterns(given: Any) -> tuple[str, ...] | None:
 
 
 class Optimizer:
-    """Turns gradients into updates. A subclass says how one variable moves."""
+    """Turns gradients into updates. A subclass says how one variable moves.
 
-    # Whether the update is w + delta with delta = -rate * gradient and nothing else, so that the
-    # factor can be put into the loss gradient once instead of into every update.
-    folds_rate = False
-    # Whether it can update some rows of a table and leave the others, slots included.
+    The arguments that optimizers share are read here; others become attributes of the subclass,
+    which annotates them. Their order and defaults are those of the subclass's row in the catalogue.
+    """
+
+    # True if it can update some rows of a table and leave the others, slots included.
     updates_rows = False
 
     def __init__(
         self,
         lr_scheduler: Scheduler,
+        *,
         loss_scale_factor: float | None = None,
+        weight_decay: float | None = None,
+        weight_decay_includes: Any = None,
+        weight_decay_excludes: Any = None,
         grad_clipping: GlobalNorm | None = None,
         train_step_lbn: str | None = None,
-        loss_scale_policy: StaticScale | DynamicScale | None = None,
+        loss_scale_policy: Any = None,
         variables: Variables = ALL,
+        **own: float,
     ) -> None:
         if not isinstance(lr_scheduler, Scheduler):
             raise ArgumentError(
@@ -136,9 +149,20 @@ class Optimizer:
         self.scheduler, self.clipping = lr_scheduler, grad_clipping
         self.scale = scale_of(loss_scale_factor, loss_scale_policy)
         self.sets_scale = loss_scale_factor is not None or loss_scale_policy is not None
+        self.decay = Decay.of(weight_decay, weight_decay_includes, weight_decay_excludes)
         self.train_step_lbn = train_step_lbn
         self.bias_scheduler: Scheduler | None = None
         self._variables = variables
+        for name, value in own.items():
+            setattr(self, name, value if isinstance(value, bool) else float(value))
+
+    @property
+    def folds_rate(self) -> bool:
+        """True if the update is w + delta with delta = -rate * gradient and nothing else.
+
+        The factor can then be put into the loss gradient once instead of into every update.
+        """
+        return False
 
     def minimize(self, loss: Blob | Sequence[Blob]) -> None:
         """Minimise the mean of `loss` over its elements; of several, the sum of their means."""
@@ -169,7 +193,7 @@ class Optimizer:
         job.train_with(self, frozenset().union(*self.assignment(job).values()))
 
     def assignment(self, job: Job) -> "dict[Optimizer, frozenset[str]]":
-        """Which optimizer trains which variables."""
+        """The names of the variables that each optimizer trains."""
         return {self: self.chosen(job)}
 
     def chosen(self, job: Job) -> frozenset[str]:

@@ -6,7 +6,7 @@ from flow2onnx.dtypes import float32
 from flow2onnx.errors import ArgumentError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dtype_of
-from flow2onnx.optim.published import publish
+from flow2onnx.trace.registry import publish
 
 __all__ = ["GlobalNorm", "by_global_norm"]
 
@@ -42,4 +42,4 @@ def by_global_norm(clip_norm: float) -> GlobalNorm:
     return GlobalNorm(float(clip_norm))
 
 
-publish("grad_clipping.by_global_norm", by_global_norm)
+publish("optimizer.grad_clipping.by_global_norm", by_global_norm)

@@ -5,9 +5,9 @@ from typing import Any
 
 from flow2onnx.errors import ArgumentError
 from flow2onnx.optim.base import Optimizer
-from flow2onnx.optim.published import publish
 from flow2onnx.optim.schedules import constant_rate
 from flow2onnx.trace.job import Job
+from flow2onnx.trace.registry import publish
 
 __all__ = ["CombinedOptimizer"]
 
@@ -18,12 +18,16 @@ class CombinedOptimizer(Optimizer):
     def __init__(
         self,
         optimizers: Sequence[Optimizer],
+        *,
         loss_scale_factor: float | None = None,
         train_step_lbn: str | None = None,
         loss_scale_policy: Any = None,
     ) -> None:
         super().__init__(
-            constant_rate(0.0), loss_scale_factor, None, train_step_lbn, loss_scale_policy
+            constant_rate(0.0),
+            loss_scale_factor=loss_scale_factor,
+            train_step_lbn=train_step_lbn,
+            loss_scale_policy=loss_scale_policy,
         )
         self.optimizers = tuple(optimizers)
         for member in self.optimizers:
@@ -49,4 +53,4 @@ class CombinedOptimizer(Optimizer):
         return chosen
 
 
-publish("CombinedOptimizer", CombinedOptimizer)
+publish("optimizer.CombinedOptimizer", CombinedOptimizer)

@@ -7,9 +7,9 @@ import numpy as np
 from flow2onnx.dtypes import float32, int64
 from flow2onnx.errors import ArgumentError
 from flow2onnx.graph import Builder, Value
-from flow2onnx.optim.published import publish
 from flow2onnx.trace.initializers import Constant
 from flow2onnx.trace.job import Job
+from flow2onnx.trace.registry import publish
 from flow2onnx.trace.variables import Variable
 
 __all__ = ["DynamicScale", "StaticScale", "all_finite", "dynamic_loss_scale", "static_loss_scale"]
@@ -89,5 +89,5 @@ def dynamic_loss_scale(
     return DynamicScale(float(initial_loss_scale), increment_period, float(multiplier))
 
 
-publish("loss_scale.static_loss_scale", static_loss_scale)
-publish("loss_scale.dynamic_loss_scale", dynamic_loss_scale)
+publish("optimizer.loss_scale.static_loss_scale", static_loss_scale)
+publish("optimizer.loss_scale.dynamic_loss_scale", dynamic_loss_scale)

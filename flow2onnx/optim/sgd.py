@@ -1,14 +1,10 @@
-"""Stochastic gradient descent, with or without momentum and weight decay."""
-
-from typing import Any
+"""Gradient descent, with or without momentum: SGD, SGDW and LARS."""
 
 from flow2onnx.graph import Value
-from flow2onnx.optim.base import ALL, Decay, Optimizer, Step, Variables
-from flow2onnx.optim.clipping import GlobalNorm
-from flow2onnx.optim.published import publish
-from flow2onnx.optim.schedules import Scheduler
+from flow2onnx.optim.base import Optimizer, Step
+from flow2onnx.trace.registry import publish
 
-__all__ = ["SGD", "SGDW"]
+__all__ = ["LARS", "SGD", "SGDW"]
 
 
 class SGDW(Optimizer):
@@ -19,26 +15,12 @@ class SGDW(Optimizer):
 
     updates_rows = True
 
-    def __init__(
-        self,
-        lr_scheduler: Scheduler,
-        loss_scale_factor: float | None = None,
-        momentum: float = 0.9,
-        weight_decay: float | None = None,
-        weight_decay_includes: Any = None,
-        weight_decay_excludes: Any = None,
-        grad_clipping: GlobalNorm | None = None,
-        train_step_lbn: str | None = None,
-        loss_scale_policy: Any = None,
-        variables: Variables = ALL,
-    ) -> None:
-        super().__init__(
-            lr_scheduler, loss_scale_factor, grad_clipping, train_step_lbn, loss_scale_policy,
-            variables,
-        )  # fmt: skip
-        self.momentum = float(momentum)
-        self.decay = Decay.of(weight_decay, weight_decay_includes, weight_decay_excludes)
-        self.folds_rate = self.momentum == 0 and grad_clipping is None and self.decay.rate == 0
+    momentum: float
+
+    @property
+    def folds_rate(self) -> bool:
+        """True for plain gradient descent."""
+        return self.momentum == 0 and self.clipping is None and self.decay.rate == 0
 
     def update(self, step: Step, name: str, w: Value, g: Value) -> Value:
         """The next value; the velocity is state beside the variable."""
@@ -55,21 +37,34 @@ class SGDW(Optimizer):
 class SGD(SGDW):
     """w + v with v = momentum * v - rate * g; without momentum w - rate * g."""
 
-    def __init__(
-        self,
-        lr_scheduler: Scheduler,
-        loss_scale_factor: float | None = None,
-        momentum: float = 0.9,
-        grad_clipping: GlobalNorm | None = None,
-        train_step_lbn: str | None = None,
-        loss_scale_policy: Any = None,
-        variables: Variables = ALL,
-    ) -> None:
-        super().__init__(
-            lr_scheduler, loss_scale_factor, momentum, None, None, None, grad_clipping,
-            train_step_lbn, loss_scale_policy, variables,
-        )  # fmt: skip
+
+class LARS(Optimizer):
+    """w + v - η * decay * w with v = momentum * v - η * g.
+
+    η = rate * coefficient * |w| / (ε + |g| + decay * |w|), or the rate itself where a norm is 0.
+    """
+
+    momentum_beta: float
+    epsilon: float
+    lars_coefficient: float
+
+    def update(self, step: Step, name: str, w: Value, g: Value) -> Value:
+        """The next value; the velocity is state beside the variable."""
+        b, decay = step.b, self.decay.of_variable(name)
+        rate = self._local_rate(step, w, g, decay)
+        kept = step.scaled(step.slot(name, "momentum"), self.momentum_beta)
+        velocity = b.Sub(kept, step.scaled(g, rate))
+        step.assign(f"{name}-momentum", velocity)
+        moved = b.Add(w, velocity)
+        return b.Sub(moved, step.scaled(step.scaled(w, decay), rate)) if decay else moved
+
+    def _local_rate(self, step: Step, w: Value, g: Value, decay: float) -> Value:
+        b, weight, gradient = step.b, step.norm(w), step.norm(g)
+        total = b.Add(b.Add(gradient, b.Mul(weight, decay)), self.epsilon)
+        trust = b.Div(b.Mul(weight, self.lars_coefficient), total)
+        is_usable = b.And(b.Greater(weight, 0.0), b.Greater(gradient, 0.0))
+        return b.Mul(step.scalar(step.rate, weight), b.Where(is_usable, trust, b.like(1.0, trust)))
 
 
-publish("SGD", SGD)
-publish("SGDW", SGDW)
+for _optimizer in (SGD, SGDW, LARS):
+    publish(f"optimizer.{_optimizer.__name__}", _optimizer)

@@ -15,8 +15,8 @@ from flow2onnx.dtypes import DType, float32
 from flow2onnx.graph import Node, Value
 from flow2onnx.graph.types import dims, dtype_of, is_static, rank_of, size_of, sizes_of
 from flow2onnx.optim.base import Optimizer, Step
-from flow2onnx.optim.legacy import from_conf
 from flow2onnx.optim.loss_scale import DynamicScale, all_finite
+from flow2onnx.optim.model_update_conf import from_conf
 from flow2onnx.optim.parts import WHOLE, Training, check_divisible, rate_of, sum_up, take
 from flow2onnx.optim.rows import Rows, RowStep, lookups, rows_of
 from flow2onnx.trace.context import tracing

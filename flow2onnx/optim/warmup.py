@@ -7,7 +7,7 @@ import numpy as np
 from flow2onnx.dtypes import float64
 from flow2onnx.errors import ArgumentError
 from flow2onnx.graph import Builder, Value
-from flow2onnx.optim.published import publish
+from flow2onnx.trace.registry import publish
 
 __all__ = ["Warmup", "constant", "linear"]
 
@@ -50,5 +50,5 @@ def _fraction(name: str, value: float) -> float:
     return float(value)
 
 
-publish("warmup.constant", constant)
-publish("warmup.linear", linear)
+publish("optimizer.warmup.constant", constant)
+publish("optimizer.warmup.linear", linear)

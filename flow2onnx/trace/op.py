@@ -13,7 +13,7 @@ from flow2onnx.source import user_frame
 from flow2onnx.trace.blob import Blob, unwrap, wrap
 from flow2onnx.trace.context import current_job
 from flow2onnx.trace.job import Job, Region
-from flow2onnx.trace.registry import register
+from flow2onnx.trace.registry import bind, register
 from flow2onnx.typing.structure import elements
 
 __all__ = ["Operator", "composite", "op"]
@@ -87,12 +87,7 @@ def _bound(
         new = set(kwargs) - set(signatures[0].parameters)
         if (new or _is_shifted(signatures[0], args)) and set(kwargs) <= set(signature.parameters):
             signatures = [signature]
-    try:
-        bound = signatures[0].bind(*args, **kwargs)
-    except TypeError as error:
-        raise ArgumentError(f"{error}; the signature is {signatures[0]}") from None
-    bound.apply_defaults()
-    return bound
+    return bind(signatures[0], args, kwargs)
 
 
 def _is_shifted(signature: inspect.Signature, args: tuple[Any, ...]) -> bool:

@@ -1,12 +1,17 @@
-"""Every public operator under its OneFlow name. Filled when the operator modules are imported."""
+"""Every public symbol under its OneFlow name; filled when the modules of operators are imported."""
 
+import functools
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_type_hints
 
-from flow2onnx.errors import UnsupportedError
+from flow2onnx.errors import ArgumentError, FlowError, UnsupportedError
+from flow2onnx.source import user_frame
+from flow2onnx.trace.context import traced_job
+from flow2onnx.trace.symbols import ANYTHING, symbols
 
-__all__ = ["Entry", "entries", "operator", "register"]
+__all__ = ["Entry", "bind", "entries", "operator", "publish", "register"]
 
 
 @dataclass(frozen=True)
@@ -36,3 +41,61 @@ def operator(name: str) -> Callable[..., Any]:
 def entries() -> dict[str, Entry]:
     """All public symbols by name."""
     return dict(_ENTRIES)
+
+
+def bind(
+    signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> inspect.BoundArguments:
+    """The arguments of a call by name, with the defaults of those left out."""
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise ArgumentError(f"{error}; the signature is {signature}") from None
+    bound.apply_defaults()
+    return bound
+
+
+def publish(name: str, function: Any) -> None:
+    """Publish a function or class, whose errors name the user's line, as ``flow.<name>``.
+
+    A class is called with the arguments of its row in the catalogue; its ``__init__`` has them by
+    keyword.
+    """
+    if isinstance(function, type):
+        init = inspect.unwrap(function.__init__)  # type: ignore[misc]  # of this very class
+        signature = _catalogued(name, function, init)
+
+        def construct(self: Any, *args: Any, **kwargs: Any) -> None:
+            init(self, **bind(signature, args, kwargs).arguments)
+
+        function.__init__ = _located(functools.wraps(init)(construct), name)  # type: ignore[misc]
+        function.__signature__ = signature  # type: ignore[attr-defined]  # for help() and tests
+        register(name, function)
+    else:
+        register(name, _located(function, name))
+
+
+def _catalogued(name: str, cls: type, init: Callable[..., Any]) -> inspect.Signature:
+    """The catalogue's signature of a class, with the annotations of its fields and arguments."""
+    hints = get_type_hints(cls) | get_type_hints(init)
+    own = inspect.signature(init).parameters
+    parameters = [
+        p.replace(
+            annotation=hints[p.name],
+            default=own[p.name].default if p.default is ANYTHING else p.default,
+        )
+        for p in symbols()[name].signature.parameters.values()
+    ]
+    return inspect.Signature(parameters, return_annotation=None)
+
+
+def _located(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def public(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except FlowError as error:
+            job = traced_job()
+            raise error.located(job.spec.name if job else None, name, user_frame()) from None
+
+    return public

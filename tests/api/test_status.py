@@ -6,8 +6,8 @@ from flow2onnx.api.aliases import ALIASES
 from flow2onnx.api.differences import DIFFERENCES
 from flow2onnx.api.status import SECTION, markdown, status_table
 from flow2onnx.api.surface import NAMES
-from flow2onnx.api.symbols import symbols
 from flow2onnx.api.unsupported import UNSUPPORTED
+from flow2onnx.trace.symbols import symbols
 
 DOCUMENT = Path(__file__).parents[2] / "COMPATIBILITY.md"
 

@@ -8,10 +8,10 @@ import pytest
 import flow2onnx as flow
 from flow2onnx.api.aliases import ALIASES
 from flow2onnx.api.surface import MIRRORS, NAMES
-from flow2onnx.api.symbols import ANYTHING, symbols
 from flow2onnx.api.unsupported import UNSUPPORTED, Unsupported
 from flow2onnx.errors import UnsupportedError
 from flow2onnx.trace.registry import entries
+from flow2onnx.trace.symbols import ANYTHING, symbols
 from tests.api.support import raises
 from tests.ops.jobs import define
 

@@ -6,8 +6,8 @@ import pytest
 import flow2onnx as flow
 from flow2onnx.api.op_types import OP_TYPES
 from flow2onnx.api.surface import NAMES
-from flow2onnx.api.symbols import symbols
 from flow2onnx.errors import ArgumentError, ContextError, UnsupportedError
+from flow2onnx.trace.symbols import symbols
 from tests.api.support import raises
 from tests.ops.jobs import define, predict, run
 

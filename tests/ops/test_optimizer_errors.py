@@ -10,8 +10,11 @@ from flow2onnx.errors import ArgumentError, DTypeError, FlowError, JobError, Var
 o = flow.optimizer
 CASES = {
     "SGD": lambda: o.SGD(0.1),
+    "Adam": lambda: o.Adam(rate(), momentum=0.9),
     "PiecewiseConstantScheduler": lambda: o.PiecewiseConstantScheduler([1], [0.1]),
     "CosineScheduler": lambda: o.CosineScheduler(0.1, 0),
+    "PiecewiseScalingScheduler": lambda: o.PiecewiseScalingScheduler(0.1, [1, 2], [0.1]),
+    "PolynomialScheduler": lambda: o.PolynomialScheduler(0.1, 9, warmup=3),
     "warmup.linear": lambda: o.warmup.linear(0, 0.1),
     "loss_scale.static_loss_scale": lambda: o.loss_scale.static_loss_scale(0.0),
     "AdamW": lambda: o.AdamW(
@@ -31,6 +34,11 @@ def test_outside_a_job(name):
     assert info.value.source.startswith("tests/ops/test_optimizer_errors.py")
     assert name in str(info.value)
     assert info.value.job is None
+
+
+def test_unknown_arguments():
+    with pytest.raises(ArgumentError, match=r"momentum.*the signature is \(lr_scheduler.*beta1"):
+        o.Adam(rate(), momentum=0.9)
 
 
 def train(body, config=None):

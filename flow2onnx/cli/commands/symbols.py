@@ -6,10 +6,10 @@ import difflib
 import click
 
 from flow2onnx.api.status import Status, markdown, status_table
-from flow2onnx.api.symbols import symbols as rows_of_oneflow
 from flow2onnx.cli.options import json_option
 from flow2onnx.cli.show import heading, note, print_facts, print_json, print_table
 from flow2onnx.errors import ArgumentError
+from flow2onnx.trace.symbols import symbols as rows_of_oneflow
 
 __all__ = ["symbols"]
 

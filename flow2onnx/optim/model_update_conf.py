@@ -4,11 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 from flow2onnx.errors import ConfigError, UnsupportedError
-from flow2onnx.optim.adam import LAMB, Adam, AdamW, LazyAdam
+from flow2onnx.optim.adam import LAMB, Adam, AdamW, LazyAdam, RMSProp
 from flow2onnx.optim.base import Optimizer
 from flow2onnx.optim.clipping import by_global_norm
-from flow2onnx.optim.lars import LARS
-from flow2onnx.optim.rmsprop import RMSProp
 from flow2onnx.optim.schedules import (
     CosineScheduler,
     ExponentialScheduler,
@@ -19,25 +17,24 @@ from flow2onnx.optim.schedules import (
     PiecewiseScalingScheduler,
     PolynomialScheduler,
     Scheduler,
-    constant_rate,
 )
-from flow2onnx.optim.sgd import SGDW
+from flow2onnx.optim.sgd import LARS, SGDW
 from flow2onnx.optim.warmup import Warmup, constant, linear
 
 __all__ = ["from_conf"]
 
 Conf = dict[str, Any]
 
-# By key of the dictionary: the optimizer, and whether it takes a weight decay.
-_OPTIMIZERS: dict[str, tuple[Callable[..., Optimizer], bool]] = {
-    "naive_conf": (lambda rate, **kw: SGDW(rate, momentum=0, **kw), True),
-    "momentum_conf": (lambda rate, beta, **kw: SGDW(rate, momentum=beta, **kw), True),
-    "rmsprop_conf": (RMSProp, False),
-    "lars_conf": (LARS, True),
-    "adam_conf": (lambda rate, amsgrad, **kw: _adam(rate, amsgrad, **kw), True),
-    "lazy_adam_conf": (LazyAdam, False),
-    "lamb_conf": (LAMB, True),
+_OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
+    "naive_conf": lambda rate, **fields: SGDW(rate, momentum=0, **fields),
+    "momentum_conf": lambda rate, beta, **fields: SGDW(rate, momentum=beta, **fields),
+    "rmsprop_conf": RMSProp,
+    "lars_conf": LARS,
+    "adam_conf": lambda rate, amsgrad, **fields: _adam(rate, amsgrad, **fields),
+    "lazy_adam_conf": LazyAdam,
+    "lamb_conf": LAMB,
 }
+_WITHOUT_DECAY = ("rmsprop_conf", "lazy_adam_conf")
 _DECAYS: dict[str, Callable[..., Scheduler]] = {
     "exponential_conf": ExponentialScheduler,
     "inverse_time_conf": InverseTimeScheduler,
@@ -74,12 +71,11 @@ def from_conf(
             f"model_update_conf names {len(kinds)} optimizers",
             hint=f"one of {', '.join(_OPTIMIZERS)}",
         )
-    make, takes_decay = _OPTIMIZERS[kinds[0]]
     clip = conf.get("clip_conf", {}).get("clip_by_global_norm")
-    optimizer = make(
+    optimizer = _OPTIMIZERS[kinds[0]](
         _schedule(conf, primary_lr),
         **conf[kinds[0]],
-        **(_decay(conf.get("weight_decay_conf")) if takes_decay else {}),
+        **({} if kinds[0] in _WITHOUT_DECAY else _decay(conf.get("weight_decay_conf"))),
         loss_scale_factor=loss_scale,
         grad_clipping=None if clip is None else by_global_norm(clip["clip_norm"]),
     )
@@ -102,17 +98,18 @@ def _schedule(conf: Conf, primary_lr: float | None) -> Scheduler:
     base, warmup = primary_lr or 0.0, _warmup(conf.get("warmup_conf"))
     decay = conf.get("learning_rate_decay")
     if decay is None:
-        return PiecewiseConstantScheduler([], [base], warmup) if warmup else constant_rate(base)
+        return PiecewiseConstantScheduler(boundaries=[], values=[base], warmup=warmup)
     ((kind, fields),) = decay.items()
     if kind == "piecewise_constant_conf":
-        return PiecewiseConstantScheduler(fields["boundaries"], fields["values"], warmup)
+        return PiecewiseConstantScheduler(**fields, warmup=warmup)
     if kind == "piecewise_scaling_conf":
         first, *scales = fields["scales"]
-        return PiecewiseScalingScheduler(base * first, fields["boundaries"],
-                                         [s / first for s in scales], warmup)  # fmt: skip
-    steps = fields["decay_batches"]
-    rest = {k: v for k, v in fields.items() if k != "decay_batches"}
-    return _DECAYS[kind](base, steps, **rest, warmup=warmup)
+        scales = [s / first for s in scales]
+        return PiecewiseScalingScheduler(
+            base_lr=base * first, boundaries=fields["boundaries"], scale=scales, warmup=warmup
+        )
+    own = {"steps" if k == "decay_batches" else k: v for k, v in fields.items()}
+    return _DECAYS[kind](base_lr=base, **own, warmup=warmup)
 
 
 def _warmup(conf: Conf | None) -> Warmup | None:
