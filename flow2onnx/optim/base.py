@@ -12,7 +12,7 @@ from flow2onnx.errors import ArgumentError, DTypeError, UnsupportedError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dims, dtype_of
 from flow2onnx.optim.clipping import GlobalNorm
-from flow2onnx.optim.loss_scale import DynamicScale, StaticScale, static_loss_scale
+from flow2onnx.optim.loss_scale import LossScale, StaticScale, static_loss_scale
 from flow2onnx.optim.schedules import Scheduler
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import current_job
@@ -214,11 +214,11 @@ class Optimizer:
         raise NotImplementedError
 
 
-def scale_of(factor: float | None, policy: Any) -> StaticScale | DynamicScale:
+def scale_of(factor: float | None, policy: Any) -> LossScale:
     """The loss scale that an optimizer's two arguments describe."""
     if factor is not None and policy is not None:
         raise ArgumentError("give loss_scale_factor or loss_scale_policy, not both")
-    if policy is not None and not isinstance(policy, StaticScale | DynamicScale):
+    if policy is not None and not isinstance(policy, LossScale):
         raise ArgumentError(
             f"loss_scale_policy is {policy!r}",
             hint="use flow.optimizer.loss_scale.static_loss_scale or dynamic_loss_scale",

@@ -1,6 +1,7 @@
 """Loss scaling: gradients are computed of a multiple of the loss, and divided again."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -12,54 +13,86 @@ from flow2onnx.trace.job import Job
 from flow2onnx.trace.registry import publish
 from flow2onnx.trace.variables import Variable
 
-__all__ = ["DynamicScale", "StaticScale", "all_finite", "dynamic_loss_scale", "static_loss_scale"]
+__all__ = ["DynamicScale", "LossScale", "StaticScale", "dynamic_loss_scale", "static_loss_scale"]
 
 _LARGEST = float(np.finfo(np.float32).max)
 
 
+class LossScale:
+    """What the loss is multiplied with while gradients are computed."""
+
+    # True if the factor changes from step to step: gradients carry it to the end.
+    is_dynamic: ClassVar[bool]
+
+    def factor(self, job: Job) -> float | Value:
+        """The factor of this step, a number or float32 of shape (1,)."""
+        raise NotImplementedError
+
+    def states(self, job: Job) -> tuple[str, ...]:
+        """The names of the tensors that it keeps from call to call."""
+        return ()
+
+    def advance(self, job: Job, grads: list[Value]) -> Value | None:
+        """Take in the gradients of a step; a truth that says if it counts, None if all do."""
+        return None
+
+
 @dataclass(frozen=True)
-class StaticScale:
+class StaticScale(LossScale):
     """One factor for all steps, neutral but for rounding in half precision."""
 
-    factor: float = 1.0
+    is_dynamic = False
+
+    number: float = 1.0
+
+    def factor(self, job: Job) -> float:
+        """The number."""
+        return self.number
 
 
 @dataclass(frozen=True)
-class DynamicScale:
+class DynamicScale(LossScale):
     """A factor that grows after `period` good steps; an overflow shrinks it and skips the step."""
+
+    is_dynamic = True
 
     initial: float
     period: int
     multiplier: float
 
-    def state(self, job: Job) -> tuple[Value, Value]:
-        """The factor, float32, and the number of good steps since it changed, int64; shape (1,)."""
-        scale, good = self.names(job)
+    def factor(self, job: Job) -> Value:
+        """The state that holds it, float32 of shape (1,)."""
+        return self._state(job)[0]
+
+    def states(self, job: Job) -> tuple[str, ...]:
+        """The factor, and the number of good steps since it changed."""
+        return tuple(f"System-Train-{what}-{job.spec.name}" for what in ("LossScale", "GoodSteps"))
+
+    def _state(self, job: Job) -> tuple[Value, Value]:
+        scale, good = self.states(job)
         start = Constant(self.initial)
-        return (
-            job.state(Variable(scale, (1,), float32, start, "counter", False)),
-            job.counter(good, int64),
-        )
+        factor = job.state(Variable(scale, (1,), float32, start, "counter", False))
+        return factor, job.counter(good, int64)
 
-    def names(self, job: Job) -> tuple[str, str]:
-        """What the two are called."""
-        return tuple(f"System-Train-{what}-{job.spec.name}" for what in ("LossScale", "GoodSteps"))  # type: ignore[return-value]  # two of them
-
-    def advance(self, job: Job, is_finite: Value) -> None:
-        """The next factor and count, after a step whose gradients are finite or not."""
-        b, (scale, good) = job.b, self.state(job)
-        count = b.Add(good, 1)
-        grows = b.GreaterOrEqual(count, self.period)
-        grown = b.Min(b.Mul(scale, self.multiplier), b.const(_LARGEST, float32))
-        shrunk = b.Max(b.Div(scale, self.multiplier), b.const(1.0, float32))
-        next_scale = b.Where(is_finite, b.Where(grows, grown, scale), shrunk)
-        next_count = b.Where(b.And(is_finite, b.Not(grows)), count, b.const([0], int64))
-        for name, value in zip(self.names(job), (next_scale, next_count), strict=True):
+    def advance(self, job: Job, grads: list[Value]) -> Value:
+        """Move the factor and the count; true if all gradients are finite."""
+        b = job.b
+        with b.under("scale"):
+            is_finite = _all_finite(b, grads)
+            scale, good = self._state(job)
+            count = b.Add(good, 1)
+            grows = b.GreaterOrEqual(count, self.period)
+            grown = b.Min(b.Mul(scale, self.multiplier), b.const(_LARGEST, float32))
+            shrunk = b.Max(b.Div(scale, self.multiplier), b.const(1.0, float32))
+            next_scale = b.Where(is_finite, b.Where(grows, grown, scale), shrunk)
+            next_count = b.Where(b.And(is_finite, b.Not(grows)), count, b.const([0], int64))
+        for name, value in zip(self.states(job), (next_scale, next_count), strict=True):
             job.assign(name, value)
+        return is_finite
 
 
-def all_finite(b: Builder, gs: list[Value]) -> Value:
-    """Whether no element of any gradient is NaN or infinite: a truth of shape (1,).
+def _all_finite(b: Builder, gs: list[Value]) -> Value:
+    """True, of shape (1,), if no element of any gradient is NaN or infinite.
 
     x - x is 0 for a finite x and NaN otherwise, and a sum keeps a NaN.
     """

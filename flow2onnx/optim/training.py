@@ -15,7 +15,7 @@ from flow2onnx.dtypes import DType, float32
 from flow2onnx.graph import Node, Value
 from flow2onnx.graph.types import dims, dtype_of, is_static, rank_of, size_of, sizes_of
 from flow2onnx.optim.base import Optimizer, Step
-from flow2onnx.optim.loss_scale import DynamicScale, all_finite
+from flow2onnx.optim.loss_scale import LossScale
 from flow2onnx.optim.model_update_conf import from_conf
 from flow2onnx.optim.parts import WHOLE, Training, check_divisible, rate_of, sum_up, take
 from flow2onnx.optim.rows import Rows, RowStep, lookups, rows_of
@@ -106,12 +106,14 @@ def _bias_rate(job: Job) -> float | None:
     return None
 
 
-def _divides_later(job: Job) -> bool:
-    """Whether gradients are divided by the number of loss elements only once they are there.
+def _divides_later(job: Job, scale: LossScale) -> bool:
+    """True if gradients are divided by the number of loss elements only once they are there.
 
-    A watch shows them before that, and half precision keeps more digits of the larger ones.
+    A watch shows them before that, half precision keeps more digits of the larger ones, and a
+    dynamic scale is known at the call only.
     """
-    return job.spec.half is not None or any(w.is_gradient for w in job.watches)
+    shows = any(w.is_gradient for w in job.watches)
+    return scale.is_dynamic or shows or job.spec.half is not None
 
 
 def _folded_rate(job: Job, optimizer: Optimizer, steps: dict[Optimizer, Step]) -> Value | None:
@@ -121,8 +123,8 @@ def _folded_rate(job: Job, optimizer: Optimizer, steps: dict[Optimizer, Step]) -
         v.regularizer is None and v.dtype.name in ("float32", "float64") for v in variables
     )
     is_plain &= optimizer.bias_scheduler is None
-    may_fold = optimizer.folds_rate and is_plain and not isinstance(optimizer.scale, DynamicScale)
-    return steps[optimizer].rate if may_fold and not _divides_later(job) else None
+    may_fold = optimizer.folds_rate and is_plain and not _divides_later(job, optimizer.scale)
+    return steps[optimizer].rate if may_fold else None
 
 
 def _seed(job: Job, optimizer: Optimizer, loss: Value, rate: Value | None) -> Value:
@@ -132,27 +134,26 @@ def _seed(job: Job, optimizer: Optimizer, loss: Value, rate: Value | None) -> Va
     the call; `watch_diff` shows gradients before that, and times the loss scale. With `rate` the
     seed carries -rate too.
     """
-    b, dtype, scale = job.b, dtype_of(loss), optimizer.scale
-    if isinstance(scale, DynamicScale):
-        factor, _ = scale.state(job)
-        return _filled(job, loss, b.Cast(factor, to=dtype), 1.0)
-    if _divides_later(job):
-        return _full(job, loss, scale.factor)
+    b, dtype, factor = job.b, dtype_of(loss), optimizer.scale.factor(job)
+    if isinstance(factor, Value) or _divides_later(job, optimizer.scale):
+        return _full(job, loss, factor)
     count = _loss_count(job)
     if isinstance(count, Value):
-        top = b.const([scale.factor], dtype) if rate is None else b.Neg(b.Cast(rate, to=dtype))
+        top = b.const([factor], dtype) if rate is None else b.Neg(b.Cast(rate, to=dtype))
         return _filled(job, loss, b.Div(top, b.Cast(count, to=dtype)), 1.0)
     share = 1.0 / count
     if rate is None:
-        return _full(job, loss, share * scale.factor)
+        return _full(job, loss, share * factor)
     if rate.const_value is not None:
         return _full(job, loss, -share * float(rate.const_value.numpy().item()))
     return _filled(job, loss, b.Cast(rate, to=dtype), -share)
 
 
-def _full(job: Job, loss: Value, number: float) -> Value:
-    """A number in the shape of the loss."""
+def _full(job: Job, loss: Value, number: float | Value) -> Value:
+    """A number, or a value of shape (1,), in the shape of the loss."""
     dtype: DType = dtype_of(loss)
+    if isinstance(number, Value):
+        return _filled(job, loss, job.b.Cast(number, to=dtype), 1.0)
     if is_static(loss):
         return job.b.const(np.full(dims(loss), number), dtype)
     return _filled(job, loss, job.b.const([number], dtype), 1.0)
@@ -191,7 +192,7 @@ def _update(
 ) -> None:
     kept = dict(job.updates)  # what the body itself writes happens whatever the gradients are
     grads = grads if is_folded else _unscaled(job, optimizer, steps, grads)
-    is_finite = _finite(job, optimizer, grads)
+    is_finite = optimizer.scale.advance(job, list(grads.values()))
     for member, names in optimizer.assignment(job).items():
         mine = {n: g for n, g in grads.items() if n in names}
         if member.clipping is not None and mine:
@@ -235,15 +236,14 @@ def _unscaled(
 ) -> dict[str, Value]:
     """Gradients divided by what `_seed` put in beyond the mean."""
     step, scale, b = next(iter(steps.values())), optimizer.scale, job.b
-    with b.under("unscale" if isinstance(scale, DynamicScale) else b.prefix):
-        is_left = isinstance(scale, DynamicScale) or _divides_later(job)
-        share = _share(job, optimizer, _loss_count(job) if is_left else 1)
+    with b.under("unscale" if scale.is_dynamic else b.prefix):
+        share = _share(job, scale, _loss_count(job) if _divides_later(job, scale) else 1)
         return {n: step.scaled(g, share) for n, g in grads.items()}
 
 
 def _check_counted(job: Job, optimizer: Optimizer) -> None:
     """Raise where the sums of several batches would be divided by the rows of one."""
-    is_left = isinstance(optimizer.scale, DynamicScale) or _divides_later(job)
+    is_left = _divides_later(job, optimizer.scale)
     if is_left and job.is_loss_dynamic and not all(is_static(v) for v in job.losses):
         raise job.error(
             "gradients of a loss whose length is known at the call only are divided at the end, "
@@ -253,30 +253,19 @@ def _check_counted(job: Job, optimizer: Optimizer) -> None:
         )
 
 
-def _share(job: Job, optimizer: Optimizer, count: int | Value) -> float | Value:
+def _share(job: Job, scale: LossScale, count: int | Value) -> float | Value:
     """1 divided by a count and by the loss scale."""
-    b, scale = job.b, optimizer.scale
-    if not isinstance(scale, DynamicScale) and not isinstance(count, Value):
-        return 1.0 / (scale.factor * count)
+    b, factor = job.b, scale.factor(job)
+    if not isinstance(factor, Value) and not isinstance(count, Value):
+        return 1.0 / (factor * count)
     part = b.Reciprocal(b.Cast(count, to=float32)) if isinstance(count, Value) else 1.0 / count
-    divisor = scale.state(job)[0] if isinstance(scale, DynamicScale) else scale.factor
-    shared: Value = b.Div(part, divisor)
+    shared: Value = b.Div(part, factor)
     return shared
-
-
-def _finite(job: Job, optimizer: Optimizer, grads: dict[str, Value]) -> Value | None:
-    """With a dynamic loss scale, whether all gradients are finite; advances the scale."""
-    if not isinstance(optimizer.scale, DynamicScale):
-        return None
-    with job.b.under("scale"):
-        is_finite = all_finite(job.b, list(grads.values()))
-        optimizer.scale.advance(job, is_finite)
-    return is_finite
 
 
 def _skip_unless(job: Job, is_finite: Value, kept: dict[str, Value]) -> None:
     """Make every update of the optimizer conditional."""
-    scale_names = job.optimizer.scale.names(job)
+    scale_names = job.optimizer.scale.states(job)
     for name in [n for n in job.updates if n not in kept and n not in scale_names]:
         with job.b.under(f"update/{name}"):
             old, new = job.values[name], job.updates[name]
