@@ -13,9 +13,17 @@ from types import MappingProxyType
 import onnx_ir as ir
 
 from flow2onnx.graph.plans import overwrites_safely
-from flow2onnx.graph.subgraphs import read_by
+from flow2onnx.graph.subgraphs import read_values
 
-__all__ = ["NEXT", "VIEWS", "WORTH_BYTES", "InPlace", "in_place", "index_origin", "known_before"]
+__all__ = [
+    "NEXT",
+    "VIEWS",
+    "WORTH_BYTES",
+    "InPlace",
+    "in_place",
+    "index_origin",
+    "predecessor_bits",
+]
 
 NEXT = "next/"
 # A second buffer of less costs nothing that anybody could measure.
@@ -77,7 +85,7 @@ def in_place(graph: ir.Graph, names: Iterable[str]) -> tuple[InPlace, ...]:
     checks = _Checks(nodes)
     found = []
     for name in both:
-        reason = _objection(graph, reads, checks, inputs[name], outputs[NEXT + name])
+        reason = _conflict(graph, reads, checks, inputs[name], outputs[NEXT + name])
         found.append(InPlace(name, reason is None, reason or "every reader comes before it"))
     return tuple(found)
 
@@ -90,10 +98,10 @@ class _Reads:
         self._bits: dict[ir.Node, int] = {}  # a reader's own
         self._readers: dict[ir.Value, list[ir.Node]] = {state: [] for state in states}
         for node in nodes:
-            for state in {self.owners[v] for v in read_by(node) if v in self.owners}:
+            for state in {self.owners[v] for v in read_values(node) if v in self.owners}:
                 self._bits.setdefault(node, 1 << len(self._bits))
                 self._readers[state].append(node)
-        self._before = known_before(nodes, self._bits)
+        self._before = predecessor_bits(nodes, self._bits)
 
     def of(self, state: ir.Value) -> list[ir.Node]:
         """The nodes that read a tensor's memory, in the order of the list."""
@@ -121,7 +129,7 @@ class _Checks:
                     self._bits[check] = 1 << len(self._bits)
                     self._nodes[self._bits[check]] = node
                 own[node] = own.get(node, 0) | self._bits[check]
-        self._before = known_before(nodes, own)
+        self._before = predecessor_bits(nodes, own)
 
     def late(self, writer: ir.Node) -> ir.Node | None:
         """A node that may fail when the writer has begun, such as itself."""
@@ -134,7 +142,7 @@ def _checks(node: ir.Node) -> list[object]:
 
     Only indices and sizes known at run time decide: whether all else fits is known beforehand.
     """
-    if _has_graph(node) or not _fits(node):
+    if _has_graph(node) or not _shapes_agree(node):
         return [node]
     place = _INDEXING.get(node.op_type) if node.domain in ("", _NATIVE) else None
     if place is None:
@@ -142,14 +150,14 @@ def _checks(node: ir.Node) -> list[object]:
     indices, table = node.inputs[place[0]], node.inputs[place[1]]
     if indices is None or table is None or indices.const_value is not None:
         return []
-    extents = _indexed(node, indices, table)
+    extents = _indexed_extents(node, indices, table)
     origin, wraps = index_origin(indices)
     if _is_position(origin, extents):
         return []
     return [(origin, extents)] if wraps in ((), extents) else [node]
 
 
-def _fits(node: ir.Node) -> bool:
+def _shapes_agree(node: ir.Node) -> bool:
     """Whether the shapes of a node's operands go together, whatever its sizes turn out to be."""
     inputs = [v for v in node.inputs if v is not None]
     if all(v.shape is not None and v.shape.is_static() for v in (*inputs, *node.outputs)):
@@ -180,11 +188,11 @@ def index_origin(value: ir.Value) -> tuple[ir.Value, tuple[int, ...]]:
     wraps: tuple[int, ...] = ()
     while (source := value.producer()) is not None and source.inputs:
         if source.op_type == "Where":
-            added = _added(source)
+            added = _wrap_extent(source)
             if added is None or wraps not in ((), added):
                 break
             wraps, nearer = added, source.inputs[2]
-        elif source.op_type in VIEWS or _widens(source):
+        elif source.op_type in VIEWS or _is_integer_cast(source):
             nearer = source.inputs[0]
         else:
             break
@@ -194,7 +202,7 @@ def index_origin(value: ir.Value) -> tuple[ir.Value, tuple[int, ...]]:
     return value, wraps
 
 
-def _widens(node: ir.Node) -> bool:
+def _is_integer_cast(node: ir.Node) -> bool:
     """Whether a node makes no other whole numbers of whole numbers."""
     whole = {ir.DataType.INT32, ir.DataType.INT64}
     source, made = node.inputs[0], node.outputs[0]
@@ -206,7 +214,7 @@ def _widens(node: ir.Node) -> bool:
     )
 
 
-def _added(where: ir.Node) -> tuple[int] | None:
+def _wrap_extent(where: ir.Node) -> tuple[int] | None:
     """n of Where(i < 0, i + n, i)."""
     wrapped, plain = where.inputs[1:]
     add = wrapped.producer() if wrapped is not None else None
@@ -216,7 +224,7 @@ def _added(where: ir.Node) -> tuple[int] | None:
     return (int(extent.numpy().ravel()[0]),) if extent is not None and extent.size == 1 else None
 
 
-def _indexed(node: ir.Node, indices: ir.Value, table: ir.Value) -> tuple[object, ...]:
+def _indexed_extents(node: ir.Node, indices: ir.Value, table: ir.Value) -> tuple[object, ...]:
     """The extents that the indices run over, and the node itself where it takes more to tell."""
     extents = tuple(d for d in table.shape or () if isinstance(d, int))
     if node.op_type.endswith("ND"):
@@ -230,18 +238,18 @@ def _indexed(node: ir.Node, indices: ir.Value, table: ir.Value) -> tuple[object,
     return extents[axis : axis + 1 or None]
 
 
-def known_before(nodes: Iterable[ir.Node], own: Mapping[ir.Node, int]) -> dict[ir.Node, int]:
+def predecessor_bits(nodes: Iterable[ir.Node], own: Mapping[ir.Node, int]) -> dict[ir.Node, int]:
     """For each node the bits of all nodes that have run whenever it begins."""
     before: dict[ir.Node, int] = {}
     for node in nodes:
         found = 0
-        for source in _sources(node):
+        for source in _producers(node):
             found |= before[source] | own.get(source, 0)
         before[node] = found
     return before
 
 
-def _sources(node: ir.Node) -> list[ir.Node]:
+def _producers(node: ir.Node) -> list[ir.Node]:
     """What has run whenever a node begins, directly."""
     # the graph inside a node may be chosen, or drawn out, before the node would run
     if node.op_type in _SHAPE_ONLY or _has_graph(node):
@@ -260,7 +268,7 @@ def _owners(nodes: list[ir.Node], states: set[ir.Value]) -> dict[ir.Value, ir.Va
     return owners
 
 
-def _objection(
+def _conflict(
     graph: ir.Graph, reads: _Reads, checks: _Checks, old: ir.Value, new: ir.Value
 ) -> str | None:
     """Why the next value must not go into the buffer of the present one."""
@@ -273,18 +281,18 @@ def _objection(
         return "the next value is of another shape or type as far as is known"
     for reader in reads.of(old):
         if _has_graph(reader):
-            return f"{_shown(reader)} reads it inside"
+            return f"{_describe(reader)} reads it inside"
         if reader is not writer and not reads.precedes(reader, writer):
-            return f"{_shown(reader)} may read it after the update"
-    if not _bears_it(writer, old, reads):
-        return f"{_shown(writer)} writes before it has read all"
-    if _absorbs(writer, old, reads):
-        return f"{_shown(writer)} may become one node with a reader"
+            return f"{_describe(reader)} may read it after the update"
+    if not _may_overwrite(writer, old, reads):
+        return f"{_describe(writer)} writes before it has read all"
+    if _may_fuse_with_reader(writer, old, reads):
+        return f"{_describe(writer)} may become one node with a reader"
     late = checks.late(writer)
-    return f"{_shown(late)} may fail after the update" if late is not None else None
+    return f"{_describe(late)} may fail after the update" if late is not None else None
 
 
-def _bears_it(writer: ir.Node, old: ir.Value, reads: _Reads) -> bool:
+def _may_overwrite(writer: ir.Node, old: ir.Value, reads: _Reads) -> bool:
     """Whether the node that makes the next value may find the present one in the same memory."""
     places = [
         i for i, v in enumerate(writer.inputs) if v is not None and reads.owners.get(v) is old
@@ -303,7 +311,7 @@ def _bears_it(writer: ir.Node, old: ir.Value, reads: _Reads) -> bool:
     return False
 
 
-def _absorbs(writer: ir.Node, old: ir.Value, reads: _Reads) -> bool:
+def _may_fuse_with_reader(writer: ir.Node, old: ir.Value, reads: _Reads) -> bool:
     """Whether a runtime may make one node of the writer and a product that reads the old value.
 
     A sum and the product before it become one, and so do a product and what its operands come
@@ -330,5 +338,5 @@ def _has_graph(node: ir.Node) -> bool:
     )
 
 
-def _shown(node: ir.Node) -> str:
+def _describe(node: ir.Node) -> str:
     return f"{node.op_type} {node.name}" if node.name else node.op_type

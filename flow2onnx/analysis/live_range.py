@@ -5,10 +5,10 @@ from collections.abc import Iterable
 
 import onnx_ir as ir
 
-from flow2onnx.graph.subgraphs import read_by
+from flow2onnx.graph.subgraphs import read_values
 from flow2onnx.graph.types import dims, dtype_of, is_static
 
-__all__ = ["byte_size", "constant_bytes", "most_alive"]
+__all__ = ["byte_size", "constant_bytes", "peak_bytes"]
 
 # Their output is the memory of their input.
 _VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
@@ -27,7 +27,7 @@ def constant_bytes(graph: ir.Graph) -> int:
     return sum(map(byte_size, {*graph.initializers.values(), *made}))
 
 
-def most_alive(graph: ir.Graph) -> int:
+def peak_bytes(graph: ir.Graph) -> int:
     """The most bytes of values that are alive at once, in the order of the nodes.
 
     A value lives from its node to its last reader. Inputs, outputs and constants are not counted,
@@ -35,13 +35,13 @@ def most_alive(graph: ir.Graph) -> int:
     needs more or less.
     """
     nodes = list(graph)
-    owners = _owners(nodes)
-    last = {owners.get(v, v): i for i, node in enumerate(nodes) for v in _read(node)}
+    owners = _view_owners(nodes)
+    last = {owners.get(v, v): i for i, node in enumerate(nodes) for v in _read_values(node)}
     apart = {owners.get(v, v) for v in graph.outputs}
     ends: dict[int, int] = {}  # node → bytes that it is the last to read
     alive = most = 0
     for i, node in enumerate(nodes):
-        for value in _made(node, owners):
+        for value in _allocated_values(node, owners):
             if value not in apart and value in last:
                 alive += byte_size(value)
                 ends[last[value]] = ends.get(last[value], 0) + byte_size(value)
@@ -50,7 +50,7 @@ def most_alive(graph: ir.Graph) -> int:
     return most
 
 
-def _owners(nodes: Iterable[ir.Node]) -> dict[ir.Value, ir.Value]:
+def _view_owners(nodes: Iterable[ir.Node]) -> dict[ir.Value, ir.Value]:
     """For the output of a view, the value whose memory it shows."""
     owners: dict[ir.Value, ir.Value] = {}
     for node in nodes:
@@ -60,11 +60,11 @@ def _owners(nodes: Iterable[ir.Node]) -> dict[ir.Value, ir.Value]:
     return owners
 
 
-def _made(node: ir.Node, owners: dict[ir.Value, ir.Value]) -> list[ir.Value]:
+def _allocated_values(node: ir.Node, owners: dict[ir.Value, ir.Value]) -> list[ir.Value]:
     if node.op_type == "Constant":
         return []
     return [v for v in node.outputs if v.name and v not in owners]
 
 
-def _read(node: ir.Node) -> list[ir.Value]:
-    return [v for v in read_by(node) if v is not None]
+def _read_values(node: ir.Node) -> list[ir.Value]:
+    return [v for v in read_values(node) if v is not None]

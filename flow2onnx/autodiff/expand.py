@@ -7,17 +7,17 @@ from flow2onnx.graph import Builder, Node, Value
 from flow2onnx.graph.functions import standard_body
 from flow2onnx.graph.types import dtype_of, may_match, sizes_of
 
-__all__ = ["expanded"]
+__all__ = ["expand_node"]
 
 
-def expanded(b: Builder, node: Node) -> Sequence[Value]:
+def expand_node(b: Builder, node: Node) -> Sequence[Value]:
     """The values that stand for the outputs of a node, whose nodes are put before it.
 
     Whoever reads the node's outputs in the graph then reads these; the outputs stay valid for
     those who hold them, and what computes them is dead code where nobody does.
     """
     with b.before(node):
-        made = _made(b, node)
+        made = _expand(b, node)
     for old, new in zip(node.outputs, made, strict=True):
         assert may_match(new, old), (
             f"{node.op_type}: expanded to {sizes_of(new)}, not {sizes_of(old)}"
@@ -27,7 +27,7 @@ def expanded(b: Builder, node: Node) -> Sequence[Value]:
     return made
 
 
-def _made(b: Builder, node: Node) -> Sequence[Value]:
+def _expand(b: Builder, node: Node) -> Sequence[Value]:
     own = expansion_for(node.op_type)
     made = own(b, node) if own is not None else standard_body(b, node)
     if made is None:

@@ -7,10 +7,10 @@ from flow2onnx.errors import GradientError
 from flow2onnx.graph import Node, Value
 
 __all__ = [
-    "HOLDING",
-    "MOVING",
+    "DATA_MOVEMENT",
     "NOT_DIFFERENTIABLE",
     "QUANTIZING",
+    "SEQUENCE_MAKERS",
     "Expansion",
     "Rule",
     "attribute",
@@ -36,13 +36,13 @@ _EXPANSIONS: dict[str, Expansion] = {}
 
 # Operators whose whole numbers stand for real ones, and those that only move them about.
 QUANTIZING = frozenset({"DynamicQuantizeLinear", "QuantizeLinear"})
-MOVING = frozenset(
+DATA_MOVEMENT = frozenset(
     {"Concat", "Expand", "Flatten", "Identity", "Reshape", "Slice", "Squeeze", "Transpose",
      "Unsqueeze"}
 )  # fmt: skip
 
 # Operators that make sequences: who reads one is followed to the tensors that it holds.
-HOLDING = frozenset(
+SEQUENCE_MAKERS = frozenset(
     {"SequenceConstruct", "SequenceErase", "SequenceInsert", "SequenceMap", "SplitToSequence"}
 )
 

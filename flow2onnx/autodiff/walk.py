@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from flow2onnx.autodiff.annotations import note_gradient
-from flow2onnx.autodiff.expand import expanded
-from flow2onnx.autodiff.registry import MOVING, NOT_DIFFERENTIABLE, QUANTIZING, rule_for
+from flow2onnx.autodiff.expand import expand_node
+from flow2onnx.autodiff.registry import DATA_MOVEMENT, NOT_DIFFERENTIABLE, QUANTIZING, rule_for
 from flow2onnx.errors import GradientError, UnknownShapeError
 from flow2onnx.graph import Builder, Node, Value
-from flow2onnx.graph.subgraphs import read_by
+from flow2onnx.graph.subgraphs import read_values
 from flow2onnx.graph.types import dtype_of, may_match, sizes_of
 
 __all__ = ["Override", "gradients"]
@@ -41,7 +41,7 @@ def gradients(
     A value of `wrt` that no loss depends on is absent from the result.
     """
     nodes = list(b.nodes)
-    walk = _Walk(b, _active(nodes, wrt), _Sums(b), overrides)
+    walk = _Walk(b, _active(nodes, wrt), _GradientSums(b), overrides)
     for loss, seed in seeds.items():
         walk.sums.add(loss, seed)
     walk.back(nodes)
@@ -54,7 +54,7 @@ class _Walk:
 
     b: Builder
     active: set[Value]
-    sums: "_Sums"
+    sums: "_GradientSums"
     overrides: Mapping[Node, Override]
     done: set[int] = field(default_factory=set)
 
@@ -95,13 +95,13 @@ class _Walk:
                 self._expand(node, gs)
             else:
                 note_gradient(node, gs, result)
-                self._add(node, read_by(node), result)
+                self._add(node, read_values(node), result)
 
     def _expand(self, node: Node, gs: list[Value | None]) -> None:
         """Let others stand for a node, and walk back through them."""
         known = set(self.b.nodes)
         with self.b.under(node.name or node.op_type, node.meta.get("source")):
-            outputs = expanded(self.b, node)
+            outputs = expand_node(self.b, node)
         made = [n for n in self.b.nodes if n not in known]
         self.active.update(_active(made, self.active))
         for output, g in zip(outputs, gs, strict=True):
@@ -125,15 +125,15 @@ def _active(nodes: Sequence[Node], wrt: Iterable[Value]) -> set[Value]:
     """The real-valued values that depend on `wrt`, and whole numbers that stand for such."""
     active = set(wrt)
     for node in nodes:
-        if any(v in active for v in read_by(node) if v is not None):
+        if any(v in active for v in read_values(node) if v is not None):
             is_carried = node.op_type in QUANTIZING or (
-                node.op_type in MOVING and node.inputs[0] in active
+                node.op_type in DATA_MOVEMENT and node.inputs[0] in active
             )
             active.update(o for o in node.outputs if is_carried or dtype_of(o).is_floating_point)
     return active
 
 
-class _Sums:
+class _GradientSums:
     """The contributions to the gradient of each value, added up when first asked for."""
 
     def __init__(self, b: Builder) -> None:

@@ -9,13 +9,19 @@ from flow2onnx.errors import JobError, UnsupportedError
 from flow2onnx.graph import Builder, Model, Value
 from flow2onnx.graph.model import model_of
 from flow2onnx.graph.verify import Kernels, verify
-from flow2onnx.lowering.forms import Choice, Picks, check_asked, choosing, still_there
+from flow2onnx.lowering.forms import (
+    Choice,
+    Picks,
+    check_form_names,
+    choose_forms,
+    surviving_choices,
+)
 from flow2onnx.onnx_io.serialize import drop_inputs, drop_outputs
 from flow2onnx.optim import WHOLE, Training, append_training
 from flow2onnx.passes import run_passes
 from flow2onnx.passes.mixed_precision import mix_precision
 from flow2onnx.passes.quantize_bias import quantize_biases
-from flow2onnx.passes.recompute import Recomputed, recompute
+from flow2onnx.passes.recompute import RecomputedSegment, recompute
 from flow2onnx.passes.sink_relu import sink_relu
 from flow2onnx.trace.host import HostPlan
 from flow2onnx.trace.job import Job
@@ -89,7 +95,7 @@ class CompiledJob:
     rounds: int = 1
     update: "CompiledJob | None" = None
     choices: tuple[Choice, ...] = ()
-    recomputed: tuple[Recomputed, ...] = ()
+    recomputed: tuple[RecomputedSegment, ...] = ()
 
     def structure(self) -> list[dict[str, Any]]:
         """The nodes of the model in order: name, operator, what each reads and makes."""
@@ -110,10 +116,10 @@ def compile_job(
 ) -> CompiledJob:
     """Trace, differentiate, update, rewrite, verify."""
     asked = spec.config.value("runtime.lowering")
-    check_asked(asked, spec.config.source("runtime.lowering"))
-    with choosing(Picks(asked, target.tuned)) as choices:
+    check_form_names(asked, spec.config.source("runtime.lowering"))
+    with choose_forms(Picks(asked, target.tuned)) as choices:
         job = _compiled(spec, shapes, target)
-    return replace(job, choices=still_there(choices, job.model.graph))
+    return replace(job, choices=surviving_choices(choices, job.model.graph))
 
 
 def _compiled(

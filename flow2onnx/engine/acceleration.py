@@ -8,7 +8,7 @@ from flow2onnx_runtime.options import DEFAULT_OPTIONS
 
 from flow2onnx.compile.garbage_collection import collector_paused
 from flow2onnx.engine.native import Wish, native_library, threads_of
-from flow2onnx.graph.model import complete_content, model_bytes, parse_model
+from flow2onnx.graph.model import inferred_model_bytes, model_bytes, parse_model
 from flow2onnx.passes.native import rewrite_kept
 
 __all__ = ["accelerate"]
@@ -44,7 +44,7 @@ def accelerate(
             )
         return model, options
     library = native_library(native)
-    content = None if library is None else complete_content(model)
+    content = None if library is None else inferred_model_bytes(model)
     if library is None or content is None:
         return model, options
     rewritten = parse_model(content)

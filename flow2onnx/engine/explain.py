@@ -26,7 +26,7 @@ from flow2onnx.config.effects import (
 from flow2onnx.engine.execute import accelerated, provider_name
 from flow2onnx.engine.memory import InPlace, MemoryLine, confirmed, memory_lines, updated_in_place
 from flow2onnx.graph.model import model_bytes
-from flow2onnx.passes.recompute import Recomputed
+from flow2onnx.passes.recompute import RecomputedSegment
 
 __all__ = [
     "Explanation",
@@ -105,7 +105,7 @@ class Explanation:
     nodes: tuple[ProviderNodes, ...]
     fallbacks: tuple[Fallback, ...]
     state: tuple[InPlace, ...]
-    recomputed: tuple[Recomputed, ...]
+    recomputed: tuple[RecomputedSegment, ...]
     memory: tuple[MemoryLine, ...]
     lowerings: tuple[LoweringChoice, ...] = ()
     native: Mapping[str, int] = field(default_factory=dict)
@@ -328,7 +328,7 @@ def _state_line(found: InPlace) -> str:
     return f"{found.name}: {'in place' if found.is_safe else 'in two buffers'}: {found.reason}"
 
 
-def _recomputed_line(found: Recomputed) -> str:
+def _recomputed_line(found: RecomputedSegment) -> str:
     saved = f"{found.nodes} nodes run twice, {found.bytes:,} bytes are not kept"
     return f"{found.first} to {found.last}: {saved}"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from flow2onnx.analysis.in_place import NEXT, WORTH_BYTES, InPlace, in_place
-from flow2onnx.analysis.live_range import byte_size, constant_bytes, most_alive
+from flow2onnx.analysis.live_range import byte_size, constant_bytes, peak_bytes
 from flow2onnx.compile import CompiledJob
 from flow2onnx.errors import NotEnoughMemoryError
 from flow2onnx.graph import Model
@@ -101,7 +101,7 @@ def memory_lines(compiled: CompiledJob, found: Sequence[InPlace]) -> Iterator[Me
     shown = [v for v in graph.outputs if not str(v.name).startswith(NEXT)]
     yield MemoryLine("results", sum(map(byte_size, shown)), False, "of one call")
     yield MemoryLine(
-        "activations", most_alive(graph), True,
+        "activations", peak_bytes(graph), True,
         "most alive at once by shapes and order of the nodes; the runtime's scratch memory is not "
         "counted",
     )  # fmt: skip

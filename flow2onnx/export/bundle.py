@@ -26,7 +26,7 @@ from flow2onnx.export.files import places_in, write_bytes, write_weights
 from flow2onnx.export.metadata import label, producer, version
 from flow2onnx.graph import Model
 from flow2onnx.graph.model import model_bytes
-from flow2onnx.onnx_io.serialize import Signature, refer, signature, stamp
+from flow2onnx.onnx_io.serialize import Signature, externalize_values, set_metadata, signature
 from flow2onnx.optim import count_name, rate_name
 from flow2onnx.trace.variables import Variable
 
@@ -137,14 +137,14 @@ def _fill(folder: Path, content: _Content) -> None:
     held = {name for job in content.predicts for name in job.variables}
     write_weights(folder / WEIGHTS, content.values, dtypes, first=held)
     metadata = label(content.step, content.metadata)
-    stamp(content.init, version(), metadata)
+    set_metadata(content.init, version(), metadata)
     places = places_in(folder / WEIGHTS, content.values)
-    refer(content.init, {f"stored/{name}": place for name, place in places.items()})
+    externalize_values(content.init, {f"stored/{name}": place for name, place in places.items()})
     write_bytes(folder / INIT, model_bytes(content.init))
     write_bytes(folder / STEP, model_bytes(content.step.model))
     halves = dict(zip((GRADIENTS, UPDATE), content.halves, strict=False))
     for name, half in halves.items():
-        stamp(half.model, version(), metadata)
+        set_metadata(half.model, version(), metadata)
         write_bytes(folder / name, model_bytes(half.model))
     entries = tuple(_predict(folder, job, i, content) for i, job in enumerate(content.predicts))
     names = [INIT, STEP, *halves, WEIGHTS, *(entry.file for entry in entries)]
@@ -163,7 +163,7 @@ def _predict(folder: Path, job: CompiledJob, index: int, content: _Content) -> P
     file = content.names.get(job.spec.name, usual)
     feeds, results = _feeds(job), _results(job)
     holds = tuple(job.variables)
-    refer(job.model, places_in(folder / WEIGHTS, holds))
+    externalize_values(job.model, places_in(folder / WEIGHTS, holds))
     write_bytes(folder / file, model_bytes(job.model))
     return PredictJob(job.spec.name, file, feeds, results, holds=holds)
 

@@ -14,7 +14,7 @@ from flow2onnx.dtypes import DType
 from flow2onnx.errors import BundleError
 from flow2onnx.graph import Model
 from flow2onnx.graph.model import model_bytes
-from flow2onnx.onnx_io.serialize import Placement, freeze, refer
+from flow2onnx.onnx_io.serialize import Placement, embed_values, externalize_values
 
 __all__ = [
     "INSIDE_LIMIT",
@@ -89,7 +89,7 @@ def write_predict(
     """
     size = sum(v.nbytes for v in values.values())
     if not values or (weights == "inside" and size <= INSIDE_LIMIT):
-        freeze(model, values)
+        embed_values(model, values)
         write_bytes(path, model_bytes(model))
         return [path]
     is_data = weights == "external"
@@ -101,7 +101,7 @@ def write_predict(
         else:
             write_weights(stage / beside.name, values, dtypes)
             places = places_in(stage / beside.name, values)
-        refer(model, places)
+        externalize_values(model, places)
         write_bytes(stage / path.name, model_bytes(model))
         publish(stage, [beside, path])
     return [path, beside]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from flow2onnx.compile import CompiledJob
 from flow2onnx.errors import ArgumentError
-from flow2onnx.onnx_io.serialize import signature, stamp
+from flow2onnx.onnx_io.serialize import set_metadata, signature
 from flow2onnx.trace.spec import GENERATIONS, JobSpec
 
 __all__ = ["check_metadata", "label", "producer", "version"]
@@ -53,7 +53,7 @@ def label(
         **more,
     }
     whole = {**metadata, **{_OURS + key: text for key, text in ours.items()}}
-    stamp(job.model, version(), whole)
+    set_metadata(job.model, version(), whole)
     return whole
 
 

@@ -19,8 +19,13 @@ from flow2onnx.export.report import Check, Comparison
 from flow2onnx.graph import Model
 from flow2onnx.graph.model import copy_model
 from flow2onnx.graph.verify import verify
-from flow2onnx.onnx_io.parse import input_dtypes, thaw
-from flow2onnx.passes import FoldBatchNorm, Halve, RoundGaps, widened
+from flow2onnx.onnx_io.parse import input_dtypes, load_with_inputs
+from flow2onnx.passes import (
+    ConvertToHalf,
+    FoldBatchNorm,
+    RoundMissingKernels,
+    count_missing_kernels,
+)
 
 __all__ = ["PRECISIONS", "Precision", "Reduction", "write_reduced"]
 
@@ -166,14 +171,14 @@ def _write_half(
 ) -> tuple[list[Path], Counts, list[Check]]:
     """Write the model, and at `exact` one that rounds also where the CPU would not."""
     large = [n for n, v in values.items() if v.dtype.kind == "f" and _most(v) > _LARGEST_HALF]
-    halving = Halve(weights=tuple(values), large=large, fixed=fixed, half_io=way.half_io)
+    halving = ConvertToHalf(weights=tuple(values), large=large, fixed=fixed, half_io=way.half_io)
     halving.run(job.model.graph)
     verify(job.model, kernels(_CPU))
     row = _kernel_row(job.model, halving)
     dtypes = {n: d for n, d in input_dtypes(job.model).items() if n in values}
     small = {n: v.astype(dtypes[n].numpy, copy=False) for n, v in values.items()}
     rounding = copy_model(job.model)
-    RoundGaps(kernels(_CPU)).run(rounding.graph)
+    RoundMissingKernels(kernels(_CPU)).run(rounding.graph)
     exact.parent.mkdir()
     write_predict(exact, rounding, small, dtypes, weights=weights)
     written = write_predict(path, job.model, small, dtypes, weights=weights)
@@ -184,9 +189,9 @@ def _most(value: Array) -> float:
     return float(np.abs(value).max(initial=0))
 
 
-def _kernel_row(model: Model, halving: Halve) -> Check:
+def _kernel_row(model: Model, halving: ConvertToHalf) -> Check:
     """What the CPU does itself in float16, which is little: it casts around the rest."""
-    lacking = widened(model.graph, kernels(_CPU))
+    lacking = count_missing_kernels(model.graph, kernels(_CPU))
     count, missing = sum(halving.halved.values()), sum(lacking.values())
     text = f"{count} operators in float16"
     if missing:
@@ -216,7 +221,7 @@ def _write_quantized(
         )  # fmt: skip
     else:
         counts = quantize_dynamically(base, made, fixed)
-    model, held = thaw(made, job.model, counts.unquantized)
+    model, held = load_with_inputs(made, job.model, counts.unquantized)
     dtypes = {n: d for n, d in input_dtypes(model).items() if n in held}
     return write_predict(path, model, held, dtypes, weights=weights), counts
 

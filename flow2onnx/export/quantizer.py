@@ -13,8 +13,8 @@ import numpy as np
 from flow2onnx.errors import BundleError, ProviderError
 from flow2onnx.export.calibration import Batch
 from flow2onnx.export.comparison import Counts
-from flow2onnx.onnx_io.parse import number_tensors, plain_model
-from flow2onnx.onnx_io.read import StoredModel, open_model
+from flow2onnx.onnx_io.parse import float_initializers, prepare_for_quantizer
+from flow2onnx.onnx_io.read import ModelFile, open_model
 
 __all__ = ["METHODS", "quantize_dynamically", "quantize_statically"]
 
@@ -98,7 +98,7 @@ def quantize_dynamically(source: Path, target: Path, fixed: Sequence[str]) -> Co
     return _dynamic_counts(open_model(source), open_model(target), fixed)
 
 
-def _scores(stored: StoredModel) -> list[str]:
+def _scores(stored: ModelFile) -> list[str]:
     """What stands between a product and a softmax, by name: masks there have a range of their own.
 
     With -10000 for what is left out, eight bits would know nothing else.
@@ -116,7 +116,7 @@ def _scores(stored: StoredModel) -> list[str]:
 
 def _check_scales(path: Path) -> None:
     """Raise for a range that is not finite: nothing sensible comes of it."""
-    for name, value in number_tensors(path):
+    for name, value in float_initializers(path):
         if name.endswith("_scale") and not np.isfinite(value).all():
             raise BundleError(
                 f"the values of {name.removesuffix('_scale')} on the calibration set are not "
@@ -143,7 +143,7 @@ def _library() -> Any:
 def _plain(source: Path) -> Path:
     """The model without inner types, which would contradict the weights that are turned round."""
     plain = source.with_name("plain.onnx")
-    plain.write_bytes(plain_model(source.read_bytes()))
+    plain.write_bytes(prepare_for_quantizer(source.read_bytes()))
     return plain
 
 
@@ -189,7 +189,7 @@ def _is_no_advice(record: logging.LogRecord) -> bool:
 
 
 def _static_counts(
-    source: StoredModel, made: StoredModel, fixed: Sequence[str], scores: Sequence[str]
+    source: ModelFile, made: ModelFile, fixed: Sequence[str], scores: Sequence[str]
 ) -> Counts:
     """A node is quantized if it reads, or its result goes through, eight bits."""
     nodes = made.proto.graph.node
@@ -215,7 +215,7 @@ def _static_counts(
     return Counts(reduced, left, frozenset(unquantized))
 
 
-def _dynamic_counts(source: StoredModel, made: StoredModel, fixed: Sequence[str]) -> Counts:
+def _dynamic_counts(source: ModelFile, made: ModelFile, fixed: Sequence[str]) -> Counts:
     reduced = Counter(_INTEGER[n.op_type] for n in made.proto.graph.node if n.op_type in _INTEGER)
     left: Counter[tuple[str, str]] = Counter()
     whole = Counter(

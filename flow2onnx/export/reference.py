@@ -15,7 +15,7 @@ from flow2onnx.analysis.bounds import whole_ranges
 from flow2onnx.errors import BundleError
 from flow2onnx.export.reference_costs import reference_seconds
 from flow2onnx.export.reference_fixes import CORRECTIONS
-from flow2onnx.onnx_io.read import StoredModel, all_nodes
+from flow2onnx.onnx_io.read import ModelFile, all_nodes
 
 __all__ = ["IncomparableError", "Trial", "check_bytes"]
 
@@ -56,7 +56,7 @@ class Trial:
 
     def __init__(
         self,
-        stored: StoredModel,
+        stored: ModelFile,
         given: Mapping[str, Array],
         seed: int,
         budget: float | None,
@@ -274,7 +274,7 @@ class Trial:
         return _random(self._rng, shape, _numpy(code), within, scale)
 
 
-def _loaded(stored: StoredModel) -> onnx.ModelProto:
+def _loaded(stored: ModelFile) -> onnx.ModelProto:
     """A copy with all tensors inside and every graph small enough to be taken apart."""
     if stored.proto.functions or any(n.domain for n in all_nodes(stored.proto.graph)):
         raise IncomparableError("it has operators beyond the standard")

@@ -23,7 +23,7 @@ from flow2onnx.export.files import Weights, write_bytes, write_predict
 from flow2onnx.export.metadata import label
 from flow2onnx.export.source import Source, check_opset
 from flow2onnx.graph.model import model_bytes, parse_model
-from flow2onnx.onnx_io.serialize import Placement, hold, refer
+from flow2onnx.onnx_io.serialize import Placement, externalize_values, load_external_values
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import current_job
 from flow2onnx.trace.spec import JobSpec
@@ -65,7 +65,9 @@ def write_saved(path: Path, session: Session, spec: JobSpec, checkpoint: str) ->
         job = source.compiled(spec)  # compiled anew: the attempt may have changed it
     label(job, {})
     sizes = {n: int(np.prod(v.shape)) * v.dtype.numpy.itemsize for n, v in job.variables.items()}
-    refer(job.model, {n: Placement(f"{checkpoint}/{n}/out", 0, s) for n, s in sizes.items()})
+    externalize_values(
+        job.model, {n: Placement(f"{checkpoint}/{n}/out", 0, s) for n, s in sizes.items()}
+    )
     write_bytes(path, model_bytes(job.model))
     return job
 
@@ -90,7 +92,7 @@ def open_saved(path: Path, checkpoint: Path, device: str) -> Predictor:
 def _with_weights(path: Path, checkpoint: Path) -> bytes:
     """The model with the values of another checkpoint inside."""
     model = parse_model(path.read_bytes())
-    hold(model, _Checkpoint(checkpoint, path.name).value)
+    load_external_values(model, _Checkpoint(checkpoint, path.name).value)
     return model_bytes(model)
 
 

@@ -16,7 +16,7 @@ from flow2onnx.graph.model import model_bytes, model_of
 from flow2onnx.onnx_io.free_batch import free_batch
 from flow2onnx.onnx_io.serialize import NEWEST_OPSET, drop_inputs, drop_outputs
 from flow2onnx.optim import Training, count_name
-from flow2onnx.passes import CountDraws, run_passes
+from flow2onnx.passes import CounterBasedRandom, run_passes
 from flow2onnx.trace.initializers import Constant
 from flow2onnx.trace.spec import JobSpec
 from flow2onnx.trace.trace import leaf_placeholders
@@ -95,7 +95,7 @@ class Source:
         self._check_variables(job)
         job = _without_watches(job)
         if self.for_devices and job.kind == "train":
-            CountDraws(_counters(job)).run(job.model.graph)
+            CounterBasedRandom(_counters(job)).run(job.model.graph)
         return job
 
     def compiled_free(self, spec: JobSpec, declared: CompiledJob) -> CompiledJob:

@@ -25,8 +25,8 @@ from flow2onnx.errors import ArgumentError, ProviderError
 from flow2onnx.export.differences import compared
 from flow2onnx.export.reference import IncomparableError, Trial, check_bytes
 from flow2onnx.export.report import Check, Output, Report
-from flow2onnx.graph.verify import kernel_gaps
-from flow2onnx.onnx_io.read import StoredModel, open_model, typed_model
+from flow2onnx.graph.verify import missing_kernels
+from flow2onnx.onnx_io.read import ModelFile, open_model, typed_model
 
 __all__ = ["verify_model"]
 
@@ -120,7 +120,7 @@ def _verified(
     return [*rows, row, *more], outputs
 
 
-def _valid(stored: StoredModel, way: _Way) -> Iterator[Check]:
+def _valid(stored: ModelFile, way: _Way) -> Iterator[Check]:
     complaint = stored.checker_complaint()
     yield Check("checker", complaint is None, complaint or f"valid at opset {stored.opset}")
     foreign = stored.foreign_operators()
@@ -132,8 +132,8 @@ def _valid(stored: StoredModel, way: _Way) -> Iterator[Check]:
         yield _kernels(stored, way)
 
 
-def _kernels(stored: StoredModel, way: _Way) -> Check:
-    expanded, missing = kernel_gaps(typed_model(stored), kernels(way.provider))
+def _kernels(stored: ModelFile, way: _Way) -> Check:
+    expanded, missing = missing_kernels(typed_model(stored), kernels(way.provider))
     if missing and way.provider == _CPU:
         return Check("kernels", False, "; ".join(missing))
     if missing:
@@ -153,7 +153,7 @@ def _opens(path: Path, way: _Way) -> Check:
 
 
 def _reference(
-    stored: StoredModel, way: _Way, given: Mapping[str, Array]
+    stored: ModelFile, way: _Way, given: Mapping[str, Array]
 ) -> tuple[list[Check], list[Output]]:
     try:
         trial = Trial(stored, given, way.seed, None if way.full else _BUDGET)
@@ -335,7 +335,7 @@ def _init_row(folder: Path, manifest: Manifest, way: _Way) -> Check:
     return Check(name, True, f"{len(found)} tensors of the manifest's shapes, means and spreads")
 
 
-def _oddly_distributed(stored: StoredModel, found: Mapping[str, Array], way: _Way) -> list[str]:
+def _oddly_distributed(stored: ModelFile, found: Mapping[str, Array], way: _Way) -> list[str]:
     try:
         trial = Trial(stored, {}, way.seed, None if way.full else _BUDGET)
         drawn = trial.whole()

@@ -15,9 +15,9 @@ from onnx.shape_inference import InferenceError, infer_node_outputs
 from flow2onnx.dtypes import DType, by_name, by_numpy
 from flow2onnx.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
 from flow2onnx.graph.schemas import Schema, opset_ids, schema
-from flow2onnx.graph.shape_inference import stated
-from flow2onnx.graph.subgraphs import captured
-from flow2onnx.graph.symbolic_sizes import Extent, bounds_known, largest
+from flow2onnx.graph.shape_inference import infer_missing_shape
+from flow2onnx.graph.subgraphs import captured_values
+from flow2onnx.graph.symbolic_sizes import SymbolicSize, known_bounds, output_bounds
 from flow2onnx.graph.types import dims, dtype_of, is_static, sizes_of
 
 __all__ = ["Builder", "Operand"]
@@ -47,7 +47,7 @@ class Builder:
         self._types: dict[ir.Value, onnx.TypeProto] = {}
         self._contents: dict[ir.TensorProtocol, onnx.TensorProto] = {}
         self._opsets = opset_ids(opset)
-        self._extents: ChainMap[str, Extent] = ChainMap()  # sizes known at run time, by name
+        self._extents: ChainMap[str, SymbolicSize] = ChainMap()  # sizes known at run time, by name
         self._place: int | None = None  # where nodes go; None: at the end
         # a size that stands for any: nothing of that size becomes a constant
         self.free_size: int | None = None
@@ -103,7 +103,7 @@ class Builder:
         )
         assert value.name == name, f"input {name} is there already"
         self.graph.inputs.append(value)
-        self._name_sizes(value, bounds_known(value))
+        self._name_sizes(value, known_bounds(value))
         return value
 
     def output(self, value: ir.Value, name: str) -> ir.Value:
@@ -168,7 +168,7 @@ class Builder:
             return value
         known = zip(sizes_of(value), sizes_of(other), strict=True)
         value.shape = ir.Shape([d if isinstance(d, int) else e for d, e in known])
-        value.meta["bounds"] = bounds_known(other)
+        value.meta["bounds"] = known_bounds(other)
         self._types.pop(value, None)
         return value
 
@@ -250,7 +250,9 @@ class Builder:
             if isinstance(operand, ir.Value):
                 variable = kind.type_variable(position)
                 dtype = dtype_of(operand)
-                if known.setdefault(variable, dtype) != dtype and not _mixes(kind, position):
+                if known.setdefault(variable, dtype) != dtype and not _may_mix_types(
+                    kind, position
+                ):
                     raise DTypeError(
                         f"{kind.op_type} takes one element type, got "
                         f"{known[variable].name} and {dtype.name}",
@@ -276,7 +278,7 @@ class Builder:
         proto = _node_proto(node)
         types: dict[str, onnx.TypeProto] = {}
         data: dict[str, onnx.TensorProto] = {}
-        for value in (*node.inputs, *_captured(node)):
+        for value in (*node.inputs, *_captured_by(node)):
             if value is not None:
                 assert value.name is not None
                 types[value.name] = self.type_proto(value)
@@ -298,8 +300,8 @@ class Builder:
         expected = self.expected if len(self.expected) == len(node.outputs) else ()
         for i, value in enumerate(node.outputs):
             assert value.name is not None
-            found = stated(node, i, inferred.get(value.name))
-            known = _completed(found, expected[i] if expected else None)
+            found = infer_missing_shape(node, i, inferred.get(value.name))
+            known = _complete_type(found, expected[i] if expected else None)
             self._set_type(value, known)
         self._bound(kind, node, proto, types, data)
 
@@ -317,8 +319,10 @@ class Builder:
         ]
         if not unknown:
             return
-        most = {str(v.name): _at_bounds(types[str(v.name)], v) for v in node.inputs if v}
-        told = {str(v.name): t for v in node.inputs if v and (t := _content(self._extents, v))}
+        most = {str(v.name): _type_at_bounds(types[str(v.name)], v) for v in node.inputs if v}
+        told = {
+            str(v.name): t for v in node.inputs if v and (t := _sizes_content(self._extents, v))
+        }
         try:
             found = infer_node_outputs(
                 kind.definition, proto, {**types, **most}, {**data, **told},
@@ -326,7 +330,7 @@ class Builder:
             )  # fmt: skip
         except (InferenceError, onnx.checker.ValidationError):
             found = {}
-        limits = largest(node, [found.get(str(v.name)) for v in node.outputs])
+        limits = output_bounds(node, [found.get(str(v.name)) for v in node.outputs])
         for value, bounds in zip(node.outputs, limits, strict=True):
             if value in unknown:
                 self._name_sizes(value, bounds)
@@ -337,7 +341,7 @@ class Builder:
         for axis, d in enumerate(value.shape or ()):
             name = d if isinstance(d, int) else d.value or self._free_size_name()
             if isinstance(name, str) and name not in self._extents:
-                self._extents[name] = Extent(value, axis, bounds[axis])
+                self._extents[name] = SymbolicSize(value, axis, bounds[axis])
             shape.append(name)
         if any(isinstance(d, str) for d in shape):
             value.shape = ir.Shape(shape)
@@ -387,14 +391,14 @@ class Builder:
         self._types[value] = proto
 
 
-def _at_bounds(proto: onnx.TypeProto, value: ir.Value) -> onnx.TypeProto:
+def _type_at_bounds(proto: onnx.TypeProto, value: ir.Value) -> onnx.TypeProto:
     """The type of a value that is as large as it may be."""
     if is_static(value) or not isinstance(value.type, ir.TensorType):
         return proto
-    return onnx.helper.make_tensor_type_proto(proto.tensor_type.elem_type, bounds_known(value))
+    return onnx.helper.make_tensor_type_proto(proto.tensor_type.elem_type, known_bounds(value))
 
 
-def _content(extents: Mapping[str, Extent], value: ir.Value) -> onnx.TensorProto | None:
+def _sizes_content(extents: Mapping[str, SymbolicSize], value: ir.Value) -> onnx.TensorProto | None:
     """A vector of sizes as large as they may be."""
     sizes = [extents[d].bound if isinstance(d, str) else d for d in value.meta.get("sizes", ())]
     if not sizes or None in sizes:
@@ -402,7 +406,7 @@ def _content(extents: Mapping[str, Extent], value: ir.Value) -> onnx.TensorProto
     return onnx.numpy_helper.from_array(np.asarray(sizes, np.int64))
 
 
-def _completed(proto: onnx.TypeProto | None, said: ir.Value | None) -> onnx.TypeProto | None:
+def _complete_type(proto: onnx.TypeProto | None, said: ir.Value | None) -> onnx.TypeProto | None:
     """An inferred type with what inference left open taken from what is said of the value."""
     if said is None or said.type is None or said.shape is None:
         return proto
@@ -422,7 +426,7 @@ def _completed(proto: onnx.TypeProto | None, said: ir.Value | None) -> onnx.Type
     return proto
 
 
-def _mixes(kind: Schema, position: int) -> bool:
+def _may_mix_types(kind: Schema, position: int) -> bool:
     """Whether inputs of this operator may differ though they share a type variable's name."""
     heterogeneous = kind.is_variadic and not kind.definition.inputs[-1].is_homogeneous
     return heterogeneous and position >= len(kind.type_variables) - 1
@@ -433,11 +437,11 @@ def _fixed_type(text: str) -> DType:
     return by_name({"float": "float32", "double": "float64"}.get(name, name))
 
 
-def _captured(node: ir.Node) -> Iterator[ir.Value]:
+def _captured_by(node: ir.Node) -> Iterator[ir.Value]:
     """What the graphs inside a node read from around it."""
     for attribute in node.attributes.values():
         if attribute.type == ir.AttributeType.GRAPH:
-            yield from captured(attribute.as_graph())
+            yield from captured_values(attribute.as_graph())
 
 
 def _attribute(kind: Schema, opset: int, name: str, value: Any) -> ir.Attr:

@@ -12,14 +12,14 @@ from flow2onnx.dtypes import by_code
 from flow2onnx.errors import ArgumentError, ShapeError, UnsupportedError
 from flow2onnx.graph.builder import Builder
 from flow2onnx.graph.schemas import schema
-from flow2onnx.graph.sequence_content import READERS, read_sequence
+from flow2onnx.graph.sequence_content import SEQUENCE_READERS, read_sequence
 from flow2onnx.graph.types import constant_of, is_static
-from flow2onnx.graph.unroll import unrolled_loop, unrolled_scan
+from flow2onnx.graph.unroll import unroll_loop, unroll_scan
 
-__all__ = ["folded", "known_sequence", "replay", "standard_body", "unrolled"]
+__all__ = ["expand_sequence", "fold_constants", "inline_nodes", "standard_body", "unroll"]
 
 # What is computed while the graph is built: shapes and the like, not data.
-_FOLDED_SIZE = 4096
+_LARGEST_CONSTANT = 4096
 _DRAWS = {
     "Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
     "RandomUniformLike",
@@ -42,9 +42,9 @@ def standard_body(b: Builder, node: ir.Node) -> tuple[ir.Value, ...] | None:
     proto = onnx.FunctionProto.FromString(content)
     del proto.output[len(node.outputs) :]  # a body may leave out what is not asked for
     function = ir.serde.deserialize_function(proto)
-    given = {**_defaults(b, node), **node.attributes}
+    given = {**_default_attributes(b, node), **node.attributes}
     inputs = [*node.inputs, *[None] * (len(function.inputs) - len(node.inputs))]
-    made = replay(b, function, function.inputs, inputs, function.outputs, given)
+    made = inline_nodes(b, function, function.inputs, inputs, function.outputs, given)
     return tuple(v for v in made if v is not None)
 
 
@@ -53,12 +53,12 @@ def _body_bytes(b: Builder, node: ir.Node) -> bytes | None:
     # Any: onnx's own stub leaves out what it says of bodies
     definition: Any = schema(node.op_type, b.opset).definition
     if definition.has_function:
-        version = _newest(definition.function_opset_versions, b.opset)
+        version = _newest_version(definition.function_opset_versions, b.opset)
         if version is not None:
             content: bytes = definition.get_function_with_opset_version(version)
             return content
     if definition.has_context_dependent_function:
-        version = _newest(definition.context_dependent_function_opset_versions, b.opset)
+        version = _newest_version(definition.context_dependent_function_opset_versions, b.opset)
         if version is not None:
             types = [
                 (b.type_proto(v) if v is not None else onnx.TypeProto()).SerializeToString()
@@ -72,11 +72,11 @@ def _body_bytes(b: Builder, node: ir.Node) -> bytes | None:
     return None
 
 
-def _newest(versions: Iterable[int], opset: int) -> int | None:
+def _newest_version(versions: Iterable[int], opset: int) -> int | None:
     return max((v for v in versions if v <= opset), default=None)
 
 
-def _defaults(b: Builder, node: ir.Node) -> dict[str, ir.Attr]:
+def _default_attributes(b: Builder, node: ir.Node) -> dict[str, ir.Attr]:
     """What the standard assumes for the attributes that a node does not give."""
     known = schema(node.op_type, b.opset).definition.attributes
     return {
@@ -86,7 +86,7 @@ def _defaults(b: Builder, node: ir.Node) -> dict[str, ir.Attr]:
     }
 
 
-def replay(
+def inline_nodes(
     b: Builder,
     body: Iterable[ir.Node],
     formal: Sequence[ir.Value],
@@ -111,12 +111,12 @@ def replay(
         inputs = [known.get(v, v) for v in node.inputs]
         made = substitute(b, node, inputs) if substitute else None
         if made is None:
-            made = _copied(b, node, inputs, attributes, known)
+            made = _copy_node(b, node, inputs, attributes, known)
         known.update(zip(node.outputs, made, strict=True))
     return tuple(known.get(v, v) for v in results)
 
 
-def _copied(
+def _copy_node(
     b: Builder,
     node: ir.Node,
     inputs: Sequence[ir.Value | None],
@@ -124,45 +124,45 @@ def _copied(
     known: Known,
 ) -> tuple[ir.Value, ...]:
     if node.op_type == "Constant":
-        return (b.const(_constant(_resolved(node, attributes, known))),)
-    branch = _known_branch(node, inputs)
+        return (b.const(_constant_content(_resolve_attributes(node, attributes, known))),)
+    branch = _constant_branch(node, inputs)
     if branch is not None:
-        made = replay(b, branch, [v for v in known if v], [known[v] for v in known if v],
+        made = inline_nodes(b, branch, [v for v in known if v], [known[v] for v in known if v],
                       branch.outputs, attributes)  # fmt: skip
         return tuple(v for v in made if v is not None)
-    taken = _known_choice(b, node, inputs)
+    taken = _fold_compress(b, node, inputs)
     if taken is not None:
         return (taken,)
     while inputs and inputs[-1] is None:
         inputs = inputs[:-1]
-    given = _resolved(node, attributes, known)
+    given = _resolve_attributes(node, attributes, known)
     if node.op_type == "STFT":  # inference takes what is not said for 0, the standard for 1
         given.setdefault("onesided", ir.AttrInt64("onesided", 1))
     if node.op_type == "Range":  # bodies of the standard pass one element for a scalar
-        inputs = [_scalar(b, v) for v in inputs]
+        inputs = [_as_scalar(b, v) for v in inputs]
     if node.op_type in ("Loop", "Scan"):
-        return _turned(b, node, inputs, given)
-    if node.op_type in READERS:
+        return _copy_loop(b, node, inputs, given)
+    if node.op_type in SEQUENCE_READERS:
         with suppress(UnsupportedError):
-            return (known_sequence(b, node, inputs),)
-    return folded(b, b.emit(node.op_type, inputs, given, len(node.outputs)))
+            return (expand_sequence(b, node, inputs),)
+    return fold_constants(b, b.emit(node.op_type, inputs, given, len(node.outputs)))
 
 
-def known_sequence(b: Builder, node: ir.Node, inputs: Sequence[ir.Value | None]) -> ir.Value:
+def expand_sequence(b: Builder, node: ir.Node, inputs: Sequence[ir.Value | None]) -> ir.Value:
     """What a node makes of a sequence, made of the tensors that the sequence holds."""
 
     def mapped(body: ir.Graph, actual: Sequence[ir.Value | None]) -> Sequence[ir.Value | None]:
-        return replay(b, body, body.inputs, actual, body.outputs)
+        return inline_nodes(b, body, body.inputs, actual, body.outputs)
 
     return read_sequence(b, node, inputs, mapped)
 
 
-def _scalar(b: Builder, value: ir.Value | None) -> ir.Value | None:
+def _as_scalar(b: Builder, value: ir.Value | None) -> ir.Value | None:
     content = constant_of(value)
     return value if content is None or not content.ndim else b.const(content.reshape(()))
 
 
-def _turned(
+def _copy_loop(
     b: Builder,
     node: ir.Node,
     inputs: Sequence[ir.Value | None],
@@ -172,17 +172,17 @@ def _turned(
     try:
         outputs = b.emit(node.op_type, inputs, attributes, len(node.outputs))
     except ShapeError:
-        return unrolled(b, node, inputs, attributes)
+        return unroll(b, node, inputs, attributes)
     if all(is_static(v) for v in outputs):
         return outputs
     try:
-        made = unrolled(b, node, inputs, attributes)
+        made = unroll(b, node, inputs, attributes)
     except UnsupportedError:
         return outputs  # shapes that are known at run time are enough to run it
     return made
 
 
-def unrolled(
+def unroll(
     b: Builder,
     node: ir.Node,
     inputs: Sequence[ir.Value | None],
@@ -192,14 +192,14 @@ def unrolled(
     body = attributes["body"].as_graph()
 
     def turn(actual: Sequence[ir.Value | None]) -> list[ir.Value]:
-        made = replay(b, body, body.inputs, actual, body.outputs)
+        made = inline_nodes(b, body, body.inputs, actual, body.outputs)
         return [v for v in made if v is not None]
 
-    unroll = unrolled_loop if node.op_type == "Loop" else unrolled_scan
-    return tuple(unroll(b, node, inputs, turn))[: len(node.outputs)]
+    by_kind = unroll_loop if node.op_type == "Loop" else unroll_scan
+    return tuple(by_kind(b, node, inputs, turn))[: len(node.outputs)]
 
 
-def _known_branch(node: ir.Node, inputs: Sequence[ir.Value | None]) -> ir.Graph | None:
+def _constant_branch(node: ir.Node, inputs: Sequence[ir.Value | None]) -> ir.Graph | None:
     """The branch that an If takes, where its condition is a constant."""
     condition = constant_of(inputs[0]) if node.op_type == "If" else None
     if condition is None:
@@ -207,7 +207,7 @@ def _known_branch(node: ir.Node, inputs: Sequence[ir.Value | None]) -> ir.Graph 
     return node.attributes["then_branch" if condition.all() else "else_branch"].as_graph()
 
 
-def _known_choice(b: Builder, node: ir.Node, inputs: Sequence[ir.Value | None]) -> ir.Value | None:
+def _fold_compress(b: Builder, node: ir.Node, inputs: Sequence[ir.Value | None]) -> ir.Value | None:
     """What a Compress with a constant condition takes, whose size is then known."""
     condition = constant_of(inputs[1]) if node.op_type == "Compress" else None
     if condition is None:
@@ -217,7 +217,9 @@ def _known_choice(b: Builder, node: ir.Node, inputs: Sequence[ir.Value | None]) 
     return b.Gather(data, np.flatnonzero(condition), axis=axis.as_int() if axis else 0)
 
 
-def _resolved(node: ir.Node, attributes: Mapping[str, ir.Attr], known: Known) -> dict[str, ir.Attr]:
+def _resolve_attributes(
+    node: ir.Node, attributes: Mapping[str, ir.Attr], known: Known
+) -> dict[str, ir.Attr]:
     """The attributes of a node of a body: references looked up, graphs copied."""
     found: dict[str, ir.Attr] = {}
     for name, attribute in node.attributes.items():
@@ -226,20 +228,22 @@ def _resolved(node: ir.Node, attributes: Mapping[str, ir.Attr], known: Known) ->
             if given is not None:
                 found[name] = ir.Attr(name, given.type, given.value)
         elif attribute.type == ir.AttributeType.GRAPH:
-            found[name] = ir.AttrGraph(name, _copied_graph(attribute.as_graph(), attributes, known))
+            found[name] = ir.AttrGraph(
+                name, _copy_subgraph(attribute.as_graph(), attributes, known)
+            )
         else:
             found[name] = attribute
     return found
 
 
-def _copied_graph(graph: ir.Graph, attributes: Mapping[str, ir.Attr], known: Known) -> ir.Graph:
+def _copy_subgraph(graph: ir.Graph, attributes: Mapping[str, ir.Attr], known: Known) -> ir.Graph:
     """A graph inside a node with what it reads from around it in the place `known` says."""
     inner = dict(known)
     for value in (*graph.inputs, *graph.initializers.values()):
-        inner[value] = _twin(value)
+        inner[value] = _copy_value(value)
     nodes = []
     for node in graph:
-        given = _resolved(node, attributes, inner).values()
+        given = _resolve_attributes(node, attributes, inner).values()
         inputs = [inner.get(v, v) for v in node.inputs]
         copy = ir.Node(
             node.domain, node.op_type, inputs, given, num_outputs=len(node.outputs), name=node.name
@@ -261,13 +265,13 @@ def _copied_graph(graph: ir.Graph, attributes: Mapping[str, ir.Attr], known: Kno
     )
 
 
-def _twin(value: ir.Value) -> ir.Value:
+def _copy_value(value: ir.Value) -> ir.Value:
     return ir.Value(
         name=value.name, type=value.type, shape=value.shape, const_value=value.const_value
     )
 
 
-def _constant(attributes: Mapping[str, ir.Attr]) -> np.ndarray[Any, Any]:
+def _constant_content(attributes: Mapping[str, ir.Attr]) -> np.ndarray[Any, Any]:
     """The content of a Constant node in any of its forms."""
     (attribute,) = attributes.values()
     if attribute.type == ir.AttributeType.TENSOR:
@@ -277,11 +281,11 @@ def _constant(attributes: Mapping[str, ir.Attr]) -> np.ndarray[Any, Any]:
     return np.asarray(attribute.value, kind)
 
 
-def folded(b: Builder, outputs: tuple[ir.Value, ...]) -> tuple[ir.Value, ...]:
+def fold_constants(b: Builder, outputs: tuple[ir.Value, ...]) -> tuple[ir.Value, ...]:
     """The outputs of the node made last, as constants where they are small and known already."""
     node = outputs[0].producer()
     assert node is not None, "a node was made last"
-    contents = _contents(b, node)
+    contents = _constant_outputs(b, node)
     if contents is None:
         return outputs
     if any(b.free_size in c.shape for c in contents):
@@ -290,15 +294,15 @@ def folded(b: Builder, outputs: tuple[ir.Value, ...]) -> tuple[ir.Value, ...]:
     return tuple(b.const(c) for c in contents)
 
 
-def _contents(b: Builder, node: ir.Node) -> Sequence[np.ndarray[Any, Any]] | None:
+def _constant_outputs(b: Builder, node: ir.Node) -> Sequence[np.ndarray[Any, Any]] | None:
     if any(not _is_small(v) for v in node.outputs):
         return None
     if node.op_type in ("Shape", "Size"):
-        return _extent(node)
+        return _shape_content(node)
     is_known = all(v is None or v.const_value is not None for v in node.inputs)
     if not is_known or node.op_type in _DRAWS | _CONTROL:
         return None
-    return _evaluated(b, node)
+    return _evaluate(b, node)
 
 
 def _is_small(value: ir.Value) -> bool:
@@ -307,10 +311,10 @@ def _is_small(value: ir.Value) -> bool:
     if value.shape is None or not value.shape.is_static():
         # known inputs, so it is known: the number of results is what depends on them
         return True
-    return int(np.prod(value.shape.numpy(), dtype=np.int64)) <= _FOLDED_SIZE
+    return int(np.prod(value.shape.numpy(), dtype=np.int64)) <= _LARGEST_CONSTANT
 
 
-def _extent(node: ir.Node) -> Sequence[np.ndarray[Any, Any]] | None:
+def _shape_content(node: ir.Node) -> Sequence[np.ndarray[Any, Any]] | None:
     value = node.inputs[0]
     assert value is not None, f"{node.name} has no input"
     if value.shape is None or not value.shape.is_static():
@@ -322,7 +326,7 @@ def _extent(node: ir.Node) -> Sequence[np.ndarray[Any, Any]] | None:
     return [sizes[start.as_int() if start else None : end.as_int() if end else None]]
 
 
-def _evaluated(b: Builder, node: ir.Node) -> Sequence[np.ndarray[Any, Any]]:
+def _evaluate(b: Builder, node: ir.Node) -> Sequence[np.ndarray[Any, Any]]:
     from onnx.reference import ReferenceEvaluator  # a tenth of a second that few jobs need
 
     feeds = {
@@ -331,7 +335,7 @@ def _evaluated(b: Builder, node: ir.Node) -> Sequence[np.ndarray[Any, Any]]:
     known = {v.name: v for v in node.inputs if v is not None}
     graph = onnx.helper.make_graph(
         [b.node_proto(node)],
-        "folded",
+        "fold_constants",
         [onnx.ValueInfoProto(name=n, type=b.type_proto(v)) for n, v in known.items()],
         [onnx.ValueInfoProto(name=v.name or "", type=b.type_proto(v)) for v in node.outputs],
     )

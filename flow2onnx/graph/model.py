@@ -11,8 +11,8 @@ from flow2onnx.errors import BundleError
 
 __all__ = [
     "IR_VERSION",
-    "complete_content",
     "copy_model",
+    "inferred_model_bytes",
     "model_bytes",
     "model_of",
     "model_text",
@@ -53,7 +53,7 @@ def parse_model(content: bytes) -> ir.Model:
     return model
 
 
-def complete_content(model: str | os.PathLike[str] | bytes) -> bytes | None:
+def inferred_model_bytes(model: str | os.PathLike[str] | bytes) -> bytes | None:
     """A model with its tensors inside and the shapes of its values; None beyond 2 GB.
 
     Raises `BundleError` for what is no ONNX model.

@@ -18,9 +18,9 @@ Operands = Sequence[Operand]
 
 def _split(b: Builder, node: ir.Node, inputs: Operands) -> Parts:
     x = _tensor(node, inputs[0])
-    axis = _number(node, "axis", 0) % max(len(dims(x)), 1)
+    axis = _attribute(node, "axis", 0) % max(len(dims(x)), 1)
     size = dims(x)[axis]
-    given = _known(node, inputs[1]) if len(inputs) > 1 and inputs[1] is not None else None
+    given = _constant_number(node, inputs[1]) if len(inputs) > 1 and inputs[1] is not None else None
     if given is None:
         sizes = [1] * size
     elif given.ndim:
@@ -31,7 +31,7 @@ def _split(b: Builder, node: ir.Node, inputs: Operands) -> Parts:
             raise UnsupportedError(f"SplitToSequence into parts of {step}")
         sizes = [min(step, size - start) for start in range(0, size, step)]
     parts = b.several("Split", x, np.asarray(sizes, np.int64), axis=axis, outputs=len(sizes))
-    if given is None and not _number(node, "keepdims", 1):
+    if given is None and not _attribute(node, "keepdims", 1):
         return tuple(b.Squeeze(part, [axis]) for part in parts)
     return parts
 
@@ -41,7 +41,7 @@ def _construct(b: Builder, node: ir.Node, inputs: Operands) -> Parts:
 
 
 def _at(b: Builder, node: ir.Node, inputs: Operands) -> ir.Value:
-    parts, place = _parts(node, inputs[0]), int(_known(node, inputs[1]))
+    parts, place = _parts(node, inputs[0]), int(_constant_number(node, inputs[1]))
     if not -len(parts) <= place < len(parts):
         raise UnsupportedError(f"SequenceAt takes number {place} of {len(parts)}")
     return parts[place]
@@ -53,20 +53,20 @@ def _length(b: Builder, node: ir.Node, inputs: Operands) -> ir.Value:
 
 def _insert(b: Builder, node: ir.Node, inputs: Operands) -> Parts:
     parts = list(_parts(node, inputs[0]))
-    place = int(_known(node, inputs[2])) if len(inputs) > 2 else len(parts)
+    place = int(_constant_number(node, inputs[2])) if len(inputs) > 2 else len(parts)
     parts.insert(place, _tensor(node, inputs[1]))
     return tuple(parts)
 
 
 def _erase(b: Builder, node: ir.Node, inputs: Operands) -> Parts:
     parts = list(_parts(node, inputs[0]))
-    del parts[int(_known(node, inputs[1])) if len(inputs) > 1 else -1]
+    del parts[int(_constant_number(node, inputs[1])) if len(inputs) > 1 else -1]
     return tuple(parts)
 
 
 def _concat(b: Builder, node: ir.Node, inputs: Operands) -> ir.Value:
-    parts, axis = _parts(node, inputs[0]), _number(node, "axis", 0)
-    if _number(node, "new_axis", 0):
+    parts, axis = _parts(node, inputs[0]), _attribute(node, "axis", 0)
+    if _attribute(node, "new_axis", 0):
         parts = tuple(b.Unsqueeze(part, [axis]) for part in parts)
     return b.Concat(*parts, axis=axis)
 
@@ -103,7 +103,9 @@ def _parts(node: ir.Node, operand: Operand) -> Parts:
     )
 
 
-def _known(node: ir.Node, operand: Operand) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+def _constant_number(
+    node: ir.Node, operand: Operand
+) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
     content = constant_of(operand) if isinstance(operand, ir.Value) else None
     if content is None:
         raise UnsupportedError(
@@ -113,6 +115,6 @@ def _known(node: ir.Node, operand: Operand) -> np.ndarray[tuple[int, ...], np.dt
     return content
 
 
-def _number(node: ir.Node, name: str, default: int) -> int:
+def _attribute(node: ir.Node, name: str, default: int) -> int:
     attribute = node.attributes.get(name)
     return default if attribute is None else int(attribute.value)

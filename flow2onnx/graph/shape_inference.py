@@ -7,17 +7,19 @@ import onnx_ir as ir
 
 from flow2onnx.graph.types import constant_of, dims, is_static, rank_of, sizes_of
 
-__all__ = ["stated"]
+__all__ = ["infer_missing_shape"]
 
 Shape = tuple[int, ...]
 
 
-def stated(node: ir.Node, position: int, proto: onnx.TypeProto | None) -> onnx.TypeProto | None:
+def infer_missing_shape(
+    node: ir.Node, position: int, proto: onnx.TypeProto | None
+) -> onnx.TypeProto | None:
     """The type of an output, with its shape if that follows from the inputs after all."""
     if proto is None or proto.WhichOneof("value") != "tensor_type":
         return proto
     if node.op_type in _SIZED:
-        return _sized(node, position, proto)
+        return _shape_by_sizes(node, position, proto)
     if proto.tensor_type.HasField("shape") or node.op_type not in _SHAPES:
         return proto
     shapes = _SHAPES[node.op_type](node)
@@ -30,7 +32,7 @@ def stated(node: ir.Node, position: int, proto: onnx.TypeProto | None) -> onnx.T
 _SIZED = {"ConstantOfShape": 0, "Expand": 1, "Reshape": 1, "Split": 1}
 
 
-def _sized(node: ir.Node, position: int, proto: onnx.TypeProto) -> onnx.TypeProto:
+def _shape_by_sizes(node: ir.Node, position: int, proto: onnx.TypeProto) -> onnx.TypeProto:
     """The type of an output whose sizes were given by name."""
     place = _SIZED[node.op_type]
     operand = node.inputs[place] if len(node.inputs) > place else None
@@ -46,7 +48,7 @@ def _sized(node: ir.Node, position: int, proto: onnx.TypeProto) -> onnx.TypeProt
     return onnx.helper.make_tensor_type_proto(proto.tensor_type.elem_type, sizes)
 
 
-def _attention(node: ir.Node) -> list[Shape] | None:
+def _attention_shapes(node: ir.Node) -> list[Shape] | None:
     """Keys and values are put out as they are taken in where there is no past to add."""
     q, k, v = (_by_head(node, i) for i in range(3))
     if q is None or k is None or v is None:
@@ -76,7 +78,7 @@ def _by_head(node: ir.Node, position: int) -> Shape | None:
     return shape[0], heads, shape[1], shape[2] // heads
 
 
-def _reduced(node: ir.Node) -> list[tuple[None, ...]] | None:
+def _reduce_shapes(node: ir.Node) -> list[tuple[None, ...]] | None:
     """Along axes known at run time: of the same rank, if the axes stay."""
     keepdims = node.attributes.get("keepdims")
     if keepdims is not None and not keepdims.as_int():
@@ -84,13 +86,13 @@ def _reduced(node: ir.Node) -> list[tuple[None, ...]] | None:
     return [(None,) * rank_of(node.inputs[0])]  # type: ignore[arg-type]  # a reduction has its input
 
 
-def _max_unpool(node: ir.Node) -> list[Shape] | None:
+def _max_unpool_shapes(node: ir.Node) -> list[Shape] | None:
     wanted = constant_of(node.inputs[2]) if len(node.inputs) > 2 else None
     return None if wanted is None else [tuple(int(d) for d in wanted)]
 
 
 _SHAPES: dict[str, Callable[[ir.Node], Sequence[Sequence[int | None]] | None]] = {
-    "Attention": _attention,
-    "MaxUnpool": _max_unpool,
-    "ReduceSum": _reduced,
+    "Attention": _attention_shapes,
+    "MaxUnpool": _max_unpool_shapes,
+    "ReduceSum": _reduce_shapes,
 }

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-__all__ = ["captured", "depth_of", "read_by"]
+__all__ = ["captured_values", "nesting_depth", "read_values"]
 
 
-def captured(graph: ir.Graph) -> list[ir.Value]:
+def captured_values(graph: ir.Graph) -> list[ir.Value]:
     """The values that a graph inside a node reads from around it, in order of first use."""
     own = {*graph.inputs, *graph.initializers.values(), *(o for n in graph for o in n.outputs)}
     found: dict[ir.Value, None] = {}
@@ -15,22 +15,22 @@ def captured(graph: ir.Graph) -> list[ir.Value]:
         read = [v for v in node.inputs if v is not None]
         for attribute in node.attributes.values():
             if attribute.type == ir.AttributeType.GRAPH:
-                read += captured(attribute.as_graph())
+                read += captured_values(attribute.as_graph())
         found.update(dict.fromkeys(v for v in read if v not in own))
     found.update(dict.fromkeys(v for v in graph.outputs if v not in own))
     return list(found)
 
 
-def read_by(node: ir.Node) -> Sequence[ir.Value | None]:
+def read_values(node: ir.Node) -> Sequence[ir.Value | None]:
     """The inputs of a node, then what the graphs inside it read from around it."""
     outer: dict[ir.Value, None] = {}
     for attribute in node.attributes.values():
         if attribute.type == ir.AttributeType.GRAPH:
-            outer.update(dict.fromkeys(captured(attribute.as_graph())))
+            outer.update(dict.fromkeys(captured_values(attribute.as_graph())))
     return (*node.inputs, *outer)
 
 
-def depth_of(node: ir.Node) -> int:
+def nesting_depth(node: ir.Node) -> int:
     """How many graphs lie in each other inside a node."""
     deepest, open_nodes = 0, [(node, 0)]
     while open_nodes:

@@ -9,14 +9,14 @@ import onnx_ir as ir
 
 from flow2onnx.graph.types import constant_of
 
-__all__ = ["Bounds", "Extent", "bounds_known", "largest"]
+__all__ = ["Bounds", "SymbolicSize", "known_bounds", "output_bounds"]
 
 # For each dimension the most it may be; None where nothing says.
 Bounds = tuple[int | None, ...]
 
 
 @dataclass(frozen=True)
-class Extent:
+class SymbolicSize:
     """A size that has a name: that of `value` along `axis`, at most `bound`."""
 
     value: ir.Value
@@ -24,7 +24,7 @@ class Extent:
     bound: int | None
 
 
-def bounds_known(value: ir.Value | None) -> Bounds:
+def known_bounds(value: ir.Value | None) -> Bounds:
     """The most that each dimension of a value may be."""
     if value is None or value.shape is None:
         return ()
@@ -32,15 +32,15 @@ def bounds_known(value: ir.Value | None) -> Bounds:
     return said or tuple(d if isinstance(d, int) else None for d in value.shape)
 
 
-def largest(node: ir.Node, found: Sequence[onnx.TypeProto | None]) -> list[Bounds]:
+def output_bounds(node: ir.Node, found: Sequence[onnx.TypeProto | None]) -> list[Bounds]:
     """The bounds of every output; `found` is what inference gives for inputs at their bounds."""
-    return [_largest(node, v, proto) for v, proto in zip(node.outputs, found, strict=True)]
+    return [_bounds_of_output(node, v, proto) for v, proto in zip(node.outputs, found, strict=True)]
 
 
-def _largest(node: ir.Node, value: ir.Value, proto: onnx.TypeProto | None) -> Bounds:
+def _bounds_of_output(node: ir.Node, value: ir.Value, proto: onnx.TypeProto | None) -> Bounds:
     rank = 0 if value.shape is None else len(value.shape)
     own = _BOUNDS.get(node.op_type)
-    other = own(node) if own is not None else _widest(node, rank)
+    other = own(node) if own is not None else _broadcast_bounds(node, rank)
     if node.op_type == "Unique" and value is not node.outputs[0]:
         axis = node.attributes.get("axis")  # beside the values numbers, one for each of them
         other = (other[axis.as_int() if axis else 0],)
@@ -51,36 +51,36 @@ def _largest(node: ir.Node, value: ir.Value, proto: onnx.TypeProto | None) -> Bo
     return tuple(d if e is None else e for d, e in zip(other, known, strict=True))
 
 
-def _widest(node: ir.Node, rank: int) -> Bounds:
+def _broadcast_bounds(node: ir.Node, rank: int) -> Bounds:
     """The largest of the operands' bounds, for broadcasts whose bounds do not fit each other."""
     if node.op_type not in _BROADCASTS:
         return (None,) * rank
-    shapes = [(1,) * (rank - len(s)) + s for s in map(bounds_known, node.inputs) if len(s) <= rank]
+    shapes = [(1,) * (rank - len(s)) + s for s in map(known_bounds, node.inputs) if len(s) <= rank]
     return tuple(
         None if None in sizes else max(d for d in sizes if d is not None)
         for sizes in zip(*shapes, strict=True)
     )
 
 
-def _count(bounds: Bounds) -> int | None:
+def _element_count(bounds: Bounds) -> int | None:
     return None if None in bounds else math.prod(d for d in bounds if d is not None)
 
 
-def _whole(node: ir.Node) -> Bounds:
-    return bounds_known(node.inputs[0])
+def _input_bounds(node: ir.Node) -> Bounds:
+    return known_bounds(node.inputs[0])
 
 
-def _non_zero(node: ir.Node) -> Bounds:
-    return len(_whole(node)), _count(_whole(node))
+def _non_zero_bounds(node: ir.Node) -> Bounds:
+    return len(_input_bounds(node)), _element_count(_input_bounds(node))
 
 
-def _along(node: ir.Node) -> Bounds:
+def _selection_bounds(node: ir.Node) -> Bounds:
     """At most all of the input: along an axis, or of all its elements."""
     axis = node.attributes.get("axis")
-    return _whole(node) if axis is not None else (_count(_whole(node)),)
+    return _input_bounds(node) if axis is not None else (_element_count(_input_bounds(node)),)
 
 
-def _reshaped(node: ir.Node) -> Bounds:
+def _reshape_bounds(node: ir.Node) -> Bounds:
     operand = node.inputs[1]
     assert operand is not None, "a Reshape has a shape"
     content = constant_of(operand)
@@ -88,21 +88,23 @@ def _reshaped(node: ir.Node) -> Bounds:
     rank = len(node.outputs[0].shape or ())
     if sizes is None or any(isinstance(d, str) for d in sizes):
         return (None,) * rank
-    known, total = math.prod(d for d in sizes if d > 0), _count(_whole(node))
-    rest = None if total is None else total // max(known * _copied(node, sizes), 1)
-    return tuple(d if d > 0 else _whole(node)[i] if d == 0 else rest for i, d in enumerate(sizes))
+    known, total = math.prod(d for d in sizes if d > 0), _element_count(_input_bounds(node))
+    rest = None if total is None else total // max(known * _copied_count(node, sizes), 1)
+    return tuple(
+        d if d > 0 else _input_bounds(node)[i] if d == 0 else rest for i, d in enumerate(sizes)
+    )
 
 
-def _copied(node: ir.Node, sizes: Sequence[int]) -> int:
+def _copied_count(node: ir.Node, sizes: Sequence[int]) -> int:
     """The product of the dimensions that a Reshape takes over from its input."""
-    return math.prod(_whole(node)[i] or 1 for i, d in enumerate(sizes) if d == 0)
+    return math.prod(_input_bounds(node)[i] or 1 for i, d in enumerate(sizes) if d == 0)
 
 
-def _boxes(node: ir.Node) -> Bounds:
-    images, classes, boxes = bounds_known(node.inputs[1])
+def _box_bounds(node: ir.Node) -> Bounds:
+    images, classes, boxes = known_bounds(node.inputs[1])
     most = constant_of(node.inputs[2]) if len(node.inputs) > 2 else None
     kept = boxes if most is None or boxes is None else min(boxes, int(most.ravel()[0]))
-    return _count((images, classes, kept)), 3
+    return _element_count((images, classes, kept)), 3
 
 
 _BROADCASTS = frozenset(
@@ -111,10 +113,10 @@ _BROADCASTS = frozenset(
 )  # fmt: skip
 
 _BOUNDS: dict[str, Callable[[ir.Node], Bounds]] = {
-    "Compress": _along,
-    "NonMaxSuppression": _boxes,
-    "NonZero": _non_zero,
-    "Reshape": _reshaped,
-    "Unique": _along,
-    "Slice": _whole,
+    "Compress": _selection_bounds,
+    "NonMaxSuppression": _box_bounds,
+    "NonZero": _non_zero_bounds,
+    "Reshape": _reshape_bounds,
+    "Unique": _selection_bounds,
+    "Slice": _input_bounds,
 }

@@ -36,7 +36,7 @@ def is_static(value: Value) -> bool:
 def dims(value: Value) -> tuple[int, ...]:
     """The shape of a value whose every dimension is known."""
     if value.shape is None or not value.shape.is_static():
-        raise _unknown(value, _STATIC)
+        raise _unknown_shape(value, _STATIC)
     return tuple(int(d) for d in value.shape)  # type: ignore[arg-type]  # static, hence ints
 
 
@@ -48,7 +48,7 @@ def sizes_of(value: Value) -> Sizes:
     shape = () if value.shape is None else value.shape
     found = tuple(d if isinstance(d, int) else d.value for d in shape)
     if value.shape is None or None in found:
-        raise _unknown(value, "only sizes of values made in the graph have names")
+        raise _unknown_shape(value, "only sizes of values made in the graph have names")
     return tuple(d for d in found if d is not None)
 
 
@@ -58,7 +58,7 @@ def bounds_of(value: Value) -> tuple[int, ...]:
         return dims(value)
     found = value.meta.get("bounds", (None,))
     if None in found:
-        raise _unknown(value, "nothing says how large it may be: this needs an upper bound")
+        raise _unknown_shape(value, "nothing says how large it may be: this needs an upper bound")
     return tuple(int(d) for d in found)
 
 
@@ -69,7 +69,7 @@ def may_match(x: Value, y: Value) -> bool:
     return rank_of(x) == rank_of(y) and all(a == b for a, b in known)
 
 
-def _unknown(value: Value, hint: str) -> UnknownShapeError:
+def _unknown_shape(value: Value, hint: str) -> UnknownShapeError:
     return UnknownShapeError(
         f"{value.name} has a shape known only at run time: {value.shape}", hint=hint
     )

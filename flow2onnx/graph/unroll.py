@@ -9,35 +9,35 @@ from flow2onnx.errors import UnsupportedError
 from flow2onnx.graph.builder import Builder
 from flow2onnx.graph.types import constant_of, dims, rank_of
 
-__all__ = ["Turn", "unrolled_loop", "unrolled_scan"]
+__all__ = ["Iteration", "unroll_loop", "unroll_scan"]
 
-_MOST_TURNS = 4096
+_MOST_ITERATIONS = 4096
 
 # turn(inputs of the body) -> its outputs
-Turn = Callable[[Sequence[ir.Value | None]], Sequence[ir.Value]]
+Iteration = Callable[[Sequence[ir.Value | None]], Sequence[ir.Value]]
 
 
-def unrolled_loop(
-    b: Builder, node: ir.Node, inputs: Sequence[ir.Value | None], turn: Turn
+def unroll_loop(
+    b: Builder, node: ir.Node, inputs: Sequence[ir.Value | None], turn: Iteration
 ) -> list[ir.Value]:
     """The results of a Loop: its last state, then what its turns made, stacked."""
     count, condition = (constant_of(v) for v in inputs[:2])
     if inputs[0] is not None and count is None:
-        raise _unknown(node)
+        raise _unknown_count(node)
     goes_on = inputs[1] is None or condition is None or bool(condition.all())
     if inputs[1] is not None and condition is None:
-        raise _unknown(node)
-    limit = int(count.item()) if count is not None else _MOST_TURNS + 1
+        raise _unknown_count(node)
+    limit = int(count.item()) if count is not None else _MOST_ITERATIONS + 1
     state, stacks, turns = list(inputs[2:]), list[list[ir.Value]](), 0
     while goes_on and turns < limit:
-        if turns == _MOST_TURNS:
-            raise UnsupportedError(f"{node.name}: more than {_MOST_TURNS} turns to unroll")
+        if turns == _MOST_ITERATIONS:
+            raise UnsupportedError(f"{node.name}: more than {_MOST_ITERATIONS} turns to unroll")
         after, *made = turn([b.const(np.int64(turns)), b.const(np.bool_(True)), *state])
         stacks.append(made[len(state) :])
         state, turns = list(made[: len(state)]), turns + 1
         known = constant_of(after)
         if known is None:
-            raise _unknown(node)
+            raise _unknown_count(node)
         goes_on = bool(known.all())
     if not turns and len(node.outputs) > len(state):
         raise UnsupportedError(f"{node.name}: a loop of no turns stacks nothing")
@@ -47,7 +47,7 @@ def unrolled_loop(
     return [*(v for v in state if v is not None), *stacked]
 
 
-def _unknown(node: ir.Node) -> UnsupportedError:
+def _unknown_count(node: ir.Node) -> UnsupportedError:
     return UnsupportedError(
         f"{node.name or node.op_type}: how often the loop turns is known only at run time",
         op=node.name,
@@ -56,15 +56,15 @@ def _unknown(node: ir.Node) -> UnsupportedError:
     )
 
 
-def unrolled_scan(
-    b: Builder, node: ir.Node, inputs: Sequence[ir.Value | None], turn: Turn
+def unroll_scan(
+    b: Builder, node: ir.Node, inputs: Sequence[ir.Value | None], turn: Iteration
 ) -> list[ir.Value]:
     """The results of a Scan: its last state, then what its turns made, stacked."""
     count = node.attributes["num_scan_inputs"].as_int()
     state, scanned = list(inputs[:-count]), [v for v in inputs[-count:] if v is not None]
     made = len(node.outputs) - len(state)
-    axes = _listed(node, "scan_input_axes", count)
-    backward = _listed(node, "scan_input_directions", count)
+    axes = _attribute_list(node, "scan_input_axes", count)
+    backward = _attribute_list(node, "scan_input_directions", count)
     turns = dims(scanned[0])[axes[0]]
     stacks: list[Sequence[ir.Value]] = []
     for i in range(turns):
@@ -76,7 +76,9 @@ def unrolled_scan(
         results = turn([*state, *parts])
         state = list(results[: len(state)])
         stacks.append(results[len(state) :])
-    axes, backward = (_listed(node, f"scan_output_{k}", made) for k in ("axes", "directions"))
+    axes, backward = (
+        _attribute_list(node, f"scan_output_{k}", made) for k in ("axes", "directions")
+    )
     stacked = [
         _stack(b, parts[::-1] if back else parts, axis)
         for parts, axis, back in zip(zip(*stacks, strict=True), axes, backward, strict=True)
@@ -84,7 +86,7 @@ def unrolled_scan(
     return [*(v for v in state if v is not None), *stacked]
 
 
-def _listed(node: ir.Node, name: str, count: int) -> Sequence[int]:
+def _attribute_list(node: ir.Node, name: str, count: int) -> Sequence[int]:
     given = node.attributes.get(name)
     return given.as_ints() if given else [0] * count
 

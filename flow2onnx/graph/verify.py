@@ -13,7 +13,7 @@ from flow2onnx.graph.functions import standard_body
 from flow2onnx.graph.schemas import schema
 from flow2onnx.graph.types import dtype_of
 
-__all__ = ["Kernels", "Report", "kernel_gaps", "type_bindings", "verify"]
+__all__ = ["Kernels", "Report", "missing_kernels", "type_bindings", "verify"]
 
 
 # Without a kernel and without a body, and yet it runs: the runtime makes initializers of it.
@@ -94,7 +94,7 @@ def _has_kernel(node: ir.Node, opset: int, kernels: Kernels) -> bool:
         return True
     lacks = node.op_type
     if kernels.knows(node.op_type, opset) and not kernels.has(node.op_type):
-        lacks = _lacking_part(node, opset, kernels) or ""
+        lacks = _part_without_kernel(node, opset, kernels) or ""
     if not lacks:
         return False
     wanted = ", ".join(sorted(set(types.values())))
@@ -103,11 +103,11 @@ def _has_kernel(node: ir.Node, opset: int, kernels: Kernels) -> bool:
         f"the runtime has no kernel for {lacks}{within} on {wanted}",
         op=node.name,
         source=node.meta.get("source"),
-        hint=_remedy(node.op_type, opset, types, kernels),
+        hint=_hint(node.op_type, opset, types, kernels),
     )
 
 
-def _lacking_part(node: ir.Node, opset: int, kernels: Kernels) -> str | None:
+def _part_without_kernel(node: ir.Node, opset: int, kernels: Kernels) -> str | None:
     """The first operator without a kernel in the body that the runtime puts in a node's place."""
     if node.op_type == _FOLDED:
         return None
@@ -128,14 +128,14 @@ def _lacking_part(node: ir.Node, opset: int, kernels: Kernels) -> str | None:
 def _body(node: ir.Node, opset: int) -> list[ir.Node] | None:
     """The nodes of the body that the standard gives a node's operator; None if it gives none."""
     b = Builder(opset)
-    inputs = [_twin(b, v, f"input_{i}") for i, v in enumerate(node.inputs)]
+    inputs = [_placeholder(b, v, f"input_{i}") for i, v in enumerate(node.inputs)]
     b.emit(node.op_type, inputs, node.attributes, len(node.outputs))
     copy = b.nodes[-1]
     made = standard_body(b, copy)
     return None if made is None else [n for n in b.nodes if n is not copy]
 
 
-def _twin(b: Builder, value: ir.Value | None, name: str) -> ir.Value | None:
+def _placeholder(b: Builder, value: ir.Value | None, name: str) -> ir.Value | None:
     """A value that stands for another one, of its type and shape."""
     if value is None:
         return None
@@ -148,7 +148,7 @@ def _twin(b: Builder, value: ir.Value | None, name: str) -> ir.Value | None:
     )
 
 
-def _remedy(op_type: str, opset: int, types: Mapping[str, str], kernels: Kernels) -> str:
+def _hint(op_type: str, opset: int, types: Mapping[str, str], kernels: Kernels) -> str:
     """What to do about a missing kernel: another opset where that helps, else another type."""
     others = [n for n in range(18, onnx.defs.onnx_opset_version() + 1) if n != opset]
     able = [n for n in others if kernels.supports(op_type, n, types)]
@@ -195,7 +195,7 @@ def _bind(pairs: Iterable[tuple[str, ir.Value | None]]) -> dict[str, str]:
     }
 
 
-def kernel_gaps(model: ir.Model, kernels: Kernels) -> tuple[list[str], list[str]]:
+def missing_kernels(model: ir.Model, kernels: Kernels) -> tuple[list[str], list[str]]:
     """Operators the runtime expands as functions, and what it has no kernel for, both sorted.
 
     For any model, not only ours: nodes whose types we do not know are passed over.

@@ -12,7 +12,7 @@ from flow2onnx.imported.calls import nearest
 from flow2onnx.imported.feeds import Feeds
 from flow2onnx.imported.losses import NamedLoss, mean
 from flow2onnx.imported.stored import Stored
-from flow2onnx.onnx_io.append import Handler, append_foreign
+from flow2onnx.onnx_io.append import Handler, append_model
 from flow2onnx.onnx_io.foreign import ForeignModel
 from flow2onnx.optim.base import Optimizer
 from flow2onnx.trace.blob import Blob
@@ -54,7 +54,7 @@ def body_of(plan: Plan, kind: str, batch: int) -> Callable[[], list[Blob]]:
         job.b.free_size = batch if plan.feeds.is_free else None
         values = _values(job, plan, batch)
         handlers = plan.handlers if kind == "train" else plan.inference
-        made = append_foreign(job.b, plan.foreign, values, handlers)
+        made = append_model(job.b, plan.foreign, values, handlers)
         outputs = [made[name] for name in plan.foreign.outputs]
         if kind == "predict":
             return [Blob(v) for v in outputs]

@@ -16,9 +16,9 @@ from flow2onnx.graph.verify import verify
 from flow2onnx.imported.calls import nearest
 from flow2onnx.imported.feeds import feeds_of
 from flow2onnx.imported.preview import EXPANDED, expanders
-from flow2onnx.onnx_io.append import append_foreign, as_output
+from flow2onnx.onnx_io.append import add_output, append_model
 from flow2onnx.onnx_io.foreign import ForeignModel, foreign_model
-from flow2onnx.onnx_io.serialize import freeze
+from flow2onnx.onnx_io.serialize import embed_values
 from flow2onnx.passes import run_passes
 
 __all__ = ["grad"]
@@ -61,13 +61,13 @@ def grad(
     for name in tensors:
         if name not in values:
             values[name] = _parameter(b, foreign, name)
-    made = append_foreign(b, foreign, values, expanders(foreign))
+    made = append_model(b, foreign, values, expanders(foreign))
     wanted = _differentiated(foreign, made, outputs)
     weights = {y: _seed(b, y, made[y], seeds) for y in wanted}
     found = gradients(b, {made[y]: weights[y] for y in wanted}, [values[n] for n in tensors])
     if keep_outputs:
         for name in foreign.outputs:
-            as_output(b, made[name], name)
+            add_output(b, made[name], name)
     for name in tensors:
         _give(b, found, values[name], name, wanted)
     _as_constants(b, foreign, [n for n in tensors if n not in given])
@@ -156,4 +156,4 @@ def _give(
 def _as_constants(b: Builder, foreign: ForeignModel, names: Sequence[str]) -> None:
     """Let tensors that were inputs while gradients were made be initializers again."""
     model = model_of(b.graph)
-    freeze(model, {n: foreign.tensors[n].numpy() for n in names})
+    embed_values(model, {n: foreign.tensors[n].numpy() for n in names})

@@ -9,9 +9,9 @@ from typing import Any
 from flow2onnx.dtypes import DType, by_code
 from flow2onnx.errors import ArgumentError, DTypeError
 from flow2onnx.graph import Node
-from flow2onnx.graph.subgraphs import captured
+from flow2onnx.graph.subgraphs import captured_values
 from flow2onnx.imported.calls import nearest
-from flow2onnx.onnx_io.append import graphs_of, twin
+from flow2onnx.onnx_io.append import subgraphs_of, value_like
 from flow2onnx.onnx_io.foreign import ForeignModel
 
 __all__ = ["Parameter", "Patterns", "checked_patterns", "choose", "depends", "separated"]
@@ -89,7 +89,7 @@ def depends(foreign: ForeignModel, names: Collection[str]) -> bool:
     """Whether an output depends on one of the tensors."""
     reached = set(names)
     for node in foreign.graph:
-        outer = [v for inner in graphs_of(node) for v in captured(inner)]
+        outer = [v for inner in subgraphs_of(node) for v in captured_values(inner)]
         if any(v is not None and v.name in reached for v in (*node.inputs, *outer)):
             reached.update(str(o.name) for o in node.outputs)
     return any(name in reached for name in foreign.outputs)
@@ -114,7 +114,7 @@ def separated(foreign: ForeignModel) -> tuple[ForeignModel, tuple[str, ...]]:
             if new in taken:
                 continue
             taken.add(new)
-            use.node.replace_input_with(use.idx, twin(value, new))
+            use.node.replace_input_with(use.idx, value_like(value, new))
             tensors[new] = tensors[name]
             if name in kinds:
                 kinds[new] = kinds[name]
@@ -199,7 +199,7 @@ def _uses(foreign: ForeignModel) -> dict[str, list[tuple[str, int]]]:
             for i, value in enumerate(node.inputs):
                 if value is not None and value.name in foreign.tensors:
                     found.setdefault(str(value.name), []).append((node.op_type, i))
-            for inner in graphs_of(node):
+            for inner in subgraphs_of(node):
                 visit(list(inner))
 
     visit(list(foreign.graph))

@@ -10,7 +10,7 @@ from flow2onnx.dtypes import int64
 from flow2onnx.errors import GradientError, UnsupportedError
 from flow2onnx.graph import Builder, Node, Value
 from flow2onnx.graph.types import dims, dtype_of
-from flow2onnx.onnx_io.append import Handler, append_part
+from flow2onnx.onnx_io.append import Handler, append_again
 from flow2onnx.onnx_io.foreign import ForeignModel
 
 __all__ = ["EXPANDED", "expanders"]
@@ -53,7 +53,7 @@ def _gradient(
     else:
         # elsewhere: the graph once more, with the operands in their places
         points = operands
-        result = append_part(b, foreign, node, dict(zip(names, operands, strict=True)), made, y)
+        result = append_again(b, foreign, node, dict(zip(names, operands, strict=True)), made, y)
     seed = b.const(np.ones(dims(result)), dtype_of(result))
     found = gradients(b, {result: seed}, points[: len(xs)])
     zero = [b.const(np.zeros(dims(v)), dtype_of(v)) for v in points[: len(xs)]]

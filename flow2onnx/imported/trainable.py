@@ -31,8 +31,8 @@ from flow2onnx.imported.optimizers import optimizer_of
 from flow2onnx.imported.parameters import Parameter, Patterns, choose, depends, separated
 from flow2onnx.imported.stored import ModelState
 from flow2onnx.onnx_io.foreign import ForeignModel, foreign_model
-from flow2onnx.onnx_io.serialize import freeze
-from flow2onnx.onnx_io.training_info import with_training_info
+from flow2onnx.onnx_io.serialize import embed_values
+from flow2onnx.onnx_io.training_info import add_training_info
 from flow2onnx.typing import PlaceholderSpec
 
 __all__ = ["TrainableModel", "make_trainable", "title_of"]
@@ -85,12 +85,12 @@ class TrainableModel:
                 f"{size} bytes of weights are too many for one .onnx file",
                 hint="write a bundle with save()",
             )
-        freeze(predict.model, values)
+        embed_values(predict.model, values)
         label(predict, self.metadata)
         init = self.state.initial(
             {n: v for n, v in step.variables.items() if n not in predict.variables}
         )
-        whole = with_training_info(predict.model, step.model, init, values)
+        whole = add_training_info(predict.model, step.model, init, values)
         write_bytes(Path(path), whole.SerializeToString(deterministic=True))
 
     def trainer(self, options: Options | None = None) -> Trainer:

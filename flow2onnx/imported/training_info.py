@@ -13,9 +13,9 @@ from flow2onnx.imported.parameters import Parameter
 from flow2onnx.imported.preview import EXPANDED, expanders
 from flow2onnx.imported.stored import ModelState, Stored
 from flow2onnx.imported.trainable import TrainableModel, title_of
-from flow2onnx.onnx_io.append import append_foreign
+from flow2onnx.onnx_io.append import append_model
 from flow2onnx.onnx_io.foreign import ForeignModel, foreign_model
-from flow2onnx.onnx_io.training_info import Algorithm, algorithm_of, without_training_info
+from flow2onnx.onnx_io.training_info import Algorithm, drop_training_info, read_training_info
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import current_job
 from flow2onnx.trace.variables import Variable
@@ -34,10 +34,10 @@ def from_training_info(
     Operators of ai.onnx.preview.training are expanded to standard ones. `inputs` are as in
     `make_trainable`.
     """
-    algorithm = algorithm_of(model)
+    algorithm = read_training_info(model)
     foreign = foreign_model(algorithm.model, None, None, allowed=EXPANDED)
     check_opset(foreign.opset)
-    used = foreign_model(without_training_info(model), None, foreign.opset)
+    used = foreign_model(drop_training_info(model), None, foreign.opset)
     feeds = feeds_of(foreign, inputs)
     own = {f.name: f.shape for f in feeds.model}
     known = {n: own[n] for v in used.inputs if (n := str(v.name)) in own}
@@ -75,7 +75,7 @@ def _maker(
                 job.inputs.append(values[feed.name])
             for name in [*updates, *(n for n in held if n in foreign.tensors)]:
                 values[name] = job.state(_variable(foreign, name))
-            made = append_foreign(job.b, foreign, values, expanders(foreign))
+            made = append_model(job.b, foreign, values, expanders(foreign))
             for name, output in updates.items():
                 _check_same(name, values[name], output, made[output])
                 job.assign(name, made[output])

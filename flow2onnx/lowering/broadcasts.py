@@ -8,7 +8,7 @@ from flow2onnx.graph.builder import Builder
 from flow2onnx.graph.types import sizes_of
 from flow2onnx.lowering.sums import row_sum
 
-__all__ = ["reshaped", "unbroadcast"]
+__all__ = ["reshape_to", "unbroadcast"]
 
 
 def unbroadcast(b: Builder, g: Value, like: Value) -> Value:
@@ -19,7 +19,7 @@ def unbroadcast(b: Builder, g: Value, like: Value) -> Value:
     lead = len(have) - len(want)
     assert lead >= 0, f"a gradient of shape {have} for a value of shape {want}"
     if any(isinstance(d, str) and have[i + lead] != d for i, d in enumerate(want)):
-        return _summed_to(b, g, like, lead)
+        return _unbroadcast_at_run_time(b, g, like, lead)
     stretched = [i + lead for i, d in enumerate(want) if d == 1 and have[i + lead] != 1]
     if stretched:
         g = b.ReduceSum(g, stretched, keepdims=1)
@@ -28,7 +28,7 @@ def unbroadcast(b: Builder, g: Value, like: Value) -> Value:
     return g
 
 
-def _summed_to(b: Builder, g: Value, like: Value, lead: int) -> Value:
+def _unbroadcast_at_run_time(b: Builder, g: Value, like: Value, lead: int) -> Value:
     """`unbroadcast` where only a run can tell which axes were repeated."""
     if lead:
         g = b.ReduceSum(g, list(range(lead)), keepdims=0)
@@ -37,7 +37,7 @@ def _summed_to(b: Builder, g: Value, like: Value, lead: int) -> Value:
     return b.agree(total, like)
 
 
-def reshaped(b: Builder, x: Value, shape: Sequence[int | str]) -> Value:
+def reshape_to(b: Builder, x: Value, shape: Sequence[int | str]) -> Value:
     """`x` in a shape without -1, whose sizes may be 0 or, by name, turn out to be."""
     may_be_empty = any(isinstance(d, str) or d == 0 for d in shape)
     made: Value = b.Reshape(x, list(shape), allowzero=1 if may_be_empty else None)

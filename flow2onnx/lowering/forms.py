@@ -25,11 +25,11 @@ __all__ = [
     "Lowering",
     "Picks",
     "Question",
-    "check_asked",
-    "choosing",
+    "check_form_names",
+    "choose_forms",
     "lowering",
     "lowerings",
-    "still_there",
+    "surviving_choices",
     "trial_bytes",
 ]
 
@@ -137,13 +137,13 @@ class Picks:
 
 
 BY_RULE = Picks()
-_MARK = "choice"  # on the nodes that make the results of a lowering: its place in the record
+_CHOICE_KEY = "choice"  # on the nodes that make the results of a lowering: its place in the record
 _PICKS: ContextVar[tuple[Picks, list[Choice]]] = ContextVar("flow2onnx_picks")
 _LOWERINGS: dict[str, "Lowering"] = {}
 
 
 @dataclass(frozen=True)
-class _Alternative:
+class _Form:
     build: Form
     when: Callable[..., bool]
 
@@ -166,7 +166,7 @@ class Lowering:
     ) -> None:
         assert name not in _LOWERINGS, f"{name} is there twice"
         self.name, self.rule, self.forward, self.limit = name, rule, forward, limit
-        self.forms: dict[str, _Alternative] = {}
+        self.forms: dict[str, _Form] = {}
         _LOWERINGS[name] = self
 
     def form(
@@ -176,7 +176,7 @@ class Lowering:
 
         def add(build: Form) -> Form:
             assert name not in self.forms, f"{self.name} has form {name} twice"
-            self.forms[name] = _Alternative(build, when)
+            self.forms[name] = _Form(build, when)
             return build
 
         return add
@@ -194,7 +194,7 @@ class Lowering:
         form, why = self._picked(picks, question, rule)
         made = self.forms[form].build(b, at, *operands)
         for node in filter(None, (v.producer() for v in _values(made))):
-            node.meta[_MARK] = len(record)
+            node.meta[_CHOICE_KEY] = len(record)
         record.append(Choice(b.prefix, question, form, why, rule))
         return made
 
@@ -217,7 +217,7 @@ class Lowering:
 
 
 @contextmanager
-def choosing(picks: Picks = BY_RULE) -> Iterator[list[Choice]]:
+def choose_forms(picks: Picks = BY_RULE) -> Iterator[list[Choice]]:
     """Let lowerings inside follow `picks`; gives the list of what they chose, as it grows."""
     record: list[Choice] = []
     token = _PICKS.set((picks, record))
@@ -237,7 +237,7 @@ def lowering(name: str) -> Lowering:
     return _LOWERINGS[name]
 
 
-def check_asked(asked: Mapping[str, str], source: str | None = None) -> None:
+def check_form_names(asked: Mapping[str, str], source: str | None = None) -> None:
     """Raise for a lowering, or a form of it, that there is not."""
     for name, form in asked.items():
         if name not in _LOWERINGS:
@@ -254,9 +254,9 @@ def check_asked(asked: Mapping[str, str], source: str | None = None) -> None:
             )
 
 
-def still_there(choices: Sequence[Choice], graph: Graph) -> tuple[Choice, ...]:
+def surviving_choices(choices: Sequence[Choice], graph: Graph) -> tuple[Choice, ...]:
     """Those of the choices whose results a graph still computes, after its dead code is gone."""
-    marks = {node.meta.get(_MARK) for node in graph.all_nodes()}
+    marks = {node.meta.get(_CHOICE_KEY) for node in graph.all_nodes()}
     return tuple(choice for i, choice in enumerate(choices) if i in marks)
 
 
@@ -265,7 +265,7 @@ def trial_bytes(question: Question, form: str, opset: int = 21) -> bytes:
     """A model of one form alone, whose inputs are the operands: for timing and comparing."""
     assert question.is_static, f"{question.lowering}: sizes are known only at run time"
     b, asked = Builder(opset), lowering(question.lowering)
-    with choosing():
+    with choose_forms():
         at = _node(b, question.at) if isinstance(question.at, NodeType) else question.at
         operands = [_operand(b, f"g{i}", t) for i, t in enumerate(question.operands)]
         made = asked.forms[form].build(b, at, *operands)

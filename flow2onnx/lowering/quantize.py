@@ -10,7 +10,7 @@ from flow2onnx.dtypes import DType, float32, int8, uint8
 from flow2onnx.graph.builder import Builder
 from flow2onnx.graph.types import dims, dtype_of, rank_of
 
-__all__ = ["Scheme", "fake_quantized", "limits", "scale_of", "zero_point"]
+__all__ = ["Scheme", "fake_quantize", "min_max", "scale_of", "zero_point"]
 
 _LEAST = 1e-30  # the scale of a value that is 0 everywhere
 
@@ -28,7 +28,7 @@ class Scheme:
         return int8 if self.is_symmetric else uint8
 
 
-def limits(b: Builder, x: Value, axis: int | None = None) -> tuple[Value, Value]:
+def min_max(b: Builder, x: Value, axis: int | None = None) -> tuple[Value, Value]:
     """The least and the greatest element, of all or for each index of `axis`."""
     axes: Sequence[int] = [i for i in range(rank_of(x)) if i != axis]
     return b.ReduceMin(x, list(axes), keepdims=0), b.ReduceMax(x, list(axes), keepdims=0)
@@ -57,7 +57,7 @@ def zero_point(b: Builder, low: Value, scale: Value, scheme: Scheme) -> Value | 
     return b.Cast(b.Clip(steps, b.const(0.0, float32), b.const(255.0, float32)), to=uint8)
 
 
-def fake_quantized(
+def fake_quantize(
     b: Builder, x: Value, scale: Value, zero: Value | None, axis: int | None = None
 ) -> Value:
     """`x` rounded to what eight bits hold; without `zero` they have a sign."""

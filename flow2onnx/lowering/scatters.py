@@ -10,7 +10,7 @@ from flow2onnx.dtypes import DType, float16, float32
 from flow2onnx.graph.builder import Builder
 from flow2onnx.graph.types import dtype_of
 
-__all__ = ["added_into", "added_up", "zeros"]
+__all__ = ["scatter_add", "scatter_sum", "zeros"]
 
 
 def zeros(b: Builder, shape: Sequence[int | str], dtype: DType) -> Value:
@@ -21,7 +21,7 @@ def zeros(b: Builder, shape: Sequence[int | str], dtype: DType) -> Value:
     return made
 
 
-def added_into(
+def scatter_add(
     b: Builder, op_type: str, base: Value, indices: Value, parts: Value, **attributes: Any
 ) -> Value:
     """`base` to which the scatter `op_type` adds `parts` at `indices`."""
@@ -33,7 +33,7 @@ def added_into(
     return b.Cast(total, to=float16) if is_half else total
 
 
-def added_up(
+def scatter_sum(
     b: Builder,
     op_type: str,
     shape: Sequence[int | str],
@@ -45,5 +45,5 @@ def added_up(
     # no zeros in half precision: the sum is made in single precision
     is_half = dtype_of(parts) == float16
     wide = b.Cast(parts, to=float32) if is_half else parts
-    total = added_into(b, op_type, zeros(b, shape, dtype_of(wide)), indices, wide, **attributes)
+    total = scatter_add(b, op_type, zeros(b, shape, dtype_of(wide)), indices, wide, **attributes)
     return b.Cast(total, to=float16) if is_half else total

@@ -9,22 +9,22 @@ import onnx_ir as ir
 from flow2onnx.dtypes import DType, by_code
 from flow2onnx.errors import ArgumentError, DTypeError, FlowError, ShapeError, UnsupportedError
 from flow2onnx.graph.builder import Builder
-from flow2onnx.graph.functions import replay
+from flow2onnx.graph.functions import inline_nodes
 from flow2onnx.graph.sequences import SEQUENCES, Parts
-from flow2onnx.graph.subgraphs import captured
+from flow2onnx.graph.subgraphs import captured_values
 from flow2onnx.graph.types import constant_of, dims, is_static
 from flow2onnx.onnx_io.foreign import ForeignModel, Source, foreign_model
 
 __all__ = [
     "Handler",
-    "append_foreign",
-    "append_part",
-    "as_output",
+    "add_output",
+    "append_again",
+    "append_model",
     "graph_from",
-    "graphs_of",
     "input_dtype",
     "input_shape",
-    "twin",
+    "subgraphs_of",
+    "value_like",
 ]
 
 # What a node becomes instead of itself: (builder, node, its inputs, values so far) -> its outputs
@@ -56,13 +56,13 @@ def graph_from(
         else b.input(str(v.name), input_shape(v, shapes), input_dtype(v))
         for v in foreign.inputs
     }
-    made = append_foreign(b, foreign, values)
+    made = append_model(b, foreign, values)
     for name in foreign.outputs:
-        as_output(b, made[name], name)
+        add_output(b, made[name], name)
     return b
 
 
-def as_output(b: Builder, value: ir.Value, name: str) -> ir.Value:
+def add_output(b: Builder, value: ir.Value, name: str) -> ir.Value:
     """Make `value` an output called `name`, which it may be called already."""
     if value.name != name or value.producer() is None or value.is_graph_output():
         return b.output(value, name)
@@ -103,7 +103,7 @@ def input_dtype(value: ir.Value) -> DType:
     return by_code(int(value.type.dtype))
 
 
-def append_foreign(
+def append_model(
     b: Builder,
     foreign: ForeignModel,
     values: Mapping[str, ir.Value],
@@ -114,10 +114,10 @@ def append_foreign(
     `values` stand for inputs and tensors of those names; other tensors become constants.
     `handlers`, by ``domain::Operator``, say what a node becomes instead of itself.
     """
-    return _Appending(b, foreign, dict(values), handlers).run()
+    return _Appender(b, foreign, dict(values), handlers).run()
 
 
-def append_part(
+def append_again(
     b: Builder,
     foreign: ForeignModel,
     before: ir.Node,
@@ -145,7 +145,7 @@ def append_part(
             needed.update(str(v.name) for v in node.inputs if v is not None)
     for node in reversed(part):
         inputs = [v and made[str(v.name)] for v in node.inputs]
-        copies = replay(b, [node], _formal(node.inputs), inputs, node.outputs)
+        copies = inline_nodes(b, [node], _formal_values(node.inputs), inputs, node.outputs)
         made.update(
             {str(o.name): c for o, c in zip(node.outputs, copies, strict=True) if c is not None}
         )
@@ -155,7 +155,7 @@ def append_part(
     return made[wanted]
 
 
-class _Appending:
+class _Appender:
     """One model on its way into a builder: what stands for each of its values so far."""
 
     def __init__(
@@ -168,7 +168,7 @@ class _Appending:
         self.b, self.foreign, self.made, self.handlers = b, foreign, values, handlers
         self.sequences: dict[str, Parts] = {}
         # taken now, so that nothing made on the way is called so
-        own = [*foreign.tensors, *_names(foreign.graph)]
+        own = [*foreign.tensors, *_value_names(foreign.graph)]
         self._names = {name: b.unique(name) for name in dict.fromkeys(own) if name not in values}
 
     def run(self) -> dict[str, ir.Value]:
@@ -224,15 +224,15 @@ class _Appending:
         if node.op_type == "Constant" and any(a in node.attributes for a in _TEXTS):
             raise DTypeError("a constant of text, or a sparse one, is not supported")
         _check_groups(node, inputs)
-        outer = [v for g in graphs_of(node) for v in captured(g)]
+        outer = [v for g in subgraphs_of(node) for v in captured_values(g)]
         branch = _known_branch(node, inputs)
-        formal = _formal([*node.inputs, *outer])
+        formal = _formal_values([*node.inputs, *outer])
         actual = [*inputs, *(self._value(str(v.name)) for v in outer)]
         if branch is not None:
-            return replay(self.b, branch, formal, actual, branch.outputs)
+            return inline_nodes(self.b, branch, formal, actual, branch.outputs)
         self.b.expected = node.outputs
         try:
-            return replay(self.b, [node], formal, actual, node.outputs)
+            return inline_nodes(self.b, [node], formal, actual, node.outputs)
         finally:
             self.b.expected = ()
 
@@ -289,28 +289,28 @@ def _known_branch(node: ir.Node, inputs: Sequence[ir.Value | None]) -> ir.Graph 
     return node.attributes[name].as_graph()
 
 
-def _formal(values: Sequence[ir.Value | None]) -> list[ir.Value]:
-    """Values as `replay` takes them, one nobody reads for those that are left out."""
+def _formal_values(values: Sequence[ir.Value | None]) -> list[ir.Value]:
+    """Values as `inline_nodes` takes them, one nobody reads for those that are left out."""
     return [ir.Value(name="") if v is None else v for v in values]
 
 
-def graphs_of(node: ir.Node) -> list[ir.Graph]:
+def subgraphs_of(node: ir.Node) -> list[ir.Graph]:
     """The graphs inside a node."""
     return [a.as_graph() for a in node.attributes.values() if a.type == ir.AttributeType.GRAPH]
 
 
-def twin(value: ir.Value, name: str) -> ir.Value:
+def value_like(value: ir.Value, name: str) -> ir.Value:
     """Another value of the same type."""
     return ir.Value(name=name, type=value.type, shape=value.shape)
 
 
-def _names(graph: ir.Graph) -> Iterator[str]:
+def _value_names(graph: ir.Graph) -> Iterator[str]:
     """The names that a graph and the graphs inside its nodes give to values."""
     yield from (str(v.name) for v in (*graph.inputs, *graph.initializers.values()) if v.name)
     for node in graph:
         yield from (v.name for v in node.outputs if v.name)
-        for inner in graphs_of(node):
-            yield from _names(inner)
+        for inner in subgraphs_of(node):
+            yield from _value_names(inner)
 
 
 def _label(node: ir.Node) -> str:

@@ -72,15 +72,15 @@ def foreign_model(
     other than the standard and `allowed` raise UnsupportedError, or with `skips_foreign` their
     outputs are left out. The opset is the model's, but at least 18, or the one asked for.
     """
-    parts = _guarded(lambda: _parts(model), "the model cannot be read")
-    proto = _inlined(_checked(parts.proto))
+    parts = _translate_errors(lambda: _separate_tensors(model), "the model cannot be read")
+    proto = _inline_functions(_check_model(parts.proto))
     if not proto.graph.output:
         raise BundleError("the model has no outputs", hint="export it again")
     _refuse_references(proto.graph.node)
-    _keep(proto.graph, outputs)
+    _prune(proto.graph, outputs)
     unknown = _drop_foreign(proto.graph, allowed) if skips_foreign else {}
     _refuse_foreign(proto, allowed)
-    proto = _inferred(_converted(proto, opset))
+    proto = _infer_shapes(_convert_opset(proto, opset))
     graph = _as_ir(proto).graph
     small = {str(v.name): v.const_value for v in graph.initializers.values()}
     large = {n: t for n, t in parts.tensors.items() if n not in small}
@@ -90,53 +90,53 @@ def foreign_model(
         _opset(proto),
         tuple(v for v in graph.inputs if v.name not in small and v.name not in large),
         large | {n: t for n, t in small.items() if t is not None},
-        _kinds(proto.graph),
+        _tensor_kinds(proto.graph),
         {p.key: p.value for p in proto.metadata_props},
         unknown,
     )
 
 
-def _parts(model: Source) -> _Parts:
+def _separate_tensors(model: Source) -> _Parts:
     if isinstance(model, onnx.ModelProto):
-        return _split(model, "")
+        return _split_proto(model, "")
     if isinstance(model, ir.Model):
         return _split_ir(model)
     if isinstance(model, str | os.PathLike):
         path = Path(model)
-        return _split(open_model(path).proto, str(path.parent))
+        return _split_proto(open_model(path).proto, str(path.parent))
     raise ArgumentError(
         f"{type(model).__name__} is no model",
         hint="give the path of an .onnx file, an onnx.ModelProto or an onnx_ir.Model",
     )
 
 
-def _split(model: onnx.ModelProto, folder: str) -> _Parts:
+def _split_proto(model: onnx.ModelProto, folder: str) -> _Parts:
     graph = onnx.GraphProto()
     for field, content in model.graph.ListFields():
         if field.name not in ("initializer", "node"):
-            _put(graph, field.name, content)
+            _copy_field(graph, field.name, content)
     proto = onnx.ModelProto()
     for field, content in model.ListFields():
         if field.name not in ("graph", "training_info"):
-            _put(proto, field.name, content)
+            _copy_field(proto, field.name, content)
     tensors: dict[str, Any] = {}
     for tensor in model.graph.initializer:
-        tensors[tensor.name] = _tensor(tensor, folder)
+        tensors[tensor.name] = _read_tensor(tensor, folder)
         if not _is_large(tensor):
             graph.initializer.append(tensor)
     for node in model.graph.node:
-        tensor = _content_of(node)
+        tensor = _constant_tensor(node)
         if tensor is not None and _is_large(tensor):
-            tensors[node.output[0]] = _tensor(tensor, folder)
+            tensors[node.output[0]] = _read_tensor(tensor, folder)
         else:
             graph.node.append(node)
-    _declare(graph, tensors)
+    _declare_inputs(graph, tensors)
     proto.graph.CopyFrom(graph)
     return _Parts(proto, tensors)
 
 
 def _split_ir(model: ir.Model) -> _Parts:
-    copy = _guarded(lambda: model.clone(), "onnx_ir cannot copy it")
+    copy = _translate_errors(lambda: model.clone(), "onnx_ir cannot copy it")
     tensors: dict[str, Any] = {}
     for name, value in list(copy.graph.initializers.items()):
         if value.const_value is None:
@@ -147,10 +147,10 @@ def _split_ir(model: ir.Model) -> _Parts:
             value.const_value = None
             if not value.is_graph_input():
                 copy.graph.inputs.append(value)
-    return _Parts(_guarded(lambda: ir.to_proto(copy), "onnx_ir cannot write it"), tensors)
+    return _Parts(_translate_errors(lambda: ir.to_proto(copy), "onnx_ir cannot write it"), tensors)
 
 
-def _put(message: Any, field: str, content: Any) -> None:
+def _copy_field(message: Any, field: str, content: Any) -> None:
     """Copy one field of a protobuf message, whatever its kind."""
     if hasattr(content, "ListFields"):
         getattr(message, field).CopyFrom(content)
@@ -160,7 +160,7 @@ def _put(message: Any, field: str, content: Any) -> None:
         getattr(message, field).extend(content)
 
 
-def _content_of(node: onnx.NodeProto) -> onnx.TensorProto | None:
+def _constant_tensor(node: onnx.NodeProto) -> onnx.TensorProto | None:
     """The tensor of a Constant node."""
     if node.op_type != "Constant" or node.domain not in _STANDARD or len(node.output) != 1:
         return None
@@ -174,17 +174,17 @@ def _is_large(tensor: onnx.TensorProto) -> bool:
     return count > _SMALL or tensor.data_location == onnx.TensorProto.EXTERNAL
 
 
-def _tensor(proto: onnx.TensorProto, folder: str) -> Any:
+def _read_tensor(proto: onnx.TensorProto, folder: str) -> Any:
     """The tensor; one that lies in another file is read when its content is asked for."""
     if any(size < 0 for size in proto.dims):
         raise BundleError(f"tensor {proto.name} has the shape {list(proto.dims)}")
-    tensor = _guarded(
+    tensor = _translate_errors(
         lambda: ir.serde.deserialize_tensor(proto, folder), f"tensor {proto.name} is damaged"
     )
     if isinstance(tensor, ir.ExternalTensor):
         _check_external(tensor, folder)
     else:
-        content = _guarded(tensor.numpy, f"tensor {proto.name} is damaged")
+        content = _translate_errors(tensor.numpy, f"tensor {proto.name} is damaged")
         if tuple(content.shape) != tuple(proto.dims):
             raise BundleError(f"tensor {proto.name} has {content.shape}, not {list(proto.dims)}")
     return tensor
@@ -215,7 +215,7 @@ def _check_external(tensor: ir.ExternalTensor, folder: str) -> None:
         )
 
 
-def _declare(graph: onnx.GraphProto, tensors: Mapping[str, Any]) -> None:
+def _declare_inputs(graph: onnx.GraphProto, tensors: Mapping[str, Any]) -> None:
     """Let the tensors that were taken out be inputs."""
     known = {v.name for v in graph.input} | {t.name for t in graph.initializer}
     for name, tensor in tensors.items():
@@ -224,7 +224,7 @@ def _declare(graph: onnx.GraphProto, tensors: Mapping[str, Any]) -> None:
             graph.input.append(onnx.helper.make_tensor_value_info(name, int(tensor.dtype), shape))
 
 
-def _checked(proto: onnx.ModelProto) -> onnx.ModelProto:
+def _check_model(proto: onnx.ModelProto) -> onnx.ModelProto:
     for value in proto.graph.input:
         kind = value.type.WhichOneof("value")
         if kind == "tensor_type" and not value.type.tensor_type.HasField("shape"):
@@ -232,23 +232,23 @@ def _checked(proto: onnx.ModelProto) -> onnx.ModelProto:
                 f"the model does not say the shape of its input {value.name}",
                 hint="export it with shapes; a size that varies has a name",
             )
-    _guarded(lambda: onnx.checker.check_model(proto), "the model is not valid")
+    _translate_errors(lambda: onnx.checker.check_model(proto), "the model is not valid")
     return proto
 
 
-def _inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
+def _inline_functions(proto: onnx.ModelProto) -> onnx.ModelProto:
     if not proto.functions:
         return proto
-    result: onnx.ModelProto = _guarded(
+    result: onnx.ModelProto = _translate_errors(
         lambda: inliner.inline_local_functions(proto, convert_version=True),
         "the model's functions cannot be expanded",
     )
     return result
 
 
-def _inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
+def _infer_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
     """The model with what the standard's own inference finds; graphs inside nodes need it."""
-    result: onnx.ModelProto = _guarded(
+    result: onnx.ModelProto = _translate_errors(
         lambda: onnx.shape_inference.infer_shapes(proto, data_prop=True),
         "the model's shapes do not fit each other",
     )
@@ -256,11 +256,11 @@ def _inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _as_ir(proto: onnx.ModelProto) -> ir.Model:
-    model: ir.Model = _guarded(lambda: ir.from_proto(proto), "the model is not valid")
+    model: ir.Model = _translate_errors(lambda: ir.from_proto(proto), "the model is not valid")
     return model
 
 
-def _guarded(call: Any, what: str) -> Any:
+def _translate_errors(call: Any, what: str) -> Any:
     """The result of a library's function, whose errors are of many classes with no common base."""
     try:
         return call()
@@ -271,7 +271,7 @@ def _guarded(call: Any, what: str) -> Any:
         raise BundleError(f"{what}: {lines[0][:300]}", hint="export it again") from error
 
 
-def _keep(graph: onnx.GraphProto, outputs: Collection[str] | None) -> None:
+def _prune(graph: onnx.GraphProto, outputs: Collection[str] | None) -> None:
     """Leave the outputs asked for and the nodes that they need."""
     known = [o.name for o in graph.output]
     for name in outputs or ():
@@ -282,23 +282,23 @@ def _keep(graph: onnx.GraphProto, outputs: Collection[str] | None) -> None:
     nodes = []
     for node in reversed(graph.node):
         if any(o in needed for o in node.output):
-            needed.update(_reads(node))
+            needed.update(_names_read(node))
             nodes.append(node)
     del graph.node[:], graph.output[:]
     graph.node.extend(reversed(nodes))
     graph.output.extend(kept)
 
 
-def _reads(node: onnx.NodeProto) -> Iterator[str]:
+def _names_read(node: onnx.NodeProto) -> Iterator[str]:
     """What a node and the graphs inside it name; inner names do no harm."""
     yield from node.input
-    for inner in _graphs(node):
+    for inner in _subgraphs(node):
         yield from (o.name for o in inner.output)
         for part in inner.node:
-            yield from _reads(part)
+            yield from _names_read(part)
 
 
-def _graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+def _subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
     for attribute in node.attribute:
         if attribute.HasField("g"):
             yield attribute.g
@@ -309,27 +309,27 @@ def _drop_foreign(graph: onnx.GraphProto, allowed: Collection[str]) -> dict[str,
     """Leave out the outputs that something foreign computes; returns them with its name."""
     tainted: dict[str, str] = {}
     for node in graph.node:
-        foreign = next(_foreign([node], allowed), None)
-        cause = foreign or next((tainted[r] for r in _reads(node) if r in tainted), None)
+        foreign = next(_foreign_names([node], allowed), None)
+        cause = foreign or next((tainted[r] for r in _names_read(node) if r in tainted), None)
         if cause:
             tainted.update({o: cause for o in node.output if o})
     unknown = {o.name: tainted[o.name] for o in graph.output if o.name in tainted}
     if len(unknown) < len(graph.output):
-        _keep(graph, [o.name for o in graph.output if o.name not in unknown])
+        _prune(graph, [o.name for o in graph.output if o.name not in unknown])
         return unknown
     return {}
 
 
-def _foreign(nodes: Iterable[onnx.NodeProto], allowed: Collection[str]) -> Iterator[str]:
+def _foreign_names(nodes: Iterable[onnx.NodeProto], allowed: Collection[str]) -> Iterator[str]:
     for node in nodes:
         if node.domain not in _STANDARD and f"{node.domain}::{node.op_type}" not in allowed:
             yield f"{node.domain}::{node.op_type}"
-        for inner in _graphs(node):
-            yield from _foreign(inner.node, allowed)
+        for inner in _subgraphs(node):
+            yield from _foreign_names(inner.node, allowed)
 
 
 def _refuse_foreign(proto: onnx.ModelProto, allowed: Collection[str]) -> None:
-    names = sorted(set(_foreign(proto.graph.node, allowed)))
+    names = sorted(set(_foreign_names(proto.graph.node, allowed)))
     if not names:
         return
     is_fused = any(name.partition("::")[0] in _FUSED for name in names)
@@ -352,7 +352,7 @@ def _refuse_references(nodes: Iterable[onnx.NodeProto]) -> None:
                     "the node is in none",
                     hint="export it again",
                 )
-        for inner in _graphs(node):
+        for inner in _subgraphs(node):
             _refuse_references(inner.node)
 
 
@@ -360,7 +360,7 @@ def _opset(proto: onnx.ModelProto) -> int:
     return max((o.version for o in proto.opset_import if o.domain in _STANDARD), default=0)
 
 
-def _converted(proto: onnx.ModelProto, opset: int | None) -> onnx.ModelProto:
+def _convert_opset(proto: onnx.ModelProto, opset: int | None) -> onnx.ModelProto:
     """The model at the opset asked for, else at its own or, if that is too old, the usual one."""
     have = _opset(proto)
     if not have and all(n.domain not in _STANDARD for n in proto.graph.node):
@@ -372,8 +372,8 @@ def _converted(proto: onnx.ModelProto, opset: int | None) -> onnx.ModelProto:
         raise UnsupportedError(
             f"opset {want} is not supported", hint=f"{OLDEST} to {onnx_opset_version()} are"
         )
-    if want != have and not _means_the_same(proto.graph.node, have, want):
-        proto = _guarded(
+    if want != have and not _is_defined_alike(proto.graph.node, have, want):
+        proto = _translate_errors(
             lambda: version_converter.convert_version(proto, want),
             f"the model is of opset {have} and cannot be brought to {want}",
         )
@@ -388,7 +388,7 @@ def _converted(proto: onnx.ModelProto, opset: int | None) -> onnx.ModelProto:
     return proto
 
 
-def _means_the_same(nodes: Iterable[onnx.NodeProto], have: int, want: int) -> bool:
+def _is_defined_alike(nodes: Iterable[onnx.NodeProto], have: int, want: int) -> bool:
     """Whether every operator is defined alike at both opsets."""
     for node in nodes:
         if node.domain not in _STANDARD:
@@ -398,13 +398,13 @@ def _means_the_same(nodes: Iterable[onnx.NodeProto], have: int, want: int) -> bo
         except SchemaError:
             return False
         if len(versions) > 1 or not all(
-            _means_the_same(inner.node, have, want) for inner in _graphs(node)
+            _is_defined_alike(inner.node, have, want) for inner in _subgraphs(node)
         ):
             return False
     return True
 
 
-def _kinds(graph: onnx.GraphProto) -> dict[str, str]:
+def _tensor_kinds(graph: onnx.GraphProto) -> dict[str, str]:
     """What torch's exporter says its tensors are."""
     return {
         value.name: entry.value

@@ -13,13 +13,13 @@ from flow2onnx.dtypes import DType
 from flow2onnx.graph.model import IR_VERSION
 from flow2onnx.graph.types import dtype_of
 
-__all__ = ["input_dtypes", "number_tensors", "plain_model", "thaw"]
+__all__ = ["float_initializers", "input_dtypes", "load_with_inputs", "prepare_for_quantizer"]
 
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _SMALL = 1024  # bytes: scales and shapes stay in the model
 
 
-def plain_model(content: bytes) -> bytes:
+def prepare_for_quantizer(content: bytes) -> bytes:
     """A model for who rewrites it: inner types not said, each product's weight its own.
 
     A quantizer turns the weights of products round, and scales them by channel.
@@ -39,7 +39,7 @@ def plain_model(content: bytes) -> bytes:
     return result
 
 
-def thaw(
+def load_with_inputs(
     path: Path, like: ir.Model, unquantized: Collection[str] = ()
 ) -> tuple[ir.Model, dict[str, np.ndarray[Any, Any]]]:
     """A model in a file with its larger initializers as inputs, and their values.
@@ -50,7 +50,7 @@ def thaw(
     """
     model: ir.Model = ir.load(path)
     graph = model.graph
-    _drop_idle_pairs(graph, unquantized)
+    _drop_unread_quantization(graph, unquantized)
     _drop_unused_domains(graph)
     values = {}
     for name, value in list(graph.initializers.items()):
@@ -70,7 +70,7 @@ def thaw(
     return model, values
 
 
-def _drop_idle_pairs(graph: ir.Graph, unquantized: Collection[str]) -> None:
+def _drop_unread_quantization(graph: ir.Graph, unquantized: Collection[str]) -> None:
     """Remove the quantizing of a product's result that only nodes in float32 read."""
     for node in [n for n in graph if n.op_type == "QuantizeLinear"]:
         x, y = node.inputs[0], node.outputs[0]
@@ -82,14 +82,14 @@ def _drop_idle_pairs(graph: ir.Graph, unquantized: Collection[str]) -> None:
             continue
         shown = back[0].outputs[0]
         if all(use.node.name in unquantized for use in shown.uses()):
-            _replace(graph, shown, x)
+            _replace_value(graph, shown, x)
             graph.remove([back[0], node], safe=True)
     for name, value in list(graph.initializers.items()):
         if not value.uses() and not value.is_graph_output():
             del graph.initializers[name]
 
 
-def _replace(graph: ir.Graph, old: ir.Value, new: ir.Value) -> None:
+def _replace_value(graph: ir.Graph, old: ir.Value, new: ir.Value) -> None:
     """Let everyone read `new` in place of `old`, the callers of the graph under the old name."""
     for i, output in enumerate(graph.outputs):
         if output is old:
@@ -105,7 +105,7 @@ def _drop_unused_domains(graph: ir.Graph) -> None:
         del graph.opset_imports[domain]
 
 
-def number_tensors(path: Path) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+def float_initializers(path: Path) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
     """The real initializers of a model file, with their names."""
     model: ir.Model = ir.load(path)
     for name, value in model.graph.initializers.items():

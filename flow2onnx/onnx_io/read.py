@@ -15,14 +15,14 @@ from onnx.defs import SchemaError, get_schema
 
 from flow2onnx.errors import BundleError
 
-__all__ = ["StoredModel", "all_nodes", "open_model", "parameter_totals", "typed_model"]
+__all__ = ["ModelFile", "all_nodes", "open_model", "parameter_totals", "typed_model"]
 
 _LARGEST = 2**31 - 1  # a protobuf message
 _STANDARD = ("", "ai.onnx")
 
 
 @dataclass(frozen=True)
-class StoredModel:
+class ModelFile:
     """The content of an .onnx file; tensors that lie in other files are not read."""
 
     path: Path
@@ -93,7 +93,7 @@ class StoredModel:
                 yield from (attribute.t, *attribute.tensors)
 
 
-def open_model(path: str | os.PathLike[str]) -> StoredModel:
+def open_model(path: str | os.PathLike[str]) -> ModelFile:
     """Read an .onnx file; raises BundleError for one that is missing, cut off or something else."""
     path = Path(path)
     try:
@@ -111,10 +111,10 @@ def open_model(path: str | os.PathLike[str]) -> StoredModel:
         raise _corrupt(path, "it has no opset or no outputs")
     if not _is_text(proto):
         raise _corrupt(path, "a name in it is no text")
-    return StoredModel(path, proto)
+    return ModelFile(path, proto)
 
 
-def typed_model(stored: StoredModel) -> ir.Model:
+def typed_model(stored: ModelFile) -> ir.Model:
     """The model in the form the compiler works on, with every type that can be inferred.
 
     Its external tensors are not read.

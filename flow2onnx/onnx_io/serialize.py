@@ -17,12 +17,12 @@ __all__ = [
     "Signature",
     "drop_inputs",
     "drop_outputs",
-    "freeze",
-    "hold",
-    "refer",
+    "embed_values",
+    "externalize_values",
+    "load_external_values",
     "rename_outputs",
+    "set_metadata",
     "signature",
-    "stamp",
 ]
 
 # What the installed onnx can describe; a runtime may take less.
@@ -47,24 +47,24 @@ class Signature:
     dtype: str
 
 
-def freeze(model: ir.Model, values: Mapping[str, np.ndarray[Any, Any]]) -> None:
+def embed_values(model: ir.Model, values: Mapping[str, np.ndarray[Any, Any]]) -> None:
     """Turn the inputs that `values` names into initializers, in place.
 
     A bfloat16 value may come as the uint16 bits of its elements.
     """
-    for value in _taken_inputs(model.graph, values):
+    for value in _remove_inputs(model.graph, values):
         assert value.name is not None, "an input has a name"
         dtype = dtype_of(value)
         array = np.ascontiguousarray(values[value.name]).reshape(values[value.name].shape)
         bits = array.view(dtype.numpy) if array.dtype != dtype.numpy else array
-        _initialize(
+        _add_initializer(
             model.graph, value, ir.Tensor(bits, dtype=ir.DataType(dtype.code), name=value.name)
         )
 
 
-def refer(model: ir.Model, places: Mapping[str, Placement]) -> None:
+def externalize_values(model: ir.Model, places: Mapping[str, Placement]) -> None:
     """Turn the inputs that `places` names into initializers whose values lie in another file."""
-    for value in _taken_inputs(model.graph, places):
+    for value in _remove_inputs(model.graph, places):
         assert value.name is not None, "an input has a name"
         assert value.shape is not None, "an input has a shape"
         place = places[value.name]
@@ -76,10 +76,10 @@ def refer(model: ir.Model, places: Mapping[str, Placement]) -> None:
             shape=ir.Shape(value.shape),
             name=value.name,
         )
-        _initialize(model.graph, value, tensor)
+        _add_initializer(model.graph, value, tensor)
 
 
-def hold(
+def load_external_values(
     model: ir.Model, content: Callable[[str, tuple[int, ...], DType], np.ndarray[Any, Any]]
 ) -> None:
     """Put inside what lies in other files: `content` gives it, by name, shape and element type."""
@@ -90,7 +90,7 @@ def hold(
             value.const_value = ir.Tensor(array, dtype=ir.DataType(dtype.code), name=name)
 
 
-def _taken_inputs(graph: ir.Graph, names: Collection[str]) -> list[ir.Value]:
+def _remove_inputs(graph: ir.Graph, names: Collection[str]) -> list[ir.Value]:
     """Remove the inputs of these names from the graph's list and return them."""
     taken = [v for v in graph.inputs if v.name in names]
     for value in taken:
@@ -98,7 +98,7 @@ def _taken_inputs(graph: ir.Graph, names: Collection[str]) -> list[ir.Value]:
     return taken
 
 
-def _initialize(graph: ir.Graph, value: ir.Value, tensor: Any) -> None:
+def _add_initializer(graph: ir.Graph, value: ir.Value, tensor: Any) -> None:
     value.const_value = tensor
     assert value.name is not None, "an input has a name"
     graph.initializers[value.name] = value
@@ -145,7 +145,7 @@ def _shape(value: ir.Value) -> tuple[int | str, ...]:
     return tuple(d if isinstance(d, int) else d.value or "?" for d in value.shape)
 
 
-def stamp(model: ir.Model, version: str, metadata: Mapping[str, str]) -> None:
+def set_metadata(model: ir.Model, version: str, metadata: Mapping[str, str]) -> None:
     """Say in the model who wrote it, and add texts for people."""
     model.producer_version = version
     model.metadata_props.update(metadata)

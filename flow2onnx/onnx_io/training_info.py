@@ -10,7 +10,7 @@ import onnx_ir as ir
 from flow2onnx.errors import BundleError
 from flow2onnx.onnx_io.read import open_model
 
-__all__ = ["Algorithm", "algorithm_of", "with_training_info", "without_training_info"]
+__all__ = ["Algorithm", "add_training_info", "drop_training_info", "read_training_info"]
 
 PREFIX = "training/"
 
@@ -27,7 +27,7 @@ class Algorithm:
     updates: Mapping[str, str]
 
 
-def with_training_info(
+def add_training_info(
     predict: ir.Model, step: ir.Model, init: ir.Model, state: Mapping[str, Any]
 ) -> onnx.ModelProto:
     """The file of a predict model with a step and the step's first state inside.
@@ -40,7 +40,7 @@ def with_training_info(
     info = model.training_info.add()
     step_proto: onnx.ModelProto = ir.to_proto(step)
     taken = own | {v.name for v in model.graph.input}
-    algorithm = _renamed(step_proto.graph, taken | set(state))
+    algorithm = _prefix_names(step_proto.graph, taken | set(state))
     kept = [v for v in algorithm.input if v.name not in taken | set(state)]
     del algorithm.input[:]
     algorithm.input.extend(kept)
@@ -57,7 +57,7 @@ def with_training_info(
     return model
 
 
-def _renamed(graph: onnx.GraphProto, kept: Iterable[str]) -> onnx.GraphProto:
+def _prefix_names(graph: onnx.GraphProto, kept: Iterable[str]) -> onnx.GraphProto:
     """A copy in which every name but `kept` and the inputs' begins with ``training/``."""
     copy = onnx.GraphProto()
     copy.CopyFrom(graph)
@@ -101,7 +101,7 @@ def _add_initialization(
     part.node.extend(reversed(nodes))
     part.output.extend(outputs)
     part.initializer.extend(t for t in graph.initializer if t.name in needed)
-    part = _renamed(part, ())
+    part = _prefix_names(part, ())
     part.name = f"{PREFIX}initialization"
     for value in part.output:
         _bind(info.initialization_binding, value.name.removeprefix(PREFIX), f"first/{value.name}")
@@ -122,7 +122,7 @@ def _bind(bindings: Any, key: str, value: str) -> None:
     entry.key, entry.value = key, value
 
 
-def algorithm_of(model: Any) -> Algorithm:
+def read_training_info(model: Any) -> Algorithm:
     """The training step in a file (a path or an `onnx.ModelProto`) that has one.
 
     It is the inference graph and the algorithm taken together, as the standard says. Raises
@@ -151,7 +151,7 @@ def algorithm_of(model: Any) -> Algorithm:
     return Algorithm(joined, updates)
 
 
-def without_training_info(model: Any) -> Any:
+def drop_training_info(model: Any) -> Any:
     """The inference model of such a file, as a path or an `onnx.ModelProto` again."""
     if not isinstance(model, onnx.ModelProto):
         return model

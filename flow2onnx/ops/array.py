@@ -9,7 +9,7 @@ from flow2onnx.dtypes import DType, float32
 from flow2onnx.errors import ArgumentError, ShapeError, UnsupportedError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import bounds_of, dims, dtype_of, is_static, rank_of, size_of, sizes_of
-from flow2onnx.lowering.broadcasts import reshaped
+from flow2onnx.lowering.broadcasts import reshape_to
 from flow2onnx.ops.axes import at_least_1d, axes_of, axis_of, element_type
 from flow2onnx.trace.op import op
 
@@ -150,7 +150,7 @@ def reshape_like(b: Builder, x: Value, like: Value, name: str | None = None) -> 
     """The elements of `x` in the shape of `like`."""
     if is_static(x) and is_static(like):
         return reshape.lower(b, x, dims(like))
-    return reshaped(b, x, sizes_of(like))
+    return reshape_to(b, x, sizes_of(like))
 
 
 @op("flatten")

@@ -6,8 +6,8 @@ from flow2onnx.dtypes import DType
 from flow2onnx.errors import ArgumentError, ContextError, DTypeError, ShapeError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import bounds_of, dtype_of, rank_of, sizes_of
-from flow2onnx.lowering.broadcasts import reshaped
-from flow2onnx.lowering.scatters import added_into
+from flow2onnx.lowering.broadcasts import reshape_to
+from flow2onnx.lowering.scatters import scatter_add
 from flow2onnx.ops.indexing import as_index
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import current_job
@@ -34,8 +34,8 @@ def _sparse_vjp(
     column = as_column(b, labels, logits)
     minus = b.const(-1.0, dtype_of(logits))
     ones = b.Expand(minus, list(sizes_of(column)))
-    difference = added_into(b, "ScatterElements", probabilities, column, ones, axis=-1)
-    return None, b.Mul(difference, reshaped(b, g, sizes_of(column)))
+    difference = scatter_add(b, "ScatterElements", probabilities, column, ones, axis=-1)
+    return None, b.Mul(difference, reshape_to(b, g, sizes_of(column)))
 
 
 @op(
@@ -50,7 +50,7 @@ def sparse_softmax_cross_entropy_with_logits(
     """-log softmax(logits)[label] of each sample; labels are class numbers."""
     column = as_column(b, labels, logits)
     picked = b.GatherElements(b.LogSoftmax(logits, axis=-1), column, axis=-1)
-    return b.Neg(reshaped(b, picked, sizes_of(logits)[:-1]))
+    return b.Neg(reshape_to(b, picked, sizes_of(logits)[:-1]))
 
 
 @op(
@@ -89,7 +89,7 @@ def sparse_cross_entropy(
     """-log prediction[label] of each sample; predictions are probabilities already."""
     column = as_column(b, labels, prediction)
     picked = b.GatherElements(prediction, column, axis=-1)
-    return b.Neg(b.Log(reshaped(b, picked, sizes_of(prediction)[:-1])))
+    return b.Neg(b.Log(reshape_to(b, picked, sizes_of(prediction)[:-1])))
 
 
 @composite("losses.add_loss")

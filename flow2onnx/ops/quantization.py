@@ -4,7 +4,7 @@ from flow2onnx.dtypes import float32
 from flow2onnx.errors import ArgumentError, UnsupportedError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dims, rank_of
-from flow2onnx.lowering.quantize import limits
+from flow2onnx.lowering.quantize import min_max
 from flow2onnx.trace.context import current_job
 from flow2onnx.trace.op import op
 from flow2onnx.trace.quantization import Observer
@@ -59,7 +59,7 @@ def min_max_observer(
     """The scale and the zero point of a blob's range, or of the range at each index of axis 0."""
     steps = _steps(quantization_bit, quantization_scheme, quantization_formula)
     axis = None if per_layer_quantization else 0
-    low, high = (b.Reshape(v, [-1]) for v in limits(b, input, axis))
+    low, high = (b.Reshape(v, [-1]) for v in min_max(b, input, axis))
     return _observed(b, low, high, steps)
 
 

@@ -9,7 +9,7 @@ from flow2onnx.dtypes import int64
 from flow2onnx.errors import ArgumentError, DTypeError, ShapeError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import bounds_of, dims, dtype_of, rank_of
-from flow2onnx.lowering.scatters import added_into, added_up, zeros
+from flow2onnx.lowering.scatters import scatter_add, scatter_sum, zeros
 from flow2onnx.ops.arithmetic import condition
 from flow2onnx.ops.axes import axis_of
 from flow2onnx.ops.indexing import Slices, as_index, part_of
@@ -56,7 +56,7 @@ def scatter_nd(
         raise ArgumentError(f"shape is a list or tuple of positive ints, got {shape!r}")
     places = _coordinates(b, indices, shape)
     _check_updates(indices, updates, shape)
-    return added_up(b, "ScatterND", shape, places, updates)
+    return scatter_sum(b, "ScatterND", shape, places, updates)
 
 
 @op("tensor_scatter_nd_add")
@@ -66,7 +66,7 @@ def tensor_scatter_nd_add(
     """`params` with `updates` added where `indices` point."""
     places = _coordinates(b, indices, bounds_of(params))
     _check_updates(indices, updates, bounds_of(params))
-    return added_into(b, "ScatterND", params, places, updates)
+    return scatter_add(b, "ScatterND", params, places, updates)
 
 
 @op("tensor_scatter_nd_update")
@@ -150,7 +150,9 @@ def _segment_sum(b: Builder, data: Value, ids: Value, count: int) -> Value:
     index = b.Cast(as_index(b, ids), to=int64)
     outside = b.Or(b.Less(index, 0), b.GreaterOrEqual(index, count))
     rows = b.Unsqueeze(b.Where(outside, b.const(count), index), [-1])
-    return b.Slice(added_up(b, "ScatterND", [count + 1, *dims(data)[1:]], rows, data), [0], [count])
+    return b.Slice(
+        scatter_sum(b, "ScatterND", [count + 1, *dims(data)[1:]], rows, data), [0], [count]
+    )
 
 
 def _check_segments(data: Sequence[int], ids: Value, axis: int) -> None:

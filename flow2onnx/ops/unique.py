@@ -6,7 +6,7 @@ from flow2onnx.dtypes import DType, int32, int64
 from flow2onnx.errors import DTypeError, ShapeError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dims, dtype_of, rank_of
-from flow2onnx.lowering.scatters import added_up, zeros
+from flow2onnx.lowering.scatters import scatter_sum, zeros
 from flow2onnx.trace.op import op
 
 
@@ -57,5 +57,5 @@ def indexed_slices_reduce_sum(
     length = prod(dims(indices))
     different, places, _, count = _unique(b, b.Reshape(indices, [length]))
     rows = b.Reshape(values, [length, *dims(values)[k:]])
-    total = added_up(b, "ScatterND", dims(rows), b.Unsqueeze(places, [-1]), rows)
+    total = scatter_sum(b, "ScatterND", dims(rows), b.Unsqueeze(places, [-1]), rows)
     return [different, total, count]

@@ -14,7 +14,7 @@ from flow2onnx.dtypes import int64
 from flow2onnx.errors import ConfigError, UnsupportedError
 from flow2onnx.graph import Builder, Node, Value
 from flow2onnx.graph.types import dims, dtype_of, size_of
-from flow2onnx.lowering.scatters import added_into, added_up
+from flow2onnx.lowering.scatters import scatter_add, scatter_sum
 from flow2onnx.optim.base import Optimizer, Step
 from flow2onnx.trace.job import Job
 
@@ -42,7 +42,7 @@ class Rows:
 
     def add(self, b: Builder, table: Value, rows: Value) -> Value:
         """The table to which these rows are added."""
-        return added_into(b, "ScatterND", table, self.index, rows)
+        return scatter_add(b, "ScatterND", table, self.index, rows)
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def rows_of(
     if is_added:
         return Rows(column, None), g
     slots = b.Reshape(b.emit("Unique", [index], outputs=4)[2], [sum(counts)])
-    sums = added_up(b, "ScatterND", dims(g), b.Unsqueeze(slots, [-1]), g)
+    sums = scatter_sum(b, "ScatterND", dims(g), b.Unsqueeze(slots, [-1]), g)
     return Rows(column, slots), sums
 
 

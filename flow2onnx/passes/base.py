@@ -2,7 +2,7 @@
 
 import onnx_ir as ir
 
-__all__ = ["Pass", "absorb", "only_user", "remove", "replace_output", "with_addend"]
+__all__ = ["Pass", "add_operand", "fuse_addend", "only_user", "remove", "replace_output"]
 
 
 class Pass:
@@ -24,7 +24,7 @@ def remove(graph: ir.Graph, node: ir.Node) -> None:
     graph.remove(node, safe=True)
 
 
-def with_addend(node: ir.Node, addend: ir.Value, total: ir.Value) -> ir.Node:
+def add_operand(node: ir.Node, addend: ir.Value, total: ir.Value) -> ir.Node:
     """A Gemm or Conv of two inputs with the third: what it makes has the type of `total`."""
     # beta scales the third input, which there was none of
     attributes = [a for a in node.attributes.values() if a.name != "beta"]
@@ -37,13 +37,13 @@ def with_addend(node: ir.Node, addend: ir.Value, total: ir.Value) -> ir.Node:
     return fused
 
 
-def absorb(graph: ir.Graph, product: ir.Node, addend: ir.Value, add: ir.Node) -> None:
+def fuse_addend(graph: ir.Graph, product: ir.Node, addend: ir.Value, add: ir.Node) -> None:
     """Let a product add `addend` itself, in the place of the addition that did.
 
     It stands where the addition stood, because the addend may be made after the product.
     """
     total = add.outputs[0]
-    fused = with_addend(product, addend, total)
+    fused = add_operand(product, addend, total)
     graph.insert_before(add, fused)
     replace_output(graph, total, fused.outputs[0])
     remove(graph, add)

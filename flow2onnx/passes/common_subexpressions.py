@@ -6,13 +6,13 @@ import onnx_ir as ir
 
 from flow2onnx.passes.base import Pass, remove
 
-__all__ = ["MergeEqualNodes"]
+__all__ = ["CommonSubexpressionElimination"]
 
 _DRAWS = frozenset({"Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike",
                     "RandomUniform", "RandomUniformLike"})  # fmt: skip
 
 
-class MergeEqualNodes(Pass):
+class CommonSubexpressionElimination(Pass):
     """Compute once what several nodes compute alike; gradients ask for much of the forward again.
 
     Given:   a = Transpose(x, perm=[1, 0]);  b = Transpose(x, perm=[1, 0]);  y = MatMul(a, b)
@@ -38,11 +38,11 @@ class MergeEqualNodes(Pass):
 
 
 def _key(node: ir.Node) -> tuple[Any, ...]:
-    attributes = tuple((k, _content(a)) for k, a in sorted(node.attributes.items()))
+    attributes = tuple((k, _attribute_content(a)) for k, a in sorted(node.attributes.items()))
     return node.op_type, tuple(id(v) for v in node.inputs), attributes
 
 
-def _content(attribute: ir.Attr) -> Any:
+def _attribute_content(attribute: ir.Attr) -> Any:
     """The content of an attribute, in full: a tensor's text leaves most of it out."""
     if attribute.type == ir.AttributeType.TENSOR:
         tensor = attribute.as_tensor()

@@ -17,7 +17,7 @@ from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import constant_of, dims, dtype_of
 from flow2onnx.passes.base import Pass, replace_output
 
-__all__ = ["CountDraws"]
+__all__ = ["CounterBasedRandom"]
 
 _PRIME = 2**31 - 1
 _ODD = 48271  # spreads seeds, which may be neighbours, over the numbers below the prime
@@ -26,7 +26,7 @@ _LIMIT = 2**29
 _OTHERS = frozenset({"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike"})
 
 
-class CountDraws(Pass):
+class CounterBasedRandom(Pass):
     """Compute draws from seed, counters and position in whole numbers, equal in every runtime.
 
     Given:   y, mask = Dropout(x, ratio, true)
@@ -64,7 +64,7 @@ def _replace(graph: ir.Graph, node: ir.Node, counters: Sequence[Value]) -> None:
     with b.under(str(node.outputs[0].name), node.meta.get("source")):
         seed = int(_attribute(node, "seed", 0.0))
         shape = _attribute(node, "shape", None) or dims(node.outputs[0])
-        hashed = _hashed(b, [blanks[c] for c in counters], seed, shape)
+        hashed = _hash(b, [blanks[c] for c in counters], seed, shape)
         results = _DRAWS[node.op_type](b, node, hashed, blanks)
     for value, blank in blanks.items():
         blank.replace_all_uses_with(value)
@@ -86,7 +86,7 @@ def _attribute(node: ir.Node, name: str, default: Any) -> Any:  # what attribute
     return default if attribute is None else attribute.value
 
 
-def _hashed(b: Builder, counters: Sequence[Value], seed: int, shape: Sequence[int]) -> Value:
+def _hash(b: Builder, counters: Sequence[Value], seed: int, shape: Sequence[int]) -> Value:
     """A number in [0, prime) for each element."""
     count = prod(shape)
     assert count < _LIMIT, f"{count} elements are too many for one draw"
@@ -109,12 +109,12 @@ def _power(b: Builder, x: Value) -> Value:
 def _uniform(b: Builder, node: ir.Node, hashed: Value, blanks: Any) -> tuple[Value, ...]:
     dtype = dtype_of(node.outputs[0])
     low, high = float(_attribute(node, "low", 0.0)), float(_attribute(node, "high", 1.0))
-    share = _share(b, hashed, float64 if dtype == float64 else float32)
+    share = _unit_interval(b, hashed, float64 if dtype == float64 else float32)
     spread = b.Add(b.Mul(share, high - low), low) if (low, high) != (0.0, 1.0) else share
     return (spread if dtype_of(spread) == dtype else b.Cast(spread, to=dtype),)
 
 
-def _share(b: Builder, hashed: Value, dtype: DType) -> Value:
+def _unit_interval(b: Builder, hashed: Value, dtype: DType) -> Value:
     """The number over 2^31, in [0, 1): of 24 bits in single precision, so that none rounds to 1."""
     if dtype == float64:
         return b.Mul(b.Cast(hashed, to=dtype), 2.0**-31)
@@ -124,14 +124,14 @@ def _share(b: Builder, hashed: Value, dtype: DType) -> Value:
 def _dropout(b: Builder, node: ir.Node, hashed: Value, blanks: Any) -> tuple[Value, ...]:
     x, ratio, is_training = (*node.inputs, None, None)[:3]
     assert x is not None, "Dropout drops something"
-    rate = 0.5 if ratio is None else float(_known(node, ratio))
-    if is_training is None or not bool(_known(node, is_training)):
+    rate = 0.5 if ratio is None else float(_constant_number(node, ratio))
+    if is_training is None or not bool(_constant_number(node, is_training)):
         rate = 0.0
     mask = b.GreaterOrEqual(hashed, b.const([round(rate * _PRIME)], int64))
     return b.Where(mask, b.Mul(blanks[x], 1 / (1 - rate)), b.like(0, blanks[x])), mask
 
 
-def _known(node: ir.Node, value: Value) -> Any:
+def _constant_number(node: ir.Node, value: Value) -> Any:
     known = constant_of(value)
     if known is None:
         raise UnsupportedError(

@@ -4,10 +4,10 @@ import onnx_ir as ir
 
 from flow2onnx.passes.base import Pass
 
-__all__ = ["DropDeadCode"]
+__all__ = ["DeadCodeElimination"]
 
 
-class DropDeadCode(Pass):
+class DeadCodeElimination(Pass):
     """Remove nodes and constants that no output depends on.
 
     Given:   y = Relu(x);  z = Neg(x);  outputs: y

@@ -9,13 +9,13 @@ from flow2onnx.dtypes import float32, float64
 from flow2onnx.graph import Builder
 from flow2onnx.passes.base import Pass, replace_output
 
-__all__ = ["FORMS", "ComposeDoubles"]
+__all__ = ["FLOAT64_FORMS", "ExpandFloat64Functions"]
 
 Value = ir.Value
 Form = Callable[..., Value]
 
 
-class ComposeDoubles(Pass):
+class ExpandFloat64Functions(Pass):
     """Compose functions without a double precision kernel of such that have one.
 
     Given:   y: f64 = Tan(x)
@@ -25,17 +25,17 @@ class ComposeDoubles(Pass):
 
     def run(self, graph: ir.Graph) -> bool:
         """Put the nodes of each form where the one node was."""
-        found = [n for n in graph if n.op_type in FORMS and _is_double(n)]
+        found = [n for n in graph if n.op_type in FLOAT64_FORMS and _is_float64(n)]
         for node in found:
-            _compose(graph, node)
+            _expand(graph, node)
         return bool(found)
 
 
-def _is_double(node: ir.Node) -> bool:
+def _is_float64(node: ir.Node) -> bool:
     return node.outputs[0].dtype == ir.DataType.DOUBLE
 
 
-def _compose(graph: ir.Graph, node: ir.Node) -> None:
+def _expand(graph: ir.Graph, node: ir.Node) -> None:
     x, y = node.inputs[0], node.outputs[0]
     assert x is not None, f"{y.name} is made of nothing"
     assert x.shape is not None, f"{x.name} has no shape"
@@ -43,7 +43,7 @@ def _compose(graph: ir.Graph, node: ir.Node) -> None:
     blank = b.input("x", list(x.shape), float64)  # type: ignore[arg-type]  # dimensions as they are
     numbers = {a.name: a.value for a in node.attributes.values()}
     with b.under(str(y.name), node.meta.get("source")):
-        result = FORMS[node.op_type](b, blank, **numbers)
+        result = FLOAT64_FORMS[node.op_type](b, blank, **numbers)
     blank.replace_all_uses_with(x)
     for value in list(b.graph.initializers.values()):
         del b.graph.initializers[str(value.name)]
@@ -59,21 +59,21 @@ def _compose(graph: ir.Graph, node: ir.Node) -> None:
 # --- hyperbolic functions ---------------------------------------------------------------------
 
 
-def _halves(b: Builder, x: Value) -> tuple[Value, Value]:
+def _half_exponentials(b: Builder, x: Value) -> tuple[Value, Value]:
     """e^x / 2 and e^-x / 2, as products so that neither overflows before the sum does."""
     up, down = b.Exp(b.Mul(x, 0.5)), b.Exp(b.Mul(x, -0.5))
     return b.Mul(b.Mul(up, 0.5), up), b.Mul(b.Mul(down, 0.5), down)
 
 
 def _cosh(b: Builder, x: Value) -> Value:
-    return b.Add(*_halves(b, x))
+    return b.Add(*_half_exponentials(b, x))
 
 
 def _sinh(b: Builder, x: Value) -> Value:
     # the difference loses digits near 0, where nine terms of the series are exact
     square = b.Mul(x, x)
     series = _polynomial(b, square, [1 / math.factorial(n) for n in range(17, 0, -2)])
-    return b.Where(b.Less(b.Abs(x), 1.0), b.Mul(x, series), b.Sub(*_halves(b, x)))
+    return b.Where(b.Less(b.Abs(x), 1.0), b.Mul(x, series), b.Sub(*_half_exponentials(b, x)))
 
 
 def _log1p(b: Builder, t: Value) -> Value:
@@ -191,7 +191,7 @@ def _elu(b: Builder, x: Value, alpha: float = 1.0) -> Value:
     return b.Where(b.Less(x, 0.0), below, x)
 
 
-FORMS: dict[str, Form] = {
+FLOAT64_FORMS: dict[str, Form] = {
     "Acos": _acos,
     "Acosh": _acosh,
     "Asin": _asin,

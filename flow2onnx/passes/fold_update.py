@@ -2,7 +2,7 @@
 
 import onnx_ir as ir
 
-from flow2onnx.passes.base import Pass, absorb, only_user
+from flow2onnx.passes.base import Pass, fuse_addend, only_user
 
 __all__ = ["FoldUpdateIntoGemm"]
 
@@ -30,6 +30,6 @@ class FoldUpdateIntoGemm(Pass):
                 and weight.shape == product.outputs[0].shape
                 and only_user(product.outputs[0]) is add
             ):
-                absorb(graph, product, weight, add)
+                fuse_addend(graph, product, weight, add)
                 changed = True
         return changed

@@ -2,7 +2,7 @@
 
 import onnx_ir as ir
 
-from flow2onnx.passes.base import Pass, absorb, only_user
+from flow2onnx.passes.base import Pass, fuse_addend, only_user
 
 __all__ = ["FuseBias"]
 
@@ -27,7 +27,7 @@ class FuseBias(Pass):
                 continue
             bias = _bias(node, other)
             if bias is not None:
-                absorb(graph, node, bias, add)
+                fuse_addend(graph, node, bias, add)
                 changed = True
         return changed
 

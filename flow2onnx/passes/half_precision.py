@@ -12,17 +12,17 @@ from flow2onnx.dtypes import DType, float16, float32
 from flow2onnx.graph.schemas import Schema, schema
 from flow2onnx.graph.types import constant_of, dtype_of
 from flow2onnx.graph.verify import Kernels, type_bindings
-from flow2onnx.onnx_io.append import graphs_of
+from flow2onnx.onnx_io.append import subgraphs_of
 from flow2onnx.passes.base import Pass
-from flow2onnx.passes.dead_code import DropDeadCode
-from flow2onnx.passes.precision_lists import FAILING
-from flow2onnx.passes.redundant_casts import DropIdleCasts
-from flow2onnx.passes.upcast_missing_kernels import WidenGaps
+from flow2onnx.passes.dead_code import DeadCodeElimination
+from flow2onnx.passes.precision_lists import FAILING_IN_HALF
+from flow2onnx.passes.redundant_casts import RemoveRedundantCasts
+from flow2onnx.passes.upcast_missing_kernels import UpcastMissingKernels
 
-__all__ = ["Halve", "RoundGaps", "widened"]
+__all__ = ["ConvertToHalf", "RoundMissingKernels", "count_missing_kernels"]
 
 # Sums over many elements and what has a large range: they lose digits or overflow in float16.
-PRECISE = FAILING | frozenset({
+PRECISE = FAILING_IN_HALF | frozenset({
     "CumSum", "Exp", "InstanceNormalization", "GroupNormalization", "LRN", "Log", "LogSoftmax",
     "LpNormalization", "MeanVarianceNormalization", "NegativeLogLikelihoodLoss", "Pow",
     "Reciprocal", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean",
@@ -35,7 +35,7 @@ _NEUTRAL = frozenset({"Bernoulli", "Cast", "CastLike", "Constant", "ConstantOfSh
                       "RandomUniformLike", "Range", "QuantizeLinear",
                       "DequantizeLinear"})  # fmt: skip
 # They make no real numbers and answer the same of a rounded value as of a cast of it.
-_ASKING = frozenset({"ArgMax", "ArgMin", "Shape", "Size"})
+_TYPE_BLIND = frozenset({"ArgMax", "ArgMin", "Shape", "Size"})
 
 _DIGITS = 1e-3  # float16 has 11 bits
 
@@ -46,7 +46,7 @@ _WHY_RANGE = "a constant that float16 cannot hold"
 
 
 @dataclass
-class Halve(Pass):
+class ConvertToHalf(Pass):
     """Compute in float16 what keeps its digits there, and store the weights that it reads so.
 
     Given:   y = Conv(x, w);  r = Relu(y);  s = Softmax(r)                  float32, w a weight
@@ -74,27 +74,29 @@ class Halve(Pass):
         nodes = list(graph)
         if self.half_io:
             for value in graph.inputs:
-                if str(value.name) not in self.weights and _is_wide(value):
+                if str(value.name) not in self.weights and _is_float32(value):
                     self._store_small(graph, value)
         for node in nodes:
             self._rewrite(graph, node)
         if self.half_io:
             for i, value in enumerate(graph.outputs):
                 graph.outputs[i] = self._small_output(graph, value)
-        DropIdleCasts().run(graph)
-        DropDeadCode().run(graph)
+        RemoveRedundantCasts().run(graph)
+        DeadCodeElimination().run(graph)
         return bool(self.halved)
 
     def _rewrite(self, graph: ir.Graph, node: ir.Node) -> None:
         opset = graph.opset_imports[""]
-        if node.op_type in _ASKING and node.inputs[0] in self._small:
+        if node.op_type in _TYPE_BLIND and node.inputs[0] in self._small:
             node.replace_input_with(0, self._small[node.inputs[0]])
-        if node.op_type in _NEUTRAL or not any(_is_wide(v) for v in node.outputs):
+        if node.op_type in _NEUTRAL or not any(_is_float32(v) for v in node.outputs):
             return
         if node.name in self.fixed:
             return
         kind = schema(node.op_type, opset)
-        reads = [i for i, v in enumerate(node.inputs) if _is_wide(v) and _follows(kind, i)]
+        reads = [
+            i for i, v in enumerate(node.inputs) if _is_float32(v) and _is_type_variable(kind, i)
+        ]
         reason = self._reason(kind, node, reads)
         if reason is not None:
             self.left[node.op_type, reason] += 1
@@ -103,17 +105,17 @@ class Halve(Pass):
             value = node.inputs[i]
             assert value is not None, "a wide operand is there"
             node.replace_input_with(i, self._small_of(graph, node, value))
-        for value in [v for v in node.outputs if _is_wide(v)]:
+        for value in [v for v in node.outputs if _is_float32(v)]:
             self._narrow(graph, node, value)
         self.halved[node.op_type] += 1
 
     def _reason(self, kind: Schema, node: ir.Node, reads: list[int]) -> str | None:
         """Why a node stays in float32; None if it does not."""
-        if graphs_of(node):
+        if subgraphs_of(node):
             return _WHY_GRAPH
         if node.op_type in PRECISE:
             return _WHY_PRECISE
-        made = _variables_made(kind, node)
+        made = _output_variables(kind, node)
         variables = made | {kind.type_variable(i) for i in reads}
         if not variables or any(not kind.allows(v, float16) for v in variables):
             return _WHY_SCHEMA
@@ -121,7 +123,7 @@ class Halve(Pass):
         if any(str(v.name) in self.large for v in operands):
             return _WHY_RANGE
         contents = [constant_of(v) for v in operands]
-        return None if all(c is None or _fits(c) for c in contents) else _WHY_RANGE
+        return None if all(c is None or _fits_float16(c) for c in contents) else _WHY_RANGE
 
     def _small_of(self, graph: ir.Graph, node: ir.Node, value: ir.Value) -> ir.Value:
         """The float16 form of a value, made before `node` if there is none yet."""
@@ -142,7 +144,7 @@ class Halve(Pass):
         name = self._unique(f"{value.name}/float16")
         tensor = ir.Tensor(content.astype(np.float16), name=name)
         small = ir.Value(
-            name=name, shape=value.shape, type=_typed(float16), const_value=tensor
+            name=name, shape=value.shape, type=_tensor_type(float16), const_value=tensor
         )  # fmt: skip
         graph.initializers[name] = small
         self._small[value] = small
@@ -151,8 +153,8 @@ class Halve(Pass):
     def _store_small(self, graph: ir.Graph, value: ir.Value) -> None:
         """Make an input float16; who reads it in float32 reads a cast of it."""
         cast = self._cast(value, float32, f"{value.name}/float32")
-        _redirect(value, cast)
-        value.type = _typed(float16)
+        _redirect_readers(value, cast)
+        value.type = _tensor_type(float16)
         graph.insert_before(graph[0], cast)
         self._small[cast.outputs[0]] = value
         # nodes seen later may still hold the value itself: it is its own small form
@@ -163,17 +165,17 @@ class Halve(Pass):
         name = str(value.name)
         cast = self._cast(value, float32, None)
         wide = cast.outputs[0]
-        _redirect(value, cast)
+        _redirect_readers(value, cast)
         for i in [i for i, v in enumerate(graph.outputs) if v is value]:
             graph.outputs[i] = wide
         value.name, wide.name = self._unique(f"{name}/float16"), name
-        value.type = _typed(float16)
+        value.type = _tensor_type(float16)
         graph.insert_after(node, cast)
         self._small[wide] = value
 
     def _small_output(self, graph: ir.Graph, value: ir.Value) -> ir.Value:
         """An output in float16 under the name that it had."""
-        if not _is_wide(value):
+        if not _is_float32(value):
             return value
         name, small = str(value.name), self._small.get(value)
         value.name = self._unique(f"{name}/float32")
@@ -193,7 +195,7 @@ class Halve(Pass):
         node.meta["source"] = maker.meta.get("source") if maker is not None else None
         made = node.outputs[0]
         made.name = self._unique(name) if name is not None else None
-        made.shape, made.type = value.shape, _typed(to)
+        made.shape, made.type = value.shape, _tensor_type(to)
         return node
 
     def _unique(self, name: str) -> str:
@@ -205,7 +207,7 @@ class Halve(Pass):
         return free
 
 
-class RoundGaps(WidenGaps):
+class RoundMissingKernels(UpcastMissingKernels):
     """Round what the runtime has no float16 kernel for, as a device that has would.
 
     Given:   y: f16 = Conv(x: f16, w: f16)                          and no kernel of that type
@@ -224,7 +226,7 @@ class RoundGaps(WidenGaps):
         return is_small and not self._kernels.supports(node.op_type, opset, types)
 
 
-def widened(graph: ir.Graph, kernels: Kernels) -> Counter[str]:
+def count_missing_kernels(graph: ir.Graph, kernels: Kernels) -> Counter[str]:
     """The float16 nodes that a runtime has no kernel for, by operator; casts are none."""
     opset = graph.opset_imports[""]
     bound = [(n.op_type, type_bindings(n, opset)) for n in graph if n.op_type != "Cast"]
@@ -235,33 +237,33 @@ def widened(graph: ir.Graph, kernels: Kernels) -> Counter[str]:
     )
 
 
-def _redirect(old: ir.Value, cast: ir.Node) -> None:
+def _redirect_readers(old: ir.Value, cast: ir.Node) -> None:
     """Let everyone but `cast` read what it makes in place of `old`."""
     for use in [u for u in old.uses() if u.node is not cast]:
         use.node.replace_input_with(use.idx, cast.outputs[0])
 
 
-def _typed(dtype: DType) -> ir.TensorType:
+def _tensor_type(dtype: DType) -> ir.TensorType:
     return ir.TensorType(ir.DataType(dtype.code))
 
 
-def _is_wide(value: ir.Value | None) -> bool:
+def _is_float32(value: ir.Value | None) -> bool:
     is_tensor = value is not None and value.name and isinstance(value.type, ir.TensorType)
     return bool(is_tensor) and dtype_of(value) == float32  # type: ignore[arg-type]  # a tensor is there
 
 
-def _follows(kind: Schema, position: int) -> bool:
+def _is_type_variable(kind: Schema, position: int) -> bool:
     """Whether an operand's type may vary at all: a Resize has its scales in float32 always."""
     return not kind.type_variable(position).startswith("tensor(")
 
 
-def _variables_made(kind: Schema, node: ir.Node) -> set[str]:
+def _output_variables(kind: Schema, node: ir.Node) -> set[str]:
     """The type variables of the real outputs of a node."""
     outputs = [o.type_str for o in kind.definition.outputs]
-    return {outputs[min(i, len(outputs) - 1)] for i, v in enumerate(node.outputs) if _is_wide(v)}
+    return {outputs[min(i, len(outputs) - 1)] for i, v in enumerate(node.outputs) if _is_float32(v)}
 
 
-def _fits(content: np.ndarray[Any, Any]) -> bool:
+def _fits_float16(content: np.ndarray[Any, Any]) -> bool:
     """Whether numbers stay finite in float16; a lone one, which scales all, keeps its digits."""
     with np.errstate(over="ignore", under="ignore"):
         small = content.astype(np.float16)

@@ -47,7 +47,7 @@ def mix_precision(
     constant that fits. The gradient of a `watched` value is that of everything made of it.
     """
     if not computes_in(half, b.opset, kernels):
-        _say_slow(half)
+        _warn_no_speedup(half)
     rewrite = _Rewrite(b, half, kernels, frozenset(watched), set(weights))
     rewrite.run(frozenset(fixed))
 
@@ -72,7 +72,7 @@ class _Rewrite:
         """Take all nodes out and put them back one by one, casts between them."""
         nodes = list(self.b.nodes)
         able = {n for n in nodes if n not in fixed and self._is_able(n)}
-        ahead = _before_white(nodes, able)
+        ahead = _leads_to_white(nodes, able)
         self.b.graph.remove(nodes)
         self.b.nodes.clear()
         for node in nodes:
@@ -119,7 +119,7 @@ class _Rewrite:
         content = constant_of(value)
         if content is None:
             return True
-        small = _rounded(content, self.half)
+        small = _round_to(content, self.half)
         stays_finite = np.isfinite(small) == np.isfinite(content)
         return bool(np.all(stays_finite & ((small == 0) == (content == 0))))
 
@@ -137,7 +137,7 @@ class _Rewrite:
         """The node on halves; a real number that it made before is a cast of what it makes now."""
         small = {v: self._half_of(v) for v in self._reals(node)}
         outputs, casts = [], []
-        for old in _taken_off(node):
+        for old in _detach_outputs(node):
             if dtype_of(old) == float32:
                 new = self._made(f"{old.name}/{self.half.name}", old)
                 casts.append((new, old))
@@ -179,13 +179,13 @@ class _Rewrite:
                 self.casts[value] = (
                     self.b.Cast(value, to=self.half)
                     if content is None
-                    else self.b.const(_rounded(content, self.half))
+                    else self.b.const(_round_to(content, self.half))
                 )
         return self.casts[value]
 
 
 @functools.cache
-def _say_slow(half: DType) -> None:
+def _warn_no_speedup(half: DType) -> None:
     _log.warning(
         "mixed precision: the device of the job multiplies no %s matrices; it computes in float32 "
         "and rounds to %s at most, so that nothing gets faster",
@@ -197,7 +197,7 @@ def _is_white(node: ir.Node) -> bool:
     return node.op_type in WHITE or node.meta.get("precision") == "white"
 
 
-def _before_white(nodes: list[ir.Node], able: set[ir.Node]) -> set[ir.Node]:
+def _leads_to_white(nodes: list[ir.Node], able: set[ir.Node]) -> set[ir.Node]:
     """The nodes from which grey and clear ones lead to a white one."""
     found: set[ir.Node] = set()
     for node in reversed(nodes):
@@ -207,7 +207,7 @@ def _before_white(nodes: list[ir.Node], able: set[ir.Node]) -> set[ir.Node]:
     return found
 
 
-def _taken_off(node: ir.Node) -> list[ir.Value]:
+def _detach_outputs(node: ir.Node) -> list[ir.Value]:
     """The outputs of a node, which from now on nothing makes; their readers stay."""
     outputs = list(node.outputs)
     readers = [(v, list(v.uses())) for v in outputs]
@@ -221,6 +221,6 @@ def _taken_off(node: ir.Node) -> list[ir.Value]:
     return outputs
 
 
-def _rounded(content: np.ndarray[Any, Any], half: DType) -> np.ndarray[Any, Any]:
+def _round_to(content: np.ndarray[Any, Any], half: DType) -> np.ndarray[Any, Any]:
     with np.errstate(over="ignore", under="ignore"):
         return np.asarray(content, half.numpy)

@@ -1,6 +1,6 @@
 """Which operators mixed precision computes in half precision, after OneFlow's own lists."""
 
-__all__ = ["CLEAR", "FAILING", "GREY", "WHITE"]
+__all__ = ["CLEAR", "FAILING_IN_HALF", "GREY", "WHITE"]
 
 # Matrix products and convolutions: fast in half precision, and summed in float32 by the kernels.
 WHITE = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
@@ -18,4 +18,4 @@ CLEAR = frozenset({"Concat", "Flatten", "Identity", "MaxPool", "Pad", "Relu", "R
 # they are composed of sums and exponentials, which lose digits and overflow in half precision.
 
 # The registry lists kernels for these; they fail when they add up float16.
-FAILING = frozenset({"ScatterElements", "ScatterND"})
+FAILING_IN_HALF = frozenset({"ScatterElements", "ScatterND"})

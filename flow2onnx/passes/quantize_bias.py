@@ -38,7 +38,7 @@ class QuantizeBias(Pass):
 
     def _quantized(self, node: ir.Node) -> ir.Value:
         b, (x, w, bias) = self._b, node.inputs
-        scale = b.Mul(_source(x).inputs[1], _source(w).inputs[1])
+        scale = b.Mul(_producer(x).inputs[1], _producer(w).inputs[1])
         rank = len(scale.shape or ())
         steps = b.Cast(b.Round(b.Div(bias, scale)), to=int32)
         return b.DequantizeLinear(steps, scale, **({"axis": 0} if rank else {}))
@@ -56,7 +56,7 @@ def _is_quantized(node: ir.Node) -> bool:
     return all(m is not None and m.op_type == "DequantizeLinear" for m in makers)
 
 
-def _source(value: ir.Value | None) -> ir.Node:
+def _producer(value: ir.Value | None) -> ir.Node:
     assert value is not None, "a product has two operands"
     maker = value.producer()
     assert maker is not None, f"{value.name} is quantized nowhere"

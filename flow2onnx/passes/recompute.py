@@ -14,11 +14,11 @@ import onnx_ir as ir
 
 from flow2onnx.analysis.live_range import byte_size
 from flow2onnx.errors import ConfigError
-from flow2onnx.graph.random_nodes import is_drawn
-from flow2onnx.graph.subgraphs import read_by
+from flow2onnx.graph.random_nodes import has_seed
+from flow2onnx.graph.subgraphs import read_values
 from flow2onnx.graph.types import dims, is_static
 
-__all__ = ["Recomputed", "recompute"]
+__all__ = ["RecomputedSegment", "recompute"]
 
 # They draw, or keep something between runs: a second one would make something else.
 _ONCE = frozenset(("Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike",
@@ -27,7 +27,7 @@ _FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataTy
 
 
 @dataclass(frozen=True)
-class Recomputed:
+class RecomputedSegment:
     """A segment: its first and last node, how many run twice, and the bytes not kept so."""
 
     first: str
@@ -41,7 +41,7 @@ def recompute(
     forward: Collection[str],
     state: Collection[str],
     how: bool | int | Sequence[str] = True,
-) -> tuple[Recomputed, ...]:
+) -> tuple[RecomputedSegment, ...]:
     """Rewrite a train graph in place; what every value is stays the same to the bit.
 
     Given:   h = Relu(x); …; g = Mul(d, h)
@@ -57,12 +57,16 @@ def recompute(
     """
     first = [n for n in graph if n.name in forward]
     # True is a number too
-    segments = _cut(first, int(how)) if isinstance(how, int) else _named(first, how)
+    segments = (
+        _balanced_segments(first, int(how))
+        if isinstance(how, int)
+        else _segments_by_name(first, how)
+    )
     found = [_Segment(graph, set(first), set(s), set(state)).rewrite() for s in segments]
     return tuple(f for f in found if f.nodes or not isinstance(how, int))
 
 
-def _named(nodes: list[ir.Node], names: Iterable[str]) -> list[list[ir.Node]]:
+def _segments_by_name(nodes: list[ir.Node], names: Iterable[str]) -> list[list[ir.Node]]:
     """For each name the nodes of the layer, or of the layers in the scope."""
     segments = []
     for name in names:
@@ -76,7 +80,7 @@ def _named(nodes: list[ir.Node], names: Iterable[str]) -> list[list[ir.Node]]:
     return segments
 
 
-def _cut(nodes: list[ir.Node], number: int) -> list[list[ir.Node]]:
+def _balanced_segments(nodes: list[ir.Node], number: int) -> list[list[ir.Node]]:
     """Segments of about equal bytes kept for the gradients, cut where little crosses.
 
     The last one is left out: its gradients come at once.
@@ -122,7 +126,7 @@ class _Segment:
         self._copies: dict[ir.Value, ir.Value] = {}
         self._made: list[ir.Node] = []
 
-    def rewrite(self) -> Recomputed:
+    def rewrite(self) -> RecomputedSegment:
         """Let the gradients read second copies, unless nothing would be saved."""
         ends = str(self._ordered[0].name), str(self._ordered[-1].name)
         spared = [v for n in self._ordered for v in n.outputs if self._is_spared(v)]
@@ -134,7 +138,7 @@ class _Segment:
         place = self._first_reader(spared)
         due = self._due_before(place) if place is not None else None
         if place is None or due is None or saved <= 0 or any(v.shape is None for v in sources):
-            return Recomputed(*ends, 0, 0)
+            return RecomputedSegment(*ends, 0, 0)
         late = self._never(due)
         for source in sources:
             self._copies[source] = self._gated(source, late)
@@ -142,9 +146,9 @@ class _Segment:
             self._copy(node)
         for value in spared:
             for reader in _readers(value) - self._forward:
-                _reread(reader, value, self._copies[value])
+                _replace_operand(reader, value, self._copies[value])
         self._graph.insert_before(place, self._made)
-        return Recomputed(*ends, len(again), saved)
+        return RecomputedSegment(*ends, len(again), saved)
 
     def _not_fixed(self) -> set[ir.Value]:
         """The values, here and from before, that are more than weights and constants."""
@@ -274,14 +278,14 @@ class _Segment:
 
 def _may_repeat(node: ir.Node) -> bool:
     has_graph = any(a.type == ir.AttributeType.GRAPH for a in node.attributes.values())
-    return node.op_type not in _ONCE and not is_drawn(node) and not has_graph
+    return node.op_type not in _ONCE and not has_seed(node) and not has_graph
 
 
 def _inputs(node: ir.Node) -> list[ir.Value]:
-    return [v for v in read_by(node) if v is not None]
+    return [v for v in read_values(node) if v is not None]
 
 
-def _reread(node: ir.Node, old: ir.Value, new: ir.Value) -> None:
+def _replace_operand(node: ir.Node, old: ir.Value, new: ir.Value) -> None:
     for i, value in enumerate(node.inputs):
         if value is old:
             node.replace_input_with(i, new)

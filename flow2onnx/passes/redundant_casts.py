@@ -4,10 +4,10 @@ import onnx_ir as ir
 
 from flow2onnx.passes.base import Pass, remove
 
-__all__ = ["DropIdleCasts"]
+__all__ = ["RemoveRedundantCasts"]
 
 
-class DropIdleCasts(Pass):
+class RemoveRedundantCasts(Pass):
     """Remove casts to the element type a value has, and ways there and back that lose nothing.
 
     Given:   c: bool = Greater(x, y);  i: int8 = Cast(c);  d: bool = Cast(i);  z = Where(d, x, y)
@@ -23,7 +23,7 @@ class DropIdleCasts(Pass):
         for node in list(graph):
             if node.op_type != "Cast" or node.outputs[0].is_graph_output():
                 continue
-            source = _source(node)
+            source = _source_before_cast(node)
             if source is not None:
                 node.outputs[0].replace_all_uses_with(source)
                 remove(graph, node)
@@ -31,7 +31,7 @@ class DropIdleCasts(Pass):
         return changed
 
 
-def _source(node: ir.Node) -> ir.Value | None:
+def _source_before_cast(node: ir.Node) -> ir.Value | None:
     """The value a cast could be replaced by."""
     x, y = node.inputs[0], node.outputs[0]
     assert x is not None, "Cast reads one value"

@@ -30,12 +30,12 @@ class SinkRelu(Pass):
             if h is None or relu is None or relu.op_type != "Relu" or y.is_graph_output():
                 continue
             if only_user(h) is pool and not {h, y} & self._kept:
-                _swap(graph, relu, pool)
+                _swap_relu_and_pool(graph, relu, pool)
                 changed = True
         return changed
 
 
-def _swap(graph: ir.Graph, relu: ir.Node, pool: ir.Node) -> None:
+def _swap_relu_and_pool(graph: ir.Graph, relu: ir.Node, pool: ir.Node) -> None:
     pooled = pool.outputs[0]
     after = ir.Node("", "Relu", [pooled], num_outputs=1, name=relu.name)
     after.meta.update(relu.meta)

@@ -7,9 +7,9 @@ from flow2onnx.graph.types import dtype_of
 from flow2onnx.graph.verify import Kernels, type_bindings
 from flow2onnx.passes.base import Pass
 from flow2onnx.passes.mixed_precision import computes_in
-from flow2onnx.passes.precision_lists import FAILING
+from flow2onnx.passes.precision_lists import FAILING_IN_HALF
 
-__all__ = ["WidenGaps", "casts_itself"]
+__all__ = ["UpcastMissingKernels", "casts_itself"]
 
 _TYPED_BY_ATTRIBUTE = frozenset({"Cast", "ConstantOfShape"})
 
@@ -22,7 +22,7 @@ def casts_itself(half: DType, opset: int, kernels: Kernels) -> bool:
     return half == float16 and not computes_in(half, opset, kernels)
 
 
-class WidenGaps(Pass):
+class UpcastMissingKernels(Pass):
     """Compute in float32 what the runtime cannot compute in half precision; values stay rounded.
 
     Given:   y: bf16 = Greater(x: bf16, z: bf16)                and no kernel of that type
@@ -46,7 +46,7 @@ class WidenGaps(Pass):
         if node.op_type in _TYPED_BY_ATTRIBUTE or not any(self._is_half(v) for v in values):
             return False
         is_native = computes_in(self._half, opset, self._kernels)
-        if node.op_type in FAILING and not is_native and "reduction" in node.attributes:
+        if node.op_type in FAILING_IN_HALF and not is_native and "reduction" in node.attributes:
             return True
         types = type_bindings(node, opset)
         is_missing = not self._kernels.supports(node.op_type, opset, types)

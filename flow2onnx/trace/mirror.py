@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from flow2onnx.errors import UnsupportedError
 from flow2onnx.graph import Node, Value
-from flow2onnx.graph.functions import replay
-from flow2onnx.graph.random_nodes import is_drawn, reseed
-from flow2onnx.graph.subgraphs import read_by
+from flow2onnx.graph.functions import inline_nodes
+from flow2onnx.graph.random_nodes import has_seed, reseed
+from flow2onnx.graph.subgraphs import read_values
 from flow2onnx.trace.job import Job, Region, Watch
 from flow2onnx.trace.spec import JobSpec
 from flow2onnx.typing import PlaceholderSpec
@@ -51,12 +51,12 @@ def _copy(job: Job, nodes: list[Node], pieces: Mapping[Value, list[Value]], devi
     copies = {value: others[device - 1] for value, others in pieces.items()}
     copied: dict[Region, list[Node]] = {}
     for node in nodes:
-        read = [v for v in read_by(node) if v in copies]
-        if not read and not is_drawn(node):
+        read = [v for v in read_values(node) if v in copies]
+        if not read and not has_seed(node):
             continue
         start = len(job.b.nodes)
         with job.b.under(f"{_operator(node)}@{device}", node.meta.get("source")):
-            made = replay(job.b, [node], read, [copies[v] for v in read], node.outputs)
+            made = inline_nodes(job.b, [node], read, [copies[v] for v in read], node.outputs)
         copies |= {v: m for v, m in zip(node.outputs, made, strict=True) if m is not None}
         for copy in job.b.nodes[start:]:
             reseed(copy, device)

@@ -12,7 +12,7 @@ from flow2onnx.dtypes import DType, float32, int64, uint8
 from flow2onnx.errors import ConfigError
 from flow2onnx.graph import Node, Value
 from flow2onnx.graph.types import dtype_of, rank_of
-from flow2onnx.lowering.quantize import Scheme, fake_quantized, limits, scale_of, zero_point
+from flow2onnx.lowering.quantize import Scheme, fake_quantize, min_max, scale_of, zero_point
 from flow2onnx.trace.context import tracing
 from flow2onnx.trace.initializers import Constant
 from flow2onnx.trace.job import Job, Region
@@ -46,7 +46,7 @@ def straight_through(job: Job, x: Value, scale: Value, zero: Value | None,
                      axis: int | None = None) -> Value:  # fmt: skip
     """`x` quantized and back, whose gradient is that of `x` as it is, as in OneFlow."""
     start = len(job.b.nodes)
-    y = fake_quantized(job.b, x, scale, zero, axis)
+    y = fake_quantize(job.b, x, scale, zero, axis)
     job.add_region(Region((x,), (y,), lambda b, inputs, outputs, g: (g,)), start)
     return y
 
@@ -81,7 +81,7 @@ class Observer:
         names = ("moving_min", "moving_max")
         if not self.job.is_trainable:
             return self._state(names[0]), self._state(names[1])
-        found = limits(self.job.b, x)
+        found = min_max(self.job.b, x)
         return self._moved(names[0], found[0]), self._moved(names[1], found[1])
 
     def _moved(self, which: str, found: Value) -> Value:
@@ -157,7 +157,7 @@ class _Rewrite:
     def _quantized(self, node: Node, i: int, value: Value, axis: int | None) -> Value:
         b = self.job.b
         if value in self.weights:
-            low, high = limits(b, value, axis)
+            low, high = min_max(b, value, axis)
             scale = scale_of(b, low, high, self.scheme)
             zero = zero_point(b, low, scale, self.scheme)
         else:

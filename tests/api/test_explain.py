@@ -10,7 +10,7 @@ from flow2onnx_runtime.ort_settings import session_keys
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
-from flow2onnx.analysis.live_range import most_alive
+from flow2onnx.analysis.live_range import peak_bytes
 from flow2onnx.config import CONFIG, ENV, FLAGS, FunctionConfig, Settings
 from flow2onnx.engine import explain as module
 from flow2onnx.engine.execute import best_device
@@ -269,4 +269,4 @@ def test_most_alive(body, bytes_):
     text = f'<ir_version: 10, opset_import: ["" : 21]> g (float[4] x) => (float[4] y) {{ {body} }}'
     inferred = onnx.shape_inference.infer_shapes(onnx.parser.parse_model(text))
     model: ir.Model = parse_model(inferred.SerializeToString())
-    assert most_alive(model.graph) == bytes_
+    assert peak_bytes(model.graph) == bytes_

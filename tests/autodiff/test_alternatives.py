@@ -15,8 +15,8 @@ from flow2onnx.graph.types import dims, dtype_of
 from flow2onnx.lowering.forms import (
     BY_RULE,
     Picks,
-    check_asked,
-    choosing,
+    check_form_names,
+    choose_forms,
     lowering,
     lowerings,
     trial_bytes,
@@ -60,7 +60,7 @@ def questions_of(cases):
     """Every different question with a choice that the gradients of the cases ask."""
     found = {}
     for case in cases:
-        with choosing() as record:
+        with choose_forms() as record:
             differentiated_graph(case)
         found |= {
             c.question.key: c.question
@@ -115,7 +115,7 @@ def test_forms_of_any_convolution_give_the_same(drawn):
     b = Builder()
     x, w = b.input("x", x_shape, float32), b.input("w", w_shape, float32)
     y = b.emit("Conv", (x, w), attributes)[0]
-    with choosing() as record:
+    with choose_forms() as record:
         gradients(b, {y: b.input("g", dims(y), float32)}, [x, w])
     assert len(record) == 2
     for choice in record:
@@ -125,7 +125,7 @@ def test_forms_of_any_convolution_give_the_same(drawn):
 # --- what picks ----------------------------------------------------------------------------------
 def chosen(picks=BY_RULE, shape=(4, 3), dtype=float32):
     b = Builder()
-    with choosing(picks) as record:
+    with choose_forms(picks) as record:
         row_sum(b, 1, b.input("x", shape, dtype))
     (choice,) = record
     return choice
@@ -167,7 +167,7 @@ def test_the_rule_is_a_function_of_the_shape(name):
     conv = [c for c in CASES if c.op_type in ("Conv", "MaxPool", "LayerNormalization")]
 
     def forms(case):
-        with choosing() as record:
+        with choose_forms() as record:
             differentiated(case, by_name(name))
         return [(c.question.key, c.form) for c in record]
 
@@ -180,10 +180,10 @@ def test_equal_questions_have_equal_keys_and_others_do_not():
 
 
 def test_what_is_asked_for_is_known():
-    check_asked({"Sum.rows": "reduce_sum", "Conv.dW": "im2col"})
+    check_form_names({"Sum.rows": "reduce_sum", "Conv.dW": "im2col"})
     with pytest.raises(ArgumentError, match=r"'Sum\.row' is no lowering") as caught:
-        check_asked({"Sum.row": "reduce_sum"})
+        check_form_names({"Sum.row": "reduce_sum"})
     assert "Conv.dW" in caught.value.hint
     with pytest.raises(ArgumentError, match=r"Conv\.dW has no form 'fast'") as caught:
-        check_asked({"Conv.dW": "fast"})
+        check_form_names({"Conv.dW": "fast"})
     assert "nhwc_taps" in caught.value.hint

@@ -9,7 +9,7 @@ from flow2onnx.autodiff.registry import expansion
 from flow2onnx.dtypes import bool_, float32, int64
 from flow2onnx.errors import GradientError, UnsupportedError
 from flow2onnx.graph import Builder
-from flow2onnx.graph.functions import replay
+from flow2onnx.graph.functions import inline_nodes
 from flow2onnx.graph.types import dims
 from tests.autodiff.cases.composed import body, branch, imported
 from tests.autodiff.graphs import opened
@@ -181,4 +181,4 @@ def test_unrolling_ends_somewhere(b):
     node = ir.Node("", "Loop", [None, b.const(np.bool_(True)), x], [ir.AttrGraph("body", graph)],
                    num_outputs=2)  # fmt: skip
     with pytest.raises(UnsupportedError, match="more than 4096 turns"):
-        replay(b, [node], [], [], node.outputs)
+        inline_nodes(b, [node], [], [], node.outputs)

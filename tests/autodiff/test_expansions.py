@@ -5,7 +5,7 @@ import zlib
 import numpy as np
 import pytest
 
-from flow2onnx.autodiff.expand import expanded
+from flow2onnx.autodiff.expand import expand_node
 from flow2onnx.autodiff.registry import expansion_names
 from flow2onnx.dtypes import by_name, float32
 from flow2onnx.errors import GradientError
@@ -25,7 +25,7 @@ def outputs(case, dtype, is_expanded):
     inputs = [b.input(f"x{i}", s, by_name(dtype)) for i, s in enumerate(case.shapes)]
     made = as_tuple(case.make(b, *inputs))
     if is_expanded:
-        made = expanded(b, next(n for n in b.nodes if n.op_type == case.op_type))
+        made = expand_node(b, next(n for n in b.nodes if n.op_type == case.op_type))
     for i, y in enumerate(made):
         b.output(y, f"y{i}")
     return opened(b)
@@ -59,7 +59,7 @@ def run(make, arrays, is_expanded=True, opset=21):
     made = as_tuple(make(b, *inputs))
     if is_expanded:
         node = b.nodes[-1]
-        made = expanded(b, node)
+        made = expand_node(b, node)
         b.graph.remove(node)
     for i, y in enumerate(made):
         b.output(y, f"y{i}")

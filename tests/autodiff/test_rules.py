@@ -8,7 +8,7 @@ import pytest
 from flow2onnx.autodiff import rule_names
 from flow2onnx.autodiff.registry import expansion_names
 from flow2onnx.dtypes import by_name
-from flow2onnx.lowering.forms import choosing, lowering
+from flow2onnx.lowering.forms import choose_forms, lowering
 from tests.autodiff.cases import CASES, CONVOLUTION
 from tests.autodiff.graphs import differentiated, forward, slope
 
@@ -62,7 +62,7 @@ def test_gradient(case, dtype):
 
 def taken(case):
     """The forms that the gradient of a convolution takes."""
-    with choosing() as record:
+    with choose_forms() as record:
         differentiated(case, by_name("float32"))
     return [c.form for c in record if c.question.lowering.startswith("Conv")]
 

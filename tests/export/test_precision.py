@@ -536,7 +536,7 @@ def test_a_quantizer_that_fails(tmp_path, monkeypatch, trained):
 
 def test_ranges_that_are_not_finite(tmp_path, monkeypatch, trained):
     monkeypatch.setattr(
-        quantizer_module, "number_tensors", lambda path: [("x_scale", np.array([np.inf]))]
+        quantizer_module, "float_initializers", lambda path: [("x_scale", np.array([np.inf]))]
     )
     with pytest.raises(BundleError, match="values of x on the calibration set are not finite"):
         trained.export(tmp_path / "m.onnx", **data("int8"))

@@ -12,7 +12,7 @@ from flow2onnx.errors import BundleError
 from flow2onnx.graph import Builder
 from flow2onnx.graph.model import model_bytes, model_of
 from flow2onnx.imported.preview import EXPANDED, expanders
-from flow2onnx.onnx_io.append import append_foreign, as_output, input_dtype, input_shape
+from flow2onnx.onnx_io.append import add_output, append_model, input_dtype, input_shape
 from flow2onnx.onnx_io.foreign import foreign_model
 from tests.imported import models
 
@@ -27,9 +27,9 @@ def expanded(model):
     values = {
         str(v.name): b.input(str(v.name), input_shape(v), input_dtype(v)) for v in foreign.inputs
     }
-    made = append_foreign(b, foreign, values, expanders(foreign))
+    made = append_model(b, foreign, values, expanders(foreign))
     for name in foreign.outputs:
-        as_output(b, made[name], name)
+        add_output(b, made[name], name)
     return ort.InferenceSession(model_bytes(model_of(b.graph)))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
-from flow2onnx.analysis.live_range import most_alive
+from flow2onnx.analysis.live_range import peak_bytes
 from flow2onnx.engine.session import current_session
 from flow2onnx.errors import ConfigError
 
@@ -90,7 +90,7 @@ def test_the_same_bits_from_less_memory(make, how):
     assert all(np.array_equal(values[n], again[n]) for n in values)
     assert spared.recomputed
     assert not kept.recomputed
-    assert most_alive(spared.model.graph) < most_alive(kept.model.graph)
+    assert peak_bytes(spared.model.graph) < peak_bytes(kept.model.graph)
 
 
 def test_what_is_drawn_is_drawn_once():

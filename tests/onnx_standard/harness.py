@@ -9,11 +9,11 @@ import onnxruntime as ort
 from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 from flow2onnx.autodiff import NOT_DIFFERENTIABLE, gradients, has_rule
-from flow2onnx.autodiff.registry import HOLDING, expansion_for
+from flow2onnx.autodiff.registry import SEQUENCE_MAKERS, expansion_for
 from flow2onnx.dtypes import by_numpy
 from flow2onnx.errors import DTypeError, FlowError, GradientError, ShapeError, UnsupportedError
 from flow2onnx.graph import Builder
-from flow2onnx.graph.functions import replay
+from flow2onnx.graph.functions import inline_nodes
 from flow2onnx.graph.model import model_bytes, model_of
 from flow2onnx.graph.types import dims, dtype_of
 from tests.onnx_standard.cases import is_float
@@ -71,7 +71,7 @@ def kind_of(operator):
         return "not differentiable"
     if has_rule(operator):
         return "rule"
-    if operator in HOLDING:
+    if operator in SEQUENCE_MAKERS:
         return "its readers"
     return "expansion" if expansion_for(operator) else "function body"
 
@@ -108,7 +108,7 @@ def graphed(case, arrays, constant=()):
         actual.append(value)
         inputs.append(value)
         varied.append(array)
-    outputs = replay(b, graph, given, actual, graph.outputs)
+    outputs = inline_nodes(b, graph, given, actual, graph.outputs)
     return Graphed(b, inputs, varied, [b.Identity(y) for y in outputs])
 
 

@@ -8,7 +8,7 @@ from flow2onnx.dtypes import float32, float64, int64
 from flow2onnx.errors import UnsupportedError
 from flow2onnx.graph import Builder
 from flow2onnx.graph.model import model_of
-from flow2onnx.graph.verify import kernel_gaps, verify
+from flow2onnx.graph.verify import missing_kernels, verify
 from tests.autodiff.graphs import opened
 
 
@@ -35,7 +35,7 @@ def test_what_is_missing_is_named():
         verify(model_of(b.graph), kernels())
     assert e.value.source == "train.py:41"
     assert "float32" in e.value.hint
-    assert kernel_gaps(model_of(b.graph), kernels())[1] == [e.value.message]
+    assert missing_kernels(model_of(b.graph), kernels())[1] == [e.value.message]
 
 
 def test_shapes_known_at_run_time_do_not_matter():

@@ -10,7 +10,7 @@ from flow2onnx.graph import Builder
 from flow2onnx.graph.model import model_bytes, model_of
 from flow2onnx.graph.types import dims, dtype_of
 from flow2onnx.graph.verify import verify
-from flow2onnx.passes import CountDraws
+from flow2onnx.passes import CounterBasedRandom
 
 SHAPE = (100, 512)
 
@@ -24,7 +24,7 @@ def session(build, counters=("step",)):
     for i, value in enumerate(build(b, x)):
         b.output(value, f"y{i}")
     before = [(dims(v), dtype_of(v)) for v in b.graph.outputs]
-    assert CountDraws(counters).run(b.graph)
+    assert CounterBasedRandom(counters).run(b.graph)
     assert [(dims(v), dtype_of(v)) for v in b.graph.outputs] == before
     model = model_of(b.graph)
     verify(model)

@@ -7,7 +7,7 @@ import pytest
 from flow2onnx_runtime import kernels
 
 import flow2onnx as flow
-from flow2onnx.passes.float64_functions import FORMS
+from flow2onnx.passes.float64_functions import FLOAT64_FORMS
 from tests.ops.jobs import predict
 
 _RNG = np.random.default_rng(7)
@@ -44,7 +44,7 @@ def test_as_exact_as_the_library(op_type):
     np.testing.assert_allclose(found, reference(points), rtol=5e-14, atol=0)
 
 
-@pytest.mark.parametrize("op_type", FORMS)
+@pytest.mark.parametrize("op_type", FLOAT64_FORMS)
 def test_only_where_a_kernel_lacks(op_type):
     assert not kernels().supports(op_type, 21, {"T": "float64"})
     assert kernels().supports(op_type, 21, {"T": "float32"})

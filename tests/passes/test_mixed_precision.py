@@ -15,8 +15,8 @@ from flow2onnx.graph import Builder
 from flow2onnx.graph.types import dtype_of
 from flow2onnx.passes import mixed_precision, run_passes, upcast_missing_kernels
 from flow2onnx.passes.mixed_precision import mix_precision
-from flow2onnx.passes.precision_lists import CLEAR, FAILING, GREY, WHITE
-from flow2onnx.passes.upcast_missing_kernels import WidenGaps
+from flow2onnx.passes.precision_lists import CLEAR, FAILING_IN_HALF, GREY, WHITE
+from flow2onnx.passes.upcast_missing_kernels import UpcastMissingKernels
 from tests.api.support import sgd
 from tests.passes.text import body_of, checked, graph_of, lines
 
@@ -286,12 +286,12 @@ def test_gaps_are_widened(name):
     for node in graph:
         node.name = node.op_type
     table = Table(lambda op_type, types: op_type != "Exp" or "bfloat16" not in types)
-    assert WidenGaps(bfloat16, table).run(graph) == (before != after)
+    assert UpcastMissingKernels(bfloat16, table).run(graph) == (before != after)
     assert body_of(graph) == lines(after)
     checked(graph)
 
 
-@pytest.mark.parametrize("op_type", sorted(FAILING))
+@pytest.mark.parametrize("op_type", sorted(FAILING_IN_HALF))
 def test_additions_that_fail_at_run_time_are_widened(op_type):
     """The CPU provider lists the kernel and fails when it adds up float16."""
     indices = "int64[2] i" if op_type == "ScatterElements" else "int64[2,1] i"
@@ -303,14 +303,14 @@ def test_additions_that_fail_at_run_time_are_widened(op_type):
     with pytest.raises(Exception, match=r"[Ff]loat16|reduction"):
         onnxruntime.InferenceSession(checked(graph_of(text))).run(None, feeds)
     graph = graph_of(text)
-    assert WidenGaps(float16, kernels()).run(graph)
+    assert UpcastMissingKernels(float16, kernels()).run(graph)
     (y,) = onnxruntime.InferenceSession(checked(graph)).run(None, feeds)
     np.testing.assert_array_equal(y, [1, 32, 3])
 
 
 @pytest.fixture
 def said(caplog):
-    mixed_precision._say_slow.cache_clear()
+    mixed_precision._warn_no_speedup.cache_clear()
     caplog.set_level(logging.WARNING, "flow2onnx.passes")
     return caplog
 

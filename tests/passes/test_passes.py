@@ -2,13 +2,13 @@
 
 import pytest
 
-from flow2onnx.passes.common_subexpressions import MergeEqualNodes
-from flow2onnx.passes.dead_code import DropDeadCode
-from flow2onnx.passes.float64_functions import ComposeDoubles
+from flow2onnx.passes.common_subexpressions import CommonSubexpressionElimination
+from flow2onnx.passes.dead_code import DeadCodeElimination
+from flow2onnx.passes.float64_functions import ExpandFloat64Functions
 from flow2onnx.passes.fold_update import FoldUpdateIntoGemm
 from flow2onnx.passes.fuse_bias import FuseBias
 from flow2onnx.passes.pipeline import PIPELINE, run_passes
-from flow2onnx.passes.redundant_casts import DropIdleCasts
+from flow2onnx.passes.redundant_casts import RemoveRedundantCasts
 from flow2onnx.passes.scatter_into_state import ScatterIntoState
 from flow2onnx.passes.sink_relu import SinkRelu
 from tests.passes.text import body_of, checked, graph_of, interface, lines
@@ -16,31 +16,31 @@ from tests.passes.text import body_of, checked, graph_of, interface, lines
 # pass, signature of the graph, body given, body that results
 REWRITES = {
     "dead node": (
-        DropDeadCode,
+        DeadCodeElimination,
         "g (float[2] x) => (float[2] y)",
         "y = Relu(x)  z = Neg(x)",
         "y = Relu(x)",
     ),
     "dead chain": (
-        DropDeadCode,
+        DeadCodeElimination,
         "g (float[2] x) => (float[2] y)",
         "a = Neg(x)  y = Relu(x)  b = Exp(a)  c = Add(a, b)",
         "y = Relu(x)",
     ),
     "dead constant": (
-        DropDeadCode,
+        DeadCodeElimination,
         "g (float[2] x) => (float[2] y) <float[2] c = {1, 2}, float[2] d = {3, 4}>",
         "y = Add(x, c)  z = Add(x, d)",
         "y = Add(x, c)",
     ),
     "double precision": (
-        ComposeDoubles,
+        ExpandFloat64Functions,
         "g (double[2] x) => (double[2] y)",
         "y = Tan(x)",
         '"y/Sin" = Sin(x)  "y/Cos" = Cos(x)  y = Div("y/Sin", "y/Cos")',
     ),
     "double precision inside": (
-        ComposeDoubles,
+        ExpandFloat64Functions,
         "g (double[2] x) => (double[2] y)",
         "a = Neg(x)  h = Tan(a)  y = Neg(h)",
         'a = Neg(x)  "h/Sin" = Sin(a)  "h/Cos" = Cos(a)  h = Div("h/Sin", "h/Cos")  y = Neg(h)',
@@ -53,19 +53,19 @@ REWRITES = {
         "  z = Neg(y)",
     ),
     "equal nodes": (
-        MergeEqualNodes,
+        CommonSubexpressionElimination,
         "g (float[2,2] x) => (float[2,2] y)",
         "a = Transpose<perm=[1, 0]>(x)  b = Transpose<perm=[1, 0]>(x)  y = MatMul(a, b)",
         "a = Transpose<perm=[1, 0]>(x)  y = MatMul(a, a)",
     ),
     "equal chains": (
-        MergeEqualNodes,
+        CommonSubexpressionElimination,
         "g (float[2] x) => (float[2] y)",
         "a = Exp(x)  b = Exp(x)  c = Neg(a)  d = Neg(b)  y = Add(c, d)",
         "a = Exp(x)  c = Neg(a)  y = Add(c, c)",
     ),
     "equal with fewer outputs": (
-        MergeEqualNodes,
+        CommonSubexpressionElimination,
         "g (float[1,1,4] x) => (float[1,1,2] y, int64[1,1,2] i)",
         "a, j = MaxPool<kernel_shape=[2], strides=[2]>(x)"
         "b = MaxPool<kernel_shape=[2], strides=[2]>(x)"
@@ -123,19 +123,19 @@ REWRITES = {
         's = Constant<value_ints=[9,4]>()  n = ScatterND<reduction="add">(w, i, d)',
     ),
     "half precision by way of single": (
-        DropIdleCasts,
+        RemoveRedundantCasts,
         "g (float16[2] x) => (float16[2] y)",
         "h = Neg(x)  w = Cast<to=1>(h)  k = Cast<to=10>(w)  y = Neg(k)",
         "h = Neg(x)  w = Cast<to=1>(h)  y = Neg(h)",
     ),
     "truth by way of int8": (
-        DropIdleCasts,
+        RemoveRedundantCasts,
         "g (float[2] x, float[2] y) => (float[2] z)",
         "c = Greater(x, y)  i = Cast<to=3>(c)  d = Cast<to=9>(i)  z = Where(d, x, y)",
         "c = Greater(x, y)  i = Cast<to=3>(c)  z = Where(c, x, y)",
     ),
     "cast to the same": (
-        DropIdleCasts,
+        RemoveRedundantCasts,
         "g (float[2] x) => (float[2] y)",
         "a = Cast<to=1>(x)  y = Neg(a)",
         "y = Neg(x)",
@@ -144,41 +144,44 @@ REWRITES = {
 
 # pass, graph that it must not change
 KEPT = {
-    "an unread input": (DropDeadCode, "g (float[2] x, float[2] u) => (float[2] y) { y = Relu(x) }"),
+    "an unread input": (
+        DeadCodeElimination,
+        "g (float[2] x, float[2] u) => (float[2] y) { y = Relu(x) }",
+    ),
     "one output of two": (
-        DropDeadCode,
+        DeadCodeElimination,
         "g (float[4] x) => (float[2] y) { y, z = Split<axis=0, num_outputs=2>(x) }",
     ),
     "a constant output": (
-        DropDeadCode,
+        DeadCodeElimination,
         "g (float[2] x) => (float[2] y, float[2] c) <float[2] c = {1, 2}> { y = Relu(x) }",
     ),
     "draws": (
-        MergeEqualNodes,
+        CommonSubexpressionElimination,
         "g (float[2] x) => (float[2] y) {"
         "a = RandomNormalLike<seed=1.0>(x)  b = RandomNormalLike<seed=1.0>(x)  y = Add(a, b) }",
     ),
     "dropouts": (
-        MergeEqualNodes,
+        CommonSubexpressionElimination,
         "g (float[2] x) => (float[2] y) <float r = {0.5}, bool t = {1}> {"
         "a = Dropout<seed=1>(x, r, t)  b = Dropout<seed=1>(x, r, t)  y = Add(a, b) }",
     ),
     "two outputs that are equal": (
-        MergeEqualNodes,
+        CommonSubexpressionElimination,
         "g (float[2] x) => (float[2] y, float[2] z) { y = Relu(x)  z = Relu(x) }",
     ),
     "another attribute": (
-        MergeEqualNodes,
+        CommonSubexpressionElimination,
         "g (float[2,3] x) => (float[1,1] z) {"
         "a = ReduceSum<keepdims=1>(x)  b = ReduceSum<keepdims=0>(x)  z = Add(a, b) }",
     ),
     "another order": (
-        MergeEqualNodes,
+        CommonSubexpressionElimination,
         "g (float[2] x, float[2] u) => (float[2] y) {a = Sub(x, u)  b = Sub(u, x)  y = Mul(a, b) }",
     ),
-    "single precision": (ComposeDoubles, "g (float[2] x) => (float[2] y) { y = Tan(x) }"),
+    "single precision": (ExpandFloat64Functions, "g (float[2] x) => (float[2] y) { y = Tan(x) }"),
     "what double precision has": (
-        ComposeDoubles,
+        ExpandFloat64Functions,
         "g (double[2] x) => (double[2] y) { y = Tanh(x) }",
     ),
     "a product read twice": (
@@ -254,11 +257,11 @@ KEPT = {
         'u = ScatterND<reduction="add">(z, i, d)  n = Add(w, u)  y = Neg(u) }',
     ),
     "a cast that is an output": (
-        DropIdleCasts,
+        RemoveRedundantCasts,
         "g (float[2] x) => (float[2] y) { y = Cast<to=1>(x) }",
     ),
     "a cast that changes something": (
-        DropIdleCasts,
+        RemoveRedundantCasts,
         "g (float[2] x) => (float[2] y) { a = Cast<to=6>(x)  b = Cast<to=1>(a)  y = Neg(b) }",
     ),
     "a relu that something else reads": (
@@ -282,7 +285,7 @@ KEPT = {
         "h = Relu(x)  y, i = MaxPool<kernel_shape=[2], strides=[2]>(h)  z = Neg(y) }",
     ),
     "a truth made of a number": (
-        DropIdleCasts,
+        RemoveRedundantCasts,
         "g (int8[2] i, float[2] x, float[2] y) => (float[2] z) {"
         "d = Cast<to=9>(i)  z = Where(d, x, y) }",
     ),
@@ -314,7 +317,7 @@ def test_dead_constants_go():
     graph = graph_of(
         "g (float[1] x) => (float[1] y) <float[1] c = {1}, float[1] d = {2}> { y = Add(x, c) }"
     )
-    assert DropDeadCode().run(graph)
+    assert DeadCodeElimination().run(graph)
     assert list(graph.initializers) == ["c"]
 
 
@@ -328,7 +331,7 @@ def test_long_tensors_are_compared_in_full():
         f"c = Constant<value = float[2000] {{{first}}}>()"
         "s = Add(a, b)  y = Add(s, c) }"
     )
-    assert MergeEqualNodes().run(graph)
+    assert CommonSubexpressionElimination().run(graph)
     assert [n.op_type for n in graph] == ["Constant", "Constant", "Add", "Add"]
 
 

@@ -10,8 +10,13 @@ from flow2onnx.graph import Builder
 from flow2onnx.graph.model import model_bytes, model_of
 from flow2onnx.graph.types import dtype_of
 from flow2onnx.graph.verify import verify
-from flow2onnx.onnx_io.serialize import freeze
-from flow2onnx.passes import FoldBatchNorm, Halve, RoundGaps, widened
+from flow2onnx.onnx_io.serialize import embed_values
+from flow2onnx.passes import (
+    ConvertToHalf,
+    FoldBatchNorm,
+    RoundMissingKernels,
+    count_missing_kernels,
+)
 
 CPU = kernels("CPUExecutionProvider")
 X = np.random.default_rng(0).normal(size=(2, 3)).astype(np.float32)
@@ -31,7 +36,7 @@ def run(b, values, **feeds):
     model = model_of(b.graph)
     verify(model, CPU)
     types = {str(v.name): dtype_of(v).numpy for v in b.graph.inputs}
-    freeze(model, {n: v.astype(types[n]) for n, v in values.items()})
+    embed_values(model, {n: v.astype(types[n]) for n, v in values.items()})
     return Predictor(model_bytes(model))(**feeds)["y"]
 
 
@@ -41,7 +46,7 @@ def operators(b):
 
 def test_all_but_the_softmax_is_half():
     b = graph(lambda b, x, w: b.Softmax(b.Relu(b.MatMul(x, w)), axis=-1))
-    halving = Halve(weights=("w",))
+    halving = ConvertToHalf(weights=("w",))
     assert halving.run(b.graph)
     assert operators(b) == [
         ("Cast", "float16"), ("MatMul", "float16"), ("Relu", "float16"), ("Cast", "float32"),
@@ -51,7 +56,7 @@ def test_all_but_the_softmax_is_half():
     assert dtype_of(b.graph.inputs[0]) == float32
     assert dict(halving.halved) == {"MatMul": 1, "Relu": 1}
     assert [op for op, _ in halving.left] == ["Softmax"]
-    assert dict(widened(b.graph, CPU)) == {"MatMul": 1, "Relu": 1}
+    assert dict(count_missing_kernels(b.graph, CPU)) == {"MatMul": 1, "Relu": 1}
     want = np.exp(np.maximum(X @ W, 0))
     found = run(b, {"w": W}, x=X)
     np.testing.assert_allclose(found, want / want.sum(1, keepdims=True), atol=2e-3)
@@ -59,20 +64,20 @@ def test_all_but_the_softmax_is_half():
 
 def test_half_inputs_and_outputs_have_their_names():
     b = graph(lambda b, x, w: b.Softmax(b.MatMul(x, w), axis=-1))
-    Halve(weights=("w",), half_io=True).run(b.graph)
+    ConvertToHalf(weights=("w",), half_io=True).run(b.graph)
     assert [(v.name, dtype_of(v).name) for v in (b.graph.inputs[0], b.graph.outputs[0])] == [
         ("x", "float16"), ("y", "float16"),
     ]  # fmt: skip
     assert run(b, {"w": W}, x=X.astype(np.float16)).dtype == np.float16
     b = graph(lambda b, x, w: b.MatMul(x, w))
-    Halve(weights=("w",), half_io=True).run(b.graph)
+    ConvertToHalf(weights=("w",), half_io=True).run(b.graph)
     assert operators(b) == [("MatMul", "float16")]
     assert b.graph.outputs[0].name == "y"
 
 
 def test_a_weight_that_is_read_in_both_is_stored_once():
     b = graph(lambda b, x, w: b.Add(b.MatMul(x, w), b.ReduceSum(b.Exp(w), [1], keepdims=0)))
-    Halve(weights=("w",)).run(b.graph)
+    ConvertToHalf(weights=("w",)).run(b.graph)
     assert dtype_of(b.graph.inputs[1]) == float16
     want = X @ W + np.exp(W).sum(1)
     np.testing.assert_allclose(run(b, {"w": W}, x=X), want, rtol=1e-2, atol=1e-2)
@@ -80,7 +85,7 @@ def test_a_weight_that_is_read_in_both_is_stored_once():
 
 def test_a_weight_that_only_float32_reads_stays():
     b = graph(lambda b, x, w: b.Add(x, b.ReduceSum(b.Exp(w), [1], keepdims=0)))
-    Halve(weights=("w",)).run(b.graph)
+    ConvertToHalf(weights=("w",)).run(b.graph)
     assert dtype_of(b.graph.inputs[1]) == float32
 
 
@@ -89,7 +94,7 @@ def test_a_weight_that_only_float32_reads_stays():
 )
 def test_lone_numbers_keep_their_digits(number, is_half):
     b = graph(lambda b, x, w: b.Max(b.MatMul(x, w), np.float32(number)))
-    halving = Halve(weights=("w",))
+    halving = ConvertToHalf(weights=("w",))
     halving.run(b.graph)
     assert ("Max" in halving.halved) == is_half
     np.testing.assert_allclose(
@@ -112,7 +117,7 @@ def test_graphs_inside_nodes_read_what_they_did():
     positive = b.Greater(b.ReduceSum(h, [0, 1], keepdims=0), np.float32(0))
     made = b.If(positive, then_branch=branch("then", 2.0), else_branch=branch("else", 3.0))
     b.output(made, "y")
-    halving = Halve(weights=("w",))
+    halving = ConvertToHalf(weights=("w",))
     halving.run(b.graph)
     assert ("If", "has graphs inside") in halving.left
     hidden = X @ W
@@ -122,7 +127,7 @@ def test_graphs_inside_nodes_read_what_they_did():
 
 def test_shapes_and_largest_are_asked_of_halves():
     b = graph(lambda b, x, w: b.ArgMax(b.MatMul(x, w), axis=1))
-    Halve(weights=("w",)).run(b.graph)
+    ConvertToHalf(weights=("w",)).run(b.graph)
     assert operators(b)[-2:] == [("MatMul", "float16"), ("ArgMax", "int64")]
     np.testing.assert_array_equal(run(b, {"w": W}, x=X).ravel(), (X @ W).argmax(1))
 
@@ -131,7 +136,7 @@ def test_nothing_real_is_nothing_to_do():
     b = Builder()
     x = b.input("x", (2,), int64)
     b.output(b.Add(x, x), "y")
-    assert not Halve(weights=()).run(b.graph)
+    assert not ConvertToHalf(weights=()).run(b.graph)
     assert operators(b) == [("Add", "int64")]
 
 
@@ -139,8 +144,8 @@ def test_gaps_are_rounded():
     """Casts that the runtime puts around nodes round nothing between two of them; ours do."""
     b = graph(lambda b, x, w: b.Sub(b.Add(x, np.float32(1000.0)), np.float32(1000.0)),
               with_weight=False)  # fmt: skip
-    Halve(weights=()).run(b.graph)
-    assert RoundGaps(CPU).run(b.graph)
+    ConvertToHalf(weights=()).run(b.graph)
+    assert RoundMissingKernels(CPU).run(b.graph)
     found = run(b, {}, x=X)
     half = X.astype(np.float16)
     np.testing.assert_array_equal(found, (half + np.float16(1000)) - np.float16(1000))

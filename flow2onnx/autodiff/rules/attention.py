@@ -7,7 +7,7 @@ import numpy as np
 from flow2onnx.autodiff.registry import attribute, expansion, vjp
 from flow2onnx.dtypes import bool_, by_code
 from flow2onnx.graph.types import constant_of, dims, dtype_of, rank_of
-from flow2onnx.lowering.scatters import added_up
+from flow2onnx.lowering.scatters import scatter_sum
 
 
 @expansion("Attention")
@@ -124,7 +124,7 @@ def _(b, n, g):
     found = [b.ReduceSum(v, [1], keepdims=0) for v in (g_cosine, g_sine)]
     if places and places[0] is not None:
         rows = b.Unsqueeze(places[0], [2])
-        found = [added_up(b, "ScatterND", dims(cosine), rows, v) for v in found]
+        found = [scatter_sum(b, "ScatterND", dims(cosine), rows, v) for v in found]
     return gx, *found, None
 
 

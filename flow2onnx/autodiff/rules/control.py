@@ -4,8 +4,8 @@ from flow2onnx.autodiff.registry import expansion, no_gradient, vjp
 from flow2onnx.autodiff.walk import gradients
 from flow2onnx.errors import UnsupportedError
 from flow2onnx.graph import Builder
-from flow2onnx.graph.functions import replay, unrolled
-from flow2onnx.graph.subgraphs import depth_of, read_by
+from flow2onnx.graph.functions import inline_nodes, unroll
+from flow2onnx.graph.subgraphs import nesting_depth, read_values
 from flow2onnx.graph.types import dims, dtype_of
 from flow2onnx.lowering.scatters import zeros
 
@@ -16,9 +16,9 @@ _DEEPEST = 24
 @vjp("If")
 def _(b, n, *gs):
     # the branch that is taken is computed again where its gradient is
-    if depth_of(n) > _DEEPEST:
-        raise no_gradient(n, f"with branches {depth_of(n)} deep in each other")
-    read = read_by(n)
+    if nesting_depth(n) > _DEEPEST:
+        raise no_gradient(n, f"with branches {nesting_depth(n)} deep in each other")
+    read = read_values(n)
     wrt = [v for v in read[len(n.inputs) :] if dtype_of(v).is_floating_point]
     if not wrt:
         return [None] * len(read)
@@ -34,7 +34,7 @@ def _branch(b, graph, wrt, gs):
     """A graph that computes the gradients of one branch."""
     inner = Builder.inside(b, graph.name)
     with inner.under(b.prefix, b.source):
-        outputs = replay(inner, graph, [], [], graph.outputs)
+        outputs = inline_nodes(inner, graph, [], [], graph.outputs)
         seeds = {}
         for y, g in zip(outputs, gs, strict=True):
             if g is not None:
@@ -51,7 +51,7 @@ def _branch(b, graph, wrt, gs):
 @expansion("Loop", "Scan")
 def _(b, n):
     try:
-        return unrolled(b, n, n.inputs, n.attributes)
+        return unroll(b, n, n.inputs, n.attributes)
     except UnsupportedError as error:
         raise no_gradient(n, f"here: {error.message}") from None
 

@@ -9,7 +9,7 @@ from flow2onnx.autodiff.registry import attribute, expansion, no_gradient, vjp
 from flow2onnx.dtypes import float32, int64
 from flow2onnx.graph.types import constant_of, dims, dtype_of, is_static, rank_of, sizes_of
 from flow2onnx.lowering.forms import Lowering
-from flow2onnx.lowering.scatters import added_into, added_up, zeros
+from flow2onnx.lowering.scatters import scatter_add, scatter_sum, zeros
 
 
 @vjp("Gather")
@@ -55,7 +55,7 @@ _of_rows = Lowering("Gather.dX", _by_row, limit=lambda at: at.shape[0])
 
 @_of_rows.form("scatter")
 def _(b, at, rows, g):
-    return added_up(b, "ScatterND", at.shape, rows, g)
+    return scatter_sum(b, "ScatterND", at.shape, rows, g)
 
 
 @_of_rows.form("selections", when=_may_select)
@@ -89,20 +89,20 @@ def _(b, n, g):
         prefix = prefix.reshape(*prefix.shape[:-1], *[1] * (rank_of(indices) - batch - 1), batch)
         full = b.Expand(b.const(prefix), [*dims(indices)[:-1], batch])
         indices = b.Concat(full, indices, axis=-1)
-    return added_up(b, "ScatterND", sizes_of(x), indices, g), None
+    return scatter_sum(b, "ScatterND", sizes_of(x), indices, g), None
 
 
 @vjp("GatherElements")
 def _(b, n, g):
     x, indices = n.inputs
     axis = attribute(n, "axis", 0)
-    return added_up(b, "ScatterElements", sizes_of(x), indices, g, axis=axis), None
+    return scatter_sum(b, "ScatterElements", sizes_of(x), indices, g, axis=axis), None
 
 
 @vjp("TopK")
 def _(b, n, g, _positions=None):
     x, axis = n.inputs[0], attribute(n, "axis", -1)
-    return added_up(b, "ScatterElements", sizes_of(x), n.outputs[1], g, axis=axis), None
+    return scatter_sum(b, "ScatterElements", sizes_of(x), n.outputs[1], g, axis=axis), None
 
 
 @vjp("Trilu")
@@ -149,7 +149,7 @@ def _multiplied(b, n, g, scatter, gather, axis):
         for v in (x, updates)
     )
     product = b.emit(scatter, (safe_x, indices, safe_u), {**axis, "reduction": "mul"})[0]
-    count = added_into(b, scatter, zeros_x, indices, zeros_u, **axis)
+    count = scatter_add(b, scatter, zeros_x, indices, zeros_u, **axis)
 
     def slope(whole, number, own, safe, back):
         rest = b.Where(b.Equal(b.Sub(number, own), 0.0), b.Div(whole, safe), zero)
@@ -169,7 +169,7 @@ def _extreme(b, n, g, scatter, gather, axis):
     y = n.outputs[0]
     hit_x = b.Cast(b.Equal(x, y), to=dtype_of(x))
     hit_u = b.Cast(b.Equal(updates, b.emit(gather, (y, indices), axis)[0]), to=dtype_of(x))
-    share = b.Div(g, added_into(b, scatter, hit_x, indices, hit_u, **axis))
+    share = b.Div(g, scatter_add(b, scatter, hit_x, indices, hit_u, **axis))
     return b.Mul(hit_x, share), None, b.Mul(hit_u, b.emit(gather, (share, indices), axis)[0])
 
 

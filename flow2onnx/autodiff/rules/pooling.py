@@ -9,7 +9,7 @@ from flow2onnx.autodiff.rules.windows import spatial, spread, windows
 from flow2onnx.dtypes import float32
 from flow2onnx.graph.types import constant_of, dims, dtype_of, size_of
 from flow2onnx.lowering.forms import Lowering
-from flow2onnx.lowering.scatters import added_up, zeros
+from flow2onnx.lowering.scatters import scatter_sum, zeros
 
 
 @vjp("MaxPool")
@@ -81,7 +81,7 @@ def _(b, n, g):
         indices = _row_major(b, indices, dims(x)[2:])
     size, places, parts = [size_of(x)], b.Reshape(indices, [-1]), b.Reshape(g, [-1])
     if _overlap(n):
-        flat = added_up(b, "ScatterElements", size, places, parts, axis=0)
+        flat = scatter_sum(b, "ScatterElements", size, places, parts, axis=0)
     else:
         flat = b.ScatterElements(zeros(b, size, dtype_of(x)), places, parts, axis=0)
     return b.Reshape(flat, list(dims(x)))

@@ -6,7 +6,7 @@ import numpy as np
 
 from flow2onnx.autodiff.registry import attribute, no_gradient, vjp
 from flow2onnx.graph.types import constant_of, dims, dtype_of, rank_of, sizes_of
-from flow2onnx.lowering.broadcasts import reshaped
+from flow2onnx.lowering.broadcasts import reshape_to
 
 
 def _axes(n):
@@ -24,7 +24,7 @@ def _kept(b, n, value):
     """`value`, of the output's shape, with the reduced axes back as 1s."""
     axes = _axes(n)
     shape = [1 if i in axes else d for i, d in enumerate(sizes_of(n.inputs[0]))]
-    return value if list(sizes_of(value)) == shape else reshaped(b, value, shape)
+    return value if list(sizes_of(value)) == shape else reshape_to(b, value, shape)
 
 
 def _shared(b, n, g):

@@ -10,7 +10,7 @@ from flow2onnx.autodiff.registry import attribute, expansion, no_gradient, vjp
 from flow2onnx.autodiff.rules.windows import windows
 from flow2onnx.dtypes import float16, float32, int64
 from flow2onnx.graph.types import constant_of, dims, dtype_of, rank_of
-from flow2onnx.lowering.scatters import added_up
+from flow2onnx.lowering.scatters import scatter_sum
 
 
 @vjp("GridSample")
@@ -40,7 +40,7 @@ def _(b, n, g):
             if t.slope is not None:
                 others = [o.weight for o in tap[:axis] + tap[axis + 1 :]]
                 slopes[axis].append(functools.reduce(b.Mul, [along, t.slope, *others]))
-    total = added_up(
+    total = scatter_sum(
         b, "ScatterND", [images * size, channels], b.Concat(*places, axis=0),
         b.Concat(*parts, axis=0),
     )  # fmt: skip

@@ -4,8 +4,8 @@ import numpy as np
 
 from flow2onnx.autodiff.registry import attribute, no_gradient, vjp
 from flow2onnx.graph.types import constant_of, dims, dtype_of, is_static, rank_of, sizes_of
-from flow2onnx.lowering.broadcasts import reshaped, unbroadcast
-from flow2onnx.lowering.scatters import added_up, zeros
+from flow2onnx.lowering.broadcasts import reshape_to, unbroadcast
+from flow2onnx.lowering.scatters import scatter_sum, zeros
 
 # What ends a slice where the dimension ends.
 _END = 2**63 - 1
@@ -13,7 +13,7 @@ _END = 2**63 - 1
 
 @vjp("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 def _(b, n, g):
-    return reshaped(b, g, sizes_of(n.inputs[0]))
+    return reshape_to(b, g, sizes_of(n.inputs[0]))
 
 
 @vjp("Transpose")
@@ -91,10 +91,10 @@ def _slice_at_run_time(b, n, g):
     """Every element back to its place: the same slice of the places says which."""
     x = n.inputs[0]
     count = b.Size(x)
-    places = reshaped(b, b.Range(np.int64(0), count, np.int64(1)), sizes_of(x))
+    places = reshape_to(b, b.Range(np.int64(0), count, np.int64(1)), sizes_of(x))
     taken = b.Reshape(b.emit("Slice", (places, *n.inputs[1:]))[0], [-1, 1])
     nothing = b.ConstantOfShape(b.Reshape(count, [1]), value=np.zeros(1, dtype_of(g).numpy))
-    return reshaped(b, b.ScatterND(nothing, taken, b.Reshape(g, [-1])), sizes_of(x))
+    return reshape_to(b, b.ScatterND(nothing, taken, b.Reshape(g, [-1])), sizes_of(x))
 
 
 def _positions(extent, start, end, step):
@@ -154,7 +154,7 @@ def _unpad(b, n, g, before, after, mode):
             shape = [extent if i == axis else d for i, d in enumerate(dims(g))]
             along = origin.reshape(-1, *[1] * (rank_of(g) - axis - 1))
             where = b.Expand(b.const(along), list(dims(g)))
-            g = added_up(b, "ScatterElements", shape, where, g, axis=axis)
+            g = scatter_sum(b, "ScatterElements", shape, where, g, axis=axis)
     return g
 
 
@@ -163,4 +163,4 @@ def _(b, n, g):
     x = n.inputs[0]
     repeats = [int(r) for r in constant_of(n.inputs[1])]
     split = [d for pair in zip(repeats, sizes_of(x), strict=True) for d in pair]
-    return b.ReduceSum(reshaped(b, g, split), list(range(0, 2 * rank_of(x), 2)), keepdims=0)
+    return b.ReduceSum(reshape_to(b, g, split), list(range(0, 2 * rank_of(x), 2)), keepdims=0)

@@ -5,7 +5,7 @@ from collections.abc import Collection
 
 import onnx_ir as ir
 
-from flow2onnx.passes.dead_code import DropDeadCode
+from flow2onnx.passes.dead_code import DeadCodeElimination
 from flow2onnx.passes.native.channels import fuse_channels
 from flow2onnx.passes.native.convolutions import use_kept_convolutions, use_native_convolutions
 from flow2onnx.passes.native.groups import groups_of
@@ -40,17 +40,17 @@ def rewrite(
     copies = _copies(model.graph, graph)
     use_native_convolutions(graph, copies, operators, threads, winograd=winograd)
     use_native_losses(graph, operators, threads)
-    DropDeadCode().run(graph)
+    DeadCodeElimination().run(graph)
     use_native_pools(graph, operators, threads)
-    DropDeadCode().run(graph)
+    DeadCodeElimination().run(graph)
     if "Fused" in operators:
         sum_in_programs(graph, LARGE)
     use_native_products(graph, operators, threads)
     use_native_rows(graph, operators, threads)
-    DropDeadCode().run(graph)
+    DeadCodeElimination().run(graph)
     if "FusedChannels" in operators:
         fuse_channels(graph)
-        DropDeadCode().run(graph)
+        DeadCodeElimination().run(graph)
     if "Fused" in operators:
         for i, nodes in enumerate(groups_of(graph, FEWEST, FEWEST_IF_LARGE, LARGE)):
             fuse(graph, nodes, f"native/{i}")
@@ -68,7 +68,7 @@ def rewrite_kept(model: ir.Model, operators: Collection[str], threads: int = 1) 
     graph = model.graph
     if "Conv" in operators:
         use_kept_convolutions(graph, threads)
-        DropDeadCode().run(graph)
+        DeadCodeElimination().run(graph)
         graph.sort()
     return _used(graph)
 

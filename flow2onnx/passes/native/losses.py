@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from flow2onnx.graph.subgraphs import read_by
+from flow2onnx.graph.subgraphs import read_values
 from flow2onnx.graph.types import dims, dtype_of, is_static
 from flow2onnx.passes.base import only_user
 from flow2onnx.passes.native.operations import number
@@ -152,7 +152,7 @@ def _depends(value: ir.Value, node: ir.Node) -> bool:
             return True
         if maker is not None and maker not in seen:
             seen.add(maker)
-            pending += [v for v in read_by(maker) if v is not None]
+            pending += [v for v in read_values(maker) if v is not None]
     return False
 
 

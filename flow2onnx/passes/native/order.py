@@ -2,7 +2,7 @@
 
 import onnx_ir as ir
 
-from flow2onnx.analysis.in_place import NEXT, VIEWS, WORTH_BYTES, known_before
+from flow2onnx.analysis.in_place import NEXT, VIEWS, WORTH_BYTES, predecessor_bits
 from flow2onnx.analysis.live_range import byte_size
 from flow2onnx.passes.native.programs import DOMAIN
 
@@ -17,7 +17,7 @@ def wait_for_readers(graph: ir.Graph) -> None:
     `Fused` and `Product` take inputs that they do not read. The graph is sorted.
     """
     bits = {node: 1 << i for i, node in enumerate(graph)}
-    before = known_before(graph, bits)
+    before = predecessor_bits(graph, bits)
     results = {v.name: v for v in graph.outputs}
     for state in graph.inputs:
         new = results.get(f"{NEXT}{state.name}")

@@ -5,7 +5,7 @@ import onnx_ir as ir
 
 from flow2onnx.dtypes import bool_, float32, int64
 from flow2onnx.graph import Builder
-from flow2onnx.graph.functions import replay
+from flow2onnx.graph.functions import inline_nodes
 from flow2onnx.graph.types import dtype_of
 from tests.autodiff.cases.case import ADDING, NO_DOUBLE, Case, S, moved, plain
 
@@ -220,7 +220,7 @@ def imported(b, op_type, operands, outputs, attributes):
     """A node as it comes from a model: one that inference knows little of is made of others."""
     inputs = [v if isinstance(v, ir.Value) else b.const(v) for v in operands]
     node = ir.Node("", op_type, inputs, attributes, num_outputs=outputs)
-    return replay(b, [node], [], [], node.outputs)
+    return inline_nodes(b, [node], [], [], node.outputs)
 
 
 def _built(b, x, y):
