@@ -68,7 +68,7 @@ QUICK = Pace(block_s=0.15, peer_s=0.5, most=3)
 
 @dataclass(frozen=True)
 class Setting:
-    """What all peers of a row share."""
+    """The settings that all peers of a row share."""
 
     task: str
     workload: str
@@ -172,7 +172,7 @@ class Peer:
 
 @dataclass
 class Row:
-    """What came out for one peer of one workload; times are in milliseconds a step.
+    """The result of one peer of one workload; times are in milliseconds a step.
 
     `busy_ms` is that of all processors: with one thread as much as `ms`, unless other programs
     took the processor meanwhile.
@@ -304,7 +304,7 @@ def _environment(one: Contestant, folder: str) -> dict[str, str]:
 
 
 def _difference(peer: Peer, ours: Peer, tolerance: float) -> str:
-    """What is different about a peer's arithmetic; empty if nothing is."""
+    """The differences of a peer's arithmetic; empty without any."""
     if peer.facts["differs"]:
         return f"(*) {peer.facts['differs']}"
     mine, theirs = ours.facts["results"], peer.facts["results"]
@@ -352,7 +352,7 @@ def _fill(row: Row, peer: Peer, ours: Peer | None) -> None:
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers were measured on."""
+    """The machine that the numbers were measured on."""
     facts = Path("/proc/cpuinfo")
     names = re.findall(r"model name\s*: (.+)", facts.read_text()) if facts.exists() else []
     processor = names[0] if names else platform.processor() or platform.machine()

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class Recipe:
-    """What pip installs, and into which versions of Python it can."""
+    """The packages that pip installs, and the versions of Python that they are for."""
 
     packages: tuple[str, ...]
     pythons: tuple[str, ...] = ()  # the running one, if empty

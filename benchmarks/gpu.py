@@ -126,7 +126,7 @@ def measure(contest: Contest, row: str, precision: str, device: str) -> list[Row
 
 
 def table_of_shares(rows: list[dict[str, Any]]) -> Grid:
-    """What each peer achieves."""
+    """The rates that each peer achieves."""
     header = ["", "peer", "ms", "TFLOP/s", "of peak", "least GB/s", "of peak", ""]
     lines = []
     for r in rows:

@@ -11,7 +11,7 @@ Tensor = Any  # every peer has its own
 
 
 class Ops(Protocol):
-    """What a peer tells: each operation in its own terms, `name-weight` and such by name."""
+    """The operations of a peer in its own terms, `name-weight` and such by name."""
 
     def dense(self, x: Tensor, name: str, inputs: int, units: int) -> Tensor:
         """x Wᵀ + b of the rows of x; the variables are name-weight (units, inputs) and -bias."""

@@ -1,4 +1,4 @@
-"""What a contest found, as JSON, as tables of text, and as a chart.
+"""Results of a contest as JSON, as tables of text, and as a chart.
 
     python -m benchmarks.report benchmarks/results/training.json    # the table and chart anew
 

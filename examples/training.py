@@ -1,4 +1,4 @@
-"""What the training examples share: the loop with a progress bar, the loss curve, the table."""
+"""The training loop of the examples: a progress bar, the loss curve, the table."""
 
 import argparse
 import functools

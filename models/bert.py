@@ -98,7 +98,7 @@ def _heads(x: Blob, name: str, penalty: Blob, config: Config) -> Blob:
 
 
 def pooled(x: Blob, length: int, config: Config = BASE) -> Blob:
-    """What a dense layer makes of the first token of each sequence, shape (batch, units)."""
+    """A dense layer of the first token of each sequence, shape (batch, units)."""
     with flow.scope.namespace("bert-pooler"):
         first = flow.slice(flow.reshape(x, (-1, length, config.units)), [None, 0, 0], [None, 1, -1])
         first = flow.reshape(first, (-1, config.units))

@@ -1,4 +1,4 @@
-"""What convolutional networks are made of; one `Layers` says how a network makes all of its own."""
+"""Blocks of convolutional networks; one `Layers` says how a network makes all of its own."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a factory of jobs returns."""
+"""The jobs that a factory returns."""
 
 from dataclasses import dataclass
 

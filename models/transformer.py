@@ -1,4 +1,4 @@
-"""What transformers are made of: affine maps, layer normalization, attention by heads."""
+"""Parts of transformers: affine maps, layer normalization, attention by heads."""
 
 import math
 

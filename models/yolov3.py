@@ -69,7 +69,7 @@ class Net:
 def yolov3(
     images: Blob, classes: int = 80, is_training: bool = True, multiplier: float = 1.0
 ) -> list[Head]:
-    """What the three heads say of images, shape (batch, 3, side, side), side a multiple of 32.
+    """The outputs of the three heads for images (batch, 3, side, side), side a multiple of 32.
 
     61,949,149 parameters with 80 classes; the published weights, yolov3.weights of 248,007,048
     bytes, hold these, 52,608 moving statistics and 20 bytes of header.

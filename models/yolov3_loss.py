@@ -33,7 +33,7 @@ def columns(x: Blob, first: int, count: int) -> Blob:
 
 @dataclass(frozen=True)
 class Head:
-    """What one head says of its places, (batch, places, 5 + classes), and the boxes it means."""
+    """The output of one head, (batch, places, 5 + classes), and the boxes that it stands for."""
 
     said: Blob
     boxes: Blob
@@ -57,7 +57,7 @@ class Head:
 
 
 def all_places(heads: Sequence[Head]) -> tuple[Blob, Blob]:
-    """What is said of every place, and its box."""
+    """The outputs of every place, and its box."""
     said, boxes = ([getattr(head, part) for head in heads] for part in ("said", "boxes"))
     return flow.concat(said, axis=1), flow.concat(boxes, axis=1)
 

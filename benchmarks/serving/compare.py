@@ -61,7 +61,7 @@ class Server:
     grpc: str
 
     def version(self) -> str:
-        """What it says of itself."""
+        """Its description of itself."""
         with urllib.request.urlopen(f"http://{self.http}/v2", timeout=60) as answer:
             return str(json.load(answer)["version"])
 
@@ -162,7 +162,7 @@ def theirs(repository: Path, threads: int) -> Iterator[Server]:
 
 @contextlib.contextmanager
 def on_cores(cores: Sequence[int]) -> Iterator[None]:
-    """What starts meanwhile stays on these cores."""
+    """Keep what starts meanwhile on these cores."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores)
     try:

@@ -106,7 +106,7 @@ class Client:
         self.unsent = self.unsent[sent:] if sent < len(self.unsent) else b""
 
     def take(self, data: bytes) -> bool:
-        """Whether these bytes complete the answer."""
+        """True if these bytes complete the answer."""
         raise NotImplementedError
 
     def outputs(self) -> bytes:
@@ -311,7 +311,7 @@ class Load:
 
 
 def processor_seconds(pid: int) -> float:
-    """What a process and those it started have spent so far."""
+    """Processor time that a process and those it started have spent so far."""
     parents: dict[int, int] = {}
     spent: dict[int, float] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
@@ -349,7 +349,7 @@ def load_of(url: str, grpc: str | None, tensor: Tensor, count: int) -> Load:
 
 
 def figures(seconds: list[float], elapsed: float, processor: float) -> dict[str, float]:
-    """What is reported of a measurement."""
+    """The report of a measurement."""
     p50, p99 = np.percentile(seconds, [50, 99]) * 1000
     return {
         "requests": len(seconds),

@@ -38,7 +38,7 @@ MEMORY = 0.05  # by how much the resident memory may differ from its median
 
 @dataclass
 class Seen:
-    """What happened so far."""
+    """The events so far."""
 
     statuses: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What moves or marks blobs between devices: on one device, the value itself."""
+"""Operators that move or mark blobs between devices: on one device, the value itself."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

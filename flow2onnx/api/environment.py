@@ -1,4 +1,4 @@
-"""What a program asks of its surroundings, and switches that change nothing here."""
+"""Questions of a program about its surroundings, and switches that change nothing here."""
 
 import logging
 from collections.abc import Callable
@@ -52,12 +52,12 @@ def unique_str(prefix: str) -> str:
 
 
 def is_deprecated(func_or_class: Callable[..., Any]) -> bool:
-    """Whether this is a retired name."""
+    """True for a retired name."""
     return bool(getattr(func_or_class, "__is_deprecated_func_or_class__", False))
 
 
 def eager_execution_enabled() -> bool:
-    """Whether jobs run operator by operator: never here."""
+    """True if jobs run operator by operator: never here."""
     return False
 
 
@@ -118,7 +118,7 @@ def get_cuda_version() -> str:
 
 
 def with_cuda() -> bool:
-    """Whether jobs can run on a GPU."""
+    """True if jobs can run on a GPU."""
     return current_session().has_gpu()
 
 

@@ -50,7 +50,7 @@ def global_function(
 
 
 def spec_of(function: Callable[..., Any], config: FunctionConfig, generation: str) -> JobSpec:
-    """What the decorated function and its configuration say, in the meaning of a generation."""
+    """The job spec of a decorated function and its configuration, by the rules of a generation."""
     if not callable(function) or not hasattr(function, "__name__"):
         raise ArgumentError(
             f"a job is a function, got {function!r}",

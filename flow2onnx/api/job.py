@@ -44,7 +44,7 @@ class JobFunction:
             self.session.start()
             spec, pieces = self.spec, self.session.pieces(self.spec)
             arrays = check_arguments(spec.parameters, spec.names, args, spec.name, pieces)
-            return self._present(arrays)
+            return self._call(arrays)
         except FlowError as error:
             error.located(self.spec.name, None, user_frame())
             raise
@@ -82,22 +82,22 @@ class JobFunction:
                 hint="a job takes its arrays by position",
             )
 
-    def _present(self, arrays: list[Array]) -> Any:
+    def _call(self, arrays: list[Array]) -> Any:
         spec, returns, tree = self.spec, self.spec.returns, self.session.tree(self.spec.name)
         pieces = self.session.pieces(spec)
         if isinstance(returns, AbsentReturn):
             if tree.kind == "none":
                 self.session.run(spec, arrays)
                 return None
-            future = self._submitted(arrays, lambda out: local_blobs(tree, out, pieces))
+            future = self._submit(arrays, lambda out: local_blobs(tree, out, pieces))
             return FutureResult(self.session, future, spec.name)
         if isinstance(returns, CallbackReturn):
-            future = self._submitted(arrays, lambda out: present(returns, tree, out, pieces))
+            future = self._submit(arrays, lambda out: present(returns, tree, out, pieces))
             return functools.partial(deliver, self.session, future)
         out = self.session.run(spec, arrays)
         return None if isinstance(returns, NoneReturn) else present(returns, tree, out, pieces)
 
-    def _submitted(self, arrays: list[Array], shown: Callable[[list[Array]], Any]) -> "Future[Any]":
+    def _submit(self, arrays: list[Array], shown: Callable[[list[Array]], Any]) -> "Future[Any]":
         return self.session.submit(self.spec, arrays, shown)
 
 

@@ -55,11 +55,11 @@ class VariableBlob:
 
 def get_all_variables() -> dict[str, VariableBlob]:
     """Every variable of the session by name, optimizer state and step counters included."""
-    session = _started()
+    session = _start_session()
     return {name: VariableBlob(session, name) for name in session.variables}
 
 
-def _started() -> Session:
+def _start_session() -> Session:
     session = current_session()
     session.start()
     return session
@@ -71,7 +71,7 @@ def load_variables(value_dict: Mapping[str, Any], ignore_mismatch: bool = True) 
     Shapes and dtypes must match exactly. Names that are no variable are skipped, or refused when
     `ignore_mismatch` is off.
     """
-    session = _started()
+    session = _start_session()
     values = {}
     for name, value in value_dict.items():
         if name in session.variables:
@@ -122,7 +122,7 @@ def save(path: str | os.PathLike[str], var_dict: Mapping[str, Any] | None = None
     A directory must be missing or empty. The checkpoint appears whole or not at all.
     """
     if var_dict is None:
-        session = _started()
+        session = _start_session()
         arrays = session.snapshot(list(session.variables))
     else:
         arrays = {name: _array(name, value) for name, value in var_dict.items()}
@@ -144,7 +144,7 @@ class CheckPoint:
 
     def init(self) -> None:
         """Give the variables their first values, which the start of the session does anyway."""
-        _started()
+        _start_session()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write all variables as a checkpoint directory."""

@@ -109,7 +109,7 @@ def _nearest(symbol: str) -> str | None:
 
 
 def is_namespace(name: str) -> bool:
-    """Whether `flow` has names below this one."""
+    """True if `flow` has names below this one."""
     return name in _NAMESPACES
 
 

@@ -150,7 +150,7 @@ def _by_sample(attributes: Attributes) -> Attributes:
     return {**known, "reduction": "none"}
 
 
-def _drawn(attributes: Attributes) -> Attributes:
+def _random_attributes(attributes: Attributes) -> Attributes:
     """The seed, unless the operator is said to have none."""
     known = {k: v for k, v in attributes.items() if k not in ("seed", "has_seed")}
     return {**known, "seed": attributes.get("seed") if attributes.get("has_seed") else None}
@@ -320,9 +320,10 @@ _ROWS = [
     OpType("ctc_loss", "ctc_loss",
            (("log_probs",), ("targets",), ("input_lengths",), ("target_lengths",)),
            translate=_by_sample, outputs=("loss",)),
-    OpType("bernoulli", "random.bernoulli", (_X,), translate=_drawn),
+    OpType("bernoulli", "random.bernoulli", (_X,), translate=_random_attributes),
     OpType("generate_random_batch_permutation_indices",
-           "random.generate_random_batch_permutation_indices", (("x",),), translate=_drawn),
+           "random.generate_random_batch_permutation_indices", (("x",),),
+           translate=_random_attributes),
 ]
 # fmt: on
 OP_TYPES = MappingProxyType({row.name: row for row in _ROWS})

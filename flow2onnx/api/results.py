@@ -1,4 +1,4 @@
-"""What a call without annotation gives: a future, and in it local blobs."""
+"""The result of a call without annotation: a future, and in it local blobs."""
 
 import logging
 from collections.abc import Callable, Sequence

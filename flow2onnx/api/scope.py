@@ -95,7 +95,7 @@ def namespace(name: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class LogicalView:
-    """Whether inputs and results are whole (consistent) or one for each device (mirrored).
+    """The logical view: inputs and results are whole (consistent) or one a device (mirrored).
 
     On one device both hold the same values; what changes is what `mirrored_view_enabled` says.
     """
@@ -121,13 +121,13 @@ def mirrored_view() -> LogicalView:
 
 
 def mirrored_view_enabled() -> bool:
-    """Whether the mirrored view holds here in the job being traced."""
+    """True if the mirrored view holds here in the job being traced."""
     job = traced_job()
     return job is not None and job.views[-1] == "mirrored"
 
 
 def consistent_view_enabled() -> bool:
-    """Whether the consistent view holds here."""
+    """True if the consistent view holds here."""
     return not mirrored_view_enabled()
 
 
@@ -142,7 +142,7 @@ class Scope:
 
 
 def current_scope() -> Scope:
-    """What holds at this place of the job being traced."""
+    """The scope at this place of the job being traced."""
     job = current_job("current_scope")
     return Scope(job.device_tag, 1, mirrored_view_enabled(), job.full_name("").removesuffix("-"))
 

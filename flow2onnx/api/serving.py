@@ -42,7 +42,7 @@ class SessionOption:
 
 
 class _Status(enum.Enum):
-    """What a session can do: take jobs, run them, nothing more."""
+    """States of a serving session: it takes jobs, or runs them."""
 
     OPEN = 1
     RUNNING = 2
@@ -198,7 +198,7 @@ class InferenceSession:
                     "run the program that saves it once more, with `flow2onnx run`",
                 )
             job.opened = open_saved(path, self._checkpoint, self._option.device_tag)
-            job.outputs = self._shown(path.parent, name)
+            job.outputs = self._list_files(path.parent, name)
         self._status = _Status.RUNNING
 
     def run(self, job_name: str, **kwargs: Array) -> tuple[Array, ...]:
@@ -228,14 +228,14 @@ class InferenceSession:
 
     def input_info(self, input_name: str, job_name: str | None = None) -> dict[str, Any]:
         """Shape and element type of an input."""
-        job = self._described("input_info", job_name)
-        name = _known(job.inputs(), input_name)
+        job = self._job_named("input_info", job_name)
+        name = _look_up(job.inputs(), input_name)
         return _info(job, next(i for i in job.predictor().inputs if i.name == name))
 
     def output_info(self, output_name: str, job_name: str | None = None) -> dict[str, Any]:
         """Shape and element type of an output."""
-        job = self._described("output_info", job_name)
-        return _info(job, job.predictor().outputs[_known(job.results(), output_name)])
+        job = self._job_named("output_info", job_name)
+        return _info(job, job.predictor().outputs[_look_up(job.results(), output_name)])
 
     def print_job_set(self) -> None:
         """Print the jobs and their operators."""
@@ -273,19 +273,19 @@ class InferenceSession:
         self._check(what, _Status.RUNNING)
         return self._job(name)
 
-    def _described(self, what: str, name: str | None) -> _Job:
+    def _job_named(self, what: str, name: str | None) -> _Job:
         self._check(what, _Status.RUNNING)
         if name is None and len(self._jobs) != 1:
             raise _refuse("please specify job_name", f"there are {', '.join(self._jobs)}")
         return self._job(next(iter(self._jobs)) if name is None else name)
 
     @staticmethod
-    def _shown(folder: Path, name: str) -> list[str]:
+    def _list_files(folder: Path, name: str) -> list[str]:
         """The blobs that the results of a job are."""
         return blobs_shown(_read(folder, "saved_model").graphs[name])
 
 
-def _known(names: dict[str, Any], name: str) -> Any:
+def _look_up(names: dict[str, Any], name: str) -> Any:
     if name not in names:
         raise _refuse(f"there is no {name!r}", f"there are {', '.join(names)}")
     return names[name]

@@ -47,7 +47,7 @@ __all__ = ["MIRRORS", "NAMES", "publish", "top_level_names"]
 
 
 def _current_global_function_desc() -> Any:
-    """What is known of the job being traced; `IsTrainable()` tells whether it trains."""
+    """The configuration of the job being traced; `IsTrainable()` is True for a train job."""
     return _Description(current_job("current_global_function_desc"))
 
 
@@ -59,7 +59,7 @@ class _Description:
         self.function_attribute = self.job_config_proto = job.spec.config.function_desc
 
     def IsTrainable(self) -> bool:
-        """Whether this is a train job."""
+        """True for a train job."""
         return bool(self._job.is_trainable)
 
 
@@ -191,7 +191,7 @@ MIRRORS = _mirrors()
 
 
 def top_level_names() -> list[str]:
-    """What stands directly below `flow`."""
+    """The names directly below `flow`."""
     return sorted({name.partition(".")[0] for name in NAMES})
 
 

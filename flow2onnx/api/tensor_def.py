@@ -43,7 +43,7 @@ def MirroredTensorListDef(
 
 
 def uses_tensor_defs(parameters: Sequence[inspect.Parameter]) -> bool:
-    """Whether inputs are declared by default values."""
+    """True if inputs are declared by default values."""
     return bool(parameters) and all(
         p.default is not p.empty and p.annotation is p.empty for p in parameters
     )

@@ -1,4 +1,4 @@
-"""What OneFlow had and ONNX has no counterpart of: one row for each name, the reason, the nearest.
+"""Names of OneFlow without a counterpart in ONNX: a row each, with the reason and the nearest.
 
 A name here exists, so that programs can mention it, and raises when it is used.
 """

@@ -92,29 +92,33 @@ class UserOpConfBuilder:
         """The blobs of one input."""
         given: Any = input_blob_list
         if not isinstance(given, list | tuple) or not all(isinstance(b, Blob) for b in given):
-            raise _error(self._known.name, f"input {input_name} is a list of blobs, got {given!r}")
+            raise _error(
+                self._chosen_type.name, f"input {input_name} is a list of blobs, got {given!r}"
+            )
         self._inputs[input_name] = list(given)
         return self
 
     def InputSize(self, input_name: str, input_blob_size: int) -> "UserOpConfBuilder":
         """How many blobs one input has."""
         if len(self._inputs.get(input_name, ())) != input_blob_size:
-            raise _error(self._known.name, f"input {input_name} has not {input_blob_size} blobs")
+            raise _error(
+                self._chosen_type.name, f"input {input_name} has not {input_blob_size} blobs"
+            )
         return self
 
     def Output(self, output_name: str, num: int = 1) -> "UserOpConfBuilder":
         """An output, which is one blob."""
-        known = self._known.results
+        known = self._chosen_type.results
         if known:
             if num != 1 or output_name not in known:
                 text = f"outputs are one blob each of {', '.join(known)}, not {output_name}"
-                raise _error(self._known.name, text)
+                raise _error(self._chosen_type.name, text)
             self._outputs[output_name] = num
             return self
-        allowed = self._known.outputs
+        allowed = self._chosen_type.outputs
         if num != 1 or (allowed and output_name not in allowed) or self._outputs:
             raise _error(
-                self._known.name,
+                self._chosen_type.name,
                 f"there is one output{f' {allowed[0]}' if allowed else ''} of one blob, not "
                 f"{', '.join([*self._outputs, output_name])}",
             )
@@ -136,12 +140,12 @@ class UserOpConfBuilder:
 
     def Build(self) -> UserOp:
         """The operator, ready to be run."""
-        first = self._known.results[0] if self._known.results else "out"
+        first = self._chosen_type.results[0] if self._chosen_type.results else "out"
         outputs = self._outputs or {first: 1}
-        return UserOp(self._name, self._known, self._inputs, outputs, self._attributes)
+        return UserOp(self._name, self._chosen_type, self._inputs, outputs, self._attributes)
 
     @property
-    def _known(self) -> OpType:
+    def _chosen_type(self) -> OpType:
         if self._type is None:
             raise _error("user_op_builder", "Op comes first")
         return self._type
@@ -167,7 +171,7 @@ def _arguments(op_type: OpType, attributes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _inputs(op_type: OpType, given: dict[str, list[Blob]]) -> list[Any]:
-    """What was given for each input; None for optional ones that were not."""
+    """The argument of each input; None for optional ones without."""
     needed = len(op_type.inputs) - op_type.optional
     return [
         None

@@ -73,7 +73,7 @@ def _handler(given: Handler) -> Callable[[Any], Any]:
 
 
 def _form(handler: Callable[[Any], Any]) -> ArrayReturn | None:
-    """What the one parameter is annotated with; None without annotation."""
+    """The annotation of the one parameter; None without annotation."""
     try:
         signature = inspect.signature(handler)
     except ValueError:  # some builtins have none

@@ -20,7 +20,7 @@ from flow2onnx.cli.commands import (
     tune,
     verify,
 )
-from flow2onnx.cli.failures import reported, shown_logs
+from flow2onnx.cli.failures import report_errors, show_logs
 
 __all__ = ["app"]
 
@@ -29,7 +29,7 @@ class _Commands(click.Group):
     """Commands whose errors are shown as flow2onnx's, and whose log messages appear."""
 
     def invoke(self, ctx: click.Context) -> Any:  # what the command returns
-        with shown_logs(), reported():
+        with show_logs(), report_errors():
             return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:

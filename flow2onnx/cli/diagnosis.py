@@ -46,7 +46,7 @@ def diagnose() -> Facts:
     """Everything `flow2onnx doctor` tells; ``ok`` says whether jobs can run."""
     runtime = _runtime()
     works = runtime["error"] is None
-    step = _tried(_train) if works else {"ok": False, "error": "onnxruntime cannot be imported"}
+    step = _try_check(_train) if works else {"ok": False, "error": "onnxruntime cannot be imported"}
     problems = [*_install_problems(runtime), *(_step_problems(step) if works else [])]
     return {
         "ok": not problems,
@@ -139,7 +139,7 @@ def _distribution(found: metadata.Distribution) -> Facts:
 
 
 def _state(file: metadata.PackagePath) -> str:
-    """Whether a file is as the wheel's record says."""
+    """True if a file is as the wheel's record says."""
     path = Path(str(file.locate()))
     if not path.is_file():
         return "missing"
@@ -219,7 +219,7 @@ def _why_not(provider: str) -> str:
 # One train step, from the job function to its loss
 
 
-def _tried(check: Callable[[], Facts]) -> Facts:
+def _try_check(check: Callable[[], Facts]) -> Facts:
     began = time.perf_counter()
     try:
         facts = check()

@@ -1,4 +1,4 @@
-"""What goes wrong, as the commands tell it: errors with the user's line, log messages."""
+"""Errors with the user's line and log messages, as the commands show them."""
 
 import linecache
 import logging
@@ -18,7 +18,7 @@ from flow2onnx.cli.show import output
 from flow2onnx.errors import FlowError
 from flow2onnx.source import place
 
-__all__ = ["reported", "shown_logs", "traceback_option"]
+__all__ = ["report_errors", "show_logs", "traceback_option"]
 
 _PACKAGE = str(Path(__file__).parents[1]) + os.sep
 _INTERRUPTED = 130  # what a shell reports for a program that Ctrl-C ended
@@ -37,7 +37,7 @@ def _keep(context: click.Context, parameter: click.Parameter, value: bool) -> No
 
 
 @contextmanager
-def reported(script: Path | None = None) -> Iterator[None]:
+def report_errors(script: Path | None = None) -> Iterator[None]:
     """End the command with exit code 1 on an error, and show it.
 
     An error of flow2onnx is shown as its message and the user's line; one of the script itself
@@ -86,10 +86,10 @@ def _excerpt(error: FlowError, script: Path | None) -> list[Text]:
     lines = linecache.getlines(filename)
     shown = range(max(1, number - 2), min(len(lines), number + 1) + 1)
     width = len(str(shown.stop - 1))
-    return [Text(), *(_numbered(n, lines[n - 1].rstrip(), width, n == number) for n in shown)]
+    return [Text(), *(_source_line(n, lines[n - 1].rstrip(), width, n == number) for n in shown)]
 
 
-def _numbered(number: int, line: str, width: int, is_meant: bool) -> Text:
+def _source_line(number: int, line: str, width: int, is_meant: bool) -> Text:
     mark = "> " if is_meant else "  "
     return Text.assemble(
         (f"  {mark}{number:{width}} | ", "red" if is_meant else "dim"),
@@ -145,7 +145,7 @@ def _where(error: BaseException) -> str:
 
 
 @contextmanager
-def shown_logs() -> Iterator[None]:
+def show_logs() -> Iterator[None]:
     """Inside, warnings and errors that flow2onnx logs appear on stderr."""
     handler = _OneLine(logging.WARNING)
     log = logging.getLogger("flow2onnx")

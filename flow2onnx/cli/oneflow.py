@@ -129,7 +129,7 @@ def _below(module: str) -> list[str]:
 
 
 def _namespace(module: str) -> str | None:
-    """What `module` is called below `flow`; None where it is no namespace."""
+    """The name of `module` below `flow`; None where it is no namespace."""
     parts = _below(module)
     while parts and parts[0] in SOURCE_FOLDERS:
         parts = parts[1:]
@@ -138,5 +138,5 @@ def _namespace(module: str) -> str | None:
 
 
 def _is_source(module: str) -> bool:
-    """Whether it is a file of OneFlow's source, not a part of its API."""
+    """True for a file of OneFlow's source, which is no part of its API."""
     return _below(module)[:1] in ([folder] for folder in (*SOURCE_FOLDERS, "core"))

@@ -14,7 +14,7 @@ _MARKS = {True: ("ok", "green"), False: ("FAIL", "bold red"), None: ("-", "dim")
 
 
 def print_report(report: Report) -> None:
-    """What was checked, how far the outputs differ, and the verdict."""
+    """Print the checks, how far the outputs differ, and the verdict."""
     rows = [r for r in report.rows if r.check != "written"]
     print_table(("", "check", "result"), [(_mark(r.ok), r.check, r.detail) for r in rows])
     if report.outputs:
@@ -32,7 +32,7 @@ def print_report(report: Report) -> None:
 
 
 def _print_comparison(comparison: Comparison) -> None:
-    """What the precision costs and saves, and how far each output is from float32's."""
+    """Print what the precision costs and saves, and how far each output is from float32's."""
     note("")
     print_table(("", comparison.precision, "float32"), comparison.table())
     note(f"\non {comparison.data}:")

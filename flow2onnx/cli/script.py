@@ -10,7 +10,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 
 from flow2onnx.api.job import JobFunction
-from flow2onnx.cli.failures import reported
+from flow2onnx.cli.failures import report_errors
 from flow2onnx.cli.oneflow import oneflow_names
 from flow2onnx.engine.preset import Preset
 from flow2onnx.engine.session import clear_default_session, current_session, sync_default_session
@@ -25,7 +25,7 @@ def run_script(path: Path, arguments: Sequence[str]) -> None:
     Returns when the script and every callback it is owed have finished; what it raises comes
     through, `SystemExit` included.
     """
-    code = _compiled(path)
+    code = _compile(path)
     module = _module("__main__", path)
     with _as_program(path, arguments, module), oneflow_names():
         try:
@@ -38,7 +38,7 @@ def run_script(path: Path, arguments: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class Target:
-    """What ``train.py:train_job`` or ``models.mlp:train_job`` names; `job` may be left out."""
+    """A job of a script, ``train.py:train_job`` or ``models.mlp:train_job``; `job` is optional."""
 
     text: str
     place: str
@@ -46,7 +46,7 @@ class Target:
 
     @property
     def is_script(self) -> bool:
-        """Whether `place` is a file, not a module."""
+        """True if `place` is a file, False for a module."""
         return self.place.endswith(".py") or "/" in self.place or Path(self.place).is_file()
 
 
@@ -69,7 +69,7 @@ def opened_job(target: str, arguments: Sequence[str], release: str | None) -> It
     current_session().preset = Preset(release)
     clear_default_session()
     with (
-        reported(Path(wanted.place) if wanted.is_script else None),
+        report_errors(Path(wanted.place) if wanted.is_script else None),
         redirect_stdout(sys.stderr),
         find_job(wanted, arguments) as job,
     ):
@@ -85,16 +85,16 @@ def find_job(target: Target, arguments: Sequence[str] = ()) -> Iterator[JobFunct
     with oneflow_names():
         if target.is_script:
             path = Path(target.place)
-            code, module = _compiled(path), _module(path.stem, path)
+            code, module = _compile(path), _module(path.stem, path)
             with _as_program(path, arguments, module):
                 exec(code, module.__dict__)
                 yield _job(target, module)
         else:
             with _as_program(Path.cwd() / target.place, arguments):
-                yield _job(target, _imported(target))
+                yield _job(target, _import_target(target))
 
 
-def _compiled(path: Path) -> CodeType:
+def _compile(path: Path) -> CodeType:
     if path.is_dir():
         raise ScriptError(f"{path} is a directory", hint="name the script in it")
     try:
@@ -140,7 +140,7 @@ def _as_program(
             sys.modules[name] = replaced
 
 
-def _imported(target: Target) -> ModuleType:
+def _import_target(target: Target) -> ModuleType:
     try:
         return importlib.import_module(target.place)
     except ModuleNotFoundError as error:

@@ -77,7 +77,7 @@ def serving_arguments(options: dict[str, Any], *, is_triton: bool) -> dict[str, 
 
 
 def _arrays(option: str, path: Path) -> Any:
-    """What a .npy file holds, or a .npz file by name."""
+    """The array of a .npy file, or those of a .npz file by name."""
     try:
         with path.open("rb") as file, np.errstate(all="ignore"):
             loaded = np.load(file, allow_pickle=False)

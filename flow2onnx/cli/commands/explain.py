@@ -80,7 +80,7 @@ def _print_nodes(found: Explanation) -> None:
         return
     print_table(
         ("provider", "nodes", "operators"),
-        [(n.provider, str(n.count), _counted(n.operators)) for n in found.nodes],
+        [(n.provider, str(n.count), _count_operators(n.operators)) for n in found.nodes],
         right=("nodes",),
         whole=("provider",),
     )
@@ -88,12 +88,12 @@ def _print_nodes(found: Explanation) -> None:
         note(f"\nnot on {found.placed_on}, where the job was placed:")
         print_table(
             ("runs on", "operators", "why"),
-            [(f.provider, _counted(f.operators), f.why) for f in found.fallbacks],
+            [(f.provider, _count_operators(f.operators), f.why) for f in found.fallbacks],
             whole=("runs on",),
         )
 
 
-def _counted(operators: dict[str, int]) -> str:
+def _count_operators(operators: dict[str, int]) -> str:
     return ", ".join(name if n == 1 else f"{n} {name}" for name, n in operators.items())
 
 

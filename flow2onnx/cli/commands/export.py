@@ -130,7 +130,7 @@ def export(
     The exit code is 1 if the verification fails.
     """
     output = _place(output, on_device, triton)
-    served = _served(
+    served = _serving_options(
         {k: options.pop(k) for k in ("name", "labels", "max_batch", "delay_ms")}, triton
     )
     options["on_device"] = on_device is not None
@@ -167,7 +167,7 @@ def _place(*places: Path | None) -> Path:
 _SERVED = ("batch", "weights", "opset", "metadata", "verify")
 
 
-def _served(given: dict[str, Any], triton: Path | None) -> dict[str, Any]:
+def _serving_options(given: dict[str, Any], triton: Path | None) -> dict[str, Any]:
     """The options for a repository, as `export_triton` takes them."""
     asked = {name: value for name, value in given.items() if value is not None}
     if asked and triton is None:
@@ -212,19 +212,19 @@ def _load(path: Path) -> None:
     if missing and missing == weights:
         raise CheckpointError(
             f"{path} holds none of the weights of the jobs",
-            hint=f"it holds {_listed(list(saved))}; the jobs have {_listed(missing)}",
+            hint=f"it holds {_join_names(list(saved))}; the jobs have {_join_names(missing)}",
         )
     if missing:
-        _log.warning("%s does not hold %s: first values are kept", path, _listed(missing))
+        _log.warning("%s does not hold %s: first values are kept", path, _join_names(missing))
 
 
-def _listed(names: list[str]) -> str:
+def _join_names(names: list[str]) -> str:
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     return ", ".join(names[:5]) + more or "nothing"
 
 
 def _files(output: Path) -> list[Path]:
-    """What an export wrote: a folder's files, or a model and the weights beside it."""
+    """The files of an export: a folder's, or a model and the weights beside it."""
     if not output.exists():  # a version that was refused
         return []
     if output.is_dir():

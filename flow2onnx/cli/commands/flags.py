@@ -26,7 +26,7 @@ Examples:
 @click.option("--markdown", "as_markdown", is_flag=True, help="Write the page of documentation.")
 def flags(name: str | None, as_json: bool, as_markdown: bool) -> None:
     """List the settings of jobs, sessions and environment; those whose name contains NAME."""
-    rows = _chosen(name)
+    rows = _select_rows(name)
     if as_json:
         print_json(rows)
     elif as_markdown:
@@ -39,7 +39,7 @@ def flags(name: str | None, as_json: bool, as_markdown: bool) -> None:
             _print(group, [row for row in rows if _group(row) == group])
 
 
-def _chosen(name: str | None) -> list[dict[str, str]]:
+def _select_rows(name: str | None) -> list[dict[str, str]]:
     rows = flags_table()
     if name is None:
         return rows
@@ -53,7 +53,7 @@ def _chosen(name: str | None) -> list[dict[str, str]]:
 
 
 def _group(row: dict[str, str]) -> str:
-    """What comes before the last dot: ``function_config.train``."""
+    """The part before the last dot: ``function_config.train``."""
     return f"{row['table']}.{row['name']}".rpartition(".")[0]
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from flow2onnx.cli.failures import reported, traceback_option
+from flow2onnx.cli.failures import report_errors, traceback_option
 from flow2onnx.cli.options import check_usable, release_option
 from flow2onnx.cli.script import run_script
 from flow2onnx.engine.preset import Preset
@@ -59,5 +59,5 @@ def run(
     device = None if provider is None else _DEVICES[provider]
     current_session().preset = Preset(release, device, seed, stop_on_non_finite)
     clear_default_session()
-    with reported(script):
+    with report_errors(script):
         run_script(script, args)

@@ -27,7 +27,7 @@ def symbols(name: str | None, as_json: bool, as_markdown: bool) -> None:
     if as_markdown:
         click.echo(markdown(), nl=False)
         return
-    rows = _chosen(name)
+    rows = _select_rows(name)
     if as_json:
         print_json([dataclasses.asdict(row) for row in rows])
     elif len(rows) == 1:
@@ -37,7 +37,7 @@ def symbols(name: str | None, as_json: bool, as_markdown: bool) -> None:
             _print(group, [row for row in rows if _group(row) == group])
 
 
-def _chosen(name: str | None) -> list[Status]:
+def _select_rows(name: str | None) -> list[Status]:
     rows = status_table()
     if name is None:
         return rows

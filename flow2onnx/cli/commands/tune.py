@@ -56,7 +56,7 @@ def tune(
             compiled, options, _ = job.session.opened(job.spec.name)
         path = cache or cache_path(job.spec.config.value("runtime.tuning_cache_path"))
         if emit is None:
-            found = tunings(compiled, options, path, report=_told, seconds=seconds)
+            found = tunings(compiled, options, path, report=_log_progress, seconds=seconds)
         else:
             found, count = [], emit_trials(compiled, emit)
     if emit is not None:
@@ -68,7 +68,7 @@ def tune(
         _print(job.spec.name, path, found)
 
 
-def _told(done: int, total: int) -> None:
+def _log_progress(done: int, total: int) -> None:
     click.echo(f"measuring {done + 1} of {total}", err=True)
 
 
