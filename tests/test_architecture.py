@@ -73,8 +73,8 @@ MAY_USE = {
     "onnx_ir": {*GRAPHS, "autodiff", "export"},
     "onnxruntime": {"engine", "cli", "server", "export"},
     "flow2onnx_runtime": {
-        "onnx_io", "checkpoint", "engine", "export", "imported", "errors", "proto", "api", "cli",
-        "server",
+        "errors", "proto", "config", "onnx_io", "checkpoint", "engine", "export", "imported", "api",
+        "cli", "server",
     },
     "sklearn": {"data"},
     "PIL": {"data", "cli"},

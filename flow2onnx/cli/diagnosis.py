@@ -6,13 +6,14 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import flow2onnx_runtime
 import numpy as np
+from flow2onnx_runtime.providers import PROVIDERS, find_provider, provider_named
 
 import flow2onnx
 from flow2onnx.engine.session import SESSION, Session
@@ -24,9 +25,6 @@ Facts = dict[str, Any]  # what JSON holds
 
 _PACKAGES = ("onnx", "onnx-ir", "numpy", "protobuf", "ml_dtypes", "safetensors")
 _HASHED = 8 * 2**20  # bytes; of larger files the size is compared
-_CUDA = "CUDAExecutionProvider"
-# providers every wheel has, which do not make it a build of their own
-_EVERYWHERE = ("CPUExecutionProvider", "AzureExecutionProvider")
 # what changes the runtime's behaviour behind everybody's back
 _VARIABLES = (
     "ALLOW_RELEASED_ONNX_OPSET_ONLY",
@@ -101,15 +99,21 @@ def _runtime() -> Facts:
     }  # fmt: skip
     try:
         ort = importlib.import_module("onnxruntime")
-        own = [p for p in ort.get_available_providers() if p not in _EVERYWHERE]
+        compiled_in = ort.get_available_providers()
     except Exception as error:  # a broken build fails in any way
         return facts | {"error": f"{type(error).__name__}: {error}"}
     return facts | {
         "version": ort.__version__,
-        "build": "gpu" if _CUDA in own else "+".join(own) or "cpu",
+        "build": _build(compiled_in),
         "newest_opset": _newest(range(1, 100), lambda opset: _probe(opset=opset)),
         "newest_ir": _newest(range(3, 100), lambda ir: _probe(ir=ir)),
     }
+
+
+def _build(compiled_in: Sequence[str]) -> str:
+    """``"gpu"`` with CUDA; else what it has that not every build has, or ``"cpu"``."""
+    own = [name for name in compiled_in if not provider_named(name).is_everywhere]
+    return "gpu" if find_provider("gpu").name in own else "+".join(own) or "cpu"
 
 
 def _distributions() -> Iterator[metadata.Distribution]:
@@ -195,25 +199,23 @@ def _providers() -> list[Facts]:
 
     compiled_in = onnxruntime.get_available_providers()
     usable = flow2onnx_runtime.usable_providers()
-    names = [*compiled_in, *(n for n in (_CUDA,) if n not in compiled_in)]
+    names = dict.fromkeys((*compiled_in, *(row.name for row in PROVIDERS.values())))
     return [
         {
             "name": name,
             "compiled_in": name in compiled_in,
             "usable": name in usable,
-            "why_not": None if name in usable else _why_not(name),
+            "why_not": None if name in usable else _why_not(name, name in compiled_in),
         }
         for name in names
     ]
 
 
-def _why_not(provider: str) -> str:
-    options = flow2onnx_runtime.Options(providers=(provider,), log_level="fatal")
-    try:
-        flow2onnx_runtime.open_session(_probe(), options)
-    except FlowError as error:
-        return " ".join(f"{error.hint or error.message}".split())
-    return "a session opens on another provider"
+def _why_not(name: str, is_compiled_in: bool) -> str:
+    """What to do about a provider, in one line."""
+    if not is_compiled_in:
+        return provider_named(name).remedy
+    return " ".join(flow2onnx_runtime.why_unusable(name).split())
 
 
 # One train step, from the job function to its loss

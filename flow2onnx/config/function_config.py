@@ -140,7 +140,7 @@ class RuntimeGroup(_Group):
         self._add("runtime.run_entry", name, value)
 
     def provider_option(self, provider: str, name: str, value: str) -> None:
-        """Add an option of the provider ``"cuda"`` or ``"tensorrt"``."""
+        """Add an option of a provider by its tag, such as ``"cuda"``."""
         self._add("runtime.provider_option", f"{provider}.{name}", value)
 
     def lowering(self, name: str, form: str) -> None:
@@ -237,7 +237,7 @@ class FunctionConfig(Surface):
         return self._record.providers()
 
     def provider_options(self, provider: str) -> dict[str, str]:
-        """Options of ``"cuda"`` or ``"tensorrt"`` that differ from the provider's defaults."""
+        """Options of a provider, such as ``"tensorrt"``, that differ from its defaults."""
         return self._record.provider_options(provider)
 
     def __copy__(self) -> "FunctionConfig":

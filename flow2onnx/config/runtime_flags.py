@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from flow2onnx_runtime.providers import PROVIDERS
+
 from flow2onnx.config.effects import ALIAS, IGNORED, PROVIDER, SESSION, TRACE
 from flow2onnx.config.kinds import BOOL, NOTHING, PARTS, POSITIVE, STR, SwitchOr
 from flow2onnx.config.messages import Choice, Texts
@@ -11,6 +13,8 @@ from flow2onnx.config.table import Flag
 __all__ = ["FREE_FORMS", "RUNTIME_FLAGS"]
 
 _SPINNING = ("session.intra_op.allow_spinning", "session.inter_op.allow_spinning")
+# Providers whose options are known, which are given by name; of others none would be checked.
+_WITH_OPTIONS = tuple(row.tag for row in PROVIDERS.values() if row.options)
 _SWITCH: Mapping[object, object] = MappingProxyType({True: "1", False: "0"})
 # Rows whose call takes a name and a value, and whose assignment takes a dict of all of them.
 FREE_FORMS = (
@@ -116,7 +120,7 @@ RUNTIME_FLAGS = (
          TRACE("entries of the configuration of every run"),
          "An entry by the runtime's name: run_entry('memory.enable_memory_arena_shrinkage', "
          "'cpu:0')."),
-    Flag("runtime.provider_option", Texts("cuda.prefer_nhwc", ("cuda", "tensorrt")), {},
+    Flag("runtime.provider_option", Texts("cuda.prefer_nhwc", _WITH_OPTIONS), {},
          TRACE("options of a provider"),
          "An option by the provider's name: provider_option('cuda', 'sdpa_kernel', '0')."),
     Flag("runtime.function_desc", NOTHING, None,

@@ -113,7 +113,7 @@ class Record:
         return tuple(e.provider for _, e in self._provider_rows() if e.option is None)
 
     def provider_options(self, provider: str) -> dict[str, str]:
-        """Options of a provider, ``"cuda"`` or ``"tensorrt"``, that differ from its defaults."""
+        """Options of a provider, such as ``"cuda"``, that differ from its defaults."""
         return {
             effect.option: str(value)
             for value, effect in self._provider_rows()

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from flow2onnx_runtime import Options, OptionsError
 from flow2onnx_runtime.options import DEFAULT_OPTIONS
+from flow2onnx_runtime.providers import CPU
 
 from flow2onnx.compile.garbage_collection import collector_paused
 from flow2onnx.engine.native import Wish, native_library, threads_of
@@ -12,8 +13,6 @@ from flow2onnx.graph.model import inferred_model_bytes, model_bytes, parse_model
 from flow2onnx.passes.native import rewrite_kept
 
 __all__ = ["accelerate"]
-
-_CPU = ("CPUExecutionProvider",)
 
 
 @collector_paused()
@@ -36,7 +35,7 @@ def accelerate(
     which True is an `OptionsError`. What is no ONNX model is a `BundleError`.
     """
     options = DEFAULT_OPTIONS if options is None else options
-    if options.provider_names != _CPU:
+    if options.provider_names != CPU.names:
         if native is True:
             raise OptionsError(
                 f"native operators run on the CPU, and the providers are {options.provider_names}",

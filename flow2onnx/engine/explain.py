@@ -7,6 +7,7 @@ from typing import Any
 
 from flow2onnx_runtime import AssignedNode, Options, kernels, open_session, why_unusable
 from flow2onnx_runtime.assignment import nodes_of, recording
+from flow2onnx_runtime.providers import provider_named
 
 from flow2onnx.compile import CompiledJob
 from flow2onnx.config import CONFIG, FLAGS, FunctionConfig, Settings
@@ -270,7 +271,7 @@ def _fallbacks(
     nodes: Iterable[AssignedNode], placed_on: str, options: Options
 ) -> Iterator[Fallback]:
     first, asked = options.provider_names[0], provider_name(placed_on)
-    wanted = {first, asked} if first == provider_name("tensorrt") else {asked}
+    wanted = {first, asked} if asked in provider_named(first).names else {asked}
     elsewhere: dict[tuple[str, str], list[AssignedNode]] = {}
     for node in nodes:
         if node.provider not in wanted:
@@ -283,6 +284,8 @@ def _fallbacks(
 def _why_not(asked: str, operator: str, options: Options) -> str:
     if asked not in options.provider_names:
         return f"{asked} cannot be used here: {why_unusable(asked)}"
+    if not provider_named(asked).has_kernels:
+        return f"{asked} does not compile it"
     if not kernels(asked).has(operator):
         return f"{asked} has no kernel for it"
     return f"{asked} has no kernel for its types, or it only computes shapes"

@@ -12,7 +12,7 @@ class Preset:
     """Wishes that outlive `flow.clear_default_session()`.
 
     `release`: the OneFlow release whose API the jobs speak where their text cannot tell. `device`:
-    ``"cpu"`` or ``"gpu"`` for every job, whatever its placement. `seed` and `stop_on_non_finite`
+    the tag of the provider of every job, whatever its placement. `seed` and `stop_on_non_finite`
     hold unless the program sets them itself.
     """
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+from flow2onnx_runtime.providers import find_provider
 
 from flow2onnx.data.pipeline import Pipeline
 from flow2onnx.engine.preset import Preset
@@ -368,7 +369,8 @@ class Session:
 
     def _starts_on_gpu(self) -> bool:
         """Whether jobs without a placement run on a GPU."""
-        if self.preset.device == "cpu" or self.settings.value("gpu_device_num") == 0:
+        is_elsewhere = self.preset.device not in (None, find_provider("gpu").tag)
+        if is_elsewhere or self.settings.value("gpu_device_num") == 0:
             return False
         return self.has_gpu()
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 from flow2onnx_runtime import Predictor, kernels
+from flow2onnx_runtime.providers import find_provider
 
 from flow2onnx.compile import CompiledJob
 from flow2onnx.dtypes import DType
@@ -33,7 +34,6 @@ PRECISIONS = ("fp32", "fp16", "int8", "int8-dynamic")
 Precision = Literal["fp32", "fp16", "int8", "int8-dynamic"]
 
 _LARGEST_HALF = 65504.0
-_CPU = "CPUExecutionProvider"
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -173,12 +173,12 @@ def _write_half(
     large = [n for n, v in values.items() if v.dtype.kind == "f" and _most(v) > _LARGEST_HALF]
     halving = ConvertToHalf(weights=tuple(values), large=large, fixed=fixed, half_io=way.half_io)
     halving.run(job.model.graph)
-    verify(job.model, kernels(_CPU))
+    verify(job.model, kernels())
     row = _kernel_row(job.model, halving)
     dtypes = {n: d for n, d in input_dtypes(job.model).items() if n in values}
     small = {n: v.astype(dtypes[n].numpy, copy=False) for n, v in values.items()}
     rounding = copy_model(job.model)
-    RoundMissingKernels(kernels(_CPU)).run(rounding.graph)
+    RoundMissingKernels(kernels()).run(rounding.graph)
     exact.parent.mkdir()
     write_predict(exact, rounding, small, dtypes, weights=weights)
     written = write_predict(path, job.model, small, dtypes, weights=weights)
@@ -191,7 +191,7 @@ def _most(value: Array) -> float:
 
 def _kernel_row(model: Model, halving: ConvertToHalf) -> Check:
     """What the CPU does itself in float16, which is little: it casts around the rest."""
-    lacking = count_missing_kernels(model.graph, kernels(_CPU))
+    lacking = count_missing_kernels(model.graph, kernels())
     count, missing = sum(halving.halved.values()), sum(lacking.values())
     text = f"{count} operators in float16"
     if missing:
@@ -217,7 +217,7 @@ def _write_quantized(
     if way.precision == "int8":
         counts = quantize_statically(
             base, made, calibration, way.method, fixed,
-            is_symmetric="tensorrt" in job.spec.config.providers(),
+            is_symmetric=any(find_provider(t).is_symmetric for t in job.spec.config.providers()),
         )  # fmt: skip
     else:
         counts = quantize_dynamically(base, made, fixed)

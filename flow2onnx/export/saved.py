@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from flow2onnx_runtime import Predictor
+from flow2onnx_runtime.providers import find_provider
 
 from flow2onnx.checkpoint import store
 from flow2onnx.compile import CompiledJob
@@ -81,9 +82,10 @@ def operators_of(job: CompiledJob) -> list[str]:
 def open_saved(path: Path, checkpoint: Path, device: str) -> Predictor:
     """A job that `write_saved` wrote, with the weights in the folder `checkpoint`.
 
-    On ``"gpu"`` it runs on CUDA if that works here, else, as on ``"cpu"``, on the CPU.
+    `device` is the tag of a provider or of a placement on it: on ``"gpu"`` the job runs on CUDA if
+    that works here, else on the CPU.
     """
-    providers = ("cuda", "cpu") if device == "gpu" else ("cpu",)
+    providers = find_provider(device).names
     is_beside = checkpoint.resolve() == (path.parent / checkpoint.name).resolve()
     model = path if is_beside else _with_weights(path, checkpoint)
     return Predictor(model, providers=providers)

@@ -6,6 +6,7 @@ from time import perf_counter
 from flow2onnx_runtime import FlowError, Options, Program
 from flow2onnx_runtime.assignment import nodes_of, recording
 from flow2onnx_runtime.options import Model
+from flow2onnx_runtime.providers import CPU
 
 from flow2onnx.server.samples import batch_axis, rows_of
 
@@ -26,7 +27,7 @@ def opened(name: str, model: Model, options: Options) -> tuple[Program, bool]:
     fixed.
     """
     program = Program(model, None, recording(options), name=name)
-    if options.provider_names != ("CPUExecutionProvider",):
+    if options.provider_names != CPU.names:
         return program, False
     if not _is_steady(program) or not _is_within(_QUICK, program, 1):
         return program, False

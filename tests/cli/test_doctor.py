@@ -8,6 +8,7 @@ from importlib.metadata import Distribution, PathDistribution
 from pathlib import Path
 
 import pytest
+from flow2onnx_runtime.providers import PROVIDERS
 
 from flow2onnx.cli import diagnosis
 from flow2onnx.engine.session import current_session
@@ -162,3 +163,11 @@ def test_a_provider_whose_libraries_are_missing(flow2onnx, monkeypatch):
     assert (cuda["compiled_in"], cuda["usable"]) == (True, False)
     assert "CUDA and cuDNN 9" in cuda["why_not"]
     assert facts["onnxruntime"]["build"] == "gpu"
+
+
+def test_providers_that_a_build_lacks_are_listed_with_what_to_install(flow2onnx):
+    listed = {p["name"]: p for p in json.loads(flow2onnx("doctor", "--json").stdout)["providers"]}
+    assert {row.name for row in PROVIDERS.values()} <= set(listed)
+    for row in PROVIDERS.values():
+        if not listed[row.name]["compiled_in"]:
+            assert listed[row.name]["why_not"] == row.remedy

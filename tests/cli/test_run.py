@@ -5,6 +5,8 @@ import sys
 
 import numpy as np
 import pytest
+from flow2onnx_runtime.provider_checks import opens
+from flow2onnx_runtime.providers import PROVIDERS
 
 from flow2onnx.engine.session import current_session
 
@@ -191,8 +193,20 @@ def test_the_provider_overrules_placements(flow2onnx, script, caplog):
     assert caplog.records == []
 
 
+@pytest.mark.parametrize("row", PROVIDERS.values(), ids=lambda row: row.tag)
+def test_every_provider_that_trains_can_be_asked_for(flow2onnx, script, row):
+    result = flow2onnx("run", "--provider", row.tag, script(""))
+    if row.is_remote or not row.trains:
+        assert "is not one of" in result.stderr
+    elif opens(row.name):
+        assert result.exit_code == 0
+    else:
+        assert f"ProviderError: {row.name} cannot be used here; usable are " in result.stderr
+
+
 def test_a_provider_that_cannot_be_used(flow2onnx, script, monkeypatch):
     monkeypatch.setattr("flow2onnx.cli.options.usable_providers", lambda: ("CPUExecutionProvider",))
+    monkeypatch.setattr("flow2onnx.cli.options.opens", lambda name: False)
     result = flow2onnx("run", "--provider", "cuda", script(""))
     assert result.exit_code == 1
     assert result.stderr == (

@@ -5,14 +5,12 @@ from pathlib import Path
 import click
 
 from flow2onnx.cli.failures import report_errors, traceback_option
-from flow2onnx.cli.options import check_usable, release_option
+from flow2onnx.cli.options import check_usable, provider_option, release_option
 from flow2onnx.cli.script import run_script
 from flow2onnx.engine.preset import Preset
 from flow2onnx.engine.session import clear_default_session, current_session
 
 __all__ = ["run"]
-
-_DEVICES = {"cpu": "cpu", "cuda": "gpu"}
 
 
 @click.command(
@@ -26,11 +24,7 @@ Examples:
 @click.argument("script", type=click.Path(path_type=Path))
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 @release_option
-@click.option(
-    "--provider",
-    type=click.Choice(list(_DEVICES)),
-    help="Run every job there, whatever the script's placements say.",
-)
+@provider_option("Run every job there, whatever the script's placements say.", trains=True)
 @click.option(
     "--seed",
     type=click.IntRange(0),
@@ -56,8 +50,7 @@ def run(
     `oneflow.python` mean flow2onnx. Options of this command come before the script's name.
     """
     check_usable(provider)
-    device = None if provider is None else _DEVICES[provider]
-    current_session().preset = Preset(release, device, seed, stop_on_non_finite)
+    current_session().preset = Preset(release, provider, seed, stop_on_non_finite)
     clear_default_session()
     with report_errors(script):
         run_script(script, args)

@@ -6,18 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import click
+from flow2onnx_runtime.providers import find_provider
 
 from flow2onnx import __version__
 from flow2onnx.cli.failures import traceback_option
+from flow2onnx.cli.options import provider_option
 from flow2onnx.errors import ConfigError
 
 __all__ = ["serve"]
 
-_PROVIDERS = {
-    "cpu": ("CPUExecutionProvider",),
-    "cuda": ("CUDAExecutionProvider", "CPUExecutionProvider"),
-    "tensorrt": ("TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider"),
-}
 _PACKAGES = {"starlette": "serve", "uvicorn": "serve", "httptools": "serve",
              "prometheus_client": "serve", "hpack": "grpc"}  # fmt: skip
 
@@ -32,10 +29,7 @@ Examples:
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", default=8000, show_default=True, help="For HTTP; 0 for any.")
 @click.option("--grpc-port", type=int, help="For gRPC, which needs the extra grpc; 0 for any.")
-@click.option(
-    "--provider", type=click.Choice(list(_PROVIDERS)), default="cpu", show_default=True,
-    help="Where the models run; one that cannot be used is an error.",
-)  # fmt: skip
+@provider_option("Where the models run; one that cannot be used is an error.", "cpu")
 @click.option(
     "--threads", type=click.IntRange(1), help="That a run may use; one per core by default."
 )
@@ -111,7 +105,7 @@ def serve(
     token = None if token_file is None else token_file.read_text("utf-8").strip()
     settings = Settings(
         models=models,
-        options=Options(providers=_PROVIDERS[provider], shared_threads=shared_pool),
+        options=Options(providers=find_provider(provider).names, shared_threads=shared_pool),
         max_queue=options.pop("queue"),
         delay=options.pop("delay_ms") / 1000,
         token=token,

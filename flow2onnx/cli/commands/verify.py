@@ -4,9 +4,10 @@ import sys
 from pathlib import Path
 
 import click
+from flow2onnx_runtime.providers import find_provider
 
 from flow2onnx.cli.failures import traceback_option
-from flow2onnx.cli.options import PROVIDERS, check_usable, json_option
+from flow2onnx.cli.options import check_usable, json_option, provider_option
 from flow2onnx.cli.reports import print_report
 from flow2onnx.cli.show import print_json, working
 from flow2onnx.export import verify_model
@@ -19,13 +20,7 @@ Examples:
   flow2onnx verify mlp.onnx
   flow2onnx verify mlp/ --full --json""")  # fmt: skip
 @click.argument("path", type=click.Path(path_type=Path))
-@click.option(
-    "--provider",
-    type=click.Choice(list(PROVIDERS)),
-    default="cpu",
-    show_default=True,
-    help="Where to run the model.",
-)
+@provider_option("Where to run the model.", "cpu")
 @click.option("--full", is_flag=True, help="Compare every output, however long that takes.")
 @json_option
 @traceback_option
@@ -36,6 +31,6 @@ def verify(path: Path, provider: str, full: bool, as_json: bool) -> None:
     """
     check_usable(provider)
     with working(f"Verifying {path}"):
-        report = verify_model(path, provider=PROVIDERS[provider], full=full)
+        report = verify_model(path, provider=find_provider(provider).name, full=full)
     print_json(report.to_dict()) if as_json else print_report(report)
     sys.exit(0 if report.ok else 1)

@@ -95,10 +95,8 @@ def _how_to_get(name: str) -> str:
     if name not in known:
         close = difflib.get_close_matches(name, known, n=1)
         return f"did you mean {close[0]}?" if close else f"providers are {', '.join(known)}"
-    return (
-        f"install {provider_named(name).package} in place of the onnxruntime here: the two "
-        "overwrite each other, so uninstall the present one first"
-    )
+    remedy = provider_named(name).remedy
+    return f"{remedy}: the two overwrite each other, so uninstall the present one first"
 
 
 def _how_to_repair(name: str) -> str:

@@ -36,7 +36,8 @@ class Provider:
     folder where it may keep what takes long to make. `half_options`: the option by which it
     computes in a type of half precision. `capture_option`: the one by which runs are captured as a
     graph and replayed. `refused_halves`: per operator, the reductions that its kernels list in half
-    precision and refuse when they run.
+    precision and refuse when they run. `has_kernels`: it has them by operator; one that has not
+    compiles parts of graphs. `is_symmetric`: it takes integers only with their zero at 0.
 
     `package`: what to install; with `plugin`, the module of that package that tells where the
     library is, it stands beside the runtime, and otherwise in its place. `libraries`: what it opens
@@ -55,6 +56,8 @@ class Provider:
     half_options: Mapping[str, str] = field(default_factory=dict)
     capture_option: str | None = None
     refused_halves: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    has_kernels: bool = True
+    is_symmetric: bool = False
     package: str = "an onnxruntime built with it"
     plugin: str | None = None
     libraries: str = "the libraries it needs"
@@ -70,6 +73,12 @@ class Provider:
     def names(self) -> tuple[str, ...]:
         """The runtime's names of this provider and of those that take what it leaves."""
         return (self.name, *(PROVIDERS[tag].name for tag in self.fallbacks))
+
+    @property
+    def remedy(self) -> str:
+        """What to install where the runtime lacks it."""
+        where = "beside" if self.plugin else "in place of"
+        return f"install {self.package} {where} the onnxruntime here"
 
     def check_option(self, name: str, value: str) -> None:
         """Raise `OptionsError` for an option that it does not have, or not with `value`."""
@@ -189,6 +198,8 @@ _ROWS = (
             "trt_timing_cache_path": "{cache}",
         },
         half_options={"float16": "trt_fp16_enable", "bfloat16": "trt_bf16_enable"},
+        has_kernels=False,
+        is_symmetric=True,
         package="onnxruntime-gpu[cuda,cudnn]",
         libraries="CUDA and libnvinfer.so.10",
     ),
@@ -198,6 +209,7 @@ _ROWS = (
         memory="cuda",
         trains=False,
         fallbacks=("cuda", "cpu"),
+        has_kernels=False,
     ),
     Provider(
         name="DmlExecutionProvider",
@@ -211,18 +223,23 @@ _ROWS = (
         title="OpenVINO",
         package="onnxruntime-openvino",
         libraries="OpenVINO",
+        has_kernels=False,
     ),
     Provider(
         name="QNNExecutionProvider",
         title="QNN",
+        trains=False,
         package="onnxruntime-qnn",
         libraries="the Qualcomm AI runtime",
+        has_kernels=False,
     ),
     Provider(
         name="CoreMLExecutionProvider",
         title="CoreML",
+        trains=False,
         package="onnxruntime on macOS",
         libraries="CoreML",
+        has_kernels=False,
     ),
     Provider(
         name="AzureExecutionProvider",
