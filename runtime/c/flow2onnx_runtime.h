@@ -69,7 +69,7 @@ typedef struct f2o_tensors {
 const f2o_tensor *f2o_tensors_find(const f2o_tensors *tensors, const char *name); /* or NULL */
 void f2o_tensors_free(f2o_tensors *tensors);
 
-/* What a model or the state has: a size of -1 is free, `symbols` names it ("?" without name). */
+/* A tensor of a model or the state: a size of -1 is free, `symbols` names it ("?" without name). */
 typedef struct f2o_spec {
     const char *name;
     f2o_dtype dtype;

@@ -33,10 +33,11 @@ MARKS = [
 ]
 
 
-def make(out: Path, *targets: str, sanitize: bool = False) -> Path:
-    """The folder in which the Makefile builds the targets."""
+def make(out: Path, *targets: str, sanitize: bool = False, single: bool = False) -> Path:
+    """The folder in which the Makefile builds the targets; `single`: of all sources in one file."""
     command = ["make", "-C", str(SOURCE), f"OUT={out}", f"PYTHON={sys.executable}"]
-    command += ["SANITIZE=1", "CFLAGS=-O1 -g"] * sanitize + [f"{out}/{t}" for t in targets]
+    command += ["SANITIZE=1", "CFLAGS=-O1 -g"] * sanitize + ["SINGLE=1"] * single
+    command += [f"{out}/{t}" for t in targets]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return out

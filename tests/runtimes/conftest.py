@@ -1,13 +1,14 @@
-"""The C runtime, built once: plainly, and with the sanitizers."""
+"""The C runtime, built once each: of its files, of the single one, and with the sanitizers."""
 
 import pytest
 
 from tests.runtimes.c_driver import Driver, make, sanitizers_work
 
 
-@pytest.fixture(scope="session")
-def built(tmp_path_factory):
-    return make(tmp_path_factory.mktemp("c"), "driver", "digits")
+@pytest.fixture(scope="session", params=["files", "single"])
+def built(request, tmp_path_factory):
+    single = request.param == "single"
+    return make(tmp_path_factory.mktemp("c"), "driver", "digits", single=single)
 
 
 @pytest.fixture(scope="session")

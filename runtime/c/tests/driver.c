@@ -125,7 +125,7 @@ static f2o_status copy(const char *from, const char *to) {
     return f2o_save_safetensors(to, results.items, results.count, &error);
 }
 
-/* What needs no trainer; whether `word` is of these. */
+/* Do what needs no trainer; false if `word` is none of these. */
 static bool settle(char **words, size_t count) {
     const char *word = words[0], *first = count > 1 ? words[1] : "";
     if (strcmp(word, "open") == 0) answer(open_trainer(first), false);
