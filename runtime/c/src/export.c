@@ -5,8 +5,8 @@
 /* ---- Exporting a predict model --------------------------------------------------------------- */
 
 /* A weights file in which each held tensor lies at the bytes where `weights` has it. */
-static f2o_status write_over(const f2o_trainer *trainer, const PredictJob *entry, const char *path,
-                             f2o_error *error) {
+static f2o_status replace_tensors(const f2o_trainer *trainer, const PredictJob *entry,
+                                  const char *path, f2o_error *error) {
     const Bundle *bundle = &trainer->bundle;
     TensorFile old;
     TRY(open_weights(&bundle->manifest, bundle->folder, &old, error));
@@ -98,7 +98,7 @@ static f2o_status fill_folder(const f2o_trainer *trainer, const PredictJob *entr
     f2o_status status = model == NULL || weights == NULL
                             ? no_memory(error)
                             : copy_model(&trainer->bundle, entry->file, model, error);
-    if (status == F2O_OK) status = write_over(trainer, entry, weights, error);
+    if (status == F2O_OK) status = replace_tensors(trainer, entry, weights, error);
     free(model);
     free(weights);
     return status;

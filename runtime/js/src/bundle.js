@@ -3,7 +3,7 @@
 import { BundleError, OptionsError } from "./errors.js";
 import { MANIFEST, Manifest, SIZE_LIMIT } from "./manifest.js";
 import { Program } from "./program.js";
-import { fromSafetensors, toSafetensors, writtenOver } from "./safetensors.js";
+import { fromSafetensors, replaceTensors, toSafetensors } from "./safetensors.js";
 import { reader } from "./sources.js";
 import { State, some } from "./state.js";
 
@@ -161,7 +161,7 @@ export class Bundle {
    * @param {Arrays} values
    * @returns {Map<string, Uint8Array>}
    */
-  exported(entry, values) {
+  exportFiles(entry, values) {
     const { weights } = this.manifest;
     if (weights === null || !entry.holds.length) {
       throw new BundleError(`${entry.file} has no weights in a file of their own`, {
@@ -181,7 +181,7 @@ export class Bundle {
    * @param {Arrays} values
    */
   #held(entry, weights, values) {
-    return writtenOver(this.#file(weights), values, entry.holds, weights);
+    return replaceTensors(this.#file(weights), values, entry.holds, weights);
   }
 
   /**

@@ -1,6 +1,6 @@
 /** Differences between weights: what a device sends, and what the mean of many adds. */
 
-import { NDArray, narrowed, widened } from "./dtypes.js";
+import { NDArray, narrow, widen } from "./dtypes.js";
 import { StateError } from "./errors.js";
 import { dictionary } from "./safetensors.js";
 
@@ -28,7 +28,7 @@ export function floatVariables(specs) {
 export function difference(now, since, specs) {
   const entries = specs.map((spec) => {
     checkArray(since[spec.name], spec, spec.dtype);
-    const [a, b] = [widened(now[spec.name]), widened(since[spec.name])];
+    const [a, b] = [widen(now[spec.name]), widen(since[spec.name])];
     return [
       spec.name,
       wide(
@@ -48,7 +48,7 @@ export function difference(now, since, specs) {
  * @param {readonly StateSpec[]} specs
  * @returns {Arrays}
  */
-export function added(values, delta, scale, specs) {
+export function addDelta(values, delta, scale, specs) {
   const surplus = Object.keys(delta).find((name) => !specs.some((spec) => spec.name === name));
   if (surplus !== undefined) {
     throw new StateError(`the delta holds ${surplus}, which is no variable of a float type`, {
@@ -59,12 +59,12 @@ export function added(values, delta, scale, specs) {
   const entries = specs.map((spec) => {
     const change = delta[spec.name];
     checkArray(change, spec, wideType(spec.dtype));
-    const sum = widened(values[spec.name]);
-    const by = widened(change);
+    const sum = widen(values[spec.name]);
+    const by = widen(change);
     const factor = sum instanceof Float32Array ? Math.fround(scale) : scale;
     by.forEach((_, i) => (by[i] *= factor)); // rounded to the delta's own precision
     by.forEach((step, i) => (sum[i] += step));
-    return [spec.name, narrowed(spec.dtype, spec.shape, sum)];
+    return [spec.name, narrow(spec.dtype, spec.shape, sum)];
   });
   return dictionary(entries);
 }

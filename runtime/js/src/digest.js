@@ -26,7 +26,7 @@ export async function sha256(bytes) {
  * @param {string} text
  * @returns {Uint8Array}
  */
-export function encoded(text) {
+export function encode(text) {
   return new TextEncoder().encode(text);
 }
 
@@ -36,7 +36,7 @@ export function encoded(text) {
  * @param {number} start
  */
 export async function sign(content, start) {
-  content.set(encoded(await sha256(content.subarray(start + SIZE))), start);
+  content.set(encode(await sha256(content.subarray(start + SIZE))), start);
 }
 
 /**

@@ -102,7 +102,7 @@ export class NDArray {
    * @returns {number[]}
    */
   toNumbers() {
-    if (this.dtype === "float16" || this.dtype === "bfloat16") return Array.from(widened(this));
+    if (this.dtype === "float16" || this.dtype === "bfloat16") return Array.from(widen(this));
     return Array.from(/** @type {ArrayLike<number | bigint>} */ (this.data), Number);
   }
 
@@ -200,7 +200,7 @@ function bfloatToNumber(bits) {
  * @param {NDArray} array
  * @returns {Float32Array | Float64Array}
  */
-export function widened(array) {
+export function widen(array) {
   const data = /** @type {Exclude<Data, BigInt64Array | BigUint64Array>} */ (array.data);
   if (array.dtype === "float64") return Float64Array.from(data);
   if (array.dtype === "float16") return Float32Array.from(data, halfToNumber);
@@ -215,7 +215,7 @@ export function widened(array) {
  * @param {Float32Array | Float64Array} wide
  * @returns {NDArray}
  */
-export function narrowed(dtype, shape, wide) {
+export function narrow(dtype, shape, wide) {
   if (dtype === "float16") return new NDArray(dtype, shape, Uint16Array.from(wide, numberToHalf));
   if (dtype === "bfloat16") {
     return new NDArray(dtype, shape, Uint16Array.from(wide, numberToBfloat));

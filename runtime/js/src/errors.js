@@ -36,7 +36,7 @@ export class ProviderError extends FlowError {}
 export class NonFiniteError extends FlowError {}
 
 /**
- * What an unknown thrown value says.
+ * The message of an unknown thrown value.
  * @param {unknown} error
  * @returns {string}
  */

@@ -1,7 +1,7 @@
 /** manifest.json: what a bundle holds, checked when it is read. */
 
 import { BY_NAME } from "./dtypes.js";
-import { checkDigest, encoded, sha256 } from "./digest.js";
+import { checkDigest, encode, sha256 } from "./digest.js";
 import { BundleError } from "./errors.js";
 import { Fields, isWhole, parseObject } from "./fields.js";
 import { byCharacters } from "./safetensors.js";
@@ -111,7 +111,7 @@ export class Manifest {
     const tensors = [...this.state]
       .sort((a, b) => byCharacters(a.name, b.name))
       .map((s) => `[${ascii(s.name)}, [${s.shape.join(", ")}], ${ascii(s.dtype)}]`);
-    return sha256(encoded(`[${ascii(this.job)}, [${tensors.join(", ")}]]`));
+    return sha256(encode(`[${ascii(this.job)}, [${tensors.join(", ")}]]`));
   }
 }
 
@@ -243,7 +243,7 @@ function wrong(why) {
 }
 
 /**
- * What must hold between the fields.
+ * Throw `BundleError` for fields that contradict one another.
  * @param {Manifest} manifest
  */
 function check(manifest) {

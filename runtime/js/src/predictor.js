@@ -85,7 +85,7 @@ export class Predictor {
       const found = await this.predict(dictionary(entries));
       parts.push(this.#cut(found, size, Math.min(size, rows - start)));
     }
-    return dictionary(this.results.map(({ name }) => [name, joined(parts.map((p) => p[name]))]));
+    return dictionary(this.results.map(({ name }) => [name, concat(parts.map((p) => p[name]))]));
   }
 
   /**
@@ -208,7 +208,7 @@ function chosenRows(array, start, size) {
  * @param {readonly NDArray[]} parts
  * @returns {NDArray}
  */
-function joined(parts) {
+function concat(parts) {
   const [{ dtype, shape }] = parts;
   const rows = parts.reduce((sum, part) => sum + part.shape[0], 0);
   const data = new (element(dtype).array)(parts.reduce((sum, part) => sum + part.size, 0));

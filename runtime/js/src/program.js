@@ -82,7 +82,7 @@ export class Program {
    * @returns {Record<string, OrtTensor>}
    */
   arrange(given) {
-    return arranged(this.#runtime, this.name, this.feeds, given);
+    return orderFeeds(this.#runtime, this.name, this.feeds, given);
   }
 
   /**
@@ -117,7 +117,7 @@ export class Program {
   async #results(found) {
     const entries = [];
     for (const { name } of this.results) {
-      entries.push([name, await copied(found[name])]);
+      entries.push([name, await copyTensor(found[name])]);
       found[name].dispose();
     }
     return dictionary(entries);
@@ -148,12 +148,12 @@ export class Program {
  * @param {Feeds} given
  * @returns {Record<string, OrtTensor>}
  */
-export function arranged(runtime, model, feeds, given) {
+export function orderFeeds(runtime, model, feeds, given) {
   const arrays = byName(model, feeds, given);
   /** @type {Map<string, number>} */
   const sizes = new Map();
   const entries = feeds.map((feed) => {
-    const array = fitted(model, feed, arrays.get(feed.name), sizes);
+    const array = fitFeed(model, feed, arrays.get(feed.name), sizes);
     return [feed.name, new runtime.ort.Tensor(array.dtype, array.data, array.shape)];
   });
   return dictionary(entries);
@@ -191,7 +191,7 @@ function byName(model, feeds, given) {
  * @param {OrtTensor} tensor
  * @returns {Promise<NDArray>}
  */
-export async function copied(tensor) {
+export async function copyTensor(tensor) {
   const data = tensor.location === "cpu" ? tensor.data : await tensor.getData();
   const { array } = element(tensor.type);
   // A copy in the array type that we promise: newer engines have one for float16.
@@ -224,7 +224,7 @@ function infos(model, metadata) {
         hint: "only tensors of numbers and booleans can be inputs and outputs",
       });
     }
-    return { name, shape: Array.from(shape, (/** @type {any} */ n) => known(n)), dtype: type };
+    return { name, shape: Array.from(shape, (/** @type {any} */ n) => sizeOrName(n)), dtype: type };
   });
 }
 
@@ -232,7 +232,7 @@ function infos(model, metadata) {
  * @param {number | string | undefined} size
  * @returns {number | string}
  */
-function known(size) {
+function sizeOrName(size) {
   return typeof size === "number" && size >= 0 ? size : (typeof size === "string" && size) || "?";
 }
 
@@ -255,7 +255,7 @@ function checkState(model, info, state) {
 }
 
 /**
- * Whether a value of `shape` may stand where `asked` is; `sizes` collects the free dimensions'.
+ * True if a value of `shape` may stand where `asked` is; `sizes` collects the free dimensions'.
  * @param {readonly (number | string)[]} asked
  * @param {readonly number[]} shape
  * @param {Map<string, number>} sizes
@@ -287,7 +287,7 @@ function isDictionary(value) {
  * @param {Map<string, number>} sizes
  * @returns {NDArray}
  */
-function fitted(model, feed, value, sizes) {
+function fitFeed(model, feed, value, sizes) {
   const wanted = element(feed.dtype);
   const { data, dtype, shape } = parts(value);
   if (!data || (dtype !== undefined && dtype !== feed.dtype) || !holds(wanted, data)) {
@@ -296,7 +296,7 @@ function fitted(model, feed, value, sizes) {
       hint: `give a ${wanted.array.name}, or an NDArray of ${feed.dtype}`,
     });
   }
-  const found = shape ?? inferred(feed, data.length, sizes);
+  const found = shape ?? inferSize(feed, data.length, sizes);
   if (
     !found.every((/** @type {number} */ n) => Number.isSafeInteger(n) && n >= 0) ||
     count(found) !== data.length
@@ -350,7 +350,7 @@ function holds(kind, data) {
  * @param {Map<string, number>} sizes
  * @returns {number[]}
  */
-function inferred(feed, size, sizes) {
+function inferSize(feed, size, sizes) {
   const shape = feed.shape.map((n) => (typeof n === "number" ? n : (sizes.get(n) ?? n)));
   const free = shape.filter((n) => typeof n === "string");
   const rest = count(/** @type {number[]} */ (shape.filter((n) => typeof n === "number")));

@@ -3,7 +3,7 @@
 import { BundleError, OptionsError, ProviderError, RunError, reason } from "./errors.js";
 
 /**
- * What this package uses of onnxruntime: `onnxruntime-node`, `onnxruntime-web` or another package
+ * The part used of onnxruntime: `onnxruntime-node`, `onnxruntime-web` or another package
  * with the same interface.
  * @typedef {{
  *   InferenceSession: {create(model: Uint8Array, options?: any): Promise<any>},
@@ -101,7 +101,7 @@ export class Runtime {
     QUEUES.set(ort.InferenceSession, this.#queue);
   }
 
-  /** Whether the state stays in the memory of a GPU between steps. */
+  /** True if the state stays in the memory of a GPU between steps. */
   get keepsOnGpu() {
     return this.isWeb && this.providerName === "webgpu";
   }

@@ -1,7 +1,7 @@
 /** Safetensors files, read with distrust and written whole. */
 
 import { BY_STORED, NDArray, bytesOf, count, element } from "./dtypes.js";
-import { NO_DIGEST, checkDigest, encoded, sign } from "./digest.js";
+import { NO_DIGEST, checkDigest, encode, sign } from "./digest.js";
 import { BundleError } from "./errors.js";
 import { Fields, isWhole, parseObject } from "./fields.js";
 
@@ -59,7 +59,7 @@ export async function toSafetensors(tensors, metadata = {}, { signs = false } = 
  * @param {string} what
  * @returns {Uint8Array}
  */
-export function writtenOver(source, values, names, what) {
+export function replaceTensors(source, values, names, what) {
   const header = readHeader(source, what);
   const place = (/** @type {string} */ name) => {
     const found = header.tensors.get(name);
@@ -95,7 +95,7 @@ function headerText(names, arrays, metadata) {
     pair.map((t) => JSON.stringify(t)).join(":"),
   );
   if (texts.length) entries.unshift(`"${METADATA}":{${texts.join(",")}}`);
-  return encoded(`{${entries.join(",")}}`);
+  return encode(`{${entries.join(",")}}`);
 }
 
 /**
@@ -151,7 +151,7 @@ export async function checkSignature(content, what) {
 }
 
 /**
- * What a file says it holds, checked against its size.
+ * The header of a file, checked against its size.
  * @param {Uint8Array} content
  * @param {string} what
  * @returns {Header}
@@ -160,7 +160,7 @@ export function readHeader(content, what) {
   const text = headerOf(content, what);
   const { [METADATA]: texts = {}, ...entries } = parseObject(text, `${what}: header`).value;
   const metadata = metadataOf(what, texts);
-  const tensors = Object.entries(entries).map(([name, entry]) => stored(what, name, entry));
+  const tensors = Object.entries(entries).map(([name, entry]) => readEntry(what, name, entry));
   const begin = 8 + text.length;
   checkLayout(what, tensors, content.length - begin);
   const placed = tensors.map(([name, t]) => {
@@ -211,7 +211,7 @@ function metadataOf(what, value) {
  * @param {unknown} value
  * @returns {[string, StoredTensor]}
  */
-function stored(what, name, value) {
+function readEntry(what, name, value) {
   const fields = new Fields(`${what}: tensor ${JSON.stringify(name)}`, value);
   const kind = BY_STORED.get(fields.text("dtype"));
   if (!kind) {

@@ -27,7 +27,7 @@ export function nodeFiles() {
 }
 
 /**
- * What reads the files of a source.
+ * A function that reads the files of a source.
  * @param {BundleSource} source
  * @returns {ReadFile}
  */

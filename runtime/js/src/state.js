@@ -2,7 +2,7 @@
 
 import { NDArray, element } from "./dtypes.js";
 import { StateError } from "./errors.js";
-import { copied } from "./program.js";
+import { copyTensor } from "./program.js";
 import { dictionary } from "./safetensors.js";
 
 /** @import {Runtime, OrtTensor} from "./runtime.js" */
@@ -51,7 +51,7 @@ export class State {
   }
 
   /**
-   * Whether a tensor stays in the memory of a GPU.
+   * True if a tensor stays in the memory of a GPU.
    * @param {string} name
    */
   isOnGpu(name) {
@@ -85,7 +85,7 @@ export class State {
    * @returns {Promise<NDArray>}
    */
   read(name) {
-    return copied(this.tensor(name));
+    return copyTensor(this.tensor(name));
   }
 
   /**

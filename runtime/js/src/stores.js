@@ -196,7 +196,7 @@ export function indexedDBStore(key, { database = "flow2onnx" } = {}) {
    * @returns {Promise<T>}
    */
   const transact = async (mode, ask) => {
-    const db = await opened(database);
+    const db = await openDatabase(database);
     try {
       return await done(db.transaction("states", mode, { durability: "strict" }), ask);
     } finally {
@@ -220,7 +220,7 @@ export function indexedDBStore(key, { database = "flow2onnx" } = {}) {
  * @param {string} database
  * @returns {Promise<IDBDatabase>}
  */
-function opened(database) {
+function openDatabase(database) {
   if (!globalThis.indexedDB)
     throw new OptionsError("there is no IndexedDB here", { hint: "save to a file" });
   return new Promise((resolve, reject) => {

@@ -1,10 +1,10 @@
 /** Train a bundle: steps, evaluation, prediction, and a state that can be saved and resumed. */
 
 import { Bundle, weightsFile } from "./bundle.js";
-import { added, difference, floatVariables } from "./deltas.js";
+import { addDelta, difference, floatVariables } from "./deltas.js";
 import { NDArray } from "./dtypes.js";
 import { BundleError, NonFiniteError, StateError } from "./errors.js";
-import { arranged } from "./program.js";
+import { orderFeeds } from "./program.js";
 import { Options, Queue, Runtime } from "./runtime.js";
 import { checkSignature, fromSafetensors, readHeader, toSafetensors } from "./safetensors.js";
 import { some } from "./state.js";
@@ -215,7 +215,7 @@ export class Trainer {
    */
   async predict(feeds, { job } = {}) {
     const entry = this.#bundle.predictJob(job);
-    const given = arranged(this.#runtime, entry.file, entry.feeds, feeds);
+    const given = orderFeeds(this.#runtime, entry.file, entry.feeds, feeds);
     return this.#turn(async () => {
       const program = await this.#predictProgram(entry);
       return (await program.run(given)).results;
@@ -240,7 +240,7 @@ export class Trainer {
   }
 
   /**
-   * What training changed since an earlier `stateDict()`: new minus old of each variable of a
+   * The changes by training since an earlier `stateDict()`: new minus old of each variable of a
    * float type; half precision as float32.
    * @param {Arrays} since
    * @returns {Promise<Arrays>}
@@ -258,7 +258,7 @@ export class Trainer {
   applyDelta(delta, scale = 1) {
     return this.#turn(async () => {
       const values = await this.state.toDict();
-      const moved = added(values, delta, scale, floatVariables(this.manifest.state));
+      const moved = addDelta(values, delta, scale, floatVariables(this.manifest.state));
       this.#replace(Object.assign(values, moved));
     });
   }
@@ -316,7 +316,7 @@ export class Trainer {
    */
   async exportPredict({ job, folder } = {}) {
     const entry = this.#bundle.predictJob(job);
-    const files = this.#bundle.exported(entry, await this.stateDict());
+    const files = this.#bundle.exportFiles(entry, await this.stateDict());
     if (folder !== undefined) await writeFolder(folder, files, this.manifest.weights ?? "");
     return files;
   }

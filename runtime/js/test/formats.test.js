@@ -3,7 +3,7 @@ import { test } from "node:test";
 
 import { BundleError, FeedError, NDArray, fromSafetensors, toSafetensors } from "../src/index.js";
 import { ELEMENTS, halfToNumber, numberToBfloat, numberToHalf } from "../src/dtypes.js";
-import { arranged } from "../src/program.js";
+import { orderFeeds } from "../src/program.js";
 import { parseObject } from "../src/fields.js";
 import { byCharacters } from "../src/safetensors.js";
 
@@ -180,7 +180,7 @@ class Tensor {
   }
 }
 
-const given = (specs, feeds) => arranged({ ort: { Tensor } }, "model", specs, feeds);
+const given = (specs, feeds) => orderFeeds({ ort: { Tensor } }, "model", specs, feeds);
 
 test("free dimensions have one size each, and are found where one is open", () => {
   const specs = [

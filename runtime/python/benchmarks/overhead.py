@@ -1,4 +1,4 @@
-"""What a step costs beyond the runtime's own run: Trainer.step beside bare bindings.
+"""The cost of a step beyond the runtime's own run: Trainer.step beside bare bindings.
 
 Run: python benchmarks/overhead.py
 """

@@ -1,4 +1,4 @@
-"""What a prediction costs beyond the runtime's own call: Predictor beside InferenceSession.run.
+"""The cost of a prediction beyond the runtime's own call: Predictor beside InferenceSession.run.
 
 Run: python benchmarks/predictor.py
 

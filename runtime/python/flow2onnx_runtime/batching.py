@@ -31,7 +31,7 @@ class _Call:
     until: float
 
     def goes_with(self, other: "_Call") -> bool:
-        """Whether the rows of both can be in one batch."""
+        """True if the rows of both can be in one batch."""
         pairs = zip(self.arrays, other.arrays, strict=True)
         return all(one.shape[1:] == two.shape[1:] for one, two in pairs)
 

@@ -13,7 +13,7 @@ from flow2onnx_runtime.files import replace_folder
 from flow2onnx_runtime.manifest import Manifest, PredictJob, StateSpec, TensorSpec
 from flow2onnx_runtime.options import Options
 from flow2onnx_runtime.program import Program, TensorInfo
-from flow2onnx_runtime.safetensors import load_safetensors, write_over
+from flow2onnx_runtime.safetensors import load_safetensors, replace_tensors
 from flow2onnx_runtime.state import State
 
 __all__ = ["Bundle"]
@@ -120,7 +120,7 @@ class Bundle:
 
         def fill(place: Path) -> None:
             (place / entry.file).write_bytes((self.folder / entry.file).read_bytes())
-            write_over(self.folder / weights, place / weights, values, entry.holds)
+            replace_tensors(self.folder / weights, place / weights, values, entry.holds)
 
         replace_folder(target, fill, overwrite=True)
         return target / entry.file

@@ -28,7 +28,7 @@ class Element:
     is_bits: bool
 
     def takes(self, dtype: "np.dtype[Any]") -> bool:
-        """Whether an array of `dtype` holds such elements, as they are or as bits."""
+        """True if an array of `dtype` holds such elements, as they are or as bits."""
         return dtype == self.numpy or (self.is_bits and dtype.name == self.name)
 
     @property

@@ -53,7 +53,7 @@ class GradientOf(NamedTuple):
 
 
 class GraphAnalysis(NamedTuple):
-    """What a compiler knows of graphs, for a rewrite that asks.
+    """A compiler's knowledge of graphs, for a rewrite that asks.
 
     `late_readers`: for each node that makes the next value of a large state, the nodes that may
     read the present one after it. `index_origin`: the value whose elements some indices are, and
@@ -65,7 +65,7 @@ class GraphAnalysis(NamedTuple):
 
 
 class OperatorTraits(Protocol):
-    """What an analysis must be told of operators that are not standard."""
+    """Facts for an analysis of operators that are not standard."""
 
     DOMAIN: str
 

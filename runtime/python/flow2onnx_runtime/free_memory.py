@@ -27,7 +27,7 @@ def _of_system(root: Path) -> int | None:
 
 
 def _of_groups(root: Path) -> Iterator[int | None]:
-    """What the process's control groups leave, of both versions, from the innermost up."""
+    """Bytes that each control group of the process leaves, of both versions, innermost first."""
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         names = ("memory.max", "memory.current") if not controllers else _OLD
@@ -71,7 +71,7 @@ class _Memory(ctypes.Structure):
 
 
 def _on_gpu(number: int) -> int | None:
-    """What NVIDIA's management library reports, which needs no context on the device."""
+    """Bytes that NVIDIA's management library reports, which needs no context on the device."""
     try:
         library = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:

@@ -129,7 +129,7 @@ def _digest(content: bytes) -> str:
 
 
 def _processor() -> str:
-    """What the processor can do: the runtime's blocked layouts depend on it."""
+    """The instruction sets of the processor: the runtime's blocked layouts depend on it."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
             if line.startswith(("flags", "Features")):

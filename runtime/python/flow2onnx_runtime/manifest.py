@@ -286,7 +286,7 @@ def _metadata(fields: Fields) -> dict[str, str]:
 
 
 def _check(manifest: Manifest) -> None:
-    """What must hold between the fields."""
+    """Raise `BundleError` for fields that contradict one another."""
     for name in manifest.files:
         _check_file_name(name)
     for role, name in _named_files(manifest):

@@ -82,7 +82,7 @@ class DeclaredTensor:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """What a model's config.pbtxt says; `max_batch` is None where there is none.
+    """The content of a model's config.pbtxt; `max_batch` is None where there is none.
 
     `batches`: whether requests are to be combined; `latest` versions are served unless `specific`
     ones are; `warmups`: shapes by input to run before serving.
@@ -104,7 +104,7 @@ class ModelConfig:
 
     @property
     def is_declared(self) -> bool:
-        """Whether the inputs and outputs are written down."""
+        """True if the inputs and outputs are written down."""
         return bool(self.inputs and self.outputs)
 
     @property
@@ -173,7 +173,7 @@ def _check(message: Any) -> None:
 
 
 def _is_shaped(port: Any, batch: int) -> bool:
-    """Whether a port has the shape it declares; dims of 1 may stand for none, one number a row."""
+    """True if a port has the shape it declares; dims of 1 may stand for none, one number a row."""
     is_number = bool(batch) and list(port.dims) == [1] and not port.reshape.shape
     return is_number or not port.HasField("reshape")
 

@@ -110,7 +110,7 @@ class Options:
 
     @property
     def captures(self) -> bool:
-        """Whether runs are captured as CUDA graphs and replayed."""
+        """True if runs are captured as CUDA graphs and replayed."""
         name, settings = split(self.providers[0])
         return settings.get(provider_named(name).capture_option or "", "0") == "1"
 

@@ -69,12 +69,12 @@ class Predictor(Closeable):
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
-        """What the model takes: names, shapes and element types; the same as `feeds`."""
+        """The inputs of the model: names, shapes and element types; the same as `feeds`."""
         return self.feeds
 
     @property
     def outputs(self) -> tuple[TensorInfo, ...]:
-        """What the model gives; the same as `results`."""
+        """The outputs of the model; the same as `results`."""
         return self.results
 
     @property

@@ -46,11 +46,11 @@ class TensorInfo:
 
     @property
     def is_static(self) -> bool:
-        """Whether every dimension is a number."""
+        """True if every dimension is a number."""
         return all(isinstance(size, int) for size in self.shape)
 
     def fits(self, shape: Sequence[int], known: dict[str, int]) -> bool:
-        """Whether a value of `shape` may stand here; `known` collects the symbols' sizes."""
+        """True if a value of `shape` may stand here; `known` collects the symbols' sizes."""
         if len(shape) != len(self.shape):
             return False
         return all(
@@ -124,7 +124,7 @@ class Program:
 
     @property
     def touches_state(self) -> bool:
-        """Whether the model reads or writes any tensor of the state."""
+        """True if the model reads or writes any tensor of the state."""
         return bool(self._mask)
 
     def update_in_place(self, names: Iterable[str]) -> None:
@@ -202,7 +202,7 @@ class Program:
         return [given[name] for name in names]
 
     def by_name(self, results: Sequence[NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        """What `run` returned, by the results' names."""
+        """The list that `run` returned, by the results' names."""
         return {info.name: value for info, value in zip(self.results, results, strict=True)}
 
     def _run_stateless(
@@ -219,7 +219,7 @@ class Program:
             self._idle.append(lane)
 
     def lane_options(self) -> Any:
-        """What one more lane runs with, or None: the run entries, and a CUDA graph of its own.
+        """RunOptions for one more lane, or None: the run entries, and a CUDA graph of its own.
 
         A graph holds the addresses it was captured with, which are those of one lane.
         """
@@ -305,7 +305,7 @@ _AT_ANY_TIME = re.compile("alloc|memory|terminat", re.IGNORECASE)
 
 
 def _may_come_late(message: str) -> bool:
-    """Whether a run may have failed after it updated state: not by what a node was given."""
+    """True if a run may have failed after it updated state: not by what a node was given."""
     return not _OF_A_NODE.search(message) or bool(_AT_ANY_TIME.search(message))
 
 
@@ -396,7 +396,7 @@ class _Lane:
             self._binding.bind_output(output, self._place[0], self._place[1])
 
     def _fill(self, feed: TensorInfo) -> Callable[[NDArray[Any]], None]:
-        """What puts an array into the input `feed`."""
+        """A function that puts an array into the input `feed`."""
         if self._place[0] != "cpu":
             return _DeviceFeed(self._binding, feed, self._place).fill
         if feed.is_static and _size(feed) <= _COPY_LIMIT:
@@ -406,7 +406,7 @@ class _Lane:
         return _HostFeed(self._binding, feed).fill
 
     def _fetch(self, info: TensorInfo, position: int) -> Callable[[], NDArray[Any]]:
-        """What copies the output `info` out after a run."""
+        """A function that copies the output `info` out after a run."""
         # The runtime shows an output of unknown rank as one of rank 0; only a model made for a
         # state promises that its ranks are known.
         if info.is_static and (info.shape or self._program.touches_state):

@@ -48,7 +48,7 @@ def usable_providers() -> tuple[str, ...]:
 
 
 def opens(provider: ProviderSpec) -> bool:
-    """Whether a session opens on a provider, with its options, and really has it."""
+    """True if a session opens on a provider, with its options, and really has it."""
     name = split(provider)[0]
     if name not in ort.get_available_providers():
         return False  # the runtime would say so on stderr too
@@ -107,12 +107,12 @@ def _how_to_repair(name: str) -> str:
 
 
 def has_library(name: str) -> bool:
-    """Whether a provider is a library of its own, opened when a session asks for it."""
+    """True if a provider is a library of its own, opened when a session asks for it."""
     return bool(_libraries(provider_named(name).tag))
 
 
 def _load_fault(name: str) -> str | None:
-    """What the system's loader says of a provider's library, which names the one it lacks.
+    """The loader's message about a provider's library, which names the one it lacks.
 
     Only for a provider that the runtime has tried: one loaded before it would stay unusable.
     """

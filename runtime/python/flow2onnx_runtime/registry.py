@@ -1,4 +1,4 @@
-"""What the installed runtime has kernels for, asked of the runtime itself."""
+"""The kernels of the installed runtime, asked of the runtime itself."""
 
 import functools
 from collections.abc import Mapping
@@ -53,7 +53,7 @@ class KernelTable:
     def supports(
         self, op_type: str, opset: int, types: Mapping[str, str] | None = None, domain: str = ""
     ) -> bool:
-        """Whether a kernel takes this operator of `opset` with these element types.
+        """True if a kernel takes this operator of `opset` with these element types.
 
         `types`: type parameter of the operator's schema, such as ``"T"``, to ``"float32"`` or to
         an ONNX type string such as ``"tensor(float)"``. Parameters not given may be anything.
@@ -68,11 +68,11 @@ class KernelTable:
         )
 
     def has(self, op_type: str, domain: str = "") -> bool:
-        """Whether any version of the operator has a kernel for any type."""
+        """True if any version of the operator has a kernel for any type."""
         return _key(domain, op_type) in (self._kernels if self.is_known else self._versions)
 
     def knows(self, op_type: str, opset: int, domain: str = "") -> bool:
-        """Whether the runtime has the operator's definition at `opset`, kernel or not."""
+        """True if the runtime has the operator's definition at `opset`, kernel or not."""
         return self.since_version(op_type, opset, domain) is not None
 
     def since_version(self, op_type: str, opset: int, domain: str = "") -> int | None:
@@ -89,7 +89,7 @@ class KernelTable:
         return tuple(k.types for k in found if since is not None and k.serves(since))
 
     def refuses_half(self, op_type: str, reduction: str) -> bool:
-        """Whether a kernel that lists half precision fails there when it is to reduce so."""
+        """True if a kernel that lists half precision fails there when it is to reduce so."""
         return reduction in provider_named(self.provider).refused_halves.get(op_type, ())
 
     def without_kernel(self, domain: str = "") -> frozenset[str]:
@@ -118,7 +118,7 @@ def _table(providers: tuple[str, ...]) -> KernelTable:
 
 @functools.cache
 def _can_be_asked() -> bool:
-    """Whether every provider with a library of its own works.
+    """True if every provider with a library of its own works.
 
     Asked for its kernels, onnxruntime 1.31.1 makes one of each that it was built with, and crashes
     the process at the first whose libraries are missing, as TensorRT's often are.

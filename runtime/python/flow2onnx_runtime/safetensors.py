@@ -23,8 +23,8 @@ __all__ = [
     "check_signature",
     "load_safetensors",
     "read_header",
+    "replace_tensors",
     "save_safetensors",
-    "write_over",
 ]
 
 _HEADER_LIMIT = 100_000_000  # the format's own
@@ -46,7 +46,7 @@ class StoredTensor:
 
 @dataclass(frozen=True)
 class Header:
-    """What a safetensors file says it holds, checked against its size."""
+    """The header of a safetensors file, checked against its size."""
 
     tensors: Mapping[str, StoredTensor]
     metadata: Mapping[str, str]
@@ -96,7 +96,7 @@ def check_signature(path: str | os.PathLike[str]) -> None:
         check_digest(file, _DIGEST_KEY, str(path))
 
 
-def write_over(
+def replace_tensors(
     source: Path, target: Path, values: Mapping[str, NDArray[Any]], names: Collection[str]
 ) -> None:
     """Write the tensors `names` of new values to the places that they have in `source`.
@@ -135,7 +135,7 @@ def load_safetensors(
 
 
 def read_header(path: str | os.PathLike[str]) -> Header:
-    """What a safetensors file holds and where, without reading the tensors."""
+    """The header of a safetensors file; the tensors are not read."""
     with open_file(path) as file:
         return _header(file, str(path))
 

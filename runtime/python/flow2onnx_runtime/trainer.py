@@ -254,7 +254,7 @@ class Trainer:
             self.state.from_dict(values)
 
     def delta(self, since: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        """What training changed since an earlier `state_dict()`: new minus old of each variable.
+        """The changes by training since an earlier `state_dict()`: new minus old of each variable.
 
         Variables of a float type only, neither slots nor counter; half precision as float32.
         """

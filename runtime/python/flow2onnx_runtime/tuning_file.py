@@ -48,7 +48,7 @@ def cache_path(asked: str | os.PathLike[str] | None = None) -> Path:
 
 
 def machine_of(options: Options) -> str:
-    """What measured times hold for: processor, threads, provider and version of the runtime."""
+    """The machine that times hold for: processor, threads, provider and version of the runtime."""
     threads = options.intra_op_threads or _cores()
     where = ":".join(map(str, (options.provider_names[0], *options.device)))
     level = f"{options.optimization} optimization"
@@ -70,7 +70,7 @@ def _processor() -> str:
 
 
 def recall(path: Path, machine: str) -> Answers:
-    """What is known for a machine; nothing where the file is missing or damaged."""
+    """The answers known for a machine; none where the file is missing or damaged."""
     try:
         return _read(path).get(machine, {})
     except (OSError, BundleError):

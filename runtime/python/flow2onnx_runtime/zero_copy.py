@@ -43,7 +43,7 @@ def from_dlpack(info: TensorInfo, value: Any) -> Given:
 
 
 def is_ort_value(value: Given) -> bool:
-    """Whether it is the runtime's value, and no array."""
+    """True for the runtime's value, False for an array."""
     return isinstance(value, ort.OrtValue)
 
 

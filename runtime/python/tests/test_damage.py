@@ -34,7 +34,7 @@ def damages(content, flips, cuts):
 
 
 def refusal(act, what):
-    """What the error says that `act` ends in."""
+    """The message of the error that `act` ends in."""
     try:
         act()
     except BundleError as error:

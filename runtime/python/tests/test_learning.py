@@ -1,4 +1,4 @@
-"""What a trainer does besides steps: rates, freezing, accumulation, deltas, predict models."""
+"""The trainer besides steps: rates, freezing, accumulation, deltas, predict models."""
 
 import threading
 from pathlib import Path
