@@ -73,7 +73,7 @@ def child(row: str, operators: Sequence[str], threads: int) -> None:
     from benchmarks import worker
     from benchmarks.peers import Options
     from benchmarks.peers import flow2onnx as peer
-    from flow2onnx.engine import execute
+    from flow2onnx.engine import opening
     from flow2onnx.engine.native import NativeLibrary, native_library
 
     worker.confine(threads, 0)
@@ -84,10 +84,10 @@ def child(row: str, operators: Sequence[str], threads: int) -> None:
         kept = tuple(o for o in found.operators if o in operators)
         return NativeLibrary(found.path, kept) if kept else None
 
-    execute.native_library = restricted  # type: ignore[assignment]  # one operator at a time
+    opening.native_library = restricted  # type: ignore[assignment]  # one operator at a time
     if "Winograd" not in operators:
-        by_default = execute.rewrite
-        execute.rewrite = lambda *given, winograd: by_default(*given, winograd=False)
+        by_default = opening.rewrite
+        opening.rewrite = lambda *given, winograd: by_default(*given, winograd=False)
     work = workload(row)
     step = peer.training(work, work.variables(), work.data(), Options(frozenset(), threads))
     losses = [float(step(0)) for _ in range(3)]

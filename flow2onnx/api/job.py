@@ -23,7 +23,7 @@ from flow2onnx.typing import (
 )
 
 if TYPE_CHECKING:
-    from flow2onnx.engine.explain import Explanation
+    from flow2onnx.engine.explanation import Explanation
 
 __all__ = ["JobFunction", "define"]
 
@@ -60,10 +60,10 @@ class JobFunction:
 
         Starts the session; `print` shows it, `as_dict()` is for programs.
         """
-        from flow2onnx.engine.explain import explain
+        from flow2onnx.engine.explanation import explain
 
-        compiled, options, device = self.session.opened(self.spec.name)
-        return explain(compiled, options, self.session.settings, device)
+        session = self.session
+        return explain(session.opening(self.spec.name), session.settings, session.device)
 
     def __repr__(self) -> str:
         return f"<{self.spec.kind} job {self.spec.name}>"

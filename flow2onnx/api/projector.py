@@ -132,7 +132,7 @@ class Graph:
         """Write, for each job, its operators and what each reads and makes."""
         session = current_session()
         session.start()
-        jobs = {name: session.opened(name)[0].structure() for name in session.job_names()}
+        jobs = {name: session.opening(name).job.structure() for name in session.job_names()}
         self.structure_graph_filename = str(Path(self.logdir, "structure_graph.json"))
         text = json.dumps({"jobs": jobs}, indent=1)
         Path(self.structure_graph_filename).write_text(text, encoding="utf-8")

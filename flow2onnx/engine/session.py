@@ -24,10 +24,11 @@ from flow2onnx.trace.variables import Variable, check_same
 from flow2onnx.typing import TreeDef
 
 if TYPE_CHECKING:
-    from flow2onnx_runtime import Options, State
+    from flow2onnx_runtime import State
 
     from flow2onnx.compile import CompiledJob, Target
-    from flow2onnx.engine.execute import Executable
+    from flow2onnx.engine.executable import Executable
+    from flow2onnx.engine.opening import Opening
 
 __all__ = [
     "SESSION",
@@ -152,7 +153,7 @@ class Session:
     @staticmethod
     def has_gpu() -> bool:
         """Whether the runtime can use a GPU."""
-        from flow2onnx.engine.execute import best_device
+        from flow2onnx.engine.placement import best_device
 
         return best_device() == "gpu"
 
@@ -184,7 +185,7 @@ class Session:
         from flow2onnx_runtime import kernels
 
         from flow2onnx.compile import Target
-        from flow2onnx.engine.execute import provider_name
+        from flow2onnx.engine.placement import provider_name
 
         on_gpu = self._starts_on_gpu()
         names = [provider_name(tag) for tag in (("gpu", "cpu") if on_gpu else ("cpu",))]
@@ -231,12 +232,15 @@ class Session:
         """Queue something behind the runs so far."""
         return self._queue.later(work)
 
-    def opened(self, name: str) -> "tuple[CompiledJob, Options, str]":
-        """A job as it was compiled, the options of its session, and the device it was placed on."""
+    def opening(self, name: str) -> "Opening":
+        """How a job was opened."""
         self.start()
-        found = (e for (job, _), e in self._executables.items() if job == name)
-        compiled = next(found).compiled
-        return compiled, self._options_of(compiled), self._device
+        return next(e.opening for (job, _), e in self._executables.items() if job == name)
+
+    @property
+    def device(self) -> str:
+        """The tag of the device that the jobs of a started session run on."""
+        return self._device
 
     def read(self, name: str) -> Array:
         """The present value of a variable, after everything queued."""
@@ -294,13 +298,14 @@ class Session:
             _merge(variables, job, name)
         compiled = {name: _apart(job, variables) for name, job in compiled.items()}
         self._device, self._device_id = self._device_of(compiled), _device_id(compiled)
+        openings = [(name, self._opening(job)) for name, job in compiled.items() if opens]
         if opens:
-            self._check_memory(list(compiled.values()))
+            self._check_memory([opening for _, opening in openings])
         first = next(iter(compiled.values())) if opens else None
         state, compute = self._new_state(variables, first)
         with ThreadPoolExecutor(1, "flow2onnx-init") as beside:  # drawing takes no Python
             values = beside.submit(compute)
-            bound = {(n, _shapes(j)): self._bind(j, state) for n, j in compiled.items() if opens}
+            bound = {(n, _shapes(o.job)): self._bind(o, state) for n, o in openings}
             values.result()
         self._executables |= bound
         self._trees = {name: job.tree for name, job in compiled.items()}
@@ -345,11 +350,11 @@ class Session:
         how = config.value("runtime.autotune")
         if not how or target.tuned:
             return target
-        from flow2onnx.engine.tune import cache_path, tuned_forms
+        from flow2onnx.engine.tuning import cache_path, fastest_forms
 
         path = cache_path(config.value("runtime.tuning_cache_path"))
         options = self._options_of(job, self._device_of({job.spec.name: job}))
-        forms = tuned_forms(job, options, path, measures=how is True)
+        forms = fastest_forms(job, options, path, measures=how is True)
         return dataclasses.replace(target, tuned=forms) if forms else target
 
     def _device_of(self, compiled: Mapping[str, "CompiledJob"]) -> str:
@@ -360,7 +365,7 @@ class Session:
         return "gpu" if "gpu" in asked else "cpu"
 
     def _default(self, spec: JobSpec) -> str:
-        from flow2onnx.engine.execute import best_device
+        from flow2onnx.engine.placement import best_device
 
         scope = spec.config.value("default_placement_scope")
         if scope is not None:
@@ -374,12 +379,18 @@ class Session:
             return False
         return self.has_gpu()
 
-    def _check_memory(self, jobs: "list[CompiledJob]") -> None:
+    def _opening(self, job: "CompiledJob") -> "Opening":
+        from flow2onnx.engine.opening import plan_opening
+
+        stops = self.settings.value("stop_on_non_finite")
+        return plan_opening(job, self._options_of(job), stops_on_non_finite=stops)
+
+    def _check_memory(self, openings: "list[Opening]") -> None:
         from flow2onnx_runtime.free_memory import free_bytes
 
         from flow2onnx.engine.memory import check_memory
 
-        check_memory(jobs, free_bytes(self._options_of(jobs[0]).device))
+        check_memory(openings, free_bytes(openings[0].options.device))
 
     def _new_state(
         self, variables: dict[str, Variable], job: "CompiledJob | None"
@@ -402,19 +413,18 @@ class Session:
         return state, bind_init_model(state, model, tensors, plain)
 
     def _options_of(self, job: "CompiledJob", device: str | None = None) -> Any:
-        from flow2onnx.engine.execute import job_options, provider_of
+        from flow2onnx.engine.options import job_options
+        from flow2onnx.engine.placement import provider_of
 
         config = job.spec.config
         provider = provider_of(device or self._device, config.value("runtime.placement"))
         trains, number = job.kind == "train", self._device_id
         return job_options(config, self.settings, provider, trains=trains, device_id=number)
 
-    def _bind(self, job: "CompiledJob", state: "State") -> "Executable":
-        from flow2onnx.engine.execute import Executable
+    def _bind(self, opening: "Opening", state: "State") -> "Executable":
+        from flow2onnx.engine.executable import Executable
 
-        stops = self.settings.value("stop_on_non_finite")
-        return Executable(job, state, self._options_of(job), stops_on_non_finite=stops,
-                          source=self._pipeline(job))  # fmt: skip
+        return Executable(opening, state, self._pipeline(opening.job))
 
     def _pipeline(self, job: "CompiledJob") -> Pipeline | None:
         """What feeds a job from the host: one pipeline, whatever shapes its other inputs have."""
@@ -459,7 +469,7 @@ class Session:
                 hint="names and shapes of variables may not depend on the shape of an input",
             )
         _merge(dict(self.variables), compiled, spec.name)
-        return self._bind(compiled, self.state)
+        return self._bind(self._opening(compiled), self.state)
 
 
 def _is_same(known: JobSpec, spec: JobSpec) -> bool:

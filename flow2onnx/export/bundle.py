@@ -1,7 +1,7 @@
 """A train job as a folder: init, step and predict models, weights, manifest."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -9,7 +9,6 @@ import numpy as np
 from flow2onnx_runtime import (
     FileEntry,
     Manifest,
-    Options,
     PredictJob,
     StateSpec,
     TensorSpec,
@@ -19,7 +18,7 @@ from flow2onnx_runtime import (
 from flow2onnx_runtime.manifest import MANIFEST, Accumulation
 
 from flow2onnx.compile import CompiledJob
-from flow2onnx.engine.memory import confirmed, updated_in_place
+from flow2onnx.engine.opening import open_model, plan_portable_opening
 from flow2onnx.errors import BundleError, UnsupportedError
 from flow2onnx.export.device import OPERATORS, README, convert, write_notes
 from flow2onnx.export.files import places_in, write_bytes, write_weights
@@ -201,16 +200,10 @@ def _in_place(models: Mapping[str, CompiledJob]) -> dict[str, tuple[str, ...]]:
 
 
 def _names_in_place(job: CompiledJob) -> tuple[str, ...]:
-    verdicts = updated_in_place(job)
-    if not any(v.is_safe for v in verdicts):
-        return ()
-    content = model_bytes(job.model)
-
-    def opened(path: str) -> Any:
-        return open_session(content, replace(Options().for_training(), optimized_path=path))
-
-    verdicts, _ = confirmed(verdicts, opened)
-    return tuple(v.name for v in verdicts if v.is_safe)
+    opening = plan_portable_opening(job)
+    if opening.names_in_place:
+        _, opening = open_model(opening, open_session)
+    return opening.names_in_place
 
 
 def _state(content: _Content) -> tuple[StateSpec, ...]:

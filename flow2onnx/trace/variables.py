@@ -1,5 +1,6 @@
 """Variables: what a job keeps between calls."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -32,6 +33,11 @@ class Variable:
     seed: int | None = None
     source: str | None = None
     owner: str | None = None  # of a slot
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of one copy of its value."""
+        return math.prod(self.shape) * self.dtype.numpy.itemsize
 
 
 def check_same(first: Variable, second: Variable, job: str) -> None:

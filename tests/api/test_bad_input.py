@@ -249,7 +249,7 @@ def test_unknown_setting():
 
 def test_runtime_options_of_settings():
     from flow2onnx.config import Settings
-    from flow2onnx.engine.execute import job_options
+    from flow2onnx.engine.options import job_options
 
     settings, config = Settings(), flow.function_config()
     settings.set("compute_thread_pool_size", 1)

@@ -58,9 +58,9 @@ def test_training_on_cuda_loses_what_it_loses_on_the_cpu(captured):
 def test_everything_runs_on_cuda():
     losses("gpu")
     name = current_session().job_names()[0]
-    from flow2onnx.engine.explain import explain
+    from flow2onnx.engine.explanation import explain
 
-    compiled, options, device = current_session().opened(name)
-    found = explain(compiled, options, current_session().settings, device)
+    session = current_session()
+    found = explain(session.opening(name), session.settings, session.device)
     assert [nodes.provider for nodes in found.nodes] == [CUDA]
     assert found.fallbacks == ()

@@ -12,8 +12,8 @@ import flow2onnx as flow
 import flow2onnx.typing as tp
 from flow2onnx.analysis.live_range import peak_bytes
 from flow2onnx.config import CONFIG, ENV, FLAGS, FunctionConfig, Settings
-from flow2onnx.engine import explain as module
-from flow2onnx.engine.execute import best_device
+from flow2onnx.engine import explanation as module
+from flow2onnx.engine.placement import best_device
 from flow2onnx.graph.model import parse_model
 
 CPU, CUDA, TENSORRT = (f"{name}ExecutionProvider" for name in ("CPU", "CUDA", "Tensorrt"))
@@ -234,12 +234,12 @@ class FakeSession:
 )
 def test_options_of_a_provider_are_read_back(name, value, works, outcome):
     asked = Options(providers=((CUDA, {"gpu_mem_limit": "5"}), CPU))
-    found = module._Found(asked, FakeSession())
+    found = module._SessionAnswers(asked, FakeSession())
     assert module._outcome(FLAGS.rows[name].effect, value, found) == (works, outcome)
 
 
 def test_every_kind_of_effect_has_an_outcome():
-    found = module._Found(Options(), None)
+    found = module._SessionAnswers(Options(), None)
     for table in (FLAGS, CONFIG):
         record = FunctionConfig() if table is FLAGS else Settings()
         for name, row in table.rows.items():

@@ -82,11 +82,11 @@ def test_wrong_tag(tag):
 
 
 def test_gpu_without_one_runs_on_the_cpu_and_says_so(caplog):
-    from flow2onnx.engine import execute
+    from flow2onnx.engine import placement
 
-    if execute.best_device() == "gpu":
+    if placement.best_device() == "gpu":
         pytest.skip("this machine has a usable GPU")
-    execute.provider_of.cache_clear()
+    placement.provider_of.cache_clear()
 
     @flow.global_function()
     def job(x: tp.Numpy.Placeholder((2,))) -> tp.Numpy:
@@ -110,11 +110,11 @@ class TestDevice:
 
     @staticmethod
     def device(monkeypatch, best, *bodies, config=None):
-        from flow2onnx.engine import execute
+        from flow2onnx.engine import placement
 
-        monkeypatch.setattr(execute, "best_device", lambda: best)
+        monkeypatch.setattr(placement, "best_device", lambda: best)
         monkeypatch.setattr(
-            execute, "provider_of", lambda device, placement=None: "CPUExecutionProvider"
+            placement, "provider_of", lambda device, placement=None: "CPUExecutionProvider"
         )
         for i, body in enumerate(bodies):
 

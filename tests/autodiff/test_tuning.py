@@ -16,7 +16,7 @@ from flow2onnx_runtime.tuning_file import Answer, machine_of, recall
 import flow2onnx as flow
 import flow2onnx.typing as tp
 from flow2onnx.engine.session import SESSION, Session
-from flow2onnx.engine.tune import emit_trials, tuned_forms, tunings
+from flow2onnx.engine.tuning import emit_trials, fastest_forms, measure_lowerings
 from flow2onnx.errors import ArgumentError, ConfigError
 from flow2onnx.graph.model import model_bytes
 
@@ -174,19 +174,19 @@ def test_a_clear_win_is_needed(clock):
 # --- trials --------------------------------------------------------------------------------------
 def trials():
     step = job()
-    compiled, options, _ = step.session.opened("step")
-    return compiled, options
+    opening = step.session.opening("step")
+    return opening.job, opening.options
 
 
 def test_each_trial_is_measured_for_real(tmp_path):
     compiled, options = trials()
-    found = tunings(compiled, options, tmp_path / "t.json", seconds=0)
+    found = measure_lowerings(compiled, options, tmp_path / "t.json", seconds=0)
     assert {t.question.lowering for t in found} >= {"Conv.dX", "Conv.dW", "Relu.dX"}
     for t in found:
         assert set(t.answer.ms) == set(t.question.forms)
         assert all(ms > 0 for ms in t.answer.ms.values())
         assert t.rule in t.question.forms
-    forms = tuned_forms(compiled, options, tmp_path / "t.json", measures=False)
+    forms = fastest_forms(compiled, options, tmp_path / "t.json", measures=False)
     assert forms == {t.question.key: t.answer.form for t in found}
 
 
@@ -251,7 +251,7 @@ def test_an_interrupted_measurement_keeps_what_it_has(tmp_path, monkeypatch):
 
     monkeypatch.setattr(measuring, "measure", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        tunings(compiled, options, tmp_path / "t.json")
+        measure_lowerings(compiled, options, tmp_path / "t.json")
     assert len(recall(tmp_path / "t.json", machine_of(options))) == 2
 
 

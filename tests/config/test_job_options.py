@@ -14,8 +14,10 @@ from flow2onnx_runtime.providers import PROVIDERS
 import flow2onnx as flow
 import flow2onnx.typing as tp
 from flow2onnx.config import FunctionConfig, Settings
-from flow2onnx.engine import execute
-from flow2onnx.engine.execute import job_options, provider_of
+from flow2onnx.engine import options as module
+from flow2onnx.engine import placement
+from flow2onnx.engine.options import job_options
+from flow2onnx.engine.placement import best_device, provider_of
 from flow2onnx.errors import ConfigError, FlowError
 
 CPU, CUDA, TENSORRT = (f"{name}ExecutionProvider" for name in ("CPU", "CUDA", "Tensorrt"))
@@ -25,8 +27,8 @@ CPU, CUDA, TENSORRT = (f"{name}ExecutionProvider" for name in ("CPU", "CUDA", "T
 def fresh():
     """Warnings that are given once are given again."""
     provider_of.cache_clear()
-    execute._runs_without.cache_clear()
-    execute._say_idle.cache_clear()
+    module._runs_without.cache_clear()
+    module._say_idle.cache_clear()
 
 
 @pytest.fixture
@@ -190,7 +192,7 @@ def test_settings_for_cuda_say_once_that_the_job_runs_without(config, caplog):
 def test_placement_on_what_is_not_there(caplog, monkeypatch):
     import onnxruntime
 
-    monkeypatch.setattr(execute, "usable_providers", lambda: (CPU,))
+    monkeypatch.setattr(placement, "usable_providers", lambda: (CPU,))
     if CUDA not in onnxruntime.get_available_providers():
         assert provider_of("gpu") == CPU
         assert "CPU build" in caplog.text
@@ -217,7 +219,7 @@ def gpu_job(placement=None, **flags):
     return job
 
 
-@pytest.mark.skipif(execute.best_device() == "gpu", reason="this machine has a usable GPU")
+@pytest.mark.skipif(best_device() == "gpu", reason="this machine has a usable GPU")
 def test_strict_placement_is_an_error_that_names_what_to_install():
     job = gpu_job("strict")
     with pytest.raises(ProviderError, match=r"CUDAExecutionProvider was asked for") as caught:
@@ -225,7 +227,7 @@ def test_strict_placement_is_an_error_that_names_what_to_install():
     assert "onnxruntime-gpu" in caught.value.hint
 
 
-@pytest.mark.skipif(execute.best_device() == "gpu", reason="this machine has a usable GPU")
+@pytest.mark.skipif(best_device() == "gpu", reason="this machine has a usable GPU")
 def test_best_effort_runs_on_what_there_is(caplog):
     assert gpu_job("best effort", use_tensorrt=True)(np.ones(2, np.float32)).tolist() == [2, 2]
     warnings = [r.message for r in caplog.records if "cannot be used" in r.message]
@@ -234,7 +236,7 @@ def test_best_effort_runs_on_what_there_is(caplog):
     assert "TensorrtExecutionProvider" in warnings[1]
 
 
-@pytest.mark.skipif(execute.best_device() == "gpu", reason="this machine has a usable GPU")
+@pytest.mark.skipif(best_device() == "gpu", reason="this machine has a usable GPU")
 def test_tensorrt_that_is_not_there_is_an_error():
     with pytest.raises(ProviderError, match="TensorrtExecutionProvider was asked for"):
         gpu_job(use_tensorrt=True)(np.ones(2, np.float32))
@@ -311,7 +313,7 @@ def test_double_precision_convolution_on_the_cpu_names_operator_and_flag():
     def job(x: tp.Numpy.Placeholder((1, 1, 4, 4), dtype=flow.float64)) -> tp.Numpy:
         return flow.layers.conv2d(x, 2, 3, name="conv")
 
-    if execute.best_device() == "gpu":
+    if best_device() == "gpu":
         pytest.skip("this machine has a usable GPU")
     with pytest.raises(FlowError, match="no kernel for Conv on float64") as caught:
         job(np.ones((1, 1, 4, 4)))

@@ -37,7 +37,7 @@ from flow2onnx.config.effects import (
 )
 from flow2onnx.config.runtime_flags import FREE_FORMS
 from flow2onnx.dtypes import float16, float32, float64
-from flow2onnx.engine.execute import job_options
+from flow2onnx.engine.options import job_options
 from flow2onnx.errors import ConfigError, UnsupportedError
 
 SCOPE = SimpleNamespace(device_tag="cpu", device_ids=["0:0"])

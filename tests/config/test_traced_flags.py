@@ -12,7 +12,8 @@ import flow2onnx as flow
 import flow2onnx.typing as tp
 from flow2onnx.config import CONFIG, ENV, FLAGS, FunctionConfig, Settings
 from flow2onnx.config.effects import TRACE
-from flow2onnx.engine.execute import best_device, job_options, provider_of
+from flow2onnx.engine.options import job_options
+from flow2onnx.engine.placement import best_device, provider_of
 from flow2onnx.engine.session import current_session
 from flow2onnx.errors import ConfigError
 from flow2onnx.graph.types import constant_of
@@ -35,11 +36,11 @@ ELSEWHERE = {
     "stop_on_non_finite": "api/test_training.py",
     "runtime.autotune": "autodiff/test_tuning.py",
     "runtime.tuning_cache_path": "autodiff/test_tuning.py",
-    "runtime.in_place": "memory/test_in_place.py",
+    "runtime.in_place": "engine/test_in_place.py",
     "runtime.lowering": "autodiff/test_tuning.py",
-    "runtime.memory_limit": "memory/test_estimate.py",
+    "runtime.memory_limit": "engine/test_estimate.py",
     "runtime.native": "native/test_jobs.py",
-    "runtime.recompute": "memory/test_recompute.py",
+    "runtime.recompute": "engine/test_recompute.py",
     "runtime.winograd": "native/test_winograd.py",
 }
 X = np.arange(6, dtype=np.float32).reshape(2, 3)

@@ -12,6 +12,8 @@ import pytest
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
+from flow2onnx.engine import memory
+from flow2onnx.engine.memory import needed_bytes
 from flow2onnx.engine.native import _ALWAYS, NativeLibrary
 from flow2onnx.errors import ConfigError, UnsupportedError
 from tests.native.conftest import FLAGS, LIBRARY, forget, setup_flags
@@ -83,6 +85,22 @@ def test_explain_tells_which_took_part(convolving: NativeLibrary) -> None:
 def test_by_default_it_is_used_where_it_is_installed(package: Path) -> None:
     _, job = lenet_like(wish=None, steps=1)
     assert job.explain().native["Fused"] > 5
+
+
+def test_the_memory_check_needs_what_is_explained(
+    library: NativeLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked = []
+
+    def needed(openings):
+        checked.append(needed_bytes(openings))
+        return checked[-1]
+
+    monkeypatch.setattr(memory, "needed_bytes", needed)
+    _, job = lenet_like(wish=True, steps=1)
+    explained = job.explain()
+    assert explained.native
+    assert checked == [sum(line.bytes for line in explained.memory)]
 
 
 def dense_job(*, wish: bool):

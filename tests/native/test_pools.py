@@ -349,7 +349,7 @@ def test_nothing_can_fail_beside_an_update(library: NativeLibrary) -> None:
 def training(library: NativeLibrary | None, monkeypatch: pytest.MonkeyPatch):
     """The losses of some steps, the state that was updated in place, and what took part."""
     flow.clear_default_session()
-    monkeypatch.setattr("flow2onnx.engine.execute.native_library", lambda wish: library)
+    monkeypatch.setattr("flow2onnx.engine.opening.native_library", lambda wish: library)
 
     @flow.global_function(type="train")
     def job(

@@ -329,7 +329,7 @@ def test_jobs_learn_the_same_bits_in_place(
 ) -> None:
     rows = NativeLibrary(library.path, tuple(OUTPUTS))
     monkeypatch.setattr(
-        "flow2onnx.engine.execute.native_library", lambda wish: rows if wish is True else None
+        "flow2onnx.engine.opening.native_library", lambda wish: rows if wish is True else None
     )
 
     def learned(wish: bool):

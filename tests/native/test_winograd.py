@@ -5,12 +5,10 @@ from dataclasses import replace
 import numpy as np
 import onnxruntime as ort
 import pytest
-from flow2onnx_runtime import Options
 from onnx import TensorProto, helper
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
-from flow2onnx.engine.execute import accelerated
 from flow2onnx.engine.native import NativeLibrary
 from flow2onnx.engine.session import current_session
 from flow2onnx.errors import ConfigError
@@ -234,8 +232,7 @@ def training(*, winograd: bool | None):
     labels = draw.integers(0, 10, 4).astype(np.int32)
     losses = np.array([job(x, labels).mean() for _ in range(5)])
     (executable,) = current_session()._executables.values()
-    model, _, _ = accelerated(executable.compiled, Options(providers=("CPUExecutionProvider",)))
-    return losses, sorted(tiles(model))
+    return losses, sorted(tiles(executable.opening.model))
 
 
 def test_jobs_with_and_without(convolving: NativeLibrary) -> None:

@@ -10,7 +10,7 @@ from flow2onnx.cli.failures import traceback_option
 from flow2onnx.cli.options import json_option, release_option
 from flow2onnx.cli.script import opened_job
 from flow2onnx.cli.show import heading, note, print_json, print_table, working
-from flow2onnx.engine.tune import Tuning, cache_path, emit_trials, tunings
+from flow2onnx.engine.tuning import Tuning, cache_path, emit_trials, measure_lowerings
 
 __all__ = ["tune"]
 
@@ -53,12 +53,14 @@ def tune(
     """
     with opened_job(target, args, release) as job:
         with working(f"Compiling {target}"):
-            compiled, options, _ = job.session.opened(job.spec.name)
+            opening = job.session.opening(job.spec.name)
         path = cache or cache_path(job.spec.config.value("runtime.tuning_cache_path"))
         if emit is None:
-            found = tunings(compiled, options, path, report=_log_progress, seconds=seconds)
+            found = measure_lowerings(
+                opening.job, opening.options, path, report=_log_progress, seconds=seconds
+            )
         else:
-            found, count = [], emit_trials(compiled, emit)
+            found, count = [], emit_trials(opening.job, emit)
     if emit is not None:
         note(f"{emit}: {count} lowerings; on the target: "
              f"python -m flow2onnx_runtime.tune {emit.name} -o tuned.json")  # fmt: skip

@@ -13,7 +13,7 @@ from flow2onnx_runtime.tuning_file import Answer, cache_path, machine_of, recall
 from flow2onnx.compile import CompiledJob
 from flow2onnx.lowering.forms import Choice, Question, lowering, trial_bytes
 
-__all__ = ["Tuning", "cache_path", "emit_trials", "tuned_forms", "tunings"]
+__all__ = ["Tuning", "cache_path", "emit_trials", "fastest_forms", "measure_lowerings"]
 
 _log = logging.getLogger("flow2onnx.tuning")
 _OFTEN = 10  # questions between two messages
@@ -29,23 +29,23 @@ class Tuning:
     answer: Answer | None
 
 
-def tuned_forms(
+def fastest_forms(
     job: CompiledJob, options: Options, path: Path, *, measures: bool
 ) -> dict[str, str]:
     """The forms to take by question: those in the file, and with `measures` what is missing.
 
     Answers that cannot be kept are used nevertheless.
     """
-    options = _plain(options)
+    options = _trial_options(options)
     if not measures:
         known = recall(path, machine_of(options))
         return {key: known[key].form for key in _by_question(job) if key in known}
-    told = partial(_told, job.spec.name, path)
-    answers = tune(_trials(job), options, path, report=told)
+    report = partial(_log_progress, job.spec.name, path)
+    answers = tune(_trials(job), options, path, report=report)
     return {key: answer.form for key, answer in answers.items()}
 
 
-def tunings(
+def measure_lowerings(
     job: CompiledJob,
     options: Options,
     path: Path,
@@ -54,7 +54,7 @@ def tunings(
     seconds: float = SECONDS,
 ) -> list[Tuning]:
     """Every question of a job with its answer, measured now where the file has none."""
-    answers = tune(_trials(job), _plain(options), path, report=report, seconds=seconds)
+    answers = tune(_trials(job), _trial_options(options), path, report=report, seconds=seconds)
     return [
         Tuning(asked[0].question, len(asked), asked[0].rule, answers.get(key))
         for key, asked in _by_question(job).items()
@@ -68,7 +68,7 @@ def emit_trials(job: CompiledJob, path: Path) -> int:
     return len(trials)
 
 
-def _open(job: CompiledJob) -> Iterator[Choice]:
+def _measurable(job: CompiledJob) -> Iterator[Choice]:
     """What can be measured: several forms, known shapes, none asked for by name."""
     for choice in (*job.choices, *(job.update.choices if job.update is not None else ())):
         question = choice.question
@@ -78,7 +78,7 @@ def _open(job: CompiledJob) -> Iterator[Choice]:
 
 def _by_question(job: CompiledJob) -> dict[str, list[Choice]]:
     found: dict[str, list[Choice]] = {}
-    for choice in _open(job):
+    for choice in _measurable(job):
         found.setdefault(choice.question.key, []).append(choice)
     return found
 
@@ -95,21 +95,26 @@ def _trial(choice: Choice) -> Trial:
     )  # fmt: skip
 
 
-def _plain(options: Options) -> Options:
-    """The options of trials: no files are written, and no graph is captured."""
+def _trial_options(options: Options) -> Options:
+    """The options of trials: plain operators; no files are written, and no graph is captured."""
     providers = tuple(
         p if isinstance(p, str) else (p[0], {k: v for k, v in p[1].items() if k not in _CAPTURE})
         for p in options.providers
     )
     return replace(
-        options, providers=providers, profile=None, graph_cache=None, optimized_path=None
+        options,
+        providers=providers,
+        profile=None,
+        graph_cache=None,
+        optimized_path=None,
+        operator_libraries=(),
     )
 
 
 _CAPTURE = ("enable_cuda_graph", "user_compute_stream", "has_user_compute_stream")
 
 
-def _told(job: str, path: Path, done: int, total: int) -> None:
+def _log_progress(job: str, path: Path, done: int, total: int) -> None:
     if done == 0:
         _log.warning("job %s: measuring %d lowerings; the answers are kept in %s", job, total, path)
     elif done % _OFTEN == 0:

@@ -9,7 +9,7 @@ from flow2onnx_runtime import AssignedNode, Options, kernels, open_session, why_
 from flow2onnx_runtime.assignment import nodes_of, recording
 from flow2onnx_runtime.providers import provider_named
 
-from flow2onnx.compile import CompiledJob
+from flow2onnx.analysis.in_place import InPlace
 from flow2onnx.config import CONFIG, FLAGS, FunctionConfig, Settings
 from flow2onnx.config.effects import (
     ALIAS,
@@ -24,8 +24,9 @@ from flow2onnx.config.effects import (
     Effect,
     translated,
 )  # fmt: skip
-from flow2onnx.engine.execute import accelerated, provider_name
-from flow2onnx.engine.memory import InPlace, MemoryLine, confirmed, memory_lines, updated_in_place
+from flow2onnx.engine.memory import MemoryLine, memory_lines
+from flow2onnx.engine.opening import Opening
+from flow2onnx.engine.placement import provider_name
 from flow2onnx.graph.model import model_bytes
 from flow2onnx.passes.recompute import RecomputedSegment
 
@@ -131,41 +132,47 @@ class Explanation:
         yield from _section("native operators", [_counted(self.native)] if self.native else [])
 
 
-def explain(
-    compiled: CompiledJob, options: Options, settings: Settings, placed_on: str
-) -> Explanation:
-    """Open the job once more, in a session that keeps a record, and read what became of it."""
-    session, nodes, verdicts, native = None, None, tuple[InPlace, ...](), dict[str, int]()
-    if compiled.model.graph.outputs:  # the runtime opens no model without
-        model, options, native = accelerated(compiled, options)
-        recorded, content = recording(replace(options, profile=None)), model_bytes(model)
-
-        def opened(path: str) -> Any:
-            return open_session(content, replace(recorded, optimized_path=path))
-
-        keeps_old = bool(settings.value("stop_on_non_finite") and compiled.losses)
-        verdicts = () if options.captures else updated_in_place(compiled, keeps_old, model)
-        verdicts, session = confirmed(verdicts, opened)
-        nodes = nodes_of(session)
-    found = _Found(options, session)
+def explain(opening: Opening, settings: Settings, placed_on: str) -> Explanation:
+    """What became of a job: told by its opening, and by sessions that keep a record of nodes."""
+    job, options = opening.job, opening.options
+    sessions = [_open_recording(half) for half in opening.halves if half.opens_model]
+    recorded = [nodes_of(session) for session in sessions]
+    nodes = [] if None in recorded else [node for found in recorded for node in found or ()]
+    answers = _SessionAnswers(options, sessions[0] if sessions else None)
     return Explanation(
-        compiled.spec.name,
-        compiled.kind,
-        placed_on,
-        tuple(session.get_providers()) if session else options.provider_names,
-        tuple(_flags(compiled.spec.config, settings, found)),
-        tuple(_by_provider(nodes or ())),
-        tuple(_fallbacks(nodes or (), placed_on, options)),
-        verdicts,
-        compiled.recomputed,
-        tuple(memory_lines(compiled, verdicts)),
-        tuple(_lowerings(compiled)),
-        native,
+        job=job.spec.name,
+        kind=job.kind,
+        placed_on=placed_on,
+        providers=answers.providers,
+        flags=tuple(_flags(job.spec.config, settings, answers)),
+        nodes=tuple(_by_provider(nodes)),
+        fallbacks=tuple(_fallbacks(nodes, placed_on, options)),
+        state=_state(opening),
+        recomputed=job.recomputed,
+        memory=memory_lines(opening),
+        lowerings=tuple(_lowerings(opening)),
+        native=dict(sum((Counter(half.native) for half in opening.halves), Counter())),
     )
 
 
+def _open_recording(opening: Opening) -> Any:
+    """An `onnxruntime.InferenceSession` that remembers which provider took which node."""
+    return open_session(
+        model_bytes(opening.model), recording(replace(opening.options, profile=None))
+    )
+
+
+def _state(opening: Opening) -> tuple[InPlace, ...]:
+    """A verdict on each large tensor of state; both halves must agree to one buffer."""
+    verdicts: dict[str, InPlace] = {}
+    for verdict in (v for half in opening.halves for v in half.in_place):
+        if verdict.name not in verdicts or not verdict.is_safe:
+            verdicts[verdict.name] = verdict
+    return tuple(verdicts.values())
+
+
 # --- flags ---------------------------------------------------------------------------------------
-class _Found:
+class _SessionAnswers:
     """What a session was opened with, and what it says of itself."""
 
     def __init__(self, options: Options, session: Any) -> None:
@@ -189,13 +196,15 @@ class _Found:
         return told.get(option, asked.get(provider, {}).get(option))
 
 
-def _flags(config: FunctionConfig, settings: Settings, found: _Found) -> Iterator[FlagOutcome]:
+def _flags(
+    config: FunctionConfig, settings: Settings, answers: _SessionAnswers
+) -> Iterator[FlagOutcome]:
     for table, record in ((FLAGS, config), (CONFIG, settings)):
         prefix = "" if table is FLAGS else f"{table.title}."
         for name, value in record.values().items():
             row = table.rows.get(name)  # flow.env is in the same record
             if row is not None and not _holds_no_value(row.effect):
-                works, outcome = _outcome(row.effect, value, found)
+                works, outcome = _outcome(row.effect, value, answers)
                 yield FlagOutcome(prefix + name, _text(value), works, outcome, record.source(name))
 
 
@@ -206,19 +215,19 @@ def _text(value: object) -> str:
     return str(getattr(value, "view", value))
 
 
-def _outcome(effect: Effect, value: object, found: _Found) -> tuple[bool, str]:
+def _outcome(effect: Effect, value: object, answers: _SessionAnswers) -> tuple[bool, str]:
     match effect:
         case TRACE() if hasattr(value, "device_tag"):
-            return _placement_outcome(provider_name(value.device_tag), found)
+            return _placement_outcome(provider_name(value.device_tag), answers)
         case TRACE(what, only, caveat):
             return True, f"{what}; in part: {caveat}" if only and value not in only else what
         case SESSION(settings):
             if translated(effect, value) is None:
                 return True, "as the runtime does by itself"
-            held = ", ".join(f"{name} = {found.setting(name)}" for name in settings)
+            held = ", ".join(f"{name} = {answers.setting(name)}" for name in settings)
             return True, f"session option {held}"
         case PROVIDER(provider, option):
-            return _provider_outcome(effect, value, found, provider_name(provider), option)
+            return _provider_outcome(effect, value, answers, provider_name(provider), option)
         case IGNORED(reason, unless):
             return False, "holds anyway" if value in unless else f"no effect: {reason}"
         case LATER(reason):
@@ -232,22 +241,22 @@ def _holds_no_value(effect: Effect) -> bool:
     return isinstance(effect, ALIAS | UNSUPPORTED | CALL)
 
 
-def _placement_outcome(asked: str, found: _Found) -> tuple[bool, str]:
-    if asked in found.providers:
+def _placement_outcome(asked: str, answers: _SessionAnswers) -> tuple[bool, str]:
+    if asked in answers.providers:
         return True, f"runs on {asked}"
     return False, f"no effect: {asked} cannot be used here: {why_unusable(asked)}"
 
 
 def _provider_outcome(
-    effect: PROVIDER, value: object, found: _Found, provider: str, option: str | None
+    effect: PROVIDER, value: object, answers: _SessionAnswers, provider: str, option: str | None
 ) -> tuple[bool, str]:
     if translated(effect, value) is None:
         return True, f"as {provider} does by itself"
-    if provider not in found.providers:
+    if provider not in answers.providers:
         return False, f"no effect: the job does not run on {provider}"
     if option is None:
         return True, f"runs on {provider} first"
-    return True, f"{provider} option {option} = {found.option(provider, option)}"
+    return True, f"{provider} option {option} = {answers.option(provider, option)}"
 
 
 # --- nodes ---------------------------------------------------------------------------------------
@@ -292,9 +301,8 @@ def _why_not(asked: str, operator: str, options: Options) -> str:
 
 
 # --- lowerings -----------------------------------------------------------------------------------
-def _lowerings(compiled: CompiledJob) -> Iterator[LoweringChoice]:
-    update = compiled.update.choices if compiled.update is not None else ()
-    for c in (*compiled.choices, *update):
+def _lowerings(opening: Opening) -> Iterator[LoweringChoice]:
+    for c in (choice for half in opening.halves for choice in half.job.choices):
         asked = c.question
         key = asked.key if asked.is_static else ""
         yield LoweringChoice(c.node, asked.lowering, c.form, c.why, asked.forms, key)

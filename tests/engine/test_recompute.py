@@ -78,7 +78,7 @@ def trained(make, how, steps=4):
 
 def compiled():
     (executable,) = current_session()._executables.values()
-    return executable.compiled
+    return executable.opening.job
 
 
 @pytest.mark.parametrize("how", [True, 2, 5])

@@ -6,11 +6,13 @@ import sys
 
 import numpy as np
 import pytest
+from flow2onnx_runtime import Options
 from flow2onnx_runtime.free_memory import free_bytes
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
 from flow2onnx.engine.memory import needed_bytes
+from flow2onnx.engine.opening import plan_opening
 from flow2onnx.engine.session import current_session
 from flow2onnx.errors import NotEnoughMemoryError
 
@@ -40,7 +42,7 @@ def test_a_job_that_needs_too_much_is_not_begun():
 
 
 def test_a_job_that_needs_nearly_all_says_so(caplog):
-    needed = needed_bytes([current_session().compiled(dense().spec)])
+    needed = needed_bytes([plan_opening(current_session().compiled(dense().spec), Options())])
     flow.clear_default_session()
     job = dense(limit=int(needed * 1.1))
     with caplog.at_level(logging.WARNING, "flow2onnx.memory"):
@@ -69,10 +71,10 @@ def peak(batch, units, layers):
     job, x = job_of(batch, units, layers), np.ones((batch, units), np.float32)
     for _ in range(3):
         job(x)
-    compiled = [e.compiled for e in current_session()._executables.values()]
+    openings = [e.opening for e in current_session()._executables.values()]
     # the resident set's own mark: that of getrusage begins with the process that started this one
     mark = next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM"))
-    return int(mark) * 1024, needed_bytes(compiled)
+    return int(mark) * 1024, needed_bytes(openings)
 
 base, _ = peak(2, 8, 2)
 flow.clear_default_session()

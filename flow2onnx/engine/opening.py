@@ -1,0 +1,158 @@
+"""The opening of a job: what it becomes when it is opened, decided once for all who ask."""
+
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TypeVar
+
+from flow2onnx_runtime import Options
+from flow2onnx_runtime.options import DEFAULT_OPTIONS
+from flow2onnx_runtime.providers import CPU
+
+from flow2onnx.analysis.in_place import NEXT, WORTH_BYTES, InPlace, in_place
+from flow2onnx.compile import CompiledJob
+from flow2onnx.compile.garbage_collection import collector_paused
+from flow2onnx.engine.native import native_library, threads_of
+from flow2onnx.graph import Model
+from flow2onnx.graph.model import model_bytes, parse_model
+from flow2onnx.passes.native import rewrite
+
+__all__ = ["Opening", "open_model", "plan_opening", "plan_portable_opening"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opening:
+    """How a job is opened: what runs, explanations, memory checks, tuning and bundles agree on.
+
+    `model` is what the runtime opens, with `options`: the model of the job, or one with native
+    operators in memory, which `native` counts by name. `in_place` has a verdict on each large
+    tensor of state that the model updates; what has none keeps two buffers. With
+    `keeps_old_values` a step whose loss is not finite changes nothing. `update` is the other half
+    of a job whose calls read several batches.
+    """
+
+    job: CompiledJob
+    model: Model
+    options: Options
+    in_place: tuple[InPlace, ...]
+    native: Mapping[str, int] = field(default_factory=dict)
+    keeps_old_values: bool = False
+    update: "Opening | None" = None
+
+    @property
+    def halves(self) -> "tuple[Opening, ...]":
+        """What is opened for the job: itself, and its update if that is apart."""
+        return (self,) if self.update is None else (self, self.update)
+
+    @property
+    def opens_model(self) -> bool:
+        """Whether there is a model to open: the runtime opens none without outputs."""
+        return bool(self.model.graph.outputs)
+
+    @property
+    def names_in_place(self) -> tuple[str, ...]:
+        """The state that the model updates in its own buffer."""
+        return tuple(v.name for v in self.in_place if v.is_safe)
+
+    @property
+    def names_in_two_buffers(self) -> frozenset[str]:
+        """The state whose next value the model writes beside the present one."""
+        outputs = [str(v.name) for v in self.model.graph.outputs]
+        written = {name.removeprefix(NEXT) for name in outputs if name.startswith(NEXT)}
+        return frozenset(written.difference(self.names_in_place))
+
+
+@collector_paused()
+def plan_opening(
+    job: CompiledJob, options: Options, *, stops_on_non_finite: bool = False
+) -> Opening:
+    """How a job is opened with the options of its session, as far as its graph tells.
+
+    `open_model` asks the runtime for the rest.
+    """
+    model, own_options, native = _use_native_operators(job, options)
+    keeps_old_values = stops_on_non_finite and bool(job.losses)
+    return Opening(
+        job=job,
+        model=model,
+        options=own_options,
+        in_place=_verdicts(job, model, own_options, keeps_old_values),
+        native=native,
+        keeps_old_values=keeps_old_values,
+        update=plan_opening(job.update, options) if job.update is not None else None,
+    )
+
+
+def plan_portable_opening(job: CompiledJob) -> Opening:
+    """How a trainer elsewhere opens a step: the exported model, on the CPU, by default options."""
+    options = DEFAULT_OPTIONS.for_training()
+    verdicts = _verdicts(job, job.model, options, keeps_old_values=False)
+    return Opening(job=job, model=job.model, options=options, in_place=verdicts)
+
+
+def open_model(opening: Opening, create: Callable[[bytes, Options], T]) -> tuple[T, Opening]:
+    """What `create` opens, and the opening with what the runtime's own graph says of `in_place`.
+
+    An optimiser may move readers of an old value behind its update.
+    """
+    content = model_bytes(opening.model)
+    if not opening.names_in_place:
+        return create(content, opening.options), opening
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "optimized.onnx")
+        opened = create(content, replace(opening.options, optimized_path=str(path)))
+        graph = parse_model(path.read_bytes()).graph
+    optimized = {v.name: v for v in in_place(graph, [v.name for v in opening.in_place])}
+    verdicts = tuple(_stricter(v, optimized[v.name]) for v in opening.in_place)
+    return opened, replace(opening, in_place=verdicts)
+
+
+def _stricter(written: InPlace, optimized: InPlace) -> InPlace:
+    if not written.is_safe or optimized.is_safe:
+        return written
+    return replace(optimized, reason=f"as the runtime optimises it: {optimized.reason}")
+
+
+def _verdicts(
+    job: CompiledJob, model: Model, options: Options, keeps_old_values: bool
+) -> tuple[InPlace, ...]:
+    """The verdict on each large tensor of state that a model reads and writes."""
+    if options.captures:  # a captured step is run three times before the state is committed
+        return ()
+    large = [n for n, v in job.variables.items() if v.nbytes >= WORTH_BYTES]
+    verdicts = in_place(model.graph, large)
+    if keeps_old_values:
+        return _refuse(verdicts, "a step whose loss is not finite changes nothing")
+    if not job.spec.config.value("runtime.in_place"):
+        return _refuse(verdicts, "runtime.in_place(False)")
+    return verdicts
+
+
+def _refuse(verdicts: tuple[InPlace, ...], reason: str) -> tuple[InPlace, ...]:
+    return tuple(replace(v, is_safe=False, reason=reason) for v in verdicts)
+
+
+def _use_native_operators(
+    job: CompiledJob, options: Options
+) -> tuple[Model, Options, Mapping[str, int]]:
+    """The model to open, the options for it, and how many native operators it has by name.
+
+    Train jobs on the CPU use the operators of flow2onnx-native, if it is there and
+    `runtime.native` does not forbid it. Others run as they are: the runtime itself is at its best
+    where weights do not change.
+    """
+    config = job.spec.config
+    on_cpu = options.provider_names == CPU.names
+    wish = config.value("runtime.native")
+    library = native_library(wish) if on_cpu and job.kind == "train" else None
+    if library is None:
+        return job.model, options, {}
+    threads = threads_of(options.intra_op_threads)
+    winograd = config.value("runtime.winograd")
+    model, native = rewrite(job.model, library.operators, threads, winograd=winograd)
+    if not native:
+        return job.model, options, {}
+    return model, replace(options, operator_libraries=(library.path,)), native

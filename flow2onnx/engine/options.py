@@ -1,0 +1,198 @@
+"""The options of a job's session: what the flags of its program make of them."""
+
+import functools
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from flow2onnx_runtime import Options, usable_providers, why_unusable
+from flow2onnx_runtime.errors import OptionsError
+from flow2onnx_runtime.options import DEFAULT_OPTIONS
+from flow2onnx_runtime.ort_settings import check_run_entry, check_session_entry
+from flow2onnx_runtime.providers import CPU, Provider, find_provider, provider_named
+
+from flow2onnx.config import FLAGS, FunctionConfig, Settings, check_together
+from flow2onnx.config.effects import PROVIDER
+from flow2onnx.engine.placement import provider_name
+from flow2onnx.errors import FlowError
+
+__all__ = ["job_options"]
+
+_log = logging.getLogger("flow2onnx.execute")
+
+
+def job_options(
+    config: FunctionConfig,
+    settings: Settings,
+    provider: str,
+    *,
+    trains: bool = False,
+    device_id: int = 0,
+) -> Options:
+    """How the session of a job is opened: the rows of the flag tables that reach the runtime.
+
+    Raises `ConfigError` for settings that contradict each other, and `OptionsError` for names and
+    values that the runtime does not know.
+    """
+    check_together(config, settings, trains=trains)
+    asked = settings.session_options() | config.session_options()
+    entries = {k: str(v) for k, v in asked.items() if "." in k}
+    fields = dict(_field(k, v) for k, v in asked.items() if "." not in k)
+    if fields.pop("is_profiled", False):
+        fields.setdefault("profile", "flow2onnx")
+    elif "profile" in fields:
+        del fields["profile"]
+    if trains and "optimization" not in fields:
+        fields["optimization"] = DEFAULT_OPTIONS.for_training().optimization
+    providers = tuple(_providers(config, settings, provider, trains, device_id))
+    _say_what_is_idle(config, providers)
+    _check_free_forms(config, entries, providers)
+    return Options(
+        providers=providers,
+        session_entries=entries | config.value("runtime.session_entry"),
+        run_entries=config.value("runtime.run_entry"),
+        host_results=config.value("allow_cpu_return_op"),
+        graph_cache=config.value("runtime.graph_cache"),
+        **fields,
+    )
+
+
+# Where `Options` has another name for what the runtime calls a session option.
+_FIELDS = {
+    "intra_op_num_threads": "intra_op_threads",
+    "inter_op_num_threads": "inter_op_threads",
+    "execution_mode": "parallel",
+    "enable_mem_pattern": "memory_pattern",
+    "enable_mem_reuse": "memory_reuse",
+    "enable_cpu_mem_arena": "cpu_arena",
+    "use_deterministic_compute": "deterministic",
+    "graph_optimization_level": "optimization",
+    "log_severity_level": "log_level",
+    "enable_profiling": "is_profiled",
+    "profile_file_prefix": "profile",
+}
+
+
+def _field(setting: str, value: Any) -> tuple[str, Any]:
+    field = _FIELDS[setting]
+    return field, value == "parallel" if field == "parallel" else value
+
+
+def _providers(
+    config: FunctionConfig, settings: Settings, provider: str, trains: bool, device_id: int
+) -> Iterator[tuple[str, Mapping[str, str]] | str]:
+    """The providers that are asked for, and those that take what these leave."""
+    effort = config.value("runtime.placement")
+    wanted = [t for t in config.providers() if not _runs_without(t, trains, effort)]
+    rows = [*map(find_provider, wanted), provider_named(provider)]
+    # one that several of them name stands where the last does
+    for name in reversed(dict.fromkeys(n for row in reversed(rows) for n in reversed(row.names))):
+        options = _provider_options(provider_named(name), config, settings, device_id)
+        yield name if name == CPU.name else (name, options)
+
+
+def _provider_options(
+    row: Provider, config: FunctionConfig, settings: Settings, device_id: int
+) -> Mapping[str, str]:
+    """The number of the device, what the row and the flags say, and what is given by name."""
+    known = row.options or {}
+    place = {"device_id": str(device_id)} if device_id and "device_id" in known else {}
+    flags = settings.provider_options(row.tag) | config.provider_options(row.tag)
+    # an address goes with a switch that says it is there
+    present = {f"has_{name}": "1" for name in flags if f"has_{name}" in known}
+    free = _of(config.value("runtime.provider_option"), row.tag)
+    return place | _defaults(row, config) | flags | present | free
+
+
+def _defaults(row: Provider, config: FunctionConfig) -> dict[str, str]:
+    """The defaults of a provider: its cache among them, and half precision if the job has it."""
+    flag = f"runtime.{row.tag}_cache_path"
+    asked = config.value(flag) if flag in FLAGS.rows else None
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = str(Path(asked) if asked else base / "flow2onnx" / row.tag)
+    found = {name: value.format(cache=folder) for name, value in row.defaults.items()}
+    half = row.half_options.get(config.value("runtime.mixed_precision_dtype"))
+    return found | ({half: "1"} if half and config.value("enable_auto_mixed_precision") else {})
+
+
+def _say_what_is_idle(config: FunctionConfig, providers: Sequence[Any]) -> None:
+    """Name the settings of the group `runtime` for a provider that a job is without."""
+    names = {p if isinstance(p, str) else p[0] for p in providers}
+    set_here = [FLAGS.rows[n] for n in config.values() if n.startswith("runtime.")]
+    idle: dict[str, list[str]] = {}
+    for row in set_here:
+        if isinstance(row.effect, PROVIDER) and provider_name(row.effect.provider) not in names:
+            idle.setdefault(row.effect.provider, []).append(row.name)
+    for tag, flags in idle.items():
+        _say_idle(tag, tuple(flags))
+
+
+@functools.cache
+def _say_idle(tag: str, flags: tuple[str, ...]) -> None:
+    shown = ", ".join(flags)
+    _log.warning("%s: no effect on a job that does not run on %s", shown, find_provider(tag).title)
+
+
+def _of(free: Mapping[str, str], provider: str) -> dict[str, str]:
+    prefix = f"{provider}."
+    return {k.removeprefix(prefix): v for k, v in free.items() if k.startswith(prefix)}
+
+
+@functools.cache
+def _runs_without(tag: str, trains: bool, effort: str | None) -> bool:
+    """Whether a job that asks for a provider does without it, which is said once."""
+    row = find_provider(tag)
+    if trains and not row.trains:
+        _log.warning(
+            "use_%s: train jobs run on %s, as their weights are inputs, which %s cannot build into "
+            "an engine; predict jobs use it",
+            tag, find_provider(row.fallbacks[0]).title, row.title,
+        )  # fmt: skip
+        return True
+    if effort == "best effort" and row.name not in usable_providers():
+        _log.warning("%s cannot be used, jobs run without: %s", row.name, why_unusable(row.name))
+        return True
+    return False
+
+
+def _check_free_forms(
+    config: FunctionConfig, entries: Mapping[str, str], providers: Sequence[Any]
+) -> None:
+    """Check what the user gave by the runtime's own names, and point at where."""
+    with _pointing_at(config.source("runtime.session_entry")):
+        for key, value in config.value("runtime.session_entry").items():
+            check_session_entry(key, value)
+            _check_same(f"session entry {key}", value, entries.get(key))
+    with _pointing_at(config.source("runtime.run_entry")):
+        for key, value in config.value("runtime.run_entry").items():
+            check_run_entry(key, value)
+    with _pointing_at(config.source("runtime.provider_option")):
+        for name, value in config.value("runtime.provider_option").items():
+            group, _, option = name.partition(".")
+            find_provider(group).check_option(option, value)
+            flags = config.provider_options(group)
+            _check_same(f"{group} option {option}", value, _explicit(config, flags, option))
+
+
+def _explicit(config: FunctionConfig, flags: Mapping[str, str], option: str) -> str | None:
+    """What a flag set by the program makes of an option; defaults give way."""
+    rows = [r.name for r in FLAGS.rows.values() if getattr(r.effect, "option", None) == option]
+    return flags.get(option) if config.values().keys() & set(rows) else None
+
+
+def _check_same(what: str, given: str, by_flag: str | None) -> None:
+    if by_flag is not None and by_flag != given:
+        message = f"{what} is given as {given!r}, and as {by_flag!r} by a flag"
+        raise OptionsError(message, hint="set one of the two")
+
+
+@contextmanager
+def _pointing_at(source: str | None) -> Iterator[None]:
+    try:
+        yield
+    except FlowError as error:
+        error.located(None, None, source)
+        raise
