@@ -1,13 +1,12 @@
 """OFRecord files: records of named features, each behind its length as a 64-bit integer.
 
-A record is the protobuf message ``map<string, Feature> feature = 1``; a feature is one list of
-bytes, float, double, int32 or int64. There is no checksum: what can be checked is the structure.
+A record is the protobuf message `OFRecord`; a feature is one list of bytes, float, double, int32 or
+int64. There is no checksum: what can be checked is the structure.
 """
 
 import os
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,27 +14,15 @@ from types import TracebackType
 from typing import Any, BinaryIO, Self
 
 import numpy as np
+from flow2onnx_runtime.messages import parse_bytes
 from numpy.typing import NDArray
 
-from flow2onnx.data.wire import (
-    BYTES,
-    FIXED32,
-    FIXED64,
-    VARINT,
-    WireError,
-    fields,
-    message,
-    packed_varints,
-    varint,
-    varints,
-)
 from flow2onnx.errors import ArgumentError, DataError
+from flow2onnx.proto.record import OFRecord
 
-__all__ = ["KINDS", "MAX_RECORD", "Feature", "OFRecordWriter", "Record", "encode_record",
-           "read_records", "write_records"]  # fmt: skip
+__all__ = ["MAX_RECORD", "Feature", "OFRecordWriter", "Record", "encode_record", "read_records",
+           "write_records"]  # fmt: skip
 
-KINDS = {1: "bytes", 2: "float", 3: "double", 4: "int32", 5: "int64"}
-_NUMBERS = {kind: number for number, kind in KINDS.items()}
 _DTYPES: dict[str, "np.dtype[Any]"] = {"float": np.dtype("<f4"), "double": np.dtype("<f8"),
            "int32": np.dtype(np.int32), "int64": np.dtype(np.int64)}  # fmt: skip
 _HEADER = struct.Struct("<q")
@@ -58,7 +45,7 @@ class Feature:
 
 @dataclass(frozen=True)
 class Record:
-    """The bytes of one record with the place they come from; features are read when asked for."""
+    """The bytes of one record with the place they come from; parsed when a feature is asked for."""
 
     data: bytes = field(repr=False)
     file: str
@@ -71,112 +58,55 @@ class Record:
         return f"{self.file}, record {self.number} at byte {self.offset}"
 
     def names(self) -> tuple[str, ...]:
-        """The names of the features."""
-        return tuple(self._places)
+        """The names of the features, in alphabetical order."""
+        return tuple(self._lists)
 
     def features(self) -> dict[str, Feature]:
         """All features by name."""
-        return {name: self._read(place) for name, place in self._places.items()}
+        return {name: _feature_of(listed) for name, listed in self._lists.items()}
 
     def feature(self, name: str) -> Feature:
         """The feature of that name."""
-        places = self._places
-        if name not in places:
+        if name not in self._lists:
             raise DataError(
                 f"there is no feature {name!r}",
                 place=self.where,
-                hint=f"the record has {', '.join(map(repr, places)) or 'none'}",
+                hint=f"the record has {', '.join(map(repr, self._lists)) or 'none'}",
             )
-        return self._read(places[name])
+        return _feature_of(self._lists[name])
 
-    def error(self, text: str, position: int = 0) -> DataError:
-        """An error about what lies `position` bytes behind the record's length."""
+    def error(self, text: str, position: int = _HEADER.size) -> DataError:
+        """An error about what lies `position` bytes behind the begin of the record's length."""
         return DataError(
             text,
-            place=f"{self.file}, record {self.number}, byte "
-            f"{self.offset + _HEADER.size + position}",
+            place=f"{self.file}, record {self.number}, byte {self.offset + position}",
             hint="the file is damaged or no OFRecord file; `flow2onnx data check` looks at all",
         )
 
-    @contextmanager
-    def _checked(self) -> Iterator[None]:
-        try:
-            yield
-        except WireError as error:
-            raise self.error(str(error), error.position) from None
-
     @cached_property
-    def _places(self) -> dict[str, tuple[int, int]]:
-        """Where each feature lies; of two of one name the later counts, as in protobuf."""
-        data, found = self.data, dict[str, tuple[int, int]]()
-        with self._checked():
-            for number, kind, start, end in fields(data, 0, len(data)):
-                if number == 1 and kind == BYTES:
-                    name, place = self._entry(start, end)
-                    found[name] = place
-        return found
-
-    def _entry(self, start: int, end: int) -> tuple[str, tuple[int, int]]:
-        name, place = b"", (end, end)
-        for number, kind, first, last in fields(self.data, start, end):
-            if kind == BYTES and number == 1:
-                name = self.data[first:last]
-            elif kind == BYTES and number == 2:
-                place = first, last
+    def _lists(self) -> dict[str, Any]:  # protobuf's classes have no static type
+        """The messages of the features by name; of two of one name the later counts."""
         try:
-            return name.decode(), place
-        except UnicodeDecodeError:
-            raise WireError("the name of a feature is not UTF-8", start) from None
-
-    def _read(self, place: tuple[int, int]) -> Feature:
-        kind, lists = "bytes", list[tuple[int, int]]()
-        with self._checked():
-            for number, wire, start, end in fields(self.data, *place):
-                if number not in KINDS or wire != BYTES:
-                    continue
-                if KINDS[number] != kind:  # the last member of a oneof counts
-                    kind, lists = KINDS[number], []
-                lists.append((start, end))
-            parts = [part for span in lists for part in self._values(kind, *span)]
-        if kind == "bytes":
-            return Feature(kind, tuple(parts))
-        dtype = _DTYPES[kind]
-        values = parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, dtype), *parts])
-        return Feature(kind, values)
-
-    def _values(self, kind: str, start: int, end: int) -> Iterator[Any]:
-        """The values of a list, in pieces."""
-        for number, wire, first, last in fields(self.data, start, end):
-            if number != 1:
-                continue
-            if kind == "bytes":
-                _expect(wire == BYTES, kind, first)
-                yield self.data[first:last]
-            elif kind in ("float", "double"):
-                _expect(wire in (BYTES, FIXED32 if kind == "float" else FIXED64), kind, first)
-                yield self._floats(_DTYPES[kind], first, last)
-            else:
-                _expect(wire in (BYTES, VARINT), kind, first)
-                yield self._integers(kind, wire, first, last)
-
-    def _floats(self, dtype: "np.dtype[Any]", start: int, end: int) -> NDArray[Any]:
-        if (end - start) % dtype.itemsize:
-            raise WireError(f"{end - start} bytes are no list of {dtype.name}", start)
-        return np.frombuffer(self.data, dtype, (end - start) // dtype.itemsize, start)
-
-    def _integers(self, kind: str, wire: int, start: int, end: int) -> NDArray[Any]:
-        if wire == VARINT:
-            raw = np.array([varint(self.data, start, end)[0]], np.uint64)
-        elif start == end:
-            raw = np.empty(0, np.uint64)
-        else:
-            raw = packed_varints(self.data, start, end)
-        return raw.view(np.int64).astype(_DTYPES[kind])
+            features = parse_bytes(self.data, OFRecord).feature
+            return {name: features[name] for name in sorted(features)}
+        except ValueError as error:
+            raise self.error(f"the bytes are no OFRecord: {error}") from None
 
 
-def _expect(holds: bool, kind: str, position: int) -> None:
-    if not holds:
-        raise WireError(f"a value of a list of {kind} has another wire type", position)
+def _feature_of(message: Any) -> Feature:
+    chosen = message.WhichOneof("kind")
+    if chosen is None:
+        return Feature("bytes", ())
+    kind, listed = chosen.removesuffix("_list"), getattr(message, chosen)
+    if kind == "bytes":
+        return Feature(kind, tuple(listed.value))
+    dtype, count = _DTYPES[kind], len(listed.value)
+    if kind in ("int32", "int64"):
+        return Feature(kind, np.fromiter(listed.value, dtype, count))
+    # protobuf hands its numbers out one by one only; what it writes of them ends with all of them
+    listed.DiscardUnknownFields()
+    data = listed.SerializeToString()
+    return Feature(kind, np.frombuffer(data, dtype, count, len(data) - count * dtype.itemsize))
 
 
 def read_records(path: Path_, limit: int = MAX_RECORD) -> Iterator[Record]:
@@ -202,16 +132,15 @@ def _read(file: BinaryIO, name: str, limit: int) -> Iterator[Record]:
     while header := file.read(_HEADER.size):
         here = Record(b"", name, number, offset)
         if len(header) < _HEADER.size:
-            raise here.error("the length of a record is cut off", -_HEADER.size)
+            raise here.error("the length of a record is cut off", 0)
         (length,) = _HEADER.unpack(header)
         rest = size - offset - _HEADER.size
         if length <= 0:
-            raise here.error(f"a record of {length} bytes", -_HEADER.size)
+            raise here.error(f"a record of {length} bytes", 0)
         if length > limit:
-            text = f"a record of {length} bytes, over the limit of {limit}"
-            raise here.error(text, -_HEADER.size)
+            raise here.error(f"a record of {length} bytes, over the limit of {limit}", 0)
         if length > rest:
-            raise here.error(f"a record of {length} bytes, but {rest} are left", -_HEADER.size)
+            raise here.error(f"a record of {length} bytes, but {rest} are left", 0)
         data = file.read(length)
         if len(data) < length:
             raise here.error("the file became shorter while it was read")
@@ -225,20 +154,16 @@ def encode_record(features: Mapping[str, Values]) -> bytes:
     Bytes, text and lists of them become a list of bytes; float32, float64, int32 and int64 arrays
     a list of that kind; other integers the smallest list that holds them; Python numbers likewise.
     """
-    entries = (message(1, name.encode()) + message(2, _feature(name, v))
-               for name, v in features.items())  # fmt: skip
-    body = b"".join(message(1, entry) for entry in entries)
-    if not body:
+    if not features:
         raise ArgumentError("a record without features", hint="give at least one")
+    record = OFRecord()
+    for name, values in features.items():
+        kind, content = _listed(name, values)
+        listed = getattr(record.feature[name], f"{kind}_list")
+        listed.SetInParent()  # there, though it be empty
+        listed.value.extend(content)
+    body: bytes = record.SerializeToString(deterministic=True)
     return _HEADER.pack(len(body)) + body
-
-
-def _feature(name: str, values: Values) -> bytes:
-    kind, content = _listed(name, values)
-    if kind == "bytes":
-        return message(1, b"".join(message(1, part) for part in content))
-    body = varints(content) if kind in ("int32", "int64") else content.astype(_DTYPES[kind])
-    return message(_NUMBERS[kind], message(1, bytes(body)))
 
 
 def _listed(name: str, values: Values) -> tuple[str, Any]:

@@ -17,5 +17,6 @@ _CLASSES = messages(
         "oneof:kind Int64List int64_list = 5",
         "OFRecord": "map<string, Feature> feature = 1",
     },
+    syntax="proto3",  # which refuses names that are not UTF-8
 )
 BytesList, FloatList, DoubleList, Int32List, Int64List, Feature, OFRecord = _CLASSES.values()
