@@ -41,7 +41,9 @@ ROOMS = {
     "data": {"errors", "source", "dtypes", "proto", "trace"},
     "optim": {"errors", "dtypes", "graph", "lowering", "autodiff", "trace"},
     "ops": {"errors", "source", "dtypes", "graph", "lowering", "trace", "data"},
-    "compile": {"errors", "typing", "graph", "lowering", "onnx_io", "passes", "trace", "optim"},
+    "compile": {
+        "errors", "dtypes", "typing", "graph", "lowering", "onnx_io", "passes", "trace", "optim",
+    },
     "engine": {
         "errors", "source", "typing", "config", "graph", "lowering", "analysis", "passes", "trace",
         "data", "compile",
@@ -70,11 +72,11 @@ EVERYWHERE = {"__version__"}
 GRAPHS = {"graph", "lowering", "analysis", "onnx_io", "passes"}
 MAY_USE = {
     "onnx": {*GRAPHS, "export"},
-    "onnx_ir": {*GRAPHS, "autodiff", "export"},
+    "onnx_ir": {*GRAPHS, "autodiff"},
     "onnxruntime": {"engine", "cli", "server", "export"},
     "flow2onnx_runtime": {
-        "errors", "proto", "config", "onnx_io", "checkpoint", "data", "engine", "export",
-        "imported", "api", "cli", "server",
+        "errors", "proto", "config", "analysis", "onnx_io", "passes", "checkpoint", "data",
+        "compile", "engine", "export", "imported", "api", "cli", "server",
     },
     "sklearn": {"data"},
     "PIL": {"data", "cli"},

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 import onnx_ir as ir
+from flow2onnx_runtime.manifest import NEXT
 
 from flow2onnx.graph.plans import overwrites_safely
 from flow2onnx.graph.subgraphs import read_values
 
 __all__ = [
-    "NEXT",
     "VIEWS",
     "WORTH_BYTES",
     "InPlace",
@@ -25,7 +25,6 @@ __all__ = [
     "predecessor_bits",
 ]
 
-NEXT = "next/"
 # A second buffer of less costs nothing that anybody could measure.
 WORTH_BYTES = 64 * 1024
 _NATIVE = "flow2onnx.native"  # operators that models in memory may have

@@ -30,8 +30,8 @@ def export(
     .safetensors file beside the model. Opsets before 18, which programs of the time ask for,
     become 18: reductions have another form before.
     """
+    from flow2onnx.compile.opsets import OLDEST_OPSET
     from flow2onnx.export.saved import write_with_checkpoint
-    from flow2onnx.export.source import OLDEST_OPSET
 
     name = getattr(job_func, "__name__", repr(job_func))
     job = job_func if isinstance(job_func, JobFunction) else getattr(job_func, "__wrapped__", None)

@@ -5,9 +5,9 @@ from flow2onnx.compile.job import (
     Target,
     WatchedOutput,
     compile_job,
-    compile_rounds,
     initial_state,
 )
+from flow2onnx.compile.variants import compile_rounds
 
 __all__ = [
     "CompiledJob",

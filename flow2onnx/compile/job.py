@@ -5,7 +5,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from flow2onnx.compile.garbage_collection import collector_paused
-from flow2onnx.errors import JobError, UnsupportedError
+from flow2onnx.compile.names import (
+    loss_name,
+    next_name,
+    rename_clashes,
+    result_name,
+    watch_name,
+    written_state,
+)
+from flow2onnx.errors import JobError
 from flow2onnx.graph import Builder, Model, Value
 from flow2onnx.graph.model import model_of
 from flow2onnx.graph.verify import Kernels, verify
@@ -16,7 +24,6 @@ from flow2onnx.lowering.forms import (
     choose_forms,
     surviving_choices,
 )
-from flow2onnx.onnx_io.serialize import drop_inputs, drop_outputs
 from flow2onnx.optim import WHOLE, Training, append_training
 from flow2onnx.passes import run_passes
 from flow2onnx.passes.mixed_precision import mix_precision
@@ -36,12 +43,11 @@ __all__ = [
     "Target",
     "WatchedOutput",
     "compile_job",
-    "compile_rounds",
     "initial_state",
 ]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Target:
     """What to compile for: opset, seed of random nodes, kernels to have, whether to show losses.
 
@@ -71,7 +77,7 @@ class WatchedOutput:
         return tuple(name for pieces in self.arguments for name in pieces)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CompiledJob:
     """A job as a model: inputs `feeds` and the variables read, outputs `results` and ``next/v``.
 
@@ -96,6 +102,16 @@ class CompiledJob:
     update: "CompiledJob | None" = None
     choices: tuple[Choice, ...] = ()
     recomputed: tuple[RecomputedSegment, ...] = ()
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        """The variables that a call gives a next value."""
+        return written_state(self.model.graph.outputs)
+
+    def without_clashes(self, variables: Collection[str]) -> "CompiledJob":
+        """The job, its feeds renamed that have the name of a variable, be it of another job."""
+        renamed = rename_clashes(self.model.graph.inputs, self.feeds, variables)
+        return replace(self, feeds=tuple(renamed.get(f, f) for f in self.feeds))
 
     def structure(self) -> list[dict[str, Any]]:
         """The nodes of the model in order: name, operator, what each reads and makes."""
@@ -144,49 +160,21 @@ def _compiled(
     job.b.graph.name = spec.name
     model = model_of(job.b.graph)
     verify(model, target.kernels)
-    kind = "train" if job.is_trainable else "predict"
-    feeds = tuple(str(v.name) for v in (*job.inputs, *job.host.inputs))
     return CompiledJob(
-        spec,
-        kind,
-        model,
-        job.variables,
-        feeds,
-        results,
-        losses,
-        watches,
-        traced.tree,
-        frozenset(job.devices),
-        job.host.plan(),
-        job.pieces,
+        spec=spec,
+        kind="train" if job.is_trainable else "predict",
+        model=model,
+        variables=job.variables,
+        feeds=tuple(str(v.name) for v in (*job.inputs, *job.host.inputs)),
+        results=results,
+        losses=losses,
+        watches=watches,
+        tree=traced.tree,
+        devices=frozenset(job.devices),
+        host=job.host.plan(),
+        pieces=job.pieces,
         recomputed=recomputed,
     )
-
-
-def compile_rounds(
-    spec: JobSpec, shapes: Sequence[tuple[int, ...]] | None, target: Target, rounds: int
-) -> CompiledJob:
-    """A train job whose calls read `rounds` batches and make one update."""
-    first, second = (
-        compile_job(spec, shapes, replace(target, training=Training(part)))
-        for part in ("gradients", "update")
-    )
-    if len(first.feeds) > len(first.host.feeds if first.host else ()):
-        raise UnsupportedError(
-            "train.num_gradient_accumulation_steps: the job has placeholders, and every "
-            "micro-step of a call needs a batch of its own",
-            job=spec.name,
-            hint="read the batches in the job: flow.data.ofrecord_reader; or make smaller calls",
-        )
-    drop_outputs(
-        second.model,
-        {*second.results, *second.losses, *(o for w in second.watches for o in w.outputs)},
-    )
-    run_passes(second.model.graph)
-    drop_inputs(second.model, ())
-    variables = {**first.variables, **second.variables}
-    update = replace(second, feeds=(), results=(), losses=(), watches=(), host=None)
-    return replace(first, rounds=rounds, update=update, variables=variables)
 
 
 def _kept(traced: Traced) -> set[Value]:
@@ -223,17 +211,17 @@ def _name_outputs(
     traced: Traced, diffs: dict[Value, Value], target: Target
 ) -> tuple[tuple[str, ...], tuple[str, ...], tuple[WatchedOutput, ...]]:
     job = traced.job
-    results = tuple(f"out/{i}" for i in range(len(traced.results)))
+    results = tuple(map(result_name, range(len(traced.results))))
     losses = [results[traced.results.index(v)] for v in job.losses if v in traced.results]
     for name, value in zip(results, traced.results, strict=True):
         job.b.output(value, name)
     if target.shows_losses:
-        losses = [f"loss/{i}" for i in range(len(job.losses))]
+        losses = list(map(loss_name, range(len(job.losses))))
         for name, value in zip(losses, job.losses, strict=True):
             job.b.output(value, name)
     watches = tuple(_watch(job, i, diffs) for i in range(len(job.watches)))
     for name, value in job.updates.items():
-        job.b.output(value, f"next/{name}")
+        job.b.output(value, next_name(name))
     return results, tuple(losses), watches
 
 
@@ -246,7 +234,7 @@ def _watch(job: Job, i: int, diffs: dict[Value, Value]) -> WatchedOutput:
                 f"watch_diff: no loss depends on {value.name}", job=job.spec.name,
                 hint="watch a blob between a variable and the loss of a train job",
             )  # fmt: skip
-        name = f"watch/{i}/{k}" if len(watch.values) > 1 else f"watch/{i}"
+        name = watch_name(i, k if len(watch.values) > 1 else None)
         shown.append(str(job.b.output(found, name).name))
     starts = range(0, len(shown), job.pieces)
     return WatchedOutput(tuple(tuple(shown[s : s + job.pieces]) for s in starts), watch.handler)

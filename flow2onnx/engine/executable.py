@@ -105,7 +105,7 @@ class Executable:
         if all(np.isfinite(outputs[i]).all() for i in self._losses):
             return
         name = self._job.spec.name
-        step = int(self._state.read(f"System-Train-TrainStep-{name}")[0])
+        step = int(self._state.read(self._job.spec.step_counter)[0])
         raise NonFiniteError(
             f"the loss of step {step} is not finite",
             job=name,

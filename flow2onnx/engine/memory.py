@@ -4,7 +4,8 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from flow2onnx.analysis.in_place import NEXT
+from flow2onnx_runtime.manifest import NEXT
+
 from flow2onnx.analysis.live_range import byte_size, constant_bytes, peak_bytes
 from flow2onnx.engine.opening import Opening
 from flow2onnx.errors import NotEnoughMemoryError

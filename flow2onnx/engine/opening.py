@@ -10,7 +10,7 @@ from flow2onnx_runtime import Options
 from flow2onnx_runtime.options import DEFAULT_OPTIONS
 from flow2onnx_runtime.providers import CPU
 
-from flow2onnx.analysis.in_place import NEXT, WORTH_BYTES, InPlace, in_place
+from flow2onnx.analysis.in_place import WORTH_BYTES, InPlace, in_place
 from flow2onnx.compile import CompiledJob
 from flow2onnx.compile.garbage_collection import collector_paused
 from flow2onnx.engine.native import native_library, threads_of
@@ -60,9 +60,7 @@ class Opening:
     @property
     def names_in_two_buffers(self) -> frozenset[str]:
         """The state whose next value the model writes beside the present one."""
-        outputs = [str(v.name) for v in self.model.graph.outputs]
-        written = {name.removeprefix(NEXT) for name in outputs if name.startswith(NEXT)}
-        return frozenset(written.difference(self.names_in_place))
+        return frozenset(self.job.writes).difference(self.names_in_place)
 
 
 @collector_paused()

@@ -296,7 +296,7 @@ class Session:
         variables: dict[str, Variable] = {}
         for name, job in compiled.items():
             _merge(variables, job, name)
-        compiled = {name: _apart(job, variables) for name, job in compiled.items()}
+        compiled = {name: job.without_clashes(variables) for name, job in compiled.items()}
         self._device, self._device_id = self._device_of(compiled), _device_id(compiled)
         openings = [(name, self._opening(job)) for name, job in compiled.items() if opens]
         if opens:
@@ -328,7 +328,7 @@ class Session:
         except FlowError as error:
             error.located(spec.name, None, spec.source)
             raise
-        return _apart(job, self.variables)
+        return job.without_clashes(self.variables)
 
     def _compile_to_run(self, spec: JobSpec, shapes: Shapes | None = None) -> "CompiledJob":
         """A job for calls, each of which may read several batches."""
@@ -342,7 +342,7 @@ class Session:
         except FlowError as error:
             error.located(spec.name, None, spec.source)
             raise
-        return _apart(job, self.variables)
+        return job.without_clashes(self.variables)
 
     def _tuned(self, job: "CompiledJob", target: "Target") -> "Target":
         """The target with the forms that `autotune` found for a job, where that is on."""
@@ -510,20 +510,6 @@ def _device_id(compiled: Mapping[str, "CompiledJob"]) -> int:
     scopes = [job.spec.config.value("default_placement_scope") for job in compiled.values()]
     ids = [s.device_ids[0] for s in scopes if s is not None and s.device_tag == "gpu"]
     return int(ids[0].rpartition(":")[2].partition("-")[0]) if ids else 0
-
-
-def _apart(job: "CompiledJob", variables: Mapping[str, Variable]) -> "CompiledJob":
-    """The job, its inputs renamed where a variable of another job has their name.
-
-    The runtime tells data from state by name; OneFlow never named an input after a parameter.
-    """
-    clashing = [v for v in job.model.graph.inputs if v.name in job.feeds and v.name in variables]
-    if not clashing:
-        return job
-    renamed = {str(v.name): f"{v.name}_input" for v in clashing}
-    for value in clashing:
-        value.name = renamed[str(value.name)]
-    return dataclasses.replace(job, feeds=tuple(renamed.get(f, f) for f in job.feeds))
 
 
 def _shapes(job: "CompiledJob") -> Shapes:

@@ -1,9 +1,10 @@
 """A train job as a folder: init, step and predict models, weights, manifest."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from flow2onnx_runtime import (
@@ -18,18 +19,29 @@ from flow2onnx_runtime import (
 from flow2onnx_runtime.manifest import MANIFEST, Accumulation
 
 from flow2onnx.compile import CompiledJob
+from flow2onnx.compile.names import first_value, next_name
 from flow2onnx.engine.opening import open_model, plan_portable_opening
-from flow2onnx.errors import BundleError, UnsupportedError
+from flow2onnx.errors import ArgumentError, BundleError, UnsupportedError
 from flow2onnx.export.device import OPERATORS, README, convert, write_notes
 from flow2onnx.export.files import places_in, write_bytes, write_weights
 from flow2onnx.export.metadata import label, producer, version
+from flow2onnx.export.options import ExportOptions
+from flow2onnx.export.session_view import Exportable, SessionView, find_job, known_spec
 from flow2onnx.graph import Model
 from flow2onnx.graph.model import model_bytes
 from flow2onnx.onnx_io.serialize import Signature, externalize_values, set_metadata, signature
-from flow2onnx.optim import count_name, rate_name
+from flow2onnx.optim import batch_count, learning_rate
+from flow2onnx.trace.spec import JobSpec
 from flow2onnx.trace.variables import Variable
 
-__all__ = ["EXTRAS", "StateSource", "write_bundle"]
+__all__ = [
+    "EXTRAS",
+    "Bundle",
+    "BundleExport",
+    "StateSource",
+    "check_keeps_nothing",
+    "compile_bundle",
+]
 
 # What may lie in a bundle without being in its manifest: no runtime opens it.
 EXTRAS = (README, OPERATORS)
@@ -38,6 +50,28 @@ INIT, STEP, WEIGHTS = "init.onnx", "step.onnx", "weights.safetensors"
 GRADIENTS, UPDATE = "gradients.onnx", "update.onnx"
 
 Array = np.ndarray[Any, np.dtype[Any]]
+Predict = Exportable | str
+
+
+@dataclass(frozen=True, kw_only=True)
+class BundleExport(ExportOptions):
+    """Options for a train job.
+
+    Each job in `predict` (a job, or the name of one of the session) becomes a model beside the
+    step whose weights lie in weights.safetensors: predict.onnx, then ``predict-NAME.onnx``.
+
+    `on_device` makes the folder one to ship: the learning rate can be set, random draws depend on
+    the step and not on the past, so that a resumed training is an undisturbed one, and a README and
+    the list of operators are added. `accumulate` adds the step in two halves, for accumulation of
+    gradients; `ort_format` the models as .ort files, for reduced builds of the runtime.
+    """
+
+    advice: ClassVar[str] = "export the train job, and name this one as predict="
+
+    predict: Predict | Sequence[Predict] | None = None
+    on_device: bool = False
+    accumulate: bool = False
+    ort_format: bool = False
 
 
 class StateSource(Protocol):
@@ -54,112 +88,152 @@ class StateSource(Protocol):
         """The values themselves."""
 
 
-@dataclass(frozen=True)
-class _Content:
-    """What goes into a bundle."""
-
-    init: Model
-    step: CompiledJob
-    halves: tuple[CompiledJob, ...]
-    predicts: tuple[CompiledJob, ...]
-    variables: dict[str, Variable]
-    values: dict[str, Array]
-    opset: int
-    metadata: Mapping[str, str]
-    names: Mapping[str, str]
-    for_devices: bool
-    ort_format: bool
-
-
-def write_bundle(
-    path: Path,
-    source: StateSource,
-    step: CompiledJob,
-    predicts: Sequence[CompiledJob],
-    metadata: Mapping[str, str],
-    *,
-    halves: Sequence[CompiledJob] = (),
-    names: Mapping[str, str] = {},
-    for_devices: bool = False,
-    ort_format: bool = False,
-) -> None:
-    """Write the folder, whole or not at all; an earlier bundle at `path` is replaced.
+@dataclass(frozen=True, kw_only=True)
+class Bundle:
+    """What goes into a bundle.
 
     `halves`: the step as two models, or none. `names` are the file names of predict jobs that are
     to have others than by default. `for_devices` adds a README and the list of operators,
     `ort_format` the models in the runtime's own format.
     """
-    _check_target(path)
-    variables = dict(step.variables)
-    for job in predicts:
-        check_keeps_nothing(job)
-    for job in (*halves, *predicts):
-        variables.update({n: v for n, v in job.variables.items() if n not in variables})
-    content = _Content(
-        source.initial(variables),
-        step,
-        tuple(halves),
-        tuple(predicts),
-        variables,
-        source.values(variables),
-        source.opset,
-        metadata,
-        names,
-        for_devices,
-        ort_format,
+
+    source: StateSource
+    step: CompiledJob
+    predicts: Sequence[CompiledJob]
+    metadata: Mapping[str, str]
+    halves: Sequence[CompiledJob] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
+    for_devices: bool = False
+    ort_format: bool = False
+
+    @cached_property
+    def variables(self) -> dict[str, Variable]:
+        """The state, in the order of the jobs that have it first."""
+        found = dict(self.step.variables)
+        for job in (*self.halves, *self.predicts):
+            found |= {name: v for name, v in job.variables.items() if name not in found}
+        return found
+
+    @cached_property
+    def values(self) -> dict[str, Array]:
+        """The first values of the state."""
+        return self.source.values(self.variables)
+
+    @property
+    def half_files(self) -> dict[str, CompiledJob]:
+        """The halves of the step by file."""
+        return dict(zip((GRADIENTS, UPDATE), self.halves, strict=False))
+
+    def write(self, path: Path) -> None:
+        """Write the folder, whole or not at all; an earlier bundle at `path` is replaced."""
+        _check_target(path)
+        for job in self.predicts:
+            check_keeps_nothing(job)
+        try:
+            replace_folder(path, lambda folder: _fill(folder, self), overwrite=True)
+        except (OSError, ValueError) as error:
+            if isinstance(error, BundleError):
+                raise
+            raise BundleError(
+                f"{path} cannot be written: {error}",
+                hint="check the permissions and the free space",
+            ) from error
+
+
+def compile_bundle(
+    path: Path, view: SessionView, job: Exportable, step: CompiledJob, options: BundleExport
+) -> Bundle:
+    """The bundle of a train job, compiled as `view` sees it, that is to be written at `path`."""
+    if path.suffix == ".onnx":
+        raise ArgumentError(
+            f"{path}: {job.spec.name} is a train job, which becomes a folder",
+            hint=f"give the name of a folder, such as {path.with_suffix('')}",
+        )
+    return Bundle(
+        source=view,
+        step=step,
+        predicts=[_compile_predict(view, spec) for spec in _predict_specs(job, options.predict)],
+        metadata=dict(options.metadata or {}),
+        halves=view.compile_halves(job.spec) if options.accumulate else (),
+        for_devices=options.on_device,
+        ort_format=options.ort_format,
     )
-    try:
-        replace_folder(path, lambda folder: _fill(folder, content), overwrite=True)
-    except (OSError, ValueError) as error:
-        if isinstance(error, BundleError):
-            raise
-        raise BundleError(
-            f"{path} cannot be written: {error}", hint="check the permissions and the free space"
-        ) from error
+
+
+def _predict_specs(job: Exportable, predict: Predict | Sequence[Predict] | None) -> list[JobSpec]:
+    """The jobs named by `predict`, each once and of the same session."""
+    if predict is None:
+        return []
+    asked: Sequence[Any] = predict if isinstance(predict, list | tuple) else [predict]
+    specs = [_same_session(job, one) for one in asked]
+    names = [spec.name for spec in specs]
+    if len(set(names)) < len(names):
+        raise ArgumentError(f"predict names a job twice: {', '.join(names)}", hint="once is enough")
+    return specs
+
+
+def _same_session(job: Exportable, asked: Predict) -> JobSpec:
+    if isinstance(asked, str):
+        return find_job(job.session, asked)
+    spec = known_spec(asked)
+    if asked.session is not job.session:
+        raise ArgumentError(
+            f"job {spec.name} is of another session than {job.spec.name}",
+            hint="define both jobs before the first call",
+        )
+    return spec
+
+
+def _compile_predict(view: SessionView, spec: JobSpec) -> CompiledJob:
+    job = view.compile(spec)
+    if job.kind == "train":
+        raise ArgumentError(
+            f"predict={spec.name} is a train job", hint="name a job of type='predict'"
+        )
+    return job
 
 
 def check_keeps_nothing(job: CompiledJob) -> None:
     """Raise for a predict job that changes variables: a predict model has nowhere to keep them."""
-    written = [str(v.name) for v in job.model.graph.outputs if str(v.name).startswith("next/")]
-    if written:
+    if job.writes:
         raise UnsupportedError(
-            f"job {job.spec.name} assigns {written[0].removeprefix('next/')}; an exported predict "
-            "model keeps nothing between calls",
+            f"job {job.spec.name} assigns {job.writes[0]}; an exported predict model keeps nothing "
+            "between calls",
             job=job.spec.name,
             source=job.spec.source,
             hint="assign in a train job",
         )
 
 
-def _fill(folder: Path, content: _Content) -> None:
-    dtypes = {name: v.dtype for name, v in content.variables.items()}
-    held = {name for job in content.predicts for name in job.variables}
-    write_weights(folder / WEIGHTS, content.values, dtypes, first=held)
-    metadata = label(content.step, content.metadata)
-    set_metadata(content.init, version(), metadata)
-    places = places_in(folder / WEIGHTS, content.values)
-    externalize_values(content.init, {f"stored/{name}": place for name, place in places.items()})
-    write_bytes(folder / INIT, model_bytes(content.init))
-    write_bytes(folder / STEP, model_bytes(content.step.model))
-    halves = dict(zip((GRADIENTS, UPDATE), content.halves, strict=False))
-    for name, half in halves.items():
-        set_metadata(half.model, version(), metadata)
-        write_bytes(folder / name, model_bytes(half.model))
-    entries = tuple(_predict(folder, job, i, content) for i, job in enumerate(content.predicts))
-    names = [INIT, STEP, *halves, WEIGHTS, *(entry.file for entry in entries)]
-    names += convert(folder) if content.ort_format else []
+def _fill(folder: Path, bundle: Bundle) -> None:
+    first = {name for job in bundle.predicts for name in job.variables}
+    dtypes = {name: v.dtype for name, v in bundle.variables.items()}
+    write_weights(folder / WEIGHTS, bundle.values, dtypes, first=first)
+    init = bundle.source.initial(bundle.variables)
+    places = places_in(folder / WEIGHTS, bundle.values)
+    externalize_values(init, {first_value(name): place for name, place in places.items()})
+    label(bundle.step, bundle.metadata)
+    metadata = bundle.step.model.metadata_props
+    models = {name: job.model for name, job in bundle.half_files.items()}
+    for name, model in {INIT: init, **models}.items():
+        set_metadata(model, version(), metadata)
+        write_bytes(folder / name, model_bytes(model))
+    write_bytes(folder / STEP, model_bytes(bundle.step.model))
+    entries = tuple(_predict(folder, job, i, bundle) for i, job in enumerate(bundle.predicts))
+    names = [INIT, STEP, *models, WEIGHTS, *(entry.file for entry in entries)]
+    names += convert(folder) if bundle.ort_format else []
     files = {name: FileEntry.of(folder / name) for name in names}
-    manifest = _manifest(content, files, entries)
-    if content.for_devices:
+    manifest = _manifest(bundle, files, entries)
+    if bundle.for_devices:
         write_notes(folder, manifest)
     manifest.write(folder)
 
 
-def _predict(folder: Path, job: CompiledJob, index: int, content: _Content) -> PredictJob:
+def _predict(folder: Path, job: CompiledJob, index: int, bundle: Bundle) -> PredictJob:
     """Write a predict model whose weights lie in the bundle's file: it also runs by itself."""
-    label(job, content.metadata)
+    label(job, bundle.metadata)
     usual = f"predict-{job.spec.name}.onnx" if index else "predict.onnx"
-    file = content.names.get(job.spec.name, usual)
+    file = bundle.names.get(job.spec.name, usual)
     feeds, results = _feeds(job), _results(job)
     holds = tuple(job.variables)
     externalize_values(job.model, places_in(folder / WEIGHTS, holds))
@@ -168,17 +242,17 @@ def _predict(folder: Path, job: CompiledJob, index: int, content: _Content) -> P
 
 
 def _manifest(
-    content: _Content, files: dict[str, FileEntry], predict: tuple[PredictJob, ...]
+    bundle: Bundle, files: dict[str, FileEntry], predict: tuple[PredictJob, ...]
 ) -> Manifest:
-    step = content.step
-    rate, count = rate_name(step.spec.name), count_name(step.spec.name)
-    halves = dict(zip((GRADIENTS, UPDATE), content.halves, strict=False))
+    step = bundle.step
+    rate = learning_rate(step.spec)
+    is_halved = bool(bundle.halves)
     return Manifest(
         job=step.spec.name,
         producer=producer(),
-        opset=content.opset,
+        opset=bundle.source.opset,
         files=files,
-        state=_state(content),
+        state=_state(bundle),
         feeds=_feeds(step),
         results=_results(step),
         losses=step.losses,
@@ -186,9 +260,9 @@ def _manifest(
         step=STEP,
         predict=predict,
         weights=WEIGHTS,
-        learning_rate=rate if rate in content.variables else None,
-        accumulate=Accumulation(GRADIENTS, UPDATE, count) if content.halves else None,
-        in_place=_in_place({STEP: step, **halves}),
+        learning_rate=rate if rate in bundle.variables else None,
+        accumulate=(Accumulation(GRADIENTS, UPDATE, batch_count(step.spec)) if is_halved else None),
+        in_place=_in_place({STEP: step, **bundle.half_files}),
         metadata=dict(step.model.metadata_props),
     )
 
@@ -206,9 +280,8 @@ def _names_in_place(job: CompiledJob) -> tuple[str, ...]:
     return opening.names_in_place
 
 
-def _state(content: _Content) -> tuple[StateSpec, ...]:
-    written = {str(v.name) for v in content.step.model.graph.outputs}
-    counter = f"System-Train-TrainStep-{content.step.spec.name}"
+def _state(bundle: Bundle) -> tuple[StateSpec, ...]:
+    counter = bundle.step.spec.step_counter
     return tuple(
         StateSpec(
             name,
@@ -216,10 +289,10 @@ def _state(content: _Content) -> tuple[StateSpec, ...]:
             v.dtype.name,
             # the manifest knows one counter, the step's own
             "slot" if v.role == "counter" and name != counter else v.role,
-            f"next/{name}" in written,
+            name in bundle.step.writes,
             v.owner,
         )
-        for name, v in content.variables.items()
+        for name, v in bundle.variables.items()
     )
 
 
@@ -228,7 +301,7 @@ def _feeds(job: CompiledJob) -> tuple[TensorSpec, ...]:
 
 
 def _results(job: CompiledJob) -> tuple[TensorSpec, ...]:
-    state = {f"next/{name}" for name in job.variables}
+    state = set(map(next_name, job.variables))
     return tuple(_spec(s) for s in signature(job.model.graph.outputs) if s.name not in state)
 
 

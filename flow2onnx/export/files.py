@@ -14,6 +14,7 @@ from flow2onnx.dtypes import DType
 from flow2onnx.errors import BundleError
 from flow2onnx.graph import Model
 from flow2onnx.graph.model import model_bytes
+from flow2onnx.onnx_io.parse import input_dtypes
 from flow2onnx.onnx_io.serialize import Placement, embed_values, externalize_values
 
 __all__ = [
@@ -76,7 +77,6 @@ def write_predict(
     path: Path,
     model: Model,
     values: Mapping[str, Array],
-    dtypes: Mapping[str, DType],
     *,
     weights: Weights,
 ) -> list[Path]:
@@ -99,7 +99,7 @@ def write_predict(
         if is_data:
             places = _write_data(stage / beside.name, values)
         else:
-            write_weights(stage / beside.name, values, dtypes)
+            write_weights(stage / beside.name, values, input_dtypes(model))
             places = places_in(stage / beside.name, values)
         externalize_values(model, places)
         write_bytes(stage / path.name, model_bytes(model))

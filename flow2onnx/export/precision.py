@@ -10,11 +10,11 @@ from flow2onnx_runtime import Predictor, kernels
 from flow2onnx_runtime.providers import find_provider
 
 from flow2onnx.compile import CompiledJob
-from flow2onnx.dtypes import DType
 from flow2onnx.errors import ArgumentError
 from flow2onnx.export.calibration import Batch, random_batches, read_batches
 from flow2onnx.export.comparison import Counts, compare
 from flow2onnx.export.files import Weights, publish, staging, write_predict
+from flow2onnx.export.options import ExportOptions, check_word
 from flow2onnx.export.quantizer import METHODS, quantize_dynamically, quantize_statically
 from flow2onnx.export.report import Check, Comparison
 from flow2onnx.graph import Model
@@ -39,8 +39,19 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True)
-class Reduction:
-    """In what precision to export, on what data to calibrate and compare, and what may be lost."""
+class Reduction(ExportOptions):
+    """In what precision to export, on what data to calibrate and compare, and what may be lost.
+
+    `precision`: "fp16" computes in float16 what keeps its digits there, and stores the weights so
+    (inputs and outputs stay float32, unless `half_io`); "int8" quantizes with the runtime's own
+    quantizer, by the ranges that values have on the batches of `calibration`, found by `method`
+    ("minmax", "entropy", "percentile"); "int8-dynamic" finds ranges at run time.
+
+    The report's `comparison` is with the same export in float32, on `samples`, else on
+    `calibration`, else on random numbers: arrays, dicts of arrays by input, or batches of these.
+    `labels` are the classes of these rows: a loss of accuracy above `max_drop` fails the report,
+    and so does a difference above `tolerance`.
+    """
 
     precision: str = "fp32"
     calibration: object = None
@@ -52,8 +63,9 @@ class Reduction:
     half_io: bool = False
 
     def __post_init__(self) -> None:
-        _check_word("precision", self.precision, PRECISIONS)
-        _check_word("method", self.method, METHODS)
+        super().__post_init__()
+        check_word("precision", self.precision, PRECISIONS)
+        check_word("method", self.method, METHODS)
         if not (_is_number(self.max_drop) and 0 <= self.max_drop <= 1):
             raise ArgumentError(
                 f"max_drop is {self.max_drop!r}", hint="a share of the answers: 0.005 is 0.5 %"
@@ -89,14 +101,9 @@ class Reduction:
             raise ArgumentError("labels without samples", hint="give the inputs that they are of")
 
     @property
-    def is_needed(self) -> bool:
-        """Whether there is anything to reduce."""
+    def is_reduced(self) -> bool:
+        """True unless the precision is the job's own."""
         return self.precision != "fp32"
-
-
-def _check_word(name: str, value: object, known: Sequence[str]) -> None:
-    if value not in known:
-        raise ArgumentError(f"{name} is {value!r}", hint=f"one of {', '.join(known)}")
 
 
 def _is_number(value: object) -> bool:
@@ -108,7 +115,7 @@ def write_reduced(
     job: CompiledJob,
     values: Mapping[str, Array],
     weights: Weights,
-    way: Reduction,
+    options: Reduction,
     fixed: Sequence[str],
 ) -> tuple[list[Path], Comparison, list[Check]]:
     """Write a job in reduced precision; `fixed` nodes, by name, stay as they are.
@@ -118,39 +125,35 @@ def write_reduced(
     with staging(path) as place:
         base, stage = Path(place) / path.name, Path(place) / "finished"
         stage.mkdir()
-        full = write_predict(base, copy_model(job.model), values, _dtypes(job), weights=weights)
+        full = write_predict(base, copy_model(job.model), values, weights=weights)
         feeds = Predictor(base).feeds
-        calibration = _batches("calibration", way.calibration, feeds)
-        samples = _batches("samples", way.samples, feeds) or calibration
-        data = "the samples" if way.samples is not None else "the calibration set"
+        calibration = _batches("calibration", options.calibration, feeds)
+        samples = _batches("samples", options.samples, feeds) or calibration
+        data = "the samples" if options.samples is not None else "the calibration set"
         if not samples:
             samples, data = random_batches(feeds), "random numbers"
         rows: list[Check] = []
         exact = None
-        if way.precision == "fp16":
+        if options.precision == "fp16":
             exact = Path(place) / "rounded" / path.name
             written, counts, rows = _write_half(
-                stage / path.name, exact, job, values, weights, way, fixed
+                stage / path.name, exact, job, values, weights, options, fixed
             )
         else:
             folded = Path(place) / "folded" / path.name
             folded.parent.mkdir()
             held = dict(values)
             FoldBatchNorm(held).run(job.model.graph)
-            write_predict(folded, copy_model(job.model), held, _dtypes(job), weights=weights)
+            write_predict(folded, copy_model(job.model), held, weights=weights)
             written, counts = _write_quantized(
-                stage / path.name, job, folded, calibration, weights, way, fixed
+                stage / path.name, job, folded, calibration, weights, options, fixed
             )
         comparison = compare(
-            way.precision, written, full, samples, data, way.labels, counts, exact
+            options.precision, written, full, samples, data, options.labels, counts, exact
         )  # fmt: skip
         targets = [path.with_name(p.name) for p in written]
         publish(stage, targets[::-1])  # the model, which names the others, comes last
-    return targets, comparison, [*rows, *_verdicts(comparison, way)]
-
-
-def _dtypes(job: CompiledJob) -> dict[str, DType]:
-    return {name: v.dtype for name, v in job.variables.items()}
+    return targets, comparison, [*rows, *_verdicts(comparison, options)]
 
 
 def _batches(what: str, given: object, feeds: Sequence[Any]) -> list[Batch]:
@@ -166,22 +169,24 @@ def _write_half(
     job: CompiledJob,
     values: Mapping[str, Array],
     weights: Weights,
-    way: Reduction,
+    options: Reduction,
     fixed: Sequence[str],
 ) -> tuple[list[Path], Counts, list[Check]]:
     """Write the model, and at `exact` one that rounds also where the CPU would not."""
     large = [n for n, v in values.items() if v.dtype.kind == "f" and _most(v) > _LARGEST_HALF]
-    halving = ConvertToHalf(weights=tuple(values), large=large, fixed=fixed, half_io=way.half_io)
+    halving = ConvertToHalf(
+        weights=tuple(values), large=large, fixed=fixed, half_io=options.half_io
+    )
     halving.run(job.model.graph)
     verify(job.model, kernels())
     row = _kernel_row(job.model, halving)
-    dtypes = {n: d for n, d in input_dtypes(job.model).items() if n in values}
+    dtypes = input_dtypes(job.model)
     small = {n: v.astype(dtypes[n].numpy, copy=False) for n, v in values.items()}
     rounding = copy_model(job.model)
     RoundMissingKernels(kernels()).run(rounding.graph)
     exact.parent.mkdir()
-    write_predict(exact, rounding, small, dtypes, weights=weights)
-    written = write_predict(path, job.model, small, dtypes, weights=weights)
+    write_predict(exact, rounding, small, weights=weights)
+    written = write_predict(path, job.model, small, weights=weights)
     return written, Counts(halving.halved, halving.left), [row]
 
 
@@ -210,35 +215,34 @@ def _write_quantized(
     base: Path,
     calibration: Sequence[Batch],
     weights: Weights,
-    way: Reduction,
+    options: Reduction,
     fixed: Sequence[str],
 ) -> tuple[list[Path], Counts]:
     made = base.with_name("quantized.onnx")
-    if way.precision == "int8":
+    if options.precision == "int8":
         counts = quantize_statically(
-            base, made, calibration, way.method, fixed,
+            base, made, calibration, options.method, fixed,
             is_symmetric=any(find_provider(t).is_symmetric for t in job.spec.config.providers()),
         )  # fmt: skip
     else:
         counts = quantize_dynamically(base, made, fixed)
     model, held = load_with_inputs(made, job.model, counts.unquantized)
-    dtypes = {n: d for n, d in input_dtypes(model).items() if n in held}
-    return write_predict(path, model, held, dtypes, weights=weights), counts
+    return write_predict(path, model, held, weights=weights), counts
 
 
 # What follows
 
 
-def _verdicts(comparison: Comparison, way: Reduction) -> list[Check]:
-    rows = [_answers_row(comparison, way.max_drop)]
+def _verdicts(comparison: Comparison, options: Reduction) -> list[Check]:
+    rows = [_answers_row(comparison, options.max_drop)]
     wild = [d.name for d in comparison.differences if not np.isfinite(d.max_abs)]
     if wild:
         text = f"{', '.join(wild)}: not finite where float32's is; large values have no room"
         rows.append(Check("finite", False, text))
-    if way.tolerance is not None:
+    if options.tolerance is not None:
         worst = max(comparison.differences, key=lambda d: d.max_abs)
-        text = f"{worst.name} differs by at most {worst.max_abs:.3g}, {way.tolerance:g} allowed"
-        rows.append(Check("difference", worst.max_abs <= way.tolerance, text))
+        text = f"{worst.name} differs by at most {worst.max_abs:.3g}, {options.tolerance:g} allowed"
+        rows.append(Check("difference", worst.max_abs <= options.tolerance, text))
     return rows
 
 

@@ -12,6 +12,7 @@ from onnx.helper import make_node, make_tensor_value_info
 from onnx.reference import ReferenceEvaluator
 
 from flow2onnx.analysis.bounds import whole_ranges
+from flow2onnx.compile.names import next_name
 from flow2onnx.errors import BundleError
 from flow2onnx.export.reference_costs import reference_seconds
 from flow2onnx.export.reference_fixes import CORRECTIONS
@@ -269,7 +270,7 @@ class Trial:
         if name in given:
             return given[name]
         # State as large as weights usually are: larger ones overflow after a few layers.
-        is_state = any(v.name == f"next/{name}" for v in self._model.graph.output)
+        is_state = any(v.name == next_name(name) for v in self._model.graph.output)
         scale = 1.0 / math.sqrt(max(math.prod(shape[1:]), 1)) if is_state else 1.0
         return _random(self._rng, shape, _numpy(code), within, scale)
 

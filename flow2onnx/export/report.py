@@ -3,11 +3,22 @@
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from flow2onnx.errors import BundleError
 
-__all__ = ["Answers", "Check", "Comparison", "Difference", "Left", "Output", "Report", "Timing"]
+__all__ = [
+    "Answers",
+    "Check",
+    "Comparison",
+    "Difference",
+    "Left",
+    "Output",
+    "Report",
+    "Timing",
+    "Written",
+]
 
 
 @dataclass(frozen=True)
@@ -122,6 +133,15 @@ class Comparison:
             for i, o in enumerate(self.left)
         ]
         return rows
+
+
+@dataclass(frozen=True)
+class Written:
+    """The files of an export, and what is to be said of them."""
+
+    files: Sequence[Path]
+    rows: Sequence[Check] = ()
+    comparison: Comparison | None = None
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,14 @@ from flow2onnx_runtime.providers import find_provider
 
 from flow2onnx.checkpoint import store
 from flow2onnx.compile import CompiledJob
+from flow2onnx.compile.opsets import check_opset
 from flow2onnx.dtypes import DType
 from flow2onnx.engine.session import Session
 from flow2onnx.errors import ArgumentError, CheckpointError, UnsupportedError
 from flow2onnx.export.bundle import check_keeps_nothing
 from flow2onnx.export.files import Weights, write_bytes, write_predict
 from flow2onnx.export.metadata import label
-from flow2onnx.export.source import Source, check_opset
+from flow2onnx.export.session_view import SessionView
 from flow2onnx.graph.model import model_bytes, parse_model
 from flow2onnx.onnx_io.serialize import Placement, externalize_values, load_external_values
 from flow2onnx.trace.blob import Blob
@@ -57,13 +58,13 @@ def write_saved(path: Path, session: Session, spec: JobSpec, checkpoint: str) ->
 
     It takes batches of any size if the job can be made for them, else of the declared size.
     """
-    source = Source(session)
-    job = source.compiled(spec)
+    view = SessionView(session)
+    job = view.compile(spec)
     check_keeps_nothing(job)
     try:
-        job = source.compiled_free(spec, job)
+        job = view.compile_for_any_batch(spec, job)
     except UnsupportedError:
-        job = source.compiled(spec)  # compiled anew: the attempt may have changed it
+        job = view.compile(spec)  # compiled anew: the attempt may have changed it
     label(job, {})
     sizes = {n: int(np.prod(v.shape)) * v.dtype.numpy.itemsize for n, v in job.variables.items()}
     externalize_values(
@@ -129,7 +130,7 @@ def write_with_checkpoint(
     check_opset(opset)
     folder = Path(checkpoint)
     session.start_for_values()
-    job = Source(session, opset).compiled(spec)
+    job = SessionView(session, opset).compile(spec)
     if job.kind == "train":
         raise ArgumentError(
             f"{spec.name} is a train job", hint="define a predict job with the same layers"
@@ -138,6 +139,5 @@ def write_with_checkpoint(
     label(job, {})
     saved = _Checkpoint(folder, Path(path).name)
     values = {n: saved.value(n, v.shape, v.dtype) for n, v in job.variables.items()}
-    dtypes = {name: v.dtype for name, v in job.variables.items()}
     place: Weights = "inside" if is_inside else "safetensors"
-    write_predict(Path(path), job.model, values, dtypes, weights=place)
+    write_predict(Path(path), job.model, values, weights=place)

@@ -15,7 +15,7 @@ from flow2onnx.errors import ArgumentError, BundleError
 from flow2onnx.export.info import describe
 from flow2onnx.export.job import export
 from flow2onnx.export.report import Check, Report
-from flow2onnx.export.source import Exportable
+from flow2onnx.export.session_view import Exportable
 
 __all__ = ["config_text", "export_triton", "newest_version"]
 

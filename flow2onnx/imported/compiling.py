@@ -2,21 +2,19 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from flow2onnx.compile import CompiledJob, Target, compile_job
+from flow2onnx.compile.variants import for_any_batch, unusual_sizes
 from flow2onnx.config import FunctionConfig
 from flow2onnx.errors import FlowError, UnsupportedError
 from flow2onnx.imported.feeds import Feeds
-from flow2onnx.onnx_io.free_batch import free_batch
 from flow2onnx.onnx_io.serialize import rename_outputs
 from flow2onnx.trace.spec import GENERATIONS, JobSpec
 from flow2onnx.typing import AbsentReturn
 
 __all__ = ["Maker"]
-
-# Sizes of the batch to compile at that no layer has by accident: odd, even, a multiple of three.
-_UNUSUAL = (61, 74, 87, 91, 106, 123)
 
 
 @dataclass(frozen=True)
@@ -36,16 +34,15 @@ class Maker:
 
     def job(self, kind: str) -> CompiledJob:
         """A job, for any batch if that is free; "train" is the step."""
-        sizes = self._sizes()
-        jobs = [self.at(kind, n) for n in sizes]
-        if self.feeds.is_free:
-            graphs = [job.model.graph for job in jobs]
-            try:
-                free_batch(graphs, sizes, _batch_axes(jobs[:2]), (graphs[1], sizes[1]))
-            except UnsupportedError as error:
+        if not self.feeds.is_free:
+            return self._named(self.at(kind), kind)
+        try:
+            job = for_any_batch(partial(self.at, kind), self.feeds.sizes())
+        except UnsupportedError as error:
+            if error.job is None:  # no job at one size is at fault, but what they have in common
                 error.hint = f"fix the batch: inputs={self._fixed()}"
-                raise error.located(self.title, None, None) from None
-        return self._named(jobs[0], kind)
+            raise error.located(self.title, None, None) from None
+        return self._named(job, kind)
 
     def at(self, kind: str, batch: int | None = None) -> CompiledJob:
         """A job at one batch size, or at the first of those it would be compiled at."""
@@ -55,7 +52,7 @@ class Maker:
             config.runtime.mixed_precision_dtype(self.half)
         is_train = kind == "train"
         spec = JobSpec(
-            self.title if is_train else kind, self.body(kind, batch or self._sizes()[0]),
+            self.title if is_train else kind, self.body(kind, batch or self._size()),
             "train" if is_train and self.has_optimizer else "predict",
             config, (), (), AbsentReturn(), GENERATIONS["c"], "unique", "consistent",
         )  # fmt: skip
@@ -65,9 +62,8 @@ class Maker:
             raise error.located(self.title, None, None) from None
         return replace(job, kind="train") if is_train else job
 
-    def _sizes(self) -> tuple[int, ...]:
-        known = self.feeds.sizes()
-        return tuple(n for n in _UNUSUAL if n not in known)[:3] if self.feeds.is_free else (1,)
+    def _size(self) -> int:
+        return unusual_sizes(self.feeds.sizes())[0] if self.feeds.is_free else 1
 
     def _fixed(self) -> str:
         feeds = [f for f in self.feeds.model if set(f.shape) & self.feeds.symbols]
@@ -82,15 +78,3 @@ class Maker:
             results=tuple(names[r] for r in job.results),
             losses=tuple(losses) if kind == "train" else (),
         )
-
-
-def _batch_axes(jobs: Sequence[CompiledJob]) -> dict[str, int]:
-    """For each input whose shape depends on the batch, the axis."""
-    first, second = ({str(v.name): v for v in j.model.graph.inputs} for j in jobs)
-    axes = {}
-    for name in jobs[0].feeds:
-        pairs = zip(first[name].shape or (), second[name].shape or (), strict=True)
-        differing = [i for i, (a, b) in enumerate(pairs) if a != b]
-        if differing:
-            axes[name] = differing[0]
-    return axes

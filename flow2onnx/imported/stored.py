@@ -8,6 +8,7 @@ import numpy as np
 from flow2onnx_runtime import Options, kernels, open_session
 
 from flow2onnx.compile import Target, initial_state
+from flow2onnx.compile.names import first_value
 from flow2onnx.dtypes import DType, by_code
 from flow2onnx.errors import JobError
 from flow2onnx.graph import Builder, Model, Value
@@ -29,7 +30,7 @@ class Stored(Initializer):
 
     def emit(self, b: Builder, shape: tuple[int, ...], dtype: DType, seed: float) -> Value:
         """A value that becomes an initializer when the file is written."""
-        return b.Identity(b.input(f"stored/{self.name}", shape, dtype))
+        return b.Identity(b.input(first_value(self.name), shape, dtype))
 
     @staticmethod
     def shape_of(tensor: Any) -> tuple[int, ...]:
@@ -53,7 +54,7 @@ class ModelState:
     @property
     def target(self) -> Target:
         """What to compile for."""
-        return Target(self.opset, self.seed, kernels())
+        return Target(opset=self.opset, seed=self.seed, kernels=kernels())
 
     def initial(self, variables: dict[str, Variable]) -> Model:
         """The model that gives the first values of variables."""

@@ -15,12 +15,13 @@ from typing import Any, Literal
 from flow2onnx_runtime import Options, Trainer
 
 from flow2onnx.compile import CompiledJob
+from flow2onnx.compile.names import loss_name
+from flow2onnx.compile.opsets import check_opset
 from flow2onnx.errors import ArgumentError, BundleError
 from flow2onnx.export import Report, verify_model
-from flow2onnx.export.bundle import write_bundle
+from flow2onnx.export.bundle import Bundle
 from flow2onnx.export.files import INSIDE_LIMIT, write_bytes
 from flow2onnx.export.metadata import check_metadata, label
-from flow2onnx.export.source import check_opset
 from flow2onnx.imported.body import Plan, body_of
 from flow2onnx.imported.calls import nearest
 from flow2onnx.imported.compiling import Maker
@@ -66,9 +67,13 @@ class TrainableModel:
         eval.onnx, predict.onnx, weights.safetensors and manifest.json; an earlier one is replaced.
         """
         step, *predicts = (_copied(job) for job in (self.step, *self.predicts))
-        write_bundle(
-            Path(path), self.state, step, predicts, self.metadata, names={"eval": "eval.onnx"}
-        )
+        Bundle(
+            source=self.state,
+            step=step,
+            predicts=predicts,
+            metadata=self.metadata,
+            names={"eval": "eval.onnx"},
+        ).write(Path(path))
         return verify_model(path) if verify else None
 
     def save_training_info(self, path: str | os.PathLike[str]) -> None:
@@ -187,8 +192,8 @@ def _step(maker: Maker, plan: Plan, is_chosen: bool) -> Plan:
             if not plan.trained
             else "the nodes between are missing: export the model again",
         )
-    written = {str(v.name) for v in maker.at("train").model.graph.outputs}
-    idle = [n for n in plan.trained if f"next/{n}" not in written]
+    written = maker.at("train").writes
+    idle = [n for n in plan.trained if n not in written]
     if idle and is_chosen:
         raise ArgumentError(
             f"trainable: the loss does not depend on {', '.join(idle[:5])}",
@@ -204,7 +209,7 @@ def _maker(plan: Plan, title: str, state: ModelState, half: str | None) -> Maker
         if kind == "predict":
             return list(outputs)
         parts = count if kind == "train" else count - len(outputs)
-        losses = ["loss", *(f"loss/{i}" for i in range(1, parts))][:parts]
+        losses = ["loss", *map(loss_name, range(1, parts))][:parts]
         return losses if kind == "train" else [*losses, *outputs]
 
     return Maker(title, plan.feeds, partial(body_of, plan), names, state.target, half)

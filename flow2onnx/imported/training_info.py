@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from flow2onnx.compile.opsets import check_opset
 from flow2onnx.errors import DTypeError, ShapeError
-from flow2onnx.export.source import check_opset
 from flow2onnx.graph.types import dims, dtype_of
 from flow2onnx.imported.body import state_of
 from flow2onnx.imported.compiling import Maker
@@ -18,11 +18,11 @@ from flow2onnx.onnx_io.foreign import ForeignModel, foreign_model
 from flow2onnx.onnx_io.training_info import Algorithm, drop_training_info, read_training_info
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import current_job
+from flow2onnx.trace.spec import STEP_COUNTER
 from flow2onnx.trace.variables import Variable
 
 __all__ = ["from_training_info"]
 
-_COUNTER = "System-Train-TrainStep-"
 _PREFIX = "training/"
 
 
@@ -41,8 +41,8 @@ def from_training_info(
     feeds = feeds_of(foreign, inputs)
     own = {f.name: f.shape for f in feeds.model}
     known = {n: own[n] for v in used.inputs if (n := str(v.name)) in own}
-    counter = next((n for n in algorithm.updates if n.startswith(_COUNTER)), "")
-    title = counter.removeprefix(_COUNTER) or title_of(name or "train")
+    counter = next((n for n in algorithm.updates if n.startswith(STEP_COUNTER)), "")
+    title = counter.removeprefix(STEP_COUNTER) or title_of(name or "train")
     state = ModelState(foreign, foreign.opset)
     step = _maker(title, foreign, feeds, algorithm, state)
     predict = _maker(title, used, feeds_of(used, known), None, state, tuple(algorithm.updates))
@@ -97,7 +97,7 @@ def _variable(foreign: ForeignModel, name: str) -> Variable:
         whole.shape,
         whole.dtype,
         whole.initializer,
-        "counter" if name.startswith(_COUNTER) else "variable",
+        "counter" if name.startswith(STEP_COUNTER) else "variable",
     )
 
 

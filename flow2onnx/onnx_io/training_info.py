@@ -6,6 +6,7 @@ from typing import Any
 
 import onnx
 import onnx_ir as ir
+from flow2onnx_runtime.manifest import NEXT
 
 from flow2onnx.errors import BundleError
 from flow2onnx.onnx_io.read import open_model
@@ -50,8 +51,8 @@ def add_training_info(
             algorithm.initializer.append(tensor)
     info.algorithm.CopyFrom(algorithm)
     for value in step_proto.graph.output:
-        if value.name.startswith("next/"):
-            name = value.name.removeprefix("next/")
+        if value.name.startswith(NEXT):
+            name = value.name.removeprefix(NEXT)
             _bind(info.update_binding, name, f"{PREFIX}{value.name}")
     _add_initialization(info, init, {n for n in state if n not in own})
     return model

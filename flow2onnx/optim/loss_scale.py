@@ -66,7 +66,7 @@ class DynamicScale(LossScale):
 
     def states(self, job: Job) -> tuple[str, ...]:
         """The factor, and the number of good steps since it changed."""
-        return tuple(f"System-Train-{what}-{job.spec.name}" for what in ("LossScale", "GoodSteps"))
+        return job.spec.state_name("LossScale"), job.spec.state_name("GoodSteps")
 
     def _state(self, job: Job) -> tuple[Value, Value]:
         scale, good = self.states(job)

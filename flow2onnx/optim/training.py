@@ -14,10 +14,17 @@ from flow2onnx.autodiff import gradients
 from flow2onnx.dtypes import DType, float32
 from flow2onnx.graph import Node, Value
 from flow2onnx.graph.types import dims, dtype_of, is_static, rank_of, size_of, sizes_of
+from flow2onnx.optim.accumulation import (
+    WHOLE,
+    Training,
+    add_to_sums,
+    check_halves,
+    mean_of_sums,
+    rate_of,
+)
 from flow2onnx.optim.base import Optimizer, Step
 from flow2onnx.optim.loss_scale import LossScale
 from flow2onnx.optim.model_update_conf import from_conf
-from flow2onnx.optim.parts import WHOLE, Training, check_divisible, rate_of, sum_up, take
 from flow2onnx.optim.rows import Rows, RowStep, lookups, rows_of
 from flow2onnx.trace.context import tracing
 from flow2onnx.trace.job import Job
@@ -39,7 +46,7 @@ def _append(job: Job, training: Training) -> dict[Value, Value]:
         raise job.error(
             "a train job without a loss", hint="call flow.optimizer.SGD(...).minimize(loss)"
         )
-    trainable, counter = job.trainable(), job.counter(f"System-Train-TrainStep-{job.spec.name}")
+    trainable, counter = job.trainable(), job.counter(job.spec.step_counter)
     members = optimizer.assignment(job)
     with b.under("step"):
         steps = {m: Step(b, job, rate_of(job, m, counter, training), counter) for m in members}
@@ -48,7 +55,7 @@ def _append(job: Job, training: Training) -> dict[Value, Value]:
     watched = [v for w in job.watches if w.is_gradient for v in w.values]
     tables = lookups(job, optimizer)
     if training.part != "whole":
-        check_divisible(job, tables)
+        check_halves(job, tables)
         _check_counted(job, optimizer)
     read = [node.outputs[0] for nodes in tables.values() for node in nodes]
     whole = [value for name, value in trainable.items() if name not in tables]
@@ -62,10 +69,10 @@ def _append(job: Job, training: Training) -> dict[Value, Value]:
             hint="train jobs need a flow.get_variable or a layer on the way to the loss",
         )
     if training.part == "gradients":
-        sum_up(job, found)
+        add_to_sums(job, found)
         return grads
     if training.part == "update":
-        found = take(job, next(iter(steps.values())), list(found))
+        found = mean_of_sums(job, next(iter(steps.values())), list(found))
     _update(job, optimizer, steps, found, {n: r for n, (r, _) in rows.items()}, folded is not None)
     return grads
 
@@ -200,7 +207,7 @@ def _update(
                 mine = member.clipping.apply(job.b, mine)
         for name, g in mine.items():
             _move(job, member, steps[member], name, g, rows.get(name), is_folded)
-    counter = f"System-Train-TrainStep-{job.spec.name}"
+    counter = job.spec.step_counter
     with job.b.under("step"):
         job.assign(counter, job.b.Add(job.values[counter], 1))
     if is_finite is not None:

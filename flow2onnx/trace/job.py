@@ -17,7 +17,7 @@ from flow2onnx.trace.initializers import Constant, Initializer, from_conf
 from flow2onnx.trace.spec import JobSpec
 from flow2onnx.trace.variables import Variable, check_same
 
-__all__ = ["Job", "Region", "Watch"]
+__all__ = ["Job", "Region", "Watch", "input_name"]
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,14 @@ class Watch:
     values: tuple[Value, ...]
     handler: Callable[..., Any]
     is_gradient: bool = False
+
+
+def input_name(name: str) -> str:
+    """What an input is called whose parameter has the name of a variable.
+
+    The variable keeps it, as checkpoints know it by that.
+    """
+    return f"{name}_input"
 
 
 def _kind(loss: Value, is_dynamic: bool) -> str:
@@ -146,8 +154,7 @@ class Job:
         feed = next((v for v in self.inputs if v.name == variable.name), None)
         if feed is None:
             return self.b.input(variable.name, variable.shape, variable.dtype)
-        # A parameter has the variable's name, which is the one that checkpoints know.
-        self.b.rename(feed, f"{variable.name}_input")
+        self.b.rename(feed, input_name(variable.name))
         value = self.b.input(f"state/{variable.name}", variable.shape, variable.dtype)
         value.name = variable.name
         return value

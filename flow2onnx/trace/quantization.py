@@ -89,7 +89,7 @@ class Observer:
         moved = b.Add(b.Mul(old, self.momentum), b.Mul(found, 1.0 - self.momentum))
         next_value = b.Where(b.IsNaN(old), found, moved)
         if self.last_step is not None:
-            step = self.job.counter(f"System-Train-TrainStep-{self.job.spec.name}")
+            step = self.job.counter(self.job.spec.step_counter)
             is_over = b.GreaterOrEqual(b.Reshape(step, b.const([], int64)), self.last_step)
             next_value = b.Where(b.And(is_over, b.Not(b.IsNaN(old))), old, next_value)
         # a step that overflowed says nothing of the range

@@ -8,11 +8,14 @@ from flow2onnx.config import FunctionConfig
 from flow2onnx.dtypes import DType, by_name
 from flow2onnx.typing import ParameterSpec, ReturnSpec
 
-__all__ = ["GENERATIONS", "JobSpec"]
+__all__ = ["GENERATIONS", "STEP_COUNTER", "JobSpec"]
 
 # The OneFlow release that stands for each generation: where signatures or meanings differ between
 # releases, a job follows the release its spec names.
 GENERATIONS = {"a": "0.0.1", "b": "0.1.4", "c": "0.4.0"}
+
+_STATE = "System-Train-"
+STEP_COUNTER = f"{_STATE}TrainStep-"  # begins the name of the state that counts a job's steps
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,15 @@ class JobSpec:
     def is_quantized(self) -> bool:
         """Whether products read what eight bits hold of their operands."""
         return bool(self.config.value("enable_quantization_aware_training"))
+
+    @property
+    def step_counter(self) -> str:
+        """The state that counts the steps of this train job."""
+        return f"{STEP_COUNTER}{self.name}"
+
+    def state_name(self, what: str) -> str:
+        """The name of a state tensor that a train job keeps for itself, as OneFlow named them."""
+        return f"{_STATE}{what}-{self.name}"
 
     def is_before(self, release: str) -> bool:
         """Whether this job speaks the API of a release before `release`."""

@@ -207,7 +207,7 @@ def test_wrong_options(tmp_path):
         (ArgumentError, "is a train job", "b", {"predict": train_job}),
         (ArgumentError, "twice", "b", {"predict": [predict_job, "predict_job"]}),
         (ArgumentError, "no job", "b", {"predict": 3}),
-        (ArgumentError, "'inside'", "b", {"weights": "x"}),
+        (ArgumentError, "weights is for predict jobs", "b", {"weights": "x"}),
         (BundleError, "is a file", "file", {}),
         (BundleError, "folder", "missing/b", {}),
     ]:
@@ -234,3 +234,9 @@ def test_dropout_is_in_the_step_alone(tmp_path):
     assert "Dropout" not in facts["predict.onnx"]["nodes"]
     assert any("Dropout ×1" in row.detail for row in report.rows if "randomness" in row.check)
     assert BATCH == 6
+
+
+def test_an_option_of_the_other_kind_may_have_its_default(tmp_path):
+    train_job, predict_job = define()
+    train_job.export(tmp_path / "b", verify=False, weights="inside", dynamic_batch=False)
+    predict_job.export(tmp_path / "m.onnx", verify=False, predict=None, on_device=False)

@@ -174,7 +174,7 @@ def test_models_in_the_runtimes_format(tmp_path):
 def test_what_cannot_be_shipped(tmp_path):
     _, predict_job = define()
     for name in ("on_device", "accumulate", "ort_format"):
-        with pytest.raises(ArgumentError, match="are of train jobs"):
+        with pytest.raises(ArgumentError, match=f"{name} is for train jobs"):
             predict_job.export(tmp_path / "p.onnx", **{name: True})
 
 

@@ -507,7 +507,7 @@ def test_labels_of_what_has_no_classes(tmp_path):
 
 def test_train_jobs_keep_their_precision(tmp_path):
     train_job, _ = define()
-    with pytest.raises(ArgumentError, match="precision='fp16' is for predict jobs"):
+    with pytest.raises(ArgumentError, match="precision is for predict jobs"):
         train_job.export(tmp_path / "b", precision="fp16")
     with pytest.raises(ArgumentError, match="preprocess is for predict jobs"):
         train_job.export(tmp_path / "b", preprocess={"scale": 2.0})

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 import flow2onnx as flow
 import flow2onnx.typing as tp
 from flow2onnx.engine.session import current_session
-from flow2onnx.errors import ArgumentError, BundleError, JobError, UnsupportedError
+from flow2onnx.errors import ArgumentError, BundleError, CallError, JobError, UnsupportedError
 from flow2onnx.export import describe, export, files, verify_model
 from tests.export.jobs import BATCH, batch, define, predict
 
@@ -195,11 +195,13 @@ def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
         ({"opset": 17}, ArgumentError, "18 to 26"),
         ({"opset": 99}, ArgumentError, "18 to 26"),
         ({"opset": "21"}, ArgumentError, "opset '21'"),
-        ({"weights": "outside"}, ArgumentError, "'inside' or 'safetensors', or 'external'"),
+        ({"weights": "outside"}, ArgumentError, "one of inside, safetensors, external"),
         ({"metadata": {"a": 1}}, ArgumentError, "is not text"),
         ({"metadata": {"flow2onnx.job": "x"}}, ArgumentError, "taken"),
         ({"predict": "predict_job"}, ArgumentError, "for train jobs"),
         ({"batch": 0}, ArgumentError, "at least 1"),
+        ({"dynamic_bach": True}, CallError, "did you mean dynamic_batch?"),
+        ({"strength": 3}, CallError, "unexpected keyword argument 'strength'"),
         ({"batch": 3, "dynamic_batch": True}, ArgumentError, "fixes one"),
     ],
 )

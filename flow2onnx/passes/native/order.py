@@ -1,8 +1,9 @@
 """Updates that wait for whoever reads the state, so that its next value may be put in its place."""
 
 import onnx_ir as ir
+from flow2onnx_runtime.manifest import NEXT
 
-from flow2onnx.analysis.in_place import NEXT, VIEWS, WORTH_BYTES, predecessor_bits
+from flow2onnx.analysis.in_place import VIEWS, WORTH_BYTES, predecessor_bits
 from flow2onnx.analysis.live_range import byte_size
 from flow2onnx.passes.native.programs import DOMAIN
 

@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from flow2onnx_runtime.buffers import Buffer, new_buffer
 from flow2onnx_runtime.dtypes import Element, named
-from flow2onnx_runtime.program import NEXT, Program, TensorInfo
+from flow2onnx_runtime.manifest import NEXT
+from flow2onnx_runtime.program import Program, TensorInfo
 
 __all__ = ["verify_in_place"]
 

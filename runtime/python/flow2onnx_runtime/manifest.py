@@ -17,6 +17,7 @@ from flow2onnx_runtime.json_reader import MOST, Fields, parse_object
 __all__ = [
     "FORMAT",
     "MANIFEST",
+    "NEXT",
     "VERSION",
     "Accumulation",
     "FileEntry",
@@ -27,6 +28,7 @@ __all__ = [
 ]
 
 MANIFEST = "manifest.json"
+NEXT = "next/"  # an output of this prefix is the next value of the state it names
 FORMAT = "flow2onnx-bundle"
 VERSION = 2
 

@@ -17,12 +17,11 @@ from flow2onnx_runtime.assignment import open_capturing
 from flow2onnx_runtime.buffers import borrowed, new_buffer
 from flow2onnx_runtime.dtypes import Element, as_bits, named, typed
 from flow2onnx_runtime.errors import BundleError, FeedError, OptionsError, RunError, StateError
+from flow2onnx_runtime.manifest import NEXT
 from flow2onnx_runtime.options import DEFAULT_OPTIONS, Model, Options, open_session
 from flow2onnx_runtime.state import State
 
-__all__ = ["NEXT", "DeviceFeeds", "Program", "TensorInfo"]
-
-NEXT = "next/"  # an output of this prefix is the next value of the state it names
+__all__ = ["DeviceFeeds", "Program", "TensorInfo"]
 
 # Up to this size copying a feed costs less than binding the caller's array anew.
 _COPY_LIMIT = 16 * 1024

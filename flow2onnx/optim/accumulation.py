@@ -1,4 +1,4 @@
-"""What of a train step is built: the whole, or one of the halves that gradient accumulation needs.
+"""Gradient accumulation: a train step is built whole, or as one of two halves.
 
 The first half adds the gradients of one batch to sums that are state; the second moves the
 variables by the mean over the batches summed up, and empties the sums.
@@ -14,17 +14,18 @@ from flow2onnx.graph.types import dims, dtype_of
 from flow2onnx.optim.base import Optimizer, Step
 from flow2onnx.trace.initializers import Constant
 from flow2onnx.trace.job import Job
+from flow2onnx.trace.spec import JobSpec
 from flow2onnx.trace.variables import Variable
 
 __all__ = [
     "WHOLE",
     "Training",
-    "check_divisible",
-    "count_name",
-    "rate_name",
+    "add_to_sums",
+    "batch_count",
+    "check_halves",
+    "learning_rate",
+    "mean_of_sums",
     "rate_of",
-    "sum_up",
-    "take",
 ]
 
 
@@ -39,14 +40,14 @@ class Training:
 WHOLE = Training()
 
 
-def rate_name(job: str) -> str:
+def learning_rate(job: JobSpec) -> str:
     """The state tensor that overrides a job's learning rate from 0 on."""
-    return f"System-Train-Rate-{job}"
+    return job.state_name("Rate")
 
 
-def count_name(job: str) -> str:
+def batch_count(job: JobSpec) -> str:
     """The state tensor that counts the batches in the sums of a job's gradients."""
-    return f"System-Train-Batches-{job}"
+    return job.state_name("Batches")
 
 
 def rate_of(job: Job, optimizer: Optimizer, counter: Value, training: Training) -> Value:
@@ -54,13 +55,13 @@ def rate_of(job: Job, optimizer: Optimizer, counter: Value, training: Training) 
     b, scheduled = job.b, optimizer.scheduler.rate(job.b, counter)
     if not training.adjusts_rate:
         return scheduled
-    name = rate_name(job.spec.name)
+    name = learning_rate(job.spec)
     given = job.state(Variable(name, (1,), float32, Constant(-1.0), "counter", False))
     chosen: Value = b.Where(b.Less(given, b.const([0.0], float32)), scheduled, given)
     return chosen
 
 
-def check_divisible(job: Job, tables: object) -> None:
+def check_halves(job: Job, tables: object) -> None:
     """Raise for a step that has no halves."""
     if tables:
         raise UnsupportedError(
@@ -71,18 +72,18 @@ def check_divisible(job: Job, tables: object) -> None:
         )
 
 
-def sum_up(job: Job, grads: dict[str, Value]) -> None:
+def add_to_sums(job: Job, grads: dict[str, Value]) -> None:
     """Add the gradients of a batch to the sums, and the batch to their count."""
-    b, name = job.b, count_name(job.spec.name)
+    b, name = job.b, batch_count(job.spec)
     with b.under("accumulate"):
         for owner, g in grads.items():
             job.assign(f"{owner}-gradients", b.Add(job.slot(owner, "gradients"), g))
         job.assign(name, b.Add(job.counter(name), 1))
 
 
-def take(job: Job, step: Step, names: list[str]) -> dict[str, Value]:
+def mean_of_sums(job: Job, step: Step, names: list[str]) -> dict[str, Value]:
     """The mean gradients of the batches summed up; the sums and their count are emptied."""
-    b, count = job.b, count_name(job.spec.name)
+    b, count = job.b, batch_count(job.spec)
     job.updates.clear()  # what the body writes happened once for each batch
     with b.under("accumulate"):
         share = b.Div(1.0, b.Cast(job.counter(count), to=float32))

@@ -1,0 +1,96 @@
+"""Variants of a job: halves of its step, rounds of accumulation, a free batch, no watches."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+
+from flow2onnx.compile.job import CompiledJob, Target, compile_job
+from flow2onnx.errors import UnsupportedError
+from flow2onnx.onnx_io.free_batch import free_batch
+from flow2onnx.onnx_io.serialize import drop_inputs, drop_outputs
+from flow2onnx.optim import Training
+from flow2onnx.passes import run_passes
+from flow2onnx.trace.spec import JobSpec
+
+__all__ = ["compile_rounds", "for_any_batch", "halves", "unusual_sizes", "without_watches"]
+
+# Sizes of the batch that no layer has by accident: odd, even, a multiple of three.
+_UNUSUAL = (61, 74, 87, 91, 106, 123)
+
+
+def halves(
+    training: Training, compile_half: Callable[[Training], CompiledJob]
+) -> tuple[CompiledJob, CompiledJob]:
+    """A step as two models: sum up the gradients of a batch; update by the mean, empty the sums.
+
+    `compile_half` compiles the job with the part of the training that it is given.
+    """
+    first = compile_half(replace(training, part="gradients"))
+    second = compile_half(replace(training, part="update"))
+    shown = {o for watch in second.watches for o in watch.outputs}
+    drop_outputs(second.model, {*second.results, *second.losses, *shown})
+    run_passes(second.model.graph)
+    drop_inputs(first.model, first.feeds)
+    drop_inputs(second.model, ())
+    return first, replace(second, feeds=(), results=(), losses=(), watches=(), host=None)
+
+
+def compile_rounds(
+    spec: JobSpec, shapes: Sequence[tuple[int, ...]] | None, target: Target, rounds: int
+) -> CompiledJob:
+    """A train job whose calls read `rounds` batches and make one update."""
+    first, update = halves(
+        target.training, lambda half: compile_job(spec, shapes, replace(target, training=half))
+    )
+    if len(first.feeds) > len(first.host.feeds if first.host else ()):
+        raise UnsupportedError(
+            "train.num_gradient_accumulation_steps: the job has placeholders, and every "
+            "micro-step of a call needs a batch of its own",
+            job=spec.name,
+            hint="read the batches in the job: flow.data.ofrecord_reader; or make smaller calls",
+        )
+    variables = {**first.variables, **update.variables}
+    return replace(first, rounds=rounds, update=update, variables=variables)
+
+
+def without_watches(job: CompiledJob) -> CompiledJob:
+    """The job without the outputs that only its handlers, which no file holds, would see."""
+    if drop_outputs(job.model, {o for watch in job.watches for o in watch.outputs}):
+        run_passes(job.model.graph)
+    return replace(job, watches=())
+
+
+def for_any_batch(
+    compile_at: Callable[[int], CompiledJob],
+    known: Collection[int],
+    declared: tuple[CompiledJob, int] | None = None,
+) -> CompiledJob:
+    """A job for batches of any size, from what it is at three of them, none of those `known`.
+
+    `declared` is what it is at a size of its own. Raises UnsupportedError for what depends on the
+    batch in another way than by sizes that grow with it.
+    """
+    sizes = unusual_sizes(known)
+    jobs = [compile_at(size) for size in sizes]
+    graphs = [job.model.graph for job in jobs]
+    own, size = declared or (jobs[1], sizes[1])
+    free_batch(graphs, sizes, _batch_axes(*jobs[:2]), (own.model.graph, size))
+    return jobs[0]
+
+
+def unusual_sizes(known: Collection[int]) -> list[int]:
+    """Three sizes of the batch that say of each number in a job whether it depends on them."""
+    return [size for size in _UNUSUAL if size not in known][:3]
+
+
+def _batch_axes(first: CompiledJob, second: CompiledJob) -> dict[str, int]:
+    """For each feed whose shape depends on the batch, the axis."""
+    shapes = [
+        {str(v.name): v.shape or () for v in job.model.graph.inputs} for job in (first, second)
+    ]
+    axes = {}
+    for name in first.feeds:
+        sizes = zip(*(shape[name] for shape in shapes), strict=True)
+        differing = [axis for axis, (a, b) in enumerate(sizes) if a != b]
+        if differing:
+            axes[name] = differing[0]
+    return axes
