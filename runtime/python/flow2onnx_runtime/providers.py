@@ -37,7 +37,8 @@ class Provider:
     computes in a type of half precision. `capture_option`: the one by which runs are captured as a
     graph and replayed. `refused_halves`: per operator, the reductions that its kernels list in half
     precision and refuse when they run. `has_kernels`: it has them by operator; one that has not
-    compiles parts of graphs. `is_symmetric`: it takes integers only with their zero at 0.
+    compiles parts of graphs. `lists_kernels`: a build with it can be asked for its kernels, which
+    else crashes the process. `is_symmetric`: it takes integers only with their zero at 0.
 
     `package`: what to install; with `plugin`, the module of that package that tells where the
     library is, it stands beside the runtime, and otherwise in its place. `libraries`: what it opens
@@ -57,6 +58,7 @@ class Provider:
     capture_option: str | None = None
     refused_halves: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     has_kernels: bool = True
+    lists_kernels: bool = True
     is_symmetric: bool = False
     package: str = "an onnxruntime built with it"
     plugin: str | None = None
@@ -163,6 +165,26 @@ _TENSORRT_OPTIONS = options(
     trt_weight_stripped_engine_enable=SWITCH,
 )
 
+# What the OpenVINO provider of onnxruntime 1.24.1 parses.
+_TRUTH = choice("true", "True", "false", "False")
+_OPENVINO_OPTIONS = options(
+    device_type=TEXT,
+    device_luid=TEXT,
+    cache_dir=TEXT,
+    precision=choice("FP32", "FP16", "ACCURACY"),
+    load_config=TEXT,
+    context=NUMBER,
+    num_of_threads=NUMBER,
+    num_streams=NUMBER,
+    model_priority=choice("LOW", "MEDIUM", "HIGH", "DEFAULT"),
+    layout=TEXT,
+    reshape_input=TEXT,
+    enable_opencl_throttling=_TRUTH,
+    enable_qdq_optimizer=_TRUTH,
+    enable_causallm=_TRUTH,
+    disable_dynamic_shapes=_TRUTH,
+)
+
 _ROWS = (
     Provider(
         name="CPUExecutionProvider",
@@ -221,6 +243,8 @@ _ROWS = (
     Provider(
         name="OpenVINOExecutionProvider",
         title="OpenVINO",
+        options=_OPENVINO_OPTIONS,
+        lists_kernels=False,  # seen with 1.24.1
         package="onnxruntime-openvino",
         libraries="OpenVINO",
         has_kernels=False,

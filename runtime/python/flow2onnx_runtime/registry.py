@@ -118,13 +118,17 @@ def _table(providers: tuple[str, ...]) -> KernelTable:
 
 @functools.cache
 def _can_be_asked() -> bool:
-    """True if every provider with a library of its own works.
+    """True if every provider with a library of its own works, and survives the question.
 
     Asked for its kernels, onnxruntime 1.31.1 makes one of each that it was built with, and crashes
-    the process at the first whose libraries are missing, as TensorRT's often are.
+    the process at the first whose libraries are missing, as TensorRT's often are. Some crash it
+    always, as their rows say.
     """
+    own = [name for name in ort.get_available_providers() if has_library(name)]
+    if not all(provider_named(name).lists_kernels for name in own):
+        return False
     usable = usable_providers()
-    return all(name in usable for name in ort.get_available_providers() if has_library(name))
+    return all(name in usable for name in own)
 
 
 @functools.cache

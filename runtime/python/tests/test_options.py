@@ -16,6 +16,7 @@ from flow2onnx_runtime import (
     usable_providers,
 )
 from flow2onnx_runtime import options as module
+from flow2onnx_runtime.providers import CPU, PROVIDERS
 
 NEG = "g (float[2] x) => (float[2] y) { y = Neg(x) }"
 
@@ -239,6 +240,14 @@ def test_a_runtime_that_would_crash_is_not_asked_for_its_kernels(monkeypatch):
         registry._table.cache_clear()
     monkeypatch.undo()
     assert kernels().is_known
+
+
+def test_a_build_that_the_question_for_kernels_crashes_is_not_asked(monkeypatch):
+    names = [PROVIDERS["openvino"].name, CPU.name]
+    monkeypatch.setattr(registry.ort, "get_available_providers", lambda: names)
+    monkeypatch.setattr(registry, "has_library", lambda name: name != CPU.name)
+    monkeypatch.setattr(registry, "usable_providers", lambda: tuple(names))
+    assert not registry._can_be_asked.__wrapped__()
 
 
 def test_kernels_of_several_providers():
