@@ -199,7 +199,8 @@ def _providers() -> list[Facts]:
 
     compiled_in = onnxruntime.get_available_providers()
     usable = flow2onnx_runtime.usable_providers()
-    names = dict.fromkeys((*compiled_in, *(row.name for row in PROVIDERS.values())))
+    local = [row.name for row in PROVIDERS.values() if not row.is_remote]
+    names = dict.fromkeys((*compiled_in, *local))
     return [
         {
             "name": name,
@@ -213,8 +214,9 @@ def _providers() -> list[Facts]:
 
 def _why_not(name: str, is_compiled_in: bool) -> str:
     """What to do about a provider, in one line."""
-    if not is_compiled_in:
-        return provider_named(name).remedy
+    row = provider_named(name)
+    if not is_compiled_in and row.plugin is None:
+        return row.remedy
     return " ".join(flow2onnx_runtime.why_unusable(name).split())
 
 

@@ -11,6 +11,7 @@ import onnxruntime as ort
 from flow2onnx_runtime.errors import BundleError, OptionsError, ProviderError
 from flow2onnx_runtime.graph_cache import GraphCache
 from flow2onnx_runtime.ort_settings import check_run_entry, check_session_entry
+from flow2onnx_runtime.plugins import is_listed, register_libraries
 from flow2onnx_runtime.provider_checks import (
     Model,
     ProviderSpec,
@@ -53,7 +54,8 @@ class Options:
     session is dropped. `host_results`: whether a run on a device itself brings its results to the
     host, or leaves them there to be copied afterwards. `shared_threads`: the session uses the one
     pool of threads of `onnxruntime.set_global_thread_pool_sizes`, in place of one of its own.
-    `operator_libraries`: shared libraries with operators of their own, by path.
+    `operator_libraries`: shared libraries with operators of their own, by path;
+    `provider_libraries`: those of plug-in providers, which the whole process has from then on.
     `optimized_path`: the file to which the runtime writes the graph as it has optimised it.
     `graph_cache`: a folder where graphs of CPU sessions are kept as the runtime has rewritten them,
     which then open in a third of the time; it never takes more than 2 GB.
@@ -78,6 +80,7 @@ class Options:
     log_level: str = "fatal"
     optimized_path: str | None = None
     operator_libraries: tuple[str, ...] = ()
+    provider_libraries: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check_choice("optimization", self.optimization, _LEVELS)
@@ -200,6 +203,7 @@ def require_providers(options: Options) -> None:
 
     For whoever takes memory on the device before there is a session.
     """
+    register_libraries(options.provider_libraries)
     for provider, name in zip(options.providers, options.provider_names, strict=True):
         if name != CPU.name and not opens(provider):
             raise ProviderError(_unusable(name), hint=why_unusable(name))
@@ -243,8 +247,8 @@ def _session_options(options: Options) -> Any:
 
 
 def _available(options: Options) -> list[ProviderSpec]:
-    compiled_in = ort.get_available_providers()
-    missing = [name for name in options.provider_names if name not in compiled_in]
+    register_libraries(options.provider_libraries)
+    missing = [name for name in options.provider_names if not is_listed(name)]
     if missing:
         _complain(options, missing[0], why_unusable(missing[0]))
     kept = [
@@ -281,7 +285,7 @@ def _blame_provider(providers: Sequence[ProviderSpec], error: Exception) -> None
 
 def _check_used(options: Options, used: Sequence[str]) -> None:
     for name in options.provider_names:
-        if name not in used and name in ort.get_available_providers():
+        if name not in used and is_listed(name):
             _complain(options, name, why_unusable(name))
 
 

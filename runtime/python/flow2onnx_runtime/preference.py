@@ -5,10 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-import onnxruntime as ort
-
 from flow2onnx_runtime.errors import ProviderError
 from flow2onnx_runtime.options import Options, require_providers
+from flow2onnx_runtime.plugins import is_listed, known_providers, register_libraries
 from flow2onnx_runtime.provider_checks import ProviderSpec, split, usable_providers, why_unusable
 from flow2onnx_runtime.providers import find_provider
 
@@ -31,6 +30,7 @@ def preferred(options: Options, providers: Sequence[ProviderSpec]) -> Preference
     Names are the runtime's, or tags, such as "cuda". Each one that is passed over is logged. Raises
     `ProviderError` if none works.
     """
+    register_libraries(options.provider_libraries)
     asked = replace(options, providers=tuple(_full(provider) for provider in providers))
     pairs = list(zip(asked.providers, asked.provider_names, strict=True))
     working = tuple(p for p, name in pairs if _works(replace(options, providers=(p,)), name))
@@ -47,7 +47,7 @@ def preferred(options: Options, providers: Sequence[ProviderSpec]) -> Preference
 
 
 def _works(options: Options, name: str) -> bool:
-    if name not in ort.get_available_providers():
+    if not is_listed(name):
         return False  # to try it would only bring a warning
     try:
         require_providers(options)
@@ -59,5 +59,5 @@ def _works(options: Options, name: str) -> bool:
 def _full(provider: ProviderSpec) -> ProviderSpec:
     """The provider by the runtime's name for it."""
     word, settings = split(provider)
-    name = find_provider(word, ort.get_all_providers()).name
+    name = find_provider(word, known_providers()).name
     return name if isinstance(provider, str) else (name, settings)

@@ -13,7 +13,14 @@ from typing import Any
 import onnxruntime as ort
 import onnxruntime.capi as _capi
 
-from flow2onnx_runtime.providers import provider_named
+from flow2onnx_runtime.plugins import (
+    add_device,
+    is_listed,
+    known_providers,
+    listed_providers,
+    plugin_fault,
+)
+from flow2onnx_runtime.providers import CPU, provider_named
 
 __all__ = [
     "Model",
@@ -42,15 +49,16 @@ def usable_providers() -> tuple[str, ...]:
     """The providers that a session can really be opened on, in the runtime's order.
 
     `onnxruntime.get_available_providers()` names those compiled in, also where their libraries
-    are missing.
+    are missing. Of plug-in providers those count that were registered, by being asked for or by
+    `Options.provider_libraries`.
     """
-    return tuple(name for name in ort.get_available_providers() if opens(name))
+    return tuple(name for name in listed_providers() if opens(name))
 
 
 def opens(provider: ProviderSpec) -> bool:
     """True if a session opens on a provider, with its options, and really has it."""
     name = split(provider)[0]
-    if name not in ort.get_available_providers():
+    if not is_listed(name):
         return False  # the runtime would say so on stderr too
     settings = ort.SessionOptions()
     settings.log_severity_level = _FATAL
@@ -62,12 +70,25 @@ def opens(provider: ProviderSpec) -> bool:
 
 def create_session(model: Model, settings: Any, providers: Sequence[ProviderSpec]) -> Any:
     """An `onnxruntime.InferenceSession` on these providers, or the runtime's own exception."""
-    asked = [p if isinstance(p, str) else (p[0], dict(p[1])) for p in providers]
-    if any(provider_named(split(p)[0]).memory == "cuda" for p in providers):
+    asked = [(name, dict(given)) for name, given in map(split, providers)]
+    if any(provider_named(name).memory == "cuda" for name, _ in asked):
         _preload_cuda()
+    if not {name for name, _ in asked} <= set(ort.get_available_providers()):
+        _add_providers(settings, asked)
+        asked = []
     source = model if isinstance(model, bytes) else os.fspath(model)
     # Without enable_fallback=0 a provider that fails becomes a CPU session with a printed line.
     return ort.InferenceSession(source, settings, providers=asked, enable_fallback=0)
+
+
+def _add_providers(settings: Any, asked: Sequence[tuple[str, dict[str, str]]]) -> None:
+    """Give the settings the providers, plug-ins by their device; the CPU stands last by itself."""
+    compiled_in = ort.get_available_providers()
+    for name, options in asked:
+        if name not in compiled_in:
+            add_device(settings, name, options)
+        elif name != CPU.name:
+            settings.add_provider(name, options)
 
 
 def split(provider: ProviderSpec) -> tuple[str, Mapping[str, str]]:
@@ -85,18 +106,18 @@ def _preload_cuda() -> None:
 
 def why_unusable(name: str) -> str:
     """Why no session opens on a provider here, and what to do: the library that is missing."""
-    if name not in ort.get_available_providers():
-        return _how_to_get(name)
-    return _how_to_repair(name)
+    return _how_to_repair(name) if is_listed(name) else _how_to_get(name)
 
 
 def _how_to_get(name: str) -> str:
-    known = ort.get_all_providers()
+    row, known = provider_named(name), known_providers()
+    if row.plugin is not None:
+        lacks = f"{row.package} lists no device here: it needs {row.libraries}"
+        return plugin_fault(name) or lacks
     if name not in known:
         close = difflib.get_close_matches(name, known, n=1)
         return f"did you mean {close[0]}?" if close else f"providers are {', '.join(known)}"
-    remedy = provider_named(name).remedy
-    return f"{remedy}: the two overwrite each other, so uninstall the present one first"
+    return f"{row.remedy}: the two overwrite each other, so uninstall the present one first"
 
 
 def _how_to_repair(name: str) -> str:

@@ -185,6 +185,25 @@ _OPENVINO_OPTIONS = options(
     disable_dynamic_shapes=_TRUTH,
 )
 
+# What the WebGPU plug-in 0.4 parses, without handles of a program's own device.
+_BUFFERS = choice("disabled", "lazyRelease", "simple", "bucket")
+_WEBGPU_OPTIONS = options(
+    preferredLayout=choice("NCHW", "NHWC"),
+    enableGraphCapture=SWITCH,
+    enableInt64=SWITCH,
+    dawnBackendType=choice("D3D12", "Vulkan"),
+    powerPreference=choice("high-performance", "low-power"),
+    storageBufferCacheMode=_BUFFERS,
+    uniformBufferCacheMode=_BUFFERS,
+    queryResolveBufferCacheMode=_BUFFERS,
+    defaultBufferCacheMode=_BUFFERS,
+    validationMode=choice("disabled", "wgpuOnly", "basic", "full"),
+    enableRobustness=SWITCH,
+    forceCpuNodeNames=TEXT,
+    maxStorageBufferBindingSize=NUMBER,
+    maxNumPendingDispatches=NUMBER,
+)
+
 _ROWS = (
     Provider(
         name="CPUExecutionProvider",
@@ -264,6 +283,14 @@ _ROWS = (
         package="onnxruntime on macOS",
         libraries="CoreML",
         has_kernels=False,
+    ),
+    Provider(
+        name="WebGpuExecutionProvider",
+        title="WebGPU",
+        options=_WEBGPU_OPTIONS,
+        package="onnxruntime-ep-webgpu",
+        plugin="onnxruntime_ep_webgpu",
+        libraries="a GPU that Vulkan, Direct3D 12 or Metal reaches",
     ),
     Provider(
         name="AzureExecutionProvider",

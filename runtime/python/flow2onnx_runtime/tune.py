@@ -23,6 +23,7 @@ from flow2onnx_runtime.errors import BundleError, FlowError
 from flow2onnx_runtime.files import replace_file
 from flow2onnx_runtime.json_reader import Fields, parse_object
 from flow2onnx_runtime.options import DEFAULT_OPTIONS, Options, open_session
+from flow2onnx_runtime.plugins import known_providers
 from flow2onnx_runtime.providers import find_provider
 from flow2onnx_runtime.tuning_file import Answer, machine_of, recall, remember
 
@@ -251,7 +252,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _name(word: str) -> str:
-    return find_provider(word, ort.get_all_providers()).name
+    return find_provider(word, known_providers()).name
 
 
 def _told(done: int, total: int) -> None:
