@@ -285,6 +285,11 @@ _ROWS = (
         has_kernels=False,
     ),
     Provider(
+        name="XnnpackExecutionProvider",
+        title="XNNPACK",
+        options=options(intra_op_num_threads=NUMBER),
+    ),
+    Provider(
         name="WebGpuExecutionProvider",
         title="WebGPU",
         options=_WEBGPU_OPTIONS,
