@@ -185,6 +185,18 @@ _OPENVINO_OPTIONS = options(
     disable_dynamic_shapes=_TRUTH,
 )
 
+# What the CoreML provider parses, by its source.
+_COREML_OPTIONS = options(
+    ModelFormat=choice("MLProgram", "NeuralNetwork"),
+    MLComputeUnits=choice("ALL", "CPUOnly", "CPUAndGPU", "CPUAndNeuralEngine"),
+    RequireStaticInputShapes=SWITCH,
+    EnableOnSubgraphs=SWITCH,
+    SpecializationStrategy=choice("Default", "FastPrediction"),
+    ProfileComputePlan=SWITCH,
+    AllowLowPrecisionAccumulationOnGPU=SWITCH,
+    ModelCacheDirectory=TEXT,
+)
+
 # What the WebGPU plug-in 0.4 parses, without handles of a program's own device.
 _BUFFERS = choice("disabled", "lazyRelease", "simple", "bucket")
 _WEBGPU_OPTIONS = options(
@@ -279,6 +291,7 @@ _ROWS = (
     Provider(
         name="CoreMLExecutionProvider",
         title="CoreML",
+        options=_COREML_OPTIONS,
         trains=False,
         package="onnxruntime on macOS",
         libraries="CoreML",
