@@ -42,7 +42,8 @@ runtime/js/node_modules: runtime/js/package-lock.json
 check: $(VENV)/ready
 	$(VENV)/bin/python -m ruff check .
 	$(VENV)/bin/python -m ruff format --check .
-	$(VENV)/bin/python -m mypy --strict flow2onnx runtime/python/flow2onnx_runtime
+	$(VENV)/bin/python -m mypy --strict flow2onnx runtime/python/flow2onnx_runtime \
+	  runtime/server/flow2onnx_serve
 
 bench: $(VENV)/ready
 	$(VENV)/bin/python -m benchmarks.compiling
@@ -51,9 +52,9 @@ bench: $(VENV)/ready
 	$(VENV)/bin/python -m benchmarks.prediction
 	$(VENV)/bin/python -m benchmarks.scaling
 
-$(VENV)/ready: pyproject.toml runtime/python/pyproject.toml
+$(VENV)/ready: pyproject.toml runtime/python/pyproject.toml runtime/server/pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/python $(PIP) -e runtime/python -e '.[$(EXTRA),dev]'
+	$(VENV)/bin/python $(PIP) -e runtime/python -e runtime/server -e '.[$(EXTRA),dev]'
 	@touch $@
 
 # What a device has: numpy, onnxruntime and the runtime, no compiler.

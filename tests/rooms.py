@@ -17,7 +17,6 @@ Arrows = Mapping[str, frozenset[str]]
 
 # What each box of the picture says below its name.
 CAPTIONS = {
-    "server": "x",
     "errors": "one tree of exceptions",
     "source": "the user's line",
     "dtypes": "element types",

@@ -1,6 +1,7 @@
 """The shape of the code: what imports what, what is kept where."""
 
 import ast
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +19,15 @@ from tests.rooms import (
 ROOT = Path(__file__).parents[1]
 RUNTIME = ROOT / "runtime" / "python" / "flow2onnx_runtime"
 FILES = sorted(PACKAGE.rglob("*.py"))
-OURS = [*FILES, *sorted(RUNTIME.rglob("*.py")), *sorted((ROOT / "models").rglob("*.py"))]
+# Distributions of their own, which need the runtime and no compiler, and their other libraries.
+WINGS = {
+    ROOT / "runtime" / "server" / "flow2onnx_serve": {
+        "click", "google", "grpc", "numpy", "onnxruntime", "prometheus_client", "starlette",
+        "uvicorn",
+    },
+}  # fmt: skip
+PARTS = (RUNTIME, *WINGS, ROOT / "models")
+OURS = [*FILES, *(path for part in PARTS for path in sorted(part.rglob("*.py")))]
 SOURCES = {path: path.read_text() for path in OURS}
 TREES = {path: ast.parse(text) for path, text in SOURCES.items()}
 
@@ -48,7 +57,6 @@ ROOMS = {
         "errors", "source", "typing", "config", "graph", "lowering", "analysis", "passes", "trace",
         "data", "compile",
     },
-    "server": {"errors"},
     "export": {
         "errors", "dtypes", "typing", "graph", "analysis", "onnx_io", "checkpoint", "passes",
         "trace", "optim", "compile", "engine",
@@ -62,7 +70,7 @@ ROOMS = {
         "data", "optim", "ops", "compile", "engine", "export", "imported",
     },
     "cli": {
-        "errors", "source", "typing", "config", "checkpoint", "trace", "data", "engine", "server",
+        "errors", "source", "typing", "config", "checkpoint", "trace", "data", "engine",
         "export", "imported", "api",
     },
 }  # fmt: skip
@@ -73,18 +81,14 @@ GRAPHS = {"graph", "lowering", "analysis", "onnx_io", "passes"}
 MAY_USE = {
     "onnx": {*GRAPHS, "export"},
     "onnx_ir": {*GRAPHS, "autodiff"},
-    "onnxruntime": {"engine", "cli", "server", "export"},
+    "onnxruntime": {"engine", "cli", "export"},
     "flow2onnx_runtime": {
         "errors", "proto", "config", "analysis", "onnx_io", "passes", "checkpoint", "data",
-        "compile", "engine", "export", "imported", "api", "cli", "server",
+        "compile", "engine", "export", "imported", "api", "cli",
     },
     "sklearn": {"data"},
     "PIL": {"data", "cli"},
-    "starlette": {"server"},
-    "uvicorn": {"server"},
-    "grpc": {"server", "cli"},
-    "prometheus_client": {"server"},
-    "google": {"checkpoint", "onnx_io", "graph", "proto", "server"},
+    "google": {"onnx_io"},
     "rich": {"cli"},
     "click": {"cli"},
     "matplotlib": {"cli"},
@@ -149,8 +153,6 @@ def test_runtime_stands_alone():
     known = {"numpy", "onnxruntime", "flow2onnx_runtime", "__future__"}
     # of onnxruntime's own requirements; nothing that a bundle needs imports these two
     with_protobuf = {RUNTIME / "messages.py", RUNTIME / "model_config.py"}
-    import sys
-
     for path in RUNTIME.rglob("*.py"):
         for module, line in imports(TREES[path]):
             top = module.split(".")[0]
@@ -162,6 +164,14 @@ def test_runtime_stands_alone():
                 assert not module.startswith(
                     ("flow2onnx_runtime.messages", "flow2onnx_runtime.model_config")
                 ), f"{path}:{line}: {module} needs protobuf"
+
+
+@pytest.mark.parametrize("wing", WINGS, ids=lambda path: path.name)
+def test_wings_need_no_compiler(wing):
+    known = {"flow2onnx_runtime", wing.name, *WINGS[wing], *sys.stdlib_module_names}
+    for path in wing.rglob("*.py"):
+        for module, line in imports(TREES[path]):
+            assert module.split(".")[0] in known, f"{path}:{line}: {module}"
 
 
 # Filled while modules are imported, and only then.

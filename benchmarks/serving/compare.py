@@ -133,11 +133,11 @@ class Bare:
 
 @contextlib.contextmanager
 def ours(repository: Path, threads: int) -> Iterator[Server]:
-    """`flow2onnx serve` on free ports."""
-    command = ["serve", repository, "--port", 0, "--grpc-port", 0, "--threads", threads,
+    """`flow2onnx-serve` on free ports."""
+    command = [repository, "--port", 0, "--grpc-port", 0, "--threads", threads,
                "--linger", 0, "--poll", 0]  # fmt: skip
     process = subprocess.Popen(
-        [sys.executable, "-m", "flow2onnx", *map(str, command)],
+        [sys.executable, "-m", "flow2onnx_serve", *map(str, command)],
         stderr=subprocess.PIPE, text=True, cwd=ROOT,
     )  # fmt: skip
     try:
@@ -146,7 +146,7 @@ def ours(repository: Path, threads: int) -> Iterator[Server]:
             if found.get("message") == "listening":
                 break
         else:
-            sys.exit("flow2onnx serve ended early")
+            sys.exit("flow2onnx-serve ended early")
         yield Server("flow2onnx", process.pid, found["http"], found["grpc"])
     finally:
         process.terminate()

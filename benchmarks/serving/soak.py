@@ -2,7 +2,7 @@
 
     python benchmarks/serving/soak.py --minutes 10 --reload-every 5
 
-Starts `flow2onnx serve` on a repository of its own and asks it over HTTP (bytes and JSON) and gRPC
+Starts `flow2onnx-serve` on a repository of its own and asks it over HTTP (bytes and JSON) and gRPC
 without a pause. Every few seconds a version with other weights and a stored check is written, and
 the one before the last removed from the disk. Every answer must be the right one of the version
 that it names. Prints a table, writes it as JSON with a chart, and exits with 1 unless nothing
@@ -25,9 +25,8 @@ from typing import Any
 
 import grpc
 import numpy as np
+from flow2onnx_serve.messages import MESSAGES
 from onnx import TensorProto, helper, numpy_helper
-
-from flow2onnx.server.messages import MESSAGES
 
 ROOT = Path(__file__).parents[2]
 WIDTH, HIDDEN, CLASSES = 784, 512, 10
@@ -99,7 +98,7 @@ def write_version(repository: Path, version: int, weights: Weights) -> None:
 
 async def started(repository: Path, log: Path, *arguments: str) -> tuple[Any, dict[str, str]]:
     """The server's process, and the addresses at which it listens."""
-    command = [sys.executable, "-m", "flow2onnx", "serve", str(repository), "--port", "0",
+    command = [sys.executable, "-m", "flow2onnx_serve", str(repository), "--port", "0",
                "--grpc-port", "0", *arguments]  # fmt: skip
     paths = [str(ROOT), str(ROOT / "runtime" / "python"), os.environ.get("PYTHONPATH", "")]
     with log.open("wb") as file:

@@ -1,6 +1,7 @@
 """The commands under one name."""
 
 from collections.abc import Callable
+from importlib.metadata import entry_points
 from typing import Any
 
 import click
@@ -15,14 +16,17 @@ from flow2onnx.cli.commands import (
     info,
     make_trainable,
     run,
-    serve,
     symbols,
     tune,
     verify,
 )
 from flow2onnx.cli.failures import report_errors, show_logs
+from flow2onnx.errors import ConfigError
 
 __all__ = ["app"]
+
+_GROUP = "flow2onnx.commands"  # entry points of distributions that add commands
+_DISTRIBUTIONS = {"serve": "flow2onnx-serve"}  # what to install for those that are known
 
 
 class _Commands(click.Group):
@@ -33,7 +37,22 @@ class _Commands(click.Group):
             return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)  # in the order of the table below, not of the alphabet
+        # in the order of the table below, not of the alphabet
+        return [*self.commands, *sorted(entry_points(group=_GROUP).names)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        command = super().get_command(ctx, cmd_name)
+        offered = () if command is not None else entry_points(group=_GROUP, name=cmd_name)
+        for point in offered:
+            found: click.Command = point.load()
+            return found
+        if command is None and cmd_name in _DISTRIBUTIONS:
+            distribution = _DISTRIBUTIONS[cmd_name]
+            raise ConfigError(
+                f"`flow2onnx {cmd_name}` comes with {distribution}, which is not installed",
+                hint=f"pip install {distribution}",
+            )
+        return command
 
 
 @click.group(
@@ -58,7 +77,6 @@ _COMMANDS: tuple[Callable[..., Any], ...] = (
     make_trainable,
     info,
     verify,
-    serve,
     explain,
     tune,
     data,

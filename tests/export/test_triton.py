@@ -11,6 +11,9 @@ import onnx
 import pytest
 from flow2onnx_runtime import Predictor, load_safetensors
 from flow2onnx_runtime.model_config import read_config
+from flow2onnx_serve.metrics import Metrics
+from flow2onnx_serve.repository import Repository
+from flow2onnx_serve.settings import Settings
 from google.protobuf import text_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
@@ -20,9 +23,6 @@ import flow2onnx.export.triton as triton_module
 import flow2onnx.typing as tp
 from flow2onnx.errors import ArgumentError, BundleError, UnsupportedError
 from flow2onnx.export import Check, Report, export_triton
-from flow2onnx.server.metrics import Metrics
-from flow2onnx.server.repository import Repository
-from flow2onnx.server.settings import Settings
 from tests.export.jobs import CLASSES, batch, define, predict
 
 

@@ -94,8 +94,9 @@ Start = Callable[..., Running]
 
 
 def start(path: Path, *arguments: object, **options: object) -> Running:
-    paths = [str(ROOT), str(ROOT / "runtime" / "python"), os.environ.get("PYTHONPATH", "")]
-    command = [sys.executable, "-m", "flow2onnx", "serve", path, "--port", 0, *arguments]
+    ours = (ROOT / "runtime" / "python", ROOT / "runtime" / "server")
+    paths = [*map(str, ours), os.environ.get("PYTHONPATH", "")]
+    command = [sys.executable, "-m", "flow2onnx_serve", path, "--port", 0, *arguments]
     process = subprocess.Popen(
         [str(word) for word in command],
         **({"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL, "text": True,

@@ -7,9 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from flow2onnx_runtime import RunError
-
-from flow2onnx.server.batching import Batcher, Limits
-from flow2onnx.server.problem import RequestError
+from flow2onnx_serve.batching import Batcher, Limits
+from flow2onnx_serve.errors import RequestError
 
 
 class Seen:

@@ -13,22 +13,22 @@ import tomllib
 from pathlib import Path
 
 import click
+import flow2onnx_serve
 import pytest
-
-import flow2onnx
-from flow2onnx.cli.app import app
-from flow2onnx.cli.commands.serve import serve
+from flow2onnx_serve.cli import serve
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "serving"
 README = (EXAMPLE / "README.md").read_text("utf-8")
-COMMANDS = re.findall(r"^    ((?:python|flow2onnx|sh) .*)$", README, re.MULTILINE)
+COMMANDS = re.findall(r"^    ((?:python|flow2onnx|flow2onnx-serve|sh) .*)$", README, re.MULTILINE)
 MANIFESTS = sorted([*EXAMPLE.glob("k8s/*.yaml"), *EXAMPLE.glob("kserve/*.yaml")])
 KUBERNETES = [p for p in MANIFESTS if p.parent.name == "k8s" and p.stem != "kustomization"]
 KSERVE = [p for p in MANIFESTS if p.parent.name == "kserve"]
-IMAGE = f"flow2onnx-serve:{flow2onnx.__version__}"
+IMAGE = f"flow2onnx-serve:{flow2onnx_serve.__version__}"
 ENVIRONMENT = os.environ | {
-    "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "runtime" / "python")])
+    "PYTHONPATH": os.pathsep.join(
+        str(ROOT / part) for part in (".", "runtime/python", "runtime/server")
+    )
 }
 
 
@@ -36,7 +36,12 @@ def words(command, folder, url):
     """A command of the README, for files in `folder` and a server at `url`."""
     text = command.replace("demo/serving", str(folder)).replace("http://localhost:8000", url)
     first, *rest = shlex.split(text)
-    programs = {"flow2onnx": [sys.executable, "-m", "flow2onnx"], "python": [sys.executable]}
+    python = [sys.executable]
+    programs = {
+        "python": python,
+        "flow2onnx": [*python, "-m", "flow2onnx"],
+        "flow2onnx-serve": [*python, "-m", "flow2onnx_serve"],
+    }
     return [*programs.get(first, [first]), *rest]
 
 
@@ -52,15 +57,15 @@ def run(arguments):
 def trained(tmp_path_factory):
     """The folder after the commands before the server's."""
     folder = tmp_path_factory.mktemp("example") / "serving"
-    for command in itertools.takewhile(lambda c: "flow2onnx serve" not in c, COMMANDS):
+    for command in itertools.takewhile(lambda c: "flow2onnx-serve" not in c, COMMANDS):
         run(words(command, folder, ""))
     return folder
 
 
 @pytest.fixture
 def answering(trained, serving):
-    (command,) = (c for c in COMMANDS if "flow2onnx serve" in c)
-    _, _, models, *options = shlex.split(command.replace("demo/serving", str(trained)))
+    (command,) = (c for c in COMMANDS if "flow2onnx-serve" in c)
+    _, models, *options = shlex.split(command.replace("demo/serving", str(trained)))
     options = [option for option in options if option not in ("8000", "--port")]
     return serving(Path(models), *(o if o != "8001" else "0" for o in options))
 
@@ -136,12 +141,9 @@ def containers(document):
 
 
 def parsed(arguments, tmp_path):
-    """What `flow2onnx serve` makes of its arguments; `tmp_path` stands for the models."""
-    name, _, *options = arguments
-    assert name == "serve"
-    # below the program: alone, a command would remember other names for its help
-    program = app.make_context("flow2onnx", ["serve"])
-    context = serve.make_context("serve", [str(tmp_path), *options], parent=program)
+    """What `flow2onnx-serve` makes of its arguments; `tmp_path` stands for the models."""
+    _, *options = arguments
+    context = serve.make_context("flow2onnx-serve", [str(tmp_path), *options])
     assert isinstance(context, click.Context)
     return context.params
 
@@ -200,7 +202,7 @@ def test_manifests_agree_with_each_other(tmp_path):
     assert options["threads"] <= int(server["resources"]["limits"]["cpu"])
     claim = pod["volumes"][0]["persistentVolumeClaim"]["claimName"]
     assert claim == found["storage"]["metadata"]["name"]
-    assert server["args"][1] == server["volumeMounts"][0]["mountPath"]
+    assert server["args"][0] == server["volumeMounts"][0]["mountPath"]
     (image,) = kustomization["images"]
     assert (image["name"], f"{image['name']}:{image['newTag']}") == (server["image"], IMAGE)
 
@@ -216,7 +218,7 @@ def test_kserve_runs_the_runtime(tmp_path):
     (known,) = runtime["spec"]["supportedModelFormats"]
     assert model["modelFormat"].items() <= known.items()
     options = parsed(server["args"], tmp_path)
-    assert server["args"][1] == "/mnt/models"  # where KServe puts what lies at storageUri
+    assert server["args"][0] == "/mnt/models"  # where KServe puts what lies at storageUri
     assert [port["containerPort"] for port in server["ports"]] == [options["port"]]
 
 
@@ -265,10 +267,10 @@ def test_the_image_runs_without_rights(dockerfile, tmp_path):
     assert int(user) >= 1000
     assert f"--uid {user} " in " ".join(of(dockerfile, "RUN"))
     (entry,), (command,) = of(dockerfile, "ENTRYPOINT"), of(dockerfile, "CMD")
-    assert json.loads(entry) == ["flow2onnx"]
+    assert json.loads(entry) == ["flow2onnx-serve"]
     options = parsed(json.loads(command), tmp_path)
     assert [f"{options['port']} {options['grpc_port']}"] == of(dockerfile, "EXPOSE")
-    assert of(dockerfile, "VOLUME") == [json.loads(command)[1]]
+    assert of(dockerfile, "VOLUME") == [json.loads(command)[0]]
     order = [name for name, _ in dockerfile]
     assert order.index("USER") < order.index("CMD")
 
@@ -288,9 +290,10 @@ def test_versions_are_those_that_the_packages_take(dockerfile):
     lines = (EXAMPLE / "constraints.txt").read_text().splitlines()
     pins = dict(line.split("==") for line in lines if not line.startswith("#"))
     pins = {name.lower().replace("_", "-"): version for name, version in pins.items()}
-    ours = {"flow2onnx", "flow2onnx-runtime"}
-    (extras,) = re.findall(r"flow2onnx\[([\w,]+)\]", " ".join(of(dockerfile, "RUN")))
-    for file in (ROOT / "pyproject.toml", ROOT / "runtime" / "python" / "pyproject.toml"):
+    ours = {"flow2onnx-serve", "flow2onnx-runtime"}
+    (extras,) = re.findall(r"flow2onnx-serve\[([\w,]+)\]", " ".join(of(dockerfile, "RUN")))
+    for part in ("python", "server"):
+        file = ROOT / "runtime" / part / "pyproject.toml"
         project = tomllib.loads(file.read_text())["project"]
         optional = project.get("optional-dependencies", {})
         asked = [
@@ -307,7 +310,7 @@ def test_versions_are_those_that_the_packages_take(dockerfile):
 def test_the_wheels_of_the_image(dockerfile, tmp_path):
     pytest.importorskip("setuptools", "77")
     (line,) = (text for text in of(dockerfile, "RUN") if text.startswith("pip wheel"))
-    for text in of(dockerfile, "COPY")[:3]:
+    for text in of(dockerfile, "COPY")[:2]:
         *sources, target = text.split()
         for source in sources:
             place = tmp_path / target / (source if target == "./" else "")

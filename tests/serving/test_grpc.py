@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import tritonclient.grpc as client
+from flow2onnx_serve.messages import MESSAGES
 from tritonclient.grpc import service_pb2
 
-from flow2onnx.server.messages import MESSAGES
 from tests.serving.models import CLASSES, ELEMENTS, WIDTH
 
 X = np.random.default_rng(7).standard_normal((3, WIDTH)).astype(np.float32)

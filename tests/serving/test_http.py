@@ -340,3 +340,19 @@ def test_metrics(server):
                    'flow2onnx_model_version{model="both"} 2.0',
                    'flow2onnx_held_bytes 0.0'):  # fmt: skip
         assert wanted in text
+
+
+@pytest.mark.parametrize("path", [
+    "/v2", "/v2/health/live", "/v2/health/ready", "/v2/models/mlp", "/v2/models/mlp/ready",
+    "/v2/models/mlp/config", "/v2/models/mlp/stats", "/v2/models/both/versions/1", "/metrics",
+    "/v2/models/stats", "/openapi.json", "/v2/models/nothing", "/nowhere",
+])  # fmt: skip
+def test_head_is_get_without_a_body(server, path):
+    status, headers, body = server.ask(path, method="HEAD")
+    wanted = server.ask(path)
+    assert (status, headers["Content-Type"], body) == (wanted[0], wanted[1]["Content-Type"], b"")
+
+
+@pytest.mark.parametrize("path", ["/v2/models/mlp/infer", "/v2/repository/index"])
+def test_head_where_there_is_no_get(server, path):
+    assert server.ask(path, method="HEAD")[0] in (404, 405)

@@ -7,10 +7,10 @@ import subprocess
 import sys
 
 import pytest
+from flow2onnx_serve.http import Application
+from flow2onnx_serve.service import Service
+from flow2onnx_serve.settings import Settings
 
-from flow2onnx.server.http import Application
-from flow2onnx.server.service import Service
-from flow2onnx.server.settings import Settings
 from tests.serving.models import repository
 
 # beside this Python, or wherever programs are

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from flow2onnx_runtime import Predictor, save_safetensors
 from flow2onnx_runtime.model_config import read_config
+from flow2onnx_serve.errors import RequestError
+from flow2onnx_serve.metrics import Metrics
+from flow2onnx_serve.repository import Repository
+from flow2onnx_serve.settings import Settings
 
-from flow2onnx.server.metrics import Metrics
-from flow2onnx.server.problem import RequestError
-from flow2onnx.server.repository import Repository
-from flow2onnx.server.settings import Settings
 from tests.serving import models
 from tests.serving.models import MLP_CONFIG, WIDTH, mlp, place
 
@@ -390,7 +390,7 @@ def test_batching_needs_rows_that_do_not_depend_on_each_other(tmp_path):
 def test_quick_models_run_on_the_event_loop(tmp_path, monkeypatch):
     """Those of fixed work; what a value can make long, never."""
     for limit in ("_QUICK", "_INLINE"):  # however busy the machine is
-        monkeypatch.setattr(f"flow2onnx.server.quick.{limit}", 60.0)
+        monkeypatch.setattr(f"flow2onnx_serve.inline.{limit}", 60.0)
     for make in (mlp, models.centred, models.lookup, models.slow, models.scalar):
         place(tmp_path, make.__name__, make())
 
@@ -405,7 +405,7 @@ def test_quick_models_run_on_the_event_loop(tmp_path, monkeypatch):
 
 def test_a_replaced_model_is_freed_at_once(path, monkeypatch):
     """Not only when garbage is looked for."""
-    monkeypatch.setattr("flow2onnx.server.repository._GIVE_BACK", 600)
+    monkeypatch.setattr("flow2onnx_serve.repository._TRIM_DELAY", 600)
 
     async def scenario(repository):
         old = weakref.ref(repository.find("m").version.program)

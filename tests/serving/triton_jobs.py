@@ -4,12 +4,13 @@ import functools
 from collections.abc import Callable, Collection
 from pathlib import Path
 
+from flow2onnx_serve.ports import datatype
+
 import flow2onnx as flow
 import flow2onnx.typing as tp
 from flow2onnx.api.job import JobFunction
 from flow2onnx.engine.session import SESSION, Session
 from flow2onnx.export import export_triton
-from flow2onnx.server.ports import datatype
 from models import mlp
 from tests.serving.models import ELEMENTS, place, types
 

@@ -8,7 +8,6 @@ from flow2onnx.cli.commands.flags import flags
 from flow2onnx.cli.commands.info import info
 from flow2onnx.cli.commands.make_trainable import make_trainable
 from flow2onnx.cli.commands.run import run
-from flow2onnx.cli.commands.serve import serve
 from flow2onnx.cli.commands.symbols import symbols
 from flow2onnx.cli.commands.tune import tune
 from flow2onnx.cli.commands.verify import verify
@@ -22,7 +21,6 @@ __all__ = [
     "info",
     "make_trainable",
     "run",
-    "serve",
     "symbols",
     "tune",
     "verify",

@@ -1,24 +1,27 @@
 """What the server does, in no protocol's form: HTTP and gRPC are two ways to ask for it."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 
 from flow2onnx_runtime import FlowError, RunError
 from numpy.typing import NDArray
 
-from flow2onnx.server.inference import Inference, top_classes
-from flow2onnx.server.loading import Version
-from flow2onnx.server.metrics import Metrics
-from flow2onnx.server.problem import RequestError
-from flow2onnx.server.repository import Live, Repository
-from flow2onnx.server.settings import Settings
+from flow2onnx_serve.errors import RequestError
+from flow2onnx_serve.inference import Inference, top_classes
+from flow2onnx_serve.loading import Version
+from flow2onnx_serve.metrics import Metrics
+from flow2onnx_serve.repository import LiveVersion, Repository
+from flow2onnx_serve.settings import Settings
 
-__all__ = ["EXTENSIONS", "Service", "refusal"]
+__all__ = ["EXTENSIONS", "Service", "as_request_error"]
 
 EXTENSIONS = ("binary_tensor_data", "classification", "model_configuration", "model_repository",
               "statistics")  # fmt: skip
 _PLATFORM = "onnxruntime_onnx"
+_LEFT = 499  # no client waits any more; nginx counts them so
 
 Result = tuple[str, str, NDArray[Any]]  # name, datatype, array
 
@@ -38,8 +41,25 @@ class Service:
         """Whether requests are welcome."""
         return not self.is_draining and self.repository.is_ready
 
-    def hold(self, size: int) -> None:
-        """Count bytes of a body that is being received, or were: raises if they are too many."""
+    @contextmanager
+    def holding(self) -> Iterator[Callable[[int], None]]:
+        """What counts the bytes that a request holds until it is answered.
+
+        Raises `RequestError` where those of all requests together become too many.
+        """
+        total = 0
+
+        def hold(size: int) -> None:
+            nonlocal total
+            self._hold(size)
+            total += size
+
+        try:
+            yield hold
+        finally:
+            self._hold(-total)
+
+    def _hold(self, size: int) -> None:
         if size > 0 and self._held + size > self.settings.held:
             raise RequestError("too many bytes are held for unfinished requests", 503,
                                hint="try again later", retry_after=1)  # fmt: skip
@@ -79,7 +99,7 @@ class Service:
             lives = [live for n in ready for live in self.repository.versions(n)]
         return {"model_stats": [_statistics(live) for live in lives]}
 
-    async def infer(self, live: Live, request: Inference) -> list[Result]:
+    async def infer(self, live: LiveVersion, request: Inference) -> list[Result]:
         """The outputs that a request wants, each with its name and datatype."""
         began = perf_counter()
         status = 500
@@ -93,7 +113,10 @@ class Service:
             status = 200
             return results
         except FlowError as error:
-            status = refusal(error).status
+            status = as_request_error(error).status
+            raise
+        except asyncio.CancelledError:
+            status = _LEFT
             raise
         finally:
             seconds = perf_counter() - began
@@ -106,14 +129,14 @@ class Service:
             raise RequestError(f"{rows} rows exceed the model's max_batch_size of {limit}")
 
 
-def refusal(error: FlowError) -> RequestError:
+def as_request_error(error: FlowError) -> RequestError:
     """The answer to a request that failed."""
     if isinstance(error, RequestError):
         return error
     return RequestError(error.message, 500 if isinstance(error, RunError) else 400)
 
 
-def _result(live: Live, name: str, array: NDArray[Any], classes: int) -> Result:
+def _result(live: LiveVersion, name: str, array: NDArray[Any], classes: int) -> Result:
     version = live.version
     array = version.outputs[name].outer(array)
     if not classes:
@@ -128,7 +151,7 @@ def _ports(ports: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _derived_config(live: Live) -> dict[str, Any]:
+def _derived_config(live: LiveVersion) -> dict[str, Any]:
     version = live.version
     rows = live.batcher.limits.rows
     skip = 1 if rows > 1 else 0
@@ -150,7 +173,7 @@ def _derived_config(live: Live) -> dict[str, Any]:
     }
 
 
-def _statistics(live: Live) -> dict[str, Any]:
+def _statistics(live: LiveVersion) -> dict[str, Any]:
     s = live.version.statistics
     nothing = {"count": 0, "ns": 0}
     return {

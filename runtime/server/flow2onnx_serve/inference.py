@@ -8,14 +8,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flow2onnx.server.ports import Port
-from flow2onnx.server.problem import RequestError
+from flow2onnx_serve.errors import RequestError
+from flow2onnx_serve.ports import Port
 
-__all__ = ["Inference", "Wanted", "arranged", "checked_shape", "from_bytes", "top_classes"]
+__all__ = [
+    "Inference",
+    "RequestedOutput",
+    "arrange_inputs",
+    "from_bytes",
+    "parse_shape",
+    "top_classes",
+]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RequestedOutput:
     """An output asked for: as bytes behind the header or not, and as how many top classes."""
 
     name: str
@@ -29,11 +36,11 @@ class Inference:
 
     id: str
     arrays: list[NDArray[Any]]
-    wanted: tuple[Wanted, ...]
+    wanted: tuple[RequestedOutput, ...]
     timeout: float | None = None
 
 
-def checked_shape(name: str, values: object) -> tuple[int, ...]:
+def parse_shape(name: str, values: object) -> tuple[int, ...]:
     """A shape as a request gives it: a list of sizes."""
     if not isinstance(values, list) or len(values) > 32:
         raise RequestError(f"input '{name}' needs a shape", hint="a list of at most 32 sizes")
@@ -57,7 +64,7 @@ def from_bytes(port: Port, shape: tuple[int, ...], data: memoryview | bytes) -> 
     return array.reshape(shape)
 
 
-def expected(ports: Mapping[str, Port], name: object, given: object) -> Port:
+def find_input(ports: Mapping[str, Port], name: object, given: object) -> Port:
     """The input of that name, if it has that datatype."""
     if not isinstance(name, str) or name not in ports:
         raise RequestError(f"unexpected input {name!r}", hint=f"inputs: {', '.join(ports)}")
@@ -66,7 +73,9 @@ def expected(ports: Mapping[str, Port], name: object, given: object) -> Port:
     return ports[name]
 
 
-def arranged(ports: Mapping[str, Port], given: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
+def arrange_inputs(
+    ports: Mapping[str, Port], given: Mapping[str, NDArray[Any]]
+) -> list[NDArray[Any]]:
     """The arrays in the model's order, each of a shape that fits it and the others."""
     missing = [name for name in ports if name not in given]
     if missing:

@@ -11,23 +11,23 @@ from typing import Any
 from flow2onnx_runtime import FlowError
 from flow2onnx_runtime.model_config import ModelConfig, read_config
 
-from flow2onnx.server.batching import Batcher, Limits
-from flow2onnx.server.loading import Version, load_version
-from flow2onnx.server.memory import give_back
-from flow2onnx.server.metrics import Metrics, ModelMetrics
-from flow2onnx.server.problem import RequestError
-from flow2onnx.server.scanning import Found, Stamp, scan
-from flow2onnx.server.settings import Settings
+from flow2onnx_serve.batching import Batcher, Limits
+from flow2onnx_serve.errors import RequestError
+from flow2onnx_serve.loading import Version, load_version
+from flow2onnx_serve.memory import trim_memory
+from flow2onnx_serve.metrics import Metrics, ModelMetrics
+from flow2onnx_serve.scanning import ModelFolder, Stamp, scan
+from flow2onnx_serve.settings import Settings
 
-__all__ = ["Live", "Repository"]
+__all__ = ["LiveVersion", "Repository"]
 
-_log = logging.getLogger("flow2onnx.server")
+_log = logging.getLogger("flow2onnx_serve")
 
-_GIVE_BACK = 0.2  # seconds after models have retired
+_TRIM_DELAY = 0.2  # seconds after models have retired
 
 
 @dataclass(frozen=True)
-class Live:
+class LiveVersion:
     """A version that answers, with its queue."""
 
     model: str
@@ -42,7 +42,7 @@ class _Model:
     """A model of the repository; `live` is replaced as a whole, never changed."""
 
     name: str
-    live: Mapping[int, Live] = field(default_factory=lambda: MappingProxyType({}))
+    live: Mapping[int, LiveVersion] = field(default_factory=lambda: MappingProxyType({}))
     failures: dict[int, tuple[Any, str]] = field(default_factory=dict)  # stamp and reason
     seen: dict[int, Any] = field(default_factory=dict)
     pinned: int | None = None
@@ -75,13 +75,13 @@ class Repository:
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
         self._settings, self._metrics = settings, metrics
         self._models: dict[str, _Model] = {}
-        self._found: dict[str, Found] = {}
+        self._found: dict[str, ModelFolder] = {}
         self._runs = ThreadPoolExecutor(thread_name_prefix="run")
         self._loads = ThreadPoolExecutor(1, thread_name_prefix="load")
         self._changing = asyncio.Lock()
         self._is_closed = False
 
-    def find(self, name: str, version: str = "") -> Live:
+    def find(self, name: str, version: str = "") -> LiveVersion:
         """The version that answers; the newest unless one is named."""
         model = self._models.get(name)
         if model is None:
@@ -105,7 +105,7 @@ class Repository:
         except RequestError:
             return False
 
-    def versions(self, name: str) -> list[Live]:
+    def versions(self, name: str) -> list[LiveVersion]:
         """All versions of a model that answer, the newest first."""
         self.find(name)
         return list(self._models[name].live.values())
@@ -210,7 +210,7 @@ class Repository:
         if chosen or not (model.failures or set(stamps) - at_rest):
             self._switch(model, chosen)
 
-    async def _config(self, found: Found) -> ModelConfig:
+    async def _config(self, found: ModelFolder) -> ModelConfig:
         path = found.folder / "config.pbtxt"
         if found.file is not None or not path.exists():
             return ModelConfig()
@@ -219,14 +219,14 @@ class Repository:
     async def _chosen(
         self,
         model: _Model,
-        found: Found,
+        found: ModelFolder,
         config: ModelConfig,
         stamps: Mapping[int, Any],
         at_rest: set[int],
-    ) -> dict[int, Live]:
+    ) -> dict[int, LiveVersion]:
         """The versions to serve, newest first; those that fail make room for older ones."""
         candidates, count = _candidates(stamps, config, model.pinned)
-        chosen: dict[int, Live] = {}
+        chosen: dict[int, LiveVersion] = {}
         for number in candidates:
             if len(chosen) == count:
                 break
@@ -239,8 +239,8 @@ class Repository:
         return chosen
 
     async def _open(
-        self, model: _Model, found: Found, number: int, config: ModelConfig, stamp: Any
-    ) -> Live | None:
+        self, model: _Model, found: ModelFolder, number: int, config: ModelConfig, stamp: Any
+    ) -> LiveVersion | None:
         present = next(iter(model.live.values()), None)
         settings = self._settings
         loop = asyncio.get_running_loop()
@@ -257,10 +257,10 @@ class Repository:
         except Exception as error:  # whatever a file holds, it must not stop the server
             self._failed(model, number, stamp, _UnforeseenError(error))
             return None
-        _tell_accelerators(model.name, config, settings)
+        _warn_of_accelerators(model.name, config, settings)
         return self._live(model.name, version, stamp)
 
-    def _live(self, name: str, version: Version, stamp: Any) -> Live:
+    def _live(self, name: str, version: Version, stamp: Any) -> LiveVersion:
         config, settings = version.config, self._settings
         metrics = self._metrics.model(name)
         limits = Limits(
@@ -272,7 +272,7 @@ class Repository:
         )
         counts = _Counts(version.statistics, metrics)
         batcher = Batcher(version.run, self._runs, limits, counts)
-        return Live(name, version, batcher, metrics, stamp)
+        return LiveVersion(name, version, batcher, metrics, stamp)
 
     def _failed(self, model: _Model, number: int, stamp: Any, error: FlowError) -> None:
         if number in model.failures and model.failures[number][0] == stamp:
@@ -286,7 +286,7 @@ class Repository:
                    "still_answering": list(model.live)},
         )  # fmt: skip
 
-    def _switch(self, model: _Model, chosen: Mapping[int, Live]) -> None:
+    def _switch(self, model: _Model, chosen: Mapping[int, LiveVersion]) -> None:
         """From here on the chosen versions answer; the others finish what they have."""
         new = MappingProxyType({n: chosen[n] for n in sorted(chosen, reverse=True)})
         old, model.live = model.live, new
@@ -304,11 +304,11 @@ class Repository:
         self._metrics.serving(model.name, max(new, default=0))
         if any(new.get(number) is not live for number, live in old.items()):
             # by then most of what they were asked is answered
-            asyncio.get_running_loop().call_later(_GIVE_BACK, self._give_back)
+            asyncio.get_running_loop().call_later(_TRIM_DELAY, self._trim_memory)
 
-    def _give_back(self) -> None:
+    def _trim_memory(self) -> None:
         if not self._is_closed:
-            self._loads.submit(give_back)
+            self._loads.submit(trim_memory)
 
     def _remove(self, name: str) -> None:
         self._switch(self._models.pop(name), {})
@@ -342,7 +342,7 @@ def _reasons(model: _Model) -> str:
     return f": {'; '.join(texts)}" if texts else ""
 
 
-def _tell_accelerators(name: str, config: ModelConfig, settings: Settings) -> None:
+def _warn_of_accelerators(name: str, config: ModelConfig, settings: Settings) -> None:
     used = " ".join(settings.options.provider_names).lower()
     for accelerator in config.accelerators:
         if accelerator not in used:

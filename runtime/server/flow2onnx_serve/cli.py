@@ -1,35 +1,66 @@
-"""`flow2onnx serve`: models behind the Open Inference Protocol."""
+"""The command `flow2onnx-serve`, which `flow2onnx serve` is too."""
 
+import os
 import sys
-from collections.abc import Callable
+import traceback
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from flow2onnx_runtime.providers import find_provider
+from flow2onnx_runtime import FlowError
+from flow2onnx_runtime.providers import PROVIDERS, find_provider
 
-from flow2onnx import __version__
-from flow2onnx.cli.failures import traceback_option
-from flow2onnx.cli.options import provider_option
-from flow2onnx.errors import ConfigError
+from flow2onnx_serve import __version__
 
-__all__ = ["serve"]
+if TYPE_CHECKING:
+    from flow2onnx_serve.settings import Prepare
 
-_PACKAGES = {"starlette": "serve", "uvicorn": "serve", "httptools": "serve",
-             "prometheus_client": "serve", "hpack": "grpc"}  # fmt: skip
+__all__ = ["main", "serve"]
+
+_PROVIDERS = [tag for tag, row in PROVIDERS.items() if not row.is_remote]
+_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+_TRACEBACK = "flow2onnx.traceback"  # where the command line of flow2onnx looks for the wish
 
 
-@click.command(epilog="""\b
+def main() -> None:
+    """Run the command with the program's arguments, and exit with its code."""
+    serve(prog_name="flow2onnx-serve")
+
+
+class _Command(click.Command):
+    """Shows an error as its kind and message, unless a command line around it does."""
+
+    def invoke(self, ctx: click.Context) -> Any:  # what the command returns
+        try:
+            return super().invoke(ctx)
+        except FlowError as error:
+            if ctx.parent is not None:
+                raise
+            if ctx.meta.get(_TRACEBACK):
+                traceback.print_exception(error)
+            else:
+                click.echo(f"{type(error).__name__}: {error}", err=True)
+            ctx.exit(1)
+
+
+def _keep_traceback(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    context.meta[_TRACEBACK] = value
+
+
+@click.command(cls=_Command, context_settings=_CONTEXT, epilog="""\b
 Examples:
-  flow2onnx serve mlp.onnx
-  flow2onnx serve models/ --grpc-port 8001 --max-batch 64 --delay-ms 2
-  flow2onnx serve models/ --host 0.0.0.0 --token-file token --tls-cert c.pem --tls-key k.pem
+  flow2onnx-serve mlp.onnx
+  flow2onnx-serve models/ --grpc-port 8001 --max-batch 64 --delay-ms 2
+  flow2onnx-serve models/ --host 0.0.0.0 --token-file token --tls-cert c.pem --tls-key k.pem
   curl -s localhost:8000/v2/models/mlp""")  # fmt: skip
 @click.argument("models", metavar="REPO|MODEL.ONNX", type=click.Path(exists=True, path_type=Path))
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", default=8000, show_default=True, help="For HTTP; 0 for any.")
-@click.option("--grpc-port", type=int, help="For gRPC, which needs the extra grpc; 0 for any.")
-@provider_option("Where the models run; one that cannot be used is an error.", "cpu")
+@click.option("--grpc-port", type=int, help="For gRPC; 0 for any.")
+@click.option(
+    "--provider", type=click.Choice(_PROVIDERS), default="cpu", show_default=True,
+    help="Where the models run; one that cannot be used is an error.",
+)  # fmt: skip
 @click.option(
     "--threads", type=click.IntRange(1), help="That a run may use; one per core by default."
 )
@@ -71,7 +102,9 @@ Examples:
               type=click.Path(exists=True, dir_okay=False, path_type=Path))  # fmt: skip
 @click.option("--tls-key", "key", help="Its key.",
               type=click.Path(exists=True, dir_okay=False, path_type=Path))  # fmt: skip
-@traceback_option
+@click.option("--traceback", is_flag=True, expose_value=False, callback=_keep_traceback,
+              help="Show the whole Python traceback of an error.")  # fmt: skip
+@click.version_option(__version__, message="flow2onnx-serve %(version)s")
 def serve(
     models: Path,
     token_file: Path | None,
@@ -86,22 +119,13 @@ def serve(
     taken up while the server runs, once they have loaded, warmed up and passed their check; logs
     are JSON on stderr. SIGTERM lets it finish what it has.
     """
-    try:
-        from flow2onnx_runtime import Options
+    # here, so that `--help` need not wait for onnxruntime and gRPC
+    from flow2onnx_runtime import Options
 
-        from flow2onnx.server.logs import log_as_json
-        from flow2onnx.server.running import serve as run
-        from flow2onnx.server.settings import Settings
+    from flow2onnx_serve.lifecycle import run
+    from flow2onnx_serve.logs import log_as_json
+    from flow2onnx_serve.settings import Settings
 
-        if options["grpc_port"] is not None:
-            import hpack  # noqa: F401 - to tell at once that it is missing
-    except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package not in _PACKAGES:
-            raise
-        extra = _PACKAGES[package]
-        raise ConfigError(f"serving needs {package}, which is not installed",
-                          hint=f"pip install 'flow2onnx[{extra}]'") from None  # fmt: skip
     token = None if token_file is None else token_file.read_text("utf-8").strip()
     settings = Settings(
         models=models,
@@ -109,20 +133,22 @@ def serve(
         max_queue=options.pop("queue"),
         delay=options.pop("delay_ms") / 1000,
         token=token,
-        prepare=_native(provider) if native else None,
+        prepare=_accelerate(provider) if native else None,
         **options,
     )
     log_as_json()
+    # what gRPC's library writes to stderr is no JSON, as the logs there are
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     run(settings, __version__)
     sys.exit(0)
 
 
-def _native(provider: str) -> Callable[..., Any]:
+def _accelerate(provider: str) -> "Prepare":
     """What accelerates models; tells at the start, not for each of them, that nothing does."""
-    from flow2onnx.engine.acceleration import accelerate
-    from flow2onnx.engine.native import native_library
+    from flow2onnx_runtime.extensions import accelerator
 
     if provider != "cpu":
         raise click.UsageError(f"--native is for --provider cpu, not {provider}")
-    native_library(True)
-    return accelerate
+    found = accelerator(True)
+    assert found is not None, "a missing one is an error"
+    return found.accelerate

@@ -5,7 +5,7 @@ import gc
 import sys
 from typing import Any
 
-__all__ = ["give_back", "settle"]
+__all__ = ["prepare_allocator", "trim_memory"]
 
 _MMAP_THRESHOLD, _LARGE = -3, 1 << 20  # mallopt's number; bytes
 
@@ -18,7 +18,7 @@ def _libc() -> Any:
     return library if hasattr(library, "malloc_trim") else None
 
 
-def settle() -> None:
+def prepare_allocator() -> None:
     """Prepare for models that come and go: called once, before the first is loaded.
 
     Large blocks are to be mapped, so that each goes back when it is freed; what the process has
@@ -30,7 +30,7 @@ def settle() -> None:
         library.mallopt(_MMAP_THRESHOLD, _LARGE)
 
 
-def give_back() -> None:
+def trim_memory() -> None:
     """Give freed memory back."""
     gc.collect()
     if (library := _libc()) is not None:

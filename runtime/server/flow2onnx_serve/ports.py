@@ -8,7 +8,7 @@ import numpy as np
 from flow2onnx_runtime import TensorInfo
 from numpy.typing import NDArray
 
-__all__ = ["DATATYPES", "Port", "datatype", "port", "with_columns"]
+__all__ = ["DATATYPES", "Port", "datatype", "mark_columns", "port"]
 
 _SPECIAL = {"float16": "FP16", "float32": "FP32", "float64": "FP64", "bfloat16": "BF16"}
 _PLAIN = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
@@ -64,7 +64,7 @@ def port(info: TensorInfo) -> Port:
     return Port(info.name, datatype(info.element), shape, info.dtype, info)
 
 
-def with_columns(ports: Mapping[str, Port], names: Collection[str]) -> dict[str, Port]:
+def mark_columns(ports: Mapping[str, Port], names: Collection[str]) -> dict[str, Port]:
     """The ports, those of these names as columns."""
     return {
         name: replace(port, shape=(*port.shape, 1), is_column=True) if name in names else port

@@ -1,4 +1,4 @@
-"""One version of a model: opened, warmed up, checked, and only then fit to answer."""
+"""One version of a model: open_program, warmed up, checked, and only then fit to answer."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,18 +7,25 @@ from time import time
 from typing import Any
 
 import numpy as np
-from flow2onnx_runtime import FlowError, Options, Program, RunError, TensorInfo, load_safetensors
+from flow2onnx_runtime import (
+    BundleError,
+    FlowError,
+    Options,
+    Program,
+    RunError,
+    TensorInfo,
+    load_safetensors,
+)
 from flow2onnx_runtime.model_config import DeclaredTensor, ModelConfig
 from numpy.typing import NDArray
 
-from flow2onnx.errors import BundleError
-from flow2onnx.server.ports import Port, port, with_columns
-from flow2onnx.server.problem import RequestError
-from flow2onnx.server.quick import inline_rows, opened
-from flow2onnx.server.samples import batch_axis, filled, made, rows_of
-from flow2onnx.server.settings import Prepare
+from flow2onnx_serve.errors import RequestError
+from flow2onnx_serve.inline import inline_rows, open_program
+from flow2onnx_serve.ports import Port, mark_columns, port
+from flow2onnx_serve.settings import Prepare
+from flow2onnx_serve.synthetic import batch_axis, concrete_shape, synthetic_array, synthetic_inputs
 
-__all__ = ["CHECK_FILES", "Place", "Statistics", "Version", "load_version"]
+__all__ = ["CHECK_FILES", "Statistics", "Version", "VersionFiles", "load_version"]
 
 CHECK_FILES = ("check.safetensors", "check.npz")
 _FEEDS, _RESULTS = "feeds/", "results/"
@@ -28,7 +35,7 @@ Feeds = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
-class Place:
+class VersionFiles:
     """Where a version lies: its model, and the files that may accompany it, nearest first."""
 
     model: Path
@@ -114,7 +121,7 @@ class Version:
 
 def load_version(
     number: int,
-    place: Place,
+    place: VersionFiles,
     config: ModelConfig,
     options: Options,
     prepare: Prepare | None,
@@ -127,19 +134,19 @@ def load_version(
     version, whose clients go on.
     """
     model, options = (place.model, options) if prepare is None else prepare(place.model, options)
-    program, is_quick = opened(place.model.name, model, options)
+    program, is_quick = open_program(place.model.name, model, options)
     inputs = {info.name: port(info) for info in program.feeds}
     outputs = {info.name: port(info) for info in program.results}
     _check_declared(config, inputs, outputs)
-    inputs, outputs = (with_columns(ports, config.columns) for ports in (inputs, outputs))
+    inputs, outputs = (mark_columns(ports, config.columns) for ports in (inputs, outputs))
     if present is not None and not config.is_declared:
         _check_same(present, (*inputs.values(), *outputs.values()))
-    expected = _stored_check(place, program)
+    expected = _read_check(place, program)
     notes = [] if model is place.model else ["prepared for this machine"]
-    notes += [_checked(program, place, expected)] if expected else []
+    notes += [_run_check(program, place, expected)] if expected else []
     proven, failed = _warm_up(program, config, expected[0] if expected else None)
     notes += failed
-    rows, why = _rows(program, config, max_batch, expected[0] if expected else None)
+    rows, why = _batch_rows(program, config, max_batch, expected[0] if expected else None)
     notes += [f"no batching: {why}"] if why else []
     inline = inline_rows(program, rows) if is_quick else 0
     labels = _labels(config, place)
@@ -189,17 +196,17 @@ def _check_same(present: Version, ports: Sequence[Port]) -> None:
     if old != new:
         raise BundleError(
             f"its inputs or outputs differ from version {present.number}: "
-            f"{_shown(p for p in ports if p.key not in old)} instead of "
-            f"{_shown(p for p in present.ports if p.key not in new)}",
+            f"{_list_ports(p for p in ports if p.key not in old)} instead of "
+            f"{_list_ports(p for p in present.ports if p.key not in new)}",
             hint="unload the model first, or declare them in config.pbtxt",
         )
 
 
-def _shown(ports: Iterable[Port]) -> str:
+def _list_ports(ports: Iterable[Port]) -> str:
     return ", ".join(map(str, ports)) or "nothing"
 
 
-def _stored_check(place: Place, program: Program) -> tuple[Feeds, Feeds] | None:
+def _read_check(place: VersionFiles, program: Program) -> tuple[Feeds, Feeds] | None:
     """Feeds and expected results from the nearest check file, if there is one."""
     path = next((p for p in place.checks if p.is_file()), None)
     if path is None:
@@ -226,7 +233,7 @@ def _tensors(path: Path) -> Feeds:
         raise BundleError(f"{path.name} cannot be read: {error}") from error
 
 
-def _checked(program: Program, place: Place, expected: tuple[Feeds, Feeds]) -> str:
+def _run_check(program: Program, place: VersionFiles, expected: tuple[Feeds, Feeds]) -> str:
     feeds, results = expected
     found = program.by_name(program.run(program.arrange((), feeds)))
     bits = {info.name: info.element == "bfloat16" for info in program.results}
@@ -239,7 +246,7 @@ def _checked(program: Program, place: Place, expected: tuple[Feeds, Feeds]) -> s
             )
         if not value.size:
             continue
-        exact, given = _exact(value, bits[name]), _exact(found[name], bits[name])
+        exact, given = _as_float64(value, bits[name]), _as_float64(found[name], bits[name])
         apart = float(np.nan_to_num(np.abs(given - exact), nan=0.0).max())
         if not np.allclose(given, exact, _RTOL, _ATOL, equal_nan=True):
             raise BundleError(
@@ -262,11 +269,11 @@ def _warm_up(
     is_known = bool(shapes)
     if not shapes and proven is None:
         axis = batch_axis(program)
-        shapes = [{i.name: filled(i.shape, axis, 1) for i in program.feeds}]
+        shapes = [{i.name: concrete_shape(i.shape, axis, 1) for i in program.feeds}]
         is_known = all(s == axis or isinstance(s, int) for i in program.feeds for s in i.shape)
     try:
         for asked in shapes:
-            arrays = [made(i.dtype, asked.get(i.name, ())) for i in program.feeds]
+            arrays = [synthetic_array(i.dtype, asked.get(i.name, ())) for i in program.feeds]
             program.run(arrays)
             proven = arrays
     except FlowError as error:
@@ -276,7 +283,7 @@ def _warm_up(
     return proven, []
 
 
-def _rows(
+def _batch_rows(
     program: Program, config: ModelConfig, max_batch: int, feeds: Feeds | None
 ) -> tuple[int, str | None]:
     """How many rows a run may have, and why only one request at a time if so."""
@@ -296,7 +303,7 @@ def _rows(
 def _why_rows_depend(program: Program, feeds: Feeds | None) -> str | None:
     """Whether rows computed together differ from the same rows computed alone."""
     if feeds is None:
-        one, two = (rows_of(program, 1, seed) for seed in (1, 2))
+        one, two = (synthetic_inputs(program, 1, seed) for seed in (1, 2))
     else:
         given = [np.asarray(a) for a in program.arrange((), feeds)]
         one, two = ([array[rows] for array in given] for rows in (slice(0, 1), slice(-1, None)))
@@ -313,18 +320,18 @@ def _why_rows_depend(program: Program, feeds: Feeds | None) -> str | None:
 
 
 def _is_close(a: NDArray[Any], b: NDArray[Any], info: TensorInfo) -> bool:
-    one, two = (_exact(value, info.element == "bfloat16") for value in (a, b))
+    one, two = (_as_float64(value, info.element == "bfloat16") for value in (a, b))
     rtol = 1e-2 if a.dtype.itemsize < 4 else 1e-3
     return bool(np.allclose(one, two, rtol=rtol, atol=1e-4, equal_nan=True))
 
 
-def _exact(value: NDArray[Any], is_bits: bool) -> NDArray[Any]:
+def _as_float64(value: NDArray[Any], is_bits: bool) -> NDArray[Any]:
     """The numbers in float64; bfloat16 travels as bits, the upper half of a float32's."""
     numbers = (value.astype(np.uint32) << 16).view(np.float32) if is_bits else value
     return numbers.astype(np.float64)
 
 
-def _labels(config: ModelConfig, place: Place) -> dict[str, tuple[str, ...]]:
+def _labels(config: ModelConfig, place: VersionFiles) -> dict[str, tuple[str, ...]]:
     if place.labels is None:
         return {}
     found = {}

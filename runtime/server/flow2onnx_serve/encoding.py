@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flow2onnx.server.inference import (
+from flow2onnx_serve.errors import RequestError
+from flow2onnx_serve.inference import (
     Inference,
-    Wanted,
-    arranged,
-    checked_shape,
-    expected,
+    RequestedOutput,
+    arrange_inputs,
+    find_input,
     from_bytes,
+    parse_shape,
 )
-from flow2onnx.server.ports import Port
-from flow2onnx.server.problem import RequestError
+from flow2onnx_serve.ports import Port
 
-__all__ = ["decode", "dump", "encode", "packed_bytes", "parse_object", "whole"]
+__all__ = ["decode", "dump", "encode", "is_size", "parse_object", "tensor_bytes"]
 
 Json = Any  # whatever a request holds, until it is checked
 
@@ -61,7 +61,7 @@ def decode(
     parameters = _parameters(request)
     return Inference(
         _id(request),
-        arranged(inputs, given),
+        arrange_inputs(inputs, given),
         _outputs(request, parameters, outputs),
         _timeout(parameters),
     )
@@ -78,10 +78,10 @@ def _inputs(
     for item in items:
         if not isinstance(item, dict):
             raise RequestError("an entry of 'inputs' is no object")
-        port = expected(ports, item.get("name"), item.get("datatype"))
+        port = find_input(ports, item.get("name"), item.get("datatype"))
         if port.name in given:
             raise RequestError(f"input '{port.name}' is given twice")
-        shape = checked_shape(port.name, item.get("shape"))
+        shape = parse_shape(port.name, item.get("shape"))
         size = _binary_size(item, port.name)
         if size is None:
             given[port.name] = _from_json(port, shape, item.get("data"))
@@ -108,12 +108,12 @@ def _binary_size(item: Mapping[str, Json], name: str) -> int | None:
         return None
     if "data" in item:
         raise RequestError(f"input '{name}' has both data and binary_data_size")
-    if not whole(size):
+    if not is_size(size):
         raise RequestError(f"input '{name}': binary_data_size is {size!r}, not a size")
     return int(size)
 
 
-def whole(value: object) -> bool:
+def is_size(value: object) -> bool:
     """Whether a value is a whole number of at least zero."""
     return type(value) is int and value >= 0
 
@@ -160,18 +160,18 @@ def _timeout(parameters: Mapping[str, Json]) -> float | None:
     timeout = parameters.get("timeout")
     if timeout is None:
         return None
-    if not whole(timeout):
+    if not is_size(timeout):
         raise RequestError(f"timeout is {timeout!r}, not a number of microseconds")
     return float(min(timeout, 2**50)) / 1e6 or None
 
 
 def _outputs(
     request: Mapping[str, Json], parameters: Mapping[str, Json], ports: Mapping[str, Port]
-) -> tuple[Wanted, ...]:
+) -> tuple[RequestedOutput, ...]:
     default = _flag(parameters, "binary_data_output", False)
     items = request.get("outputs")
     if items is None or items == []:
-        return tuple(Wanted(name, default) for name in ports)
+        return tuple(RequestedOutput(name, default) for name in ports)
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         raise RequestError("'outputs' is no list of objects")
     names = [item.get("name") for item in items]
@@ -183,12 +183,14 @@ def _outputs(
     return tuple(_wanted(item, default) for item in items)
 
 
-def _wanted(item: Mapping[str, Json], default: bool) -> Wanted:
+def _wanted(item: Mapping[str, Json], default: bool) -> RequestedOutput:
     parameters = _parameters(item)
     classes = parameters.get("classification", 0)
-    if not whole(classes):
+    if not is_size(classes):
         raise RequestError(f"classification is {classes!r}, not a number of classes")
-    return Wanted(str(item["name"]), _flag(parameters, "binary_data", default), int(classes))
+    return RequestedOutput(
+        str(item["name"]), _flag(parameters, "binary_data", default), int(classes)
+    )
 
 
 def _flag(parameters: Mapping[str, Json], name: str, default: bool) -> bool:
@@ -212,7 +214,7 @@ def encode(
     for wanted, (name, datatype, array) in zip(request.wanted, results, strict=True):
         entry: dict[str, Json] = {"name": name, "datatype": datatype, "shape": list(array.shape)}
         if wanted.is_binary:
-            parts.append(packed_bytes(array))
+            parts.append(tensor_bytes(array))
             entry["parameters"] = {"binary_data_size": len(parts[-1])}
         else:
             entry["data"] = _to_json(name, datatype, array)
@@ -229,7 +231,7 @@ def dump(value: object) -> bytes:
     return _ENCODER.encode(value).encode()
 
 
-def packed_bytes(array: NDArray[Any]) -> bytes:
+def tensor_bytes(array: NDArray[Any]) -> bytes:
     """An array's bytes; texts each behind their length."""
     if array.dtype != np.object_:
         return array.tobytes()

@@ -1,5 +1,3 @@
 """A server of the Open Inference Protocol v2 for models on the stock ONNX Runtime."""
 
-from flow2onnx.server.settings import Settings
-
-__all__ = ["Settings"]
+__version__ = "0.1.0"

@@ -4,9 +4,8 @@ import asyncio
 import hmac
 import logging
 import re
-import zlib
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote
 
@@ -16,25 +15,29 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
-from flow2onnx.server.openapi import description
-from flow2onnx.server.problem import RequestError
-from flow2onnx.server.service import Service, refusal
-from flow2onnx.server.wire import decode, dump, encode, parse_object
+from flow2onnx_serve.compression import deflate, inflate
+from flow2onnx_serve.connections import CONNECTION
+from flow2onnx_serve.encoding import decode, dump, encode, parse_object
+from flow2onnx_serve.errors import RequestError
+from flow2onnx_serve.openapi import description
+from flow2onnx_serve.service import Service, as_request_error
 
-__all__ = ["Application", "Reply", "refused"]
+__all__ = ["Application"]
 
-_log = logging.getLogger("flow2onnx.server")
+_log = logging.getLogger("flow2onnx_serve")
 
 _JSON_HEADER = (b"content-type", b"application/json")
 _BYTES_HEADER = (b"content-type", b"application/octet-stream")
 _CLOSE = (b"connection", b"close")
 _LENGTH = b"inference-header-content-length"
+_LINGER = 1.0  # seconds in which a client that still sends may read why it is refused
 _OPEN = ("/v2/health/live", "/v2/health/ready")  # without a token: probes have none
 
 Answer = Callable[[Request], Awaitable[Response]]
 Headers = Iterable[tuple[bytes, bytes]]
+Hold = Callable[[int], None]  # counts bytes that are held until a request is answered
 Reply = tuple[int, bytes, list[tuple[bytes, bytes]]]  # status, body, headers but its length
 
 
@@ -55,34 +58,27 @@ class Application:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if scope["type"] != "http":  # no lifespan; a websocket is refused by uvicorn
+        if scope["type"] != "http":  # no lifespan; a websocket is refused by the HTTP server
             return
+        connection = CONNECTION.get()
+        if connection is None:
+            await self._respond(scope, receive, send)
+            return
+        try:
+            connection.begin(_head_size(scope))
+            await self._respond(scope, receive, send)
+        except RequestError as error:
+            await _send_last(receive, send, _error_reply(error, _CLOSE))
+        finally:
+            connection.end()
+
+    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not self._is_allowed(scope["path"], scope["headers"]):
-            await _send(send, *_NO_TOKEN)
-            return
-        if scope["method"] == "POST" and (named := _asked(scope.get("raw_path", b""))):
+            await _send_last(receive, send, _NO_TOKEN)
+        elif scope["method"] == "POST" and (named := _parse_infer_path(scope.get("raw_path", b""))):
             await self._infer(named, scope, receive, send)
-            return
-        await self._rest(scope, receive, send)
-
-    async def inferred(self, url: bytes, headers: Headers, body: bytes) -> Reply | None:
-        """The answer to a POST whose body is complete; None if it asks for no inference."""
-        path, _, _ = url.partition(b"?")
-        named = _asked(path)
-        if named is None:
-            return None
-        if not self._is_allowed("", headers):
-            return _NO_TOKEN
-        return await self._answer(named, dict(headers), body)
-
-    def hold(self, size: int) -> None:
-        """Count bytes of a body that is being received, or were; raises `RequestError`."""
-        self._service.hold(size)
-
-    @property
-    def max_body(self) -> int:
-        """Bytes of a body."""
-        return self._service.settings.max_body
+        else:
+            await self._rest(scope, receive, send)
 
     def _is_allowed(self, path: str, headers: Headers) -> bool:
         if self._authorization is None or path in _OPEN:
@@ -94,22 +90,22 @@ class Application:
         self, named: tuple[str, str], scope: Scope, receive: Receive, send: Send
     ) -> None:
         headers = dict(scope["headers"])
-        try:
-            with self._holding() as hold:
+        with self._service.holding() as hold:
+            try:
                 body = await self._body(headers, receive, hold)
-                reply = await self._answer(named, headers, body)
-        except FlowError as error:
-            reply = refused(refusal(error))
-        await _send(send, *reply)
+            except FlowError as error:
+                await _send_last(receive, send, _error_reply(as_request_error(error), _CLOSE))
+                return
+            await _send(send, await self._answer(named, headers, body, hold))
 
     async def _answer(
-        self, named: tuple[str, str], headers: dict[bytes, bytes], body: bytes
+        self, named: tuple[str, str], headers: dict[bytes, bytes], body: bytes, hold: Hold
     ) -> Reply:
         """Run a model on a body, which may be packed."""
         name, number = named
         try:
             if b"content-encoding" in headers:
-                return await self._unpacked_answer(named, headers, body)
+                body = self._inflate(body, headers[b"content-encoding"], hold)
             live = self._service.repository.find(name, number)
             header = _header_length(headers.get(_LENGTH))
             request = decode(body, header, live.version.inputs, live.version.outputs)
@@ -117,55 +113,28 @@ class Application:
             results = await self._service.infer(live, request)
             answer, length = encode(name, str(live.version.number), request, results)
         except FlowError as error:
-            return refused(refusal(error))
+            return _error_reply(as_request_error(error))
         except Exception as error:  # a fault of ours: an answer all the same
             _log.exception("a request failed", extra={"model": name})
-            return refused(RequestError(f"internal error: {type(error).__name__}", 500))
+            return _error_reply(RequestError(f"internal error: {type(error).__name__}", 500))
         fields = [_JSON_HEADER if length is None else _BYTES_HEADER]
         if length is not None:
             fields.append((_LENGTH, b"%d" % length))
         if b"accept-encoding" in headers:
-            answer, encoded = _compressed(answer, headers[b"accept-encoding"])
+            answer, encoded = deflate(answer, headers[b"accept-encoding"])
             fields += encoded
         if self._service.is_draining:
             fields.append(_CLOSE)
         return 200, answer, fields
 
-    async def _unpacked_answer(
-        self, named: tuple[str, str], headers: dict[bytes, bytes], body: bytes
-    ) -> Reply:
-        headers = dict(headers)
-        with self._holding() as hold:
-            body = self._plain(body, headers.pop(b"content-encoding"))
-            hold(len(body))
-            return await self._answer(named, headers, body)
-
-    def _plain(self, body: bytes, encoding: bytes) -> bytes:
-        """A body that was packed, unpacked."""
-        encoding = encoding.lower()
-        if encoding == b"identity":
+    def _inflate(self, body: bytes, encoding: bytes, hold: Hold) -> bytes:
+        if encoding.lower() == b"identity":
             return body
-        return _unpacked(body, encoding, self._service.settings.max_body)
+        body = inflate(body, encoding.lower(), self._service.settings.max_body)
+        hold(len(body))
+        return body
 
-    @contextmanager
-    def _holding(self) -> Iterator[Callable[[int], None]]:
-        """Counts the bytes that a request holds until it is answered."""
-        total = 0
-
-        def hold(size: int) -> None:
-            nonlocal total
-            self._service.hold(size)
-            total += size
-
-        try:
-            yield hold
-        finally:
-            if total:
-                self._service.hold(-total)
-
-    async def _body(
-        self, headers: dict[bytes, bytes], receive: Receive, hold: Callable[[int], None]
-    ) -> bytes:
+    async def _body(self, headers: dict[bytes, bytes], receive: Receive, hold: Hold) -> bytes:
         """A request's whole body; a client too slow or too talkative is refused."""
         settings = self._service.settings
         announced = headers.get(b"content-length", b"")
@@ -173,7 +142,7 @@ class Application:
             raise _too_large(settings.max_body)
         try:
             async with asyncio.timeout(settings.read_timeout):
-                body = await _received(receive, settings.max_body, hold)
+                body = await _read_body(receive, settings.max_body, hold)
         except TimeoutError:
             raise RequestError("the body did not arrive in time", 408) from None
         return body
@@ -181,13 +150,13 @@ class Application:
     async def object(self, request: Request) -> dict[str, Any]:
         """The JSON object in a request's body; an empty body is an empty object."""
         headers = dict(request.scope["headers"])
-        with self._holding() as hold:
+        with self._service.holding() as hold:
             body = await self._body(headers, request.receive, hold)
-            body = self._plain(body, headers.get(b"content-encoding", b"identity"))
+            body = self._inflate(body, headers.get(b"content-encoding", b"identity"), hold)
             return parse_object(body) if body.strip() else {}
 
 
-async def _received(receive: Receive, limit: int, hold: Callable[[int], None]) -> bytes:
+async def _read_body(receive: Receive, limit: int, hold: Hold) -> bytes:
     message = await receive()
     if message["type"] == "http.request" and not message.get("more_body"):
         body: bytes = message["body"]
@@ -212,31 +181,6 @@ def _too_large(limit: int) -> RequestError:
     return RequestError(f"the body is larger than {limit} bytes", 413)
 
 
-def _unpacked(body: bytes, encoding: bytes, limit: int) -> bytes:
-    if encoding not in (b"gzip", b"deflate"):
-        raise RequestError(f"content-encoding {encoding.decode('latin-1')!r} is not known",
-                           hint="gzip or deflate")  # fmt: skip
-    packer = zlib.decompressobj(31 if encoding == b"gzip" else 15)
-    try:
-        whole = packer.decompress(body, limit + 1)
-    except zlib.error as error:
-        raise RequestError(f"the body is not {encoding.decode()}: {error}") from error
-    if len(whole) > limit:
-        raise _too_large(limit)
-    if not packer.eof:
-        raise RequestError(f"the body is cut off: it is not all of its {encoding.decode()}")
-    return whole
-
-
-def _compressed(answer: bytes, accepted: bytes) -> tuple[bytes, list[tuple[bytes, bytes]]]:
-    """The answer, packed if the client asks for it before anything else."""
-    first = accepted.split(b",")[0].strip()
-    if first not in (b"gzip", b"deflate") or len(answer) < 256:
-        return answer, []
-    packer = zlib.compressobj(1, zlib.DEFLATED, 31 if first == b"gzip" else 15)
-    return packer.compress(answer) + packer.flush(), [(b"content-encoding", first)]
-
-
 def _header_length(value: bytes | None) -> int | None:
     if value is None:
         return None
@@ -245,13 +189,37 @@ def _header_length(value: bytes | None) -> int | None:
     return int(value)
 
 
-async def _send(send: Send, status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+def _head_size(scope: Scope) -> int:
+    fields = sum(len(name) + len(value) for name, value in scope["headers"])
+    return len(scope["raw_path"]) + len(scope["query_string"]) + fields
+
+
+async def _send(send: Send, reply: Reply) -> None:
+    await send(_start(reply))
+    await send({"type": "http.response.body", "body": reply[1]})
+
+
+async def _send_last(receive: Receive, send: Send, reply: Reply) -> None:
+    """Answer a request whose body has not come as a whole, and end the connection soon.
+
+    Closing it while the client still sends would take back the answer.
+    """
+    await send(_start(reply))
+    await send({"type": "http.response.body", "body": reply[1], "more_body": True})
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_LINGER):
+            while (await receive()).get("more_body"):
+                pass
+    await send({"type": "http.response.body", "body": b""})
+
+
+def _start(reply: Reply) -> Message:
+    status, body, headers = reply
     length = (b"content-length", b"%d" % len(body))
-    await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
-    await send({"type": "http.response.body", "body": body})
+    return {"type": "http.response.start", "status": status, "headers": [*headers, length]}
 
 
-def refused(error: RequestError, *more: tuple[bytes, bytes]) -> Reply:
+def _error_reply(error: RequestError, *more: tuple[bytes, bytes]) -> Reply:
     """The answer to a request that is refused."""
     fields = [_JSON_HEADER, *more]
     if error.retry_after is not None:
@@ -259,10 +227,12 @@ def refused(error: RequestError, *more: tuple[bytes, bytes]) -> Reply:
     return error.status, dump({"error": error.text}), fields
 
 
-_NO_TOKEN = refused(RequestError("a bearer token is needed", 401), (b"www-authenticate", b"Bearer"))
+_NO_TOKEN = _error_reply(
+    RequestError("a bearer token is needed", 401), (b"www-authenticate", b"Bearer"), _CLOSE
+)
 
 
-def _asked(path: bytes) -> tuple[str, str] | None:
+def _parse_infer_path(path: bytes) -> tuple[str, str] | None:
     """The model and the version ("" for the newest) that a path asks to infer; else None."""
     parts = path.split(b"/")
     if parts[-1] != b"infer" or parts[:3] != [b"", b"v2", b"models"]:
@@ -300,17 +270,17 @@ def _routes(app: Application) -> list[Route]:
         return _json(service.metadata())
 
     async def model_ready(request: Request) -> Response:
-        service.repository.find(*_named(request))
+        service.repository.find(*_path_names(request))
         return Response()
 
     async def metadata(request: Request) -> Response:
-        return _json(service.model_metadata(*_named(request)))
+        return _json(service.model_metadata(*_path_names(request)))
 
     async def config(request: Request) -> Response:
-        return _json(service.model_config(*_named(request)))
+        return _json(service.model_config(*_path_names(request)))
 
     async def statistics(request: Request) -> Response:
-        return _json(service.statistics(*_named(request)))
+        return _json(service.statistics(*_path_names(request)))
 
     async def index(request: Request) -> Response:
         only_ready = (await app.object(request)).get("ready", False)
@@ -319,13 +289,13 @@ def _routes(app: Application) -> list[Route]:
         return _json(service.repository.index(only_ready))
 
     async def load(request: Request) -> Response:
-        await service.repository.load(_named(request)[0], _version(await app.object(request)))
+        await service.repository.load(_path_names(request)[0], _version(await app.object(request)))
         return _json({})
 
     async def unload(request: Request) -> Response:
         if not isinstance((await app.object(request)).get("parameters", {}), dict):
             raise RequestError("'parameters' is no object")
-        await service.repository.unload(_named(request)[0])
+        await service.repository.unload(_path_names(request)[0])
         return _json({})
 
     async def metrics(request: Request) -> Response:
@@ -353,7 +323,7 @@ def _routes(app: Application) -> list[Route]:
     ]
 
 
-def _named(request: Request) -> tuple[str, str]:
+def _path_names(request: Request) -> tuple[str, str]:
     return request.path_params.get("model", ""), request.path_params.get("version", "")
 
 
@@ -386,7 +356,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 async def _flow_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, FlowError), "starlette calls it for these"
-    problem = refusal(error)
+    problem = as_request_error(error)
     retry = {} if problem.retry_after is None else {"retry-after": str(problem.retry_after)}
     return _json({"error": problem.text}, problem.status, retry)
 

@@ -5,32 +5,35 @@ import contextlib
 import logging
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import onnxruntime as ort
 import uvicorn
 from flow2onnx_runtime import FlowError, OptionsError, require_providers
 
-from flow2onnx.server.connection import connection_class
-from flow2onnx.server.http import Application
-from flow2onnx.server.memory import settle
-from flow2onnx.server.service import Service
-from flow2onnx.server.settings import Settings
+from flow2onnx_serve.connections import limit_connections
+from flow2onnx_serve.grpc import start_grpc
+from flow2onnx_serve.http import Application
+from flow2onnx_serve.memory import prepare_allocator
+from flow2onnx_serve.service import Service
+from flow2onnx_serve.settings import Settings
 
-__all__ = ["serve"]
+__all__ = ["run"]
 
-_log = logging.getLogger("flow2onnx.server")
+_log = logging.getLogger("flow2onnx_serve")
+
+_KEEP_ALIVE = 75  # seconds without a request after which a connection ends
 
 
-def serve(settings: Settings, version: str) -> None:
+def run(settings: Settings, version: str) -> None:
     """Answer requests until SIGTERM or SIGINT; raises `FlowError` if it cannot begin."""
     require_providers(settings.options)
-    settle()
+    prepare_allocator()
     _share_threads(settings)
     service = Service(settings, version)
     config = _config(service)
     with (
-        _listening(settings) as listener,
+        _listener(settings) as listener,
         asyncio.Runner(loop_factory=config.get_loop_factory()) as runner,
     ):
         runner.run(_serve(service, _Server(config), listener))
@@ -52,10 +55,9 @@ def _share_threads(settings: Settings) -> None:
 
 def _config(service: Service) -> uvicorn.Config:
     settings = service.settings
-    application = Application(service)
-    return uvicorn.Config(
-        application,
-        http=connection_class(settings.read_timeout, application),
+    config = uvicorn.Config(
+        Application(service),
+        http="httptools",
         ws="none",
         proxy_headers=False,
         lifespan="off",
@@ -63,15 +65,17 @@ def _config(service: Service) -> uvicorn.Config:
         log_level="warning",
         access_log=False,
         server_header=False,
-        timeout_keep_alive=75,
+        timeout_keep_alive=_KEEP_ALIVE,
         timeout_graceful_shutdown=max(1, round(settings.drain)),
         ssl_certfile=settings.certificate,
         ssl_keyfile=settings.key,
     )
+    limit_connections(config, settings.read_timeout)
+    return config
 
 
 @contextlib.contextmanager
-def _listening(settings: Settings) -> Iterator[socket.socket]:
+def _listener(settings: Settings) -> Iterator[socket.socket]:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
         listener = socket.create_server((settings.host, settings.port), family=family, backlog=1024)
@@ -126,13 +130,11 @@ def _on_signals(stop: Callable[[], None]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _grpc(service: Service):  # type: ignore[no-untyped-def]  # see below
+async def _grpc(service: Service) -> AsyncIterator[str | None]:
     """gRPC beside HTTP, if it is wanted: yields its address or None."""
     if service.settings.grpc_port is None:
         yield None
         return
-    from flow2onnx.server.grpc import start_grpc
-
     server = await start_grpc(service)
     try:
         yield server.address

@@ -7,7 +7,7 @@ import numpy as np
 from flow2onnx_runtime import Program
 from numpy.typing import NDArray
 
-__all__ = ["batch_axis", "filled", "made", "rows_of"]
+__all__ = ["batch_axis", "concrete_shape", "synthetic_array", "synthetic_inputs"]
 
 
 def batch_axis(program: Program) -> str | None:
@@ -18,12 +18,12 @@ def batch_axis(program: Program) -> str | None:
     return name if isinstance(name, str) and name != "?" and program.feeds else None
 
 
-def filled(shape: Sequence[int | str], axis: str | None, rows: int) -> tuple[int, ...]:
+def concrete_shape(shape: Sequence[int | str], axis: str | None, rows: int) -> tuple[int, ...]:
     """A shape with `rows` for the batch and 1 for every other free size."""
     return tuple(s if isinstance(s, int) else rows if s == axis else 1 for s in shape)
 
 
-def made(dtype: Any, shape: tuple[int, ...], seed: int = 0) -> NDArray[Any]:
+def synthetic_array(dtype: Any, shape: tuple[int, ...], seed: int = 0) -> NDArray[Any]:
     """Values that any model of these sizes takes: small numbers, and indices 0 and 1."""
     draws = np.random.default_rng(seed)
     if dtype.kind == "f":
@@ -31,7 +31,9 @@ def made(dtype: Any, shape: tuple[int, ...], seed: int = 0) -> NDArray[Any]:
     return draws.integers(0, 2, shape).astype(dtype)
 
 
-def rows_of(program: Program, rows: int, seed: int = 0) -> list[NDArray[Any]]:
+def synthetic_inputs(program: Program, rows: int, seed: int = 0) -> list[NDArray[Any]]:
     """An array for each input, of so many rows."""
     axis = batch_axis(program)
-    return [made(i.dtype, filled(i.shape, axis, rows), seed) for i in program.feeds]
+    return [
+        synthetic_array(i.dtype, concrete_shape(i.shape, axis, rows), seed) for i in program.feeds
+    ]

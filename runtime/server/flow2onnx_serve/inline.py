@@ -8,9 +8,9 @@ from flow2onnx_runtime.assignment import nodes_of, recording
 from flow2onnx_runtime.options import Model
 from flow2onnx_runtime.providers import CPU
 
-from flow2onnx.server.samples import batch_axis, rows_of
+from flow2onnx_serve.synthetic import batch_axis, synthetic_inputs
 
-__all__ = ["inline_rows", "opened"]
+__all__ = ["inline_rows", "open_program"]
 
 _QUICK = 1e-3  # seconds of a run of one row, below which a pool of threads only spins
 _INLINE = 3e-4  # seconds of a run that the event loop may make itself: as long as two requests
@@ -20,7 +20,7 @@ _OPEN_ENDED = {"ConstantOfShape", "Expand", "If", "Loop", "Multinomial", "NonZer
                "Range", "Resize", "Scan", "Tile", "Upsample"}  # fmt: skip
 
 
-def opened(name: str, model: Model, options: Options) -> tuple[Program, bool]:
+def open_program(name: str, model: Model, options: Options) -> tuple[Program, bool]:
     """A program of this name, and whether it is a quick one, which then has no threads of its own.
 
     A quick one runs on the processor and always takes about as long: every size but the batch is
@@ -57,7 +57,7 @@ def _is_steady(program: Program) -> bool:
 
 def _is_within(limit: float, program: Program, rows: int) -> bool:
     """Whether a run takes at most `limit` seconds, at least once while the machine is busy."""
-    arrays = rows_of(program, rows)
+    arrays = synthetic_inputs(program, rows)
     try:
         program.run(arrays)
         end = perf_counter() + _TRIES * limit
@@ -65,6 +65,6 @@ def _is_within(limit: float, program: Program, rows: int) -> bool:
             program.run(arrays)
             if perf_counter() - began <= limit:
                 return True
-    except FlowError:  # not on made-up values
+    except FlowError:  # not on synthetic_array-up values
         return False
     return False

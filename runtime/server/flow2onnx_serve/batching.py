@@ -15,7 +15,7 @@ import onnxruntime as ort
 from flow2onnx_runtime import FlowError, RunError
 from numpy.typing import NDArray
 
-from flow2onnx.server.problem import RequestError
+from flow2onnx_serve.errors import RequestError
 
 __all__ = ["Batcher", "Limits", "Observer", "Run"]
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from flow2onnx.server.ports import DATATYPES
+from flow2onnx_serve.ports import DATATYPES
 
 __all__ = ["description"]
 

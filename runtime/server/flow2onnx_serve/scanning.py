@@ -5,16 +5,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from flow2onnx.errors import BundleError
-from flow2onnx.server.loading import CHECK_FILES, Place
+from flow2onnx_runtime import BundleError
 
-__all__ = ["Found", "Stamp", "scan"]
+from flow2onnx_serve.loading import CHECK_FILES, VersionFiles
+
+__all__ = ["ModelFolder", "Stamp", "scan"]
 
 Stamp = tuple[tuple[str, int, int], ...]  # name, size and time of each file
 
 
 @dataclass(frozen=True)
-class Found:
+class ModelFolder:
     """A model in the repository: its folder, and the state of each version's files."""
 
     name: str
@@ -23,21 +24,21 @@ class Found:
     versions: Mapping[int, Stamp]
     file: Path | None = None  # the model, where there is no repository around it
 
-    def place(self, number: int, file: str) -> Place:
+    def place(self, number: int, file: str) -> VersionFiles:
         """Where the files of a version are."""
         if self.file is not None:
             stem = self.file.stem
             checks = tuple(self.folder / f"{stem}.{name}" for name in CHECK_FILES)
-            return Place(self.file, checks)
+            return VersionFiles(self.file, checks)
         folder = self.folder / str(number)
         checks = tuple(d / name for d in (folder, self.folder) for name in CHECK_FILES)
-        return Place(folder / file, checks, self.folder)
+        return VersionFiles(folder / file, checks, self.folder)
 
 
-def scan(path: Path) -> dict[str, Found]:
+def scan(path: Path) -> dict[str, ModelFolder]:
     """The models at `path`, a repository or one .onnx file, by name."""
     if path.is_file():
-        return {path.stem: Found(path.stem, path.parent, (), {1: _file_stamp(path)}, path)}
+        return {path.stem: ModelFolder(path.stem, path.parent, (), {1: _file_stamp(path)}, path)}
     try:
         folders = sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith("."))
         return {f.name: found for f in folders if (found := _model(f)) is not None}
@@ -48,13 +49,13 @@ def scan(path: Path) -> dict[str, Found]:
         ) from error
 
 
-def _model(folder: Path) -> Found | None:
+def _model(folder: Path) -> ModelFolder | None:
     names = [p.name for p in folder.iterdir()]
     numbers = sorted(int(n) for n in names if n.isascii() and n.isdigit() and not n.startswith("0"))
     versions = {n: _stamp(folder / str(n)) for n in numbers if (folder / str(n)).is_dir()}
     if not versions and "config.pbtxt" not in names:
         return None
-    return Found(folder.name, folder, _files_stamp(folder), versions)
+    return ModelFolder(folder.name, folder, _files_stamp(folder), versions)
 
 
 def _file_stamp(path: Path) -> Stamp:

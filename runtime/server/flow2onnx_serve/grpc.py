@@ -1,0 +1,385 @@
+"""The protocol over gRPC."""
+
+import asyncio
+import hmac
+import logging
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NoReturn
+
+import grpc
+import grpc.aio
+import numpy as np
+from flow2onnx_runtime import FlowError, OptionsError
+from google.protobuf import json_format  # type: ignore[import-untyped]  # has no types
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # has no types
+from numpy.typing import NDArray
+
+from flow2onnx_serve.compression import GZIP_MAGIC, inflate
+from flow2onnx_serve.encoding import tensor_bytes
+from flow2onnx_serve.errors import RequestError
+from flow2onnx_serve.inference import (
+    Inference,
+    RequestedOutput,
+    arrange_inputs,
+    find_input,
+    from_bytes,
+    parse_shape,
+)
+from flow2onnx_serve.messages import MESSAGES, SERVICE
+from flow2onnx_serve.ports import Port
+from flow2onnx_serve.repository import LiveVersion
+from flow2onnx_serve.service import Service, as_request_error
+from flow2onnx_serve.settings import Settings
+
+__all__ = ["GrpcServer", "start_grpc"]
+
+_log = logging.getLogger("flow2onnx_serve")
+
+Message = Any  # of classes made at run time
+Context = Any  # grpc.aio's, which has no types
+Answer = Callable[[Message], Awaitable[Message]]
+
+_CODES = {
+    400: grpc.StatusCode.INVALID_ARGUMENT,
+    401: grpc.StatusCode.UNAUTHENTICATED,
+    404: grpc.StatusCode.NOT_FOUND,
+    408: grpc.StatusCode.DEADLINE_EXCEEDED,
+    413: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    500: grpc.StatusCode.INTERNAL,
+    503: grpc.StatusCode.UNAVAILABLE,
+    504: grpc.StatusCode.DEADLINE_EXCEEDED,
+}
+_LONGEST = 2048  # letters of an error, which travels as a header
+_CALLS = 4096  # under way at once
+_STREAMS = 1024  # of one connection
+_METADATA = 16 * 1024  # bytes
+_PING = 60.0  # seconds between asking a silent client whether it is there
+_FREQUENT = 10.0  # seconds between pings of a client that are not too many
+_IDLE = 600.0  # seconds without a call after which a connection ends
+_IDENTITY, _GZIP = 1 << 0, 1 << 2  # bits of grpc.compression_enabled_algorithms_bitset
+
+# the typed lists that a request may use in place of bytes
+_CONTENTS = {
+    "BOOL": "bool_contents", "INT8": "int_contents", "INT16": "int_contents",
+    "INT32": "int_contents", "INT64": "int64_contents", "UINT8": "uint_contents",
+    "UINT16": "uint_contents", "UINT32": "uint_contents", "UINT64": "uint64_contents",
+    "FP32": "fp32_contents", "FP64": "fp64_contents",
+}  # fmt: skip
+
+
+class GrpcServer:
+    """Listens for gRPC; `address` tells where."""
+
+    def __init__(self, server: Any, address: str) -> None:
+        self._server, self.address = server, address
+
+    async def stop(self, seconds: float) -> None:
+        """Accept nothing new, and let what is under way finish in so many seconds."""
+        await self._server.stop(seconds)
+
+
+async def start_grpc(service: Service) -> GrpcServer:
+    """A server that listens."""
+    settings = service.settings
+    server = grpc.aio.server(options=_options(settings), maximum_concurrent_rpcs=_CALLS)
+    handlers = _Calls(service).handlers()
+    server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(SERVICE, handlers)])
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    address = f"{host}:{settings.grpc_port}"
+    try:
+        if settings.certificate is None or settings.key is None:
+            port = server.add_insecure_port(address)
+        else:
+            pair = (settings.key.read_bytes(), settings.certificate.read_bytes())
+            port = server.add_secure_port(address, grpc.ssl_server_credentials([pair]))
+    except RuntimeError as error:
+        raise OptionsError(
+            f"cannot listen on {address} for gRPC", hint="choose another --grpc-port"
+        ) from error
+    await server.start()
+    return GrpcServer(server, f"{host}:{port}")
+
+
+def _options(settings: Settings) -> list[tuple[str, int]]:
+    """The limits that gRPC itself keeps."""
+    patience = round(settings.read_timeout * 1000)
+    return [
+        ("grpc.so_reuseport", 0),  # a port that is taken is an error
+        ("grpc.max_receive_message_length", settings.max_body),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_concurrent_streams", _STREAMS),
+        ("grpc.max_metadata_size", _METADATA),
+        ("grpc.absolute_max_metadata_size", _METADATA),
+        ("grpc.server_handshake_timeout_ms", patience),
+        ("grpc.keepalive_time_ms", round(_PING * 1000)),
+        ("grpc.keepalive_timeout_ms", patience),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", round(_FREQUENT * 1000)),
+        ("grpc.max_connection_idle_ms", round(_IDLE * 1000)),
+        # packed messages come as they are: they are inflated here, counted and behind the token
+        ("grpc.per_message_decompression", 0),
+        ("grpc.compression_enabled_algorithms_bitset", _IDENTITY | _GZIP),
+    ]
+
+
+class _Calls:
+    """The calls of the service.
+
+    Each reads its message itself, also where there is only one: not before the token has been
+    seen, and not for longer than a client may take.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        token = service.settings.token
+        self._authorization = None if token is None else f"Bearer {token}".encode()
+
+    def handlers(self) -> dict[str, Any]:
+        """The handler of each call, by its name."""
+        handlers = {
+            name: grpc.stream_unary_rpc_method_handler(self._unary(name, answer))
+            for name, answer in self._answers().items()
+        }
+        stream = grpc.stream_stream_rpc_method_handler(self._model_stream_infer)
+        return {**handlers, "ModelStreamInfer": stream}
+
+    def _answers(self) -> dict[str, Answer]:
+        """What makes one message of one message, by the call's name."""
+        service, repository = self._service, self._service.repository
+
+        async def live(request: Message) -> Message:
+            return _message("ServerLiveResponse", live=True)
+
+        async def ready(request: Message) -> Message:
+            return _message("ServerReadyResponse", ready=service.is_ready)
+
+        async def model_ready(request: Message) -> Message:
+            is_ready = repository.answers(request.name, request.version)
+            return _message("ModelReadyResponse", ready=is_ready)
+
+        async def metadata(request: Message) -> Message:
+            return _from_dict("ServerMetadataResponse", service.metadata())
+
+        async def model_metadata(request: Message) -> Message:
+            found = service.model_metadata(request.name, request.version)
+            return _from_dict("ModelMetadataResponse", found)
+
+        async def config(request: Message) -> Message:
+            found = service.model_config(request.name, request.version)
+            return _from_dict("ModelConfigResponse", {"config": found})
+
+        async def statistics(request: Message) -> Message:
+            found = service.statistics(request.name, request.version)
+            return _from_dict("ModelStatisticsResponse", found)
+
+        async def index(request: Message) -> Message:
+            return _from_dict(
+                "RepositoryIndexResponse", {"models": repository.index(request.ready)}
+            )
+
+        async def load(request: Message) -> Message:
+            await repository.load(request.model_name, _version(request.parameters))
+            return _message("RepositoryModelLoadResponse")
+
+        async def unload(request: Message) -> Message:
+            await repository.unload(request.model_name)
+            return _message("RepositoryModelUnloadResponse")
+
+        return {
+            "ServerLive": live, "ServerReady": ready, "ModelReady": model_ready,
+            "ModelInfer": self._infer,
+            "ServerMetadata": metadata, "ModelMetadata": model_metadata, "ModelConfig": config,
+            "ModelStatistics": statistics, "RepositoryIndex": index,
+            "RepositoryModelLoad": load, "RepositoryModelUnload": unload,
+        }  # fmt: skip
+
+    def _unary(self, name: str, answer: Answer) -> Callable[[Any, Context], Awaitable[bytes]]:
+        kind, is_open = MESSAGES[f"{name}Request"], name in ("ServerLive", "ServerReady")
+
+        async def call(requests: object, context: Context) -> bytes:
+            try:
+                if not is_open:
+                    self._check_token(context)
+                with self._service.holding() as hold:
+                    data = await self._read_one(context)
+                    reply = await answer(self._parse(kind, data, hold))
+                timer = self._limit_time()
+                context.add_done_callback(lambda _: timer.cancel())
+                return bytes(reply.SerializeToString())
+            except FlowError as error:
+                problem = as_request_error(error)
+            except Exception as error:  # a fault of ours: an answer all the same
+                _log.exception("a request failed", extra={"method": name})
+                problem = RequestError(f"internal error: {type(error).__name__}", 500)
+            return await _abort(context, problem)
+
+        return call
+
+    async def _model_stream_infer(self, requests: object, context: Context) -> None:
+        """Run a model for each request of a stream, one after the other."""
+        try:
+            self._check_token(context)
+        except RequestError as error:
+            await _abort(context, error)
+        while (data := await context.read()) is not grpc.aio.EOF:
+            with self._service.holding() as hold:
+                reply = await self._stream_reply(data, hold)
+                timer = self._limit_time()
+                await context.write(reply.SerializeToString())
+                timer.cancel()
+
+    async def _stream_reply(self, data: bytes, hold: Callable[[int], None]) -> Message:
+        name = ""
+        try:
+            request = self._parse(MESSAGES["ModelInferRequest"], data, hold)
+            name = request.id
+            return _message("ModelStreamInferResponse", infer_response=await self._infer(request))
+        except FlowError as error:
+            failed, text = _message("ModelInferResponse", id=name), as_request_error(error).text
+            return _message("ModelStreamInferResponse", infer_response=failed, error_message=text)
+
+    async def _infer(self, request: Message) -> Message:
+        """Run a model."""
+        live = self._service.repository.find(request.model_name, request.model_version)
+        asked = _decode(request, live)
+        results = await self._service.infer(live, asked)
+        return _message(
+            "ModelInferResponse",
+            model_name=live.model,
+            model_version=str(live.version.number),
+            id=asked.id,
+            outputs=[{"name": n, "datatype": t, "shape": a.shape} for n, t, a in results],
+            raw_output_contents=[tensor_bytes(array) for _, _, array in results],
+        )
+
+    def _check_token(self, context: Context) -> None:
+        if self._authorization is None:
+            return
+        given = [v for name, v in context.invocation_metadata() if name == "authorization"]
+        if len(given) != 1 or not hmac.compare_digest(given[0].encode(), self._authorization):
+            raise RequestError("a bearer token is needed", 401)
+
+    async def _read_one(self, context: Context) -> bytes:
+        """The message of a call that has one."""
+        try:
+            async with asyncio.timeout(self._service.settings.read_timeout):
+                data = await context.read()
+        except TimeoutError:
+            raise RequestError("the message did not arrive in time", 408) from None
+        if data is grpc.aio.EOF:
+            raise RequestError("the call has no message")
+        return bytes(data)
+
+    def _parse(self, kind: Any, data: bytes, hold: Callable[[int], None]) -> Message:
+        hold(len(data))
+        # no message begins like this: there is no type of field for these bits
+        if data.startswith(GZIP_MAGIC):
+            data = inflate(data, b"gzip", self._service.settings.max_body)
+            hold(len(data))
+        try:
+            return kind.FromString(data)
+        except DecodeError as error:
+            raise RequestError(f"the message cannot be read: {error}") from error
+
+    def _limit_time(self) -> asyncio.TimerHandle:
+        """End the call that is being answered if its client does not take the answer in time."""
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        assert task is not None, "calls are tasks"
+        return loop.call_later(self._service.settings.read_timeout, task.cancel)
+
+
+async def _abort(context: Context, problem: RequestError) -> NoReturn:
+    code = _CODES.get(problem.status, grpc.StatusCode.UNKNOWN)
+    await context.abort(code, problem.text[:_LONGEST])
+    raise AssertionError("abort raises")
+
+
+def _message(name: str, **fields: Any) -> Message:
+    return MESSAGES[name](**fields)
+
+
+def _from_dict(name: str, value: dict[str, Any]) -> Message:
+    return json_format.ParseDict(value, MESSAGES[name]())
+
+
+def _version(parameters: Mapping[str, Message]) -> int | None:
+    unknown = [name for name in parameters if name != "version"]
+    if unknown:
+        raise RequestError(f"load takes no parameter {unknown[0]!r}", hint="only version")
+    if "version" not in parameters:
+        return None
+    text = parameters["version"].string_param
+    if not re.fullmatch("[1-9][0-9]{0,8}", text):
+        raise RequestError(f"{text!r} is no version")
+    return int(text)
+
+
+def _decode(request: Message, live: LiveVersion) -> Inference:
+    ports = live.version.inputs
+    raw = request.raw_input_contents
+    is_raw = len(raw) > 0
+    if is_raw and len(raw) != len(request.inputs):
+        raise RequestError(f"{len(raw)} raw_input_contents for {len(request.inputs)} inputs")
+    given: dict[str, NDArray[Any]] = {}
+    for position, item in enumerate(request.inputs):
+        port = find_input(ports, item.name, item.datatype)
+        if port.name in given:
+            raise RequestError(f"input '{port.name}' is given twice")
+        if "shared_memory_region" in item.parameters:
+            raise RequestError("shared memory is not served", hint="send the data itself")
+        shape = parse_shape(port.name, list(item.shape))
+        given[port.name] = (
+            from_bytes(port, shape, raw[position])
+            if is_raw else _from_contents(port, shape, item.contents)
+        )  # fmt: skip
+    return Inference(
+        request.id, arrange_inputs(ports, given), _wanted(request, live), _timeout(request)
+    )
+
+
+def _from_contents(port: Port, shape: tuple[int, ...], contents: Message) -> NDArray[Any]:
+    name = _CONTENTS.get(port.datatype)
+    if name is None:
+        raise RequestError(f"input '{port.name}' is {port.datatype}", hint="use raw_input_contents")
+    values = np.array(getattr(contents, name))
+    if values.size != np.prod(shape, dtype=object):
+        raise RequestError(f"input '{port.name}' has {values.size} elements in {name}, its shape "
+                           f"is {list(shape)}")  # fmt: skip
+    if values.size and port.dtype.kind in "iu":
+        limits = np.iinfo(port.dtype)
+        if values.min() < limits.min or values.max() > limits.max:
+            raise RequestError(f"input '{port.name}' has data outside the range of {port.datatype}")
+    return values.astype(port.dtype).reshape(shape)
+
+
+def _wanted(request: Message, live: LiveVersion) -> tuple[RequestedOutput, ...]:
+    outputs = live.version.outputs
+    if not request.outputs:
+        return tuple(RequestedOutput(name) for name in outputs)
+    names = [item.name for item in request.outputs]
+    for name in names:
+        if name not in outputs:
+            raise RequestError(f"unexpected output {name!r}", hint=f"outputs: {', '.join(outputs)}")
+    if len(set(names)) < len(names):
+        raise RequestError("an output is asked for twice")
+    return tuple(RequestedOutput(item.name, True, _classes(item)) for item in request.outputs)
+
+
+def _classes(item: Message) -> int:
+    if "classification" not in item.parameters:
+        return 0
+    classes = int(item.parameters["classification"].int64_param)
+    if classes < 0:
+        raise RequestError(f"classification is {classes}, not a number of classes")
+    return classes
+
+
+def _timeout(request: Message) -> float | None:
+    parameters = request.parameters
+    if "sequence_id" in parameters:
+        raise RequestError("sequences are not served", hint="models here keep no state")
+    if "timeout" not in parameters:
+        return None
+    value = parameters["timeout"]
+    return max(value.int64_param, value.uint64_param, 0) / 1e6 or None
