@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from flow2onnx_runtime import TensorInfo
-from flow2onnx_runtime.dtypes import named
+from flow2onnx_runtime.dtypes import find_element
 
 from flow2onnx.errors import ArgumentError, DTypeError, ShapeError
 
@@ -107,7 +107,7 @@ def _checked(what: str, part: Mapping[str, Array], feeds: Sequence[TensorInfo]) 
 
 
 def _check(what: str, array: Array, feed: TensorInfo, has_rows: bool) -> None:
-    element = named(feed.element)
+    element = find_element(feed.element)
     if element is None or not element.takes(array.dtype):
         raise DTypeError(f"{what}: {feed.name} is {feed.element}, got {array.dtype}",
                          hint=f"convert it: array.astype({feed.dtype.name!r})")  # fmt: skip

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from flow2onnx_runtime import Manifest
-from flow2onnx_runtime.dtypes import named
+from flow2onnx_runtime.dtypes import find_element
 from flow2onnx_runtime.manifest import MANIFEST
 from flow2onnx_runtime.safetensors import Header, read_header
 
@@ -134,6 +134,6 @@ def _row_totals(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _bytes(dtype: str, shape: tuple[int, ...]) -> int:
-    element = named(dtype)
+    element = find_element(dtype)
     assert element is not None, "the manifest has been checked"
     return math.prod(shape) * element.size

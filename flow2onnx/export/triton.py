@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 from flow2onnx_runtime import Options, Predictor, replace_file, replace_folder, save_safetensors
-from flow2onnx_runtime.dtypes import named
+from flow2onnx_runtime.dtypes import find_element
 from flow2onnx_runtime.model_config import DeclaredTensor, read_config
 
 from flow2onnx.errors import ArgumentError, BundleError
@@ -365,7 +365,7 @@ def _numbers(value: Array) -> Array:
 
 def _made(tensor: Mapping[str, Any], draws: np.random.Generator) -> Array:
     """Values that any model takes: small numbers, and indices 0 and 1."""
-    element = named(tensor["dtype"])
+    element = find_element(tensor["dtype"])
     assert element is not None, "the runtime has opened the model"
     shape = [s if isinstance(s, int) else _CHECK_ROWS for s in tensor["shape"]]
     if element.is_bits:  # bfloat16: the upper half of a float32

@@ -65,7 +65,7 @@ class Batched(Closeable):
 
     def submit(self, *arrays: Any, **named_arrays: Any) -> RunFuture:
         """A future of the results; arrays that do not fit raise at once."""
-        chosen = self._program.checked(self._program.arrange(arrays, named_arrays))
+        chosen = self._program.check_feeds(self._program.arrange(arrays, named_arrays))
         rows = row_count(self._program.name, chosen)
         call = _Call(RunFuture(), chosen, rows, monotonic() + self._max_delay)
         with self._changed:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from flow2onnx_runtime.dtypes import Element
 
-__all__ = ["Buffer", "borrowed", "new_buffer"]
+__all__ = ["Buffer", "new_buffer", "wrap_array"]
 
 _ALIGNMENT = 64  # the widest vector load of the CPU kernels
 
@@ -27,7 +27,7 @@ class Buffer(Protocol):
         """Overwrite the tensor; `array` has its shape and dtype, and any strides."""
 
 
-def borrowed(array: NDArray[Any], element: Element) -> Any:
+def wrap_array(array: NDArray[Any], element: Element) -> Any:
     """An OrtValue over the memory of a C-contiguous `array`, which it keeps alive.
 
     onnxruntime ignores strides here: a sliced array would be read as if it were contiguous.
@@ -43,7 +43,7 @@ def new_buffer(place: tuple[str, int], shape: Sequence[int], element: Element) -
     )
 
 
-def _aligned(shape: Sequence[int], dtype: "np.dtype[Any]") -> NDArray[Any]:
+def _allocate_aligned(shape: Sequence[int], dtype: "np.dtype[Any]") -> NDArray[Any]:
     size = prod(shape) * dtype.itemsize
     memory = np.empty(size + _ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % _ALIGNMENT
@@ -52,8 +52,8 @@ def _aligned(shape: Sequence[int], dtype: "np.dtype[Any]") -> NDArray[Any]:
 
 class _HostBuffer:
     def __init__(self, shape: Sequence[int], element: Element) -> None:
-        self._array = _aligned(shape, element.numpy)
-        self.value = borrowed(self._array, element)
+        self._array = _allocate_aligned(shape, element.numpy)
+        self.value = wrap_array(self._array, element)
         self.read = self._array.copy
 
     def write(self, array: NDArray[Any]) -> None:
@@ -68,12 +68,12 @@ class _DeviceBuffer:
     def read(self) -> NDArray[Any]:
         if not self._element.is_bits:
             return np.asarray(self.value.numpy())  # a copy, as the value is not in host memory
-        host = _aligned(self._shape, self._element.numpy)
-        borrowed(host, self._element).update_inplace(self.value)
+        host = _allocate_aligned(self._shape, self._element.numpy)
+        wrap_array(host, self._element).update_inplace(self.value)
         return host
 
     def write(self, array: NDArray[Any]) -> None:
         source = np.ascontiguousarray(array).reshape(self._shape)  # which makes 0-d 1-d
         self.value.update_inplace(
-            borrowed(source, self._element) if self._element.is_bits else source
+            wrap_array(source, self._element) if self._element.is_bits else source
         )

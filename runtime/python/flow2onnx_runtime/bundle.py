@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from flow2onnx_runtime.dtypes import named
+from flow2onnx_runtime.dtypes import find_element
 from flow2onnx_runtime.errors import BundleError
 from flow2onnx_runtime.files import replace_folder
 from flow2onnx_runtime.manifest import Manifest, PredictJob, StateSpec, TensorSpec
@@ -41,7 +41,7 @@ class Bundle:
         missing, surplus = specs.keys() - values.keys(), values.keys() - specs.keys()
         if missing or surplus:
             raise BundleError(
-                f"{where}: lacks {_listed(missing)}; has beyond the job's state {_listed(surplus)}",
+                f"{where}: lacks {_some(missing)}; has beyond the job's state {_some(surplus)}",
                 hint="it was written for another job, or another version of this one",
             )
         for name, array in values.items():
@@ -137,7 +137,7 @@ class Bundle:
 
 
 def _check_tensor(where: str, spec: StateSpec, array: NDArray[Any]) -> None:
-    element = named(spec.dtype)
+    element = find_element(spec.dtype)
     if array.shape != spec.shape or element is None or not element.takes(array.dtype):
         raise BundleError(
             f"{where}: {spec.name} is {array.dtype} {array.shape}, "
@@ -157,5 +157,5 @@ def _check_signature(
         )
 
 
-def _listed(names: set[str]) -> str:
+def _some(names: set[str]) -> str:
     return ", ".join(sorted(names)[:5]) + ("…" if len(names) > 5 else "") or "nothing"

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flow2onnx_runtime.dtypes import Element, named
+from flow2onnx_runtime.dtypes import Element, find_element
 from flow2onnx_runtime.errors import StateError
 from flow2onnx_runtime.manifest import Manifest
 
@@ -19,7 +19,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 def float_variables(manifest: Manifest) -> dict[str, Element]:
     """The tensors that a delta is of: variables of a float type."""
-    kinds = {s.name: named(s.dtype) for s in manifest.state if s.role == "variable"}
+    kinds = {s.name: find_element(s.dtype) for s in manifest.state if s.role == "variable"}
     return {name: kind for name, kind in kinds.items() if kind and kind.name in _FLOATS}
 
 

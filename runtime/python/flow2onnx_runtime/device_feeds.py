@@ -7,7 +7,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from flow2onnx_runtime.buffers import Buffer, new_buffer
-from flow2onnx_runtime.dtypes import Element, named
+from flow2onnx_runtime.dtypes import element_named
 from flow2onnx_runtime.program import DeviceFeeds, Program
 
 __all__ = ["FeedBuffers"]
@@ -28,19 +28,13 @@ class FeedBuffers:
 
     def put(self, arrays: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]] | DeviceFeeds:
         """The arrays as `Program.run` takes them, on the device if that is another place."""
-        checked = self._program.checked(arrays)
+        checked = self._program.check_feeds(arrays)
         if not self._copies:
             return checked
         held = next(self._sets)
         for i, (feed, array) in enumerate(zip(self._program.feeds, checked, strict=True)):
             if i not in held or held[i][0] != array.shape:
-                buffer = new_buffer(self._place, array.shape, _element(feed.element))
+                buffer = new_buffer(self._place, array.shape, element_named(feed.element))
                 held[i] = array.shape, buffer
             held[i][1].write(array)
         return DeviceFeeds([held[i][1].value for i in range(len(checked))])
-
-
-def _element(name: str) -> Element:
-    element = named(name)
-    assert element is not None, "a TensorInfo names one of our element types"
-    return element

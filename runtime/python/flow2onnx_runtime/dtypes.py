@@ -10,7 +10,15 @@ from flow2onnx_runtime.errors import FlowError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["ELEMENTS", "Element", "as_bits", "element_of", "named", "typed"]
+__all__ = [
+    "ELEMENTS",
+    "Element",
+    "as_bits",
+    "element_named",
+    "element_of",
+    "find_element",
+    "find_onnx_element",
+]
 
 
 @dataclass(frozen=True)
@@ -61,12 +69,19 @@ _BY_NAME = {element.name: element for element in ELEMENTS}
 _BY_ONNX = {element.onnx: element for element in ELEMENTS}
 
 
-def named(name: str) -> Element | None:
+def find_element(name: str) -> Element | None:
     """The element type of a name such as ``"float32"``, or None."""
     return _BY_NAME.get(name)
 
 
-def typed(onnx: str) -> Element | None:
+def element_named(name: str) -> Element:
+    """The element type of a name that was found to be one."""
+    element = _BY_NAME.get(name)
+    assert element is not None, f"{name!r} was checked when it was read"
+    return element
+
+
+def find_onnx_element(onnx: str) -> Element | None:
     """The element type of an ONNX type string such as ``"tensor(float)"``, or None."""
     return _BY_ONNX.get(onnx)
 

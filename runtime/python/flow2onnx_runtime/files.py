@@ -127,7 +127,7 @@ def _put(temporary: Path, target: Path) -> None:
 
 def _swap(a: Path, b: Path) -> None:
     """Exchange what two paths name, in one step that nobody can see half of."""
-    reason = _swapped(os.fsencode(a), os.fsencode(b)) if os.name == "posix" else "no call for it"
+    reason = _swap_error(os.fsencode(a), os.fsencode(b)) if os.name == "posix" else "no call for it"
     if reason:
         raise BundleError(
             f"{b} cannot be replaced in one step on this system: {reason}",
@@ -135,7 +135,7 @@ def _swap(a: Path, b: Path) -> None:
         )
 
 
-def _swapped(a: bytes, b: bytes) -> str | None:
+def _swap_error(a: bytes, b: bytes) -> str | None:
     """None when the system has swapped the paths, else why it could not."""
     libc: Any = ctypes.CDLL(None, use_errno=True)  # its functions are whatever the system has
     if hasattr(libc, "renameat2"):
@@ -179,12 +179,12 @@ def _locked_folder(folder: Path) -> Iterator[None]:
 def _remove_stale(target: Path) -> None:
     if fcntl is None:
         return
-    for path in target.parent.glob(f".{_escaped(target.name)}.{'[0-9a-f]' * 12}.tmp"):
+    for path in target.parent.glob(f".{_escape(target.name)}.{'[0-9a-f]' * 12}.tmp"):
         with contextlib.suppress(OSError):
             _remove_if_unlocked(path)
 
 
-def _escaped(name: str) -> str:
+def _escape(name: str) -> str:
     return "".join(f"[{c}]" if c in "*?[" else c for c in name)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flow2onnx_runtime.buffers import Buffer, new_buffer
-from flow2onnx_runtime.dtypes import Element, named
+from flow2onnx_runtime.dtypes import Element, element_named
 from flow2onnx_runtime.manifest import NEXT
 from flow2onnx_runtime.program import Program, TensorInfo
 
@@ -51,7 +51,7 @@ def _made_up(program: Program) -> dict[str, NDArray[Any]]:
     for name in program.reads:
         made.setdefault(name, _numbers(generator, program.state.shape(name), _kind(program, name)))
     for feed in program.feeds:
-        made[feed.name] = _numbers(generator, _shape(feed, sizes), _element(feed.element))
+        made[feed.name] = _numbers(generator, _shape(feed, sizes), element_named(feed.element))
     return made
 
 
@@ -74,7 +74,7 @@ def _outputs(
     for info in (*program.inputs, *program.outputs):
         target = info.name.removeprefix(NEXT)
         if info.name in values:
-            held[info.name] = _buffer(place, values[info.name], _element(info.element))
+            held[info.name] = _buffer(place, values[info.name], element_named(info.element))
             binding.bind_ortvalue_input(info.name, held[info.name].value)
         elif info.name.startswith(NEXT) and target in in_place:
             held[info.name] = held[target]
@@ -95,7 +95,7 @@ def _read(program: Program, binding: Any, held: dict[str, Buffer]) -> dict[str, 
     for position, info in enumerate(program.outputs):
         if info.name in held:
             found[info.name] = held[info.name].read().tobytes()
-        elif not _element(info.element).is_bits:
+        elif not element_named(info.element).is_bits:
             found[info.name] = np.array(made[position].numpy()).tobytes()
     return found
 
@@ -117,13 +117,7 @@ def _nbytes(program: Program, name: str) -> int:
 
 
 def _kind(program: Program, name: str) -> Element:
-    return _element(program.state.element(name))
-
-
-def _element(name: str) -> Element:
-    element = named(name)
-    assert element is not None, "a tensor of a program has one of our element types"
-    return element
+    return element_named(program.state.element(name))
 
 
 def _is_real(dtype: "np.dtype[Any]") -> bool:

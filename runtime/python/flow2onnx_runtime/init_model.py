@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from flow2onnx_runtime.buffers import Buffer, new_buffer
-from flow2onnx_runtime.dtypes import named
+from flow2onnx_runtime.dtypes import element_named
 from flow2onnx_runtime.errors import BundleError, RunError
 from flow2onnx_runtime.options import DEFAULT_OPTIONS, Model, Options, open_session
 from flow2onnx_runtime.state import State
@@ -33,8 +33,7 @@ def bind_init_model(
     for tensor, shape, element in tensors:
         target = state.reserve(tensor, shape, element)
         if not on_host:
-            kind = named(element)
-            assert kind is not None, "the state took the element"
+            kind = element_named(element)
             copies[tensor] = new_buffer(("cpu", 0), shape, kind)
             target = copies[tensor].value
         binding.bind_ortvalue_output(tensor, target)

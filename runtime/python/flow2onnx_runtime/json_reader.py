@@ -83,7 +83,7 @@ class Fields:
         """A field that is an object."""
         return dict(self._get(key, dict, "an object"))
 
-    def named(self, key: str, read: Callable[["Fields"], Any]) -> dict[str, Any]:
+    def objects(self, key: str, read: Callable[["Fields"], Any]) -> dict[str, Any]:
         """A field that is an object of objects, each read by `read`."""
         items = self.mapping(key).items()
         return {k: read(Fields(f"{self.place}: {key}[{k!r}]", v)) for k, v in items}

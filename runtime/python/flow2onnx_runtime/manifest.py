@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from flow2onnx_runtime.digest import NO_DIGEST, check_digest, sign
-from flow2onnx_runtime.dtypes import named
+from flow2onnx_runtime.dtypes import find_element
 from flow2onnx_runtime.errors import BundleError
 from flow2onnx_runtime.files import open_file, replace_file
 from flow2onnx_runtime.json_reader import MOST, Fields, parse_object
@@ -207,7 +207,7 @@ def _manifest(fields: Fields) -> Manifest:
         job=fields.text("job"),
         producer=fields.text("producer"),
         opset=fields.number("opset", 1),
-        files=fields.named("files", lambda f: FileEntry(f.number("size"), f.text("sha256"))),
+        files=fields.objects("files", lambda f: FileEntry(f.number("size"), f.text("sha256"))),
         state=fields.each("state", _state_spec),
         feeds=fields.each("feeds", _tensor_spec),
         results=fields.each("results", _tensor_spec),
@@ -341,7 +341,7 @@ def _check_specs(key: str, specs: tuple[TensorSpec, ...] | tuple[StateSpec, ...]
     for spec in specs:
         if spec.name in seen:
             raise _wrong(f"{key} names {spec.name} twice")
-        if named(spec.dtype) is None:
+        if find_element(spec.dtype) is None:
             raise _wrong(f"{key}: {spec.name} has the unknown dtype {spec.dtype}")
         seen.add(spec.name)
 

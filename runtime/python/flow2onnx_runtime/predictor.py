@@ -95,7 +95,7 @@ class Predictor(Closeable):
 
     def __call__(self, *arrays: Any, **named_arrays: Any) -> Results:
         """The results by name; raises `FeedError` for arrays that do not fit."""
-        return self._named(self._compute(self._given(arrays, named_arrays)))
+        return self._by_name(self._compute(self._given(arrays, named_arrays)))
 
     def run(
         self,
@@ -110,11 +110,11 @@ class Predictor(Closeable):
         type and shape, which are returned. After `timeout` seconds the run ends at its next node
         with a `DeadlineError`; arrays of `out` then hold anything.
         """
-        arrays = self._arranged(feeds)
+        arrays = self._order_feeds(feeds)
         if out is None and timeout is None:
-            return self._named(self._compute(arrays))
+            return self._by_name(self._compute(arrays))
         self._check_out({} if out is None else out)
-        return self._named(self._timed(arrays, out or NO_OUTPUTS, timeout))
+        return self._by_name(self._run_with_deadline(arrays, out or NO_OUTPUTS, timeout))
 
     def submit(self, *arrays: Any, **named_arrays: Any) -> RunFuture:
         """A future of the results, computed by one of the `workers`.
@@ -122,12 +122,12 @@ class Predictor(Closeable):
         Arrays that do not fit raise at once. The arrays are read where they are, so leave them as
         they are until it is done. `cancel` ends also a run under way.
         """
-        chosen = self._zero_copy.fitted(self._given(arrays, named_arrays))
+        chosen = self._zero_copy.fit_feeds(self._given(arrays, named_arrays))
         options = run_options(self._program)
         pending = RunFuture(lambda: _stop(options))
         if not self._is_open:
             raise RunError(f"{self._program.name} is closed", hint="submit before close()")
-        self._pool.submit(pending.fulfil, lambda: self._named(self._compute(chosen, options)))
+        self._pool.submit(pending.fulfil, lambda: self._by_name(self._compute(chosen, options)))
         return pending
 
     async def asynchronous(self, *arrays: Any, **named_arrays: Any) -> Results:
@@ -153,8 +153,8 @@ class Predictor(Closeable):
         later chunks were taken. A chunk is a mapping by name, a tuple by position, or an array.
         """
         rows = Rebatcher(self._program, self._compute, batch)
-        chosen = (list(map(np.asarray, self._arranged(chunk))) for chunk in chunks)
-        return map(self._named, rows.stream(chosen))
+        chosen = (list(map(np.asarray, self._order_feeds(chunk))) for chunk in chunks)
+        return map(self._by_name, rows.stream(chosen))
 
     def batched(self, max_batch: int = 32, max_delay: float = 0.0) -> Batched:
         """The same model for many callers with few rows each, whose rows are computed together.
@@ -183,7 +183,7 @@ class Predictor(Closeable):
             return self._program.run(arrays)  # whose buffers the graph was captured with
         return self._zero_copy.run(arrays, options=options)
 
-    def _timed(
+    def _run_with_deadline(
         self, arrays: Sequence[Given], out: Mapping[str, NDArray[Any]], timeout: float | None
     ) -> list[NDArray[Any]]:
         if timeout is None:
@@ -209,12 +209,12 @@ class Predictor(Closeable):
             return arranged
         return [from_dlpack(info, value) for info, value in zip(self.feeds, arranged, strict=True)]
 
-    def _arranged(self, feeds: Feeds) -> list[Given]:
+    def _order_feeds(self, feeds: Feeds) -> list[Given]:
         if isinstance(feeds, Mapping):
             return self._given((), feeds)
         return self._given(feeds if isinstance(feeds, tuple | list) else (feeds,), {})
 
-    def _named(self, results: Sequence[NDArray[Any]]) -> Results:
+    def _by_name(self, results: Sequence[NDArray[Any]]) -> Results:
         return self._program.by_name(results)
 
     def _check_out(self, out: Mapping[str, Any]) -> None:

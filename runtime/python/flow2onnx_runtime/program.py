@@ -14,8 +14,8 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from flow2onnx_runtime.assignment import open_capturing
-from flow2onnx_runtime.buffers import borrowed, new_buffer
-from flow2onnx_runtime.dtypes import Element, as_bits, named, typed
+from flow2onnx_runtime.buffers import new_buffer, wrap_array
+from flow2onnx_runtime.dtypes import Element, as_bits, element_named, find_onnx_element
 from flow2onnx_runtime.errors import BundleError, FeedError, OptionsError, RunError, StateError
 from flow2onnx_runtime.manifest import NEXT
 from flow2onnx_runtime.options import DEFAULT_OPTIONS, Model, Options, open_session
@@ -153,7 +153,7 @@ class Program:
         Raises `FeedError` for arrays that do not fit, `RunError` if the runtime fails.
         """
         if not isinstance(arrays, DeviceFeeds):
-            arrays = self.checked(arrays)
+            arrays = self.check_feeds(arrays)
         if not self._mask:
             results = self._run_stateless(arrays, run_options)
             if guard is not None:
@@ -256,7 +256,7 @@ class Program:
                 hint="the model and the state come from different jobs",
             )
 
-    def checked(self, arrays: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]]:
+    def check_feeds(self, arrays: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]]:
         """The arrays as `run` takes them; raises `FeedError` for those that do not fit."""
         if len(arrays) != len(self.feeds):
             names = ", ".join(feed.name for feed in self.feeds) or "none"
@@ -277,13 +277,14 @@ class Program:
     def _checked_slowly(self, arrays: Sequence[Any]) -> list[NDArray[Any]]:
         sizes: dict[str, int] = {}
         return [
-            self.fitted(feed, value, sizes) for feed, value in zip(self.feeds, arrays, strict=True)
+            self.fit_feed(feed, value, sizes)
+            for feed, value in zip(self.feeds, arrays, strict=True)
         ]
 
-    def fitted(self, feed: TensorInfo, value: Any, sizes: dict[str, int]) -> NDArray[Any]:
+    def fit_feed(self, feed: TensorInfo, value: Any, sizes: dict[str, int]) -> NDArray[Any]:
         """A value as the array of a feed; `sizes` collects the sizes of the symbols."""
         array = np.asarray(value)
-        element = _element(feed)
+        element = element_named(feed.element)
         if not element.takes(array.dtype):
             raise FeedError(
                 f"{self.name}: {feed.name} is {feed.element}, got {array.dtype}",
@@ -339,7 +340,7 @@ class _Lane:
         try:
             self._session.run_with_iobinding(self._binding, run_options or self._run_options)
         except Exception as error:  # the runtime's exceptions have no common base
-            raise self._failed(error) from error
+            raise self._run_error(error) from error
         results = [fetch() for fetch in self._fetches]
         for name in self._dropped:
             self._binding.bind_output(name, *self._place)  # which lets go of what was made
@@ -357,7 +358,7 @@ class _Lane:
         for fill, array in zip(self._fills, arrays, strict=True):
             fill(array)
 
-    def _failed(self, error: Exception) -> RunError:
+    def _run_error(self, error: Exception) -> RunError:
         hint = "the state is as it was"
         if self._in_place and self._commits and _may_come_late(str(error)):
             self._program.state.torn |= self._in_place
@@ -399,7 +400,7 @@ class _Lane:
         if self._place[0] != "cpu":
             return _DeviceFeed(self._binding, feed, self._place).fill
         if feed.is_static and _size(feed) <= _COPY_LIMIT:
-            buffer = new_buffer(("cpu", 0), _sizes(feed), _element(feed))
+            buffer = new_buffer(("cpu", 0), _sizes(feed), element_named(feed.element))
             self._binding.bind_ortvalue_input(feed.name, buffer.value)
             return buffer.write
         return _HostFeed(self._binding, feed).fill
@@ -409,19 +410,19 @@ class _Lane:
         # The runtime shows an output of unknown rank as one of rank 0; only a model made for a
         # state promises that its ranks are known.
         if info.is_static and (info.shape or self._program.touches_state):
-            buffer = new_buffer(self._result_place, _sizes(info), _element(info))
+            buffer = new_buffer(self._result_place, _sizes(info), element_named(info.element))
             self._binding.bind_ortvalue_output(info.name, buffer.value)
             return buffer.read
         self._binding.bind_output(info.name, "cpu")
         self._open.append(info.name)
-        return _OpenResult(self._binding, position, _element(info)).read
+        return _OpenResult(self._binding, position, element_named(info.element)).read
 
 
 class _HostFeed:
     """Binds the caller's memory itself: no copy, any size, and nothing to do for the same again."""
 
     def __init__(self, binding: Any, feed: TensorInfo) -> None:
-        self._binding, self._name, self._element = binding, feed.name, _element(feed)
+        self._binding, self._name, self._element = binding, feed.name, element_named(feed.element)
         self._bound: NDArray[Any] | None = None
         self._shape: tuple[int, ...] = ()
 
@@ -431,7 +432,7 @@ class _HostFeed:
         is_plain = array.flags.c_contiguous and array.flags.aligned
         source = array if is_plain else array.copy(order="C")
         if self._element.is_bits:
-            self._held = borrowed(source, self._element)  # older bindings hold no reference
+            self._held = wrap_array(source, self._element)  # older bindings hold no reference
             self._binding.bind_ortvalue_input(self._name, self._held)
         else:
             self._binding.bind_cpu_input(self._name, source)
@@ -442,7 +443,7 @@ class _DeviceFeed:
     """Copies into one address of device memory, as graph capture needs it, per shape."""
 
     def __init__(self, binding: Any, feed: TensorInfo, place: tuple[str, int]) -> None:
-        self._binding, self._name, self._element = binding, feed.name, _element(feed)
+        self._binding, self._name, self._element = binding, feed.name, element_named(feed.element)
         self._place, self._shape = place, None if not feed.is_static else _sizes(feed)
         if self._shape is not None:
             self._allocate(self._shape)
@@ -476,7 +477,7 @@ class _OpenResult:
 
 
 def _info(model: str, arg: Any) -> TensorInfo:
-    element = typed(arg.type)
+    element = find_onnx_element(arg.type)
     if element is None:
         raise BundleError(
             f"{model}: {arg.name} is {arg.type}, which this runtime does not pass in or out",
@@ -484,12 +485,6 @@ def _info(model: str, arg: Any) -> TensorInfo:
         )
     shape = tuple(size if isinstance(size, int) else size or "?" for size in arg.shape)
     return TensorInfo(arg.name, shape, element.numpy, element.name)
-
-
-def _element(info: TensorInfo) -> Element:
-    element = named(info.element)
-    assert element is not None, "a TensorInfo names one of our element types"
-    return element
 
 
 def _sizes(info: TensorInfo) -> tuple[int, ...]:

@@ -49,10 +49,10 @@ class Rebatcher:
             waiting.put(arrays)
             while waiting.rows >= self._size:
                 done.put(self._run(waiting.take(self._size)))
-            yield from _finished(done, counts)
+            yield from _pop_finished(done, counts)
         if waiting.rows:
             done.put(self._run(waiting.take(waiting.rows)))
-        yield from _finished(done, counts)
+        yield from _pop_finished(done, counts)
 
     def _run(self, arrays: Arrays) -> Arrays:
         rows = arrays[0].shape[0]
@@ -61,9 +61,9 @@ class Rebatcher:
             chosen = np.minimum(np.arange(size), rows - 1)
             arrays = [array[chosen] for array in arrays]
         results = zip(self._program.results, self._compute(arrays), strict=True)
-        return [self._checked(info, value, size)[:rows] for info, value in results]
+        return [self._check_rows(info, value, size)[:rows] for info, value in results]
 
-    def _checked(self, info: TensorInfo, value: NDArray[Any], size: int) -> NDArray[Any]:
+    def _check_rows(self, info: TensorInfo, value: NDArray[Any], size: int) -> NDArray[Any]:
         if value.ndim == 0 or value.shape[0] != size:
             raise FeedError(
                 f"{self._program.name}: the result {info.name} of shape {value.shape} for {size} "
@@ -85,7 +85,7 @@ def _fixed_size(program: Program, batch: int | None) -> int | None:
     return fixed.pop() if fixed else None
 
 
-def _finished(done: "_Queue", counts: deque[int]) -> Iterator[list[NDArray[Any]]]:
+def _pop_finished(done: "_Queue", counts: deque[int]) -> Iterator[list[NDArray[Any]]]:
     while counts and done.rows >= counts[0]:
         yield list(done.take(counts.popleft()))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import onnxruntime as ort
 from onnxruntime.capi import onnxruntime_pybind11_state as _native
 
-from flow2onnx_runtime.dtypes import named
+from flow2onnx_runtime.dtypes import find_element
 from flow2onnx_runtime.provider_checks import has_library, usable_providers
 from flow2onnx_runtime.providers import CPU, provider_named
 
@@ -157,5 +157,5 @@ def _key(domain: str, op_type: str) -> _Key:
 
 
 def _type_string(name: str) -> str:
-    element = named(name)
+    element = find_element(name)
     return element.onnx if element else name

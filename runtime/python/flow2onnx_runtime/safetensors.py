@@ -12,7 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flow2onnx_runtime.digest import NO_DIGEST, check_digest, sign
-from flow2onnx_runtime.dtypes import ELEMENTS, Element, as_bits, element_of, named
+from flow2onnx_runtime.dtypes import (
+    ELEMENTS,
+    Element,
+    as_bits,
+    element_named,
+    element_of,
+    find_element,
+)
 from flow2onnx_runtime.errors import BundleError
 from flow2onnx_runtime.files import open_file, replace_file
 from flow2onnx_runtime.json_reader import MOST, Fields, parse_object
@@ -145,16 +152,20 @@ def _header(file: BinaryIO, what: str) -> Header:
     text = _header_text(file, what, size)
     value = parse_object(text, f"{what}: header")
     metadata = _metadata(what, value.pop(_METADATA, {}))
-    tensors = {name: _stored(what, name, entry) for name, entry in value.items()}
+    tensors = {name: _read_entry(what, name, entry) for name, entry in value.items()}
     _check_layout(what, tensors, size - 8 - len(text))
-    return Header({name: _shifted(t, 8 + len(text)) for name, t in tensors.items()}, metadata)
+    return Header({name: _shift(t, 8 + len(text)) for name, t in tensors.items()}, metadata)
 
 
 def _entry(
     what: str, name: str, array: NDArray[Any], element: str | None
 ) -> tuple[str, Element, NDArray[Any]]:
     array = np.asarray(array)
-    kind = named(element) if element else element_of(array.dtype, BundleError, f"{what}: {name}")
+    kind = (
+        find_element(element)
+        if element
+        else element_of(array.dtype, BundleError, f"{what}: {name}")
+    )
     if kind is None or not kind.takes(array.dtype):
         raise BundleError(f"{what}: {name}: {array.dtype} values cannot be {element} elements")
     if name == _METADATA:
@@ -182,8 +193,7 @@ def _header_bytes(
 
 
 def _read(file: BinaryIO, what: str, tensor: StoredTensor) -> NDArray[Any]:
-    element = named(tensor.element)
-    assert element is not None, "read_header names only our element types"
+    element = element_named(tensor.element)
     file.seek(tensor.start)
     stored = np.fromfile(file, np.uint8, tensor.end - tensor.start)
     if stored.nbytes != tensor.end - tensor.start:
@@ -218,7 +228,7 @@ def _metadata(what: str, value: object) -> dict[str, str]:
     return value
 
 
-def _stored(what: str, name: str, value: object) -> StoredTensor:
+def _read_entry(what: str, name: str, value: object) -> StoredTensor:
     fields = Fields(f"{what}: tensor {name!r}", value)
     stored = fields.text("dtype")
     if stored not in _BY_STORED:
@@ -257,5 +267,5 @@ def _check_layout(what: str, tensors: Mapping[str, StoredTensor], size: int) -> 
         )
 
 
-def _shifted(tensor: StoredTensor, by: int) -> StoredTensor:
+def _shift(tensor: StoredTensor, by: int) -> StoredTensor:
     return StoredTensor(tensor.element, tensor.shape, tensor.start + by, tensor.end + by)

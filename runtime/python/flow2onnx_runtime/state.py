@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flow2onnx_runtime.buffers import Buffer, new_buffer
-from flow2onnx_runtime.dtypes import Element, as_bits, element_of, named
+from flow2onnx_runtime.dtypes import Element, as_bits, element_of, find_element
 from flow2onnx_runtime.errors import StateError
 
 __all__ = ["State"]
@@ -85,14 +85,18 @@ class State:
         `element` is only needed for ``"bfloat16"`` given as uint16 bits.
         """
         array = np.asarray(array)
-        kind = named(element) if element else element_of(array.dtype, StateError, f"state {name}")
+        kind = (
+            find_element(element)
+            if element
+            else element_of(array.dtype, StateError, f"state {name}")
+        )
         if kind is None or not kind.takes(array.dtype):
             raise StateError(f"state {name}: {array.dtype} values cannot be {element} elements")
         self._add(name, array.shape, kind).buffer(False).write(as_bits(array, kind))
 
     def reserve(self, name: str, shape: Sequence[int], element: str) -> Any:
         """Add a tensor of undefined content; returns the OrtValue to write its first value to."""
-        kind = named(element)
+        kind = find_element(element)
         if kind is None:
             raise StateError(f"state {name}: {element} is no element type")
         return self._add(name, tuple(shape), kind).buffer(False).value
@@ -151,7 +155,7 @@ class State:
 
     def write(self, name: str, array: NDArray[Any]) -> None:
         """Replace the present value; shape and dtype must be exactly the tensor's."""
-        self._write({name: self._checked(name, array)})
+        self._write({name: self._check(name, array)})
 
     def to_dict(self) -> dict[str, NDArray[Any]]:
         """Copies of all present values, taken together."""
@@ -169,7 +173,7 @@ class State:
                 f"the values are not of this state: the given set {' and '.join(parts)}",
                 hint="give exactly the names of State.names(); write() replaces single ones",
             )
-        self._write({name: self._checked(name, values[name]) for name in self._slots})
+        self._write({name: self._check(name, values[name]) for name in self._slots})
 
     def nbytes(self) -> int:
         """Bytes of memory taken by the buffers there are: one or two of each tensor."""
@@ -183,7 +187,7 @@ class State:
                 f"the state has no tensor {name}", hint=f"it has {_some(list(self._slots))}"
             ) from None
 
-    def _checked(self, name: str, array: NDArray[Any]) -> NDArray[Any]:
+    def _check(self, name: str, array: NDArray[Any]) -> NDArray[Any]:
         slot, array = self._slot(name), np.asarray(array)
         if array.shape != slot.shape:
             raise StateError(

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flow2onnx_runtime.buffers import borrowed
+from flow2onnx_runtime.buffers import wrap_array
 from flow2onnx_runtime.bundle import Bundle
 from flow2onnx_runtime.deltas import add_delta, difference, float_variables
 from flow2onnx_runtime.device_feeds import FeedBuffers
-from flow2onnx_runtime.dtypes import named
+from flow2onnx_runtime.dtypes import element_named
 from flow2onnx_runtime.errors import BundleError, NonFiniteError, StateError
 from flow2onnx_runtime.in_place_check import verify_in_place
 from flow2onnx_runtime.manifest import PredictJob
@@ -358,9 +358,7 @@ class Trainer:
         return program
 
     def _initializer(self, name: str) -> Any:
-        element = named(self.state.element(name))
-        assert element is not None, "a state tensor has one of our element types"
-        return borrowed(self.state.read(name), element)
+        return wrap_array(self.state.read(name), element_named(self.state.element(name)))
 
     def _check_losses(self, results: list[NDArray[Any]]) -> None:
         by_name = self._program.by_name(results)

@@ -125,13 +125,13 @@ def _numbers(content: bytes, limit: int) -> dict[str, Array]:
     """Random operands."""
     rng = np.random.default_rng(0)
     session = open_session(content, Options(optimization="disable"))
-    return {i.name: _drawn(rng, i.type, i.shape, limit) for i in session.get_inputs()}
+    return {i.name: _draw(rng, i.type, i.shape, limit) for i in session.get_inputs()}
 
 
 _FLOATS = {"float": np.float32, "double": np.float64, "float16": np.float16}
 
 
-def _drawn(rng: np.random.Generator, kind: str, shape: Sequence[int], limit: int) -> Array:
+def _draw(rng: np.random.Generator, kind: str, shape: Sequence[int], limit: int) -> Array:
     name = kind.removeprefix("tensor(").removesuffix(")")
     if name in _FLOATS:
         return rng.standard_normal(shape, np.float32).astype(_FLOATS[name])
@@ -242,7 +242,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         providers = (_name(asked.provider),) if asked.provider else DEFAULT_OPTIONS.providers
         options = Options(providers, intra_op_threads=asked.threads, optimization="extended")
         remember(asked.output, machine_of(options), {})  # before it takes time: can it be written?
-        answers = tune(trials, options, asked.output, report=_told, seconds=asked.seconds)
+        answers = tune(trials, options, asked.output, report=_print_progress, seconds=asked.seconds)
     except (FlowError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
@@ -255,7 +255,7 @@ def _name(word: str) -> str:
     return find_provider(word, known_providers()).name
 
 
-def _told(done: int, total: int) -> None:
+def _print_progress(done: int, total: int) -> None:
     if done % 10 == 0:
         print(f"{done} of {total} measured", file=sys.stderr)
 

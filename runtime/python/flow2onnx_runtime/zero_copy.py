@@ -10,8 +10,8 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from flow2onnx_runtime.buffers import borrowed
-from flow2onnx_runtime.dtypes import Element, as_bits, named
+from flow2onnx_runtime.buffers import wrap_array
+from flow2onnx_runtime.dtypes import Element, as_bits, element_named
 from flow2onnx_runtime.errors import FeedError, RunError
 from flow2onnx_runtime.program import Program, TensorInfo
 
@@ -69,13 +69,15 @@ class ZeroCopyProgram:
         self._results = [info.name for info in program.results]
         both = (*program.feeds, *program.results)
         self._has_entries = bool(program.options.run_entries)
-        self._is_plain = not program.reads and not any(_element(i).is_bits for i in both)
+        self._is_plain = not program.reads and not any(
+            element_named(i.element).is_bits for i in both
+        )
 
-    def fitted(self, values: Sequence[Given]) -> list[Given]:
+    def fit_feeds(self, values: Sequence[Given]) -> list[Given]:
         """The values as the feeds take them; raises `FeedError` for what does not fit."""
         if not any(map(is_ort_value, values)):
-            return list(self._program.checked(values))
-        return self._fitted(values, {})
+            return list(self._program.check_feeds(values))
+        return self._fit_each(values, {})
 
     def run(
         self,
@@ -89,10 +91,10 @@ class ZeroCopyProgram:
         the array is there. Any number of runs may be under way at once.
         """
         if self._is_plain and not out and not any(map(is_ort_value, values)):
-            arrays = self._program.checked(values)
+            arrays = self._program.check_feeds(values)
             feeds = dict(zip(self._feeds, arrays, strict=True))
             found: list[NDArray[Any]]
-            found = self._guarded(self._session.run, self._results, feeds, options)
+            found = self._run_guarded(self._session.run, self._results, feeds, options)
             return found
         return self._run_bound(values, out, options)
 
@@ -101,7 +103,7 @@ class ZeroCopyProgram:
     ) -> list[NDArray[Any]]:
         program, sizes = self._program, dict[str, int]()
         binding = self._session.io_binding()
-        fitted = self._fitted(values, sizes)
+        fitted = self._fit_each(values, sizes)
         held = [_bound(binding, *pair) for pair in zip(program.feeds, fitted, strict=True)]
         for name in program.reads:
             binding.bind_ortvalue_input(name, program.state.current(name))
@@ -111,23 +113,23 @@ class ZeroCopyProgram:
                 binding.bind_ortvalue_output(info.name, held[-1])
             else:
                 binding.bind_output(info.name, "cpu")
-        self._guarded(self._session.run_with_iobinding, binding, options)
+        self._run_guarded(self._session.run_with_iobinding, binding, options)
         found = binding.get_outputs_as_ortvaluevector()  # whose iterator is a hundred times slower
         return [
-            out[info.name] if info.name in out else _array(found[i], _element(info))
+            out[info.name] if info.name in out else _array(found[i], element_named(info.element))
             for i, info in enumerate(program.results)
         ]
 
-    def _fitted(self, values: Sequence[Given], sizes: dict[str, int]) -> list[Given]:
+    def _fit_each(self, values: Sequence[Given], sizes: dict[str, int]) -> list[Given]:
         program = self._program
         return [
-            _checked(program, info, value, sizes)
+            _check_value(program, info, value, sizes)
             if is_ort_value(value)
-            else program.fitted(info, value, sizes)
+            else program.fit_feed(info, value, sizes)
             for info, value in zip(program.feeds, values, strict=True)
         ]
 
-    def _guarded(self, run: Callable[..., Any], *arguments: Any) -> Any:
+    def _run_guarded(self, run: Callable[..., Any], *arguments: Any) -> Any:
         *others, options = arguments
         if options is None and self._has_entries:
             options = self._program.lane_options()
@@ -146,17 +148,17 @@ def _bound(binding: Any, info: TensorInfo, value: Given) -> Any:
         binding.bind_ortvalue_input(info.name, value)
         return value
     plain = value if _is_plain(value) else value.copy(order="C")
-    element = _element(info)
+    element = element_named(info.element)
     if not element.is_bits:
         binding.bind_cpu_input(info.name, plain)
         return plain
-    held = borrowed(plain, element)
+    held = wrap_array(plain, element)
     binding.bind_ortvalue_input(info.name, held)
     return held
 
 
-def _checked(program: Program, info: TensorInfo, value: Any, sizes: dict[str, int]) -> Any:
-    if value.data_type() != _element(info).onnx or not info.fits(value.shape(), sizes):
+def _check_value(program: Program, info: TensorInfo, value: Any, sizes: dict[str, int]) -> Any:
+    if value.data_type() != element_named(info.element).onnx or not info.fits(value.shape(), sizes):
         raise FeedError(
             f"{program.name} takes {info}, got a {value.data_type()} of shape "
             f"{tuple(value.shape())}",
@@ -166,7 +168,7 @@ def _checked(program: Program, info: TensorInfo, value: Any, sizes: dict[str, in
 
 
 def _target(program: Program, info: TensorInfo, array: NDArray[Any], sizes: dict[str, int]) -> Any:
-    element = _element(info)
+    element = element_named(info.element)
     if not isinstance(array, np.ndarray) or not element.takes(array.dtype):
         what = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
         raise FeedError(
@@ -183,17 +185,11 @@ def _target(program: Program, info: TensorInfo, array: NDArray[Any], sizes: dict
             f"{program.name}: out for {info.name} is strided, unaligned or read-only",
             hint="give a contiguous array that may be written",
         )
-    return borrowed(as_bits(array, element), element)
+    return wrap_array(as_bits(array, element), element)
 
 
 def _is_plain(array: NDArray[Any]) -> bool:
     return array.flags.c_contiguous and array.flags.aligned
-
-
-def _element(info: TensorInfo) -> Element:
-    element = named(info.element)
-    assert element is not None, "a TensorInfo names one of our element types"
-    return element
 
 
 def _array(value: Any, element: Element) -> NDArray[Any]:

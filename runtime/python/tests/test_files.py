@@ -102,7 +102,7 @@ def test_a_failing_filler_leaves_the_folder(tmp_path):
 
 def test_a_system_that_cannot_swap_is_told(tmp_path, monkeypatch):
     replace_folder(tmp_path / "t", fills(b"one"))
-    monkeypatch.setattr(module, "_swapped", lambda a, b: "Invalid argument")
+    monkeypatch.setattr(module, "_swap_error", lambda a, b: "Invalid argument")
     with pytest.raises(BundleError, match=r"one step on this system: Invalid argument\n.*new path"):
         replace_folder(tmp_path / "t", fills(b"two"), overwrite=True)
     assert (tmp_path / "t" / "a").read_bytes() == b"one"

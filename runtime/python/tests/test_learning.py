@@ -16,7 +16,7 @@ from flow2onnx_runtime import (
     load_safetensors,
 )
 from flow2onnx_runtime.deltas import add_delta, difference
-from flow2onnx_runtime.dtypes import named
+from flow2onnx_runtime.dtypes import find_element
 
 FOLDER = Path(__file__).parents[2] / "conformance"
 OPTIONS = Options(intra_op_threads=1)
@@ -121,7 +121,11 @@ def test_deltas_that_do_not_fit(trainer):
 
 
 def test_half_precision_rounds_to_the_nearest():
-    kinds = {"h": named("float16"), "b": named("bfloat16"), "d": named("float64")}
+    kinds = {
+        "h": find_element("float16"),
+        "b": find_element("bfloat16"),
+        "d": find_element("float64"),
+    }
     assert all(kinds.values())
     values = {
         "h": np.array([1.0, 2.0], np.float16),
