@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import flow2onnx as flow
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.initializers import Initializer
-from flow2onnx.trace.regularizers import Regularizer
+from flow2onnx.trace.variables import Regularizer
 
 Padding = str | Sequence[Sequence[int]]
 ZEROS, ONES = flow.zeros_initializer(), flow.ones_initializer()

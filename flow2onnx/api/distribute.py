@@ -5,8 +5,7 @@ from typing import Any
 
 from flow2onnx.errors import ArgumentError
 from flow2onnx.graph import Builder, Value
-from flow2onnx.trace.blob import Blob
-from flow2onnx.trace.distribute import Distribute
+from flow2onnx.trace.blob import Blob, Distribute
 from flow2onnx.trace.op import composite, op
 
 __all__ = ["assert_is_valid_distribute", "get_rank", "get_world_size"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from flow2onnx.ops import raw
+from flow2onnx.ops import user_ops
 from flow2onnx.trace.registry import operator
 
 __all__ = ["OP_TYPES", "OpType"]
@@ -214,7 +214,7 @@ _ROWS = [
     OpType("argmax", "math.argmax", (_X,)),
     OpType("top_k", "math.top_k", (_X,), _same("k", "sorted")),
     OpType("in_top_k", "math.in_top_k", (("targets",), ("predictions",)), _same("k")),
-    OpType("l2_normalize", raw.l2_normalize, (_X,), _same("axis", "epsilon"),
+    OpType("l2_normalize", user_ops.l2_normalize, (_X,), _same("axis", "epsilon"),
            results=("y", "square_x_sum")),
     OpType("tril", "math.tril", (_X,), translate=_triangle),
     OpType("unsorted_segment_sum", "math.unsorted_segment_sum", (("data",), ("segment_ids",)),
@@ -260,14 +260,14 @@ _ROWS = [
     OpType("random_mask_like", "nn.random_mask_like", (("like",),), _same("rate", "seed")),
     OpType("sigmoid_cross_entropy", "nn.sigmoid_cross_entropy_with_logits", _LOSS),
     OpType("sparse_cross_entropy", "nn.sparse_cross_entropy", _LOSS, {"depth": ""}),
-    OpType("sparse_softmax_cross_entropy", raw.sparse_softmax_cross_entropy, _PREDICTED,
+    OpType("sparse_softmax_cross_entropy", user_ops.sparse_softmax_cross_entropy, _PREDICTED,
            {"depth": ""}, results=("out", "prob")),
-    OpType("softmax_cross_entropy", raw.softmax_cross_entropy, _PREDICTED,
+    OpType("softmax_cross_entropy", user_ops.softmax_cross_entropy, _PREDICTED,
            results=("out", "prob")),
     OpType("smooth_l1_loss", "smooth_l1_loss", (("prediction",), ("label",)), _same("beta")),
-    OpType("combined_margin_loss", raw.combined_margin_loss, (("x",), ("label",)),
+    OpType("combined_margin_loss", user_ops.combined_margin_loss, (("x",), ("label",)),
            {**_same("m1", "m2", "m3"), "depth": ""}, results=("y", "theta")),
-    OpType("layer_norm", raw.layer_norm, (("x",), ("gamma",), ("beta",)),
+    OpType("layer_norm", user_ops.layer_norm, (("x",), ("gamma",), ("beta",)),
            {**_same("begin_norm_axis", "begin_params_axis", "epsilon"), "center": "", "scale": ""},
            parameters=("x", "gamma", "beta"), optional=2,
            results=("y", "mean", "inv_variance", "normalized")),
@@ -277,22 +277,22 @@ _ROWS = [
     OpType("layer_norm_param_grad", "layers.layer_norm_param_grad",
            (("dy",), ("normalized",), ("gamma",)), _same("begin_params_axis"),
            results=("normalized_diff", "beta_diff", "gamma_diff")),
-    OpType("normalization", raw.normalization, _STATISTICS,
+    OpType("normalization", user_ops.batch_norm, _STATISTICS,
            _same("axis", "epsilon", "momentum", "training"),
            results=("y", "mean", "inv_variance")),
-    OpType("normalization_add_relu", raw.normalization, (*_STATISTICS, ("addend",)),
+    OpType("normalization_add_relu", user_ops.batch_norm, (*_STATISTICS, ("addend",)),
            translate=lambda given: {**given, "activation": "relu"}, optional=1,
            parameters=(*(i[0] for i in _STATISTICS), "addend"),
            results=("y", "mean", "inv_variance")),
-    OpType("dropout", raw.dropout, (("in",), ("mask",), ("_add_to_output",)), _same("scale"),
+    OpType("dropout", user_ops.dropout, (("in",), ("mask",), ("_add_to_output",)), _same("scale"),
            parameters=("x", "mask", "addend"), optional=1, outputs=("out",)),
-    OpType("prelu", raw.prelu, (("x",), ("alpha",)), outputs=("y",)),
+    OpType("prelu", user_ops.prelu, (("x",), ("alpha",)), outputs=("y",)),
     OpType("upsample", "layers.upsample_2d", (_X,), translate=_upsampling),
-    OpType("deconv2d", raw.deconv2d, (("in",), ("weight",)),
+    OpType("deconv2d", user_ops.deconv2d, (("in",), ("weight",)),
            {**_same("padding_before", "strides", "output_padding", "dilation_rate", "data_format"),
             "filters": "", "kernel_size": ""}),
-    OpType("batch_gather", raw.batch_gather, (("in",), ("indices",))),
-    OpType("argwhere", raw.argwhere, (("input",),), {"dtype": ""},
+    OpType("batch_gather", user_ops.batch_gather, (("in",), ("indices",))),
+    OpType("argwhere", user_ops.argwhere, (("input",),), {"dtype": ""},
            results=("output", "output_size")),
     OpType("softmax_grad", "nn.softmax_grad", (("y",), ("dy",))),
     *(OpType(f"{t}_grad", f"math.{t}_grad", ((v,), ("dy",)))

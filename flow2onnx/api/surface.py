@@ -39,7 +39,7 @@ from flow2onnx.data.mnist import load_mnist
 from flow2onnx.engine.session import clear_default_session, current_session, sync_default_session
 from flow2onnx.errors import ContextError
 from flow2onnx.source import user_frame
-from flow2onnx.trace import distribute as hints
+from flow2onnx.trace import blob as hints
 from flow2onnx.trace.context import current_job, traced_job
 from flow2onnx.trace.registry import entries
 

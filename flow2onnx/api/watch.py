@@ -12,7 +12,7 @@ from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import current_job
 from flow2onnx.trace.job import Watch
 from flow2onnx.typing import ArrayReturn, parse_return, present, whole
-from flow2onnx.typing.structure import TreeDef
+from flow2onnx.typing.pytree import TreeDef
 
 __all__ = ["watch", "watch_diff"]
 

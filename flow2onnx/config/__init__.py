@@ -4,7 +4,7 @@ A row names a setting, what it takes, its default and what it leads to. Setters,
 options, notes to the user and documentation derive from the rows.
 """
 
-from flow2onnx.config.contradictions import check_together
+from flow2onnx.config.conflicts import check_conflicts
 from flow2onnx.config.effects import describe
 from flow2onnx.config.flags import FLAGS
 from flow2onnx.config.function_config import ExecutionConfig, FunctionConfig, function_config
@@ -24,7 +24,7 @@ __all__ = [
     "SettingsFacade",
     "Table",
     "UnknownSettingError",
-    "check_together",
+    "check_conflicts",
     "flags_table",
     "function_config",
 ]

@@ -14,7 +14,7 @@ from flow2onnx_runtime.options import DEFAULT_OPTIONS
 from flow2onnx_runtime.ort_settings import check_run_entry, check_session_entry
 from flow2onnx_runtime.providers import CPU, Provider, find_provider, provider_named
 
-from flow2onnx.config import FLAGS, FunctionConfig, Settings, check_together
+from flow2onnx.config import FLAGS, FunctionConfig, Settings, check_conflicts
 from flow2onnx.config.effects import PROVIDER
 from flow2onnx.engine.placement import provider_name
 from flow2onnx.errors import FlowError
@@ -37,7 +37,7 @@ def job_options(
     Raises `ConfigError` for settings that contradict each other, and `OptionsError` for names and
     values that the runtime does not know.
     """
-    check_together(config, settings, trains=trains)
+    check_conflicts(config, settings, trains=trains)
     asked = settings.session_options() | config.session_options()
     entries = {k: str(v) for k, v in asked.items() if "." in k}
     fields = dict(_field(k, v) for k, v in asked.items() if "." not in k)

@@ -6,7 +6,7 @@ from flow2onnx.graph import Builder, Node, Value
 from flow2onnx.graph.types import dims, dtype_of
 from flow2onnx.onnx_io.append import Handler
 from flow2onnx.onnx_io.foreign import ForeignModel
-from flow2onnx.ops.normalisation import by_batch
+from flow2onnx.ops.normalization import by_batch
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import current_job
 

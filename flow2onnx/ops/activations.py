@@ -2,7 +2,7 @@
 
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dtype_of, rank_of
-from flow2onnx.ops.axes import axis_of
+from flow2onnx.ops.arguments import axis_of
 from flow2onnx.trace.op import op
 
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from flow2onnx.errors import ShapeError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dims, rank_of
-from flow2onnx.ops import windows
-from flow2onnx.ops.windows import Padding
+from flow2onnx.ops import spatial
+from flow2onnx.ops.spatial import Padding
 from flow2onnx.trace.op import op
 
 Ints = int | Sequence[int]
@@ -24,22 +24,22 @@ def _conv(
     dilations: Ints | None,
     groups: int,
 ) -> Value:
-    windows.spatial_rank(data_format, axes)
+    spatial.spatial_rank(data_format, axes)
     if rank_of(x) != axes + 2 or rank_of(w) != axes + 2:
         raise ShapeError(f"{data_format} needs rank {axes + 2}: input {dims(x)}, filters {dims(w)}")
-    x = windows.channels_first(b, x, data_format)
-    w = windows.channels_first(b, w, data_format)
+    x = spatial.channels_first(b, x, data_format)
+    w = spatial.channels_first(b, w, data_format)
     if dims(w)[1] * groups != dims(x)[1]:
         raise ShapeError(
             f"input has {dims(x)[1]} channels, filters expect {dims(w)[1]} x {groups} groups",
             hint=f"data_format is {data_format}: is the channel axis where it says?",
         )
-    s = windows.per_axis(strides, axes, "strides")
-    d = windows.per_axis(dilations, axes, "dilations")
-    before, after = windows.pads(padding, data_format, dims(x)[2:], dims(w)[2:], s, d)
+    s = spatial.per_axis(strides, axes, "strides")
+    d = spatial.per_axis(dilations, axes, "dilations")
+    before, after = spatial.pads(padding, data_format, dims(x)[2:], dims(w)[2:], s, d)
     operands = (x, w) if bias is None else (x, w, bias)
     y = b.Conv(*operands, strides=s, dilations=d, group=groups, pads=before + after)
-    return windows.channels_back(b, y, data_format)
+    return spatial.channels_back(b, y, data_format)
 
 
 @op("nn.conv1d")

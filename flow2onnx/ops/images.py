@@ -15,8 +15,8 @@ from flow2onnx.dtypes import DType, float32, int8, int32, tensor_buffer, uint8
 from flow2onnx.errors import ArgumentError, DataError, DTypeError, ShapeError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dims, dtype_of
-from flow2onnx.ops.axes import element_type
-from flow2onnx.ops.hosted import (
+from flow2onnx.ops.arguments import element_type
+from flow2onnx.ops.host_arguments import (
     buffer_type,
     buffers,
     channels_of,

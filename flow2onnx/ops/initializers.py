@@ -14,7 +14,7 @@ from flow2onnx.trace.initializers import (
     VarianceScaling,
 )
 from flow2onnx.trace.registry import register
-from flow2onnx.trace.regularizers import Regularizer
+from flow2onnx.trace.variables import Regularizer
 
 
 def constant_initializer(value: float = 0, dtype: DType = float32) -> Initializer:

@@ -6,13 +6,13 @@ from typing import Any
 from flow2onnx.dtypes import DType, float32
 from flow2onnx.errors import ArgumentError
 from flow2onnx.ops import array, conv, nn
+from flow2onnx.ops.spatial import Padding, is_channels_last, per_axis
 from flow2onnx.ops.variable import get_variable
-from flow2onnx.ops.windows import Padding, is_channels_last, per_axis
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import current_job
 from flow2onnx.trace.initializers import Constant, Initializer, VarianceScaling
 from flow2onnx.trace.op import composite
-from flow2onnx.trace.regularizers import Regularizer
+from flow2onnx.trace.variables import Regularizer
 
 __all__ = ["Activation", "activated", "owned"]
 

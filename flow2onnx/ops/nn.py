@@ -6,7 +6,7 @@ from flow2onnx.dtypes import bool_
 from flow2onnx.errors import ArgumentError, UnsupportedError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import bounds_of, dims, rank_of
-from flow2onnx.ops.axes import axis_of
+from flow2onnx.ops.arguments import axis_of
 from flow2onnx.trace.context import current_job
 from flow2onnx.trace.op import op
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from flow2onnx.errors import ArgumentError, ShapeError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dims, dtype_of, rank_of
-from flow2onnx.ops.windows import is_channels_last, pads, per_axis
+from flow2onnx.ops.spatial import is_channels_last, pads, per_axis
 from flow2onnx.trace.op import op
 
 Pairs = Sequence[Sequence[int]]

@@ -6,8 +6,8 @@ from typing import Any
 from flow2onnx.errors import ArgumentError, ShapeError, UnsupportedError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dims, rank_of
-from flow2onnx.ops import windows
-from flow2onnx.ops.windows import Padding
+from flow2onnx.ops import spatial
+from flow2onnx.ops.spatial import Padding
 from flow2onnx.trace.op import op
 
 Ints = int | Sequence[int]
@@ -28,13 +28,13 @@ def _pool(
     data_format: str,
     ceil_mode: bool,
 ) -> Value:
-    windows.spatial_rank(data_format, axes)
+    spatial.spatial_rank(data_format, axes)
     if rank_of(x) != axes + 2:
         raise ShapeError(f"{data_format} needs rank {axes + 2}, got {dims(x)}")
-    x = windows.channels_first(b, x, data_format)
-    k = windows.per_axis(ksize, axes, "ksize")
-    s = windows.per_axis(strides, axes, "strides")
-    before, after = windows.pads(padding, data_format, dims(x)[2:], k, s, [1] * axes, ceil_mode)
+    x = spatial.channels_first(b, x, data_format)
+    k = spatial.per_axis(ksize, axes, "ksize")
+    s = spatial.per_axis(strides, axes, "strides")
+    before, after = spatial.pads(padding, data_format, dims(x)[2:], k, s, [1] * axes, ceil_mode)
     if any(max(sides) >= window for *sides, window in zip(before, after, k, strict=True)):
         raise ArgumentError(
             f"a window of {k} lies wholly in the padding {before} before and {after} after",
@@ -42,7 +42,7 @@ def _pool(
         )
     shape = {"kernel_shape": k, "strides": s, "pads": before + after}
     y = b.emit(op_type, (x,), {**shape, **_ATTRIBUTES[op_type]})[0]
-    return windows.channels_back(b, y, data_format)
+    return spatial.channels_back(b, y, data_format)
 
 
 # OneFlow divides by the number of elements inside the blob.

@@ -11,7 +11,7 @@ from flow2onnx.errors import ArgumentError, DTypeError, ShapeError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dims, dtype_of, rank_of
 from flow2onnx.lowering.scatters import zeros
-from flow2onnx.ops.axes import element_type
+from flow2onnx.ops.arguments import element_type
 from flow2onnx.trace.context import current_job
 from flow2onnx.trace.host import Draw
 from flow2onnx.trace.op import composite, op

@@ -10,10 +10,12 @@ from flow2onnx.errors import ArgumentError, DTypeError, ShapeError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import bounds_of, dims, dtype_of, rank_of
 from flow2onnx.lowering.scatters import scatter_add, scatter_sum, zeros
+from flow2onnx.ops.arguments import axis_of
 from flow2onnx.ops.arithmetic import condition
-from flow2onnx.ops.axes import axis_of
-from flow2onnx.ops.indexing import Slices, as_index, part_of
-from flow2onnx.trace.op import op
+from flow2onnx.ops.indexing import Slices, as_index, part_of, slice_v2
+from flow2onnx.ops.variable import assign
+from flow2onnx.trace.blob import Blob
+from flow2onnx.trace.op import composite, op
 
 
 def _coordinates(b: Builder, indices: Value, shape: Sequence[int]) -> Value:
@@ -97,6 +99,27 @@ def slice_update(
         return b.Identity(update)
     places = np.stack(np.meshgrid(*picked, indexing="ij"), -1)
     return b.ScatterND(x, places, update)
+
+
+def _check_forward(slice_tup_list: Slices) -> None:
+    if any(t[2] is not None and t[2] < 0 for t in slice_tup_list if len(t) == 3):
+        raise ArgumentError("logical slices step forward", hint="flow.slice_v2 steps back too")
+
+
+@op("experimental.logical_slice")
+def logical_slice(b: Builder, x: Value, slice_tup_list: Slices, name: str | None = None) -> Value:
+    """`slice_v2` with steps forward only."""
+    _check_forward(slice_tup_list)
+    return slice_v2.lower(b, x, slice_tup_list)
+
+
+@composite("experimental.logical_slice_assign")
+def logical_slice_assign(
+    x: Blob, value: Blob, slice_tup_list: Slices, name: str | None = None
+) -> None:
+    """After this call the slice of variable `x` holds `value`."""
+    _check_forward(slice_tup_list)
+    assign.lower(x, slice_update(x, value, slice_tup_list))
 
 
 @op("dim_gather")

@@ -4,8 +4,8 @@ from flow2onnx.dtypes import int8, int32, int64
 from flow2onnx.errors import ArgumentError, DTypeError, ShapeError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dims, dtype_of, rank_of, sizes_of
-from flow2onnx.ops.axes import axis_of
-from flow2onnx.ops.finite import not_finite
+from flow2onnx.ops.arguments import axis_of
+from flow2onnx.ops.reduce import not_finite
 from flow2onnx.trace.op import op
 
 _DIRECTIONS = {"ASCENDING": 0, "DESCENDING": 1}

@@ -9,9 +9,9 @@ from flow2onnx.errors import ArgumentError, DTypeError, GradientError, ShapeErro
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dims, dtype_of, rank_of
 from flow2onnx.lowering.scatters import zeros
+from flow2onnx.ops.arguments import axis_of
 from flow2onnx.ops.arithmetic import add, logical_and, maximum, minimum, multiply
 from flow2onnx.ops.array import zeros_like
-from flow2onnx.ops.axes import axis_of
 from flow2onnx.trace.op import op
 
 Inputs = Sequence[Value]

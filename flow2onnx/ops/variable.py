@@ -10,8 +10,7 @@ from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import current_job
 from flow2onnx.trace.initializers import Initializer
 from flow2onnx.trace.op import composite
-from flow2onnx.trace.regularizers import Regularizer
-from flow2onnx.trace.variables import Variable
+from flow2onnx.trace.variables import Regularizer, Variable
 
 _EARLIER = (
     "(name, shape=None, dtype=None, initializer=None, regularizer=None, trainable=None, "

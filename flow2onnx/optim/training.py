@@ -23,9 +23,9 @@ from flow2onnx.optim.accumulation import (
     rate_of,
 )
 from flow2onnx.optim.base import Optimizer, Step
+from flow2onnx.optim.indexed_slices import Rows, RowStep, lookups, rows_of
 from flow2onnx.optim.loss_scale import LossScale
 from flow2onnx.optim.model_update_conf import from_conf
-from flow2onnx.optim.rows import Rows, RowStep, lookups, rows_of
 from flow2onnx.trace.context import tracing
 from flow2onnx.trace.job import Job
 

@@ -5,13 +5,54 @@ from dataclasses import dataclass
 from typing import Any
 
 from flow2onnx.dtypes import DType
+from flow2onnx.errors import ArgumentError
 from flow2onnx.graph import Value
 from flow2onnx.graph.types import bounds_of, dtype_of, is_static
 from flow2onnx.trace.context import current_job
-from flow2onnx.trace.distribute import Distribute, broadcast, split
 from flow2onnx.trace.registry import operator
 
-__all__ = ["Blob", "BlobId", "ParallelConf", "unwrap", "wrap"]
+__all__ = [
+    "Blob",
+    "BlobId",
+    "Distribute",
+    "ParallelConf",
+    "auto",
+    "broadcast",
+    "split",
+    "unwrap",
+    "wrap",
+]
+
+
+# Distribution hints are compared by value, and without effect on one device.
+
+
+@dataclass(frozen=True)
+class Distribute:
+    """How a blob lies on several devices: split along an axis, copied, or as the compiler likes."""
+
+    kind: str
+    axis: int | None = None
+
+    def __str__(self) -> str:
+        return f"S({self.axis})" if self.kind == "split" else self.kind[0].upper()
+
+
+def split(axis: int) -> Distribute:
+    """Split along `axis`."""
+    if not isinstance(axis, int) or axis < 0:
+        raise ArgumentError(f"axis is 0 or more, got {axis!r}")
+    return Distribute("split", axis)
+
+
+def broadcast() -> Distribute:
+    """A copy on each device."""
+    return Distribute("broadcast")
+
+
+def auto() -> Distribute:
+    """As the compiler likes."""
+    return Distribute("auto")
 
 
 def _binary(name: str, *, reflected: bool = False) -> Callable[["Blob", Any], "Blob"]:

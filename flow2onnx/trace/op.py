@@ -14,7 +14,7 @@ from flow2onnx.trace.blob import Blob, unwrap, wrap
 from flow2onnx.trace.context import current_job
 from flow2onnx.trace.job import Job, Region
 from flow2onnx.trace.registry import bind, register
-from flow2onnx.typing.structure import elements
+from flow2onnx.typing.pytree import elements
 
 __all__ = ["Operator", "composite", "op"]
 

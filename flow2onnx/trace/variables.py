@@ -1,4 +1,4 @@
-"""Variables: what a job keeps between calls."""
+"""Variables: what a job keeps between calls, and how they are regularized."""
 
 import math
 from dataclasses import dataclass
@@ -6,12 +6,26 @@ from typing import Literal
 
 from flow2onnx.dtypes import DType
 from flow2onnx.errors import VariableError
+from flow2onnx.graph import Builder, Value
 from flow2onnx.trace.initializers import Initializer
-from flow2onnx.trace.regularizers import Regularizer
 
-__all__ = ["Variable", "check_same"]
+__all__ = ["Regularizer", "Variable", "check_same"]
 
 Role = Literal["variable", "slot", "counter"]
+
+
+@dataclass(frozen=True)
+class Regularizer:
+    """Adds ``l1 * sign(w) + l2 * w`` to the gradient of `w`; the loss itself does not change."""
+
+    l1: float = 0.0
+    l2: float = 0.0
+
+    def apply(self, b: Builder, g: Value, w: Value) -> Value:
+        """The gradient `g` of `w` with the regularizer's own added."""
+        if self.l1:
+            g = b.Add(g, b.Mul(b.Sign(w), self.l1))
+        return b.Add(g, b.Mul(w, self.l2)) if self.l2 else g
 
 
 @dataclass(frozen=True)

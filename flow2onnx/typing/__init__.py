@@ -26,8 +26,8 @@ from flow2onnx.typing.annotations import (
     parse_return,
 )
 from flow2onnx.typing.arguments import check_arguments
+from flow2onnx.typing.pytree import TreeDef, flatten, unflatten
 from flow2onnx.typing.results import check_return, present, whole
-from flow2onnx.typing.structure import TreeDef, flatten, unflatten
 
 __all__ = [
     "AbsentReturn",

@@ -20,7 +20,7 @@ from flow2onnx.typing.annotations import (
     ReturnSpec,
     TupleReturn,
 )
-from flow2onnx.typing.structure import TreeDef, elements, flatten, unflatten
+from flow2onnx.typing.pytree import TreeDef, elements, flatten, unflatten
 
 __all__ = ["check_return", "present", "whole"]
 

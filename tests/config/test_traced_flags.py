@@ -23,7 +23,7 @@ EFFECTS: dict[str, Callable[[], None]] = {}
 ELSEWHERE = {
     "enable_auto_mixed_precision": "passes/test_mixed_precision.py",
     "runtime.mixed_precision_dtype": "passes/test_mixed_precision.py",
-    "indexed_slices_optimizer_conf": "optim/test_rows.py",
+    "indexed_slices_optimizer_conf": "optim/test_indexed_slices.py",
     "concurrency_width": "api/test_async.py",
     "train.secondary_lr": "optim/test_secondary_lr.py",
     "enable_quantization_aware_training": "passes/test_quantization.py",

@@ -9,7 +9,7 @@ import pytest
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
-from flow2onnx.data import objects
+from flow2onnx.data import detection
 from flow2onnx.data.coco import CocoReader
 from flow2onnx.data.images import resized
 from flow2onnx.errors import ArgumentError, DataError, DTypeError, ShapeError, UnsupportedError
@@ -310,24 +310,24 @@ SIZE = np.array([10, 8])
 
 def test_boxes_on_mirrored_images():
     np.testing.assert_array_equal(
-        objects.flipped_boxes(BOXES, SIZE, 1), [[4, 2, 8, 6], [0, 0, 9, 7]]
+        detection.flipped_boxes(BOXES, SIZE, 1), [[4, 2, 8, 6], [0, 0, 9, 7]]
     )
     np.testing.assert_array_equal(
-        objects.flipped_boxes(BOXES, SIZE, 16), [[1, 1, 5, 5], [0, 0, 9, 7]]
+        detection.flipped_boxes(BOXES, SIZE, 16), [[1, 1, 5, 5], [0, 0, 9, 7]]
     )
-    twice = objects.flipped_boxes(objects.flipped_boxes(BOXES, SIZE, 17), SIZE, 17)
+    twice = detection.flipped_boxes(detection.flipped_boxes(BOXES, SIZE, 17), SIZE, 17)
     np.testing.assert_array_equal(twice, BOXES)
 
 
 def test_points_on_mirrored_images():
     points = np.array([[1, 2], [10, 8]], np.float32)
-    np.testing.assert_array_equal(objects.flipped_polygons(points, SIZE, 17), [[9, 6], [0, 0]])
+    np.testing.assert_array_equal(detection.flipped_polygons(points, SIZE, 17), [[9, 6], [0, 0]])
 
 
 def test_scaled():
-    np.testing.assert_array_equal(objects.scaled(BOXES[:1], np.float32([2, 3])), [[2, 6, 10, 18]])
+    np.testing.assert_array_equal(detection.scaled(BOXES[:1], np.float32([2, 3])), [[2, 6, 10, 18]])
     np.testing.assert_array_equal(
-        objects.scaled(BOXES[:, :2], np.float32([2, 3])), [[2, 6], [0, 0]]
+        detection.scaled(BOXES[:, :2], np.float32([2, 3])), [[2, 6], [0, 0]]
     )
 
 
@@ -342,7 +342,7 @@ def test_masks():
         + [(i, 0, 1) for i in range(3)],
         np.int32,
     )
-    made = objects.masks(points, places, np.array([8, 7]))
+    made = detection.masks(points, places, np.array([8, 7]))
     assert (made.shape, made.dtype) == ((2, 7, 8), np.int8)
     expected = np.zeros((7, 8), np.int8)
     expected[1:4, 1:5] = 1
@@ -354,7 +354,7 @@ def test_masks():
 def test_masks_outside_the_image():
     points = np.array([[-5, -5], [30, -5], [30, 3], [-5, 3]], np.float32)
     places = np.array([(i, 0, 0) for i in range(4)], np.int32)
-    made = objects.masks(points, places, np.array([4, 6]))[0]
+    made = detection.masks(points, places, np.array([4, 6]))[0]
     np.testing.assert_array_equal(made, np.repeat([[1], [1], [1], [1], [0], [0]], 4, axis=1))
 
 
@@ -369,7 +369,7 @@ def test_masks_outside_the_image():
 )
 def test_masks_that_cannot_be(points, places):
     with pytest.raises(DataError):
-        objects.masks(points, places, np.array([4, 6]))
+        detection.masks(points, places, np.array([4, 6]))
 
 
 # --- COCO

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from flow2onnx.errors import ConfigError
 
-__all__ = ["check_together"]
+__all__ = ["check_conflicts"]
 
 
 class Settings(Protocol):
@@ -130,7 +130,7 @@ _RULES = (
 )  # fmt: skip
 
 
-def check_together(job: Settings, session: Settings, *, trains: bool) -> None:
+def check_conflicts(job: Settings, session: Settings, *, trains: bool) -> None:
     """Raise `ConfigError` for settings of a job and its session that contradict each other."""
     held = _Set(job, session, trains)
     for flags, rule in _broken(held):

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from flow2onnx.errors import ArgumentError, ShapeError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dims, dtype_of, rank_of
-from flow2onnx.ops import distances, indexing, losses, normalisation, special, transposed, unary
+from flow2onnx.ops import conv_transpose, indexing, losses, normalization, special, unary
+from flow2onnx.ops.arguments import axis_of
 from flow2onnx.ops.arithmetic import add, condition
-from flow2onnx.ops.axes import axis_of
-from flow2onnx.ops.norm_layers import normalized
-from flow2onnx.ops.transposed import Ints
+from flow2onnx.ops.conv_transpose import Ints
+from flow2onnx.ops.normalization_layers import normalized
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.op import composite, op
 
@@ -28,18 +28,18 @@ def layer_norm(
     """nn.layer_norm, the mean and 1/deviation of each sample, and `x` free of them."""
     first = axis_of(begin_norm_axis, rank_of(x))
     axes = list(range(first, rank_of(x)))
-    y = normalisation.layer_norm.lower(
+    y = normalization.layer_norm.lower(
         b, x, gamma, beta, begin_norm_axis, begin_params_axis, epsilon
     )
     mean = b.ReduceMean(x, axes, keepdims=1)
     centred = b.Sub(x, mean)
     variance = b.ReduceMean(b.Mul(centred, centred), axes, keepdims=0)
     rate = b.Reciprocal(b.Sqrt(b.Add(variance, epsilon)))
-    return y, b.Squeeze(mean, axes), rate, normalisation.by_sample(b, x, first, epsilon)
+    return y, b.Squeeze(mean, axes), rate, normalization.by_sample(b, x, first, epsilon)
 
 
 @composite("normalization", is_public=False)
-def normalization(
+def batch_norm(
     x: Blob,
     moving_mean: Blob,
     moving_variance: Blob,
@@ -59,7 +59,7 @@ def normalization(
     if training:
         y, mean, rate = normalized(x, along, momentum, epsilon, gamma, beta, *statistics)
     else:
-        y = normalisation.batch_normalization(x, *statistics, beta, gamma, epsilon, along)
+        y = normalization.batch_normalization(x, *statistics, beta, gamma, epsilon, along)
     y = y if addend is None else add(y, addend)
     y = unary.relu(y, name=name) if activation == "relu" else y
     return [y, mean, rate] if training else [y, None, None]
@@ -126,7 +126,7 @@ def combined_margin_loss(
     name: str | None = None,
 ) -> tuple[Value, Value]:
     """flow.combined_margin_loss, and the angle at the label of each sample."""
-    y = distances.combined_margin_loss.lower(b, x, label, m1, m2, m3)
+    y = losses.combined_margin_loss.lower(b, x, label, m1, m2, m3)
     picked = b.GatherElements(x, losses.as_column(b, label, x), axis=-1)
     return y, b.Reshape(b.Acos(picked), list(dims(x)[:-1]))
 
@@ -153,7 +153,7 @@ def deconv2d(
     layouts = {"channels_first": "NCHW", "channels_last": "NHWC"}
     if data_format not in layouts:
         raise ArgumentError(f"data_format is one of {', '.join(layouts)}, got {data_format!r}")
-    return transposed.torch_conv2d_transpose.lower(
+    return conv_transpose.torch_conv2d_transpose.lower(
         b, x, weight, output_padding, strides, [2 * p for p in padding_before],
         layouts[data_format], dilations=dilation_rate,
     )  # fmt: skip

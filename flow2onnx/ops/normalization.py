@@ -9,7 +9,7 @@ from flow2onnx.errors import ArgumentError, ShapeError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dims, rank_of
 from flow2onnx.lowering.sums import channel_sum
-from flow2onnx.ops.axes import axis_of
+from flow2onnx.ops.arguments import axis_of
 from flow2onnx.ops.reduce import reduce_mean, reduce_variance
 from flow2onnx.trace.op import op
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from flow2onnx.config import FunctionConfig, Settings, check_together
-from flow2onnx.config.contradictions import _RULES
+from flow2onnx.config import FunctionConfig, Settings, check_conflicts
+from flow2onnx.config.conflicts import _RULES
 from flow2onnx.errors import ConfigError
 
 TF32 = "flow.config.enable_tensor_float_32_compute"
@@ -72,28 +72,28 @@ def made(values: dict[str, object]) -> tuple[FunctionConfig, Settings]:
 
 
 @pytest.mark.parametrize(("values", "begins", "remedy"), WRONG)
-def test_contradictions_are_refused(values, begins, remedy):
+def test_conflicts_are_refused(values, begins, remedy):
     config, settings = made(values)
     with pytest.raises(ConfigError) as caught:
-        check_together(config, settings, trains=False)
+        check_conflicts(config, settings, trains=False)
     assert caught.value.message.startswith(f"{begins}: ")
     assert remedy in caught.value.hint
-    assert "test_contradictions.py:" in caught.value.source
+    assert "test_conflicts.py:" in caught.value.source
 
 
 @pytest.mark.parametrize("values", RIGHT)
 def test_what_agrees_is_left_alone(values):
-    check_together(*made(values), trains=False)
+    check_conflicts(*made(values), trains=False)
 
 
 def test_every_rule_is_broken_by_a_case():
     whys = set()
     for values, _, _ in WRONG:
         with pytest.raises(ConfigError) as caught:
-            check_together(*made(values), trains=False)
+            check_conflicts(*made(values), trains=False)
         whys.add((caught.value.message.partition(": ")[2], caught.value.hint))
     assert whys == {(rule.why, rule.hint) for rule in _RULES}
 
 
 def test_a_train_job_does_without_tensorrt_and_may_capture():
-    check_together(*made({CAPTURE: True, "use_tensorrt": True}), trains=True)
+    check_conflicts(*made({CAPTURE: True, "use_tensorrt": True}), trains=True)

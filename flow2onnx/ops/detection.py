@@ -4,9 +4,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from flow2onnx.data import objects
+from flow2onnx.data import detection
 from flow2onnx.dtypes import float32, int32
-from flow2onnx.ops.hosted import buffer_type, buffers, dense, named
+from flow2onnx.ops.host_arguments import buffer_type, buffers, dense, named
 from flow2onnx.ops.images import flip_codes
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.host import HostValue
@@ -51,7 +51,7 @@ def _scale(what: str, name: str | None, kind: str, given: Blob, scale: Blob) -> 
 
 
 def _scaled(key: Key, values: Any, factors: Any) -> tuple[Any]:
-    return (objects.scaled(values, factors),)
+    return (detection.scaled(values, factors),)
 
 
 @composite("object_bbox_flip", "detection.object_bbox_flip")
@@ -60,7 +60,7 @@ def object_bbox_flip(
 ) -> Blob:
     """Boxes on mirrored images of `image_size` (width, height); codes as for `flow.image.flip`."""
     return _flip("object_bbox_flip", name, "ObjectBboxFlip", bbox, image_size, flip_code,
-                 objects.flipped_boxes)  # fmt: skip
+                 detection.flipped_boxes)  # fmt: skip
 
 
 @composite("object_bbox_scale", "detection.object_bbox_scale")
@@ -75,7 +75,7 @@ def object_segmentation_polygon_flip(
 ) -> Blob:
     """The points of polygons on mirrored images of `image_size` (width, height)."""
     return _flip("object_segmentation_polygon_flip", name, "ObjectSegmPolyFlip", poly, image_size,
-                 flip_code, objects.flipped_polygons)  # fmt: skip
+                 flip_code, detection.flipped_polygons)  # fmt: skip
 
 
 @composite("object_segmentation_polygon_scale", "detection.object_segmentation_polygon_scale")
@@ -97,4 +97,4 @@ def object_segmentation_polygon_to_mask(
 
 
 def _masks(key: Key, points: Any, places: Any, size: Any) -> tuple[Any]:
-    return (objects.masks(points, places, size),)
+    return (detection.masks(points, places, size),)

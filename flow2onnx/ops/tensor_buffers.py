@@ -7,8 +7,8 @@ from typing import Any
 from flow2onnx.data.decoding import as_tensor
 from flow2onnx.dtypes import DType
 from flow2onnx.errors import ArgumentError, ShapeError
-from flow2onnx.ops.axes import element_type
-from flow2onnx.ops.hosted import buffer_type, buffers, named
+from flow2onnx.ops.arguments import element_type
+from flow2onnx.ops.host_arguments import buffer_type, buffers, named
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.host import HostType
 from flow2onnx.trace.host_blob import emit, host_value

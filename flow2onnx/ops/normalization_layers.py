@@ -7,9 +7,9 @@ import numpy as np
 from flow2onnx.dtypes import DType, float16, float32
 from flow2onnx.errors import ArgumentError
 from flow2onnx.graph import Value
-from flow2onnx.ops import array, normalisation, unary
+from flow2onnx.ops import array, normalization, unary
+from flow2onnx.ops.arguments import axis_of
 from flow2onnx.ops.arithmetic import add, multiply
-from flow2onnx.ops.axes import axis_of
 from flow2onnx.ops.layers import Activation, activated, owned
 from flow2onnx.ops.variable import get_variable
 from flow2onnx.trace.blob import Blob
@@ -17,7 +17,7 @@ from flow2onnx.trace.context import current_job
 from flow2onnx.trace.initializers import Constant, Initializer
 from flow2onnx.trace.job import Job
 from flow2onnx.trace.op import composite
-from flow2onnx.trace.regularizers import Regularizer
+from flow2onnx.trace.variables import Regularizer
 
 _ZERO, _ONE = Constant(0.0), Constant(1.0)
 
@@ -80,7 +80,7 @@ def _batch_normalization(
         if training and trainable and job.is_trainable:
             y, _, _ = normalized(x, axis, momentum, epsilon, gamma, beta, mean, variance)
         else:
-            y = normalisation.batch_normalization(x, mean, variance, beta, gamma, epsilon, axis)
+            y = normalization.batch_normalization(x, mean, variance, beta, gamma, epsilon, axis)
         return array.cast(y, inputs.dtype, name="narrowed") if inputs.dtype != dtype else y
 
 
@@ -98,8 +98,8 @@ def normalized(
     job = current_job("normalization")
     b = job.b
     with b.under(job.full_name("normalization")):
-        folded = Blob(normalisation.channels_second(b, x.value, axis))
-    y, mean, variance, rate = normalisation.by_batch(folded, gamma, beta, epsilon)
+        folded = Blob(normalization.channels_second(b, x.value, axis))
+    y, mean, variance, rate = normalization.by_batch(folded, gamma, beta, epsilon)
     with b.under(job.full_name("moving")):
         for moving, now in ((moving_mean, mean), (moving_variance, variance)):
             job.assign(_name_of(job, moving), _follow(job, moving.value, now.value, momentum))
@@ -231,7 +231,7 @@ def layer_norm(
         for suffix, first, wanted in (("beta", _ZERO, center), ("gamma", _ONE, scale))
     )
     with job.namespace(layer):
-        y: Blob = normalisation.layer_norm(
+        y: Blob = normalization.layer_norm(
             inputs, gamma, beta, begin_norm_axis, begin_params_axis, epsilon
         )
         return y
@@ -261,7 +261,7 @@ def _by_group(
         else None
         for suffix, first in (("gamma", _ONE), ("beta", _ZERO))
     )
-    y: Blob = normalisation.by_group(x, gamma, beta, groups, eps)
+    y: Blob = normalization.by_group(x, gamma, beta, groups, eps)
     return y
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from flow2onnx.errors import ArgumentError, ShapeError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dims, rank_of
-from flow2onnx.ops import windows
+from flow2onnx.ops import spatial
 from flow2onnx.trace.op import op
 
 Ints = int | Sequence[int]
@@ -34,14 +34,14 @@ def _transposed(
     output_padding: Sequence[int],
     data_format: str,
 ) -> Value:
-    first, kernel = (windows.channels_first(b, v, data_format) for v in (x, w))
+    first, kernel = (spatial.channels_first(b, v, data_format) for v in (x, w))
     if dims(first)[1] != dims(kernel)[0]:
         raise ShapeError(f"input has {dims(first)[1]} channels, filters expect {dims(kernel)[0]}")
     y = b.ConvTranspose(
         first, kernel, strides=strides, dilations=dilations, pads=pads,
         output_padding=output_padding,
     )  # fmt: skip
-    return windows.channels_back(b, y, data_format)
+    return spatial.channels_back(b, y, data_format)
 
 
 @op(
@@ -70,8 +70,8 @@ def conv2d_transpose(
     OneFlow, those of `output_shape` are not looked at.
     """
     x, w = _operands(value, filter, input, filters)
-    windows.spatial_rank(data_format, 2)
-    s, d = windows.per_axis(strides, 2, "strides"), windows.per_axis(dilations, 2, "dilations")
+    spatial.spatial_rank(data_format, 2)
+    s, d = spatial.per_axis(strides, 2, "strides"), spatial.per_axis(dilations, 2, "dilations")
     extents, kernel, wanted = (
         _extents(shape, data_format) for shape in (dims(x), dims(w), _whole(output_shape))
     )
@@ -95,7 +95,7 @@ def _whole(output_shape: Sequence[int] | None) -> tuple[int, ...]:
 
 
 def _extents(shape: Sequence[int], data_format: str) -> tuple[int, ...]:
-    return tuple(shape[1:3] if windows.is_channels_last(data_format) else shape[2:])
+    return tuple(shape[1:3] if spatial.is_channels_last(data_format) else shape[2:])
 
 
 def _cut(padding: str, extent: int, window: int, out: int, stride: int) -> int:
@@ -123,8 +123,8 @@ def torch_conv2d_transpose(
 ) -> Value:
     """A transposed convolution cut by `padding_needed` in all, and longer by `output_padding`."""
     x, w = _operands(value, filter, input, filters)
-    windows.spatial_rank(data_format, 2)
-    s, d = windows.per_axis(strides, 2, "strides"), windows.per_axis(dilations, 2, "dilations")
+    spatial.spatial_rank(data_format, 2)
+    s, d = spatial.per_axis(strides, 2, "strides"), spatial.per_axis(dilations, 2, "dilations")
     cuts, more = _pair(padding_needed, "padding_needed"), _pair(output_padding, "output_padding")
     before = [cut // 2 for cut in cuts]
     after = [cut - cut // 2 for cut in cuts]

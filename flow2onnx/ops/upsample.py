@@ -7,7 +7,7 @@ import numpy as np
 from flow2onnx.errors import ArgumentError, ShapeError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dims, rank_of
-from flow2onnx.ops import windows
+from flow2onnx.ops import spatial
 from flow2onnx.trace.op import op
 
 _MODES = {"nearest": "nearest", "bilinear": "linear"}
@@ -30,7 +30,7 @@ def upsample_2d(
     name: str = "Upsample2D",
 ) -> Value:
     """Height and width times `size`, by the nearest element or between the four next to it."""
-    windows.spatial_rank(data_format, 2)
+    spatial.spatial_rank(data_format, 2)
     if rank_of(x) != 4:
         raise ShapeError(f"{data_format} needs rank 4, got {dims(x)}")
     if interpolation not in _MODES:
@@ -40,13 +40,13 @@ def upsample_2d(
     scales = [size, size] if isinstance(size, int | float) else list(size)
     if len(scales) != 2 or min(scales) <= 0:
         raise ArgumentError(f"size is a positive number or two of them, got {size!r}")
-    first = windows.channels_first(b, x, data_format)
+    first = spatial.channels_first(b, x, data_format)
     y = b.Resize(
         first, None, np.array([1, 1, *scales], np.float32), mode=_MODES[interpolation],
         coordinate_transformation_mode="align_corners" if align_corners else "half_pixel",
         nearest_mode="round_prefer_ceil",
     )  # fmt: skip
-    return windows.channels_back(b, y, data_format)
+    return spatial.channels_back(b, y, data_format)
 
 
 @op("nn.PixelShuffle")
