@@ -13,8 +13,8 @@ from types import MappingProxyType
 import onnx_ir as ir
 from flow2onnx_runtime.manifest import NEXT
 
+from flow2onnx.graph.nodes import attribute, read_values, subgraphs_of
 from flow2onnx.graph.plans import overwrites_safely
-from flow2onnx.graph.subgraphs import read_values
 
 __all__ = [
     "VIEWS",
@@ -141,7 +141,7 @@ def _checks(node: ir.Node) -> list[object]:
 
     Only indices and sizes known at run time decide: whether all else fits is known beforehand.
     """
-    if _has_graph(node) or not _shapes_agree(node):
+    if subgraphs_of(node) or not _shapes_agree(node):
         return [node]
     place = _INDEXING.get(node.op_type) if node.domain in ("", _NATIVE) else None
     if place is None:
@@ -228,12 +228,11 @@ def _indexed_extents(node: ir.Node, indices: ir.Value, table: ir.Value) -> tuple
     extents = tuple(d for d in table.shape or () if isinstance(d, int))
     if node.op_type.endswith("ND"):
         depth = tuple(indices.shape or ())[-1:]
-        is_simple = "batch_dims" not in node.attributes or not node.attributes["batch_dims"].value
+        is_simple = not attribute(node, "batch_dims", 0)
         return extents[: depth[0]] if is_simple and isinstance(depth[0], int) else (*extents, node)
     if node.op_type.endswith("Loss"):
         return (*extents, node) if "ignore_index" in node.attributes else extents[1:2]
-    axis = node.attributes["axis"].as_int() if "axis" in node.attributes else 0
-    axis = -1 if node.op_type == "CrossEntropy" else axis
+    axis = -1 if node.op_type == "CrossEntropy" else attribute(node, "axis", 0)
     return extents[axis : axis + 1 or None]
 
 
@@ -251,7 +250,7 @@ def predecessor_bits(nodes: Iterable[ir.Node], own: Mapping[ir.Node, int]) -> di
 def _producers(node: ir.Node) -> list[ir.Node]:
     """What has run whenever a node begins, directly."""
     # the graph inside a node may be chosen, or drawn out, before the node would run
-    if node.op_type in _SHAPE_ONLY or _has_graph(node):
+    if node.op_type in _SHAPE_ONLY or subgraphs_of(node):
         return []
     makers = (v.producer() for v in node.inputs if v is not None)
     return [m for m in makers if m is not None]
@@ -279,7 +278,7 @@ def _conflict(
     if old.shape is None or new.shape is None or old.shape != new.shape or old.dtype != new.dtype:
         return "the next value is of another shape or type as far as is known"
     for reader in reads.of(old):
-        if _has_graph(reader):
+        if subgraphs_of(reader):
             return f"{_describe(reader)} reads it inside"
         if reader is not writer and not reads.precedes(reader, writer):
             return f"{_describe(reader)} may read it after the update"
@@ -328,13 +327,6 @@ def _may_fuse_with_reader(writer: ir.Node, old: ir.Value, reads: _Reads) -> bool
         if source is not None and source.op_type in _ABSORBED:
             pending += [v for v in source.inputs if v is not None]
     return False
-
-
-def _has_graph(node: ir.Node) -> bool:
-    return any(
-        a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
-        for a in node.attributes.values()
-    )
 
 
 def _describe(node: ir.Node) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import onnx_ir as ir
 
-from flow2onnx.graph.subgraphs import read_values
+from flow2onnx.graph.nodes import read_values
 from flow2onnx.graph.types import dims, dtype_of, is_static
 
 __all__ = ["byte_size", "constant_bytes", "peak_bytes"]

@@ -1,10 +1,10 @@
 """The table of gradient rules by ONNX operator. Filled when the rule modules are imported."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from flow2onnx.errors import GradientError
 from flow2onnx.graph import Node, Value
+from flow2onnx.graph.nodes import RANDOM_OPERATORS, attribute
 
 __all__ = [
     "DATA_MOVEMENT",
@@ -71,13 +71,7 @@ NOT_DIFFERENTIABLE: Mapping[str, str] = {
         _WHOLE,
     ),
     **dict.fromkeys(("ArgMax", "ArgMin", "NonMaxSuppression", "NonZero"), _PLACES),
-    **dict.fromkeys(
-        (
-            "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
-            "RandomUniformLike",
-        ),
-        _DRAWN,
-    ),
+    **dict.fromkeys(RANDOM_OPERATORS - {"Dropout"}, _DRAWN),
     **dict.fromkeys(
         ("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer"),
         _TEXT,
@@ -155,9 +149,3 @@ def no_gradient(n: Node, form: str = "") -> GradientError:
         source=n.meta.get("source"),
         hint="keep it off the way from the variables to the loss",
     )
-
-
-def attribute(n: Node, name: str, default: Any = None) -> Any:
-    """An attribute of a node, as Python value."""
-    found = n.attributes.get(name)
-    return default if found is None else found.value

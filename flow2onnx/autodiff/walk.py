@@ -5,14 +5,21 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from flow2onnx.autodiff.annotations import note_gradient
-from flow2onnx.autodiff.expand import expand_node
-from flow2onnx.autodiff.registry import DATA_MOVEMENT, NOT_DIFFERENTIABLE, QUANTIZING, rule_for
+from flow2onnx.autodiff.registry import (
+    DATA_MOVEMENT,
+    NOT_DIFFERENTIABLE,
+    QUANTIZING,
+    expansion_for,
+    no_gradient,
+    rule_for,
+)
 from flow2onnx.errors import GradientError, UnknownShapeError
 from flow2onnx.graph import Builder, Node, Value
-from flow2onnx.graph.subgraphs import read_values
+from flow2onnx.graph.functions import standard_body
+from flow2onnx.graph.nodes import read_values
 from flow2onnx.graph.types import dtype_of, may_match, sizes_of
 
-__all__ = ["Override", "gradients"]
+__all__ = ["Override", "expand_node", "gradients"]
 
 
 class Override(Protocol):
@@ -119,6 +126,31 @@ class _Walk:
                     f"{node.op_type}: gradient of another type"
                 )
                 self.sums.add(value, self.b.agree(g, value))
+
+
+def expand_node(b: Builder, node: Node) -> Sequence[Value]:
+    """The values that stand for the outputs of a node, whose nodes are put before it.
+
+    Whoever reads the node's outputs in the graph then reads these; the outputs stay valid for
+    those who hold them, and what computes them is dead code where nobody does.
+    """
+    with b.before(node):
+        made = _expand(b, node)
+    for old, new in zip(node.outputs, made, strict=True):
+        assert may_match(new, old), (
+            f"{node.op_type}: expanded to {sizes_of(new)}, not {sizes_of(old)}"
+        )
+        assert dtype_of(new) == dtype_of(old), f"{node.op_type}: expanded to another type"
+        old.replace_all_uses_with(new)
+    return made
+
+
+def _expand(b: Builder, node: Node) -> Sequence[Value]:
+    own = expansion_for(node.op_type)
+    made = own(b, node) if own is not None else standard_body(b, node)
+    if made is None:
+        raise no_gradient(node)
+    return [made] if isinstance(made, Value) else made
 
 
 def _active(nodes: Sequence[Node], wrt: Iterable[Value]) -> set[Value]:

@@ -14,9 +14,9 @@ from onnx.shape_inference import InferenceError, infer_node_outputs
 
 from flow2onnx.dtypes import DType, by_name, by_numpy
 from flow2onnx.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
+from flow2onnx.graph.nodes import read_values
 from flow2onnx.graph.schemas import Schema, opset_ids, schema
 from flow2onnx.graph.shape_inference import infer_missing_shape
-from flow2onnx.graph.subgraphs import captured_values
 from flow2onnx.graph.symbolic_sizes import SymbolicSize, known_bounds, output_bounds
 from flow2onnx.graph.types import dims, dtype_of, is_static, sizes_of
 
@@ -278,7 +278,7 @@ class Builder:
         proto = _node_proto(node)
         types: dict[str, onnx.TypeProto] = {}
         data: dict[str, onnx.TensorProto] = {}
-        for value in (*node.inputs, *_captured_by(node)):
+        for value in read_values(node):
             if value is not None:
                 assert value.name is not None
                 types[value.name] = self.type_proto(value)
@@ -435,13 +435,6 @@ def _may_mix_types(kind: Schema, position: int) -> bool:
 def _fixed_type(text: str) -> DType:
     name = text.removeprefix("tensor(").removesuffix(")")
     return by_name({"float": "float32", "double": "float64"}.get(name, name))
-
-
-def _captured_by(node: ir.Node) -> Iterator[ir.Value]:
-    """What the graphs inside a node read from around it."""
-    for attribute in node.attributes.values():
-        if attribute.type == ir.AttributeType.GRAPH:
-            yield from captured_values(attribute.as_graph())
 
 
 def _attribute(kind: Schema, opset: int, name: str, value: Any) -> ir.Attr:

@@ -1,6 +1,6 @@
-"""Bodies made into nodes: functions of the standard, branches, and anything else given as nodes."""
+"""Inlining: nodes of functions of the standard, of branches and of loops, copied into a graph."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -8,30 +8,19 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from flow2onnx.dtypes import by_code
-from flow2onnx.errors import ArgumentError, ShapeError, UnsupportedError
+from flow2onnx.errors import ShapeError, UnsupportedError
 from flow2onnx.graph.builder import Builder
+from flow2onnx.graph.constant_folding import fold_constants
+from flow2onnx.graph.nodes import attribute
 from flow2onnx.graph.schemas import schema
-from flow2onnx.graph.sequence_content import SEQUENCE_READERS, read_sequence
+from flow2onnx.graph.sequences import SEQUENCE_READERS, read_sequence
 from flow2onnx.graph.types import constant_of, is_static
 from flow2onnx.graph.unroll import unroll_loop, unroll_scan
 
-__all__ = ["expand_sequence", "fold_constants", "inline_nodes", "standard_body", "unroll"]
-
-# What is computed while the graph is built: shapes and the like, not data.
-_LARGEST_CONSTANT = 4096
-_DRAWS = {
-    "Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
-    "RandomUniformLike",
-}  # fmt: skip
-_CONTROL = {"If", "Loop", "Scan", "SequenceMap"}
+__all__ = ["constant_branch", "expand_sequence", "inline_nodes", "standard_body", "unroll"]
 
 # The values that stand for those of a body.
 Known = Mapping[ir.Value | None, ir.Value | None]
-# What a body's node becomes: (builder, node, its inputs) -> its outputs, or None to copy it.
-Substitute = Callable[
-    [Builder, ir.Node, Sequence[ir.Value | None]], Sequence[ir.Value | None] | None
-]
 
 
 def standard_body(b: Builder, node: ir.Node) -> tuple[ir.Value, ...] | None:
@@ -93,7 +82,6 @@ def inline_nodes(
     actual: Sequence[ir.Value | None],
     results: Sequence[ir.Value],
     attributes: Mapping[str, ir.Attr] = {},
-    substitute: Substitute | None = None,
 ) -> tuple[ir.Value | None, ...]:
     """Append copies of the nodes of `body` with `actual` in the place of `formal`.
 
@@ -109,9 +97,7 @@ def inline_nodes(
             known[value] = b.const(value.const_value.numpy())
     for node in body:
         inputs = [known.get(v, v) for v in node.inputs]
-        made = substitute(b, node, inputs) if substitute else None
-        if made is None:
-            made = _copy_node(b, node, inputs, attributes, known)
+        made = _copy_node(b, node, inputs, attributes, known)
         known.update(zip(node.outputs, made, strict=True))
     return tuple(known.get(v, v) for v in results)
 
@@ -125,7 +111,7 @@ def _copy_node(
 ) -> tuple[ir.Value, ...]:
     if node.op_type == "Constant":
         return (b.const(_constant_content(_resolve_attributes(node, attributes, known))),)
-    branch = _constant_branch(node, inputs)
+    branch = constant_branch(node, inputs)
     if branch is not None:
         made = inline_nodes(b, branch, [v for v in known if v], [known[v] for v in known if v],
                       branch.outputs, attributes)  # fmt: skip
@@ -151,10 +137,10 @@ def _copy_node(
 def expand_sequence(b: Builder, node: ir.Node, inputs: Sequence[ir.Value | None]) -> ir.Value:
     """What a node makes of a sequence, made of the tensors that the sequence holds."""
 
-    def mapped(body: ir.Graph, actual: Sequence[ir.Value | None]) -> Sequence[ir.Value | None]:
+    def map_body(body: ir.Graph, actual: Sequence[ir.Value | None]) -> Sequence[ir.Value | None]:
         return inline_nodes(b, body, body.inputs, actual, body.outputs)
 
-    return read_sequence(b, node, inputs, mapped)
+    return read_sequence(b, node, inputs, map_body)
 
 
 def _as_scalar(b: Builder, value: ir.Value | None) -> ir.Value | None:
@@ -168,7 +154,7 @@ def _copy_loop(
     inputs: Sequence[ir.Value | None],
     attributes: Mapping[str, ir.Attr],
 ) -> tuple[ir.Value, ...]:
-    """A loop as it is where inference knows its shapes, else one turn after the other."""
+    """A copy of a loop where inference knows its shapes, else its unrolled iterations."""
     try:
         outputs = b.emit(node.op_type, inputs, attributes, len(node.outputs))
     except ShapeError:
@@ -188,20 +174,20 @@ def unroll(
     inputs: Sequence[ir.Value | None],
     attributes: Mapping[str, ir.Attr],
 ) -> tuple[ir.Value, ...]:
-    """The outputs of a Loop or Scan as nodes of its turns; how many there are must be known."""
+    """The outputs of a Loop or Scan, unrolled; raises UnsupportedError for an unknown count."""
     body = attributes["body"].as_graph()
 
-    def turn(actual: Sequence[ir.Value | None]) -> list[ir.Value]:
+    def iterate(actual: Sequence[ir.Value | None]) -> list[ir.Value]:
         made = inline_nodes(b, body, body.inputs, actual, body.outputs)
         return [v for v in made if v is not None]
 
     by_kind = unroll_loop if node.op_type == "Loop" else unroll_scan
-    return tuple(by_kind(b, node, inputs, turn))[: len(node.outputs)]
+    return tuple(by_kind(b, node, inputs, iterate))[: len(node.outputs)]
 
 
-def _constant_branch(node: ir.Node, inputs: Sequence[ir.Value | None]) -> ir.Graph | None:
+def constant_branch(node: ir.Node, inputs: Sequence[ir.Value | None]) -> ir.Graph | None:
     """The branch that an If takes, where its condition is a constant."""
-    condition = constant_of(inputs[0]) if node.op_type == "If" else None
+    condition = constant_of(inputs[0]) if node.op_type == "If" and not node.domain else None
     if condition is None:
         return None
     return node.attributes["then_branch" if condition.all() else "else_branch"].as_graph()
@@ -212,9 +198,9 @@ def _fold_compress(b: Builder, node: ir.Node, inputs: Sequence[ir.Value | None])
     condition = constant_of(inputs[1]) if node.op_type == "Compress" else None
     if condition is None:
         return None
-    axis = node.attributes.get("axis")
-    data = inputs[0] if axis else b.Reshape(inputs[0], [-1])
-    return b.Gather(data, np.flatnonzero(condition), axis=axis.as_int() if axis else 0)
+    axis = attribute(node, "axis")
+    data = b.Reshape(inputs[0], [-1]) if axis is None else inputs[0]
+    return b.Gather(data, np.flatnonzero(condition), axis=axis or 0)
 
 
 def _resolve_attributes(
@@ -222,17 +208,15 @@ def _resolve_attributes(
 ) -> dict[str, ir.Attr]:
     """The attributes of a node of a body: references looked up, graphs copied."""
     found: dict[str, ir.Attr] = {}
-    for name, attribute in node.attributes.items():
-        if attribute.is_ref():
-            given = attributes.get(attribute.ref_attr_name or "")
+    for name, own in node.attributes.items():
+        if own.is_ref():
+            given = attributes.get(own.ref_attr_name or "")
             if given is not None:
                 found[name] = ir.Attr(name, given.type, given.value)
-        elif attribute.type == ir.AttributeType.GRAPH:
-            found[name] = ir.AttrGraph(
-                name, _copy_subgraph(attribute.as_graph(), attributes, known)
-            )
+        elif own.type == ir.AttributeType.GRAPH:
+            found[name] = ir.AttrGraph(name, _copy_subgraph(own.as_graph(), attributes, known))
         else:
-            found[name] = attribute
+            found[name] = own
     return found
 
 
@@ -273,77 +257,8 @@ def _copy_value(value: ir.Value) -> ir.Value:
 
 def _constant_content(attributes: Mapping[str, ir.Attr]) -> np.ndarray[Any, Any]:
     """The content of a Constant node in any of its forms."""
-    (attribute,) = attributes.values()
-    if attribute.type == ir.AttributeType.TENSOR:
-        content: np.ndarray[Any, Any] = attribute.as_tensor().numpy()
+    (given,) = attributes.values()
+    if given.type == ir.AttributeType.TENSOR:
+        content: np.ndarray[Any, Any] = given.as_tensor().numpy()
         return content
-    kind = np.float32 if attribute.name in ("value_float", "value_floats") else np.int64
-    return np.asarray(attribute.value, kind)
-
-
-def fold_constants(b: Builder, outputs: tuple[ir.Value, ...]) -> tuple[ir.Value, ...]:
-    """The outputs of the node made last, as constants where they are small and known already."""
-    node = outputs[0].producer()
-    assert node is not None, "a node was made last"
-    contents = _constant_outputs(b, node)
-    if contents is None:
-        return outputs
-    if any(b.free_size in c.shape for c in contents):
-        return outputs
-    b.undo()
-    return tuple(b.const(c) for c in contents)
-
-
-def _constant_outputs(b: Builder, node: ir.Node) -> Sequence[np.ndarray[Any, Any]] | None:
-    if any(not _is_small(v) for v in node.outputs):
-        return None
-    if node.op_type in ("Shape", "Size"):
-        return _shape_content(node)
-    is_known = all(v is None or v.const_value is not None for v in node.inputs)
-    if not is_known or node.op_type in _DRAWS | _CONTROL:
-        return None
-    return _evaluate(b, node)
-
-
-def _is_small(value: ir.Value) -> bool:
-    if not isinstance(value.type, ir.TensorType):
-        return False
-    if value.shape is None or not value.shape.is_static():
-        # known inputs, so it is known: the number of results is what depends on them
-        return True
-    return int(np.prod(value.shape.numpy(), dtype=np.int64)) <= _LARGEST_CONSTANT
-
-
-def _shape_content(node: ir.Node) -> Sequence[np.ndarray[Any, Any]] | None:
-    value = node.inputs[0]
-    assert value is not None, f"{node.name} has no input"
-    if value.shape is None or not value.shape.is_static():
-        return None
-    sizes = np.asarray(value.shape.numpy(), np.int64)
-    if node.op_type == "Size":
-        return [np.asarray(sizes.prod(), np.int64)]
-    start, end = (node.attributes.get(k) for k in ("start", "end"))
-    return [sizes[start.as_int() if start else None : end.as_int() if end else None]]
-
-
-def _evaluate(b: Builder, node: ir.Node) -> Sequence[np.ndarray[Any, Any]]:
-    from onnx.reference import ReferenceEvaluator  # a tenth of a second that few jobs need
-
-    feeds = {
-        str(v.name): v.const_value.numpy() for v in node.inputs if v is not None and v.const_value
-    }
-    known = {v.name: v for v in node.inputs if v is not None}
-    graph = onnx.helper.make_graph(
-        [b.node_proto(node)],
-        "fold_constants",
-        [onnx.ValueInfoProto(name=n, type=b.type_proto(v)) for n, v in known.items()],
-        [onnx.ValueInfoProto(name=v.name or "", type=b.type_proto(v)) for v in node.outputs],
-    )
-    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", b.opset)])
-    try:
-        with np.errstate(all="ignore"):  # what is no number here is none on the runtime either
-            found = ReferenceEvaluator(model).run(None, feeds)
-    except Exception as error:  # of many classes with no common base
-        raise ArgumentError(f"{node.op_type} of constants has no result: {error}") from error
-    kinds = [by_code(int(v.dtype or 0)).numpy for v in node.outputs]
-    return [np.asarray(f, k) for f, k in zip(found, kinds, strict=True)]
+    return np.asarray(given.value, np.float32 if "float" in given.name else np.int64)

@@ -7,20 +7,25 @@ import onnx_ir as ir
 
 from flow2onnx.errors import UnsupportedError
 from flow2onnx.graph.builder import Builder
+from flow2onnx.graph.nodes import attribute
 from flow2onnx.graph.types import constant_of, dims
 
-__all__ = ["SEQUENCES", "Parts"]
+__all__ = ["SEQUENCES", "SEQUENCE_READERS", "MapBody", "Parts", "read_sequence"]
 
 Parts = tuple[ir.Value, ...]
 Operand = ir.Value | Parts | None
 Operands = Sequence[Operand]
+# map_body(body, inputs of the body) -> its outputs
+MapBody = Callable[[ir.Graph, Sequence[ir.Value | None]], Sequence[ir.Value | None]]
 
 
 def _split(b: Builder, node: ir.Node, inputs: Operands) -> Parts:
     x = _tensor(node, inputs[0])
-    axis = _attribute(node, "axis", 0) % max(len(dims(x)), 1)
+    axis = attribute(node, "axis", 0) % max(len(dims(x)), 1)
     size = dims(x)[axis]
-    given = _constant_number(node, inputs[1]) if len(inputs) > 1 and inputs[1] is not None else None
+    given = (
+        _constant_integers(node, inputs[1]) if len(inputs) > 1 and inputs[1] is not None else None
+    )
     if given is None:
         sizes = [1] * size
     elif given.ndim:
@@ -31,7 +36,7 @@ def _split(b: Builder, node: ir.Node, inputs: Operands) -> Parts:
             raise UnsupportedError(f"SplitToSequence into parts of {step}")
         sizes = [min(step, size - start) for start in range(0, size, step)]
     parts = b.several("Split", x, np.asarray(sizes, np.int64), axis=axis, outputs=len(sizes))
-    if given is None and not _attribute(node, "keepdims", 1):
+    if given is None and not attribute(node, "keepdims", 1):
         return tuple(b.Squeeze(part, [axis]) for part in parts)
     return parts
 
@@ -41,7 +46,7 @@ def _construct(b: Builder, node: ir.Node, inputs: Operands) -> Parts:
 
 
 def _at(b: Builder, node: ir.Node, inputs: Operands) -> ir.Value:
-    parts, place = _parts(node, inputs[0]), int(_constant_number(node, inputs[1]))
+    parts, place = _parts(node, inputs[0]), int(_constant_integers(node, inputs[1]))
     if not -len(parts) <= place < len(parts):
         raise UnsupportedError(f"SequenceAt takes number {place} of {len(parts)}")
     return parts[place]
@@ -53,20 +58,20 @@ def _length(b: Builder, node: ir.Node, inputs: Operands) -> ir.Value:
 
 def _insert(b: Builder, node: ir.Node, inputs: Operands) -> Parts:
     parts = list(_parts(node, inputs[0]))
-    place = int(_constant_number(node, inputs[2])) if len(inputs) > 2 else len(parts)
+    place = int(_constant_integers(node, inputs[2])) if len(inputs) > 2 else len(parts)
     parts.insert(place, _tensor(node, inputs[1]))
     return tuple(parts)
 
 
 def _erase(b: Builder, node: ir.Node, inputs: Operands) -> Parts:
     parts = list(_parts(node, inputs[0]))
-    del parts[int(_constant_number(node, inputs[1])) if len(inputs) > 1 else -1]
+    del parts[int(_constant_integers(node, inputs[1])) if len(inputs) > 1 else -1]
     return tuple(parts)
 
 
 def _concat(b: Builder, node: ir.Node, inputs: Operands) -> ir.Value:
-    parts, axis = _parts(node, inputs[0]), _attribute(node, "axis", 0)
-    if _attribute(node, "new_axis", 0):
+    parts, axis = _parts(node, inputs[0]), attribute(node, "axis", 0)
+    if attribute(node, "new_axis", 0):
         parts = tuple(b.Unsqueeze(part, [axis]) for part in parts)
     return b.Concat(*parts, axis=axis)
 
@@ -86,6 +91,8 @@ SEQUENCES: dict[str, Callable[[Builder, ir.Node, Operands], ir.Value | Parts]] =
     "SequenceLength": _length,
     "SplitToSequence": _split,
 }
+# Those that make a tensor.
+SEQUENCE_READERS = ("ConcatFromSequence", "SequenceAt")
 
 
 def _tensor(node: ir.Node, operand: Operand) -> ir.Value:
@@ -103,7 +110,7 @@ def _parts(node: ir.Node, operand: Operand) -> Parts:
     )
 
 
-def _constant_number(
+def _constant_integers(
     node: ir.Node, operand: Operand
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
     content = constant_of(operand) if isinstance(operand, ir.Value) else None
@@ -115,6 +122,39 @@ def _constant_number(
     return content
 
 
-def _attribute(node: ir.Node, name: str, default: int) -> int:
-    attribute = node.attributes.get(name)
-    return default if attribute is None else int(attribute.value)
+def read_sequence(
+    b: Builder, node: ir.Node, inputs: Sequence[ir.Value | None], map_body: MapBody
+) -> ir.Value:
+    """The output of one of `SEQUENCE_READERS`, made of the tensors that its sequence holds."""
+    made = SEQUENCES[node.op_type](b, node, [_elements(b, v, map_body) for v in inputs])
+    assert isinstance(made, ir.Value), f"{node.op_type} makes a tensor"
+    return b.Identity(made)
+
+
+def _elements(b: Builder, value: ir.Value | None, map_body: MapBody) -> ir.Value | Parts | None:
+    """The tensors that a sequence holds; other values as they are."""
+    if value is None or not isinstance(value.type, ir.SequenceType):
+        return value
+    n = value.producer()
+    inputs = [_elements(b, v, map_body) for v in n.inputs] if n is not None else []
+    if n is not None and n.op_type == "Identity":
+        return inputs[0]
+    if n is not None and n.op_type == "SequenceMap":
+        return _map_elements(n, inputs, list(n.outputs).index(value), map_body)
+    if n is None or n.op_type not in SEQUENCES:
+        raise UnsupportedError(
+            "a sequence that the graph does not make itself has no known elements",
+            hint="make it of tensors inside the model",
+        )
+    return SEQUENCES[n.op_type](b, n, inputs)
+
+
+def _map_elements(
+    n: ir.Node, inputs: Sequence[ir.Value | Parts | None], output: int, map_body: MapBody
+) -> Parts:
+    """What the graph inside a SequenceMap makes of each element."""
+    body = n.attributes["body"].as_graph()
+    first = inputs[0]
+    assert isinstance(first, tuple), f"{n.name} maps a sequence"
+    rows = [[v[i] if isinstance(v, tuple) else v for v in inputs] for i in range(len(first))]
+    return tuple(v for row in rows if (v := map_body(body, row)[output]) is not None)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import onnx
 import onnx_ir as ir
 
+from flow2onnx.graph.nodes import attribute
 from flow2onnx.graph.types import constant_of, dims, is_static, rank_of, sizes_of
 
 __all__ = ["infer_missing_shape"]
@@ -40,9 +41,8 @@ def _shape_by_sizes(node: ir.Node, position: int, proto: onnx.TypeProto) -> onnx
     if given is None:
         return proto
     if node.op_type == "Split":
-        axis = node.attributes.get("axis")
         sizes: list[int | str | None] = [*sizes_of(node.inputs[0])]  # type: ignore[arg-type]  # a Split has its input
-        sizes[axis.as_int() if axis else 0] = given[position]
+        sizes[attribute(node, "axis", 0)] = given[position]
     else:
         sizes = [None if d == -1 else d for d in given]
     return onnx.helper.make_tensor_type_proto(proto.tensor_type.elem_type, sizes)
@@ -71,17 +71,15 @@ def _by_head(node: ir.Node, position: int) -> Shape | None:
     shape = dims(value)
     if len(shape) == 4:
         return shape
-    found = node.attributes.get("kv_num_heads" if position else "q_num_heads")
-    if found is None:
+    heads = attribute(node, "kv_num_heads" if position else "q_num_heads")
+    if heads is None:
         return None
-    heads = found.as_int()
     return shape[0], heads, shape[1], shape[2] // heads
 
 
 def _reduce_shapes(node: ir.Node) -> list[tuple[None, ...]] | None:
     """Along axes known at run time: of the same rank, if the axes stay."""
-    keepdims = node.attributes.get("keepdims")
-    if keepdims is not None and not keepdims.as_int():
+    if not attribute(node, "keepdims", 1):
         return None
     return [(None,) * rank_of(node.inputs[0])]  # type: ignore[arg-type]  # a reduction has its input
 

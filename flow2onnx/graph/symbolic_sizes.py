@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import onnx
 import onnx_ir as ir
 
+from flow2onnx.graph.nodes import attribute
 from flow2onnx.graph.types import constant_of
 
 __all__ = ["Bounds", "SymbolicSize", "known_bounds", "output_bounds"]
@@ -42,8 +43,8 @@ def _bounds_of_output(node: ir.Node, value: ir.Value, proto: onnx.TypeProto | No
     own = _BOUNDS.get(node.op_type)
     other = own(node) if own is not None else _broadcast_bounds(node, rank)
     if node.op_type == "Unique" and value is not node.outputs[0]:
-        axis = node.attributes.get("axis")  # beside the values numbers, one for each of them
-        other = (other[axis.as_int() if axis else 0],)
+        # beside the values numbers, one for each of them
+        other = (other[attribute(node, "axis", 0)],)
     shape = proto.tensor_type.shape.dim if proto is not None else ()
     if len(shape) != rank:
         return other
@@ -76,8 +77,8 @@ def _non_zero_bounds(node: ir.Node) -> Bounds:
 
 def _selection_bounds(node: ir.Node) -> Bounds:
     """At most all of the input: along an axis, or of all its elements."""
-    axis = node.attributes.get("axis")
-    return _input_bounds(node) if axis is not None else (_element_count(_input_bounds(node)),)
+    is_whole = "axis" in node.attributes
+    return _input_bounds(node) if is_whole else (_element_count(_input_bounds(node)),)
 
 
 def _reshape_bounds(node: ir.Node) -> Bounds:

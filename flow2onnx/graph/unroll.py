@@ -1,4 +1,4 @@
-"""Loops whose number of turns is known, as the nodes of their turns one after the other."""
+"""Unrolling of loops: the nodes of every iteration, where their count is known."""
 
 from collections.abc import Callable, Sequence
 
@@ -7,20 +7,21 @@ import onnx_ir as ir
 
 from flow2onnx.errors import UnsupportedError
 from flow2onnx.graph.builder import Builder
+from flow2onnx.graph.nodes import attribute
 from flow2onnx.graph.types import constant_of, dims, rank_of
 
 __all__ = ["Iteration", "unroll_loop", "unroll_scan"]
 
 _MOST_ITERATIONS = 4096
 
-# turn(inputs of the body) -> its outputs
+# iterate(inputs of the body) -> its outputs
 Iteration = Callable[[Sequence[ir.Value | None]], Sequence[ir.Value]]
 
 
 def unroll_loop(
-    b: Builder, node: ir.Node, inputs: Sequence[ir.Value | None], turn: Iteration
+    b: Builder, node: ir.Node, inputs: Sequence[ir.Value | None], iterate: Iteration
 ) -> list[ir.Value]:
-    """The results of a Loop: its last state, then what its turns made, stacked."""
+    """The results of a Loop: its last state, then the outputs of its iterations, stacked."""
     count, condition = (constant_of(v) for v in inputs[:2])
     if inputs[0] is not None and count is None:
         raise _unknown_count(node)
@@ -28,19 +29,21 @@ def unroll_loop(
     if inputs[1] is not None and condition is None:
         raise _unknown_count(node)
     limit = int(count.item()) if count is not None else _MOST_ITERATIONS + 1
-    state, stacks, turns = list(inputs[2:]), list[list[ir.Value]](), 0
-    while goes_on and turns < limit:
-        if turns == _MOST_ITERATIONS:
-            raise UnsupportedError(f"{node.name}: more than {_MOST_ITERATIONS} turns to unroll")
-        after, *made = turn([b.const(np.int64(turns)), b.const(np.bool_(True)), *state])
+    state, stacks, done = list(inputs[2:]), list[list[ir.Value]](), 0
+    while goes_on and done < limit:
+        if done == _MOST_ITERATIONS:
+            raise UnsupportedError(
+                f"{node.name}: more than {_MOST_ITERATIONS} iterations to unroll"
+            )
+        after, *made = iterate([b.const(np.int64(done)), b.const(np.bool_(True)), *state])
         stacks.append(made[len(state) :])
-        state, turns = list(made[: len(state)]), turns + 1
+        state, done = list(made[: len(state)]), done + 1
         known = constant_of(after)
         if known is None:
             raise _unknown_count(node)
         goes_on = bool(known.all())
-    if not turns and len(node.outputs) > len(state):
-        raise UnsupportedError(f"{node.name}: a loop of no turns stacks nothing")
+    if not done and len(node.outputs) > len(state):
+        raise UnsupportedError(f"{node.name}: a loop without iterations stacks nothing")
     stacked = [
         b.Concat(*(b.Unsqueeze(v, [0]) for v in s), axis=0) for s in zip(*stacks, strict=True)
     ]
@@ -49,46 +52,40 @@ def unroll_loop(
 
 def _unknown_count(node: ir.Node) -> UnsupportedError:
     return UnsupportedError(
-        f"{node.name or node.op_type}: how often the loop turns is known only at run time",
+        f"{node.name or node.op_type}: how often the loop runs is known only at run time",
         op=node.name,
         source=node.meta.get("source"),
-        hint="give the number of turns as a constant, and let the condition not depend on data",
+        hint="give the count as a constant, and let the condition not depend on data",
     )
 
 
 def unroll_scan(
-    b: Builder, node: ir.Node, inputs: Sequence[ir.Value | None], turn: Iteration
+    b: Builder, node: ir.Node, inputs: Sequence[ir.Value | None], iterate: Iteration
 ) -> list[ir.Value]:
-    """The results of a Scan: its last state, then what its turns made, stacked."""
-    count = node.attributes["num_scan_inputs"].as_int()
+    """The results of a Scan: its last state, then the outputs of its iterations, stacked."""
+    count = attribute(node, "num_scan_inputs")
     state, scanned = list(inputs[:-count]), [v for v in inputs[-count:] if v is not None]
     made = len(node.outputs) - len(state)
-    axes = _attribute_list(node, "scan_input_axes", count)
-    backward = _attribute_list(node, "scan_input_directions", count)
-    turns = dims(scanned[0])[axes[0]]
+    axes = attribute(node, "scan_input_axes", [0] * count)
+    backward = attribute(node, "scan_input_directions", [0] * count)
+    length = dims(scanned[0])[axes[0]]
     stacks: list[Sequence[ir.Value]] = []
-    for i in range(turns):
-        places = [turns - 1 - i if back else i for back in backward]
+    for i in range(length):
+        places = [length - 1 - i if back else i for back in backward]
         parts = [
             b.Gather(v, np.int64(p), axis=axis)
             for v, p, axis in zip(scanned, places, axes, strict=True)
         ]
-        results = turn([*state, *parts])
+        results = iterate([*state, *parts])
         state = list(results[: len(state)])
         stacks.append(results[len(state) :])
-    axes, backward = (
-        _attribute_list(node, f"scan_output_{k}", made) for k in ("axes", "directions")
-    )
+    axes = attribute(node, "scan_output_axes", [0] * made)
+    backward = attribute(node, "scan_output_directions", [0] * made)
     stacked = [
         _stack(b, parts[::-1] if back else parts, axis)
         for parts, axis, back in zip(zip(*stacks, strict=True), axes, backward, strict=True)
     ]
     return [*(v for v in state if v is not None), *stacked]
-
-
-def _attribute_list(node: ir.Node, name: str, count: int) -> Sequence[int]:
-    given = node.attributes.get(name)
-    return given.as_ints() if given else [0] * count
 
 
 def _stack(b: Builder, parts: Sequence[ir.Value], axis: int) -> ir.Value:

@@ -9,9 +9,9 @@ from typing import Any
 from flow2onnx.dtypes import DType, by_code
 from flow2onnx.errors import ArgumentError, DTypeError
 from flow2onnx.graph import Node
-from flow2onnx.graph.subgraphs import captured_values
+from flow2onnx.graph.nodes import read_values, subgraphs_of
 from flow2onnx.imported.calls import nearest
-from flow2onnx.onnx_io.append import subgraphs_of, value_like
+from flow2onnx.onnx_io.append import value_like
 from flow2onnx.onnx_io.foreign import ForeignModel
 
 __all__ = ["Parameter", "Patterns", "checked_patterns", "choose", "depends", "separated"]
@@ -89,8 +89,7 @@ def depends(foreign: ForeignModel, names: Collection[str]) -> bool:
     """Whether an output depends on one of the tensors."""
     reached = set(names)
     for node in foreign.graph:
-        outer = [v for inner in subgraphs_of(node) for v in captured_values(inner)]
-        if any(v is not None and v.name in reached for v in (*node.inputs, *outer)):
+        if any(v is not None and v.name in reached for v in read_values(node)):
             reached.update(str(o.name) for o in node.outputs)
     return any(name in reached for name in foreign.outputs)
 

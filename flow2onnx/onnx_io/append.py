@@ -1,29 +1,25 @@
 """Importing: the nodes of any ONNX model appended to a builder, typed and with shapes."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-import numpy as np
 import onnx_ir as ir
 
 from flow2onnx.dtypes import DType, by_code
 from flow2onnx.errors import ArgumentError, DTypeError, FlowError, ShapeError, UnsupportedError
 from flow2onnx.graph.builder import Builder
-from flow2onnx.graph.functions import inline_nodes
+from flow2onnx.graph.functions import constant_branch, inline_nodes
+from flow2onnx.graph.nodes import attribute, read_values, subgraphs_of
 from flow2onnx.graph.sequences import SEQUENCES, Parts
-from flow2onnx.graph.subgraphs import captured_values
-from flow2onnx.graph.types import constant_of, dims, is_static
-from flow2onnx.onnx_io.foreign import ForeignModel, Source, foreign_model
+from flow2onnx.graph.types import dims, is_static
+from flow2onnx.onnx_io.foreign import ForeignModel
 
 __all__ = [
     "Handler",
     "add_output",
     "append_again",
     "append_model",
-    "graph_from",
     "input_dtype",
     "input_shape",
-    "subgraphs_of",
     "value_like",
 ]
 
@@ -33,33 +29,6 @@ Handler = Callable[
     Sequence[ir.Value | None],
 ]
 _TEXTS = ("value_string", "value_strings", "sparse_value")
-
-
-def graph_from(
-    model: Source,
-    shapes: Mapping[str, Sequence[int | str | None]] = {},
-    outputs: Collection[str] | None = None,
-    opset: int | None = None,
-    constants: Mapping[str, np.ndarray[Any, Any]] = {},
-) -> Builder:
-    """A builder that holds the graph of a model, its tensors as constants.
-
-    Inputs, outputs and constants keep their names; `shapes` overrides what the model says of its
-    inputs, and `constants` are the content of inputs that are none any longer. Its own functions
-    are expanded, and what follows from constants and known shapes is computed.
-    """
-    foreign = foreign_model(model, outputs, opset)
-    b = Builder(foreign.opset)
-    values = {
-        str(v.name): b.const(constants[str(v.name)])
-        if v.name in constants
-        else b.input(str(v.name), input_shape(v, shapes), input_dtype(v))
-        for v in foreign.inputs
-    }
-    made = append_model(b, foreign, values)
-    for name in foreign.outputs:
-        add_output(b, made[name], name)
-    return b
 
 
 def add_output(b: Builder, value: ir.Value, name: str) -> ir.Value:
@@ -224,9 +193,9 @@ class _Appender:
         if node.op_type == "Constant" and any(a in node.attributes for a in _TEXTS):
             raise DTypeError("a constant of text, or a sparse one, is not supported")
         _check_groups(node, inputs)
-        outer = [v for g in subgraphs_of(node) for v in captured_values(g)]
-        branch = _known_branch(node, inputs)
-        formal = _formal_values([*node.inputs, *outer])
+        branch = constant_branch(node, inputs)
+        formal = _formal_values(read_values(node))
+        outer = [v for v in read_values(node)[len(node.inputs) :] if v is not None]
         actual = [*inputs, *(self._value(str(v.name)) for v in outer)]
         if branch is not None:
             return inline_nodes(self.b, branch, formal, actual, branch.outputs)
@@ -270,8 +239,7 @@ def _check_groups(node: ir.Node, inputs: Sequence[ir.Value | None]) -> None:
         return
     if len(dims(x)) < 3 or len(dims(w)) < 3:
         return  # refused by inference
-    attribute = node.attributes.get("group")
-    group = int(attribute.value) if attribute is not None else 1
+    group = attribute(node, "group", 1)
     inside, (first, second) = dims(x)[1], dims(w)[:2]
     reads = second * group if node.op_type == "Conv" else first
     if group < 1 or inside != reads or first % group:
@@ -280,23 +248,9 @@ def _check_groups(node: ir.Node, inputs: Sequence[ir.Value | None]) -> None:
         )
 
 
-def _known_branch(node: ir.Node, inputs: Sequence[ir.Value | None]) -> ir.Graph | None:
-    """The branch that an If takes, where its condition is a constant."""
-    condition = constant_of(inputs[0]) if node.op_type == "If" and not node.domain else None
-    if condition is None:
-        return None
-    name = "then_branch" if condition.all() else "else_branch"
-    return node.attributes[name].as_graph()
-
-
 def _formal_values(values: Sequence[ir.Value | None]) -> list[ir.Value]:
     """Values as `inline_nodes` takes them, one nobody reads for those that are left out."""
     return [ir.Value(name="") if v is None else v for v in values]
-
-
-def subgraphs_of(node: ir.Node) -> list[ir.Graph]:
-    """The graphs inside a node."""
-    return [a.as_graph() for a in node.attributes.values() if a.type == ir.AttributeType.GRAPH]
 
 
 def value_like(value: ir.Value, name: str) -> ir.Value:

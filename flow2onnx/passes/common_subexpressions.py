@@ -4,12 +4,10 @@ from typing import Any
 
 import onnx_ir as ir
 
+from flow2onnx.graph.nodes import RANDOM_OPERATORS
 from flow2onnx.passes.base import Pass, remove
 
 __all__ = ["CommonSubexpressionElimination"]
-
-_DRAWS = frozenset({"Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike",
-                    "RandomUniform", "RandomUniformLike"})  # fmt: skip
 
 
 class CommonSubexpressionElimination(Pass):
@@ -25,7 +23,7 @@ class CommonSubexpressionElimination(Pass):
         seen: dict[tuple[Any, ...], ir.Node] = {}
         changed = False
         for node in list(graph):
-            if node.op_type in _DRAWS or any(v.is_graph_output() for v in node.outputs):
+            if node.op_type in RANDOM_OPERATORS or any(v.is_graph_output() for v in node.outputs):
                 continue
             key = _key(node)
             first = seen.setdefault(key, node)

@@ -14,6 +14,7 @@ import onnx_ir as ir
 from flow2onnx.dtypes import DType, float32, float64, int64
 from flow2onnx.errors import UnsupportedError
 from flow2onnx.graph import Builder, Value
+from flow2onnx.graph.nodes import RANDOM_OPERATORS, attribute
 from flow2onnx.graph.types import constant_of, dims, dtype_of
 from flow2onnx.passes.base import Pass, replace_output
 
@@ -23,7 +24,6 @@ _PRIME = 2**31 - 1
 _ODD = 48271  # spreads seeds, which may be neighbours, over the numbers below the prime
 # Elements of one draw: their number plus the prime, squared, must stay below 2**63.
 _LIMIT = 2**29
-_OTHERS = frozenset({"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike"})
 
 
 class CounterBasedRandom(Pass):
@@ -45,9 +45,9 @@ class CounterBasedRandom(Pass):
         """Put the nodes of each draw where the one node was."""
         inputs = {str(v.name): v for v in graph.inputs}
         counters = [inputs[name] for name in self._counters]
-        found = [n for n in graph if n.op_type in _DRAWS]
-        for node in graph:
-            if node.op_type in _OTHERS:
+        found = [n for n in graph if n.op_type in RANDOM_OPERATORS]
+        for node in found:
+            if node.op_type not in _DRAWS:
                 raise UnsupportedError(
                     f"{node.op_type} {node.name} cannot be drawn equally after resuming",
                     hint="in a job for devices, use dropout and uniform draws",
@@ -62,8 +62,8 @@ def _replace(graph: ir.Graph, node: ir.Node, counters: Sequence[Value]) -> None:
     outer = [*counters, *(v for v in node.inputs if v is not None)]
     blanks = {v: b.input(str(v.name), dims(v), dtype_of(v)) for v in dict.fromkeys(outer)}
     with b.under(str(node.outputs[0].name), node.meta.get("source")):
-        seed = int(_attribute(node, "seed", 0.0))
-        shape = _attribute(node, "shape", None) or dims(node.outputs[0])
+        seed = int(attribute(node, "seed", 0.0))
+        shape = attribute(node, "shape", None) or dims(node.outputs[0])
         hashed = _hash(b, [blanks[c] for c in counters], seed, shape)
         results = _DRAWS[node.op_type](b, node, hashed, blanks)
     for value, blank in blanks.items():
@@ -79,11 +79,6 @@ def _replace(graph: ir.Graph, node: ir.Node, counters: Sequence[Value]) -> None:
         replace_output(graph, old, new)
         new.name = name
     graph.remove(node, safe=True)
-
-
-def _attribute(node: ir.Node, name: str, default: Any) -> Any:  # what attributes hold
-    attribute = node.attributes.get(name)
-    return default if attribute is None else attribute.value
 
 
 def _hash(b: Builder, counters: Sequence[Value], seed: int, shape: Sequence[int]) -> Value:
@@ -108,7 +103,7 @@ def _power(b: Builder, x: Value) -> Value:
 
 def _uniform(b: Builder, node: ir.Node, hashed: Value, blanks: Any) -> tuple[Value, ...]:
     dtype = dtype_of(node.outputs[0])
-    low, high = float(_attribute(node, "low", 0.0)), float(_attribute(node, "high", 1.0))
+    low, high = float(attribute(node, "low", 0.0)), float(attribute(node, "high", 1.0))
     share = _unit_interval(b, hashed, float64 if dtype == float64 else float32)
     spread = b.Add(b.Mul(share, high - low), low) if (low, high) != (0.0, 1.0) else share
     return (spread if dtype_of(spread) == dtype else b.Cast(spread, to=dtype),)

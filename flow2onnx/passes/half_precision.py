@@ -9,10 +9,10 @@ import numpy as np
 import onnx_ir as ir
 
 from flow2onnx.dtypes import DType, float16, float32
+from flow2onnx.graph.nodes import RANDOM_OPERATORS, subgraphs_of
 from flow2onnx.graph.schemas import Schema, schema
 from flow2onnx.graph.types import constant_of, dtype_of
 from flow2onnx.graph.verify import Kernels, type_bindings
-from flow2onnx.onnx_io.append import subgraphs_of
 from flow2onnx.passes.base import Pass
 from flow2onnx.passes.dead_code import DeadCodeElimination
 from flow2onnx.passes.precision_lists import FAILING_IN_HALF
@@ -30,10 +30,10 @@ PRECISE = FAILING_IN_HALF | frozenset({
     "Sqrt",
 })  # fmt: skip
 # Their element type is an attribute, or they convert: what is around them decides.
-_NEUTRAL = frozenset({"Bernoulli", "Cast", "CastLike", "Constant", "ConstantOfShape", "EyeLike",
-                      "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
-                      "RandomUniformLike", "Range", "QuantizeLinear",
-                      "DequantizeLinear"})  # fmt: skip
+_NEUTRAL = RANDOM_OPERATORS - {"Dropout"} | {
+    "Cast", "CastLike", "Constant", "ConstantOfShape", "DequantizeLinear", "EyeLike",
+    "QuantizeLinear", "Range",
+}  # fmt: skip
 # They make no real numbers and answer the same of a rounded value as of a cast of it.
 _TYPE_BLIND = frozenset({"ArgMax", "ArgMin", "Shape", "Size"})
 

@@ -14,15 +14,11 @@ import onnx_ir as ir
 
 from flow2onnx.analysis.live_range import byte_size
 from flow2onnx.errors import ConfigError
-from flow2onnx.graph.random_nodes import has_seed
-from flow2onnx.graph.subgraphs import read_values
+from flow2onnx.graph.nodes import RANDOM_OPERATORS, has_seed, read_values, subgraphs_of
 from flow2onnx.graph.types import dims, is_static
 
 __all__ = ["RecomputedSegment", "recompute"]
 
-# They draw, or keep something between runs: a second one would make something else.
-_ONCE = frozenset(("Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike",
-                   "RandomUniform", "RandomUniformLike"))  # fmt: skip
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 
@@ -277,8 +273,8 @@ class _Segment:
 
 
 def _may_repeat(node: ir.Node) -> bool:
-    has_graph = any(a.type == ir.AttributeType.GRAPH for a in node.attributes.values())
-    return node.op_type not in _ONCE and not has_seed(node) and not has_graph
+    is_random = node.op_type in RANDOM_OPERATORS or has_seed(node)
+    return not is_random and not subgraphs_of(node)
 
 
 def _inputs(node: ir.Node) -> list[ir.Value]:

@@ -6,8 +6,7 @@ from dataclasses import replace
 from flow2onnx.errors import UnsupportedError
 from flow2onnx.graph import Node, Value
 from flow2onnx.graph.functions import inline_nodes
-from flow2onnx.graph.random_nodes import has_seed, reseed
-from flow2onnx.graph.subgraphs import read_values
+from flow2onnx.graph.nodes import has_seed, read_values, reseed
 from flow2onnx.trace.job import Job, Region, Watch
 from flow2onnx.trace.spec import JobSpec
 from flow2onnx.typing import PlaceholderSpec

@@ -115,7 +115,7 @@ def test_choices_two_hundred_deep_are_refused(b):
 def test_a_loop_of_unknown_length_says_so(b):
     x, count = b.input("x", (2,), float32), b.input("count", (), int64)
     y = b.Reshape(imported_loop(b, x, count), [2])
-    with pytest.raises(GradientError, match="how often the loop turns is known only at run time"):
+    with pytest.raises(GradientError, match="how often the loop runs is known only at run time"):
         gradients(b, {y: ones(b, y)}, [x])
 
 
@@ -172,7 +172,7 @@ def test_an_operator_has_one_expansion():
         expansion("Loop")(lambda b, n: None)
 
 
-def test_unrolling_ends_somewhere(b):
+def test_unrolling_has_a_limit(b):
     x = b.input("x", (2,), float32)
     graph = body(
         b, "turn", [((), int64), ((), bool_), ((2,), float32)],
@@ -180,5 +180,5 @@ def test_unrolling_ends_somewhere(b):
     )  # fmt: skip
     node = ir.Node("", "Loop", [None, b.const(np.bool_(True)), x], [ir.AttrGraph("body", graph)],
                    num_outputs=2)  # fmt: skip
-    with pytest.raises(UnsupportedError, match="more than 4096 turns"):
+    with pytest.raises(UnsupportedError, match="more than 4096 iterations"):
         inline_nodes(b, [node], [], [], node.outputs)

@@ -5,8 +5,8 @@ import zlib
 import numpy as np
 import pytest
 
-from flow2onnx.autodiff.expand import expand_node
 from flow2onnx.autodiff.registry import expansion_names
+from flow2onnx.autodiff.walk import expand_node
 from flow2onnx.dtypes import by_name, float32
 from flow2onnx.errors import GradientError
 from flow2onnx.graph import Builder

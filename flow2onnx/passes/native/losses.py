@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from flow2onnx.graph.subgraphs import read_values
+from flow2onnx.graph.nodes import read_values
 from flow2onnx.graph.types import dims, dtype_of, is_static
 from flow2onnx.passes.base import only_user
 from flow2onnx.passes.native.operations import number

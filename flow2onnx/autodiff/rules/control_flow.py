@@ -1,11 +1,11 @@
-"""Control flow: both branches of a choice are differentiated, loops of known length unrolled."""
+"""Control flow and sequences: both branches are differentiated, loops of known length unrolled."""
 
 from flow2onnx.autodiff.registry import expansion, no_gradient, vjp
 from flow2onnx.autodiff.walk import gradients
 from flow2onnx.errors import UnsupportedError
 from flow2onnx.graph import Builder
-from flow2onnx.graph.functions import inline_nodes, unroll
-from flow2onnx.graph.subgraphs import nesting_depth, read_values
+from flow2onnx.graph.functions import expand_sequence, inline_nodes, unroll
+from flow2onnx.graph.nodes import nesting_depth, read_values
 from flow2onnx.graph.types import dims, dtype_of
 from flow2onnx.lowering.scatters import zeros
 
@@ -50,8 +50,19 @@ def _branch(b, graph, wrt, gs):
 
 @expansion("Loop", "Scan")
 def _(b, n):
+    return _known_when_built(n, lambda: unroll(b, n, n.inputs, n.attributes))
+
+
+@expansion("ConcatFromSequence", "SequenceAt")
+def _(b, n):
+    # whoever reads a sequence reads the tensors that it is made of instead
+    return _known_when_built(n, lambda: expand_sequence(b, n, n.inputs))
+
+
+def _known_when_built(n, expand):
+    """What `expand` makes of a loop or sequence, which asks for counts that are constants."""
     try:
-        return unroll(b, n, n.inputs, n.attributes)
+        return expand()
     except UnsupportedError as error:
         raise no_gradient(n, f"here: {error.message}") from None
 
