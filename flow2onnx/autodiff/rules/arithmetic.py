@@ -1,5 +1,7 @@
 """Elementwise operators of two or more operands."""
 
+import functools
+
 import numpy as np
 
 from flow2onnx.autodiff.registry import vjp
@@ -66,10 +68,7 @@ def _(b, n, g):
     # ties share equally, as in torch
     y, g_zero = n.outputs[0], b.like(0.0, g)
     hits = [b.Equal(x, y) for x in n.inputs]
-    count = None
-    for hit in hits:
-        one = b.Cast(hit, to=dtype_of(g))
-        count = one if count is None else b.Add(count, one)
+    count = functools.reduce(b.Add, (b.Cast(hit, to=dtype_of(g)) for hit in hits))
     share = b.Div(g, count) if len(hits) > 1 else g
     return [
         unbroadcast(b, b.Where(hit, share, g_zero), x)

@@ -1,5 +1,6 @@
 """Attention, and the rotation of its queries and keys."""
 
+import functools
 import math
 
 import numpy as np
@@ -16,8 +17,8 @@ def _(b, n):
     is_flat = rank_of(q) == 3
     if is_flat:
         heads = attribute(n, "kv_num_heads")
-        q = _by_head(b, q, attribute(n, "q_num_heads"))
-        k, v = _by_head(b, k, heads), _by_head(b, v, heads)
+        q = _split_heads(b, q, attribute(n, "q_num_heads"))
+        k, v = _split_heads(b, k, heads), _split_heads(b, v, heads)
     past = 0
     if past_key is not None:
         past = dims(past_key)[2]
@@ -29,8 +30,8 @@ def _(b, n):
     keys = b.Transpose(k, perm=[0, 1, 3, 2])
     raw = b.MatMul(b.Reshape(b.Mul(q, scale), shared), keys)
     raw = b.Reshape(raw, [images, count, rows, dims(k)[2]])
-    stages, is_dead = _scores(b, n, raw, mask, counts, past)
-    weights = _softmax(b, n, stages[2], is_dead)
+    stages, is_dead = _score_stages(b, n, raw, mask, counts, past)
+    weights = _attention_weights(b, n, stages[2], is_dead)
     y = b.MatMul(b.Reshape(weights, [images, dims(k)[1], -1, dims(k)[2]]), v)
     y = b.Reshape(y, [images, count, rows, dims(v)[3]])
     if is_flat:
@@ -39,19 +40,19 @@ def _(b, n):
     return [y, k, v, [*stages, weights][mode]][: len(n.outputs)]
 
 
-def _by_head(b, x, heads):
+def _split_heads(b, x, heads):
     images, rows, _ = dims(x)
     return b.Transpose(b.Reshape(x, [images, rows, heads, -1]), perm=[0, 2, 1, 3])
 
 
-def _scores(b, n, raw, mask, counts, past):
+def _score_stages(b, n, raw, mask, counts, past):
     """The scores as they are, capped, and with what is not looked at out; and rows without any."""
     cap, capped = attribute(n, "softcap", 0.0), raw
     if cap:
         capped = b.Mul(b.Tanh(b.Mul(raw, 1.0 / cap)), cap)
-    added = _added(b, mask, raw)
+    added = _additive_mask(b, mask, raw)
     masked = capped if added is None else b.Add(capped, added)
-    allowed = _allowed(b, n, mask, counts, past, raw)
+    allowed = _visible_keys(b, n, mask, counts, past, raw)
     lowest = b.like(-np.inf, raw)
     if allowed is not None:
         masked = b.Where(allowed, masked, lowest)
@@ -61,26 +62,26 @@ def _scores(b, n, raw, mask, counts, past):
     return stages, b.Equal(b.ReduceMax(masked, [3], keepdims=1), lowest)
 
 
-def _added(b, mask, raw):
+def _additive_mask(b, mask, raw):
     """A mask of numbers, as wide as the scores."""
     if mask is None or dtype_of(mask) == bool_:
         return None
-    return _widened(b, mask, dims(raw)[3], b.like(-np.inf, mask))
+    return _pad_mask(b, mask, dims(raw)[3], b.like(-np.inf, mask))
 
 
-def _widened(b, mask, width, content):
+def _pad_mask(b, mask, width, content):
     *lead, found = dims(mask)
     if found == width:
         return mask
     return b.Concat(mask, b.Expand(content, [*lead, width - found]), axis=len(lead))
 
 
-def _allowed(b, n, mask, counts, past, raw):
+def _visible_keys(b, n, mask, counts, past, raw):
     """Which keys each query may look at; None if all."""
     rows, width = dims(raw)[2:]
     conditions = []
     if mask is not None and dtype_of(mask) == bool_:
-        conditions.append(_widened(b, mask, width, b.const(False, bool_)))
+        conditions.append(_pad_mask(b, mask, width, b.const(False, bool_)))
     keys, queries = np.arange(width)[None], np.arange(rows)[:, None]
     known = None if counts is None else b.Reshape(counts, [-1, 1, 1, 1])
     if known is not None:
@@ -92,13 +93,10 @@ def _allowed(b, n, mask, counts, past, raw):
         else:
             ahead = b.const((keys - queries + rows)[None, None])
             conditions.append(b.LessOrEqual(ahead, known))
-    total = None
-    for condition in conditions:
-        total = condition if total is None else b.And(total, condition)
-    return total
+    return functools.reduce(b.And, conditions) if conditions else None
 
 
-def _softmax(b, n, scores, is_dead):
+def _attention_weights(b, n, scores, is_dead):
     """The weights of the keys: zeros in a row that looks at none."""
     own, code = dtype_of(scores), attribute(n, "softmax_precision", None)
     wide = b.Cast(scores, to=by_code(code)) if code and by_code(code) != own else scores
@@ -118,7 +116,7 @@ def _(b, n, g):
     gx = b.emit("RotaryEmbedding", [g, cosine, b.Neg(sine), *places], attrs)[0]
     if constant_of(cosine) is not None and constant_of(sine) is not None:
         return gx, None, None, None
-    (x_near, x_far), (g_near, g_far) = (_rotated(b, n, v, dims(cosine)[-1]) for v in (x, g))
+    (x_near, x_far), (g_near, g_far) = (_rotation_halves(b, n, v, dims(cosine)[-1]) for v in (x, g))
     g_cosine = b.Add(b.Mul(g_near, x_near), b.Mul(g_far, x_far))
     g_sine = b.Sub(b.Mul(g_far, x_near), b.Mul(g_near, x_far))
     found = [b.ReduceSum(v, [1], keepdims=0) for v in (g_cosine, g_sine)]
@@ -128,10 +126,10 @@ def _(b, n, g):
     return gx, *found, None
 
 
-def _rotated(b, n, x, size):
+def _rotation_halves(b, n, x, size):
     """The two halves of what is rotated: (image, head, row, angle)."""
     if rank_of(x) == 3:
-        x = _by_head(b, x, attribute(n, "num_heads"))
+        x = _split_heads(b, x, attribute(n, "num_heads"))
     if attribute(n, "interleaved", 0):
         return tuple(b.Slice(x, [i], [2 * size], [3], [2]) for i in range(2))
     return tuple(b.Slice(x, [i * size], [(i + 1) * size], [3]) for i in range(2))

@@ -12,7 +12,7 @@ from flow2onnx.lowering.sums import channel_sum
 def _(b, n, g):
     x, w, *bias = n.inputs
     s = convolution_of(n)
-    return input_gradient(b, s, w, g), weight_gradient(b, s, x, g), *_of_bias(b, bias, g)
+    return input_gradient(b, s, w, g), weight_gradient(b, s, x, g), *_bias_gradient(b, bias, g)
 
 
 @vjp("ConvTranspose")
@@ -25,10 +25,10 @@ def _(b, n, g):
     )
     if dims(gx) != dims(x):  # output_padding or output_shape made room for more windows
         gx = b.Slice(gx, [0] * len(s.kernel), list(s.outputs), s.axes)
-    return gx, weight_gradient(b, s, g, x), *_of_bias(b, bias, g)
+    return gx, weight_gradient(b, s, g, x), *_bias_gradient(b, bias, g)
 
 
-def _of_bias(b, bias, g):
+def _bias_gradient(b, bias, g):
     if not bias or bias[0] is None:
         return []
     return [channel_sum(b, None, g)]

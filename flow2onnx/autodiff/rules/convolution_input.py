@@ -9,7 +9,7 @@ from flow2onnx.graph.types import dims
 from flow2onnx.lowering.forms import Lowering
 
 
-def _rule(s, w, g):
+def _pick_form(s, w, g):
     if s.is_pointwise and s.is_unit_stride:
         return "conv"
     if _has_product(s) and s.co >= 128 and s.spread <= 64:
@@ -19,17 +19,17 @@ def _rule(s, w, g):
     return "conv_transpose"
 
 
-def _may_flip(s, *_):
+def _is_convolution(s, *_):
     """Whether the gradient is a convolution: no strides, and no pads wider than the kernel."""
     pads = zip(s.reach, s.before, s.after, strict=True)
     return s.is_unit_stride and all(max(p, q) <= r for r, p, q in pads)
 
 
 def _has_product(s, *_):
-    return s.is_dense and _may_flip(s)
+    return s.is_dense and _is_convolution(s)
 
 
-input_gradient = Lowering("Conv.dX", _rule)
+input_gradient = Lowering("Conv.dX", _pick_form)
 
 
 @input_gradient.form("conv_transpose")
@@ -40,7 +40,7 @@ def _(b, s, w, g):
     )  # fmt: skip
 
 
-@input_gradient.form("conv", when=_may_flip)
+@input_gradient.form("conv", when=_is_convolution)
 def _(b, s, w, g):
     """A convolution with the kernel turned around, its channel axes swapped in each group."""
     around = [i for i, k in enumerate(s.kernel, 2) if k > 1]
@@ -66,7 +66,7 @@ def _(b, s, w, g):
     if any(low + high):
         last = b.Pad(last, [0, *low, 0, 0, *high, 0])
     taps = [
-        b.Slice(last, at, [a + h for a, h in zip(at, s.extents, strict=True)], [*_images(s)])
+        b.Slice(last, at, [a + h for a, h in zip(at, s.extents, strict=True)], [*_image_axes(s)])
         for at, _ in reversed([*s.taps()])
     ]
     joined = taps[0] if len(taps) == 1 else b.Concat(*taps, axis=len(s.kernel) + 1)
@@ -74,9 +74,9 @@ def _(b, s, w, g):
     rows = b.Reshape(rows, [math.prod(s.kernel) * s.co, s.ci])
     flat = b.Reshape(joined, [-1, math.prod(s.kernel) * s.co])
     product = b.Reshape(b.MatMul(flat, rows), [s.n, *s.extents, s.ci])
-    return b.Transpose(product, perm=[0, len(s.kernel) + 1, *_images(s)])
+    return b.Transpose(product, perm=[0, len(s.kernel) + 1, *_image_axes(s)])
 
 
-def _images(s):
+def _image_axes(s):
     """The axes of an image whose channels come last."""
     return range(1, 1 + len(s.kernel))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flow2onnx.autodiff.registry import attribute
-from flow2onnx.autodiff.rules.windows import Windows, halves, windows
+from flow2onnx.autodiff.rules.windows import Windows, split_padding, windows
 from flow2onnx.graph.types import dims
 
 
@@ -80,7 +80,7 @@ def transposed_of(n, g):
             for h, k, s, d, m in zip(extents, kernel, strides, dilations, more, strict=True)
         ]
         totals = [max(t - o, 0) for t, o in zip(natural, dims(g)[2:], strict=True)]
-        before, after = halves(totals, is_upper=how == "SAME_UPPER")
+        before, after = split_padding(totals, is_upper=how == "SAME_UPPER")
     return Convolution(
         dims(g)[2:], extents, kernel, strides, dilations, tuple(before), tuple(after),
         n=dims(x)[0], ci=dims(g)[1], co=dims(x)[1], groups=attribute(n, "group", 1),

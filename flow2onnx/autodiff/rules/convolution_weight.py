@@ -11,7 +11,7 @@ from flow2onnx.graph.types import dims, dtype_of
 from flow2onnx.lowering.forms import Lowering
 
 
-def _rule(s, x, g):
+def _pick_form(s, x, g):
     if s.is_pointwise:
         return "batched_product" if s.spread >= 256 else "flat_product"
     if s.is_dense and s.ci > 4:
@@ -36,11 +36,11 @@ def _is_pointwise(s, *_):
     return s.is_pointwise
 
 
-weight_gradient = Lowering("Conv.dW", _rule)
+weight_gradient = Lowering("Conv.dW", _pick_form)
 
 
 # --- one tap -------------------------------------------------------------------------------------
-def _picked(b, s, x):
+def _strided_input(b, s, x):
     """The elements of the input that the windows of a pointwise convolution hold."""
     if s.is_unit_stride:
         return x
@@ -50,19 +50,19 @@ def _picked(b, s, x):
 
 @weight_gradient.form("batched_product", when=_is_pointwise)
 def _(b, s, x, g):
-    gs, xs = b.Reshape(g, [s.n, s.co, -1]), b.Reshape(_picked(b, s, x), [s.n, s.ci, -1])
+    gs, xs = b.Reshape(g, [s.n, s.co, -1]), b.Reshape(_strided_input(b, s, x), [s.n, s.ci, -1])
     per_image = b.MatMul(gs, b.Transpose(xs, perm=[0, 2, 1]))
     return b.Reshape(b.ReduceSum(per_image, [0], keepdims=0), [s.co, s.ci, *s.kernel])
 
 
 @weight_gradient.form("flat_product", when=_is_pointwise)
 def _(b, s, x, g):
-    rows = b.Reshape(b.Transpose(_picked(b, s, x), perm=[0, *s.axes, 1]), [-1, s.ci])
-    return b.Reshape(b.MatMul(_by_channel(b, s, g), rows), [s.co, s.ci, *s.kernel])
+    rows = b.Reshape(b.Transpose(_strided_input(b, s, x), perm=[0, *s.axes, 1]), [-1, s.ci])
+    return b.Reshape(b.MatMul(_channel_rows(b, s, g), rows), [s.co, s.ci, *s.kernel])
 
 
 # --- many taps -----------------------------------------------------------------------------------
-def _by_channel(b, s, g):
+def _channel_rows(b, s, g):
     """(channel out, elements of all images)"""
     return b.Reshape(b.Transpose(g, perm=[1, 0, *s.axes]), [s.co, -1])
 
@@ -72,7 +72,7 @@ def _channels_last(b, s, x):
     return b.Pad(last, [0, *s.before, 0, 0, *s.after, 0]) if any(s.before + s.after) else last
 
 
-def _padded(b, s, x):
+def _pad_input(b, s, x):
     return b.Pad(x, [0, 0, *s.before, 0, 0, *s.after]) if any(s.before + s.after) else x
 
 
@@ -85,7 +85,7 @@ def _to_kernel(b, s, taps_first):
 @weight_gradient.form("nhwc_taps", when=_is_dense)
 def _(b, s, x, g):
     """One product for each tap over a channels-last input."""
-    last, rows = _channels_last(b, s, x), _by_channel(b, s, g)
+    last, rows = _channels_last(b, s, x), _channel_rows(b, s, g)
     axes, steps = [a - 1 for a in s.axes], list(s.strides)
     taps = [
         b.MatMul(rows, b.Reshape(b.Slice(last, lo, hi, axes, steps), [-1, s.ci]))
@@ -97,7 +97,7 @@ def _(b, s, x, g):
 @weight_gradient.form("nchw_taps", when=_is_dense)
 def _(b, s, x, g):
     """One product for each tap and image."""
-    padded, gs, steps = _padded(b, s, x), b.Reshape(g, [s.n, s.co, -1]), list(s.strides)
+    padded, gs, steps = _pad_input(b, s, x), b.Reshape(g, [s.n, s.co, -1]), list(s.strides)
     taps = []
     for lo, hi in s.taps():
         tap = b.Reshape(b.Slice(padded, lo, hi, s.axes, steps), [s.n, s.ci, -1])
@@ -113,13 +113,13 @@ def _(b, s, x, g):
     taps = [b.Slice(last, lo, hi, axes, steps) for lo, hi in s.taps()]
     joined = taps[0] if len(taps) == 1 else b.Concat(*taps, axis=len(s.kernel) + 1)
     columns = b.Reshape(joined, [-1, math.prod(s.kernel) * s.ci])
-    return _to_kernel(b, s, b.MatMul(_by_channel(b, s, g), columns))
+    return _to_kernel(b, s, b.MatMul(_channel_rows(b, s, g), columns))
 
 
 @weight_gradient.form("im2col_by_image", when=_is_dense)
 def _(b, s, x, g):
     """One product for each image over its windows: for few input channels."""
-    padded, steps = _padded(b, s, x), list(s.strides)
+    padded, steps = _pad_input(b, s, x), list(s.strides)
     taps = [b.Slice(padded, lo, hi, s.axes, steps) for lo, hi in s.taps()]
     joined = taps[0] if len(taps) == 1 else b.Concat(*taps, axis=1)
     columns = b.Reshape(joined, [s.n, math.prod(s.kernel) * s.ci, -1])
@@ -171,7 +171,7 @@ def _is_depthwise(s, *_):
 @weight_gradient.form("tap_sums", when=_is_depthwise)
 def _(b, s, x, g):
     """One elementwise product and sum for each tap."""
-    padded, steps = _padded(b, s, x), list(s.strides)
+    padded, steps = _pad_input(b, s, x), list(s.strides)
     taps = [
         b.ReduceSum(b.Mul(b.Slice(padded, lo, hi, s.axes, steps), g), [0, *s.axes], keepdims=0)
         for lo, hi in s.taps()
@@ -183,10 +183,10 @@ def _(b, s, x, g):
 def _has_bands(s, *_):
     # the products of the last axes, of which all but a band is thrown away, are held at once
     held = s.co * (s.ci // s.groups) * s.outputs[-1] * s.extents[-1]
-    return len(s.kernel) == 2 and held <= _MOST_HELD
+    return len(s.kernel) == 2 and held <= _LARGEST_PRODUCT
 
 
-_MOST_HELD = 1 << 24
+_LARGEST_PRODUCT = 1 << 24
 
 
 @weight_gradient.form("bands", when=_has_bands)
@@ -197,8 +197,8 @@ def _(b, s, x, g):
     """
     (_, wo), (h, w), (kh, kw) = s.outputs, s.extents, s.kernel
     per_in, per_out = s.ci // s.groups, s.co // s.groups
-    wide = b.Pad(x, [0, 0, s.before[0], 0, 0, 0, s.after[0], 0]) if any(_tall(s)) else x
-    xs = b.Reshape(wide, [s.n, s.groups, per_in, h + sum(_tall(s)), w])
+    wide = b.Pad(x, [0, 0, s.before[0], 0, 0, 0, s.after[0], 0]) if any(_row_pads(s)) else x
+    xs = b.Reshape(wide, [s.n, s.groups, per_in, h + sum(_row_pads(s)), w])
     xs = b.Transpose(xs, perm=[1, 0, 3, 2, 4])  # group, image, row, channel in, column
     gs = b.Transpose(b.Reshape(g, [s.n, s.groups, per_out, -1, wo]), perm=[1, 0, 3, 2, 4])
     # the runtime takes a swap of the last axes into the product
@@ -217,7 +217,7 @@ def _(b, s, x, g):
     return b.Reshape(b.Transpose(taps, perm=[0, 2, 3, 1, 4]), [s.co, per_in, kh, kw])
 
 
-def _tall(s):
+def _row_pads(s):
     return s.before[0], s.after[0]
 
 

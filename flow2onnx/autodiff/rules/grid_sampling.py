@@ -20,10 +20,10 @@ def _(b, n, g):
     x, grid = n.inputs
     images, channels, *extents = dims(x)
     size = math.prod(extents)
-    wide, points = (_wide(b, v) for v in (x, b.Reshape(grid, [images, -1, len(extents)])))
+    wide, points = (_as_float32(b, v) for v in (x, b.Reshape(grid, [images, -1, len(extents)])))
     rows = b.Reshape(b.Transpose(b.Reshape(wide, [images, channels, size]), perm=[0, 2, 1]),
                      [-1, channels])  # fmt: skip
-    gs = b.Transpose(b.Reshape(_wide(b, g), [images, channels, -1]), perm=[0, 2, 1])
+    gs = b.Transpose(b.Reshape(_as_float32(b, g), [images, channels, -1]), perm=[0, 2, 1])
     factors = [_factor(n, extent) for extent in extents]
     taps = [
         _taps(b, n, _coordinate(b, n, points, axis, extents), extent)
@@ -56,7 +56,7 @@ def _(b, n, g):
     return gx, b.Cast(b.Reshape(b.Concat(*last, axis=2), list(dims(grid))), to=dtype_of(grid))
 
 
-def _wide(b, value):
+def _as_float32(b, value):
     """Coordinates in half precision would miss their elements."""
     return b.Cast(value, to=float32) if dtype_of(value) == float16 else value
 
@@ -85,19 +85,19 @@ def _taps(b, n, at, extent):
     if mode == "nearest":
         place = b.Round(at)
         one = b.Add(b.Mul(at, 0.0), 1.0)
-        return [_padded(b, n, place, one, None, extent)]
+        return [_pad_tap(b, n, place, one, None, extent)]
     low = b.Floor(at)
     rest = b.Sub(at, low)
     if mode in ("linear", "bilinear"):
         one = b.Add(b.Mul(at, 0.0), 1.0)
         return [
-            _padded(b, n, low, b.Sub(1.0, rest), b.Neg(one), extent),
-            _padded(b, n, b.Add(low, 1.0), rest, one, extent),
+            _pad_tap(b, n, low, b.Sub(1.0, rest), b.Neg(one), extent),
+            _pad_tap(b, n, b.Add(low, 1.0), rest, one, extent),
         ]
     taps = []
     for offset in range(-1, 3):
         weight, slope = (_polynomial(b, rest, c) for c in _cubic(offset))
-        taps.append(_padded(b, n, b.Add(low, float(offset)), weight, slope, extent))
+        taps.append(_pad_tap(b, n, b.Add(low, float(offset)), weight, slope, extent))
     return taps
 
 
@@ -118,13 +118,13 @@ def _polynomial(b, x, coefficients):
     return total
 
 
-def _padded(b, n, place, weight, slope, extent):
+def _pad_tap(b, n, place, weight, slope, extent):
     """A tap with its place inside: on the edge, reflected, or without weight."""
     how, last = attribute(n, "padding_mode", "zeros"), float(extent - 1)
     inside = b.Clip(place, 0.0, last)
     if how == "reflection":
         edge = 0.0 if attribute(n, "align_corners", 0) else -0.5
-        inside = b.Clip(_reflected(b, place, edge, last - edge), 0.0, last)
+        inside = b.Clip(_reflect(b, place, edge, last - edge), 0.0, last)
     elif how == "zeros":
         is_inside = b.Cast(b.Equal(inside, place), to=dtype_of(weight))
         weight = b.Mul(weight, is_inside)
@@ -132,7 +132,7 @@ def _padded(b, n, place, weight, slope, extent):
     return _Tap(b.Cast(inside, to=int64), weight, slope)
 
 
-def _reflected(b, place, low, high):
+def _reflect(b, place, low, high):
     """Places thrown back at both ends as often as it takes."""
     span = high - low
     if span == 0:
@@ -181,39 +181,40 @@ def _(b, n):
     outputs, _, *kernel = dims(w)
     groups, parts = attribute(n, "group", 1), attribute(n, "offset_group", 1)
     taps, spread, size = math.prod(kernel), math.prod(at.outputs), math.prod(at.extents)
-    shifts = b.Reshape(_wide(b, offset), [images * parts, taps, 2, spread])
-    axes = [
-        _read(b, b.Add(b.Gather(shifts, np.asarray(axis), axis=2), _regular(at, axis, dtype_of(
-            shifts))), at.extents[axis])
-        for axis in range(2)
-    ]  # fmt: skip
+    shifts = b.Reshape(_as_float32(b, offset), [images * parts, taps, 2, spread])
+    axes = []
+    for axis, extent in enumerate(at.extents):
+        moved = b.Gather(shifts, np.asarray(axis), axis=2)
+        at_rest = _kernel_positions(at, axis, dtype_of(shifts))
+        axes.append(_linear_taps(b, b.Add(moved, at_rest), extent))
     # offsets of a part move all its channels alike: one row holds them
-    rows = b.Reshape(_wide(b, x), [images * parts, channels // parts, size])
+    rows = b.Reshape(_as_float32(b, x), [images * parts, channels // parts, size])
     rows = b.Reshape(b.Transpose(rows, perm=[0, 2, 1]), [-1, channels // parts])
-    total = None
-    for down, right in itertools.product(*axes):
+
+    def part(down, right):
         place = _place(b, [down.place, right.place], at.extents, images * parts)
         weight = b.Mul(down.weight, right.weight)
         if mask is not None:
-            weight = b.Mul(weight, b.Reshape(_wide(b, mask), [images * parts, taps, spread]))
-        part = b.Mul(b.Gather(rows, place), b.Unsqueeze(weight, [3]))
-        total = part if total is None else b.Add(total, part)
+            weight = b.Mul(weight, b.Reshape(_as_float32(b, mask), [images * parts, taps, spread]))
+        return b.Mul(b.Gather(rows, place), b.Unsqueeze(weight, [3]))
+
+    total = functools.reduce(b.Add, itertools.starmap(part, itertools.product(*axes)))
     columns = b.Transpose(total, perm=[0, 3, 1, 2])
     columns = b.Reshape(columns, [images, groups, channels // groups * taps, spread])
-    flat = b.Reshape(_wide(b, w), [groups, outputs // groups, -1])
+    flat = b.Reshape(_as_float32(b, w), [groups, outputs // groups, -1])
     y = b.Reshape(b.MatMul(flat, columns), list(dims(n.outputs[0])))
     y = b.Cast(y, to=dtype_of(x)) if dtype_of(y) != dtype_of(x) else y
     return y if bias is None else b.Add(y, b.Reshape(bias, [-1, 1, 1]))
 
 
-def _regular(at, axis, dtype):
+def _kernel_positions(at, axis, dtype):
     """Where an ordinary convolution's taps lie: (taps, outputs)."""
     taps = np.indices(at.kernel)[axis].reshape(-1, 1) * at.dilations[axis]
     starts = np.indices(at.outputs)[axis].reshape(1, -1) * at.strides[axis] - at.before[axis]
     return (taps + starts).astype(dtype.numpy)
 
 
-def _read(b, at, extent):
+def _linear_taps(b, at, extent):
     """The two elements that each coordinate mixes; outside is 0."""
     low = b.Floor(at)
     rest = b.Sub(at, low)

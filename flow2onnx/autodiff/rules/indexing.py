@@ -23,8 +23,8 @@ def _(b, n, g):
     )
     swapped = [axis, *range(axis), *range(axis + 1, rank)]
     shape = [sizes_of(x)[i] for i in swapped]
-    rows = _wrapped(b, b.Unsqueeze(_int64(b, indices), [-1]), sizes_of(x)[axis])
-    added = _of_rows(b, _Table(tuple(shape)), rows, front)
+    rows = _wrap_indices(b, b.Unsqueeze(_as_int64(b, indices), [-1]), sizes_of(x)[axis])
+    added = _row_gradient(b, _Table(tuple(shape)), rows, front)
     if axis == 0:
         return added, None
     return b.Transpose(added, perm=[int(i) for i in np.argsort(swapped)]), None
@@ -38,27 +38,27 @@ class _Table:
 
 
 # So few rows that a product with their places is no more work than reading the gradient.
-_FEW = 16
+_FEW_ROWS = 16
 
 
 def _may_select(at, rows, g):
     return dtype_of(g) == float32 and is_static(g) and all(isinstance(d, int) for d in at.shape)
 
 
-def _by_row(at, rows, g):
-    few = _may_select(at, rows, g) and at.shape[0] <= _FEW
+def _pick_form(at, rows, g):
+    few = _may_select(at, rows, g) and at.shape[0] <= _FEW_ROWS
     return "selections" if few and math.prod(dims(g)) > 0 else "scatter"
 
 
-_of_rows = Lowering("Gather.dX", _by_row, limit=lambda at: at.shape[0])
+_row_gradient = Lowering("Gather.dX", _pick_form, limit=lambda at: at.shape[0])
 
 
-@_of_rows.form("scatter")
+@_row_gradient.form("scatter")
 def _(b, at, rows, g):
     return scatter_sum(b, "ScatterND", at.shape, rows, g)
 
 
-@_of_rows.form("selections", when=_may_select)
+@_row_gradient.form("selections", when=_may_select)
 def _(b, at, rows, g):
     """A product of the gradient with which row each of its slices was gathered from."""
     count = math.prod(dims(rows))
@@ -68,11 +68,11 @@ def _(b, at, rows, g):
     return b.Reshape(total, list(at.shape))
 
 
-def _int64(b, indices):
+def _as_int64(b, indices):
     return indices if dtype_of(indices) == int64 else b.Cast(indices, to=int64)
 
 
-def _wrapped(b, indices, extent):
+def _wrap_indices(b, indices, extent):
     """Indices counted from the front."""
     size = b.vector([extent]) if isinstance(extent, str) else extent
     return b.Where(b.Less(indices, 0), b.Add(indices, size), indices)
@@ -119,15 +119,17 @@ def _(b, n, g):
 
 @vjp("ScatterElements")
 def _(b, n, g):
-    return _scattered(b, n, g, "ScatterElements", "GatherElements", axis=attribute(n, "axis", 0))
+    return _scatter_gradient(
+        b, n, g, "ScatterElements", "GatherElements", axis=attribute(n, "axis", 0)
+    )
 
 
 @vjp("ScatterND")
 def _(b, n, g):
-    return _scattered(b, n, g, "ScatterND", "GatherND")
+    return _scatter_gradient(b, n, g, "ScatterND", "GatherND")
 
 
-def _scattered(b, n, g, scatter, gather, **axis):
+def _scatter_gradient(b, n, g, scatter, gather, **axis):
     _, indices, updates = n.inputs
     how = attribute(n, "reduction", "none")
     places = b.emit(gather, (g, indices), axis)[0]
@@ -136,11 +138,11 @@ def _scattered(b, n, g, scatter, gather, **axis):
     if how == "none":
         blank = zeros(b, sizes_of(updates), dtype_of(updates))
         return b.emit(scatter, (g, indices, blank), axis)[0], None, places
-    form = _multiplied if how == "mul" else _extreme
+    form = _product_gradient if how == "mul" else _extreme_gradient
     return form(b, n, g, scatter, gather, axis)
 
 
-def _multiplied(b, n, g, scatter, gather, axis):
+def _product_gradient(b, n, g, scatter, gather, axis):
     """Each factor gets the product of the others, which is 0 where one of them is."""
     x, indices, updates = n.inputs
     zero, one = b.like(0.0, x), b.like(1.0, x)
@@ -163,7 +165,7 @@ def _multiplied(b, n, g, scatter, gather, axis):
     )
 
 
-def _extreme(b, n, g, scatter, gather, axis):
+def _extreme_gradient(b, n, g, scatter, gather, axis):
     """Ties share equally, as in torch."""
     x, indices, updates = n.inputs
     y = n.outputs[0]

@@ -20,7 +20,7 @@ def _(b, n, g):
     if rank_of(x) == rank_of(y) == 2:
         return b.Gemm(g, y, transB=1), b.Gemm(x, g, transA=1)
     if min(rank_of(x), rank_of(y)) == 1:
-        return _with_vector(b, x, y, g)
+        return _vector_gradients(b, x, y, g)
     gx = unbroadcast(b, b.MatMul(g, _swap(b, y)), x)
     if rank_of(y) == 2:
         rows = b.Reshape(x, [-1, sizes_of(x)[-1]]), b.Reshape(g, [-1, sizes_of(g)[-1]])
@@ -28,7 +28,7 @@ def _(b, n, g):
     return gx, unbroadcast(b, b.MatMul(_swap(b, x), g), y)
 
 
-def _with_vector(b, x, y, g):
+def _vector_gradients(b, x, y, g):
     """A vector on the left is a row, on the right a column."""
     row, column = rank_of(x) == 1, rank_of(y) == 1
     wide = b.Unsqueeze(x, [0]) if row else x
@@ -61,7 +61,7 @@ def _(b, n, g):
 @vjp("Einsum")
 def _(b, n, g):
     terms, result = _terms(n)
-    wide = [_stretched(b, v, t, terms, n) for v, t in zip(n.inputs, terms, strict=True)]
+    wide = [_broadcast_operand(b, v, t, terms, n) for v, t in zip(n.inputs, terms, strict=True)]
     return [
         unbroadcast(b, _einsum_gradient(b, i, wide, terms, g, result), v)
         for i, v in enumerate(n.inputs)
@@ -91,7 +91,7 @@ def _terms(n):
     return full, result
 
 
-def _stretched(b, v, term, terms, n):
+def _broadcast_operand(b, v, term, terms, n):
     """An operand with its dimensions of 1 repeated as the others ask for."""
     sizes = {}
     for other, letters in zip(n.inputs, terms, strict=True):
@@ -113,10 +113,10 @@ def _einsum_gradient(b, i, operands, terms, g, result):
     # what only this operand has was summed: every element of it gets the whole gradient
     made = b.Reshape(made, [sizes[c] if c in kept else 1 for c in letters])
     made = b.Expand(made, [sizes[c] for c in letters])
-    return made if letters == term else _on_diagonal(b, made, letters, term, sizes, x)
+    return made if letters == term else _keep_diagonal(b, made, letters, term, sizes, x)
 
 
-def _on_diagonal(b, g, letters, term, sizes, x):
+def _keep_diagonal(b, g, letters, term, sizes, x):
     """`g` where indices that have one letter are equal, 0 elsewhere."""
     first = [term.index(c) for c in letters]
     shape = [sizes[c] if i in first else 1 for i, c in enumerate(term)]

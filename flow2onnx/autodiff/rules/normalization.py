@@ -1,5 +1,6 @@
 """Softmax and its kin, and what takes means and variances out."""
 
+import functools
 import math
 
 import numpy as np
@@ -14,18 +15,18 @@ from flow2onnx.lowering.sums import channel_sum
 
 @vjp("Softmax")
 def _(b, n, g):
-    return _of_softmax(b, attribute(n, "axis", -1), n.outputs[0], g)
+    return _softmax_gradient(b, attribute(n, "axis", -1), n.outputs[0], g)
 
 
-_of_softmax = Lowering("Softmax.dX", lambda *_: "difference")
+_softmax_gradient = Lowering("Softmax.dX", lambda *_: "difference")
 
 
-@_of_softmax.form("difference")
+@_softmax_gradient.form("difference")
 def _(b, axis, y, g):
     return b.Mul(y, b.Sub(g, b.ReduceSum(b.Mul(g, y), [axis], keepdims=1)))
 
 
-@_of_softmax.form("products")
+@_softmax_gradient.form("products")
 def _(b, axis, y, g):
     gy = b.Mul(g, y)
     return b.Sub(gy, b.Mul(y, b.ReduceSum(gy, [axis], keepdims=1)))
@@ -45,7 +46,7 @@ def _is_one_sided(n, g, g_mean, g_rate):
     return dtype_of(x) == float32 and dims(scale) == dims(x)[attribute(n, "axis", -1) :]
 
 
-_of_layer = Lowering(
+_layer_gradient = Lowering(
     "LayerNormalization.dX",
     lambda n, *gs: "ones_products" if _is_one_sided(n, *gs) else "reductions",
 )
@@ -53,10 +54,10 @@ _of_layer = Lowering(
 
 @vjp("LayerNormalization")
 def _(b, n, g, g_mean=None, g_rate=None):
-    return _of_layer(b, n, g, g_mean, g_rate)
+    return _layer_gradient(b, n, g, g_mean, g_rate)
 
 
-@_of_layer.form("ones_products", when=_is_one_sided)
+@_layer_gradient.form("ones_products", when=_is_one_sided)
 def _(b, n, g, g_mean, g_rate):
     """Sums over rows as products, and no pass for the normalised rows: their rate comes last."""
     x, scale, *offset = n.inputs
@@ -75,7 +76,7 @@ def _(b, n, g, g_mean, g_rate):
     return gx, g_scale, *(None if v is None else unbroadcast(b, g, v) for v in offset)
 
 
-@_of_layer.form("reductions")
+@_layer_gradient.form("reductions")
 def _(b, n, g, g_mean, g_rate):
     x, scale, *offset = n.inputs
     axes = list(range(attribute(n, "axis", -1) % rank_of(x), rank_of(x)))
@@ -85,7 +86,7 @@ def _(b, n, g, g_mean, g_rate):
     found = [None] * len(n.inputs)
     parts = []
     if g is not None:
-        parts.append(_standardised(b, b.Mul(g, scale), normal, rate, axes))
+        parts.append(_standardize_gradient(b, b.Mul(g, scale), normal, rate, axes))
         found[1] = unbroadcast(b, b.Mul(g, normal), scale)
         found[2:] = [None if v is None else unbroadcast(b, g, v) for v in offset]
     # the other outputs are single precision whatever the input is
@@ -96,18 +97,11 @@ def _(b, n, g, g_mean, g_rate):
         cube = b.Mul(b.Mul(rate, rate), rate)
         slope = b.Mul(b.Mul(b.Cast(g_rate, to=dtype_of(x)), cube), -share)
         parts.append(b.Mul(slope, centred))
-    found[0] = _added(b, parts)
+    found[0] = functools.reduce(b.Add, parts)
     return found
 
 
-def _added(b, parts):
-    total, *others = parts
-    for part in others:
-        total = b.Add(total, part)
-    return total
-
-
-def _standardised(b, g, normal, rate, axes):
+def _standardize_gradient(b, g, normal, rate, axes):
     """The gradient through (x - mean) * rate, where rate is 1 / sqrt(variance + epsilon)."""
     level = b.ReduceMean(g, axes, keepdims=1)
     slope = b.ReduceMean(b.Mul(g, normal), axes, keepdims=1)
@@ -137,7 +131,7 @@ def _rate(b, n, variance):
     return b.Reciprocal(b.Sqrt(b.Add(variance, attribute(n, "epsilon", 1e-5))))
 
 
-def _by_channel(b, value, x):
+def _per_channel(b, value, x):
     """One number for each channel, beside `x`."""
     return b.Reshape(value, [-1] + [1] * (rank_of(x) - 2))
 
@@ -154,17 +148,19 @@ def _(b, n, g, *g_running):
 
 def _batch_gradients(b, n, g, *g_running):
     x = n.inputs[0]
-    scale, _, mean, variance = (_as(b, v, x) for v in n.inputs[1:])
+    scale, _, mean, variance = (_cast_like(b, v, x) for v in n.inputs[1:])
     others = [i for i in range(rank_of(x)) if i != 1]
     if attribute(n, "training_mode", 0):
-        return _by_batch(b, n, others, scale, g, *(_as(b, v, x) for v in g_running))
+        return _training_gradients(
+            b, n, others, scale, g, *(_cast_like(b, v, x) for v in g_running)
+        )
     rate = _rate(b, n, variance)
     factor = b.Mul(rate, scale)
-    centred = b.Sub(x, _by_channel(b, mean, x))
+    centred = b.Sub(x, _per_channel(b, mean, x))
     total = channel_sum(b, None, g)
     slope = b.Mul(channel_sum(b, None, b.Mul(g, centred)), rate)
     return (
-        b.Mul(g, _by_channel(b, factor, x)),
+        b.Mul(g, _per_channel(b, factor, x)),
         slope,
         total,
         b.Neg(b.Mul(factor, total)),
@@ -172,14 +168,14 @@ def _batch_gradients(b, n, g, *g_running):
     )
 
 
-def _as(b, value, x):
+def _cast_like(b, value, x):
     """`value` in the element type of `x`."""
     if value is None or dtype_of(value) == dtype_of(x):
         return value
     return b.Cast(value, to=dtype_of(x))
 
 
-def _by_batch(b, n, others, scale, g, g_mean=None, g_variance=None):
+def _training_gradients(b, n, others, scale, g, g_mean=None, g_variance=None):
     """The training form. Only the CPU provider runs its node; these operators run on all."""
     x = n.inputs[0]
     momentum = attribute(n, "momentum", 0.9)
@@ -189,18 +185,18 @@ def _by_batch(b, n, others, scale, g, g_mean=None, g_variance=None):
     normal = b.Mul(centred, rate)
     parts, found = [], [None] * 5
     if g is not None:
-        wide = b.Mul(g, _by_channel(b, scale, x))
-        parts.append(_standardised(b, wide, normal, rate, others))
+        wide = b.Mul(g, _per_channel(b, scale, x))
+        parts.append(_standardize_gradient(b, wide, normal, rate, others))
         found[1] = channel_sum(b, None, b.Mul(g, normal))
         found[2] = channel_sum(b, None, g)
     if g_mean is not None:
         found[3] = b.Mul(g_mean, momentum)
-        level = b.Mul(_by_channel(b, g_mean, x), share)
+        level = b.Mul(_per_channel(b, g_mean, x), share)
         parts.append(b.Expand(level, list(dims(x))))
     if g_variance is not None:
         found[4] = b.Mul(g_variance, momentum)
-        parts.append(b.Mul(centred, b.Mul(_by_channel(b, g_variance, x), 2.0 * share)))
-    found[0] = _added(b, parts)
+        parts.append(b.Mul(centred, b.Mul(_per_channel(b, g_variance, x), 2.0 * share)))
+    found[0] = functools.reduce(b.Add, parts)
     return found
 
 
@@ -212,7 +208,7 @@ def _(b, n, g):
     rate = _rate(b, n, variance)
     normal = b.Mul(centred, rate)
     return (
-        _standardised(b, b.Mul(g, _by_channel(b, scale, x)), normal, rate, axes),
+        _standardize_gradient(b, b.Mul(g, _per_channel(b, scale, x)), normal, rate, axes),
         channel_sum(b, None, b.Mul(g, normal)),
         channel_sum(b, None, g),
     )
@@ -229,7 +225,7 @@ def _(b, n, g):
     rate = _rate(b, n, variance)
     normal = b.Mul(centred, rate)
     factor = b.Reshape(scale, [1, groups, -1, 1])
-    gn = _standardised(b, b.Mul(gs, factor), normal, rate, [2, 3])
+    gn = _standardize_gradient(b, b.Mul(gs, factor), normal, rate, [2, 3])
     slope, total = (b.ReduceSum(v, [0, 3], keepdims=0) for v in (b.Mul(gs, normal), gs))
     return b.Reshape(gn, list(dims(x))), b.Reshape(slope, [-1]), b.Reshape(total, [-1])
 

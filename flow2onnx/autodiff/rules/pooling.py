@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from flow2onnx.autodiff.registry import attribute, no_gradient, vjp
-from flow2onnx.autodiff.rules.windows import spatial, spread, windows
+from flow2onnx.autodiff.rules.windows import spatial_axes, sum_windows, windows
 from flow2onnx.dtypes import float32
 from flow2onnx.graph.types import constant_of, dims, dtype_of, size_of
 from flow2onnx.lowering.forms import Lowering
@@ -15,7 +15,7 @@ from flow2onnx.lowering.scatters import scatter_sum, zeros
 @vjp("MaxPool")
 def _(b, n, g, _indices_g=None):
     # the first of equal elements gets all, as in OneFlow
-    return _of_maxima(b, n, g)
+    return _max_gradient(b, n, g)
 
 
 def _tiles(n, _g):
@@ -35,7 +35,7 @@ def _tiles(n, _g):
     )
 
 
-_of_maxima = Lowering(
+_max_gradient = Lowering(
     "MaxPool.dX", lambda n, g: "marks" if _tiles(n, g) else "indices", forward=True
 )
 
@@ -44,7 +44,7 @@ def _extents(x):
     return dims(x)[2:]
 
 
-@_of_maxima.form("marks", when=_tiles)
+@_max_gradient.form("marks", when=_tiles)
 def _(b, n, g):
     """Mark the maxima of each window, number the marks, and keep the highest number.
 
@@ -55,13 +55,13 @@ def _(b, n, g):
     kh, kw = kernel = attribute(n, "kernel_shape")
     order = np.arange(kh * kw, 0, -1, dtype=np.float32).reshape(kh, kw)
     numbers = np.tile(order, [d // k for d, k in zip(_extents(x), kernel, strict=True)])
-    marks = b.Mul(b.Cast(b.Equal(x, _spread(b, n, y)), to=float32), numbers[None, None])
+    marks = b.Mul(b.Cast(b.Equal(x, _repeat_in_window(b, n, y)), to=float32), numbers[None, None])
     first = b.MaxPool(marks, kernel_shape=kernel, strides=kernel)
-    chosen = b.Cast(b.Equal(marks, _spread(b, n, first)), to=float32)
-    return b.Mul(chosen, _spread(b, n, g))
+    chosen = b.Cast(b.Equal(marks, _repeat_in_window(b, n, first)), to=float32)
+    return b.Mul(chosen, _repeat_in_window(b, n, g))
 
 
-def _spread(b, n, value):
+def _repeat_in_window(b, n, value):
     """The value of each window at all of its elements."""
     scales = np.array([1, 1, *attribute(n, "kernel_shape")], np.float32)
     how = {
@@ -72,7 +72,7 @@ def _spread(b, n, value):
     return b.Resize(value, None, scales, **how)
 
 
-@_of_maxima.form("indices")
+@_max_gradient.form("indices")
 def _(b, n, g):
     """Scatter to the positions that the forward pool reports."""
     x = n.inputs[0]
@@ -80,7 +80,7 @@ def _(b, n, g):
     if attribute(n, "storage_order", 0):
         indices = _row_major(b, indices, dims(x)[2:])
     size, places, parts = [size_of(x)], b.Reshape(indices, [-1]), b.Reshape(g, [-1])
-    if _overlap(n):
+    if _may_overlap(n):
         flat = scatter_sum(b, "ScatterElements", size, places, parts, axis=0)
     else:
         flat = b.ScatterElements(zeros(b, size, dtype_of(x)), places, parts, axis=0)
@@ -100,7 +100,7 @@ def _row_major(b, indices, extents):
     return total
 
 
-def _overlap(n):
+def _may_overlap(n):
     """Whether two windows may share an element."""
     kernel = attribute(n, "kernel_shape")
     ones = [1] * len(kernel)
@@ -111,12 +111,12 @@ def _overlap(n):
 @vjp("AveragePool")
 def _(b, n, g):
     at = windows(n, attribute(n, "kernel_shape"))
-    counts = _counts(at, attribute(n, "count_include_pad", 0))
+    counts = _window_sizes(at, attribute(n, "count_include_pad", 0))
     share = b.Div(g, b.const(counts.astype(dtype_of(g).numpy)))
-    return spread(b, at, share, n.inputs[0])
+    return sum_windows(b, at, share, n.inputs[0])
 
 
-def _counts(at, includes_pad):
+def _window_sizes(at, includes_pad):
     """The number of elements that each window averages."""
     total = np.ones(())
     for extent, outputs, kernel, stride, dilation, first, last in zip(
@@ -132,7 +132,7 @@ def _counts(at, includes_pad):
 @vjp("LpPool")
 def _(b, n, g):
     at = windows(n, attribute(n, "kernel_shape"))
-    return _norm_gradient(b, n, lambda share: spread(b, at, share, n.inputs[0]), g)
+    return _norm_gradient(b, n, lambda share: sum_windows(b, at, share, n.inputs[0]), g)
 
 
 @vjp("GlobalLpPool")
@@ -194,7 +194,7 @@ def _(b, n, g):
         for h, p, q, k, d in zip(image, before, after, block, dilations, strict=True)
     ]
     taps = [np.multiply(tap, dilations) for tap in np.ndindex(*block)]
-    parts = [b.Slice(padded, [*t], [*(t + spans)], spatial(g), [*strides]) for t in taps]
+    parts = [b.Slice(padded, [*t], [*(t + spans)], spatial_axes(g), [*strides]) for t in taps]
     images, channels = dims(g)[:2]
     rows = [b.Reshape(part, [images, channels, 1, -1]) for part in parts]
     return b.Reshape(b.Concat(*rows, axis=2), list(dims(x))), None, None

@@ -11,26 +11,26 @@ from flow2onnx.graph.types import dims, dtype_of, rank_of
 def _(b, n, g):
     # g is for a real number in the place of the whole one, in steps of the scale
     x, scale = n.inputs[:2]
-    step = _spread(b, n, scale, x)
+    step = _broadcast_scale(b, n, scale, x)
     level = b.Div(x, step)
-    zero, low, high = _range(b, n, x)
+    zero, low, high = _integer_range(b, n, x)
     if zero is not None:
         low, high = b.Sub(low, zero), b.Sub(high, zero)
     rounded = b.Round(level)
     is_inside = b.And(b.GreaterOrEqual(rounded, low), b.LessOrEqual(rounded, high))
     inside = b.Mul(g, b.Cast(is_inside, to=dtype_of(x)))
     gx = b.Div(inside, step)
-    return gx, _gathered(b, n, b.Neg(b.Mul(gx, level)), scale), None
+    return gx, _sum_by_scale(b, n, b.Neg(b.Mul(gx, level)), scale), None
 
 
-def _range(b, n, x):
+def _integer_range(b, n, x):
     """The zero point as a real number, if there is one, and the ends of the whole numbers."""
     point = n.inputs[2] if len(n.inputs) > 2 else None
     info = np.iinfo(by_code(int(n.outputs[0].dtype)).numpy)
     ends = b.like(float(info.min), x), b.like(float(info.max), x)
     if point is None:
         return None, *ends
-    return _spread(b, n, b.Cast(point, to=dtype_of(x)), x), *ends
+    return _broadcast_scale(b, n, b.Cast(point, to=dtype_of(x)), x), *ends
 
 
 @vjp("DequantizeLinear")
@@ -39,12 +39,12 @@ def _(b, n, g):
     kind = dtype_of(scale)
     steps = b.Cast(q, to=kind)
     if point is not None:
-        steps = b.Sub(steps, _spread(b, n, b.Cast(point, to=kind), q))
-    gs = _gathered(b, n, b.Mul(b.Cast(g, to=kind), steps), scale)
-    return b.Mul(b.Cast(g, to=kind), _spread(b, n, scale, q)), gs, None
+        steps = b.Sub(steps, _broadcast_scale(b, n, b.Cast(point, to=kind), q))
+    gs = _sum_by_scale(b, n, b.Mul(b.Cast(g, to=kind), steps), scale)
+    return b.Mul(b.Cast(g, to=kind), _broadcast_scale(b, n, scale, q)), gs, None
 
 
-def _spread(b, n, v, x):
+def _broadcast_scale(b, n, v, x):
     """A scale or zero point in a shape that broadcasts against `x`."""
     if not rank_of(v) or dims(v) == (1,):
         return v
@@ -54,7 +54,7 @@ def _spread(b, n, v, x):
     return b.Gather(v, _blocks(n, x, axis), axis=axis)
 
 
-def _gathered(b, n, g, scale):
+def _sum_by_scale(b, n, g, scale):
     """The sum of `g` over what each element of a scale stood for."""
     shape, rank = dims(scale), rank_of(g)
     if not shape or shape == (1,):

@@ -26,18 +26,18 @@ class _Layer:
 
 @expansion("RNN")
 def _(b, n):
-    return _unrolled(b, n, _rnn, ["Tanh"])
+    return _unroll(b, n, _rnn, ["Tanh"])
 
 
 @expansion("GRU")
 def _(b, n):
-    return _unrolled(b, n, _gru_resetting_after if _resets_after(n) else _gru, ["Sigmoid", "Tanh"])
+    return _unroll(b, n, _gru_resetting_after if _resets_after(n) else _gru, ["Sigmoid", "Tanh"])
 
 
 @expansion("LSTM")
 def _(b, n):
     forgets = attribute(n, "input_forget", 0)
-    return _unrolled(b, n, _coupled_lstm if forgets else _lstm, ["Sigmoid", "Tanh", "Tanh"])
+    return _unroll(b, n, _coupled_lstm if forgets else _lstm, ["Sigmoid", "Tanh", "Tanh"])
 
 
 def _resets_after(n):
@@ -57,7 +57,7 @@ def _gru(b, layer, x, h):
     size = dims(h)[1]
     gates, last = b.several("Split", layer.weights, [2 * size, size], axis=0, outputs=2)
     x_gates, x_last = b.several("Split", x, [2 * size, size], axis=1, outputs=2)
-    update, reset = _halves(b, f(b, b.Gemm(h, gates, x_gates, transB=1)))
+    update, reset = _split_in_two(b, f(b, b.Gemm(h, gates, x_gates, transB=1)))
     new = g(b, b.Gemm(b.Mul(reset, h), last, x_last, transB=1))
     return (b.Add(b.Mul(b.Sub(1.0, update), new), b.Mul(update, h)),)
 
@@ -68,7 +68,7 @@ def _gru_resetting_after(b, layer, x, h):
     recurrent = b.Gemm(h, layer.weights, layer.bias, transB=1)
     h_gates, h_last = b.several("Split", recurrent, [2 * size, size], axis=1, outputs=2)
     x_gates, x_last = b.several("Split", x, [2 * size, size], axis=1, outputs=2)
-    update, reset = _halves(b, f(b, b.Add(x_gates, h_gates)))
+    update, reset = _split_in_two(b, f(b, b.Add(x_gates, h_gates)))
     new = g(b, b.Add(x_last, b.Mul(reset, h_last)))
     return (b.Add(b.Mul(b.Sub(1.0, update), new), b.Mul(update, h)),)
 
@@ -92,14 +92,14 @@ def _coupled_lstm(b, layer, x, h, c):
     return _lstm(b, layer, x, h, c, is_coupled=True)
 
 
-def _halves(b, x):
+def _split_in_two(b, x):
     return b.several("Split", x, axis=1, num_outputs=2, outputs=2)
 
 
 # --- all steps --------------------------------------------------------------------------------
 
 
-def _unrolled(b, n, cell, defaults):
+def _unroll(b, n, cell, defaults):
     x, w, r, bias, lengths, *initial = [*n.inputs, *[None] * 8][:8]
     *initial, peepholes = initial
     is_by_image = attribute(n, "layout", 0)
@@ -109,20 +109,20 @@ def _unrolled(b, n, cell, defaults):
     count, size = dims(w)[0], dims(r)[2]
     names = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
     backwards = names[attribute(n, "direction", "forward")]
-    functions = _functions(n, defaults * count)
+    functions = _activations(n, defaults * count)
     outputs, ends = [], []
-    parts = [_by_direction(b, v, count) for v in (w, r, bias, peepholes, *initial)]
+    parts = [_split_directions(b, v, count) for v in (w, r, bias, peepholes, *initial)]
     kept = initial if n.op_type == "LSTM" else initial[:1]
     for i, (weights, recurrent, offsets, peep, *starts) in enumerate(zip(*parts, strict=True)):
-        own, shift = _offsets(b, n, offsets, size)
+        own, shift = _split_bias(b, n, offsets, size)
         layer = _Layer(
             recurrent, shift, None if peep is None else _split(b, peep, 0, 3),
             functions[i * len(defaults) : (i + 1) * len(defaults)],
         )  # fmt: skip
-        steps = _projected(b, x, weights, own)
+        steps = _project_inputs(b, x, weights, own)
         blank = b.const(np.zeros((dims(x)[1], size), dtype_of(x).numpy))
         states = [blank if s is None else s for s in starts[: len(kept)]]
-        ys, states = _walked(b, cell, layer, steps, states, lengths, backwards[i], blank)
+        ys, states = _run_steps(b, cell, layer, steps, states, lengths, backwards[i], blank)
         outputs.append(b.Unsqueeze(b.Concat(*(b.Unsqueeze(y, [0]) for y in ys), axis=0), [1]))
         ends.append([b.Unsqueeze(s, [0]) for s in states])
     found = [b.Concat(*outputs, axis=1), *(b.Concat(*e, axis=0) for e in zip(*ends, strict=True))]
@@ -132,7 +132,7 @@ def _unrolled(b, n, cell, defaults):
     return found[: len(n.outputs)]
 
 
-def _by_direction(b, value, count):
+def _split_directions(b, value, count):
     """What each direction has of an input."""
     if value is None:
         return [None] * count
@@ -144,7 +144,7 @@ def _split(b, value, axis, count):
     return b.several("Split", value, axis=axis, num_outputs=count, outputs=count)
 
 
-def _offsets(b, n, offsets, size):
+def _split_bias(b, n, offsets, size):
     """The bias of the input's weights and that of the recurrent ones, as far as it stands apart."""
     if offsets is None:
         zero = np.zeros(3 * size, dtype_of(n.inputs[0]).numpy)
@@ -156,7 +156,7 @@ def _offsets(b, n, offsets, size):
     return b.Add(own, b.Mul(recurrent, gates)), b.Mul(recurrent, 1 - gates)
 
 
-def _projected(b, x, weights, offsets):
+def _project_inputs(b, x, weights, offsets):
     """The input of every step times its weights: one product for all steps."""
     length, images, width = dims(x)
     rows = b.Reshape(x, [length * images, width])
@@ -165,7 +165,7 @@ def _projected(b, x, weights, offsets):
     return list(parts)
 
 
-def _walked(b, cell, layer, steps, states, lengths, is_backward, blank):
+def _run_steps(b, cell, layer, steps, states, lengths, is_backward, blank):
     """The output of each step in the order of the input, and the states at the end.
 
     A sequence that is over keeps its states and puts out zeros; backwards, it starts at its end.
@@ -188,7 +188,7 @@ def _walked(b, cell, layer, steps, states, lengths, is_backward, blank):
 # --- activations ------------------------------------------------------------------------------
 
 
-def _functions(n, defaults):
+def _activations(n, defaults):
     """The activations of all directions, each with its own numbers and the clip before it."""
     alphas, betas = (list(attribute(n, f"activation_{k}", [])) for k in ("alpha", "beta"))
     clip = attribute(n, "clip", None)
@@ -196,12 +196,12 @@ def _functions(n, defaults):
     # the runtime does not clip the cell on its way out
     is_out = [n.op_type == "LSTM" and i % 3 == 2 for i in range(len(names))]
     return tuple(
-        _function(n, name.lower(), alphas, betas, None if out else clip)
+        _activation(n, name.lower(), alphas, betas, None if out else clip)
         for name, out in zip(names, is_out, strict=True)
     )
 
 
-def _function(n, name, alphas, betas, clip):
+def _activation(n, name, alphas, betas, clip):
     if name not in _ACTIVATIONS:
         raise no_gradient(n, f"with activation {name}")
     made, numbers = _ACTIVATIONS[name]

@@ -20,14 +20,14 @@ def _axes(n):
     return [int(a) % rank for a in given]
 
 
-def _kept(b, n, value):
+def _keep_dims(b, n, value):
     """`value`, of the output's shape, with the reduced axes back as 1s."""
     axes = _axes(n)
     shape = [1 if i in axes else d for i, d in enumerate(sizes_of(n.inputs[0]))]
     return value if list(sizes_of(value)) == shape else reshape_to(b, value, shape)
 
 
-def _shared(b, n, g):
+def _divide_by_count(b, n, g):
     """`g` divided by how many elements go into each of the output's."""
     extents = [sizes_of(n.inputs[0])[a] for a in _axes(n)]
     known = math.prod(d for d in extents if isinstance(d, int))
@@ -40,23 +40,23 @@ def _shared(b, n, g):
     return b.Div(g, b.Cast(b.Reshape(count, []), to=dtype_of(g)))
 
 
-def _spread(b, n, value):
+def _repeat(b, n, value):
     """`value`, of the output's shape, repeated along the reduced axes."""
     shape = list(sizes_of(n.inputs[0]))
-    kept = _kept(b, n, value)
+    kept = _keep_dims(b, n, value)
     return kept if list(sizes_of(kept)) == shape else b.Expand(kept, shape)
 
 
 @vjp("ReduceSum")
 def _(b, n, g):
     x = n.inputs[0]
-    return b.Expand(_kept(b, n, g), list(sizes_of(x)))
+    return b.Expand(_keep_dims(b, n, g), list(sizes_of(x)))
 
 
 @vjp("ReduceMean")
 def _(b, n, g):
     x = n.inputs[0]
-    return b.Expand(_kept(b, n, _shared(b, n, g)), list(sizes_of(x)))
+    return b.Expand(_keep_dims(b, n, _divide_by_count(b, n, g)), list(sizes_of(x)))
 
 
 @vjp("ReduceMax", "ReduceMin")
@@ -65,38 +65,38 @@ def _(b, n, g):
     x, axes = n.inputs[0], _axes(n)
     if not axes:
         return g
-    hit = b.Cast(b.Equal(x, _kept(b, n, n.outputs[0])), to=dtype_of(x))
+    hit = b.Cast(b.Equal(x, _keep_dims(b, n, n.outputs[0])), to=dtype_of(x))
     ties = b.ReduceSum(hit, axes, keepdims=1)
-    return b.Mul(hit, b.Div(_kept(b, n, g), ties))
+    return b.Mul(hit, b.Div(_keep_dims(b, n, g), ties))
 
 
 @vjp("ReduceSumSquare")
 def _(b, n, g):
-    return b.Mul(n.inputs[0], b.Mul(_kept(b, n, g), 2.0))
+    return b.Mul(n.inputs[0], b.Mul(_keep_dims(b, n, g), 2.0))
 
 
 @vjp("ReduceL2")
 def _(b, n, g):
     # 0 where all that is reduced is 0: the length is as good as any other there
-    length = _kept(b, n, n.outputs[0])
+    length = _keep_dims(b, n, n.outputs[0])
     safe = b.Where(b.Equal(length, b.like(0, length)), b.like(1, length), length)
-    return b.Mul(n.inputs[0], b.Div(_kept(b, n, g), safe))
+    return b.Mul(n.inputs[0], b.Div(_keep_dims(b, n, g), safe))
 
 
 @vjp("ReduceL1")
 def _(b, n, g):
-    return b.Mul(b.Sign(n.inputs[0]), _kept(b, n, g))
+    return b.Mul(b.Sign(n.inputs[0]), _keep_dims(b, n, g))
 
 
 @vjp("ReduceLogSum")
 def _(b, n, g):
     # the output is the logarithm of the sum, whose slope is 1 / sum
-    return _spread(b, n, b.Mul(g, b.Exp(b.Neg(n.outputs[0]))))
+    return _repeat(b, n, b.Mul(g, b.Exp(b.Neg(n.outputs[0]))))
 
 
 @vjp("ReduceLogSumExp")
 def _(b, n, g):
-    return b.Mul(_kept(b, n, g), b.Exp(b.Sub(n.inputs[0], _kept(b, n, n.outputs[0]))))
+    return b.Mul(_keep_dims(b, n, g), b.Exp(b.Sub(n.inputs[0], _keep_dims(b, n, n.outputs[0]))))
 
 
 @vjp("ReduceProd")
@@ -109,9 +109,9 @@ def _(b, n, g):
     safe = b.Where(is_zero, b.like(1.0, x), x)
     zero = b.Cast(is_zero, to=dtype_of(x))
     others = b.Sub(b.ReduceSum(zero, axes, keepdims=1), zero)
-    product = _kept(b, n, _product(b, safe, n, axes))
+    product = _keep_dims(b, n, _product(b, safe, n, axes))
     rest = b.Where(b.Equal(others, 0.0), b.Div(product, safe), b.like(0.0, x))
-    return b.Mul(_kept(b, n, g), rest)
+    return b.Mul(_keep_dims(b, n, g), rest)
 
 
 def _product(b, x, n, axes):

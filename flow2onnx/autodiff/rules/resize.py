@@ -11,11 +11,11 @@ def _(b, n, g):
     # every axis is a product with a constant matrix: its transpose takes the gradient back
     for axis, weights in enumerate(_matrices(n)):
         if weights is not None:
-            g = _along(b, g, axis, weights.astype(dtype_of(g).numpy))
+            g = _multiply_along(b, g, axis, weights.astype(dtype_of(g).numpy))
     return (g,)
 
 
-def _along(b, g, axis, weights):
+def _multiply_along(b, g, axis, weights):
     """The product of `weights` (length, extent) with `axis` of `g`."""
     length, extent = weights.shape
     k = length // extent
@@ -91,26 +91,26 @@ def _matrix(n, scale, extent, length, region):
         # Upsample rounds towards what it has more of
         default = ("floor" if scale >= 1 else "ceil") if is_upsample else "round_prefer_floor"
         nearest = _ROUND[attribute(n, "nearest_mode", default)](at)
-        weights = _summed(nearest[:, None], np.ones((length, 1)), extent, False)
+        weights = _weights_by_element(nearest[:, None], np.ones((length, 1)), extent, False)
     elif attribute(n, "antialias", 0):
         kernel, reach = (_triangle, 1.0) if mode == "linear" else (lambda x: _cubic(x, a), 2.0)
         stretch = max(1.0 / scale, 1.0)
         taps = np.floor(at - reach * stretch)[:, None] + np.arange(2 * reach * stretch + 3)
         parts = kernel((taps - at[:, None]) / stretch)
-        weights = _summed(taps, parts, extent, is_strict)
+        weights = _weights_by_element(taps, parts, extent, is_strict)
     elif mode == "linear":
         at_inside = np.clip(at, 0, extent - 1)
         taps = np.floor(at_inside)[:, None] + np.arange(2)
-        weights = _summed(taps, _triangle(taps - at_inside[:, None]), extent, False)
+        weights = _weights_by_element(taps, _triangle(taps - at_inside[:, None]), extent, False)
     else:
         taps = np.floor(at)[:, None] + np.arange(-1, 3)
-        weights = _summed(taps, _cubic(taps - at[:, None], a), extent, is_strict)
+        weights = _weights_by_element(taps, _cubic(taps - at[:, None], a), extent, is_strict)
     if region is not None:
         weights[(at < 0) | (at > extent - 1)] = 0  # a number takes their place
     return weights
 
 
-def _summed(taps, parts, extent, is_strict):
+def _weights_by_element(taps, parts, extent, is_strict):
     """Weights by element: what lies outside is left out, or counts for the nearest inside."""
     if is_strict:
         parts = parts * ((taps >= 0) & (taps < extent))

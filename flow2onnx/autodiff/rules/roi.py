@@ -18,12 +18,12 @@ def _(b, n, g):
     gs, points = (b.Cast(v, to=float32) if is_half else v for v in (g, rois))
     _, _, height, width = dims(n.outputs[0])
     is_max = attribute(n, "mode", "avg") == "max"
-    rows = _samples(b, n, points, (1, 3), height, dims(x)[2], is_max)
-    columns = _samples(b, n, points, (0, 2), width, dims(x)[3], is_max)
+    rows = _axis_samples(b, n, points, (1, 3), height, dims(x)[2], is_max)
+    columns = _axis_samples(b, n, points, (0, 2), width, dims(x)[3], is_max)
     if is_max:
         wide = b.Cast(x, to=float32) if is_half else x
-        gs = _to_highest(b, b.Gather(wide, batch), gs, rows, columns)
-    gx = _gathered(b, gs, rows.weights, columns.weights, batch, dims(x))
+        gs = _max_gradient(b, b.Gather(wide, batch), gs, rows, columns)
+    gx = _sum_by_image(b, gs, rows.weights, columns.weights, batch, dims(x))
     return b.Cast(gx, to=float16) if is_half else gx, None, None
 
 
@@ -36,7 +36,7 @@ class _Samples:
     each: int
 
 
-def _samples(b, n, rois, ends, bins, extent, is_max):
+def _axis_samples(b, n, rois, ends, bins, extent, is_max):
     """How the parts of an axis of each region are made of the elements of the image.
 
     An average has one part for each bin. The runtime's maximum is over the weighted elements that
@@ -64,8 +64,8 @@ def _samples(b, n, rois, ends, bins, extent, is_max):
     low = b.Floor(at)
     rest = b.Sub(at, low)
     elements = np.arange(extent, dtype=dtype_of(rois).numpy)
-    lower = _at_element(b, low, b.Mul(b.Sub(1.0, rest), kept), elements)
-    upper = _at_element(b, b.Add(low, 1.0), b.Mul(rest, kept), elements)
+    lower = _one_hot(b, low, b.Mul(b.Sub(1.0, rest), kept), elements)
+    upper = _one_hot(b, b.Add(low, 1.0), b.Mul(rest, kept), elements)
     if not is_max:
         return _Samples(b.Div(b.ReduceSum(b.Add(lower, upper), [2], keepdims=0), divisor), used, 1)
     each = 2 * dims(i)[0]
@@ -73,7 +73,7 @@ def _samples(b, n, rois, ends, bins, extent, is_max):
     return _Samples(b.Reshape(both, [dims(rois)[0], bins * each, extent]), used, each)
 
 
-def _at_element(b, place, weight, elements):
+def _one_hot(b, place, weight, elements):
     """`weight` at the element `place`, 0 at the others."""
     is_here = b.Cast(b.Equal(b.Unsqueeze(place, [3]), elements), to=dtype_of(weight))
     return b.Mul(is_here, b.Unsqueeze(weight, [3]))
@@ -94,14 +94,14 @@ def _sample_numbers(b, n, rois, ends, bins, count, is_max):
     return b.Range(0, b.Cast(b.ReduceMax(count, keepdims=0), to=int64), 1)
 
 
-def _to_highest(b, images, g, rows, columns):
+def _max_gradient(b, images, g, rows, columns):
     """The gradient of each bin at the highest of its weighted elements, the first of equal ones."""
     regions, channels, height, width = dims(g)
     made = b.MatMul(b.Unsqueeze(rows.weights, [1]), images)
     made = b.MatMul(made, b.Unsqueeze(b.Transpose(columns.weights, perm=[0, 2, 1]), [1]))
     split = [regions, channels, height, rows.each, width, columns.each]
     values = b.Transpose(b.Reshape(made, split), perm=[0, 1, 2, 4, 3, 5])
-    used = b.And(_pairs(b, rows, [2, 4]), _pairs(b, columns, [1, 3]))
+    used = b.And(_used_pairs(b, rows, [2, 4]), _used_pairs(b, columns, [1, 3]))
     values = b.Where(used, values, b.like(np.finfo(dtype_of(g).numpy).min, g))
     size = rows.each * columns.each
     flat = b.Reshape(values, [regions, channels, height, width, size])
@@ -112,7 +112,7 @@ def _to_highest(b, images, g, rows, columns):
     return b.Reshape(spread, [regions, channels, height * rows.each, width * columns.each])
 
 
-def _pairs(b, samples, axes):
+def _used_pairs(b, samples, axes):
     """Which samples are used, twice each, beside (region, channel, row, column, both's samples)."""
     regions = dims(samples.used)[0]
     twice = b.Expand(b.Unsqueeze(samples.used, [3]), [regions, 1, samples.each // 2, 2])
@@ -121,7 +121,7 @@ def _pairs(b, samples, axes):
     return b.Reshape(twice, shape)
 
 
-def _gathered(b, g, rows, columns, batch, shape):
+def _sum_by_image(b, g, rows, columns, batch, shape):
     """The gradients of all regions, spread by their weights, added up by image: two products."""
     images, channels, height, width = shape
     regions, _, parts = dims(g)[:3]

@@ -39,11 +39,11 @@ def _(b, n, g):
 
 @vjp("Split")
 def _(b, n, *gs):
-    parts = [_blank(b, y) if g is None else g for g, y in zip(gs, n.outputs, strict=True)]
+    parts = [_zeros_like(b, y) if g is None else g for g, y in zip(gs, n.outputs, strict=True)]
     return b.Concat(*parts, axis=attribute(n, "axis", 0))
 
 
-def _blank(b, y):
+def _zeros_like(b, y):
     """Zeros in the shape of a value."""
     if not is_static(y):
         return zeros(b, sizes_of(y), dtype_of(y))
@@ -73,7 +73,7 @@ def _(b, n, g):
             after[axis] = extents[axis] - before[axis] - p.size
         return b.Pad(g, before + after)
     for axis in axes:
-        g = _spread(b, g, axis, picked[axis], extents[axis])
+        g = _place_along(b, g, axis, picked[axis], extents[axis])
     return g
 
 
@@ -106,7 +106,7 @@ def _positions(extent, start, end, step):
     return np.arange(max(start, 0), min(end, extent), step)
 
 
-def _spread(b, g, axis, positions, extent):
+def _place_along(b, g, axis, positions, extent):
     """Zeros of length `extent` along `axis`, with `g` at `positions`, by one gather."""
     source = np.full(extent, positions.size, np.int64)
     source[positions] = np.arange(positions.size)

@@ -12,13 +12,13 @@ def _(b, n, g):
     is_inverse, is_onesided = (bool(attribute(n, k, 0)) for k in ("inverse", "onesided"))
     length = _length(n, axis, is_inverse and is_onesided)
     if is_inverse and is_onesided:
-        return _half_inverse(b, x, g, axis, length), None, None
+        return _one_sided_inverse(b, x, g, axis, length), None, None
     if is_onesided:
-        g = _resized(b, g, axis, length)
+        g = _resize_axis(b, g, axis, length)
     # the adjoint has the other sign of the exponent, and the same factor
     back = _transform(b, g, axis, inverse=not is_inverse)
     whole = b.Div(back, float(length)) if is_inverse else b.Mul(back, float(length))
-    whole = _resized(b, whole, axis, dims(x)[axis])
+    whole = _resize_axis(b, whole, axis, dims(x)[axis])
     return b.Slice(whole, [0], [dims(x)[-1]], [rank_of(x) - 1]), None, None
 
 
@@ -51,7 +51,7 @@ def _transform(b, x, axis, inverse):
     return b.DFT(x, None, np.int64(axis), inverse=int(inverse))
 
 
-def _resized(b, x, axis, extent):
+def _resize_axis(b, x, axis, extent):
     """`x` cut off, or filled with zeros, to `extent` along `axis`."""
     have, rank = dims(x)[axis], rank_of(x)
     if have > extent:
@@ -61,16 +61,16 @@ def _resized(b, x, axis, extent):
     return b.Pad(x, pads) if have < extent else x
 
 
-def _half_inverse(b, x, g, axis, length):
+def _one_sided_inverse(b, x, g, axis, length):
     """Of real numbers from half a spectrum: what stood for two conjugates counts twice."""
-    half = _resized(b, _transform(b, g, axis, inverse=False), axis, length // 2 + 1)
+    half = _resize_axis(b, _transform(b, g, axis, inverse=False), axis, length // 2 + 1)
     weight = np.full(length // 2 + 1, 2.0 / length)
     weight[0] /= 2
     if length % 2 == 0:
         weight[-1] /= 2
     shape = [-1 if i == axis else 1 for i in range(rank_of(x))]
     weighted = b.Mul(half, weight.reshape(shape).astype(dtype_of(x).numpy))
-    return _resized(b, weighted, axis, dims(x)[axis])
+    return _resize_axis(b, weighted, axis, dims(x)[axis])
 
 
 @expansion("STFT")

@@ -16,6 +16,40 @@ def _mask(b, condition, g):
     return b.Mul(g, b.Cast(condition, to=dtype_of(g)))
 
 
+# The gradient in x of y = f(x) as a product: g times these slopes.
+_SLOPES = {
+    "Abs": lambda b, x, y: b.Sign(x),
+    "Cosh": lambda b, x, y: b.Sinh(x),
+    "Erf": lambda b, x, y: b.Mul(b.Exp(b.Neg(b.Mul(x, x))), 2.0 / math.sqrt(math.pi)),
+    "Exp": lambda b, x, y: y,
+    "Sigmoid": lambda b, x, y: b.Mul(y, b.Sub(1.0, y)),
+    "Sin": lambda b, x, y: b.Cos(x),
+    "Sinh": lambda b, x, y: b.Cosh(x),
+    "Softplus": lambda b, x, y: b.Sigmoid(x),
+    "Tan": lambda b, x, y: b.Add(b.Mul(y, y), 1.0),
+    "Tanh": lambda b, x, y: b.Sub(1.0, b.Mul(y, y)),
+}
+# The same as a quotient: g over these.
+_DIVISORS = {
+    "Acosh": lambda b, x: b.Sqrt(b.Sub(b.Mul(x, x), 1.0)),
+    "Asin": lambda b, x: b.Sqrt(b.Sub(1.0, b.Mul(x, x))),
+    "Asinh": lambda b, x: b.Sqrt(b.Add(b.Mul(x, x), 1.0)),
+    "Atan": lambda b, x: b.Add(b.Mul(x, x), 1.0),
+    "Atanh": lambda b, x: b.Sub(1.0, b.Mul(x, x)),
+    "Log": lambda b, x: x,
+}
+
+
+@vjp(*_SLOPES)
+def _(b, n, g):
+    return b.Mul(g, _SLOPES[n.op_type](b, n.inputs[0], n.outputs[0]))
+
+
+@vjp(*_DIVISORS)
+def _(b, n, g):
+    return b.Div(g, _DIVISORS[n.op_type](b, n.inputs[0]))
+
+
 @vjp("Identity")
 def _(b, n, g):
     return g
@@ -42,21 +76,6 @@ def _(b, n, g):
     return b.Neg(g)
 
 
-@vjp("Abs")
-def _(b, n, g):
-    return b.Mul(g, b.Sign(n.inputs[0]))
-
-
-@vjp("Exp")
-def _(b, n, g):
-    return b.Mul(g, n.outputs[0])
-
-
-@vjp("Log")
-def _(b, n, g):
-    return b.Div(g, n.inputs[0])
-
-
 @vjp("Sqrt")
 def _(b, n, g):
     return b.Div(b.Mul(g, 0.5), n.outputs[0])
@@ -68,48 +87,9 @@ def _(b, n, g):
     return b.Neg(b.Mul(g, b.Mul(y, y)))
 
 
-@vjp("Erf")
-def _(b, n, g):
-    x = n.inputs[0]
-    return b.Mul(g, b.Mul(b.Exp(b.Neg(b.Mul(x, x))), 2.0 / math.sqrt(math.pi)))
-
-
-@vjp("Sin")
-def _(b, n, g):
-    return b.Mul(g, b.Cos(n.inputs[0]))
-
-
 @vjp("Cos")
 def _(b, n, g):
     return b.Neg(b.Mul(g, b.Sin(n.inputs[0])))
-
-
-@vjp("Tan")
-def _(b, n, g):
-    y = n.outputs[0]
-    return b.Mul(g, b.Add(b.Mul(y, y), 1.0))
-
-
-@vjp("Sinh")
-def _(b, n, g):
-    return b.Mul(g, b.Cosh(n.inputs[0]))
-
-
-@vjp("Cosh")
-def _(b, n, g):
-    return b.Mul(g, b.Sinh(n.inputs[0]))
-
-
-@vjp("Tanh")
-def _(b, n, g):
-    y = n.outputs[0]
-    return b.Mul(g, b.Sub(1.0, b.Mul(y, y)))
-
-
-@vjp("Asin")
-def _(b, n, g):
-    x = n.inputs[0]
-    return b.Div(g, b.Sqrt(b.Sub(1.0, b.Mul(x, x))))
 
 
 @vjp("Acos")
@@ -118,49 +98,25 @@ def _(b, n, g):
     return b.Neg(b.Div(g, b.Sqrt(b.Sub(1.0, b.Mul(x, x)))))
 
 
-@vjp("Atan")
-def _(b, n, g):
-    x = n.inputs[0]
-    return b.Div(g, b.Add(b.Mul(x, x), 1.0))
-
-
-@vjp("Asinh")
-def _(b, n, g):
-    x = n.inputs[0]
-    return b.Div(g, b.Sqrt(b.Add(b.Mul(x, x), 1.0)))
-
-
-@vjp("Acosh")
-def _(b, n, g):
-    x = n.inputs[0]
-    return b.Div(g, b.Sqrt(b.Sub(b.Mul(x, x), 1.0)))
-
-
-@vjp("Atanh")
-def _(b, n, g):
-    x = n.inputs[0]
-    return b.Div(g, b.Sub(1.0, b.Mul(x, x)))
-
-
 @vjp("Relu")
 def _(b, n, g):
-    return _of_relu(b, None, n.outputs[0], g)
+    return _relu_gradient(b, None, n.outputs[0], g)
 
 
-_of_relu = Lowering("Relu.dX", lambda *_: "mask_product")
+_relu_gradient = Lowering("Relu.dX", lambda *_: "mask_product")
 
 
-@_of_relu.form("mask_product")
+@_relu_gradient.form("mask_product")
 def _(b, at, y, g):
     return _mask(b, b.Greater(y, 0.0), g)
 
 
-@_of_relu.form("where")
+@_relu_gradient.form("where")
 def _(b, at, y, g):
     return b.Where(b.Greater(y, 0.0), g, b.like(0.0, g))
 
 
-@_of_relu.form("step", when=lambda at, y, g: dtype_of(g) == float32)
+@_relu_gradient.form("step", when=lambda at, y, g: dtype_of(g) == float32)
 def _(b, at, y, g):
     """The mask in one pass: a line so steep that it is 1 at the smallest normal number.
 
@@ -174,30 +130,30 @@ def _(b, n, g):
     x = n.inputs[0]
     if dtype_of(x) != float32 or attribute(n, "approximate", "none") != "none":
         return NotImplemented
-    return _of_gelu(b, None, x, g)
+    return _gelu_gradient(b, None, x, g)
 
 
 # The slope is Φ(x) + x φ(x); with u = x / √2 the second is u e^-u² / √π, where a division saves the
 # minus sign. e^u² overflows only where the quotient is 0.
-_of_gelu = Lowering("Gelu.dX", lambda *_: "clamped")
+_gelu_gradient = Lowering("Gelu.dX", lambda *_: "clamped")
 
 
-@_of_gelu.form("clamped")
+@_gelu_gradient.form("clamped")
 def _(b, at, x, g):
     """A HardSigmoid that clamps nothing is half of 1 + erf u in one pass."""
     u = b.Mul(x, math.sqrt(0.5))
     probability = b.HardSigmoid(b.Erf(u), alpha=0.5, beta=0.5)
-    return b.Mul(g, b.Add(b.Mul(_u_bell(b, u), 1 / math.sqrt(math.pi)), probability))
+    return b.Mul(g, b.Add(b.Mul(_scaled_density(b, u), 1 / math.sqrt(math.pi)), probability))
 
 
-@_of_gelu.form("sums")
+@_gelu_gradient.form("sums")
 def _(b, at, x, g):
     u = b.Mul(x, math.sqrt(0.5))
-    twice = b.Add(b.Add(b.Erf(u), 1.0), b.Mul(_u_bell(b, u), 2 / math.sqrt(math.pi)))
+    twice = b.Add(b.Add(b.Erf(u), 1.0), b.Mul(_scaled_density(b, u), 2 / math.sqrt(math.pi)))
     return b.Mul(g, b.Mul(twice, 0.5))
 
 
-def _u_bell(b, u):
+def _scaled_density(b, u):
     return b.Div(u, b.Exp(b.Mul(u, u)))
 
 
@@ -205,17 +161,6 @@ def _u_bell(b, u):
 def _(b, n, g):
     x, alpha = n.inputs[0], attribute(n, "alpha", 0.01)
     return b.Where(b.Less(x, 0.0), b.Mul(g, alpha), g)
-
-
-@vjp("Sigmoid")
-def _(b, n, g):
-    y = n.outputs[0]
-    return b.Mul(g, b.Mul(y, b.Sub(1.0, y)))
-
-
-@vjp("Softplus")
-def _(b, n, g):
-    return b.Mul(g, b.Sigmoid(n.inputs[0]))
 
 
 @vjp("Clip")
@@ -229,8 +174,8 @@ def _(b, n, g):
     ends = [None if constant_of(end) is not None else end for end in (low, high)]
     if ends == [None, None]:
         return gx
-    shares = _shares(b, x, ends, gx)
-    cuts = _cut_low(b, x, low, high, g), _cut_high(b, x, low, high, g)
+    shares = _tie_shares(b, x, ends, gx)
+    cuts = _low_gradient(b, x, low, high, g), _high_gradient(b, x, low, high, g)
     for share in shares:
         gx = gx if share is None else b.Sub(gx, share)
     return gx, *(
@@ -239,7 +184,7 @@ def _(b, n, g):
     )
 
 
-def _shares(b, x, ends, inside):
+def _tie_shares(b, x, ends, inside):
     """What each end that varies gets where it equals x and the other does not: half."""
     ties = [None if end is None else b.Equal(x, end) for end in ends]
     alone = [
@@ -249,7 +194,7 @@ def _shares(b, x, ends, inside):
     return [None if tie is None else b.Mul(_mask(b, tie, inside), 0.5) for tie in alone]
 
 
-def _cut_low(b, x, low, high, g):
+def _low_gradient(b, x, low, high, g):
     """What the lower end gets where it cut x off: nothing where the upper end is below it."""
     if low is None:
         return None
@@ -259,7 +204,7 @@ def _cut_low(b, x, low, high, g):
     return _mask(b, is_cut, g)
 
 
-def _cut_high(b, x, low, high, g):
+def _high_gradient(b, x, low, high, g):
     if high is None:
         return None
     is_cut = b.Greater(x, high)

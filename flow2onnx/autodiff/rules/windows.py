@@ -47,17 +47,17 @@ def windows(n, kernel):
             max((o - 1) * s + (k - 1) * d + 1 - h, 0)
             for h, o, k, s, d in zip(extents, outputs, kernel, strides, dilations, strict=True)
         ]
-        before, after = halves(needed, is_upper=how == "SAME_UPPER")
+        before, after = split_padding(needed, is_upper=how == "SAME_UPPER")
     return Windows(extents, outputs, tuple(kernel), strides, dilations, tuple(before), tuple(after))
 
 
-def halves(totals, *, is_upper):
+def split_padding(totals, *, is_upper):
     """Each total as what stands before and what after; an odd element goes to the upper side."""
     small, large = [t // 2 for t in totals], [t - t // 2 for t in totals]
     return (small, large) if is_upper else (large, small)
 
 
-def spread(b, w, g, x):
+def sum_windows(b, w, g, x):
     """The sum, at each element of `x`, of the `g` of all windows that hold it."""
     # every channel of every image is an image of one channel: one kernel of ones serves all
     images = b.Reshape(g, [-1, 1, *dims(g)[2:]])
@@ -71,6 +71,6 @@ def spread(b, w, g, x):
     return b.Reshape(total, list(dims(x)))
 
 
-def spatial(x):
+def spatial_axes(x):
     """The axes of an image."""
     return list(range(2, rank_of(x)))
