@@ -45,7 +45,7 @@ ROOMS = {
     "onnx_io": {"errors", "dtypes", "graph"},
     "checkpoint": {"errors", "dtypes"},
     "autodiff": {"errors", "dtypes", "graph", "lowering"},
-    "passes": {"errors", "dtypes", "graph", "analysis", "onnx_io", "autodiff"},
+    "passes": {"errors", "dtypes", "graph", "analysis", "autodiff"},
     "trace": {"errors", "source", "dtypes", "typing", "config", "graph", "lowering"},
     "data": {"errors", "source", "dtypes", "proto", "trace"},
     "optim": {"errors", "dtypes", "graph", "lowering", "autodiff", "trace"},
