@@ -31,6 +31,13 @@ RUNTIME_FLAGS = (
          TRACE("what becomes of a device or provider that cannot be used"),
          "strict: an error; best effort: one warning, and the next provider in order. Unset, only "
          "a GPU placement on an onnxruntime without GPU support falls back, to the CPU."),
+    Flag("runtime.provider", STR, None, TRACE("which provider the jobs of a session run on"),
+         "Run on a provider by its tag, such as 'openvino', wherever jobs are placed; one that "
+         "cannot be used is an error."),
+    Flag("runtime.provider_library", STR, None,
+         TRACE("shared library of a plug-in provider, which the process has from then on"),
+         "File of a plug-in provider, to be registered with ONNX Runtime; runtime.provider then "
+         "names what it brings."),
     Flag("runtime.intra_op_num_threads", POSITIVE, None, SESSION(("intra_op_num_threads",)),
          "Threads of one operator on the CPU; unset, one per core."),
     Flag("runtime.inter_op_num_threads", POSITIVE, None, SESSION(("inter_op_num_threads",)),

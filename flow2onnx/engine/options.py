@@ -12,6 +12,7 @@ from flow2onnx_runtime import Options, usable_providers, why_unusable
 from flow2onnx_runtime.errors import OptionsError
 from flow2onnx_runtime.options import DEFAULT_OPTIONS
 from flow2onnx_runtime.ort_settings import check_run_entry, check_session_entry
+from flow2onnx_runtime.plugins import known_providers
 from flow2onnx_runtime.providers import CPU, Provider, find_provider, provider_named
 
 from flow2onnx.config import FLAGS, FunctionConfig, Settings, check_conflicts
@@ -47,6 +48,7 @@ def job_options(
         del fields["profile"]
     if trains and "optimization" not in fields:
         fields["optimization"] = DEFAULT_OPTIONS.for_training().optimization
+    library = config.value("runtime.provider_library")
     providers = tuple(_providers(config, settings, provider, trains, device_id))
     _say_what_is_idle(config, providers)
     _check_free_forms(config, entries, providers)
@@ -56,6 +58,7 @@ def job_options(
         run_entries=config.value("runtime.run_entry"),
         host_results=config.value("allow_cpu_return_op"),
         graph_cache=config.value("runtime.graph_cache"),
+        provider_libraries=() if library is None else (library,),
         **fields,
     )
 
@@ -87,7 +90,10 @@ def _providers(
     """The providers that are asked for, and those that take what these leave."""
     effort = config.value("runtime.placement")
     wanted = [t for t in config.providers() if not _runs_without(t, trains, effort)]
-    rows = [*map(find_provider, wanted), provider_named(provider)]
+    own = provider_named(provider)
+    if own is not CPU and _runs_without(own.tag, trains, None):
+        own = find_provider(own.fallbacks[0])
+    rows = [*map(find_provider, wanted), own]
     # one that several of them name stands where the last does
     for name in reversed(dict.fromkeys(n for row in reversed(rows) for n in reversed(row.names))):
         options = _provider_options(provider_named(name), config, settings, device_id)
@@ -143,13 +149,13 @@ def _of(free: Mapping[str, str], provider: str) -> dict[str, str]:
 
 @functools.cache
 def _runs_without(tag: str, trains: bool, effort: str | None) -> bool:
-    """Whether a job that asks for a provider does without it, which is said once."""
-    row = find_provider(tag)
+    """True if a job that asks for a provider does without it, which is said once."""
+    row = find_provider(tag, known_providers())
     if trains and not row.trains:
         _log.warning(
-            "use_%s: train jobs run on %s, as their weights are inputs, which %s cannot build into "
-            "an engine; predict jobs use it",
-            tag, find_provider(row.fallbacks[0]).title, row.title,
+            "%s: train jobs run on %s, as their weights are inputs, and it wants constants; "
+            "predict jobs use it",
+            row.title, find_provider(row.fallbacks[0]).title,
         )  # fmt: skip
         return True
     if effort == "best effort" and row.name not in usable_providers():

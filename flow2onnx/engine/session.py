@@ -359,8 +359,13 @@ class Session:
 
     def _device_of(self, compiled: Mapping[str, "CompiledJob"]) -> str:
         """The one that all jobs run on, as they share variables: the GPU if any asks for it."""
+        from flow2onnx.engine.placement import asked_provider
+
         if self.preset.device is not None:
             return self.preset.device
+        chosen = asked_provider(job.spec.config for job in compiled.values())
+        if chosen is not None:
+            return chosen
         asked = {d for job in compiled.values() for d in job.devices or {self._default(job.spec)}}
         return "gpu" if "gpu" in asked else "cpu"
 

@@ -34,7 +34,7 @@ class Kernels(Protocol):
         """Whether the operator is known, kernel or not."""
 
     def refuses_half(self, op_type: str, reduction: str) -> bool:
-        """Whether a kernel that lists half precision fails there when it is to reduce so."""
+        """True if a kernel that lists half precision fails there when it is to reduce so."""
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,17 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
+from flow2onnx_runtime import OptionsError, usable_providers
+from flow2onnx_runtime.providers import CPU, PROVIDERS
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
 from flow2onnx.config import CONFIG, ENV, FLAGS, FunctionConfig, Settings
 from flow2onnx.config.effects import TRACE
 from flow2onnx.engine.options import job_options
-from flow2onnx.engine.placement import best_device, provider_of
+from flow2onnx.engine.placement import asked_provider, best_device, provider_of
 from flow2onnx.engine.session import current_session
-from flow2onnx.errors import ConfigError
+from flow2onnx.errors import ConfigError, FlowError, ProviderError
 from flow2onnx.graph.types import constant_of
 
 EFFECTS: dict[str, Callable[[], None]] = {}
@@ -198,6 +200,57 @@ def _() -> None:
     assert provider_of("gpu", config.value("runtime.placement")) == CUDA
     with pytest.raises(ConfigError, match="takes 'strict' or 'best effort'"):
         config.runtime.placement("lax")
+
+
+@effect_of("runtime.provider")
+def _() -> None:
+    config = FunctionConfig()
+    config.default_placement_scope(flow.scope.placement("gpu", "0:0"))
+    config.runtime.provider("cpu")
+    _, job = compiled(config)
+    assert job(X).shape == (2, 2)
+    assert job.explain().placed_on == "cpu"
+    config.runtime.provider("cupu")
+    assert_refused(config, OptionsError, "no provider 'cupu'")
+    absent = next(t for t, row in PROVIDERS.items() if row.name not in usable_providers())
+    config.runtime.provider(absent)
+    assert_refused(config, ProviderError, f"{PROVIDERS[absent].name} was asked for and cannot be")
+
+
+@effect_of("runtime.provider_library")
+def _() -> None:
+    config = FunctionConfig()
+    assert job_options(config, Settings(), CPU.name).provider_libraries == ()
+    config.runtime.provider_library("none.so")
+    assert job_options(config, Settings(), CPU.name).provider_libraries == ("none.so",)
+    assert_refused(config, ProviderError, "none.so cannot be registered")
+
+
+def assert_refused(config: FunctionConfig, error: type[FlowError], message: str) -> None:
+    """The first call of a job raises, and points at the line that set the flag."""
+    flow.clear_default_session()
+    _, job = compiled(config)
+    with pytest.raises(error, match=message) as caught:
+        job(X)
+    if error is not ProviderError or "registered" in message:
+        assert "test_traced_flags.py:" in caught.value.source
+
+
+def test_jobs_of_a_session_run_on_one_provider() -> None:
+    configs = [FunctionConfig(), FunctionConfig()]
+    for config, tag in zip(configs, ("cpu", "openvino"), strict=True):
+        config.runtime.provider(tag)
+    assert asked_provider([FunctionConfig(), configs[0]]) == "cpu"
+    with pytest.raises(ConfigError, match="jobs of one session ask for 'cpu' and 'openvino'"):
+        asked_provider(configs)
+
+
+def test_a_train_job_does_without_a_provider_that_wants_constants(caplog) -> None:
+    coreml = PROVIDERS["coreml"]
+    options = job_options(FunctionConfig(), Settings(), coreml.name, trains=True)
+    assert options.provider_names == CPU.names
+    assert "CoreML: train jobs run on the CPU" in caplog.text
+    assert job_options(FunctionConfig(), Settings(), coreml.name).provider_names == coreml.names
 
 
 @effect_of("runtime.tensorrt_cache_path")

@@ -37,7 +37,7 @@ def known_providers() -> tuple[str, ...]:
 
 
 def is_listed(name: str) -> bool:
-    """Whether the runtime has a provider; the library of one that plugs in is registered first."""
+    """True if the runtime has a provider; the library of one that plugs in is registered first."""
     if name in listed_providers():
         return True
     is_plugin = provider_named(name).plugin is not None
