@@ -58,7 +58,7 @@ ROOMS = {
         "data", "compile",
     },
     "export": {
-        "errors", "dtypes", "typing", "graph", "analysis", "onnx_io", "checkpoint", "passes",
+        "errors", "dtypes", "typing", "graph", "onnx_io", "checkpoint", "passes",
         "trace", "optim", "compile", "engine",
     },
     "imported": {

@@ -1,4 +1,4 @@
-"""Samples: batches of feeds that a model is calibrated on, or compared with its float32 form."""
+"""Calibration data: batches of feeds to find ranges on, or to compare with float32 on."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from flow2onnx_runtime import TensorInfo
 from flow2onnx_runtime.dtypes import find_element
+from flow2onnx_runtime.synthetic import random_array
 
 from flow2onnx.errors import ArgumentError, DTypeError, ShapeError
 
@@ -54,9 +55,8 @@ def random_batches(feeds: Sequence[TensorInfo], rows: int = 32) -> list[Batch]:
 
 def _drawn(feed: TensorInfo, rows: int, draws: np.random.Generator) -> Array:
     shape = [s if isinstance(s, int) else rows for s in feed.shape]
-    if feed.dtype.kind == "f":
-        return draws.standard_normal(shape).astype(feed.dtype)
-    return draws.integers(0, 256 if feed.dtype == np.uint8 else 2, shape).astype(feed.dtype)
+    integers = (0, 256 if feed.dtype == np.uint8 else 2)
+    return random_array(draws, shape, feed.dtype, integers=integers)
 
 
 def _parts(what: str, given: object, feeds: Sequence[TensorInfo]) -> Iterator[object]:

@@ -12,6 +12,7 @@ from flow2onnx_runtime import Options, Predictor
 from flow2onnx.errors import ArgumentError
 from flow2onnx.export.calibration import Batch
 from flow2onnx.export.report import Answers, Comparison, Difference, Left, Timing
+from flow2onnx.export.verification.differences import distances
 
 __all__ = ["Counts", "compare"]
 
@@ -98,12 +99,7 @@ def _difference(name: str, found: Pairs) -> Difference:
     most = relative = total = 0.0
     count = 0
     for ours, theirs in _pairs(name, found):
-        with np.errstate(all="ignore"):
-            x, y = ours.astype(np.float64), theirs.astype(np.float64)
-            apart = np.nan_to_num(np.abs(x - y), nan=np.inf, posinf=np.inf)
-            apart[(x == y) | (np.isnan(x) & np.isnan(y))] = 0.0
-            size = np.abs(y)
-            shares = np.where(size > _SMALL, apart / np.maximum(size, _SMALL), 0.0)
+        apart, shares = distances(ours, theirs, _SMALL)
         most = max(most, float(apart.max(initial=0.0)))
         relative = max(relative, float(shares.max(initial=0.0)))
         total, count = total + float(apart.sum()), count + apart.size

@@ -13,6 +13,7 @@ import numpy as np
 from flow2onnx.errors import BundleError, ProviderError
 from flow2onnx.export.calibration import Batch
 from flow2onnx.export.comparison import Counts
+from flow2onnx.graph.schemas import PRODUCTS
 from flow2onnx.onnx_io.parse import float_initializers, prepare_for_quantizer
 from flow2onnx.onnx_io.read import ModelFile, open_model
 
@@ -31,7 +32,6 @@ _DYNAMIC = ("Conv", "Gather", "Gemm", "MatMul")
 _WHY_KIND = "kept in float32, where eight bits decide too much"
 _WHY_QUANTIZER = "the quantizer leaves it: an operand is no constant, or not quantized"
 _WHY_DYNAMIC = "dynamic quantization is for products with constants"
-_PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 _DECIDING = ("LogSoftmax", "Softmax")
 _ELEMENTWISE = ("Add", "Cast", "Div", "Identity", "Mul", "Reshape", "Sub", "Transpose", "Where")
 _WHY_SCORES = "scores before a softmax, which masks give a range of their own"
@@ -224,6 +224,6 @@ def _dynamic_counts(source: ModelFile, made: ModelFile, fixed: Sequence[str]) ->
         if n.name not in fixed
     )
     for operator, count in (whole - reduced).items():
-        why = _WHY_QUANTIZER if operator in _PRODUCTS else _WHY_DYNAMIC
+        why = _WHY_QUANTIZER if operator in PRODUCTS else _WHY_DYNAMIC
         left[operator, why] += count
     return Counts(reduced, left)

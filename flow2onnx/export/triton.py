@@ -10,6 +10,7 @@ import numpy as np
 from flow2onnx_runtime import Options, Predictor, replace_file, replace_folder, save_safetensors
 from flow2onnx_runtime.dtypes import find_element
 from flow2onnx_runtime.model_config import DeclaredTensor, read_config
+from flow2onnx_runtime.synthetic import random_array
 
 from flow2onnx.errors import ArgumentError, BundleError
 from flow2onnx.export.info import describe
@@ -368,12 +369,7 @@ def _made(tensor: Mapping[str, Any], draws: np.random.Generator) -> Array:
     element = find_element(tensor["dtype"])
     assert element is not None, "the runtime has opened the model"
     shape = [s if isinstance(s, int) else _CHECK_ROWS for s in tensor["shape"]]
-    if element.is_bits:  # bfloat16: the upper half of a float32
-        bits = draws.standard_normal(shape).astype(np.float32).view(np.uint32) >> 16
-        return bits.astype(element.numpy)
-    if element.numpy.kind == "f":
-        return draws.standard_normal(shape).astype(element.numpy)
-    return draws.integers(0, 2, shape).astype(element.numpy)
+    return random_array(draws, shape, element.numpy, is_bfloat16=element.is_bits)
 
 
 def _pbtxt(fields: Mapping[str, Text], indent: str = "") -> str:

@@ -9,7 +9,10 @@ from onnx.defs import OpSchema, SchemaError, get_schema
 from flow2onnx.dtypes import DType
 from flow2onnx.errors import UnsupportedError
 
-__all__ = ["Schema", "schema"]
+__all__ = ["PRODUCTS", "Schema", "schema"]
+
+# Products with a weight, which is the second operand.
+PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 
 _ONNX_NAMES = {"float32": "float", "float64": "double"}
 

@@ -11,11 +11,11 @@ import onnx_ir as ir
 
 from flow2onnx.dtypes import DType
 from flow2onnx.graph.model import IR_VERSION
+from flow2onnx.graph.schemas import PRODUCTS
 from flow2onnx.graph.types import dtype_of
 
 __all__ = ["float_initializers", "input_dtypes", "load_with_inputs", "prepare_for_quantizer"]
 
-_PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _SMALL = 1024  # bytes: scales and shapes stay in the model
 
 
@@ -29,7 +29,7 @@ def prepare_for_quantizer(content: bytes) -> bytes:
     tensors = {t.name: t for t in proto.graph.initializer}
     readers = Counter(name for n in proto.graph.node for name in n.input)
     for node in proto.graph.node:
-        name = node.input[1] if node.op_type in _PRODUCTS else ""
+        name = node.input[1] if node.op_type in PRODUCTS else ""
         if name in tensors and readers[name] > 1:
             own = proto.graph.initializer.add()
             own.CopyFrom(tensors[name])

@@ -11,6 +11,7 @@ from flow2onnx.config import FunctionConfig
 from flow2onnx.dtypes import DType, float32, int64, uint8
 from flow2onnx.errors import ConfigError
 from flow2onnx.graph import Node, Value
+from flow2onnx.graph.schemas import PRODUCTS
 from flow2onnx.graph.types import dtype_of, rank_of
 from flow2onnx.lowering.quantize import Scheme, fake_quantize, min_max, scale_of, zero_point
 from flow2onnx.trace.context import tracing
@@ -20,7 +21,6 @@ from flow2onnx.trace.variables import Variable
 
 __all__ = ["Observer", "quantize", "straight_through"]
 
-_PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 _PLAIN = Scheme()
 _MOVES = frozenset({"Identity", "Reshape", "Transpose"})
 
@@ -140,7 +140,7 @@ class _Rewrite:
     def _is_product(self, node: Node) -> bool:
         operands = node.inputs[:2]
         return (
-            node.op_type in _PRODUCTS
+            node.op_type in PRODUCTS
             and node not in self.job.regions
             and all(v is not None and dtype_of(v) == float32 for v in operands)
             and not any(v.const_value is not None for v in operands if v is not None)

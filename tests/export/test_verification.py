@@ -11,8 +11,8 @@ import flow2onnx as flow
 import flow2onnx.typing as tp
 from flow2onnx.errors import ArgumentError, BundleError, ProviderError
 from flow2onnx.export import Check, Output, Report, verify_model
-from flow2onnx.export.differences import compared
-from flow2onnx.export.reference import Trial
+from flow2onnx.export.verification.differences import Tolerance
+from flow2onnx.export.verification.reference import Trial
 from flow2onnx.onnx_io.read import open_model
 from tests.export.jobs import define
 
@@ -102,7 +102,7 @@ def test_an_opset_the_runtime_refuses(tmp_path):
 def test_values_that_differ_are_found(tmp_path, monkeypatch):
     path = relu(tmp_path / "m.onnx")
     monkeypatch.setattr(
-        "flow2onnx.export.verification._run",
+        "flow2onnx.export.verification.model.run_model",
         lambda model, feeds, way: {"y": np.maximum(feeds["x"], 0) + np.float32(0.25)},
     )
     report = verify_model(path)
@@ -171,7 +171,7 @@ def test_random_nodes_get_one_draw(tmp_path):
 
 
 def test_slow_nodes_are_left_out_and_full_compares_them(tmp_path, monkeypatch):
-    monkeypatch.setattr("flow2onnx.export.verification._BUDGET", 0.05)
+    monkeypatch.setattr("flow2onnx.export.verification.model._BUDGET", 0.05)
     nodes = [
         helper.make_node("Relu", ["x"], ["r"]),
         helper.make_node("AveragePool", ["r"], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
@@ -199,7 +199,7 @@ def test_what_the_reference_cannot_compute_is_left_out(tmp_path, monkeypatch):
         def run(self, names, feeds):
             return [-next(iter(feeds.values()))]
 
-    monkeypatch.setattr("flow2onnx.export.reference.ReferenceEvaluator", Failing)
+    monkeypatch.setattr("flow2onnx.export.verification.reference.ReferenceEvaluator", Failing)
     nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Neg", ["r"], ["y"])]
     path = write(tmp_path / "m.onnx", nodes, [("x", FLOAT, [3])], [("y", FLOAT, [3])])
     report = verify_model(path)
@@ -330,14 +330,14 @@ def test_reports_as_text_and_json():
 
 def test_comparing():
     x = np.array([1.0, np.nan, np.inf, 0.0], np.float32)
-    assert compared("y", x, x.copy(), 0.0, 0.0).ok
-    assert compared("y", x, x + np.float32(1e-5), 1e-3, 1e-4).ok
-    assert not compared("y", x, np.array([1, 0, np.inf, 0], np.float32), 1e-3, 1e-4).ok
-    assert not compared("y", x, x[:2], 1e-3, 1e-4).ok
-    assert not compared("y", x, x.astype(np.float64), 1e-3, 1e-4).ok
+    assert Tolerance(0.0, 0.0).compare("y", x, x.copy()).ok
+    assert Tolerance(1e-3, 1e-4).compare("y", x, x + np.float32(1e-5)).ok
+    assert not Tolerance(1e-3, 1e-4).compare("y", x, np.array([1, 0, np.inf, 0], np.float32)).ok
+    assert not Tolerance(1e-3, 1e-4).compare("y", x, x[:2]).ok
+    assert not Tolerance(1e-3, 1e-4).compare("y", x, x.astype(np.float64)).ok
     whole = np.array([1, 2])
-    assert not compared("y", whole, whole + 1, 10.0, 10.0).ok
-    assert compared("y", np.zeros((0, 2)), np.zeros((0, 2)), 0.0, 0.0).ok
+    assert not Tolerance(10.0, 10.0).compare("y", whole, whole + 1).ok
+    assert Tolerance(0.0, 0.0).compare("y", np.zeros((0, 2)), np.zeros((0, 2))).ok
 
 
 def test_element_types_that_no_job_has(tmp_path):

@@ -10,6 +10,7 @@ from flow2onnx_runtime.buffers import Buffer, new_buffer
 from flow2onnx_runtime.dtypes import Element, element_named
 from flow2onnx_runtime.manifest import NEXT
 from flow2onnx_runtime.program import Program, TensorInfo
+from flow2onnx_runtime.synthetic import random_array
 
 __all__ = ["verify_in_place"]
 
@@ -58,11 +59,9 @@ def _made_up(program: Program) -> dict[str, NDArray[Any]]:
 def _numbers(
     generator: np.random.Generator, shape: Sequence[int], element: Element
 ) -> NDArray[Any]:
-    if element.is_bits:
-        return generator.integers(0x3F00, 0x3FC0, tuple(shape)).astype(element.numpy)
-    if _is_real(element.numpy):
-        return generator.uniform(0.5, 1.5, tuple(shape)).astype(element.numpy)
-    return generator.integers(0, 2, tuple(shape)).astype(element.numpy)
+    return random_array(
+        generator, shape, element.numpy, reals=(0.5, 1.5), is_bfloat16=element.is_bits
+    )
 
 
 def _outputs(

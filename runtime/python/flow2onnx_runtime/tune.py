@@ -19,12 +19,14 @@ from typing import Any, BinaryIO
 import numpy as np
 import onnxruntime as ort
 
+from flow2onnx_runtime.dtypes import find_onnx_element
 from flow2onnx_runtime.errors import BundleError, FlowError
 from flow2onnx_runtime.files import replace_file
 from flow2onnx_runtime.json_reader import Fields, parse_object
 from flow2onnx_runtime.options import DEFAULT_OPTIONS, Options, open_session
 from flow2onnx_runtime.plugins import known_providers
 from flow2onnx_runtime.providers import find_provider
+from flow2onnx_runtime.synthetic import random_array
 from flow2onnx_runtime.tuning_file import Answer, machine_of, recall, remember
 
 __all__ = ["Trial", "main", "measure", "read_trials", "tune", "write_trials"]
@@ -125,19 +127,12 @@ def _numbers(content: bytes, limit: int) -> dict[str, Array]:
     """Random operands."""
     rng = np.random.default_rng(0)
     session = open_session(content, Options(optimization="disable"))
-    return {i.name: _draw(rng, i.type, i.shape, limit) for i in session.get_inputs()}
-
-
-_FLOATS = {"float": np.float32, "double": np.float64, "float16": np.float16}
-
-
-def _draw(rng: np.random.Generator, kind: str, shape: Sequence[int], limit: int) -> Array:
-    name = kind.removeprefix("tensor(").removesuffix(")")
-    if name in _FLOATS:
-        return rng.standard_normal(shape, np.float32).astype(_FLOATS[name])
-    if name == "bool":
-        return rng.integers(0, 2, shape).astype(np.bool_)
-    return rng.integers(0, limit, shape).astype(name)
+    made = {}
+    for info in session.get_inputs():
+        element = find_onnx_element(info.type)
+        assert element is not None, "a trial has inputs of our element types"
+        made[info.name] = random_array(rng, info.shape, element.numpy, integers=(0, limit))
+    return made
 
 
 def tune(

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 from flow2onnx_runtime import Program
+from flow2onnx_runtime.synthetic import random_array
 from numpy.typing import NDArray
 
 __all__ = ["batch_axis", "concrete_shape", "synthetic_array", "synthetic_inputs"]
@@ -25,10 +26,7 @@ def concrete_shape(shape: Sequence[int | str], axis: str | None, rows: int) -> t
 
 def synthetic_array(dtype: Any, shape: tuple[int, ...], seed: int = 0) -> NDArray[Any]:
     """Values that any model of these sizes takes: small numbers, and indices 0 and 1."""
-    draws = np.random.default_rng(seed)
-    if dtype.kind == "f":
-        return draws.standard_normal(shape).astype(dtype)
-    return draws.integers(0, 2, shape).astype(dtype)
+    return random_array(np.random.default_rng(seed), shape, dtype)
 
 
 def synthetic_inputs(program: Program, rows: int, seed: int = 0) -> list[NDArray[Any]]:

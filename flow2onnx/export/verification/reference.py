@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 import onnx
+from flow2onnx_runtime.synthetic import random_array
 from onnx.helper import make_node, make_tensor_value_info
 from onnx.reference import ReferenceEvaluator
 
-from flow2onnx.analysis.bounds import whole_ranges
 from flow2onnx.compile.names import next_name
 from flow2onnx.errors import BundleError
-from flow2onnx.export.reference_costs import reference_seconds
-from flow2onnx.export.reference_fixes import CORRECTIONS
+from flow2onnx.export.verification.index_ranges import index_ranges
+from flow2onnx.export.verification.reference_costs import reference_seconds
+from flow2onnx.export.verification.reference_fixes import FIXES
 from flow2onnx.onnx_io.read import ModelFile, all_nodes
 
 __all__ = ["IncomparableError", "Trial", "check_bytes"]
@@ -155,7 +156,7 @@ class Trial:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             try:
-                evaluator = ReferenceEvaluator(graph, opsets=opsets, new_ops=CORRECTIONS)
+                evaluator = ReferenceEvaluator(graph, opsets=opsets, new_ops=FIXES)
                 outputs = evaluator.run(None, inputs)
             except Exception as error:  # whatever its implementations in Python raise
                 raise _ReferenceFailureError(node.op_type) from error
@@ -257,7 +258,7 @@ class Trial:
 
     def _feeds(self, given: Mapping[str, Array]) -> dict[str, Array]:
         shapes = {n: s for n, (s, _) in self._types.items()}
-        ranges = whole_ranges(self._model.graph, shapes, self._constants)
+        ranges = index_ranges(self._model.graph, shapes, self._constants)
         return {
             v.name: self._feed(v.name, given, ranges.get(v.name, (0, 2)))
             for v in _inputs(self._model.graph)
@@ -272,7 +273,10 @@ class Trial:
         # State as large as weights usually are: larger ones overflow after a few layers.
         is_state = any(v.name == next_name(name) for v in self._model.graph.output)
         scale = 1.0 / math.sqrt(max(math.prod(shape[1:]), 1)) if is_state else 1.0
-        return _random(self._rng, shape, _numpy(code), within, scale)
+        low, high = within[0], max(within[1], within[0] + 1)
+        return random_array(
+            self._rng, shape, _numpy(code), integers=(low, high), reals=(-scale, scale)
+        )
 
 
 def _loaded(stored: ModelFile) -> onnx.ModelProto:
@@ -339,20 +343,6 @@ def _numpy(code: int) -> "np.dtype[Any]":
         return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(code))
     except (KeyError, TypeError):
         raise IncomparableError(f"element type {code} has no counterpart in numpy") from None
-
-
-def _random(
-    rng: np.random.Generator,
-    shape: Shape,
-    dtype: "np.dtype[Any]",
-    within: tuple[int, int],
-    scale: float,
-) -> Array:
-    if dtype.kind in "iub":
-        return np.asarray(rng.integers(within[0], max(within[1], within[0] + 1), shape)).astype(
-            dtype
-        )
-    return np.asarray(rng.uniform(-scale, scale, shape)).astype(dtype)
 
 
 def _attribute(node: onnx.NodeProto, name: str, default: float) -> float:

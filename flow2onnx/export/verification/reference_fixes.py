@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from onnx.reference.op_run import OpRun
 
-__all__ = ["CORRECTIONS"]
+__all__ = ["FIXES"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -54,7 +54,7 @@ class LogSoftmax(OpRun):
 
 
 _COMBINE = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum}
-CORRECTIONS: list[type[OpRun]] = [GatherElements, LogSoftmax, ScatterElements]
+FIXES: list[type[OpRun]] = [GatherElements, LogSoftmax, ScatterElements]
 
 
 def _cut(data: Array, indices: Array, axis: int) -> Array:

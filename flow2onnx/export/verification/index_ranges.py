@@ -1,4 +1,4 @@
-"""Which whole numbers an input may hold, told by what the graph does with it."""
+"""The whole numbers that an input may hold, by what the graph indexes or divides with it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-__all__ = ["whole_ranges"]
+__all__ = ["index_ranges"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Shapes = Mapping[str, tuple[int, ...]]
@@ -22,7 +22,7 @@ _DIVISORS: Range = (1, 3)
 _BY_AXIS = {"Gather": 0, "GatherElements": 0, "ScatterElements": 0}
 
 
-def whole_ranges(
+def index_ranges(
     graph: onnx.GraphProto, shapes: Shapes, constants: Mapping[str, Array]
 ) -> dict[str, Range]:
     """The range of each value that must stay in one: indices, labels, divisors."""
