@@ -43,7 +43,7 @@ check: $(VENV)/ready
 	$(VENV)/bin/python -m ruff check .
 	$(VENV)/bin/python -m ruff format --check .
 	$(VENV)/bin/python -m mypy --strict flow2onnx runtime/python/flow2onnx_runtime \
-	  runtime/server/flow2onnx_serve
+	  runtime/server/flow2onnx_serve runtime/native/flow2onnx_native
 
 bench: $(VENV)/ready
 	$(VENV)/bin/python -m benchmarks.compiling

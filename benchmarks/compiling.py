@@ -3,28 +3,30 @@
     python -m benchmarks.compiling [--layers 60] [--repeat 5] [--json FILE]
 
 Beside them what opening the job costs: the check of its model, the rewrite for native operators
-where there are any, and the runtime's making of a session.
+where flow2onnx-native is installed, and the runtime's making of a session.
 """
 
 import argparse
+import importlib.util
 import json
 import time
 from pathlib import Path
 
 import onnxruntime as ort
+from flow2onnx_runtime.extensions import GraphAnalysis
 from rich.console import Console
 from rich.table import Table
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
 from benchmarks.native import OPERATORS
+from flow2onnx.analysis.in_place import index_origin, late_readers
 from flow2onnx.compile import _name_outputs
 from flow2onnx.engine.session import current_session
 from flow2onnx.graph.model import model_bytes, model_of
 from flow2onnx.graph.verify import verify
 from flow2onnx.optim import append_training
 from flow2onnx.passes import run_passes
-from flow2onnx.passes.native import rewrite
 from flow2onnx.trace.trace import trace
 
 OPENING = ("verify", "native rewrite", "session")
@@ -63,9 +65,12 @@ def measure(name: str) -> tuple[dict[str, float], int]:
     model = model_of(traced.job.b.graph)
     verify(model, target.kernels)
     times["verify"] = clock() - started
-    started = clock()
-    rewrite(model, OPERATORS)
-    times["native rewrite"] = clock() - started
+    if importlib.util.find_spec("flow2onnx_native") is not None:
+        from flow2onnx_native.pipeline import rewrite_training
+
+        analysis, started = GraphAnalysis(late_readers, index_origin), clock()
+        rewrite_training(model, OPERATORS, 1, analysis, winograd=True)
+        times["native rewrite"] = clock() - started
     content, started = model_bytes(model), clock()
     ort.InferenceSession(content, providers=["CPUExecutionProvider"])
     times["session"] = clock() - started

@@ -70,26 +70,21 @@ class Side:
 
 def child(row: str, operators: Sequence[str], threads: int) -> None:
     """Run steps as told on stdin, with these operators or none."""
+    from flow2onnx_native import accelerator
+    from flow2onnx_native.library import NativeLibrary, open_library
+
     from benchmarks import worker
     from benchmarks.peers import Options
     from benchmarks.peers import flow2onnx as peer
-    from flow2onnx.engine import opening
-    from flow2onnx.engine.native import NativeLibrary, native_library
 
     worker.confine(threads, 0)
-
-    def restricted(wish: object) -> NativeLibrary | None:
-        found = native_library(wish=True)
-        assert found is not None, "insisted on"
-        kept = tuple(o for o in found.operators if o in operators)
-        return NativeLibrary(found.path, kept) if kept else None
-
-    opening.native_library = restricted  # type: ignore[assignment]  # one operator at a time
+    whole, rewrite = open_library(), accelerator.rewrite_training
+    kept = NativeLibrary(whole.path, tuple(o for o in whole.operators if o in operators))
+    accelerator.open_library = lambda: kept  # type: ignore[assignment]  # one operator at a time
     if "Winograd" not in operators:
-        by_default = opening.rewrite
-        opening.rewrite = lambda *given, winograd: by_default(*given, winograd=False)
-    work = workload(row)
-    step = peer.training(work, work.variables(), work.data(), Options(frozenset(), threads))
+        accelerator.rewrite_training = lambda *given, winograd: rewrite(*given, winograd=False)
+    work, variant = workload(row), frozenset(["native"] if kept.operators else [])
+    step = peer.training(work, work.variables(), work.data(), Options(variant, threads))
     losses = [float(step(0)) for _ in range(3)]
     print(json.dumps(losses), flush=True)
     for line in sys.stdin:

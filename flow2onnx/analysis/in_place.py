@@ -8,28 +8,24 @@ So has a node that may fail, at an index outside a table, say: a step that fails
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import onnx_ir as ir
+from flow2onnx_runtime.extensions import OperatorTraits
 from flow2onnx_runtime.manifest import NEXT
 
+from flow2onnx.analysis.live_range import VIEWS, byte_size
 from flow2onnx.graph.nodes import attribute, read_values, subgraphs_of
-from flow2onnx.graph.plans import overwrites_safely
 
 __all__ = [
-    "VIEWS",
     "WORTH_BYTES",
     "InPlace",
     "in_place",
     "index_origin",
-    "predecessor_bits",
+    "late_readers",
 ]
 
 # A second buffer of less costs nothing that anybody could measure.
 WORTH_BYTES = 64 * 1024
-_NATIVE = "flow2onnx.native"  # operators that models in memory may have
-# Their output may be the memory of their input.
-VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 # They read element i before they write element i: one buffer may be both operand and result.
 # fmt: off
 _ELEMENTWISE = frozenset((
@@ -41,7 +37,7 @@ _ELEMENTWISE = frozenset((
 # They are told their operands one after another, and keep the sum so far in the result.
 _VARIADIC = frozenset({"Max", "Mean", "Min", "Sum"})
 # They copy their first operand into the result, unless it is there, and change parts of it.
-_SCATTERS = frozenset({"AddRows", "PutRows", "ScatterElements", "ScatterND"})
+_SCATTERS = frozenset({"ScatterElements", "ScatterND"})
 _PRODUCTS = frozenset({"Conv", "FusedGemm", "FusedMatMul", "Gemm", "MatMul"})
 # What a runtime draws into the products that read it.
 _ABSORBED = frozenset({"Cast", "Div", "Mul", "Transpose"}) | VIEWS
@@ -49,11 +45,10 @@ _ABSORBED = frozenset({"Cast", "Div", "Mul", "Transpose"}) | VIEWS
 _SHAPE_ONLY = frozenset({"EyeLike", "RandomNormalLike", "RandomUniformLike", "Shape", "Size"})
 
 
-# They fail at an index out of range: which operand has indices, and which is indexed.
-_INDEXING = MappingProxyType({
-    "AddRows": (1, 0), "CrossEntropy": (1, 0), "Gather": (1, 0), "GatherElements": (1, 0),
-    "GatherND": (1, 0), "NegativeLogLikelihoodLoss": (1, 0), "PutRows": (1, 0), "Rows": (1, 0),
-    "ScatterElements": (1, 0), "ScatterND": (1, 0), "SoftmaxCrossEntropyLoss": (1, 0),
+# They fail where the second operand has an index out of range of the first.
+_INDEXING = frozenset({
+    "Gather", "GatherElements", "GatherND", "NegativeLogLikelihoodLoss", "ScatterElements",
+    "ScatterND", "SoftmaxCrossEntropyLoss",
 })  # fmt: skip
 
 
@@ -66,8 +61,12 @@ class InPlace:
     reason: str
 
 
-def in_place(graph: ir.Graph, names: Iterable[str]) -> tuple[InPlace, ...]:
+def in_place(
+    graph: ir.Graph, names: Iterable[str], traits: OperatorTraits | None = None
+) -> tuple[InPlace, ...]:
     """The verdict for each of `names` that the graph both reads and writes.
+
+    `traits`: what is to be known of operators that are not standard.
 
     >>> x, w = (ir.val(name, ir.DataType.FLOAT, [2]) for name in "xw")
     >>> add = ir.node("Add", [w, x])
@@ -81,10 +80,10 @@ def in_place(graph: ir.Graph, names: Iterable[str]) -> tuple[InPlace, ...]:
     both = [n for n in names if n in inputs and NEXT + n in outputs]
     nodes = list(graph)
     reads = _Reads(nodes, {inputs[n] for n in both})
-    checks = _Checks(nodes)
+    checks = _Checks(nodes, traits)
     found = []
     for name in both:
-        reason = _conflict(graph, reads, checks, inputs[name], outputs[NEXT + name])
+        reason = _conflict(graph, reads, checks, inputs[name], outputs[NEXT + name], traits)
         found.append(InPlace(name, reason is None, reason or "every reader comes before it"))
     return tuple(found)
 
@@ -100,7 +99,7 @@ class _Reads:
             for state in {self.owners[v] for v in read_values(node) if v in self.owners}:
                 self._bits.setdefault(node, 1 << len(self._bits))
                 self._readers[state].append(node)
-        self._before = predecessor_bits(nodes, self._bits)
+        self._before = _predecessor_bits(nodes, self._bits)
 
     def of(self, state: ir.Value) -> list[ir.Node]:
         """The nodes that read a tensor's memory, in the order of the list."""
@@ -118,17 +117,17 @@ class _Checks:
     one of them came before.
     """
 
-    def __init__(self, nodes: list[ir.Node]) -> None:
+    def __init__(self, nodes: list[ir.Node], traits: OperatorTraits | None) -> None:
         self._bits: dict[object, int] = {}
         self._nodes: dict[int, ir.Node] = {}
         own: dict[ir.Node, int] = {}
         for node in nodes:
-            for check in _checks(node):
+            for check in _checks(node, traits):
                 if check not in self._bits:
                     self._bits[check] = 1 << len(self._bits)
                     self._nodes[self._bits[check]] = node
                 own[node] = own.get(node, 0) | self._bits[check]
-        self._before = predecessor_bits(nodes, own)
+        self._before = _predecessor_bits(nodes, own)
 
     def late(self, writer: ir.Node) -> ir.Node | None:
         """A node that may fail when the writer has begun, such as itself."""
@@ -136,24 +135,34 @@ class _Checks:
         return next((n for bit, n in self._nodes.items() if not passed & bit), None)
 
 
-def _checks(node: ir.Node) -> list[object]:
+def _checks(node: ir.Node, traits: OperatorTraits | None) -> list[object]:
     """The ways in which a node may fail by what its inputs hold, equal where they are the same.
 
     Only indices and sizes known at run time decide: whether all else fits is known beforehand.
     """
     if subgraphs_of(node) or not _shapes_agree(node):
         return [node]
-    place = _INDEXING.get(node.op_type) if node.domain in ("", _NATIVE) else None
-    if place is None:
-        return []
-    indices, table = node.inputs[place[0]], node.inputs[place[1]]
+    at, indexed, axis = _index_operands(node, traits)
+    indices, table = (node.inputs[i] if i is not None else None for i in (at, indexed))
     if indices is None or table is None or indices.const_value is not None:
         return []
-    extents = _indexed_extents(node, indices, table)
+    extents = _indexed_extents(node, indices, table, axis)
     origin, wraps = index_origin(indices)
     if _is_position(origin, extents):
         return []
     return [(origin, extents)] if wraps in ((), extents) else [node]
+
+
+def _index_operands(
+    node: ir.Node, traits: OperatorTraits | None
+) -> tuple[int | None, int | None, int | None]:
+    """Which operand has indices, which one they point into, and the axis if it is no attribute."""
+    found = None
+    if traits is not None and node.domain == traits.DOMAIN:
+        found = traits.index_operands(node)
+    elif node.domain == "" and node.op_type in _INDEXING:
+        return 1, 0, None
+    return (None, None, None) if found is None else found
 
 
 def _shapes_agree(node: ir.Node) -> bool:
@@ -223,7 +232,9 @@ def _wrap_extent(where: ir.Node) -> tuple[int] | None:
     return (int(extent.numpy().ravel()[0]),) if extent is not None and extent.size == 1 else None
 
 
-def _indexed_extents(node: ir.Node, indices: ir.Value, table: ir.Value) -> tuple[object, ...]:
+def _indexed_extents(
+    node: ir.Node, indices: ir.Value, table: ir.Value, axis: int | None
+) -> tuple[object, ...]:
     """The extents that the indices run over, and the node itself where it takes more to tell."""
     extents = tuple(d for d in table.shape or () if isinstance(d, int))
     if node.op_type.endswith("ND"):
@@ -232,11 +243,12 @@ def _indexed_extents(node: ir.Node, indices: ir.Value, table: ir.Value) -> tuple
         return extents[: depth[0]] if is_simple and isinstance(depth[0], int) else (*extents, node)
     if node.op_type.endswith("Loss"):
         return (*extents, node) if "ignore_index" in node.attributes else extents[1:2]
-    axis = -1 if node.op_type == "CrossEntropy" else attribute(node, "axis", 0)
+    if axis is None:
+        axis = attribute(node, "axis", 0)
     return extents[axis : axis + 1 or None]
 
 
-def predecessor_bits(nodes: Iterable[ir.Node], own: Mapping[ir.Node, int]) -> dict[ir.Node, int]:
+def _predecessor_bits(nodes: Iterable[ir.Node], own: Mapping[ir.Node, int]) -> dict[ir.Node, int]:
     """For each node the bits of all nodes that have run whenever it begins."""
     before: dict[ir.Node, int] = {}
     for node in nodes:
@@ -266,8 +278,33 @@ def _owners(nodes: list[ir.Node], states: set[ir.Value]) -> dict[ir.Value, ir.Va
     return owners
 
 
+def late_readers(graph: ir.Graph) -> list[tuple[ir.Node, list[ir.Node]]]:
+    """For each node that makes the next value of a large state, who may read the present one later.
+
+    Those that look at its memory as another shape are not among them.
+    """
+    bits = {node: 1 << i for i, node in enumerate(graph)}
+    before = _predecessor_bits(graph, bits)
+    results = {v.name: v for v in graph.outputs}
+    found = []
+    for state in graph.inputs:
+        new = results.get(f"{NEXT}{state.name}")
+        writer = None if new is None else new.producer()
+        if writer is None or byte_size(state) < WORTH_BYTES:
+            continue
+        readers = dict.fromkeys(use.node for use in state.uses() if use.node is not writer)
+        late = [n for n in readers if n.graph is not graph or not before[writer] & bits[n]]
+        found.append((writer, late))
+    return found
+
+
 def _conflict(
-    graph: ir.Graph, reads: _Reads, checks: _Checks, old: ir.Value, new: ir.Value
+    graph: ir.Graph,
+    reads: _Reads,
+    checks: _Checks,
+    old: ir.Value,
+    new: ir.Value,
+    traits: OperatorTraits | None,
 ) -> str | None:
     """Why the next value must not go into the buffer of the present one."""
     writer = new.producer()
@@ -282,7 +319,7 @@ def _conflict(
             return f"{_describe(reader)} reads it inside"
         if reader is not writer and not reads.precedes(reader, writer):
             return f"{_describe(reader)} may read it after the update"
-    if not _may_overwrite(writer, old, reads):
+    if not _may_overwrite(writer, old, reads, traits):
         return f"{_describe(writer)} writes before it has read all"
     if _may_fuse_with_reader(writer, old, reads):
         return f"{_describe(writer)} may become one node with a reader"
@@ -290,7 +327,9 @@ def _conflict(
     return f"{_describe(late)} may fail after the update" if late is not None else None
 
 
-def _may_overwrite(writer: ir.Node, old: ir.Value, reads: _Reads) -> bool:
+def _may_overwrite(
+    writer: ir.Node, old: ir.Value, reads: _Reads, traits: OperatorTraits | None
+) -> bool:
     """Whether the node that makes the next value may find the present one in the same memory."""
     places = [
         i for i, v in enumerate(writer.inputs) if v is not None and reads.owners.get(v) is old
@@ -298,13 +337,13 @@ def _may_overwrite(writer: ir.Node, old: ir.Value, reads: _Reads) -> bool:
     same_shape = all(writer.inputs[i].shape == old.shape for i in places)  # type: ignore[union-attr]
     if writer.op_type in _ELEMENTWISE:
         return same_shape
-    if writer.domain == _NATIVE and writer.op_type in ("Fused", "FusedChannels"):
-        return same_shape and overwrites_safely(writer, places, f"{NEXT}{old.name}")
+    if traits is not None and writer.domain == traits.DOMAIN:
+        return same_shape and traits.overwrites_safely(writer, places, f"{NEXT}{old.name}")
     if writer.op_type in _VARIADIC:
         return same_shape and len(writer.inputs) <= 2
     if writer.op_type in _SCATTERS:
         return places in ([], [0])
-    if writer.op_type == "Gemm" or (writer.domain == _NATIVE and writer.op_type == "Product"):
+    if writer.op_type == "Gemm":
         return places in ([], [2]) and same_shape
     return False
 

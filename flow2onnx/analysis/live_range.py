@@ -8,10 +8,10 @@ import onnx_ir as ir
 from flow2onnx.graph.nodes import read_values
 from flow2onnx.graph.types import dims, dtype_of, is_static
 
-__all__ = ["byte_size", "constant_bytes", "peak_bytes"]
+__all__ = ["VIEWS", "byte_size", "constant_bytes", "peak_bytes"]
 
 # Their output is the memory of their input.
-_VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 
 
 def byte_size(value: ir.Value) -> int:
@@ -54,7 +54,7 @@ def _view_owners(nodes: Iterable[ir.Node]) -> dict[ir.Value, ir.Value]:
     """For the output of a view, the value whose memory it shows."""
     owners: dict[ir.Value, ir.Value] = {}
     for node in nodes:
-        source = node.inputs[0] if node.op_type in _VIEWS else None
+        source = node.inputs[0] if node.op_type in VIEWS else None
         if source is not None:
             owners[node.outputs[0]] = owners.get(source, source)
     return owners

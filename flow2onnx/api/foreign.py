@@ -26,7 +26,7 @@ def accelerate(
     *,
     native: bool | Literal["auto"] = "auto",
 ) -> "tuple[str | os.PathLike[str] | bytes, Options]":
-    """A model with native operators in memory, and how to open it: see `flow2onnx.acceleration`."""
+    """A model with native operators in memory: see `flow2onnx.engine.acceleration`."""
     from flow2onnx.engine.acceleration import accelerate as accelerated
 
     return accelerated(model, options, native=native)

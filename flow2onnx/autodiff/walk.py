@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from flow2onnx.autodiff.annotations import note_gradient
+from flow2onnx.autodiff.annotations import annotate_gradients
 from flow2onnx.autodiff.registry import (
     DATA_MOVEMENT,
     NOT_DIFFERENTIABLE,
@@ -101,7 +101,7 @@ class _Walk:
             if result is NotImplemented:
                 self._expand(node, gs)
             else:
-                note_gradient(node, gs, result)
+                annotate_gradients(node, gs, result)
                 self._add(node, read_values(node), result)
 
     def _expand(self, node: Node, gs: list[Value | None]) -> None:

@@ -1,16 +1,13 @@
 """Models of standard operators, made faster in memory for the machine that is about to run them."""
 
 import os
-from dataclasses import replace
 
 from flow2onnx_runtime import Options, OptionsError
+from flow2onnx_runtime.extensions import Wish, accelerator
 from flow2onnx_runtime.options import DEFAULT_OPTIONS
 from flow2onnx_runtime.providers import CPU
 
 from flow2onnx.compile.garbage_collection import collector_paused
-from flow2onnx.engine.native import Wish, native_library, threads_of
-from flow2onnx.graph.model import inferred_model_bytes, model_bytes, parse_model
-from flow2onnx.passes.native import rewrite_kept
 
 __all__ = ["accelerate"]
 
@@ -42,12 +39,5 @@ def accelerate(
                 hint="leave native at 'auto', or open the model on the CPU",
             )
         return model, options
-    library = native_library(native)
-    content = None if library is None else inferred_model_bytes(model)
-    if library is None or content is None:
-        return model, options
-    rewritten = parse_model(content)
-    threads = threads_of(options.intra_op_threads)
-    if not rewrite_kept(rewritten, library.operators, threads):
-        return model, options
-    return model_bytes(rewritten), replace(options, operator_libraries=(library.path,))
+    found = accelerator(native)
+    return (model, options) if found is None else found.accelerate(model, options)

@@ -7,16 +7,21 @@ from pathlib import Path
 from typing import TypeVar
 
 from flow2onnx_runtime import Options
+from flow2onnx_runtime.extensions import GraphAnalysis, OperatorTraits, accelerator
 from flow2onnx_runtime.options import DEFAULT_OPTIONS
 from flow2onnx_runtime.providers import CPU
 
-from flow2onnx.analysis.in_place import WORTH_BYTES, InPlace, in_place
+from flow2onnx.analysis.in_place import (
+    WORTH_BYTES,
+    InPlace,
+    in_place,
+    index_origin,
+    late_readers,
+)
 from flow2onnx.compile import CompiledJob
 from flow2onnx.compile.garbage_collection import collector_paused
-from flow2onnx.engine.native import native_library, threads_of
 from flow2onnx.graph import Model
 from flow2onnx.graph.model import model_bytes, parse_model
-from flow2onnx.passes.native import rewrite
 
 __all__ = ["Opening", "open_model", "plan_opening", "plan_portable_opening"]
 
@@ -28,10 +33,10 @@ class Opening:
     """How a job is opened: what runs, explanations, memory checks, tuning and bundles agree on.
 
     `model` is what the runtime opens, with `options`: the model of the job, or one with native
-    operators in memory, which `native` counts by name. `in_place` has a verdict on each large
-    tensor of state that the model updates; what has none keeps two buffers. With
-    `keeps_old_values` a step whose loss is not finite changes nothing. `update` is the other half
-    of a job whose calls read several batches.
+    operators in memory, which `native` counts by name and `traits` describe. `in_place` has a
+    verdict on each large tensor of state that the model updates; what has none keeps two buffers.
+    With `keeps_old_values` a step whose loss is not finite changes nothing. `update` is the other
+    half of a job whose calls read several batches.
     """
 
     job: CompiledJob
@@ -39,6 +44,7 @@ class Opening:
     options: Options
     in_place: tuple[InPlace, ...]
     native: Mapping[str, int] = field(default_factory=dict)
+    traits: OperatorTraits | None = None
     keeps_old_values: bool = False
     update: "Opening | None" = None
 
@@ -71,14 +77,15 @@ def plan_opening(
 
     `open_model` asks the runtime for the rest.
     """
-    model, own_options, native = _use_native_operators(job, options)
+    model, own_options, native, traits = _use_native_operators(job, options)
     keeps_old_values = stops_on_non_finite and bool(job.losses)
     return Opening(
         job=job,
         model=model,
         options=own_options,
-        in_place=_verdicts(job, model, own_options, keeps_old_values),
+        in_place=_verdicts(job, model, own_options, keeps_old_values, traits),
         native=native,
+        traits=traits,
         keeps_old_values=keeps_old_values,
         update=plan_opening(job.update, options) if job.update is not None else None,
     )
@@ -103,7 +110,8 @@ def open_model(opening: Opening, create: Callable[[bytes, Options], T]) -> tuple
         path = Path(folder, "optimized.onnx")
         opened = create(content, replace(opening.options, optimized_path=str(path)))
         graph = parse_model(path.read_bytes()).graph
-    optimized = {v.name: v for v in in_place(graph, [v.name for v in opening.in_place])}
+    names = [v.name for v in opening.in_place]
+    optimized = {v.name: v for v in in_place(graph, names, opening.traits)}
     verdicts = tuple(_stricter(v, optimized[v.name]) for v in opening.in_place)
     return opened, replace(opening, in_place=verdicts)
 
@@ -115,13 +123,17 @@ def _stricter(written: InPlace, optimized: InPlace) -> InPlace:
 
 
 def _verdicts(
-    job: CompiledJob, model: Model, options: Options, keeps_old_values: bool
+    job: CompiledJob,
+    model: Model,
+    options: Options,
+    keeps_old_values: bool,
+    traits: OperatorTraits | None = None,
 ) -> tuple[InPlace, ...]:
     """The verdict on each large tensor of state that a model reads and writes."""
     if options.captures:  # a captured step is run three times before the state is committed
         return ()
     large = [n for n, v in job.variables.items() if v.nbytes >= WORTH_BYTES]
-    verdicts = in_place(model.graph, large)
+    verdicts = in_place(model.graph, large, traits)
     if keeps_old_values:
         return _refuse(verdicts, "a step whose loss is not finite changes nothing")
     if not job.spec.config.value("runtime.in_place"):
@@ -135,22 +147,17 @@ def _refuse(verdicts: tuple[InPlace, ...], reason: str) -> tuple[InPlace, ...]:
 
 def _use_native_operators(
     job: CompiledJob, options: Options
-) -> tuple[Model, Options, Mapping[str, int]]:
-    """The model to open, the options for it, and how many native operators it has by name.
+) -> tuple[Model, Options, Mapping[str, int], OperatorTraits | None]:
+    """The model to open, the options for it, its native operators by name and what they are like.
 
-    Train jobs on the CPU use the operators of flow2onnx-native, if it is there and
-    `runtime.native` does not forbid it. Others run as they are: the runtime itself is at its best
-    where weights do not change.
+    Train jobs on the CPU use the operators of an installed accelerator, if `runtime.native` does
+    not forbid it. Others run as they are: the runtime itself is at its best where weights do not
+    change.
     """
     config = job.spec.config
-    on_cpu = options.provider_names == CPU.names
-    wish = config.value("runtime.native")
-    library = native_library(wish) if on_cpu and job.kind == "train" else None
-    if library is None:
-        return job.model, options, {}
-    threads = threads_of(options.intra_op_threads)
-    winograd = config.value("runtime.winograd")
-    model, native = rewrite(job.model, library.operators, threads, winograd=winograd)
-    if not native:
-        return job.model, options, {}
-    return model, replace(options, operator_libraries=(library.path,)), native
+    is_eligible = options.provider_names == CPU.names and job.kind == "train"
+    native = accelerator(config.value("runtime.native")) if is_eligible else None
+    if native is None:
+        return job.model, options, {}, None
+    analysis, winograd = GraphAnalysis(late_readers, index_origin), config.value("runtime.winograd")
+    return *native.rewrite(job.model, options, analysis, winograd=winograd), native

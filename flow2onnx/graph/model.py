@@ -1,18 +1,13 @@
 """Graphs as models: opset and IR version always said, bytes and text out."""
 
-import os
 from collections.abc import Mapping
-from pathlib import Path
 
 import onnx
 import onnx_ir as ir
 
-from flow2onnx.errors import BundleError
-
 __all__ = [
     "IR_VERSION",
     "copy_model",
-    "inferred_model_bytes",
     "model_bytes",
     "model_of",
     "model_text",
@@ -22,7 +17,6 @@ __all__ = [
 
 # onnx writes its newest IR version unless told otherwise, and older runtimes refuse that.
 IR_VERSION = 10
-_MOST_BYTES = 2**31 - 1  # of one message
 
 
 def model_of(graph: ir.Graph, metadata: Mapping[str, str] = {}) -> ir.Model:
@@ -51,22 +45,6 @@ def parse_model(content: bytes) -> ir.Model:
     """The model in the content of an .onnx file."""
     model: ir.Model = ir.from_proto(onnx.ModelProto.FromString(content))
     return model
-
-
-def inferred_model_bytes(model: str | os.PathLike[str] | bytes) -> bytes | None:
-    """A model with its tensors inside and the shapes of its values; None beyond 2 GB.
-
-    Raises `BundleError` for what is no ONNX model.
-    """
-    try:
-        proto = onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(model)
-    except Exception as error:  # onnx raises what protobuf and the system raise
-        name = "the model" if isinstance(model, bytes) else Path(model)
-        raise BundleError(f"{name} is no ONNX model: {error}") from error
-    if proto.ByteSize() > _MOST_BYTES:
-        return None
-    content: bytes = onnx.shape_inference.infer_shapes(proto).SerializeToString()
-    return content
 
 
 def copy_model(model: ir.Model) -> ir.Model:

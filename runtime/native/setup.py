@@ -1,5 +1,6 @@
 """Builds the shared library with the system's C++ compiler; it does not depend on Python's ABI."""
 
+import runpy
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -7,6 +8,7 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 FOLDER = Path(__file__).parent / "src"
+TABLE = Path(__file__).parent / "flow2onnx_native" / "abi.py"
 SOURCES = sorted(f"src/{p.name}" for p in FOLDER.glob("*.cc"))
 HEADERS = sorted(f"src/{p.name}" for p in FOLDER.iterdir() if p.suffix in (".h", ".inc"))
 # No contraction: a program rounds after every operation, as the operators it stands for do.
@@ -17,7 +19,15 @@ FLAGS = [
 
 
 class BuildLibrary(build_ext):
-    """A library for any Python: without the name of one in its own."""
+    """A library for any Python, without the name of one in its own; with the table's header."""
+
+    def build_extension(self, ext: Extension) -> None:
+        """Make the header of what Python and C++ share, then build."""
+        folder = Path(self.build_temp)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "abi.h").write_text(runpy.run_path(str(TABLE))["cpp_header"]())
+        ext.include_dirs.append(str(folder))
+        super().build_extension(ext)
 
     def get_ext_filename(self, fullname: str) -> str:
         """The library's name, whatever Python is called here."""
@@ -39,7 +49,7 @@ class PlatformWheel(bdist_wheel):
 setup(
     ext_modules=[
         Extension(
-            "flow2onnx_native.library", SOURCES, depends=HEADERS, language="c++",
+            "flow2onnx_native.library", SOURCES, depends=[*HEADERS, str(TABLE)], language="c++",
             extra_compile_args=FLAGS, libraries=["dl"],
         )
     ],

@@ -6,16 +6,16 @@ import importlib
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from flow2onnx.engine import native
-from flow2onnx.engine.native import NativeLibrary, native_library
-from flow2onnx.passes.native import products
+from flow2onnx_native import matmul
+from flow2onnx_native.abi import cpp_header
+from flow2onnx_native.library import NativeLibrary, open_library
+from flow2onnx_runtime import extensions
 
 SOURCE = Path(__file__).parents[2] / "runtime" / "native"
 LIBRARY = "libflow2onnx_native.so"
@@ -24,20 +24,29 @@ FLAGS = ("-std=c++17", "-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trap
 
 
 @pytest.fixture(scope="session")
-def compiled_library() -> Path:
+def include(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The flag that lets the compiler find the header made of the table."""
+    folder = tmp_path_factory.mktemp("include")
+    (folder / "abi.h").write_text(cpp_header())
+    return f"-I{folder}"
+
+
+@pytest.fixture(scope="session")
+def compiled_library(include: str) -> Path:
     """The shared library; compiled once for each state of the sources, whatever process asks."""
     compiler = shutil.which("g++")
     if compiler is None:
         pytest.skip("no C++ compiler: the native library cannot be built")
     sources = sorted((SOURCE / "src").iterdir())
-    state = hashlib.sha256(b"".join(p.read_bytes() for p in sources)).hexdigest()[:16]
+    content = b"".join(p.read_bytes() for p in sources) + cpp_header().encode()
+    state = hashlib.sha256(content).hexdigest()[:16]
     path = Path(tempfile.gettempdir(), f"flow2onnx-native-{os.getuid()}-{state}", LIBRARY)
     if not path.is_file():
         path.parent.mkdir(exist_ok=True)
         made = path.with_suffix(f".{os.getpid()}")
         units = [str(p) for p in sources if p.suffix == ".cc"]
         subprocess.run(
-            [compiler, *FLAGS, "-shared", "-fPIC", *units, "-ldl", "-o", made], check=True
+            [compiler, *FLAGS, include, "-shared", "-fPIC", *units, "-ldl", "-o", made], check=True
         )
         made.replace(path)
     return path
@@ -46,36 +55,56 @@ def compiled_library() -> Path:
 @pytest.fixture
 def package(
     compiled_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Path]:
-    """The folder of an installed flow2onnx-native."""
-    folder = tmp_path / "site" / "flow2onnx_native"
-    shutil.copytree(SOURCE / "flow2onnx_native", folder)
-    (folder / LIBRARY).symlink_to(compiled_library)
-    monkeypatch.syspath_prepend(str(folder.parent))
+) -> Iterator[None]:
+    """Let flow2onnx-native be installed, here and in the processes that are started."""
+    about = tmp_path / "site" / "flow2onnx_native-0.1.0.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: flow2onnx-native\n")
+    (about / "entry_points.txt").write_text(entry_points())
+    monkeypatch.syspath_prepend(str(about.parent))
+    paths = [about.parent, SOURCE, os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, paths)))
+    monkeypatch.setenv("FLOW2ONNX_NATIVE", str(compiled_library))
     forget()
-    yield folder
+    yield
+    forget()
+
+
+def entry_points() -> str:
+    """The entry points of the package, as they are installed."""
+    project = tomllib.loads((SOURCE / "pyproject.toml").read_text())["project"]
+    return "".join(
+        f"[{group}]\n" + "".join(f"{name} = {where}\n" for name, where in points.items())
+        for group, points in project["entry-points"].items()
+    )
+
+
+@pytest.fixture
+def not_installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let there be no accelerator, whatever is installed here."""
+    monkeypatch.setattr(extensions, "GROUP", "flow2onnx.nobody")
+    forget()
+    yield
     forget()
 
 
 def forget() -> None:
-    """Let the package be looked for again."""
-    native._opened.cache_clear()
-    sys.modules.pop("flow2onnx_native", None)
+    """Let the package be looked for again, and its library opened."""
+    open_library.cache_clear()
+    extensions._installed.cache_clear()
     importlib.invalidate_caches()
 
 
 @pytest.fixture(autouse=True)
 def small_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let tests have programs of two nodes, which would not pay."""
-    monkeypatch.setattr("flow2onnx.passes.native.FEWEST", 2)
+    monkeypatch.setattr("flow2onnx_native.pipeline.FEWEST", 2)
 
 
 @pytest.fixture
-def library(package: Path) -> NativeLibrary:
+def library(package: None) -> NativeLibrary:
     """The library, with the convolutions if there is oneDNN."""
-    found = native_library(wish=True)
-    assert found is not None
-    return found
+    return open_library()
 
 
 @pytest.fixture
@@ -89,7 +118,7 @@ def convolving(library: NativeLibrary) -> NativeLibrary:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let products be taken that would not pay."""
-    monkeypatch.setattr(products, "pays", lambda shape, depth, turned: depth > 0)
+    monkeypatch.setattr(matmul, "is_worth_a_call", lambda shape, depth, transposed: depth > 0)
 
 
 @pytest.fixture

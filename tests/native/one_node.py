@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 import onnxruntime as ort
+from flow2onnx_native.abi import DOMAIN
+from flow2onnx_native.library import NativeLibrary
 
-from flow2onnx.engine.native import NativeLibrary
 from flow2onnx.graph.model import model_bytes
-from flow2onnx.passes.native import DOMAIN
 from tests.native.running import Array
 
 CASES = int(os.environ.get("FLOW2ONNX_RANDOM_CASES", "250"))

@@ -1,18 +1,32 @@
 """A graph run as it is and with native operators, side by side."""
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 import onnxruntime as ort
+from flow2onnx_native import accelerator
+from flow2onnx_native.library import NativeLibrary
+from flow2onnx_native.pipeline import rewrite_training
+from flow2onnx_runtime.extensions import GraphAnalysis
 
-from flow2onnx.engine.native import NativeLibrary
+from flow2onnx.analysis import in_place as analysis
+from flow2onnx.analysis.in_place import index_origin, late_readers
 from flow2onnx.graph import Builder
 from flow2onnx.graph.model import model_bytes, model_of
-from flow2onnx.passes.native import rewrite
 
+ANALYSIS = GraphAnalysis(late_readers, index_origin)
+in_place = functools.partial(analysis.in_place, traits=accelerator)
 Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def rewrite(
+    model: ir.Model, operators: Collection[str], threads: int = 1, *, winograd: bool = True
+) -> tuple[ir.Model, dict[str, int]]:
+    """A copy that uses the operators, and how many of each it has."""
+    return rewrite_training(model, operators, threads, ANALYSIS, winograd=winograd)
 
 
 def session(model: ir.Model, library: NativeLibrary | None = None, threads: int = 1) -> Any:

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import onnx_ir as ir
+from flow2onnx_native.library import NativeLibrary
 
-from flow2onnx.engine.native import NativeLibrary
 from tests.native.running import Array, run, session
 
 Program = tuple[ir.Model, Mapping[str, Array]]

@@ -6,14 +6,14 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from flow2onnx_native.abi import DOMAIN
+from flow2onnx_native.library import NativeLibrary
 from flow2onnx_runtime import Options, OptionsError, Predictor
 from onnx import TensorProto, helper, numpy_helper
 
 import flow2onnx as flow
-from flow2onnx.engine.native import NativeLibrary
 from flow2onnx.errors import BundleError, UnsupportedError
 from flow2onnx.graph.model import parse_model
-from flow2onnx.passes.native import DOMAIN
 
 TOLERANCE = 2e-5  # of the largest value
 RNG = np.random.default_rng(3)
@@ -155,8 +155,7 @@ def test_a_file_with_weights_beside_it(tmp_path: Path, convolving: NativeLibrary
     assert path.read_bytes() == before
 
 
-def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flow2onnx.engine.native._PACKAGE", "no_such_package")
+def test_without_the_library(not_installed: None) -> None:
     content = model(2)
     assert flow.accelerate(content)[0] is content
     with pytest.raises(UnsupportedError, match="flow2onnx-native is not installed"):

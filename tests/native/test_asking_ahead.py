@@ -16,8 +16,9 @@ ASKING = sorted(
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="instructions have other names")
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
 @pytest.mark.parametrize("name", ASKING)
-def test_asking_ahead_is_compiled(name: str) -> None:
-    command = ["g++", *setup_flags(), "-fPIC", "-S", "-o", "-", str(SOURCE / "src" / name)]
+def test_asking_ahead_is_compiled(name: str, include: str) -> None:
+    source = str(SOURCE / "src" / name)
+    command = ["g++", *setup_flags(), include, "-fPIC", "-S", "-o", "-", source]
     made = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "prefetch" in made
 

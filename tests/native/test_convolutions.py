@@ -4,14 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from flow2onnx_native.library import NativeLibrary
 
 from flow2onnx.autodiff import gradients
 from flow2onnx.dtypes import float32, float64
-from flow2onnx.engine.native import NativeLibrary
 from flow2onnx.graph import Builder
 from flow2onnx.graph.model import model_of
-from flow2onnx.passes.native import rewrite
-from tests.native.running import both
+from tests.native.running import both, rewrite
 
 
 @dataclass(frozen=True)

@@ -6,15 +6,16 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 import pytest
+from flow2onnx_native.abi import FusedHead, Operation
+from flow2onnx_native.elementwise import OPERATIONS
+from flow2onnx_native.library import NativeLibrary
+from flow2onnx_native.pipeline import LARGE
 
 from flow2onnx.dtypes import bool_, float32, float64, int32
-from flow2onnx.engine.native import NativeLibrary
 from flow2onnx.graph import Builder
 from flow2onnx.graph.model import model_of
 from flow2onnx.graph.types import constant_of
-from flow2onnx.passes.native import LARGE, rewrite
-from flow2onnx.passes.native.operations import GELU_SLOPE, PARTS
-from tests.native.running import both, run, session
+from tests.native.running import both, rewrite, run, session
 from tests.native.spoiling import refusals
 
 SHAPES = [(1,), (3,), (7, 5), (2, 3, 4, 5), (33, 129), (5, 1, 1031), (3, 70001)]
@@ -24,8 +25,8 @@ SMALL = [(), (1,), (5,), (4, 1), (3, 1, 1), (2, 3, 1, 1), (2, 1, 1, 1), (3, 4, 5
 SERIES = {"Exp": 4e-7, "Erf": 4e-7, "Sigmoid": 4e-7}
 LOGIC = ("And", "Or", "Not")
 RENAMING = ("Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Cast", "Where")
-UNARY = [n for n, (_, arity) in PARTS.items() if arity == 1 and n not in (*RENAMING, *LOGIC)]
-BINARY = [n for n, (_, arity) in PARTS.items() if arity == 2 and n not in LOGIC]
+UNARY = [n for n, (_, arity) in OPERATIONS.items() if arity == 1 and n not in (*RENAMING, *LOGIC)]
+BINARY = [n for n, (_, arity) in OPERATIONS.items() if arity == 2 and n not in LOGIC]
 SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40, -3e38, 88.8, -87.4, 1.0], "f")
 
 
@@ -74,7 +75,7 @@ def test_of_two_operands(op_type: str, small: tuple[int, ...], library: NativeLi
 def test_special_numbers(op_type: str, library: NativeLibrary) -> None:
     b = Builder()
     x = b.input("x", (10, 10), float32)
-    operands = [x, b.Transpose(x, perm=[1, 0])][: PARTS[op_type][1]]
+    operands = [x, b.Transpose(x, perm=[1, 0])][: OPERATIONS[op_type][1]]
     b.output(b.Neg(as_float(b, b.emit(op_type, operands)[0])), "y")
     feeds = {"x": np.broadcast_to(SPECIAL, (10, 10)).copy()}
     if op_type in ("Max", "Min", "Sign", "Relu"):  # the standard leaves NaN open
@@ -177,7 +178,7 @@ def operations(model: ir.Model) -> list[int]:
     """The operations of the one program."""
     node = next(n for n in model.graph if n.op_type == "Fused")
     plan = list(node.attributes["plan"].as_ints())
-    return plan[len(plan) - 5 * plan[7] :: 5]
+    return plan[len(plan) - 5 * FusedHead(*plan[:7]).steps :: 5]
 
 
 @pytest.mark.parametrize("slope", SLOPES)
@@ -187,7 +188,7 @@ def test_slopes_of_gelu(
     x = np.concatenate([np.linspace(-15, 15, 60001), [1e-40, -1e-30, 3e38, -3e38]]).astype("f")
     b = Builder()
     b.output(b.Neg(slope(b, b.input("x", x.shape, float32))), "y")
-    assert operations(rewrite(model_of(b.graph), {"Fused"})[0]).count(GELU_SLOPE) == 1
+    assert operations(rewrite(model_of(b.graph), {"Fused"})[0]).count(Operation.GELU_SLOPE) == 1
     _, fused, _ = both(b, {"x": x}, library)
     wide = x[:-2].astype(np.float64)
     distribution = np.array([math.erfc(-v * math.sqrt(0.5)) / 2 for v in wide])
@@ -226,7 +227,7 @@ def test_other_slopes_stay_as_they_are(library: NativeLibrary) -> None:
     half = b.HardSigmoid(b.Erf(u), alpha=0.5, beta=0.5)
     for i, (w, factor) in enumerate([(u, 0.56), (v, 1 / math.sqrt(math.pi))]):
         b.output(b.Add(b.Mul(b.Div(w, b.Exp(b.Mul(w, w))), factor), half), f"y{i}")
-    assert GELU_SLOPE not in operations(rewrite(model_of(b.graph), {"Fused"})[0])
+    assert Operation.GELU_SLOPE not in operations(rewrite(model_of(b.graph), {"Fused"})[0])
     apart, fused, _ = both(b, {"x": numbers(shape), "z": numbers(shape, 1)}, library)
     agree(apart, fused, 1e-6)
 
@@ -283,8 +284,8 @@ def test_adam_beside_an_operand_that_has_room_for_a_tile_alone(
     size = math.prod(shape) if mode == 0 else 3
     truths = ir.val("truths", ir.DataType.BOOL, [size])
     model.graph.inputs.append(truths)
-    head[3], head[4] = head[3] + 1, head[4] + 1  # a register and an input more
-    operands.insert(head[4] - 1, [head[3] - 1, mode, size, 1, 9])
+    head[2], head[3] = head[2] + 1, head[3] + 1  # a register and an input more
+    operands.insert(head[3] - 1, [head[2] - 1, mode, size, 1, 9])
     plan = [n for part in (head, *operands) for n in part]
     node.attributes["plan"] = ir.AttrInt64s("plan", plan)
     node.resize_inputs(len(node.inputs) + 1)
@@ -299,8 +300,8 @@ def test_adam_beside_an_operand_that_has_room_for_a_tile_alone(
 def _plan_of(node: ir.Node) -> list[list[int]]:
     """The head of a plan, each input, and the rest."""
     plan = list(node.attributes["plan"].as_ints())
-    ends = [8 + 5 * i for i in range(plan[4] + 1)]
-    return [plan[:8], *(plan[i : i + 5] for i in ends[:-1]), plan[ends[-1] :]]
+    ends = [7 + 5 * i for i in range(plan[3] + 1)]
+    return [plan[:7], *(plan[i : i + 5] for i in ends[:-1]), plan[ends[-1] :]]
 
 
 def test_nothing_waits_for_itself(library: NativeLibrary) -> None:
@@ -446,7 +447,7 @@ def test_constants_become_part_of_the_program(library: NativeLibrary) -> None:
 
 
 def test_programs_that_do_not_pay_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flow2onnx.passes.native.FEWEST", 10)
+    monkeypatch.setattr("flow2onnx_native.pipeline.FEWEST", 10)
     for size, nodes, expected in [(LARGE - 1, 2, 0), (LARGE, 2, 1), (LARGE, 1, 0), (4, 10, 1)]:
         b = Builder()
         y = b.input("x", (size,), float32)

@@ -9,16 +9,19 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from flow2onnx_native.abi import LOOP_COUNT, cpp_header, digest
+from flow2onnx_native.library import NativeLibrary
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
 from flow2onnx.engine import memory
 from flow2onnx.engine.memory import needed_bytes
-from flow2onnx.engine.native import _ALWAYS, NativeLibrary
 from flow2onnx.errors import ConfigError, UnsupportedError
-from tests.native.conftest import FLAGS, LIBRARY, forget, setup_flags
+from tests.native.conftest import FLAGS, LIBRARY, setup_flags
 
 BATCH = 6
+WITHOUT_ONEDNN = ("Fused", "FusedChannels", "Rows", "AddRows", "PutRows", "CrossEntropy", "MaxPool",
+                  "MaxPoolGradient")  # fmt: skip
 
 
 def lenet_like(wish, steps: int = 6, update=None, path: Path | None = None):
@@ -82,7 +85,7 @@ def test_explain_tells_which_took_part(convolving: NativeLibrary) -> None:
     assert "Conv" in told.nodes[0].operators
 
 
-def test_by_default_it_is_used_where_it_is_installed(package: Path) -> None:
+def test_by_default_it_is_used_where_it_is_installed(package: None) -> None:
     _, job = lenet_like(wish=None, steps=1)
     assert job.explain().native["Fused"] > 5
 
@@ -152,29 +155,30 @@ def test_predict_jobs_stay_as_they_are(library: NativeLibrary) -> None:
     assert job.explain().native == {}
 
 
-def test_not_installed_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flow2onnx.engine.native._PACKAGE", "flow2onnx_native_that_nobody_has")
+def test_not_installed_nothing_changes(not_installed: None) -> None:
     _, job = lenet_like(wish="auto", steps=1)
     assert job.explain().native == {}
 
 
-def test_insisting_on_what_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flow2onnx.engine.native._PACKAGE", "flow2onnx_native_that_nobody_has")
+def test_insisting_on_what_is_not_installed(not_installed: None) -> None:
     with pytest.raises(UnsupportedError, match="flow2onnx-native is not installed"):
         lenet_like(wish=True, steps=1)
 
 
-def test_a_library_that_is_none(package: Path) -> None:
-    (package / LIBRARY).unlink()
-    (package / LIBRARY).write_bytes(b"not a library")
-    forget()
+def test_a_library_that_is_none(
+    package: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / LIBRARY
+    path.write_bytes(b"not a library")
+    monkeypatch.setenv("FLOW2ONNX_NATIVE", str(path))
     with pytest.raises(UnsupportedError, match="cannot be opened"):
         lenet_like(wish="auto", steps=1)
 
 
-def test_a_library_that_is_missing(package: Path) -> None:
-    (package / LIBRARY).unlink()
-    forget()
+def test_a_library_that_is_missing(
+    package: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLOW2ONNX_NATIVE", str(tmp_path / LIBRARY))
     with pytest.raises(UnsupportedError, match="cannot be opened"):
         lenet_like(wish=True, steps=1)
 
@@ -182,36 +186,45 @@ def test_a_library_that_is_missing(package: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("int flow2onnx_native_version() { return 99; }", "is of version 99"),
+        ('const char *flow2onnx_native_abi() { return "99"; }', "is b'99', not"),
         ("int something_else() { return 1; }", "cannot be opened"),
     ],
 )
-def test_a_library_of_another_version(text: str, message: str, package: Path) -> None:
-    source = package / "other.cc"
+def test_a_library_of_another_table(
+    text: str, message: str, package: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, path = tmp_path / "other.cc", tmp_path / LIBRARY
     source.write_text(f'extern "C" {text}\n')
-    (package / LIBRARY).unlink()
     compiler = shutil.which("g++")
     assert compiler is not None, "the package was compiled"
-    subprocess.run([compiler, "-shared", "-fPIC", source, "-o", package / LIBRARY], check=True)
-    forget()
+    subprocess.run([compiler, "-shared", "-fPIC", source, "-o", path], check=True)
+    monkeypatch.setenv("FLOW2ONNX_NATIVE", str(path))
     with pytest.raises(UnsupportedError, match=message):
         lenet_like(wish="auto", steps=1)
 
 
+def test_the_header_has_the_numbers_of_the_table() -> None:
+    header = cpp_header()
+    assert "ADD = 13" in header
+    assert f"constexpr int64_t LOOP_COUNT = {LOOP_COUNT};" in header
+    assert "struct Step { int64_t operation, to, a, b, c; };" in header
+    assert digest() in header
+
+
 def test_onednn_that_cannot_be_opened(
-    package: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    package: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     # asked in a process of its own, as this one may have oneDNN open already
     text = (
-        "from flow2onnx.engine.native import native_library; import logging; logging.basicConfig();"
-        "print(native_library(True).operators)"
+        "from flow2onnx_native.library import open_library; import logging; logging.basicConfig();"
+        "print(open_library().operators)"
     )
     environment = {**os.environ, "FLOW2ONNX_ONEDNN": "/nowhere/libdnnl.so",
-                   "PYTHONPATH": os.pathsep.join([str(package.parent), *sys.path])}  # fmt: skip
+                   "PYTHONPATH": os.pathsep.join(sys.path)}  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-c", text], env=environment, capture_output=True, text=True, check=True
     )
-    assert done.stdout.strip() == str(_ALWAYS)
+    assert done.stdout.strip() == str(WITHOUT_ONEDNN)
     assert (
         "/nowhere/libdnnl.so cannot be used, convolutions and products run without" in done.stderr
     )

@@ -3,17 +3,16 @@
 import numpy as np
 import onnx_ir as ir
 import pytest
+from flow2onnx_native.abi import DOMAIN
+from flow2onnx_native.library import NativeLibrary
 from flow2onnx_runtime import RunError
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
-from flow2onnx.analysis.in_place import in_place
 from flow2onnx.dtypes import float32, float64, int8, int32, int64
-from flow2onnx.engine.native import NativeLibrary
 from flow2onnx.graph import Builder
 from flow2onnx.graph.model import model_of
-from flow2onnx.passes.native import DOMAIN, rewrite
-from tests.native.running import Array, both, run, session
+from tests.native.running import Array, both, in_place, rewrite, run, session
 
 DTYPES = {int32: np.int32, int64: np.int64}
 TOLERANCE = 2e-6  # of slopes in units of their factor; of losses beside 1 and themselves

@@ -5,14 +5,13 @@ import subprocess
 import sys
 
 import pytest
-
-from flow2onnx.engine.native import NativeLibrary
+from flow2onnx_native.library import NativeLibrary
 
 # Each task has a channel, and asks for 64 times 2^20 floats to keep of it: 256 MiB.
 CALL = """
 import json, resource, sys
 import numpy as np
-from flow2onnx.engine.native import NativeLibrary
+from flow2onnx_native.library import NativeLibrary
 from tests.native.one_node import outcome
 
 path, tasks = json.loads(sys.argv[1])
@@ -20,7 +19,7 @@ side = 1 << 20
 x = np.linspace(-1, 1, tasks * side, dtype=np.float32).reshape(tasks, side)
 
 def call(kept):
-    plan = [1, 1, tasks, side, 2, 1, kept, 1, 1, 0, 1, 0, 0, 0, 0, 2, tasks, side]
+    plan = [1, tasks, side, 2, 1, kept, 1, 1, 0, 1, 0, 0, 0, 0, 2, tasks, side]
     plan += [0, 1, 0, 0, 0, 1, 0, 1, 0, 0, 1, 0, 1, 0, 0, 0, 0]
     return outcome(NativeLibrary(path, ()), tasks, "FusedChannels", {"x": x}, plan=plan)
 

@@ -4,14 +4,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flow2onnx_native.library import NativeLibrary
 
-from flow2onnx.analysis.in_place import in_place
 from flow2onnx.dtypes import float32
-from flow2onnx.engine.native import NativeLibrary
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.model import model_of
-from flow2onnx.passes.native import rewrite
-from tests.native.running import Array, run, session
+from tests.native.running import Array, in_place, rewrite, run, session
 from tests.native.test_products import encoder_like, numbers, sgd
 
 SIDE = 200  # of a matrix that is worth an update in place

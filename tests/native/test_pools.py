@@ -6,18 +6,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx_ir as ir
 import pytest
+from flow2onnx_native.abi import DOMAIN
+from flow2onnx_native.library import NativeLibrary
+from flow2onnx_runtime.extensions import accelerator
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
-from flow2onnx.analysis.in_place import in_place
 from flow2onnx.autodiff import gradients
 from flow2onnx.dtypes import float32, float64
-from flow2onnx.engine.native import NativeLibrary
 from flow2onnx.engine.session import current_session
 from flow2onnx.graph import Builder
 from flow2onnx.graph.model import model_of
-from flow2onnx.passes.native import DOMAIN, rewrite
-from tests.native.running import both, run, session
+from tests.native.running import both, in_place, rewrite, run, session
 
 NATIVE = {"MaxPool": 1, "MaxPoolGradient": 1}
 
@@ -349,7 +349,9 @@ def test_nothing_can_fail_beside_an_update(library: NativeLibrary) -> None:
 def training(library: NativeLibrary | None, monkeypatch: pytest.MonkeyPatch):
     """The losses of some steps, the state that was updated in place, and what took part."""
     flow.clear_default_session()
-    monkeypatch.setattr("flow2onnx.engine.opening.native_library", lambda wish: library)
+    wish = library is not None
+    monkeypatch.setattr("flow2onnx.engine.opening.accelerator", lambda _: accelerator(wish))
+    monkeypatch.setattr("flow2onnx_native.accelerator.open_library", lambda: library)
 
     @flow.global_function(type="train")
     def job(

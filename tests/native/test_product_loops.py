@@ -3,13 +3,13 @@
 import numpy as np
 import onnx_ir as ir
 import pytest
+from flow2onnx_native import matmul
+from flow2onnx_native.library import NativeLibrary
 
 from flow2onnx.dtypes import float32
-from flow2onnx.engine.native import NativeLibrary
 from flow2onnx.graph import Builder
 from flow2onnx.graph.model import model_of
-from flow2onnx.passes.native import products, rewrite
-from tests.native.running import Array, run, session
+from tests.native.running import Array, rewrite, run, session
 from tests.native.spoiling import Program, refusals
 from tests.native.test_products import agree, evaluate, numbers
 
@@ -53,7 +53,7 @@ def test_batches(shape, depth, multiplying: NativeLibrary) -> None:
 def test_threads_do_not_change_the_results(
     rows, columns, depth, trans_b, multiplying: NativeLibrary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(products, "_FEWEST_SHARED", 1)
+    monkeypatch.setattr(matmul, "_FEWEST_SHARED", 1)
     b = Builder()
     w = b.input("w", (columns, depth) if trans_b else (depth, columns), float32)
     b.output(b.Gemm(b.input("x", (rows, depth), float32), w, transB=trans_b), "y")
@@ -105,7 +105,7 @@ def feeds_of(rows: int, columns: int, depth: int) -> dict[str, Array]:
 def test_sums_of_columns(
     sizes, how, multiplying: NativeLibrary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(products, "_FEWEST_SHARED", 1)
+    monkeypatch.setattr(matmul, "_FEWEST_SHARED", 1)
     feeds, made = feeds_of(*sizes), []
     for threads in (1, 4):
         model, used = rewrite(model_of(summed(*sizes, how).graph), ["Product"], threads)

@@ -6,16 +6,15 @@ from functools import partial
 import numpy as np
 import onnx_ir as ir
 import pytest
+from flow2onnx_native import matmul
+from flow2onnx_native.library import NativeLibrary
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
-from flow2onnx.analysis.in_place import in_place
 from flow2onnx.dtypes import float32, float64
-from flow2onnx.engine.native import NativeLibrary
 from flow2onnx.graph import Builder
 from flow2onnx.graph.model import model_of
-from flow2onnx.passes.native import products, rewrite
-from tests.native.running import Array, both, run, session
+from tests.native.running import Array, both, in_place, rewrite, run, session
 from tests.native.spoiling import refusals
 
 TOLERANCE = 1e-5  # of the largest value
@@ -79,7 +78,7 @@ def test_dense_layers(
     rows: int, columns: int, depth: int, threads: int, trans_a: int, full: bool,
     multiplying: NativeLibrary, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(products, "_FEWEST_SHARED", 1)
+    monkeypatch.setattr(matmul, "_FEWEST_SHARED", 1)
     b = Builder()
     x = b.input("x", (depth, rows) if trans_a else (rows, depth), float32)
     w = b.input("w", (columns, depth), float32)
@@ -112,7 +111,7 @@ def test_batches(
     left: tuple[int, ...], right: tuple[int, ...], threads: int, multiplying: NativeLibrary,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(products, "_FEWEST_SHARED", 1)
+    monkeypatch.setattr(matmul, "_FEWEST_SHARED", 1)
     b = Builder()
     b.output(b.MatMul(b.input("x", left, float32), b.input("w", right, float32)), "y")
     x, w = numbers(left), numbers(right, 1)
@@ -336,7 +335,7 @@ def masked(b: Builder, bound: float = 0.0) -> None:
 def test_gradients_before_relu(
     threads: int, multiplying: NativeLibrary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(products, "_FEWEST_SHARED", 1)
+    monkeypatch.setattr(matmul, "_FEWEST_SHARED", 1)
     b = Builder()
     masked(b)
     feeds = {"g": numbers((70, 5)), "w": numbers((5, 50), 1), "x": numbers((70, 50), 2)}
@@ -396,7 +395,7 @@ def updating(b: Builder, beta: float = 1.0) -> None:
 def test_the_addend_may_be_the_result(
     threads: int, beta: float, multiplying: NativeLibrary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(products, "_FEWEST_SHARED", 1)
+    monkeypatch.setattr(matmul, "_FEWEST_SHARED", 1)
     b = Builder()
     updating(b, beta)
     model, used = rewrite(model_of(b.graph), multiplying.operators, threads)

@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 import pytest
+from flow2onnx_native.library import NativeLibrary
 
-from flow2onnx.engine.native import NativeLibrary
 from tests.native.one_node import CASES, disturbed, each_case, is_refusal, numbers, outcome
 
 OPERATORS = ("Conv", "ConvInputGradient", "ConvWeightGradient")

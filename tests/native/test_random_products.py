@@ -3,9 +3,9 @@
 import math
 
 import numpy as np
+from flow2onnx_native.abi import Addend
+from flow2onnx_native.library import NativeLibrary
 
-from flow2onnx.engine.native import NativeLibrary
-from flow2onnx.passes.native.products import FULL, MASK, NOTHING, ONE, PER_COLUMN, PER_ROW
 from tests.native.one_node import CASES, disturbed, each_case, is_refusal, numbers, outcome
 
 LARGEST, MOST_TASKS = 1 << 30, 1 << 12
@@ -30,7 +30,11 @@ def sound_shape(draw: np.random.Generator) -> list[int]:
         depth = int(draw.integers(1000, 1700))
     pairs = (1, 1) if draw.random() < 0.5 else tuple(int(n) for n in draw.integers(1, 5, 2))
     outer, inner = pairs
-    addend = int(draw.integers(NOTHING, MASK + 1)) if outer * inner == 1 else NOTHING
+    addend = (
+        int(draw.integers(Addend.NOTHING, Addend.MASK + 1))
+        if outer * inner == 1
+        else Addend.NOTHING
+    )
     a = laid_out(rows, depth, pairs, draw)
     b = laid_out(depth, columns, pairs, draw)
     whole = outer * inner * rows * columns
@@ -39,7 +43,7 @@ def sound_shape(draw: np.random.Generator) -> list[int]:
     else:
         y = [0, inner * columns, rows * inner * columns, columns, whole]
     tasks, relu = int(draw.integers(1, 9)), int(draw.integers(0, 2))
-    sums = int(draw.integers(0, 2)) if addend == MASK and not relu else 0
+    sums = int(draw.integers(0, 2)) if addend == Addend.MASK and not relu else 0
     return [rows, columns, depth, outer, inner, tasks, addend, relu, sums, *a, *b, *y]
 
 
@@ -50,11 +54,11 @@ def is_sound(shape: list[int]) -> bool:
     rows, columns, depth, outer, inner, tasks, addend, relu, sums = shape[:9]
     if not all(1 <= n <= LARGEST for n in shape[:6]) or tasks > MOST_TASKS:
         return False
-    if addend not in range(MASK + 1) or relu not in (0, 1) or outer * inner > LARGEST:
+    if addend not in range(Addend.MASK + 1) or relu not in (0, 1) or outer * inner > LARGEST:
         return False
-    if sums not in (0, 1) or (sums and (addend != MASK or relu)):
+    if sums not in (0, 1) or (sums and (addend != Addend.MASK or relu)):
         return False
-    if addend != NOTHING and outer * inner > 1:
+    if addend != Addend.NOTHING and outer * inner > 1:
         return False
     sides = ((rows, depth), (depth, columns), (rows, columns))
     for at, (height, width) in zip((9, 14, 19), sides, strict=True):
@@ -91,10 +95,15 @@ def expected(shape: list[int], inputs: list[np.ndarray], scales: list[float]) ->
         * a[positions(shape[9:14], pairs, rows, depth)]
         @ b[positions(shape[14:19], pairs, depth, columns)]
     )
-    if addend == MASK:
+    if addend == Addend.MASK:
         y = y * (c.reshape(rows, columns) > 0)
-    elif addend != NOTHING:
-        spread = {ONE: (1, 1), PER_COLUMN: (1, columns), PER_ROW: (rows, 1), FULL: (rows, columns)}
+    elif addend != Addend.NOTHING:
+        spread = {
+            Addend.ONE: (1, 1),
+            Addend.PER_COLUMN: (1, columns),
+            Addend.PER_ROW: (rows, 1),
+            Addend.FULL: (rows, columns),
+        }
         y = y + scales[1] * c.reshape(spread[addend])
     made = np.empty(shape[23])
     made[positions(shape[19:], pairs, rows, columns)] = np.maximum(y, 0) if relu else y
@@ -115,13 +124,15 @@ def case(draw: np.random.Generator, library: NativeLibrary) -> bool:
     dims = [1, given[23]] if draw.random() < 0.9 else disturbed([2, given[23]], draw)
     scales = [float(s) for s in draw.choice([-1.5, 0.5, 1.0, 2.0], 2)]
     inputs = [numbers(draw, max(n, 0)) for n in sizes]
-    count = 2 if given[6] == NOTHING or draw.random() < 0.05 else 3
+    count = 2 if given[6] == Addend.NOTHING or draw.random() < 0.05 else 3
     fits = is_sound(shape) and all(d > 0 for d in dims) and math.prod(dims) == shape[23]
     fits = fits and len(dims) <= 8 and [x.size for x in inputs[:2]] == [shape[13], shape[18]]
-    fits = fits and (shape[6] == NOTHING or (count == 3 and inputs[2].size == addends(shape)))
+    fits = fits and (
+        shape[6] == Addend.NOTHING or (count == 3 and inputs[2].size == addends(shape))
+    )
     outputs = 2 if given[8] and draw.random() < 0.9 else 1
     fits = fits and (outputs == 2 or not shape[8])
-    in_place = "c" if fits and shape[6] == FULL and draw.random() < 0.5 else None
+    in_place = "c" if fits and shape[6] == Addend.FULL and draw.random() < 0.5 else None
     feeds = dict(zip("abc"[:count], inputs, strict=False))
     if in_place:
         feeds["c"] = feeds["c"].reshape(dims)

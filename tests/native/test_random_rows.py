@@ -5,8 +5,8 @@ from itertools import accumulate
 from operator import mul
 
 import numpy as np
+from flow2onnx_native.library import NativeLibrary
 
-from flow2onnx.engine.native import NativeLibrary
 from tests.native.one_node import CASES, EXTREMES, each_case, is_refusal, numbers, outcome
 
 OPERATORS = ("Rows", "AddRows", "PutRows")

@@ -6,18 +6,18 @@ import numpy as np
 import onnx_ir as ir
 import onnxruntime as ort
 import pytest
+from flow2onnx_native.abi import DOMAIN
+from flow2onnx_native.library import NativeLibrary
 from flow2onnx_runtime import RunError
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
-from flow2onnx.analysis.in_place import in_place, index_origin
+from flow2onnx.analysis.in_place import index_origin
 from flow2onnx.dtypes import float32, float64, int32, int64
-from flow2onnx.engine.native import NativeLibrary
 from flow2onnx.engine.session import current_session
 from flow2onnx.graph import Builder
 from flow2onnx.graph.model import model_of
-from flow2onnx.passes.native import DOMAIN, rewrite
-from tests.native.running import both, run, session
+from tests.native.running import both, in_place, rewrite, run, session
 
 DTYPES = {int32: np.int32, int64: np.int64}
 WIDTHS = (1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 129, 256, 1000, 1024)
@@ -26,8 +26,8 @@ WIDTHS = (1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 129, 256
 @pytest.fixture
 def small_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let tests look up a few rows of a small table, which would not pay."""
-    monkeypatch.setattr("flow2onnx.passes.native.rows.FEWEST_INDICES", 0)
-    monkeypatch.setattr("flow2onnx.passes.native.rows.SMALLEST_TABLE", 0)
+    monkeypatch.setattr("flow2onnx_native.gather_scatter.FEWEST_INDICES", 0)
+    monkeypatch.setattr("flow2onnx_native.gather_scatter.SMALLEST_TABLE", 0)
 
 
 pytestmark = pytest.mark.usefixtures("small_tables")
@@ -328,9 +328,7 @@ def test_jobs_learn_the_same_bits_in_place(
     update, by_rows, library: NativeLibrary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = NativeLibrary(library.path, tuple(OUTPUTS))
-    monkeypatch.setattr(
-        "flow2onnx.engine.opening.native_library", lambda wish: rows if wish is True else None
-    )
+    monkeypatch.setattr("flow2onnx_native.accelerator.open_library", lambda: rows)
 
     def learned(wish: bool):
         job, ids = table_job(update, wish=wish, by_rows=by_rows)

@@ -3,14 +3,13 @@
 import numpy as np
 import onnx_ir as ir
 import pytest
+from flow2onnx_native.abi import LONGEST_ROW
+from flow2onnx_native.library import NativeLibrary
 
 from flow2onnx.dtypes import float32
-from flow2onnx.engine.native import NativeLibrary
 from flow2onnx.graph import Builder
 from flow2onnx.graph.model import model_of
-from flow2onnx.passes.native import rewrite
-from flow2onnx.passes.native.operations import LONGEST_ROW
-from tests.native.running import both
+from tests.native.running import both, rewrite
 
 SHAPE = (257, 300)  # more elements than LARGE
 ROWS, COLUMNS = SHAPE

@@ -5,17 +5,17 @@ from dataclasses import replace
 import numpy as np
 import onnxruntime as ort
 import pytest
+from flow2onnx_native.abi import DOMAIN, ConvShape
+from flow2onnx_native.convolutions import winograd_tile
+from flow2onnx_native.library import NativeLibrary
 from onnx import TensorProto, helper
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
-from flow2onnx.engine.native import NativeLibrary
 from flow2onnx.engine.session import current_session
 from flow2onnx.errors import ConfigError
 from flow2onnx.graph.model import model_of
-from flow2onnx.passes.native import DOMAIN, rewrite
-from flow2onnx.passes.native.convolutions import winograd_tile
-from tests.native.running import run, session
+from tests.native.running import rewrite, run, session
 from tests.native.test_convolutions import Case, convolution
 
 TOLERANCE = 2e-5  # of the largest value
@@ -49,7 +49,7 @@ CASES = [
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let it take part where it would not pay."""
-    rule = "flow2onnx.passes.native.convolutions"
+    rule = "flow2onnx_native.convolutions"
     monkeypatch.setattr(f"{rule}._FEWEST_CHANNELS", {3: 1, 5: 1})
     monkeypatch.setattr(f"{rule}._FEWEST_TILES", 1)
     monkeypatch.setattr(f"{rule}._LEAST_FILLED", 0)
@@ -199,7 +199,7 @@ def test_where_it_is_faster(tile: int, name: str, changed: dict[int, int]) -> No
     shape = [32, 64, 32, 32, 64, 3, 3, 32, 32, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]
     for position, number in changed.items():
         shape[position] = number
-    assert winograd_tile(name, shape) == tile
+    assert winograd_tile(name, ConvShape(*shape)) == tile
 
 
 def training(*, winograd: bool | None):

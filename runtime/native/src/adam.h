@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "abi.h"
+
 namespace adam {
 
 /* What the loop works on: tensors, numbers, and the tensors that it makes. */
@@ -20,10 +22,7 @@ enum Operand : int64_t {
     FIRST_RESULT = NEXT_MEAN
 };
 
-/* One operation of a program, and the registers that it works on. */
-struct Instruction {
-    int64_t operation, to, a, b, c;
-};
+using Instruction = abi::Step; /* on registers */
 
 /* The register that each operand is in, if code does what the update does and ends with its weight;
  * else none. */

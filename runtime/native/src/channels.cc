@@ -21,25 +21,17 @@ namespace {
 
 using ort::Tensor;
 
-constexpr int64_t FORMAT = 1;
-constexpr int64_t TILE = 512;    /* elements: the places of a program fit in the first cache level */
+using abi::Link;
+using abi::Step;
+using namespace abi::kind;
+
+constexpr int64_t TILE = abi::CHANNEL_TILE;
 constexpr int64_t CHUNK = 65536; /* elements that one task of the thread pool takes at least */
 constexpr int64_t MOST = 1 << 16;
 constexpr int64_t MOST_KEPT = 1 << 24; /* elements of a block of channels */
 
-enum Kind : int64_t { FULL = 0, CELLS = 1, ONE = 2 };
-
-struct Operand {
-    int64_t kind, cell; /* the cell of those that are not full */
+struct Operand : abi::ChannelsOperand {
     std::vector<int64_t> dims; /* of outputs */
-};
-
-struct Step {
-    int64_t operation, to, a, b, c;
-};
-
-struct Link {
-    int64_t from, to;
 };
 
 struct Stage {
@@ -69,37 +61,46 @@ struct Reader {
     size_t next = 0;
     bool is_sound = true;
 
+    template <typename Record>
+    Record take() {
+        Record record{};
+        is_sound = is_sound && ort::take(numbers, &next, &record);
+        return record;
+    }
     int64_t take(int64_t low, int64_t high) {
-        if (next >= numbers.size() || numbers[next] < low || numbers[next] > high) {
-            is_sound = false;
-            return low;
-        }
-        return numbers[next++];
+        const auto number = take<int64_t>();
+        expect({number}, low, high);
+        return is_sound ? number : low;
+    }
+    void expect(std::initializer_list<int64_t> found, int64_t low, int64_t high) {
+        is_sound = is_sound && ort::is_within(found, low, high);
     }
 
     std::vector<Step> steps(int64_t registers) {
         std::vector<Step> found;
         for (int64_t left = take(0, MOST); is_sound && left > 0; --left) {
-            const int64_t operation = take(0, tile::LOOP_COUNT - 1), to = take(0, registers - 1);
-            const int64_t a = take(0, registers - 1), b = take(0, registers - 1);
-            found.push_back({operation, to, a, b, take(0, registers - 1)});
+            const auto s = take<Step>();
+            expect({s.operation}, 0, abi::LOOP_COUNT - 1);
+            expect({s.to, s.a, s.b, s.c}, 0, registers - 1);
+            found.push_back(s);
         }
         return found;
     }
 
-    std::vector<Link> links(int64_t froms, int64_t tos) {
+    std::vector<Link> links(int64_t starts, int64_t ends) {
         std::vector<Link> found;
         for (int64_t left = take(0, MOST); is_sound && left > 0; --left) {
-            const int64_t from = take(0, froms - 1);
-            found.push_back({from, take(0, tos - 1)});
+            found.push_back(take<Link>());
+            expect({found.back().start}, 0, starts - 1);
+            expect({found.back().to}, 0, ends - 1);
         }
         return found;
     }
 
     Operand operand(const Plan &plan, bool is_output) {
-        Operand o;
-        o.kind = take(FULL, is_output ? CELLS : ONE);
-        o.cell = take(0, plan.cells - 1);
+        Operand o{take<abi::ChannelsOperand>(), {}};
+        expect({o.kind}, FULL, is_output ? CELLS : ONE);
+        expect({o.cell}, 0, plan.cells - 1);
         if (!is_output) return o;
         int64_t size = 1;
         for (int64_t left = take(0, Tensor::MOST); is_sound && left > 0; --left) {
@@ -115,14 +116,14 @@ struct Reader {
 bool is_sound(const Plan &plan, const Stage &stage) {
     std::vector<int> read(plan.places, 0), written(plan.places, 0);
     for (const Link &link : stage.reads) {
-        if (plan.inputs[link.from].kind != FULL) return false;
+        if (plan.inputs[link.start].kind != FULL) return false;
         read[link.to] += 1;
     }
     for (const Link &link : stage.spreads) read[link.to] += 1;
     for (const Link &link : stage.recalls) read[link.to] += 1;
     for (const Link &link : stage.keeps) written[link.to] += 1;
     for (const Link &link : stage.writes) {
-        if (plan.outputs[link.from].kind != FULL) return false;
+        if (plan.outputs[link.start].kind != FULL) return false;
         written[link.to] += 1;
     }
     for (int64_t at = 0; at < plan.places; ++at) {
@@ -136,7 +137,7 @@ bool is_sound(const Plan &plan, const Stage &stage) {
 bool writes_all(const Plan &plan) {
     std::vector<int> written(plan.outputs.size(), 0);
     for (const Stage &stage : plan.stages) {
-        for (const Link &link : stage.writes) written[link.from] += 1;
+        for (const Link &link : stage.writes) written[link.start] += 1;
     }
     for (size_t i = 0; i < written.size(); ++i) {
         if (written[i] != (plan.outputs[i].kind == FULL ? 1 : 0)) return false;
@@ -146,31 +147,36 @@ bool writes_all(const Plan &plan) {
 
 bool read_plan(const std::vector<int64_t> &numbers, Plan *plan) {
     Reader from{numbers};
-    from.take(FORMAT, FORMAT);
-    plan->outer = from.take(1, int64_t(1) << 20);
-    plan->channels = from.take(1, int64_t(1) << 20);
-    plan->inner = from.take(1, int64_t(1) << 20);
-    plan->places = from.take(1, 4096);
-    plan->cells = from.take(1, 4096);
-    plan->kept = from.take(0, 64);
-    const int64_t inputs = from.take(1, MOST), outputs = from.take(1, MOST);
-    const int64_t constants = from.take(0, MOST), stages = from.take(1, 64);
-    for (int64_t i = 0; from.is_sound && i < inputs; ++i) {
+    const auto head = from.take<abi::ChannelsHead>();
+    from.expect({head.outer, head.channels, head.inner}, 1, int64_t(1) << 20);
+    from.expect({head.places, head.cells}, 1, 4096);
+    from.expect({head.kept}, 0, 64);
+    from.expect({head.inputs, head.outputs}, 1, MOST);
+    from.expect({head.constants}, 0, MOST);
+    from.expect({head.stages}, 1, 64);
+    if (!from.is_sound) return false;
+    plan->outer = head.outer;
+    plan->channels = head.channels;
+    plan->inner = head.inner;
+    plan->places = head.places;
+    plan->cells = head.cells;
+    plan->kept = head.kept;
+    for (int64_t i = 0; from.is_sound && i < head.inputs; ++i) {
         plan->inputs.push_back(from.operand(*plan, false));
     }
-    for (int64_t i = 0; from.is_sound && i < outputs; ++i) {
+    for (int64_t i = 0; from.is_sound && i < head.outputs; ++i) {
         plan->outputs.push_back(from.operand(*plan, true));
     }
-    for (int64_t i = 0; from.is_sound && i < constants; ++i) {
+    for (int64_t i = 0; from.is_sound && i < head.constants; ++i) {
         plan->constants.push_back(from.take(0, plan->cells - 1));
     }
     if (from.is_sound && plan->kept > 0 && plan->block() > MOST_KEPT) return false;
-    for (int64_t i = 0; from.is_sound && i < stages; ++i) {
+    for (int64_t i = 0; from.is_sound && i < head.stages; ++i) {
         Stage stage;
         stage.cell_code = from.steps(plan->cells);
-        stage.reads = from.links(inputs, plan->places);
+        stage.reads = from.links(head.inputs, plan->places);
         stage.spreads = from.links(plan->cells, plan->places);
-        stage.writes = from.links(outputs, plan->places);
+        stage.writes = from.links(head.outputs, plan->places);
         stage.recalls = from.links(plan->kept, plan->places);
         stage.keeps = from.links(plan->kept, plan->places);
         stage.code = from.steps(plan->places);
@@ -252,7 +258,7 @@ struct Call {
                 for (const auto *links : {&stage.recalls, &stage.keeps}) {
                     for (const Link &link : *links) {
                         room.where[link.to] =
-                            room.kept + link.from * plan.block() + n * run + i;
+                            room.kept + link.start * plan.block() + n * run + i;
                     }
                 }
                 run_tile(room, stage, start + i, std::min(tile, run - i), next);
@@ -272,7 +278,7 @@ struct Call {
         const int64_t length = std::min(tile, plan.inner);
         for (const Link &link : stage.spreads) {
             for (int64_t k = 0; k < count; ++k) {
-                loops.fill(room.where[link.to] + k * length, cell(room, link.from)[k], length);
+                loops.fill(room.where[link.to] + k * length, cell(room, link.start)[k], length);
             }
         }
         for (const Link &link : stage.sums) {
@@ -284,12 +290,12 @@ struct Call {
         const int64_t ahead = std::min(n, plan.total() - next);
         for (const Link &link : stage.reads) {
             /* never written: `is_sound` has seen to it */
-            room.where[link.to] = const_cast<float *>(inputs[link.from]) + start;
-            machine::fetch(inputs[link.from] + next, ahead);
+            room.where[link.to] = const_cast<float *>(inputs[link.start]) + start;
+            machine::fetch(inputs[link.start] + next, ahead);
         }
         for (const Link &link : stage.writes) {
-            room.where[link.to] = outputs[link.from] + start;
-            machine::fetch<true>(outputs[link.from] + next, ahead);
+            room.where[link.to] = outputs[link.start] + start;
+            machine::fetch<true>(outputs[link.start] + next, ahead);
         }
         for (const Step &s : stage.code) {
             loops.operations[s.operation](room.where[s.to], room.where[s.a], room.where[s.b],
@@ -298,7 +304,7 @@ struct Call {
         const int64_t length = std::min(n, plan.inner);
         for (const Link &link : stage.sums) {
             double *sums = room.sums.data() + link.to * width;
-            const float *from = room.where[link.from];
+            const float *from = room.where[link.start];
             for (int64_t i = 0; i < n; i += length) *sums++ += loops.total(from + i, length);
         }
     }
@@ -344,8 +350,7 @@ OrtStatus *create(const OrtKernelInfo *info, void **kernel) {
     ORT_TRY(ort::integers(info, "plan", &numbers));
     auto plan = std::make_unique<Plan>();
     if (!read_plan(numbers, plan.get())) {
-        return ort::refuse("FusedChannels: the plan is no sound program of format %d",
-                           static_cast<int>(FORMAT));
+        return ort::refuse("FusedChannels: the plan is no sound program");
     }
     if (!plan->constants.empty()) ORT_TRY(ort::floats(info, "values", &plan->values));
     if (plan->values.size() != plan->constants.size()) {

@@ -15,13 +15,9 @@ enum Which : int { FORWARD_PASS, INPUT_GRADIENT, WEIGHT_GRADIENT };
 constexpr const char *NAMES[] = {"Conv", "ConvInputGradient", "ConvWeightGradient"};
 
 constexpr int64_t LARGEST = int64_t(1) << 40; /* elements of a tensor */
-constexpr int64_t MOST_TASKS = 1 << 12;
 
-/* The attribute `shape`, in this order; without a number of images it is that of the tensor. */
-struct Shape {
-    int64_t images, in, height, width, out, kernel_height, kernel_width, out_height, out_width,
-        stride_y, stride_x, dilation_y, dilation_x, top, left, bottom, right, groups, tasks;
-
+/* The attribute `shape`. */
+struct Shape : abi::ConvShape {
     bool is_sound() const {
         const int64_t *numbers = &images;
         for (int i = 0; i < 13; ++i) {
@@ -31,7 +27,7 @@ struct Shape {
         for (int64_t pad : {top, left, bottom, right}) {
             if (pad < 0 || pad > (1 << 20)) return false;
         }
-        if (groups < 1 || tasks < 1 || tasks > MOST_TASKS || images % tasks != 0) return false;
+        if (groups < 1 || tasks < 1 || tasks > abi::MOST_MATRIX_TASKS || images % tasks != 0) return false;
         if (in % groups != 0 || out % groups != 0 || !is_bounded()) return false;
         return fits(height + top + bottom, kernel_height, dilation_y, stride_y, out_height) &&
                fits(width + left + right, kernel_width, dilation_x, stride_x, out_width);
@@ -57,7 +53,7 @@ struct Shape {
     int64_t result() const { return out * out_height * out_width; }
     int64_t weights() const { return out * (in / groups) * kernel_height * kernel_width; }
 };
-static_assert(sizeof(Shape) == 19 * sizeof(int64_t), "nothing but the numbers");
+static_assert(sizeof(Shape) == sizeof(abi::ConvShape), "nothing but the numbers");
 
 /* The tensors of a call, of checked sizes; `bias` and `addend` may be null. */
 struct Tensors {
@@ -66,16 +62,14 @@ struct Tensors {
     int64_t images = 0;
 };
 
-/* What a forward pass takes and does beside the convolution: the attribute `form`, in this order.
- * `keeps` says that the weights are the same in every call. */
-struct Form {
-    int64_t has_bias = 0, has_addend = 0, relu = 0, keeps = 0;
-
+/* What a forward pass takes and does beside the convolution: the attribute `form`. */
+struct Form : abi::ConvForm {
+    Form() : abi::ConvForm{} {}
     bool is_plain() const { return !has_addend && !relu && !keeps; }
 };
-static_assert(sizeof(Form) == 4 * sizeof(int64_t), "nothing but the numbers");
+static_assert(sizeof(Form) == sizeof(abi::ConvForm), "nothing but the numbers");
 
-constexpr int64_t MOST_IMAGES = 1 << 16;
+using abi::MOST_IMAGES;
 
 struct Kernel {
     const Shape shape;

@@ -18,7 +18,7 @@ namespace {
 
 using ort::Tensor;
 
-constexpr int64_t MOST_TASKS = 1024;
+using abi::MOST_TASKS;
 constexpr int64_t TASK_ELEMENTS = 1 << 14;  /* less is not worth waking a thread */
 constexpr int64_t BLOCK_ELEMENTS = 1 << 12; /* of rows that go through a loop together */
 constexpr int64_t LANES = 16;               /* shorter rows are not worth calling a function */

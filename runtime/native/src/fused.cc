@@ -21,19 +21,15 @@
 namespace {
 
 using adam::Instruction;
+using ort::is_within;
 using ort::Tensor;
+using namespace abi::mode;
 
-constexpr int64_t FORMAT = 1;
 constexpr int64_t TILE = 256;       /* elements: twenty registers fit in the first cache level */
 constexpr int64_t CHUNK = 65536;    /* elements that one task of the thread pool takes at least */
-constexpr int64_t LONGEST_ROW = 1 << 16;
 constexpr int64_t MOST_SUMMING = 16; /* tasks, where each has sums of its own */
 
-enum Mode : int64_t { FULL = 0, SPREAD = 1, PER_ROW = 1, SUMMED = 2 };
-
-struct Operand {
-    int64_t at, mode, middle, inner;
-    ort::Element element;
+struct Operand : abi::FusedOperand {
     std::vector<int64_t> dims; /* of outputs */
 
     /* Whether its tiles are worked on where they lie. */
@@ -52,61 +48,48 @@ struct Plan {
     int64_t index(const Operand &o, int64_t i) const { return i / o.inner % o.middle; }
 };
 
-/* Reads the numbers of an attribute one after another and remembers when they end too early. */
+/* Reads the numbers of an attribute one after another; none is left where they end too early. */
 struct Reader {
     const std::vector<int64_t> &numbers;
     size_t next = 0;
-    bool is_short = false;
 
-    int64_t take() {
-        if (next >= numbers.size()) {
-            is_short = true;
-            return 0;
-        }
-        return numbers[next++];
-    }
-    int64_t take_within(int64_t low, int64_t high, bool *is_sound) {
-        const int64_t v = take();
-        if (v < low || v > high) *is_sound = false;
-        return v;
+    template <typename Record>
+    bool take(Record *record) {
+        return ort::take(numbers, &next, record);
     }
 };
 
 bool is_element(int64_t e) { return e == ort::FLOAT || e == ort::BOOL; }
 
-bool read_operand(Reader &from, const Plan &plan, bool is_output, Operand *o) {
-    bool is_sound = true;
-    o->at = from.take_within(0, plan.registers - 1, &is_sound);
-    o->mode = from.take_within(0, is_output ? SUMMED : SPREAD, &is_sound);
-    o->middle = from.take_within(1, plan.total, &is_sound);
-    o->inner = from.take_within(1, plan.total, &is_sound);
-    const int64_t element = from.take();
-    o->element = static_cast<ort::Element>(element);
-    is_sound = is_sound && is_element(element);
-    is_sound = is_sound && plan.total % o->middle == 0 &&
-               plan.total / o->middle % o->inner == 0;
-    if (!is_output) return is_sound;
-    int64_t size = 1;
-    const int64_t rank = from.take_within(0, Tensor::MOST, &is_sound);
-    for (int64_t i = 0; is_sound && i < rank; ++i) {
-        o->dims.push_back(from.take_within(1, plan.total, &is_sound));
-        if (is_sound && __builtin_mul_overflow(size, o->dims.back(), &size)) is_sound = false;
+bool read_dims(Reader &from, const Plan &plan, Operand *o) {
+    int64_t size = 1, rank = 0;
+    if (!from.take(&rank) || !is_within({rank}, 0, Tensor::MOST)) return false;
+    o->dims.resize(static_cast<size_t>(rank));
+    for (int64_t &dim : o->dims) {
+        if (!from.take(&dim) || !is_within({dim}, 1, plan.total)) return false;
+        if (__builtin_mul_overflow(size, dim, &size)) return false;
     }
     const int64_t wanted = o->mode == FULL     ? plan.total
                            : o->mode == SUMMED ? o->middle
                            : plan.row > 0      ? plan.total / plan.row
                                                : -1;
-    return is_sound && size == wanted && (o->mode == FULL || element == ort::FLOAT);
+    return size == wanted && (o->mode == FULL || o->element == ort::FLOAT);
+}
+
+bool read_operand(Reader &from, const Plan &plan, bool is_output, Operand *o) {
+    const bool is_sound = from.take(static_cast<abi::FusedOperand *>(o)) &&
+                          is_within({o->at}, 0, plan.registers - 1) &&
+                          is_within({o->mode}, 0, is_output ? SUMMED : SPREAD) &&
+                          is_within({o->middle, o->inner}, 1, plan.total) &&
+                          plan.total % o->middle == 0 &&
+                          plan.total / o->middle % o->inner == 0 && is_element(o->element);
+    return is_sound && (!is_output || read_dims(from, plan, o));
 }
 
 bool read_instruction(Reader &from, const Plan &plan, Instruction *made) {
-    bool is_sound = true;
-    made->operation = from.take_within(0, tile::OPERATION_COUNT - 1, &is_sound);
-    made->to = from.take_within(0, plan.registers - 1, &is_sound);
-    made->a = from.take_within(0, plan.registers - 1, &is_sound);
-    made->b = from.take_within(0, plan.registers - 1, &is_sound);
-    made->c = from.take_within(0, plan.registers - 1, &is_sound);
-    return is_sound && (made->operation < tile::LOOP_COUNT || plan.row > 0);
+    return from.take(made) && is_within({made->operation}, 0, abi::OPERATION_COUNT - 1) &&
+           is_within({made->to, made->a, made->b, made->c}, 0, plan.registers - 1) &&
+           (made->operation < tile::LOOP_COUNT || plan.row > 0);
 }
 
 /* Whether registers that are other memory are written by nobody else. */
@@ -147,38 +130,44 @@ std::vector<int64_t> find_adam(const Plan &plan) {
     return found;
 }
 
-bool read_plan(const std::vector<int64_t> &numbers, Plan *plan) {
+bool read_head(Reader &from, Plan *plan, abi::FusedHead *head) {
     constexpr int64_t MOST = 1 << 20;
+    if (!from.take(head)) return false;
+    plan->total = head->total;
+    plan->row = head->row;
+    plan->registers = head->registers;
+    return is_within({head->total}, 1, int64_t(1) << 40) &&
+           is_within({head->row}, 0, abi::LONGEST_ROW) && is_within({head->registers}, 1, 4096) &&
+           is_within({head->inputs, head->outputs}, 1, MOST) &&
+           is_within({head->constants, head->steps}, 0, MOST) && /* sums alone have no steps */
+           (head->row == 0 || head->total % head->row == 0);
+}
+
+bool read_plan(const std::vector<int64_t> &numbers, Plan *plan) {
     Reader from{numbers};
-    bool is_sound = true;
-    from.take_within(FORMAT, FORMAT, &is_sound);
-    plan->total = from.take_within(1, int64_t(1) << 40, &is_sound);
-    plan->row = from.take_within(0, LONGEST_ROW, &is_sound);
-    plan->registers = from.take_within(1, 4096, &is_sound);
-    const int64_t inputs = from.take_within(1, MOST, &is_sound);
-    const int64_t outputs = from.take_within(1, MOST, &is_sound);
-    const int64_t constants = from.take_within(0, MOST, &is_sound);
-    const int64_t code = from.take_within(0, MOST, &is_sound); /* sums alone have none */
-    if (!is_sound || (plan->row > 0 && plan->total % plan->row != 0)) return false;
-    for (int64_t i = 0; i < inputs; ++i) {
+    abi::FusedHead head;
+    if (!read_head(from, plan, &head)) return false;
+    for (int64_t i = 0; i < head.inputs; ++i) {
         plan->inputs.emplace_back();
         if (!read_operand(from, *plan, false, &plan->inputs.back())) return false;
     }
-    for (int64_t i = 0; i < outputs; ++i) {
+    for (int64_t i = 0; i < head.outputs; ++i) {
         plan->outputs.emplace_back();
         if (!read_operand(from, *plan, true, &plan->outputs.back())) return false;
     }
-    for (int64_t i = 0; i < constants; ++i) {
-        plan->constants.push_back(from.take_within(0, plan->registers - 1, &is_sound));
+    for (int64_t i = 0; i < head.constants; ++i) {
+        plan->constants.emplace_back();
+        if (!from.take(&plan->constants.back())) return false;
+        if (!is_within({plan->constants.back()}, 0, plan->registers - 1)) return false;
     }
-    for (int64_t i = 0; is_sound && i < code; ++i) {
+    for (int64_t i = 0; i < head.steps; ++i) {
         plan->code.emplace_back();
         if (!read_instruction(from, *plan, &plan->code.back())) return false;
     }
     if (plan->row > 0) plan->tile = std::max<int64_t>(1, TILE / plan->row) * plan->row;
-    is_sound = is_sound && !from.is_short && from.next == numbers.size() && has_owners(*plan);
-    if (is_sound) plan->adam = find_adam(*plan);
-    return is_sound;
+    if (from.next != numbers.size() || !has_owners(*plan)) return false;
+    plan->adam = find_adam(*plan);
+    return true;
 }
 
 /* One call: where everything lies, and the work of one task. */
@@ -364,7 +353,7 @@ OrtStatus *check(const Plan &plan, size_t i, const Tensor &tensor) {
         return ort::refuse("Fused: input %zu has %lld elements of type %d, the program was made "
                            "for %lld of type %d",
                            i, static_cast<long long>(tensor.size()), tensor.type,
-                           static_cast<long long>(wanted), o.element);
+                           static_cast<long long>(wanted), static_cast<int>(o.element));
     }
     return nullptr;
 }
@@ -386,7 +375,8 @@ OrtStatus *compute(const Plan &plan, OrtKernelContext *context) {
     }
     for (size_t i = 0; i < outputs; ++i) {
         void *data = nullptr;
-        ORT_TRY(ort::output_of(plan.outputs[i].element, context, i, plan.outputs[i].dims, &data));
+        ORT_TRY(ort::output_of(static_cast<ort::Element>(plan.outputs[i].element), context, i,
+                               plan.outputs[i].dims, &data));
         call.outputs.push_back(data);
     }
     call.sums.assign(static_cast<size_t>(call.tasks * call.sum_width), 0.0f);
@@ -400,8 +390,7 @@ OrtStatus *create(const OrtKernelInfo *info, void **kernel) {
     ORT_TRY(ort::integers(info, "plan", &numbers));
     auto plan = std::make_unique<Plan>();
     if (!read_plan(numbers, plan.get())) {
-        return ort::refuse("Fused: the plan is no sound program of format %d",
-                           static_cast<int>(FORMAT));
+        return ort::refuse("Fused: the plan is no sound program");
     }
     if (!plan->constants.empty()) ORT_TRY(ort::floats(info, "values", &plan->values));
     if (plan->values.size() != plan->constants.size()) {

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstring>
 #include <mutex>
+#include <string>
 
 #include "onednn.h"
 #include "ort.h"
@@ -84,6 +85,17 @@ static void view_table(const OrtApi *table) {
 #undef ORT_COPY
 }
 
+static std::vector<const CustomOp *> operators() {
+    std::vector<const CustomOp *> found = {fused_operator(), channels_operator()};
+    for (int which = 0; which < 3; ++which) found.push_back(rows_operator(which));
+    found.push_back(entropy_operator());
+    for (int which = 0; which < 2; ++which) found.push_back(pool_operator(which));
+    if (!onednn::is_loaded()) return found;
+    for (int which = 0; which < 3; ++which) found.push_back(conv_operator(which));
+    found.push_back(product_operator());
+    return found;
+}
+
 /* One domain serves all sessions: the runtime keeps pointers to it as long as they live. */
 static OrtStatus *domain(const OrtApi *table, OrtCustomOpDomain **found) {
     static std::mutex lock;
@@ -92,20 +104,8 @@ static OrtStatus *domain(const OrtApi *table, OrtCustomOpDomain **found) {
     if (known == nullptr) {
         view_table(table); /* not again: kernels of other sessions may be reading it */
         OrtCustomOpDomain *made = nullptr;
-        ORT_TRY(api.CreateCustomOpDomain("flow2onnx.native", &made));
-        ORT_TRY(api.CustomOpDomain_Add(made, fused_operator()));
-        ORT_TRY(api.CustomOpDomain_Add(made, channels_operator()));
-        ORT_TRY(api.CustomOpDomain_Add(made, entropy_operator()));
-        for (int which = 0; which < 3; ++which) {
-            ORT_TRY(api.CustomOpDomain_Add(made, rows_operator(which)));
-        }
-        for (int which = 0; which < 2; ++which) {
-            ORT_TRY(api.CustomOpDomain_Add(made, pool_operator(which)));
-        }
-        if (onednn::is_loaded()) ORT_TRY(api.CustomOpDomain_Add(made, product_operator()));
-        for (int which = 0; onednn::is_loaded() && which < 3; ++which) {
-            ORT_TRY(api.CustomOpDomain_Add(made, conv_operator(which)));
-        }
+        ORT_TRY(api.CreateCustomOpDomain(abi::DOMAIN_NAME, &made));
+        for (const CustomOp *op : operators()) ORT_TRY(api.CustomOpDomain_Add(made, op));
         known = made;
     }
     *found = known;
@@ -114,11 +114,19 @@ static OrtStatus *domain(const OrtApi *table, OrtCustomOpDomain **found) {
 
 } // namespace ort
 
-/* Raised with every change of operators or of the format of programs. */
-EXPORTED int flow2onnx_native_version() { return 4; }
+/* The digest of the table that the library was built with. */
+EXPORTED const char *flow2onnx_native_abi() { return abi::DIGEST; }
 
 /* Opens oneDNN, which most operators need; returns null, or why not. Before registering. */
 EXPORTED const char *flow2onnx_native_open_onednn(const char *path) { return onednn::open(path); }
+
+/* The names of the operators that registering adds, with a blank behind each. */
+EXPORTED const char *flow2onnx_native_operators() {
+    static thread_local std::string names;
+    names.clear();
+    for (const ort::CustomOp *op : ort::operators()) names += op->GetName(op) + std::string(" ");
+    return names.c_str();
+}
 
 EXPORTED OrtStatus *RegisterCustomOps(OrtSessionOptions *options, const OrtApiBase *base) {
     const OrtApi *table = base->GetApi(ort::OLDEST_API);

@@ -9,8 +9,12 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <exception>
+#include <initializer_list>
 #include <vector>
+
+#include "abi.h"
 
 struct OrtStatus;
 struct OrtApi;
@@ -104,7 +108,7 @@ extern Api api; /* filled once, when the library is registered first */
 
 /* One tensor of a call. */
 struct Tensor {
-    static constexpr size_t MOST = 8;
+    static constexpr size_t MOST = abi::MOST_DIMENSIONS;
     void *data = nullptr;
     Element type = ANY;
     size_t rank = 0;
@@ -128,6 +132,23 @@ OrtStatus *output_of(Element type, OrtKernelContext *context, size_t index,
 OrtStatus *integers(const OrtKernelInfo *info, const char *attribute, std::vector<int64_t> *found);
 OrtStatus *floats(const OrtKernelInfo *info, const char *attribute, std::vector<float> *found);
 OrtStatus *refuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Takes a record of the table off the numbers of an attribute; false if they end too early. */
+template <typename Record>
+bool take(const std::vector<int64_t> &numbers, size_t *next, Record *record) {
+    constexpr size_t COUNT = sizeof(Record) / sizeof(int64_t);
+    if (numbers.size() - *next < COUNT) return false;
+    std::memcpy(record, numbers.data() + *next, sizeof(Record));
+    *next += COUNT;
+    return true;
+}
+
+inline bool is_within(std::initializer_list<int64_t> numbers, int64_t least, int64_t most) {
+    for (int64_t n : numbers) {
+        if (n < least || n > most) return false;
+    }
+    return true;
+}
 
 #define ORT_TRY(expression) \
     do { \

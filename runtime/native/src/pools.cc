@@ -23,10 +23,8 @@ using pools::Pool;
 enum Which : int { FORWARD, GRADIENT };
 const char *NAMES[] = {"MaxPool", "MaxPoolGradient"};
 
-constexpr int64_t MOST_TASKS = 1024;
-constexpr int64_t MOST_IMAGES = 1 << 16; /* and channels */
-constexpr int64_t MOST_EXTENT = 1 << 14; /* no number of bytes overflows */
-constexpr int64_t MOST_STRIDE = 1 << 8;  /* rows are whole in steps */
+using abi::MOST_TASKS;
+
 constexpr int64_t TASK_BYTES = 65536;    /* less is not worth waking a thread */
 
 struct Kernel {
@@ -42,47 +40,42 @@ struct Kernel {
     }
 };
 
-/* The numbers of the attribute, in its order. */
-enum Number : size_t {
-    IMAGES, CHANNELS, HEIGHT, WIDTH, OUT_HEIGHT, OUT_WIDTH, KERNEL_HEIGHT, KERNEL_WIDTH, STRIDE_Y,
-    STRIDE_X, TOP, LEFT, NUMBERS
-};
-
 /* Whether each of so many windows has an element of the plane. */
 bool is_covered(int64_t extent, int64_t windows, int64_t kernel, int64_t stride, int64_t padding) {
     return padding < kernel && (windows - 1) * stride - padding < extent;
 }
 
-bool is_sound(const std::vector<int64_t> &n) {
-    if (n.size() != NUMBERS) return false;
-    for (size_t i = 0; i < NUMBERS; ++i) {
-        const int64_t least = i == TOP || i == LEFT ? 0 : 1;
-        const int64_t most = i <= CHANNELS ? MOST_IMAGES : MOST_EXTENT;
-        if (n[i] < least || n[i] > (i == STRIDE_Y || i == STRIDE_X ? MOST_STRIDE : most)) {
-            return false;
-        }
-    }
-    return n[KERNEL_HEIGHT] * n[KERNEL_WIDTH] <= static_cast<int64_t>(pools::MOST_PLACES) &&
-           is_covered(n[HEIGHT], n[OUT_HEIGHT], n[KERNEL_HEIGHT], n[STRIDE_Y], n[TOP]) &&
-           is_covered(n[WIDTH], n[OUT_WIDTH], n[KERNEL_WIDTH], n[STRIDE_X], n[LEFT]);
+bool is_sound(const abi::PoolShape &s) {
+    return ort::is_within({s.images, s.channels}, 1, abi::MOST_IMAGES) &&
+           ort::is_within({s.height, s.width, s.out_height, s.out_width, s.kernel_height,
+                           s.kernel_width},
+                          1, abi::MOST_POOL_EXTENT) &&
+           ort::is_within({s.stride_y, s.stride_x}, 1, abi::MOST_POOL_STRIDE) &&
+           ort::is_within({s.top, s.left}, 0, abi::MOST_POOL_EXTENT) &&
+           s.kernel_height * s.kernel_width <= abi::MOST_POOL_WINDOW &&
+           is_covered(s.height, s.out_height, s.kernel_height, s.stride_y, s.top) &&
+           is_covered(s.width, s.out_width, s.kernel_width, s.stride_x, s.left);
 }
 
-Kernel kernel_of(const std::vector<int64_t> &n, int64_t tasks) {
-    const auto at = [&](Number i) { return static_cast<size_t>(n[i]); };
-    return {n[IMAGES],
-            n[CHANNELS],
+Kernel kernel_of(const abi::PoolShape &s, int64_t tasks) {
+    const auto size = [](int64_t n) { return static_cast<size_t>(n); };
+    return {s.images,
+            s.channels,
             tasks,
-            {at(HEIGHT), at(WIDTH), at(OUT_HEIGHT), at(OUT_WIDTH), at(KERNEL_HEIGHT),
-             at(KERNEL_WIDTH), at(STRIDE_Y), at(STRIDE_X), at(TOP), at(LEFT)}};
+            {size(s.height), size(s.width), size(s.out_height), size(s.out_width),
+             size(s.kernel_height), size(s.kernel_width), size(s.stride_y), size(s.stride_x),
+             size(s.top), size(s.left)}};
 }
 
 template <int which>
 OrtStatus *create(const OrtKernelInfo *info, void **made) {
     std::vector<int64_t> numbers;
+    abi::PoolShape shape;
+    size_t next = 0;
     int64_t tasks = 0;
     ORT_TRY(ort::integers(info, "shape", &numbers));
     ORT_TRY(ort::api.KernelInfoGetAttribute_int64(info, "tasks", &tasks));
-    if (!is_sound(numbers)) {
+    if (!ort::take(numbers, &next, &shape) || next != numbers.size() || !is_sound(shape)) {
         return ort::refuse("%s: shape is none of a pool that this version of the library has",
                            NAMES[which]);
     }
@@ -90,7 +83,7 @@ OrtStatus *create(const OrtKernelInfo *info, void **made) {
         return ort::refuse("%s: %lld tasks, wanted are 1 to %lld", NAMES[which],
                            static_cast<long long>(tasks), static_cast<long long>(MOST_TASKS));
     }
-    *made = new Kernel(kernel_of(numbers, tasks));
+    *made = new Kernel(kernel_of(shape, tasks));
     return nullptr;
 }
 

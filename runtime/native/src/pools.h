@@ -5,10 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "abi.h"
+
 namespace pools {
 
 constexpr size_t LANES = 16;        /* rows in the cache are whole in it */
-constexpr size_t MOST_PLACES = 255; /* of a window: a place is a byte, and one is left over */
+constexpr size_t MOST_PLACES = abi::MOST_POOL_WINDOW;
 
 inline size_t whole(size_t count) { return (count + LANES - 1) / LANES * LANES; }
 

@@ -28,9 +28,9 @@ namespace {
 
 using onednn::dnnl;
 using ort::Tensor;
+using namespace abi::addend;
 
-constexpr int64_t LARGEST = int64_t(1) << 30;
-constexpr int64_t MOST_TASKS = 1 << 12;
+constexpr int64_t LARGEST = abi::MOST_MATRIX_ELEMENTS;
 /* Measured: of few rows sgemm keeps all of a long sum in hand, and falls out of the cache. */
 constexpr int64_t FEW_ROWS = 128, LONG_SUM = 1024, SUM_PART = 512;
 /* Tasks begin at multiples of it, as the inner loops of sgemm do; a strip has so many rows. */
@@ -38,11 +38,7 @@ constexpr int64_t ROW_STEP = 16, COLUMN_STEP = 48;
 constexpr int64_t FEW_COLUMNS = 8; /* measured: up to them, sgemm takes longer than dot products */
 constexpr int64_t FETCHED = 1 << 16; /* floats: pairs that the second level of the cache holds */
 
-enum Addend : int64_t { NOTHING, ONE, PER_COLUMN, PER_ROW, FULL, MASK, ADDEND_COUNT };
-
-struct Matrices {
-    int64_t is_transposed, leading, outer, inner, size; /* elements, the last of the tensor */
-
+struct Matrices : abi::Matrix {
     /* Whether `rows` by `columns`, as often as told, lie within the tensor. */
     bool fit(int64_t rows, int64_t columns, int64_t outers, int64_t inners) const {
         if (is_transposed < 0 || is_transposed > 1) return false;
@@ -67,9 +63,8 @@ struct Matrices {
     }
 };
 
-/* The attribute `shape`, in this order. */
-struct Shape {
-    int64_t rows, columns, sum, outer, inner, tasks, addend, has_relu, has_sums;
+/* The attribute `shape`. */
+struct Shape : abi::ProductHead {
     Matrices a, b, y;
 
     int64_t pairs() const { return outer * inner; }
@@ -82,8 +77,8 @@ struct Shape {
         for (int64_t number : {rows, columns, sum, outer, inner, tasks}) {
             if (number < 1 || number > LARGEST) return false;
         }
-        if (tasks > MOST_TASKS) return false;
-        if (addend < NOTHING || addend >= ADDEND_COUNT) return false;
+        if (tasks > abi::MOST_MATRIX_TASKS) return false;
+        if (addend < NOTHING || addend > MASK) return false;
         if (has_relu < 0 || has_relu > 1 || has_sums < 0 || has_sums > 1) return false;
         if (has_sums && (addend != MASK || has_relu)) return false;
         if (outer > LARGEST / inner || (addend != NOTHING && pairs() > 1)) return false;
@@ -112,8 +107,7 @@ struct Shape {
         return counts[addend];
     }
 };
-constexpr size_t NUMBERS = 24;
-static_assert(sizeof(Shape) == NUMBERS * sizeof(int64_t), "nothing but the numbers");
+constexpr size_t NUMBERS = sizeof(Shape) / sizeof(int64_t);
 
 struct Product {
     Shape shape;

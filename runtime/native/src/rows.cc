@@ -24,7 +24,7 @@ using ort::Tensor;
 enum Which : int { LOOK_UP, ADD, PUT };
 const char *NAMES[] = {"Rows", "AddRows", "PutRows"};
 
-constexpr int64_t MOST_TASKS = 1024;
+using abi::MOST_TASKS;
 constexpr int64_t AHEAD = 16384;      /* bytes that are on their way at a time */
 constexpr int64_t FARTHEST = 128;     /* rows */
 constexpr int64_t ASKED_FOR = 128;    /* floats of a row; the processor sees where this leads */

@@ -5,19 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "abi.h"
+
 namespace tile {
 
-/* The numbers are part of the format of programs. */
-enum Operation : int64_t {
-    COPY, NEG, ABS, SQRT, RECIPROCAL, EXP, ERF, SIGMOID, RELU, NOT, TRUTH, SIGN,
-    GELU_SLOPE,
-    ADD, SUB, MUL, DIV, GREATER, GREATER_EQUAL, LESS, LESS_EQUAL, EQUAL, AND, OR, MAX, MIN,
-    WHERE,
-    LOOP_COUNT,
-    ROW_SUM = LOOP_COUNT, /* of each row, in every element of the row */
-    ROW_MEAN,
-    OPERATION_COUNT
-};
+using namespace abi::operation;
+using abi::LOOP_COUNT;
 
 using Loop = void (*)(float *, const float *, const float *, const float *, size_t);
 

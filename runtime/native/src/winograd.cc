@@ -558,9 +558,9 @@ Planes Winograd::kept(const Filter &filter) const {
 /* Bounds far above what is of use: no size that is computed from them overflows. */
 bool is_moderate(const Shape &s) {
     for (int64_t side : {s.height, s.width, s.out_height, s.out_width}) {
-        if (side > 1 << 12) return false;
+        if (side > abi::MOST_WINOGRAD_EXTENT) return false;
     }
-    return s.in <= 1 << 16 && s.out <= 1 << 16 && s.images <= MOST_IMAGES;
+    return std::max(s.in, s.out) <= abi::MOST_WINOGRAD_CHANNELS && s.images <= MOST_IMAGES;
 }
 
 } // namespace

@@ -1,0 +1,271 @@
+"""What the passes write and the kernels read: numbers of operations, programs, shapes and limits.
+
+This is the one table of both sides: `setup.py` makes a C++ header of it, and the library is asked
+for its digest when it is opened. Programs and shapes are attributes of whole numbers.
+
+A `Fused` node has the attribute `plan`: `FusedHead`; for each input a `FusedOperand`; for each
+output the same, its rank and its sizes; for each constant its register; for each step a `Step`. A
+`FusedChannels` node has a `ChannelsHead`; for each input a `ChannelsOperand`; for each output the
+same, its rank and its sizes; for each constant its cell; for each stage eight tables, each behind
+the number of its rows: steps on cells, links that read, spread, write, recall and keep, steps on
+tiles, links that sum. The constants themselves are the attribute `values` of both.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import NamedTuple
+
+__all__ = [
+    "CHANNEL_TILE",
+    "DOMAIN",
+    "LONGEST_ROW",
+    "LOOP_COUNT",
+    "MOST_DIMENSIONS",
+    "MOST_IMAGES",
+    "MOST_MATRIX_ELEMENTS",
+    "MOST_MATRIX_TASKS",
+    "MOST_POOL_EXTENT",
+    "MOST_POOL_STRIDE",
+    "MOST_POOL_WINDOW",
+    "MOST_TASKS",
+    "MOST_WINOGRAD_CHANNELS",
+    "MOST_WINOGRAD_EXTENT",
+    "OPERATION_COUNT",
+    "REVISION",
+    "Addend",
+    "ChannelsHead",
+    "ChannelsOperand",
+    "ConvForm",
+    "ConvShape",
+    "FusedHead",
+    "FusedOperand",
+    "Kind",
+    "Link",
+    "Matrix",
+    "Mode",
+    "Operation",
+    "PoolShape",
+    "ProductHead",
+    "Step",
+    "cpp_header",
+    "digest",
+]
+
+REVISION = 5  # raised where attributes change and nothing below shows it
+DOMAIN = "flow2onnx.native"
+
+
+class Operation(IntEnum):
+    """An operation of a program; those from `ROW_SUM` on reduce each row, into all its elements."""
+
+    COPY, NEG, ABS, SQRT, RECIPROCAL, EXP, ERF, SIGMOID, RELU, NOT, TRUTH, SIGN = range(12)
+    GELU_SLOPE = 12
+    ADD, SUB, MUL, DIV, GREATER, GREATER_EQUAL, LESS, LESS_EQUAL, EQUAL, AND, OR = range(13, 24)
+    MAX, MIN, WHERE = range(24, 27)
+    ROW_SUM, ROW_MEAN = range(27, 29)
+
+
+LOOP_COUNT = int(Operation.ROW_SUM)
+OPERATION_COUNT = len(Operation)
+
+
+class Mode(IntEnum):
+    """How an operand of `Fused` stands beside the elements: inputs are FULL or SPREAD."""
+
+    FULL = 0
+    SPREAD = 1
+    PER_ROW = 1  # of outputs
+    SUMMED = 2
+
+
+class Kind(IntEnum):
+    """What an operand of `FusedChannels` has: all elements, one for each channel, or one."""
+
+    FULL, CELLS, ONE = range(3)
+
+
+class Addend(IntEnum):
+    """How the addend of a product stands beside its result; a mask is not added."""
+
+    NOTHING, ONE, PER_COLUMN, PER_ROW, FULL, MASK = range(6)
+
+
+class FusedHead(NamedTuple):
+    """Elements, the length of a row or 0, and how many of each there are."""
+
+    total: int
+    row: int
+    registers: int
+    inputs: int
+    outputs: int
+    constants: int
+    steps: int
+
+
+class FusedOperand(NamedTuple):
+    """The register of an operand, and its index for element i: (i // inner) % middle."""
+
+    at: int
+    mode: int
+    middle: int
+    inner: int
+    element: int  # type, as ONNX numbers them
+
+
+class Step(NamedTuple):
+    """One operation on registers, cells or places; an operand that it has not is the first."""
+
+    operation: int
+    to: int
+    a: int
+    b: int
+    c: int
+
+
+class ChannelsHead(NamedTuple):
+    """The sizes before, of and behind channels, and how many of each there are."""
+
+    outer: int
+    channels: int
+    inner: int
+    places: int
+    cells: int
+    kept: int
+    inputs: int
+    outputs: int
+    constants: int
+    stages: int
+
+
+class ChannelsOperand(NamedTuple):
+    """The kind of an operand, and the cell of one that is not full."""
+
+    kind: int
+    cell: int
+
+
+class Link(NamedTuple):
+    """From an operand, a cell or what is kept to a place, or from a place to a cell."""
+
+    start: int
+    to: int
+
+
+class ProductHead(NamedTuple):
+    """The attribute `shape` of `Product`, before a `Matrix` each for A, B and Y."""
+
+    rows: int
+    columns: int
+    sum: int
+    outer: int
+    inner: int
+    tasks: int
+    addend: int
+    has_relu: int
+    has_sums: int
+
+
+class Matrix(NamedTuple):
+    """How the matrices of an operand lie in it: strides of two axes of pairs; all its elements."""
+
+    is_transposed: int
+    leading: int
+    outer: int
+    inner: int
+    size: int
+
+
+class ConvShape(NamedTuple):
+    """The attribute `shape` of convolutions; 0 images are as many as the tensor has."""
+
+    images: int
+    in_: int
+    height: int
+    width: int
+    out: int
+    kernel_height: int
+    kernel_width: int
+    out_height: int
+    out_width: int
+    stride_y: int
+    stride_x: int
+    dilation_y: int
+    dilation_x: int
+    top: int
+    left: int
+    bottom: int
+    right: int
+    groups: int
+    tasks: int
+
+
+class ConvForm(NamedTuple):
+    """The attribute `form` of `Conv`; `keeps`: whether the weights are the same in every call."""
+
+    has_bias: int
+    has_addend: int
+    relu: int
+    keeps: int
+
+
+class PoolShape(NamedTuple):
+    """The attribute `shape` of `MaxPool` and its gradient."""
+
+    images: int
+    channels: int
+    height: int
+    width: int
+    out_height: int
+    out_width: int
+    kernel_height: int
+    kernel_width: int
+    stride_y: int
+    stride_x: int
+    top: int
+    left: int
+
+
+MOST_DIMENSIONS = 8
+MOST_TASKS = 1 << 10  # of lookups, losses and pools
+MOST_IMAGES = 1 << 16  # and as many channels of pools
+LONGEST_ROW = 1 << 16  # of `Fused`
+CHANNEL_TILE = 512  # elements; the places of a program fit in the first cache level
+MOST_MATRIX_ELEMENTS = 1 << 30
+MOST_MATRIX_TASKS = 1 << 12  # of products and convolutions
+MOST_POOL_EXTENT = 1 << 14  # no number of bytes overflows
+MOST_POOL_STRIDE = 1 << 8  # rows are whole in steps
+MOST_POOL_WINDOW = 255  # a place in it is a byte, and one is left over
+MOST_WINOGRAD_CHANNELS = 1 << 16
+MOST_WINOGRAD_EXTENT = 1 << 12
+
+_ENUMS = (Operation, Mode, Kind, Addend)
+_RECORDS = (
+    FusedHead, FusedOperand, Step, ChannelsHead, ChannelsOperand, Link, ProductHead, Matrix,
+    ConvShape, ConvForm, PoolShape,
+)  # fmt: skip
+
+
+def cpp_header() -> str:
+    """The table as a C++ header, of namespace `abi`."""
+    lines = ["#pragma once", "#include <cstdint>", "namespace abi {", *_declarations()]
+    return "\n".join([*lines, f'constexpr const char *DIGEST = "{digest()}";', "}", ""])
+
+
+def digest() -> str:
+    """A short digest of the table, the same where numbers mean the same."""
+    return hashlib.sha256("\n".join(_declarations()).encode()).hexdigest()[:16]
+
+
+def _declarations() -> Iterator[str]:
+    yield f'constexpr const char *DOMAIN_NAME = "{DOMAIN}";'
+    for enum in _ENUMS:
+        members = ", ".join(f"{name} = {int(m)}" for name, m in enum.__members__.items())
+        name = enum.__name__
+        yield f"namespace {name.lower()} {{ enum {name} : int64_t {{ {members} }}; }}"
+    for record in _RECORDS:
+        fields = ", ".join(field.removesuffix("_") for field in record._fields)
+        yield f"struct {record.__name__} {{ int64_t {fields}; }};"
+    for name, number in globals().items():
+        if name.isupper() and isinstance(number, int):
+            yield f"constexpr int64_t {name} = {number};"

@@ -1,0 +1,88 @@
+"""What the entry point offers: an `Accelerator` of flow2onnx, as a module."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+from flow2onnx_runtime.errors import BundleError
+from flow2onnx_runtime.extensions import GraphAnalysis
+from flow2onnx_runtime.options import Options
+from flow2onnx_runtime.providers import CPU
+
+from flow2onnx_native.abi import DOMAIN
+from flow2onnx_native.aliasing import index_operands, overwrites_safely
+from flow2onnx_native.library import open_library
+from flow2onnx_native.pipeline import rewrite_prediction, rewrite_training
+
+__all__ = [
+    "DOMAIN",
+    "accelerate",
+    "index_operands",
+    "overwrites_safely",
+    "require_library",
+    "rewrite",
+]
+
+_MOST_BYTES = 2**31 - 1  # of one message
+
+
+def require_library() -> None:
+    """Raise `UnsupportedError`, with what to do, where the operators cannot be used."""
+    open_library()
+
+
+def rewrite(
+    model: ir.Model, options: Options, analysis: GraphAnalysis, *, winograd: bool
+) -> tuple[ir.Model, Options, dict[str, int]]:
+    """A copy of a training step that uses the operators, how to open it, and a count of them.
+
+    Model and options are those that were given where none is used, as on other providers than the
+    CPU.
+    """
+    if options.provider_names != CPU.names:
+        return model, options, {}
+    library = open_library()
+    copy, used = rewrite_training(
+        model, library.operators, _threads(options), analysis, winograd=winograd
+    )
+    return (copy, _with_library(options, library.path), used) if used else (model, options, {})
+
+
+def accelerate(
+    model: str | os.PathLike[str] | bytes, options: Options
+) -> tuple[str | os.PathLike[str] | bytes, Options]:
+    """A model for prediction that uses the operators, and how to open it.
+
+    Both are those that were given where no convolution gains, for models of more than 2 GB, and on
+    other providers than the CPU. What is no ONNX model is a `BundleError`.
+    """
+    if options.provider_names != CPU.names:
+        return model, options
+    library, parsed = open_library(), _parse(model)
+    if parsed is None or not rewrite_prediction(parsed, library.operators, _threads(options)):
+        return model, options
+    content: bytes = ir.to_proto(parsed).SerializeToString(deterministic=True)
+    return content, _with_library(options, library.path)
+
+
+def _parse(model: str | os.PathLike[str] | bytes) -> ir.Model | None:
+    """A model with its tensors inside and the shapes of its values; None beyond 2 GB."""
+    try:
+        proto = onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(model)
+    except Exception as error:  # onnx raises what protobuf and the system raise
+        name = "the model" if isinstance(model, bytes) else Path(model)
+        raise BundleError(f"{name} is no ONNX model: {error}") from error
+    if proto.ByteSize() > _MOST_BYTES:
+        return None
+    return ir.from_proto(onnx.shape_inference.infer_shapes(proto))
+
+
+def _with_library(options: Options, path: str) -> Options:
+    return replace(options, operator_libraries=(path,))
+
+
+def _threads(options: Options) -> int:
+    """How many threads the session has for one operator."""
+    return options.intra_op_threads or os.cpu_count() or 1

@@ -1,0 +1,80 @@
+"""What an in-place analysis must know of the library's operators: who may overwrite its input."""
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from flow2onnx_native.abi import (
+    ChannelsHead,
+    ChannelsOperand,
+    FusedHead,
+    FusedOperand,
+    Kind,
+    Mode,
+    Step,
+)
+
+__all__ = ["index_operands", "overwrites_safely"]
+
+# They fail at an index out of range: (the operand with indices, the one indexed, its axis).
+_INDEXING = {"AddRows": (1, 0, 0), "CrossEntropy": (1, 0, -1), "PutRows": (1, 0, 0),
+             "Rows": (1, 0, 0)}  # fmt: skip
+# They write upon one operand at most, element upon element.
+_OVERWRITTEN = {"AddRows": 0, "PutRows": 0, "Product": 2}
+
+
+def index_operands(node: ir.Node) -> tuple[int, int, int] | None:
+    """Which input has indices, which one they point into, and along which axis."""
+    return _INDEXING.get(node.op_type)
+
+
+def overwrites_safely(node: ir.Node, places: Sequence[int], output: str) -> bool:
+    """Tell whether an output may lie in the memory of the inputs at `places`."""
+    position = [v.name for v in node.outputs].index(output)
+    if node.op_type == "Fused":
+        return _is_elementwise(list(node.attributes["plan"].as_ints()), places, position)
+    if node.op_type == "FusedChannels":
+        return _is_of_cells(list(node.attributes["plan"].as_ints()), places, position)
+    return node.op_type in _OVERWRITTEN and set(places) <= {_OVERWRITTEN[node.op_type]}
+
+
+def _is_elementwise(plan: list[int], places: Sequence[int], position: int) -> bool:
+    """Tell whether an output and inputs are whole, and read before the output is written."""
+    inputs, outputs, steps = _parse_fused(plan)
+    written, read = outputs[position], [inputs[i] for i in places]
+    if any(operand.mode != Mode.FULL for operand in (written, *read)):
+        return False
+    registers = {operand.at for operand in read}
+    writing = [i for i, step in enumerate(steps) if step.to == written.at]
+    reading = [i for i, step in enumerate(steps) if registers & {step.a, step.b, step.c}]
+    copied = {operand.at for operand in outputs if operand is not written}
+    return bool(writing) and not registers & copied and max(reading, default=-1) <= min(writing)
+
+
+def _parse_fused(plan: list[int]) -> tuple[list[FusedOperand], list[FusedOperand], list[Step]]:
+    """The inputs, outputs and steps of a plan of `Fused`."""
+    head = FusedHead(*plan[: len(FusedHead._fields)])
+    at, operands = len(head), list[FusedOperand]()
+    for i in range(head.inputs + head.outputs):
+        operands.append(FusedOperand(*plan[at : at + len(FusedOperand._fields)]))
+        at += len(operands[-1])
+        at += 0 if i < head.inputs else 1 + plan[at]
+    at += head.constants
+    width = len(Step._fields)
+    steps = [Step(*plan[i : i + width]) for i in range(at, at + width * head.steps, width)]
+    return operands[: head.inputs], operands[head.inputs :], steps
+
+
+def _is_of_cells(plan: list[int], places: Sequence[int], position: int) -> bool:
+    """Tell whether an output and inputs are of one element for each channel.
+
+    Those of a channel are all read before its results are written.
+    """
+    head = ChannelsHead(*plan[: len(ChannelsHead._fields)])
+    width = len(ChannelsOperand._fields)
+    ends = len(head) + width * head.inputs
+    kinds = plan[len(head) : ends : width]
+    at = ends
+    for _ in range(position):
+        at += width + 1 + plan[at + width]
+    return plan[at] == Kind.CELLS and all(kinds[i] == Kind.CELLS for i in places)

@@ -1,0 +1,233 @@
+"""Convolutions and their gradients: `Conv`, `ConvInputGradient`, `ConvWeightGradient`."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from math import prod
+
+import onnx_ir as ir
+from flow2onnx_runtime.extensions import GRADIENT_OF, GradientOf
+
+from flow2onnx_native.abi import (
+    DOMAIN,
+    MOST_MATRIX_TASKS,
+    MOST_WINOGRAD_CHANNELS,
+    MOST_WINOGRAD_EXTENT,
+    ConvForm,
+    ConvShape,
+)
+from flow2onnx_native.graph import dims, integers, is_float, is_standard, only_user, replace_value
+
+__all__ = ["replace_constant_convolutions", "replace_convolutions", "winograd_tile"]
+
+_SMALLEST_IMAGE = 50  # positions of the output
+_GRADIENTS = ("ConvInputGradient", "ConvWeightGradient")
+_TILES_OF_THREAD = 64  # with fewer of all images, some threads would wait for others
+_TILES = {3: 4, 5: 2}  # the side of a tile's results for that of a kernel: 6 by 6 are read
+# Measured: below these, what tiles and weights cost to transform is more than they save.
+_FEWEST_CHANNELS = {3: 16, 5: 32}
+_FEWEST_TILES = 16  # of all images
+# Measured for weights that are transformed once: from fewer results of a channel they are only read
+# once, and from memory, unless they are small enough to stay in the cache.
+_FEWEST_KEPT, _FEWEST_KEPT_OF_SMALL, _SMALL = 256, 128, 1 << 14
+_LEAST_FILLED = 0.75  # of the tiles, which may hang over the edge of the image
+
+
+def replace_convolutions(
+    graph: ir.Graph,
+    copies: Mapping[ir.Value, ir.Value],
+    operators: Collection[str],
+    threads: int,
+    *,
+    winograd: bool,
+) -> None:
+    """Put the library's operators in the place of Conv and of what computes its gradients.
+
+    `copies`: the value of this graph for each that a note may name. What computed a gradient
+    before stays, unread. `winograd`: whether they may use that algorithm, where it is faster.
+    """
+    rewrite = _Rewrite(graph, copies, operators, threads, winograd)
+    for node in list(graph):
+        note: GradientOf | None = node.meta.get(GRADIENT_OF)
+        if note is not None and note.op_type == "Conv" and note.position < len(_GRADIENTS):
+            rewrite.replace_gradient(node, note)
+        elif is_standard(node, "Conv") and "Conv" in operators:
+            rewrite.replace_forward(node)
+
+
+@dataclass(frozen=True)
+class _Rewrite:
+    """The convolutions of one graph, some of them replaced."""
+
+    graph: ir.Graph
+    copies: Mapping[ir.Value, ir.Value]
+    operators: Collection[str]
+    threads: int
+    winograd: bool
+    replaced: dict[ir.Value, ir.Value] = field(default_factory=dict)
+
+    def value_of(self, noted: ir.Value | None) -> ir.Value | None:
+        """The value of this graph that a note means, of a new node perhaps."""
+        value = None if noted is None else self.copies.get(noted)
+        return value if value is None else self.replaced.get(value, value)
+
+    def replace_forward(self, node: ir.Node) -> None:
+        """Replace a convolution, if the library has it."""
+        shape = _shape(node.inputs, node.outputs[0], node.attributes, self.threads)
+        if shape is None:
+            return
+        form = ConvForm(has_bias=len(node.inputs) == 3, has_addend=0, relu=0, keeps=0)
+        attributes = [*self._attributes("Conv", shape), ir.AttrInt64s("form", form)]
+        native = ir.Node(DOMAIN, "Conv", node.inputs, attributes, num_outputs=1, name=node.name)
+        self.graph.insert_before(node, native)
+        self._replace_output(node, native)
+
+    def replace_gradient(self, node: ir.Node, note: GradientOf) -> None:
+        """Replace what computes a gradient of a convolution, if the library has it."""
+        name, old = _GRADIENTS[note.position], node.outputs[0]
+        x, w, g = (self.value_of(v) for v in (*note.inputs[:2], note.gradients[0]))
+        if name not in self.operators or x is None or w is None or g is None:
+            return
+        shape = _shape((x, w), g, note.attributes, self.threads)
+        if shape is None or dims(old) != dims((x, w)[note.position]):
+            return
+        attributes = self._attributes(name, shape)
+        if note.position == 1 and attributes[1].as_int() == 0 and _is_faster_as_product(shape):
+            return
+        operands = (g, w) if note.position == 0 else (x, g)
+        native = ir.Node(DOMAIN, name, operands, attributes, num_outputs=1, name=node.name)
+        self.graph.insert_after(node, native)
+        self._replace_output(node, native)
+
+    def _attributes(self, name: str, shape: ConvShape) -> list[ir.Attr]:
+        return _attributes(shape, winograd_tile(name, shape) if self.winograd else 0)
+
+    def _replace_output(self, node: ir.Node, native: ir.Node) -> None:
+        replace_value(node.outputs[0], native.outputs[0])
+        self.replaced[node.outputs[0]] = native.outputs[0]
+
+
+def replace_constant_convolutions(graph: ir.Graph, threads: int) -> None:
+    """Put the library's convolutions where weights are constant, with the sum and ReLU after them.
+
+    Only those by Winograd's algorithm: others the runtime is at its best with.
+    """
+    for node in list(graph):
+        if is_standard(node, "Conv") and all(
+            v is not None and v.const_value is not None for v in node.inputs[1:]
+        ):
+            shape = _shape(node.inputs, node.outputs[0], node.attributes, 1, any_batch=True)
+            if shape is not None:
+                _replace_constant(graph, node, shape, threads)
+
+
+def _replace_constant(graph: ir.Graph, node: ir.Node, shape: ConvShape, threads: int) -> None:
+    tile = winograd_tile("Conv", shape._replace(images=max(shape.images, 1)))
+    if not tile or not _pays_if_constant(shape, tile, threads):
+        return
+    x, w, bias = (*node.inputs, None)[:3]
+    last, addend = node.outputs[0], None
+    total = _following(last, "Add")
+    if total is not None:
+        others = [v for v in total.inputs if v is not None and v is not last]
+        if others and _has_same_shape(others[0], last):
+            last, addend = total.outputs[0], others[0]
+    relu = _following(last, "Relu")
+    last = last if relu is None else relu.outputs[0]
+    form = ConvForm(bias is not None, addend is not None, relu is not None, keeps=True)
+    inputs = [x, w] if addend is None and bias is None else [x, w, bias, addend]
+    native = ir.Node(
+        DOMAIN, "Conv", inputs[: 4 if addend is not None else 3],
+        [*_attributes(shape, tile), ir.AttrInt64s("form", form)], num_outputs=1, name=node.name,
+    )  # fmt: skip
+    graph.append(native)  # it is sorted when all are there
+    replace_value(last, native.outputs[0])
+
+
+def _pays_if_constant(shape: ConvShape, tile: int, threads: int) -> bool:
+    """Tell whether a convolution gains from weights that are transformed once."""
+    images = max(shape.images, 1)
+    is_small = shape.in_ * shape.out <= _SMALL
+    if images * shape.out_height * shape.out_width < (
+        _FEWEST_KEPT_OF_SMALL if is_small else _FEWEST_KEPT
+    ):
+        return False
+    tiles = images * -(-shape.out_height // tile) * -(-shape.out_width // tile)
+    return threads <= 1 or tiles >= _TILES_OF_THREAD * threads
+
+
+def _following(value: ir.Value, operator: str) -> ir.Node | None:
+    """The one node that reads a value, if it is this operator."""
+    node = only_user(value)
+    return node if node is not None and node.op_type == operator else None
+
+
+def _has_same_shape(a: ir.Value, b: ir.Value) -> bool:
+    return a.shape is not None and b.shape is not None and tuple(a.shape) == tuple(b.shape)
+
+
+def _attributes(shape: ConvShape, tile: int) -> list[ir.Attr]:
+    return [ir.AttrInt64s("shape", shape), ir.AttrInt64("winograd", tile)]
+
+
+def winograd_tile(name: str, shape: ConvShape) -> int:
+    """The side of the tiles by which a convolution or gradient is fastest; 0: it is without."""
+    kernel, side = shape.kernel_height, _TILES.get(shape.kernel_height, 0)
+    image, output = (shape.height, shape.width), (shape.out_height, shape.out_width)
+    is_plain = (
+        kernel == shape.kernel_width
+        and shape.stride_y == shape.stride_x == shape.dilation_y == shape.dilation_x == 1
+        and shape.groups == 1
+        and max(shape.images, shape.in_, shape.out) <= MOST_WINOGRAD_CHANNELS
+        and max(*image, *output) <= MOST_WINOGRAD_EXTENT
+    )
+    if not side or not is_plain or max(shape.top, shape.left, shape.bottom, shape.right) >= kernel:
+        return 0
+    extents = image if name == "ConvInputGradient" else output
+    tiles = prod(-(-extent // side) for extent in extents)
+    pays = (
+        min(shape.in_, shape.out) >= _FEWEST_CHANNELS[kernel]
+        and shape.images * tiles >= _FEWEST_TILES
+        and prod(extents) >= _LEAST_FILLED * tiles * side**2
+    )
+    return side if pays else 0
+
+
+def _is_faster_as_product(shape: ConvShape) -> bool:
+    """Tell whether a weight gradient is faster as matrix products: measured on small images."""
+    return shape.groups == 1 and shape.out_height * shape.out_width < _SMALLEST_IMAGE
+
+
+def _shape(
+    inputs: Collection[ir.Value | None],
+    y: ir.Value,
+    attributes: Mapping[str, ir.Attr],
+    threads: int,
+    *,
+    any_batch: bool = False,
+) -> ConvShape | None:
+    """The numbers of a convolution of single precision over two axes; None for any other.
+
+    `any_batch`: the number of images may be open, and is 0 then.
+    """
+    values = [v for v in (*inputs, y) if v is not None]
+    sizes = [_sizes(v, any_batch) for v in values]
+    if any(s is None or not is_float(v) for s, v in zip(sizes, values, strict=True)):
+        return None
+    x, w, *_, output = (s for s in sizes if s is not None)
+    if len(x) != 4 or ("auto_pad" in attributes and attributes["auto_pad"].value != "NOTSET"):
+        return None
+    groups = attributes["group"].as_int() if "group" in attributes else 1
+    tasks = max(t for t in range(1, min(max(threads, 1), MOST_MATRIX_TASKS) + 1) if x[0] % t == 0)
+    return ConvShape._make([
+        *x, w[0], *w[2:], *output[2:], *integers(attributes, "strides", [1, 1]),
+        *integers(attributes, "dilations", [1, 1]), *integers(attributes, "pads", [0] * 4),
+        groups, tasks,
+    ])  # fmt: skip
+
+
+def _sizes(value: ir.Value, any_batch: bool) -> tuple[int, ...] | None:
+    shape = [d if isinstance(d, int) else None for d in value.shape or ()]
+    if any_batch and shape:
+        shape[0] = shape[0] or 0
+    known = tuple(d for d in shape if d is not None)
+    return known if value.shape is not None and len(known) == len(shape) else None

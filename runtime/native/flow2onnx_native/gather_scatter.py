@@ -1,0 +1,81 @@
+"""Gathers from large tables and scatters into their rows: `Rows`, `AddRows`, `PutRows`."""
+
+from collections.abc import Callable, Collection
+
+import onnx_ir as ir
+
+from flow2onnx_native.abi import DOMAIN, MOST_DIMENSIONS, MOST_TASKS
+from flow2onnx_native.graph import (
+    dims,
+    is_float,
+    is_standard,
+    is_static,
+    number,
+    replace_value,
+    size,
+)
+
+__all__ = ["FEWEST_INDICES", "SMALLEST_TABLE", "IndexOrigin", "plain_indices", "replace_rows"]
+
+# Measured: with fewer the call costs what is gained, and smaller tables stay in the cache.
+FEWEST_INDICES = 64
+SMALLEST_TABLE = 2**16  # elements
+
+IndexOrigin = Callable[[ir.Value], tuple[ir.Value, tuple[int, ...]]]  # as in `GraphAnalysis`
+_REDUCTIONS = {"add": "AddRows", "none": "PutRows"}
+_WHOLE = (ir.DataType.INT32, ir.DataType.INT64)
+
+
+def replace_rows(
+    graph: ir.Graph, operators: Collection[str], threads: int, index_origin: IndexOrigin
+) -> None:
+    """Put the library's operators in the place of gathers and scatters of whole rows."""
+    for node in list(graph):
+        name = _operator(node)
+        if name is not None and name in operators:
+            _replace(graph, node, name, threads, index_origin)
+
+
+def _operator(node: ir.Node) -> str | None:
+    """The operator that may stand for a node, by its kind."""
+    if is_standard(node, "Gather"):
+        return "Rows" if number(node, "axis", 0) == 0 else None
+    if not is_standard(node, "GatherND", "ScatterND") or not _has_single_indices(node):
+        return None
+    if node.op_type == "GatherND":
+        return "Rows" if number(node, "batch_dims", 0) == 0 else None
+    reduction = node.attributes.get("reduction")
+    return _REDUCTIONS.get("none" if reduction is None else reduction.as_string())
+
+
+def _has_single_indices(node: ir.Node) -> bool:
+    """Tell whether each index is one number."""
+    indices = node.inputs[1]
+    return indices is not None and is_static(indices) and dims(indices)[-1:] == (1,)
+
+
+def _replace(
+    graph: ir.Graph, node: ir.Node, name: str, threads: int, index_origin: IndexOrigin
+) -> None:
+    operands = [v for v in node.inputs if v is not None]
+    if not all(is_static(v) and len(dims(v)) <= MOST_DIMENSIONS for v in operands):
+        return
+    table, indices, *rows = operands
+    if not is_float(table) or size(table) < SMALLEST_TABLE or size(indices) < FEWEST_INDICES:
+        return
+    attributes: list[ir.Attr] = [ir.AttrInt64("tasks", min(max(threads, 1), MOST_TASKS))]
+    if name == "Rows":
+        attributes.append(ir.AttrInt64s("shape", dims(node.outputs[0])))
+    plain = plain_indices(indices, dims(table)[0], index_origin)
+    native = ir.Node(DOMAIN, name, [table, plain, *rows], attributes, num_outputs=1, name=node.name)
+    graph.insert_before(node, native)
+    replace_value(node.outputs[0], native.outputs[0])
+
+
+def plain_indices(indices: ir.Value, height: int, index_origin: IndexOrigin) -> ir.Value:
+    """The indices before anybody widened them, or made them count from the start."""
+    origin, wraps = index_origin(indices)
+    if not is_static(origin) or len(dims(origin)) > MOST_DIMENSIONS:
+        return indices
+    is_fit = origin.dtype in _WHOLE and wraps in ((), (height,))
+    return origin if is_fit and size(origin) == size(indices) else indices
