@@ -85,16 +85,16 @@ class PolicyWhiteList(_Group):
 
     def has(self, policy: str) -> bool:
         """Whether a planner is on the list."""
-        return Choice(POLICIES).checked(f"{_LIST}.has", policy) in self._record.value(_LIST)
+        return Choice(POLICIES).check(f"{_LIST}.has", policy) in self._record.value(_LIST)
 
     def add(self, policy: str) -> None:
         """Allow a planner."""
-        Choice(POLICIES).checked(f"{_LIST}.add", policy)
+        Choice(POLICIES).check(f"{_LIST}.add", policy)
         self._keep(lambda p: p == policy or self.has(p))
 
     def remove(self, policy: str) -> None:
         """Forbid a planner."""
-        Choice(POLICIES).checked(f"{_LIST}.remove", policy)
+        Choice(POLICIES).check(f"{_LIST}.remove", policy)
         self._keep(lambda p: p != policy and self.has(p))
 
     def policy_mem_size_first(self) -> str:

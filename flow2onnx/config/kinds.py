@@ -29,8 +29,8 @@ __all__ = [
     "UnknownSettingError",
     "close_to",
     "failure",
-    "refused",
     "unknown",
+    "wrong_value",
 ]
 
 
@@ -60,7 +60,7 @@ def close_to(name: str, known: Iterable[str]) -> str | None:
     return f"did you mean {' or '.join(map(repr, near))}?" if near else None
 
 
-def refused(flag: str, kind: "Kind", value: object, hint: str | None = None) -> ConfigError:
+def wrong_value(flag: str, kind: "Kind", value: object, hint: str | None = None) -> ConfigError:
     """The error for a value that is not of the kind a flag takes."""
     got = f"{value!r} ({type(value).__name__})"
     return failure(f"{flag} takes {kind.accepts}; got {got}", hint)
@@ -74,7 +74,7 @@ class Kind(Protocol):
         """The values taken, in words."""
         ...
 
-    def checked(self, flag: str, value: object) -> object:
+    def check(self, flag: str, value: object) -> object:
         """The value to keep; raises `ConfigError` naming `flag` where it is not of this kind."""
         ...
 
@@ -88,10 +88,10 @@ class Scalar:
     least: float | None = None
     above: float | None = None
 
-    def checked(self, flag: str, value: object) -> object:
+    def check(self, flag: str, value: object) -> object:
         """The value, when its exact type fits: True is no int, a numpy scalar is no float."""
         if type(value) not in self.types or not self._in_range(value):
-            raise refused(flag, self, value)
+            raise wrong_value(flag, self, value)
         return value
 
     def _in_range(self, value: object) -> bool:
@@ -124,35 +124,35 @@ class SwitchOr:
         """The values, in words."""
         return f"True, False or {' or '.join(map(repr, self.names))}"
 
-    def checked(self, flag: str, value: object) -> object:
+    def check(self, flag: str, value: object) -> object:
         """The value, when it is one of these."""
         if type(value) is bool or (type(value) is str and value in self.names):
             return value
-        raise refused(flag, self, value)
+        raise wrong_value(flag, self, value)
 
 
 @dataclass(frozen=True)
 class _Parts:
     accepts: str = "True, False, a number from 2, or names of layers and scopes"
 
-    def checked(self, flag: str, value: object) -> object:
+    def check(self, flag: str, value: object) -> object:
         is_number = type(value) is int and value >= 2
         is_list = isinstance(value, list | tuple) and bool(value)
         if is_list and all(isinstance(name, str) and name for name in value):  # type: ignore[attr-defined]  # as is_list says
             return tuple(value)  # type: ignore[arg-type]  # as is_list says
         if type(value) is bool or is_number:
             return value
-        raise refused(flag, self, value)
+        raise wrong_value(flag, self, value)
 
 
 @dataclass(frozen=True)
 class _DataType:
     accepts: str = "flow.float32 or flow.float64"
 
-    def checked(self, flag: str, value: object) -> object:
+    def check(self, flag: str, value: object) -> object:
         if not isinstance(value, DType) or value.name not in ("float32", "float64"):
             hint = "enable_auto_mixed_precision() is the switch for half precision"
-            raise refused(flag, self, value, hint)
+            raise wrong_value(flag, self, value, hint)
         return value
 
 
@@ -160,10 +160,10 @@ class _DataType:
 class _Scope:
     accepts: str = "a scope made by flow.scope.placement(...)"
 
-    def checked(self, flag: str, value: object) -> object:
+    def check(self, flag: str, value: object) -> object:
         if not (hasattr(value, "device_tag") and hasattr(value, "device_ids")):
             hint = 'such as flow.scope.placement("cpu", "0:0")'
-            raise refused(flag, self, value, hint)
+            raise wrong_value(flag, self, value, hint)
         return value
 
 
@@ -171,9 +171,9 @@ class _Scope:
 class _View:
     accepts: str = "flow.scope.consistent_view() or flow.scope.mirrored_view()"
 
-    def checked(self, flag: str, value: object) -> object:
+    def check(self, flag: str, value: object) -> object:
         if getattr(value, "view", None) not in ("consistent", "mirrored"):
-            raise refused(flag, self, value)
+            raise wrong_value(flag, self, value)
         return value
 
 
@@ -181,14 +181,14 @@ class _View:
 class _Machine:
     accepts: str = "an address, or a dict with addr, ctrl_port_agent and data_port_agent"
 
-    def checked(self, flag: str, value: object) -> object:
+    def check(self, flag: str, value: object) -> object:
         entry = {"addr": value} if type(value) is str else value
         if type(entry) is not dict or type(entry.get("addr")) is not str:
-            raise refused(flag, self, value)
+            raise wrong_value(flag, self, value)
         for key in entry.keys() - {"addr"}:
             if key not in ("ctrl_port_agent", "data_port_agent"):
-                raise refused(flag, self, value, f"{key!r} is no key of a machine")
-            NATURAL.checked(f"{flag}[{key!r}]", entry[key])
+                raise wrong_value(flag, self, value, f"{key!r} is no key of a machine")
+            NATURAL.check(f"{flag}[{key!r}]", entry[key])
         return dict(entry)
 
 
@@ -196,7 +196,7 @@ class _Machine:
 class _Nothing:
     accepts: str = "no value: it is read-only"
 
-    def checked(self, flag: str, value: object) -> object:
+    def check(self, flag: str, value: object) -> object:
         raise failure(f"{flag} cannot be set; it is read-only")
 
 

@@ -13,7 +13,7 @@ from flow2onnx.config.kinds import (
     Kind,
     close_to,
     failure,
-    refused,
+    wrong_value,
 )
 
 __all__ = [
@@ -43,13 +43,13 @@ class Choice:
         listed = " or ".join(map(repr, self.names))
         return f"{listed}, or its number from 0" if self.numbered else listed
 
-    def checked(self, flag: str, value: object) -> object:
+    def check(self, flag: str, value: object) -> object:
         """The name chosen."""
         if type(value) is str and value in self.names:
             return value
         if self.numbered and type(value) is int and 0 <= value < len(self.names):
             return self.names[value]
-        raise refused(flag, self, value)
+        raise wrong_value(flag, self, value)
 
 
 @dataclass(frozen=True)
@@ -63,12 +63,12 @@ class Listed:
         """The kind of the items."""
         return f"a list, each item {self.item.accepts}"
 
-    def checked(self, flag: str, value: object) -> object:
+    def check(self, flag: str, value: object) -> object:
         """The items, each checked."""
         if type(value) not in (list, tuple):
-            raise refused(flag, self, value)
+            raise wrong_value(flag, self, value)
         items: list[object] | tuple[object, ...] = value  # type: ignore[assignment]  # just checked
-        return tuple(self.item.checked(f"{flag}[{i}]", item) for i, item in enumerate(items))
+        return tuple(self.item.check(f"{flag}[{i}]", item) for i, item in enumerate(items))
 
 
 @dataclass(frozen=True)
@@ -86,13 +86,13 @@ class Texts:
         """The shape of the dict."""
         return f"a dict of str by dotted name, such as {{{self.example!r}: '1'}}"
 
-    def checked(self, flag: str, value: object) -> object:
+    def check(self, flag: str, value: object) -> object:
         """A copy, each name and text checked."""
         if type(value) is not dict:
-            raise refused(flag, self, value)
+            raise wrong_value(flag, self, value)
         for name, text in value.items():
-            STR.checked(f"a name of {flag}", name)
-            STR.checked(f"{flag} {name!r}", text)
+            STR.check(f"a name of {flag}", name)
+            STR.check(f"{flag} {name!r}", text)
             if self.groups and name.partition(".")[0] not in self.groups:
                 listed = " or ".join(f"{group!r}" for group in self.groups)
                 raise failure(f"{flag}: {name!r} does not begin with {listed} and a dot",
@@ -128,18 +128,18 @@ class Message:
         """The keys."""
         return f"a dict with the keys {', '.join(self.fields)}" if self.fields else "an empty dict"
 
-    def checked(self, flag: str, value: object) -> object:
+    def check(self, flag: str, value: object) -> object:
         """A new dict with every field checked and the defaults of scalar fields filled in."""
         if type(value) is not dict:
-            raise refused(flag, self, value, "pass a dict, such as {'naive_conf': {}}")
+            raise wrong_value(flag, self, value, "pass a dict, such as {'naive_conf': {}}")
         self._check_keys(flag, value)
-        kept = {k: f.kind.checked(f"{flag}.{k}", value[k]) for k, f in self._given(value)}
+        kept = {k: f.kind.check(f"{flag}.{k}", value[k]) for k, f in self._present(value)}
         missing = {k: f.default for k, f in self.fields.items() if k not in value}
         for key in (k for k, default in missing.items() if default is REQUIRED):
             raise failure(f"{flag} needs the key {key!r}, which takes {self._accepts(key)}")
         return kept | {k: d for k, d in missing.items() if d is not _ABSENT}
 
-    def _given(self, value: Mapping[str, object]) -> list[tuple[str, Field]]:
+    def _present(self, value: Mapping[str, object]) -> list[tuple[str, Field]]:
         return [(k, f) for k, f in self.fields.items() if k in value]
 
     def _accepts(self, key: str) -> str:

@@ -153,7 +153,7 @@ class Settings(Record):
         if name in ENV.rows:
             return self._too_late() if self._environment else super().set(name, value)
         if self._running:
-            return _nothing_happened("the session is running")
+            return _warn_ignored("the session is running")
         return super().set(name, value)
 
     def init(self) -> bool | None:
@@ -171,7 +171,7 @@ class Settings(Record):
         if self._environment:
             return self._too_late()
         given = val[0] if len(val) == 1 and isinstance(val[0], (list, tuple)) else val
-        self._one_machine([MACHINE.checked("flow.env.machine", m) for m in given])
+        self._one_machine([MACHINE.check("flow.env.machine", m) for m in given])
         return None
 
     def legacy_model_io_enabled(self) -> bool:
@@ -206,14 +206,14 @@ class Settings(Record):
         self._values["machine"] = machines[0]
 
     def _too_late(self) -> bool:
-        return _nothing_happened("environment has been initialized")
+        return _warn_ignored("environment has been initialized")
 
 
 def _several_machines(asked: str) -> UnsupportedError:
     return UnsupportedError(f"{asked}: {_ONE_MACHINE}", hint=_RUN_HERE, source=user_frame())
 
 
-def _nothing_happened(why: str) -> bool:
+def _warn_ignored(why: str) -> bool:
     _log.warning("%s: Nothing happened because %s", user_frame() or "flow2onnx", why)
     return False
 

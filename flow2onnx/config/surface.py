@@ -34,7 +34,7 @@ class Setter:
             bound = self.__signature__.bind(*args, **kwargs)
         except TypeError:
             takes = f"{self._flag.name} takes one argument, {self._flag.type.accepts}"
-            raise failure(f"{takes}; got {_shown(args, kwargs)}") from None
+            raise failure(f"{takes}; got {_show_call(args, kwargs)}") from None
         bound.apply_defaults()
         return self._store().set(self._flag.name, *bound.arguments.values())
 
@@ -52,7 +52,7 @@ def _signature(flag: Flag, argument: str) -> Signature:
     return Signature([Parameter(argument, Parameter.POSITIONAL_OR_KEYWORD, default=default)])
 
 
-def _shown(args: tuple[object, ...], kwargs: dict[str, object]) -> str:
+def _show_call(args: tuple[object, ...], kwargs: dict[str, object]) -> str:
     given = [*map(repr, args), *(f"{key}={value!r}" for key, value in kwargs.items())]
     return ", ".join(given) or "none"
 

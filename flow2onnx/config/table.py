@@ -73,7 +73,7 @@ class Record:
     def set(self, name: str, value: object) -> object:
         """Check and keep a value, and say once what it will not do."""
         row, meant = self.table.row(name), self.table.meant(name)
-        kept = row.type.checked(name, value)
+        kept = row.type.check(name, value)
         self._refuse(row, kept)
         if isinstance(row.effect, ALIAS):
             kept = row.effect.forward(kept)

@@ -18,7 +18,7 @@ from flow2onnx.data.ofrecord import OFRecordWriter, Record, Values, read_records
 from flow2onnx.data.shards import part_files, part_name
 from flow2onnx.errors import ArgumentError, DataError
 
-__all__ = ["IMAGE_SUFFIXES", "Checked", "Source", "array_source", "build", "check_file",
+__all__ = ["IMAGE_SUFFIXES", "FileCheck", "Source", "array_source", "build", "check_file",
            "features_of", "files_of", "image_source"]  # fmt: skip
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")
@@ -59,7 +59,7 @@ def image_source(
         path, of_class = files[number]
         data = path.read_bytes()
         if checks:
-            _decoded(data, str(path))
+            _decode(data, str(path))
         labelled: Features = {} if of_class is None else {label: np.array([of_class], np.int32)}
         return {image: data, **labelled}
 
@@ -70,7 +70,7 @@ def _images(folder: Path) -> list[Path]:
     return sorted(p for p in folder.iterdir() if p.suffix.lower() in IMAGE_SUFFIXES and p.is_file())
 
 
-def _decoded(data: bytes, place: str) -> None:
+def _decode(data: bytes, place: str) -> None:
     try:
         decode(data)
     except DataError as error:
@@ -83,7 +83,7 @@ def array_source(file: Folder) -> Source:
     8- and 16-bit integers become int32, since bytes would come back as signed.
     """
     path = Path(file)
-    arrays = {name: _storable(name, array) for name, array in _loaded(path).items()}
+    arrays = {name: _storable(name, array) for name, array in _load(path).items()}
     counts = {len(array) for array in arrays.values()}
     if len(counts) != 1 or not next(iter(counts)):
         shapes = ", ".join(f"{n} {a.shape}" for n, a in arrays.items()) or "none"
@@ -94,7 +94,7 @@ def array_source(file: Folder) -> Source:
     return Source(counts.pop(), lambda i: {n: a[i].ravel() for n, a in arrays.items()})
 
 
-def _loaded(path: Path) -> dict[str, Any]:
+def _load(path: Path) -> dict[str, Any]:
     try:
         return read_arrays(path)
     except UNREADABLE as error:
@@ -137,7 +137,7 @@ def build(
     if shuffle:
         np.random.default_rng(seed).shuffle(order)
     done = 0
-    with _appearing(Path(folder), overwrite) as partial:
+    with _whole_folder(Path(folder), overwrite) as partial:
         for number, mine in enumerate(np.array_split(order, parts)):
             with OFRecordWriter(partial / part_name(number, suffix_length=suffix_length)) as writer:
                 for i in mine:
@@ -151,7 +151,7 @@ def build(
 
 
 @contextmanager
-def _appearing(folder: Path, overwrite: bool) -> Iterator[Path]:
+def _whole_folder(folder: Path, overwrite: bool) -> Iterator[Path]:
     """A new folder that takes the place of `folder` when the body has ended well."""
     is_taken = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
     if is_taken and not overwrite:
@@ -197,7 +197,7 @@ def _first(values: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Checked:
+class FileCheck:
     """What reading a whole file gave: records, how many have which feature, what is wrong."""
 
     file: str
@@ -213,24 +213,24 @@ class Checked:
 
 def check_file(
     path: Path, images: Sequence[str] = (), progress: Progress = lambda n: None
-) -> Checked:
+) -> FileCheck:
     """Read every record of a file and decode the features in `images`; stop at what is wrong."""
     found: Counter[str] = Counter()
     count, problem = 0, None
     try:
         for record in read_records(path):
-            found.update(_checked(record, images))
+            found.update(_check_record(record, images))
             count += 1
             progress(count)
     except DataError as error:
         problem = error.message
-    return Checked(str(path), count, dict(sorted(found.items())), problem)
+    return FileCheck(str(path), count, dict(sorted(found.items())), problem)
 
 
-def _checked(record: Record, images: Sequence[str]) -> Iterable[str]:
+def _check_record(record: Record, images: Sequence[str]) -> Iterable[str]:
     features = record.features()
     for name in images:
         data = record.feature(name).values
         for one in data if isinstance(data, tuple) else ():
-            _decoded(one, record.where)
+            _decode(one, record.where)
     return [f"{name} ({f.kind})" for name, f in features.items()]

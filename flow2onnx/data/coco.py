@@ -78,9 +78,8 @@ class CocoReader:
     def batches(self) -> Iterator[tuple[Sequence[Any], ...]]:
         """Images, ids, sizes, boxes, labels, polygons and their indices, batch by batch."""
         photos, labels = self._photos()
-        endless = self._endless(photos)
-        batches = _grouped(endless, self.size) if self.groups else _in_order(endless, self.size)
-        for batch in batches:
+        arrange = _by_group if self.groups else _in_order
+        for batch in arrange(self._endless(photos), self.size):
             outlines = [photo.polygons() for photo in batch]
             yield (
                 [self._bytes(photo) for photo in batch],
@@ -113,7 +112,7 @@ class CocoReader:
     def _photos(self) -> tuple[list[Photo], dict[int, int]]:
         try:
             with open(self.annotation_file, encoding="utf-8") as file:
-                return _parsed(json.load(file), self.only_useful)
+                return _parse(json.load(file), self.only_useful)
         except DataError as error:
             raise error.at(self.annotation_file) from None
         except OSError as error:
@@ -123,7 +122,7 @@ class CocoReader:
         raise DataError(text, place=self.annotation_file, hint="give an instances_….json file")
 
 
-def _parsed(content: Any, only_useful: bool) -> tuple[list[Photo], dict[int, int]]:
+def _parse(content: Any, only_useful: bool) -> tuple[list[Photo], dict[int, int]]:
     on_image: dict[int, list[dict[str, Any]]] = {int(i["id"]): [] for i in content["images"]}
     for annotation in content["annotations"]:
         if not annotation["iscrowd"]:
@@ -155,7 +154,7 @@ def _group(photo: Photo) -> int:
     return photo.height // photo.width
 
 
-def _grouped(photos: Iterator[Photo], size: int) -> Iterator[list[Photo]]:
+def _by_group(photos: Iterator[Photo], size: int) -> Iterator[list[Photo]]:
     """Batches of one group (the whole part of height / width), the longest begun first."""
     begun: deque[list[Photo]] = deque()
     while True:

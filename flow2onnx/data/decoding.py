@@ -119,7 +119,7 @@ class FixedSize:
                 f"an image of {channels} channels, {self.channels} are asked for",
                 hint="pass channels=, and decode with the color_space that has them",
             )
-        made = images.resized(image, self.height, self.width, self.method)
+        made = images.resize(image, self.height, self.width, self.method)
         factors = np.array([self.width / width, self.height / height], np.float32)
         return made.astype(self.dtype.numpy, copy=False), factors
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from flow2onnx.data.images import MAX_PIXELS
 from flow2onnx.errors import DataError
 
-__all__ = ["flipped_boxes", "flipped_polygons", "masks", "scaled"]
+__all__ = ["flip_boxes", "flip_polygons", "masks", "scale"]
 
 Array = NDArray[Any]
 
@@ -18,7 +18,7 @@ def _rows(values: Array, columns: int, what: str) -> None:
         raise DataError(f"{what} are rows of {columns} numbers, got the shape {values.shape}")
 
 
-def flipped_boxes(boxes: Array, size: Array, code: int) -> Array:
+def flip_boxes(boxes: Array, size: Array, code: int) -> Array:
     """Boxes (left, top, right, bottom) on the mirrored image of `size` (width, height)."""
     _rows(boxes, 4, "boxes")
     left, top, right, bottom = boxes.T
@@ -30,7 +30,7 @@ def flipped_boxes(boxes: Array, size: Array, code: int) -> Array:
     return np.stack([left, top, right, bottom], axis=1)
 
 
-def flipped_polygons(points: Array, size: Array, code: int) -> Array:
+def flip_polygons(points: Array, size: Array, code: int) -> Array:
     """Points (x, y) on the mirrored image of `size` (width, height)."""
     _rows(points, 2, "points")
     x, y = points.T
@@ -40,7 +40,7 @@ def flipped_polygons(points: Array, size: Array, code: int) -> Array:
     )
 
 
-def scaled(values: Array, factors: Array) -> Array:
+def scale(values: Array, factors: Array) -> Array:
     """Points or boxes times the factors (horizontal, vertical)."""
     _rows(values, 4 if values.ndim == 2 and values.shape[1] == 4 else 2, "points")
     made: Array = (values * np.tile(factors, values.shape[1] // 2)).astype(values.dtype)
@@ -65,11 +65,11 @@ def masks(points: Array, places: Array, size: Array) -> Array:
     for number in range(count):
         mine = places[:, 2] == number
         parts = [pixels[mine & (places[:, 1] == p)] for p in np.unique(places[mine, 1])]
-        made[number] = _filled(parts, height, width)
+        made[number] = _fill(parts, height, width)
     return made
 
 
-def _filled(parts: list[Array], height: int, width: int) -> Array:
+def _fill(parts: list[Array], height: int, width: int) -> Array:
     inside = np.zeros((height, width), bool)
     edges = np.zeros((height, width), bool)
     for polygon in parts:

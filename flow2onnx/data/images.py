@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from flow2onnx.errors import ArgumentError, DataError, UnsupportedError
 
-__all__ = ["COLORS", "MAX_PIXELS", "METHODS", "Side", "Window", "decode", "flipped", "kept_ratio",
-           "resized"]  # fmt: skip
+__all__ = ["COLORS", "MAX_PIXELS", "METHODS", "Side", "Window", "decode", "flip", "resize",
+           "size_in_ratio"]  # fmt: skip
 
 Image = NDArray[np.uint8]
 Array = NDArray[Any]
@@ -138,7 +138,7 @@ class Window:
         return max(1, h), max(1, w)
 
 
-def kept_ratio(
+def size_in_ratio(
     height: int, width: int, target: int, side: Side, least: int | None, most: int | None
 ) -> tuple[int, int]:
     """The height and width of an image whose `side` is brought to `target`.
@@ -161,14 +161,14 @@ def kept_ratio(
     return (new_longer, new_shorter) if is_tall else (new_shorter, new_longer)
 
 
-def flipped(image: Array, code: int) -> Array:
+def flip(image: Array, code: int) -> Array:
     """The image mirrored: bit 0x01 left and right, bit 0x10 top and bottom."""
     rows = slice(None, None, -1 if code & 0x10 else 1)
     columns = slice(None, None, -1 if code & 0x01 else 1)
     return image[rows, columns]
 
 
-def resized(image: Array, height: int, width: int, method: str = "auto") -> Array:
+def resize(image: Array, height: int, width: int, method: str = "auto") -> Array:
     """The image at another size."""
     have = image.shape[:2]
     if have == (height, width):
@@ -176,15 +176,15 @@ def resized(image: Array, height: int, width: int, method: str = "auto") -> Arra
     if method == "auto":
         method = "bilinear" if height * width >= have[0] * have[1] else "area"
     if method == "bilinear" and height >= have[0] and width >= have[1]:
-        return _by_pillow(image, height, width, "BILINEAR")
+        return _resize_by_pillow(image, height, width, "BILINEAR")
     if method == "area" and height <= have[0] and width <= have[1]:
-        rows = _averaged(image, height, axis=0)
-        return _rounded(_averaged(rows, width, axis=1), image.dtype)
+        rows = _area_means(image, height, axis=0)
+        return _round(_area_means(rows, width, axis=1), image.dtype)
     kind = {"nn": "nearest_neighbor", "area": "stretched"}.get(method, method)
-    return _by_taps(image, height, width, kind)
+    return _resize_by_taps(image, height, width, kind)
 
 
-def _by_pillow(image: Array, height: int, width: int, method: str) -> Array:
+def _resize_by_pillow(image: Array, height: int, width: int, method: str) -> Array:
     pillow = _pillow()
     kind = np.uint8 if image.dtype == np.uint8 else np.float32
     bands = [image] if image.dtype == np.uint8 and image.shape[2] == 3 else np.moveaxis(image, 2, 0)
@@ -194,11 +194,11 @@ def _by_pillow(image: Array, height: int, width: int, method: str) -> Array:
     return made[0] if made[0].ndim == 3 else np.stack(made, axis=2).astype(image.dtype)
 
 
-def _averaged(image: Array, want: int, axis: int) -> Array:
+def _area_means(image: Array, want: int, axis: int) -> Array:
     """The mean of what each of `want` places covers, parts of a pixel counted in part."""
     have = image.shape[axis]
     if have <= _FEW * want:
-        return _summed(image, *_taps("area", have, want), axis)
+        return _weighted_sum(image, *_taps("area", have, want), axis)
     sums = np.zeros([size + (i == axis) for i, size in enumerate(image.shape)])
     np.cumsum(image, axis=axis, out=sums[(slice(None),) * axis + (slice(1, None),)])
     bounds = np.arange(want + 1) * (have / want)
@@ -210,24 +210,24 @@ def _averaged(image: Array, want: int, axis: int) -> Array:
     return means
 
 
-def _rounded(made: Array, dtype: "np.dtype[Any]") -> Array:
+def _round(made: Array, dtype: "np.dtype[Any]") -> Array:
     if dtype != np.uint8:
         return made.astype(dtype)
     return np.clip(np.floor(made + 0.5), 0, 255).astype(np.uint8)
 
 
-def _by_taps(image: Array, height: int, width: int, kind: str) -> Array:
+def _resize_by_taps(image: Array, height: int, width: int, kind: str) -> Array:
     """Each result is a weighted sum of a few rows, then of a few columns."""
     if kind == "nearest_neighbor":
         rows, _ = _taps(kind, image.shape[0], height)
         columns, _ = _taps(kind, image.shape[1], width)
         return image[rows[:, 0]][:, columns[:, 0]]
-    rows_of = _summed(image, *_taps(kind, image.shape[0], height), axis=0)
-    made = _summed(rows_of, *_taps(kind, image.shape[1], width), axis=1)
-    return _rounded(made, image.dtype)
+    rows_of = _weighted_sum(image, *_taps(kind, image.shape[0], height), axis=0)
+    made = _weighted_sum(rows_of, *_taps(kind, image.shape[1], width), axis=1)
+    return _round(made, image.dtype)
 
 
-def _summed(image: Array, places: Array, weights: Array, axis: int) -> Array:
+def _weighted_sum(image: Array, places: Array, weights: Array, axis: int) -> Array:
     shape = (-1, 1, 1) if axis == 0 else (1, -1, 1)
     total: Array | None = None
     for place, weight in zip(places.T, weights.T, strict=True):

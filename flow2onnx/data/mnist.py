@@ -47,8 +47,8 @@ def load_mnist(
     file = _file(path, out_dir)
     train, test = _read(file, hash_check) if file else _digits(Path(out_dir, "mnist.npz"))
     return (
-        _batched(train, train_batch_size, data_format, "train"),
-        _batched(test, test_batch_size, data_format, "test"),
+        _batch(train, train_batch_size, data_format, "train"),
+        _batch(test, test_batch_size, data_format, "test"),
     )
 
 
@@ -117,10 +117,10 @@ def _digits(looked_at: Path) -> tuple[_Set, _Set]:
         _HOW,
     )
     found = load_digits()
-    return _split(_enlarged(found.images), found.target)
+    return _split(_enlarge(found.images), found.target)
 
 
-def _enlarged(images: NDArray[np.float64]) -> NDArray[np.float32]:
+def _enlarge(images: NDArray[np.float64]) -> NDArray[np.float32]:
     """8×8 images of 0…16 as 28×28 images of 0…1: blocks of 3×3 in a frame of 2."""
     blocks = images.repeat(3, axis=1).repeat(3, axis=2) / 16
     return np.pad(blocks, ((0, 0), (2, 2), (2, 2))).astype(np.float32)
@@ -137,7 +137,7 @@ def _split(images: NDArray[np.float32], labels: NDArray[np.int64]) -> tuple[_Set
     return (images[train], labels[train]), (images[test], labels[test])
 
 
-def _batched(data: _Set, size: int, data_format: str, part: str) -> Batches:
+def _batch(data: _Set, size: int, data_format: str, part: str) -> Batches:
     images, labels = data
     if type(size) is not int or not 1 <= size <= len(labels):
         takes = f"{part}_batch_size takes an int from 1 to {len(labels)}, the number of images"

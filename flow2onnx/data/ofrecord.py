@@ -158,7 +158,7 @@ def encode_record(features: Mapping[str, Values]) -> bytes:
         raise ArgumentError("a record without features", hint="give at least one")
     record = OFRecord()
     for name, values in features.items():
-        kind, content = _listed(name, values)
+        kind, content = _list_of(name, values)
         listed = getattr(record.feature[name], f"{kind}_list")
         listed.SetInParent()  # there, though it be empty
         listed.value.extend(content)
@@ -166,7 +166,7 @@ def encode_record(features: Mapping[str, Values]) -> bytes:
     return _HEADER.pack(len(body)) + body
 
 
-def _listed(name: str, values: Values) -> tuple[str, Any]:
+def _list_of(name: str, values: Values) -> tuple[str, Any]:
     if isinstance(values, bytes | str):
         values = [values]
     if isinstance(values, list | tuple) and values and isinstance(values[0], bytes | str):

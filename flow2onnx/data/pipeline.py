@@ -49,7 +49,7 @@ class Pipeline:
         """The arrays of one call, in the order of the plan's feeds."""
         with self._lock:
             if self._failure is None:
-                batch = self._started().take()
+                batch = self._start().take()
                 if not isinstance(batch, BaseException):
                     return batch
                 self._failure = batch
@@ -64,7 +64,7 @@ class Pipeline:
                 self._run.stop()
                 self._run.join()
 
-    def _started(self) -> "_Run":
+    def _start(self) -> "_Run":
         if self._run is None:
             self._run = _Run(_Schedule(self.plan), self._workers)
             finalizer = weakref.finalize(self, self._run.stop)
@@ -236,21 +236,21 @@ class _Run:
         while failure is None or in_flight:
             while failure is None and len(in_flight) < _IN_FLIGHT:
                 try:
-                    in_flight.append(self._begun(number, streams))
+                    in_flight.append(self._begin(number, streams))
                 except Exception as error:  # of this batch: those before it are still delivered
                     failure = error
                 number += 1
             if in_flight:
-                yield self._finished(in_flight.popleft())
+                yield self._finish(in_flight.popleft())
         raise failure
 
-    def _begun(self, number: int, streams: dict[HostNode, Iterator[Any]]) -> _Batch:
+    def _begin(self, number: int, streams: dict[HostNode, Iterator[Any]]) -> _Batch:
         """Read a batch, and begin with what its samples need."""
         if self._stopped.is_set():
             raise _Stopped
         batch = _Batch(number)
         for node in self._schedule.sources:
-            with _telling(node):
+            with _locate_errors(node):
                 if node not in streams:
                     streams[node] = node.run()
                 batch.values[node] = next(streams[node])
@@ -272,7 +272,7 @@ class _Run:
 
     def _sample(self, batch: _Batch, nodes: list[HostNode], slot: int) -> None:
         for node in nodes:
-            with _telling(node, partial(self._place, batch, node, slot)):
+            with _locate_errors(node, partial(self._place, batch, node, slot)):
                 given = [batch.item(v, slot) for v in node.inputs]
                 batch.values[node].rows[slot] = node.run((batch.number, slot), *given)
 
@@ -284,12 +284,12 @@ class _Run:
                 return item.where
         return f"sample {slot} of the batch"
 
-    def _finished(self, batch: _Batch) -> list[Array]:
+    def _finish(self, batch: _Batch) -> list[Array]:
         levels = self._schedule.levels
         self._wait(batch)
         for batch_nodes, sample_nodes in levels[1:]:
             for node in batch_nodes:
-                with _telling(node):
+                with _locate_errors(node):
                     given = [batch.items(v) for v in node.inputs]
                     batch.values[node] = node.run(batch.number, *given)
             self._submit(batch, sample_nodes)
@@ -303,7 +303,7 @@ class _Run:
 
 
 @contextmanager
-def _telling(node: HostNode, place: Callable[[], str] | None = None) -> Iterator[None]:
+def _locate_errors(node: HostNode, place: Callable[[], str] | None = None) -> Iterator[None]:
     """Say in an error of the body which operator failed, and for which sample."""
     try:
         yield

@@ -63,7 +63,7 @@ class Parts:
     def records(self) -> Iterator[Record]:
         """All records, epoch after epoch, for ever."""
         endless = self._endless()
-        return self._shuffled(endless) if self.buffer else endless
+        return self._shuffle(endless) if self.buffer else endless
 
     def _endless(self) -> Iterator[Record]:
         for number in itertools.count():
@@ -78,7 +78,7 @@ class Parts:
                     hint="`flow2onnx data show` lists what is in a folder",
                 )
 
-    def _shuffled(self, records: Iterator[Record]) -> Iterator[Record]:
+    def _shuffle(self, records: Iterator[Record]) -> Iterator[Record]:
         random = np.random.default_rng([self.seed, 1 << 32])
         held = list(itertools.islice(records, self.buffer))
         for record in records:

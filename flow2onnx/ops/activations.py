@@ -52,7 +52,7 @@ def hardswish(b: Builder, x: Value, name: str | None = None) -> Value:
     return b.Mul(x, _line(b, x))
 
 
-def _bounded(b: Builder, inputs: tuple[Value], outputs: tuple[Value], g: Value) -> tuple[Value]:
+def _clip_vjp(b: Builder, inputs: tuple[Value], outputs: tuple[Value], g: Value) -> tuple[Value]:
     # flat on the ends too, where a clip passes the gradient
     x, y = inputs[0], outputs[0]
     node = y.producer()
@@ -62,7 +62,7 @@ def _bounded(b: Builder, inputs: tuple[Value], outputs: tuple[Value], g: Value) 
     return (b.Mul(g, b.Cast(is_inside, to=dtype_of(g))),)
 
 
-@op("nn.hardtanh", vjp=_bounded)
+@op("nn.hardtanh", vjp=_clip_vjp)
 def hardtanh(
     b: Builder, x: Value, min_val: float = -1.0, max_val: float = 1.0, name: str | None = None
 ) -> Value:
@@ -70,7 +70,7 @@ def hardtanh(
     return b.Clip(x, b.like(min_val, x), b.like(max_val, x))
 
 
-@op("nn.relu6", vjp=_bounded)
+@op("nn.relu6", vjp=_clip_vjp)
 def relu6(b: Builder, x: Value, name: str | None = None) -> Value:
     """x limited to [0, 6]."""
     return b.Clip(x, b.like(0, x), b.like(6, x))

@@ -88,7 +88,7 @@ def squared_difference(b: Builder, x: Any, y: Any, name: str | None = None) -> V
     return b.Mul(difference, difference)
 
 
-def _split(
+def _split_gradient(
     b: Builder, is_first: Value, operands: tuple[Value, Value], g: Value
 ) -> tuple[Value, Value]:
     """The gradient of the first operand where it `is_first`, and of the second elsewhere."""
@@ -101,13 +101,13 @@ def _split(
 
 
 # On a tie OneFlow gives the whole gradient to y.
-@op("math.maximum", vjp=lambda b, x, y, g: _split(b, b.Greater(*x), x, g))
+@op("math.maximum", vjp=lambda b, x, y, g: _split_gradient(b, b.Greater(*x), x, g))
 def maximum(b: Builder, x: Value, y: Value, name: str | None = None) -> Value:
     """The larger of each pair."""
     return b.Max(x, y)
 
 
-@op("math.minimum", vjp=lambda b, x, y, g: _split(b, b.Less(*x), x, g))
+@op("math.minimum", vjp=lambda b, x, y, g: _split_gradient(b, b.Less(*x), x, g))
 def minimum(b: Builder, x: Value, y: Value, name: str | None = None) -> Value:
     """The smaller of each pair."""
     return b.Min(x, y)

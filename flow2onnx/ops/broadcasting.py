@@ -13,7 +13,7 @@ from flow2onnx.ops.arguments import Axes, axes_of, axis_of, element_type
 from flow2onnx.trace.op import op
 
 
-def _expanded(b: Builder, x: Value, shape: Sequence[int]) -> Value:
+def _expand(b: Builder, x: Value, shape: Sequence[int]) -> Value:
     """`x` repeated to `shape`, which has to be reachable."""
     if not is_static(x):
         return b.Expand(x, list(shape))
@@ -43,13 +43,13 @@ def broadcast_like(
         wide = b.Unsqueeze(x, axes_of(like, broadcast_axes)) if lacks else x
         return b.Expand(wide, list(sizes_of(like)))
     if broadcast_axes is None or missing <= 0:
-        return _expanded(b, x, dims(like))
+        return _expand(b, x, dims(like))
     axes = axes_of(like, broadcast_axes)
     if len(axes) < missing:
         raise ArgumentError(f"broadcast_axes {axes} leave axes of {dims(like)} that x lacks")
     if len(axes) > missing:
-        return _expanded(b, x, dims(like))
-    return _expanded(b, b.Unsqueeze(x, axes), dims(like))
+        return _expand(b, x, dims(like))
+    return _expand(b, b.Unsqueeze(x, axes), dims(like))
 
 
 @op("broadcast_to_compatible_with", "math.broadcast_to_compatible_with")
@@ -59,7 +59,7 @@ def broadcast_to_compatible_with(
     """`x` repeated to the shape that arithmetic of it with all of `compatible` would have."""
     shapes = [dims(x), *(dims(other) for other in compatible)]
     try:
-        return _expanded(b, x, np.broadcast_shapes(*shapes))
+        return _expand(b, x, np.broadcast_shapes(*shapes))
     except ValueError:
         raise ShapeError(f"shapes {shapes} are not compatible") from None
 
@@ -74,7 +74,7 @@ def expand(b: Builder, x: Value, expand_size: Sequence[int], name: str | None = 
     shape = [d if size == -1 else size for size, d in zip(expand_size, have, strict=True)]
     if any(d is None or d < 1 for d in shape):
         raise ArgumentError(f"expand_size {list(expand_size)} does not say every new dimension")
-    return _expanded(b, x, [int(d or 0) for d in shape])
+    return _expand(b, x, [int(d or 0) for d in shape])
 
 
 @op("elem_cnt")

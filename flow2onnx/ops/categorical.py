@@ -7,7 +7,7 @@ from flow2onnx.errors import ArgumentError, DTypeError, ShapeError, UnsupportedE
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dims, dtype_of, size_of
 from flow2onnx.lowering.scatters import zeros
-from flow2onnx.ops.layers import owned
+from flow2onnx.ops.layers import layer_variable
 from flow2onnx.ops.variable import assign
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import current_job
@@ -16,7 +16,7 @@ from flow2onnx.trace.op import composite, op
 
 
 @op("categorical_ordinal_encode.numbered", is_public=False)
-def numbered(
+def encode(
     b: Builder, table: Value, size: Value, keys: Value, name: str | None = None
 ) -> tuple[Value, Value, Value]:
     """The number of each key, and the table and its size with those that are new.
@@ -31,12 +31,12 @@ def numbered(
     hit = b.Equal(b.Unsqueeze(x, [1]), have)
     found = b.ReduceMax(b.Where(hit, numbers, b.const(0, int64)), [1], keepdims=0)
     is_known = b.Greater(b.ReduceMax(b.Cast(hit, to=int32), [1], keepdims=0), 0)
-    first, is_new, rank = _new(b, x, is_known)
+    first, is_new, rank = _find_new(b, x, is_known)
     number = b.Add(b.Cast(size, to=int64), rank)
     ids = b.Where(is_known, found, b.Gather(number, first, axis=0))
     kind = dtype_of(table)
     grown = b.Add(b.Cast(size, to=int64), b.ReduceSum(b.Cast(is_new, to=int64), [0]))
-    entered = _entered(b, entries, have, is_new, rank, b.Concat(
+    entered = _insert(b, entries, have, is_new, rank, b.Concat(
         b.Unsqueeze(x, [1]), b.Unsqueeze(number, [1]), axis=1
     ))  # fmt: skip
     return (
@@ -46,7 +46,7 @@ def numbered(
     )
 
 
-def _new(b: Builder, x: Value, is_known: Value) -> tuple[Value, Value, Value]:
+def _find_new(b: Builder, x: Value, is_known: Value) -> tuple[Value, Value, Value]:
     """Where each key appears first, whether that is here and the key new, how many are so far."""
     same = b.Cast(b.Equal(b.Unsqueeze(x, [1]), x), to=int32)
     first = b.ArgMax(same, axis=1, keepdims=0)
@@ -55,7 +55,7 @@ def _new(b: Builder, x: Value, is_known: Value) -> tuple[Value, Value, Value]:
     return first, is_new, b.CumSum(b.Cast(is_new, to=int64), b.const(0, int64))
 
 
-def _entered(
+def _insert(
     b: Builder, entries: Value, have: Value, is_new: Value, rank: Value, fresh: Value
 ) -> Value:
     """The entries with the fresh ones that are new in places that were free."""
@@ -91,7 +91,7 @@ def categorical_ordinal_encode(
         )
     if any(v.dtype not in (int32, int64) for v in (table, size, input_tensor)):
         raise DTypeError("table, size and input are int32 or int64", hint="use flow.cast first")
-    ids, entered, grown = numbered(table, size, input_tensor, name=name)
+    ids, entered, grown = encode(table, size, input_tensor, name=name)
     assign.lower(table, entered)
     assign.lower(size, grown)
     found: Blob = ids
@@ -114,7 +114,7 @@ def categorical_ordinal_encoder(
     kind = "CategoricalOrdinalEncoder"
     layer = current_job("layers.categorical_ordinal_encoder").name_layer(name or kind, kind)
     table, size = (
-        owned(layer, what, shape, Constant(0), None, False, dtype=input_tensor.dtype)
+        layer_variable(layer, what, shape, Constant(0), None, False, dtype=input_tensor.dtype)
         for what, shape in (("Table", (2 * capacity,)), ("Size", (1,)))
     )
     return categorical_ordinal_encode.lower(table, size, input_tensor, hash_precomputed)

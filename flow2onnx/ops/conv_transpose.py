@@ -24,7 +24,7 @@ def _operands(
     return x, w
 
 
-def _transposed(
+def _conv_transpose(
     b: Builder,
     x: Value,
     w: Value,
@@ -78,14 +78,14 @@ def conv2d_transpose(
     cuts, more = [], []
     for extent, k, out, step, dilation in zip(extents, kernel, wanted, s, d, strict=True):
         window = (k - 1) * dilation + 1
-        cut = _cut(padding, extent, window, out, step)
+        cut = _excess(padding, extent, window, out, step)
         cuts.append(cut)
         more.append(out - ((extent - 1) * step + window - cut))
     if any(not 0 <= extra < step for extra, step in zip(more, s, strict=True)):
         raise ShapeError(f"no {padding} convolution of {tuple(wanted)} gives {extents}")
     before = [cut // 2 for cut in cuts]
     after = [cut - cut // 2 for cut in cuts]
-    return _transposed(b, x, w, s, d, before + after, more, data_format)
+    return _conv_transpose(b, x, w, s, d, before + after, more, data_format)
 
 
 def _whole(output_shape: Sequence[int] | None) -> tuple[int, ...]:
@@ -98,7 +98,7 @@ def _extents(shape: Sequence[int], data_format: str) -> tuple[int, ...]:
     return tuple(shape[1:3] if spatial.is_channels_last(data_format) else shape[2:])
 
 
-def _cut(padding: str, extent: int, window: int, out: int, stride: int) -> int:
+def _excess(padding: str, extent: int, window: int, out: int, stride: int) -> int:
     """How much is cut off the ends of an axis."""
     if padding.upper() == "VALID":
         return 0
@@ -128,7 +128,7 @@ def torch_conv2d_transpose(
     cuts, more = _pair(padding_needed, "padding_needed"), _pair(output_padding, "output_padding")
     before = [cut // 2 for cut in cuts]
     after = [cut - cut // 2 for cut in cuts]
-    return _transposed(b, x, w, s, d, before + after, more, data_format)
+    return _conv_transpose(b, x, w, s, d, before + after, more, data_format)
 
 
 def _pair(value: Ints | None, what: str) -> list[int]:

@@ -16,14 +16,14 @@ _NEVER = -1e30  # the logarithm of no probability, kept finite so that differenc
 _TOO_FAR = -1e29
 
 
-def _normalized_vjp(
+def _log_probs_vjp(
     b: Builder, inputs: tuple[Value], outputs: tuple[Value], g: Value
 ) -> tuple[Value]:
     return (b.Sub(g, b.Mul(b.Exp(inputs[0]), b.ReduceSum(g, [2], keepdims=1))),)
 
 
-@op("ctc_loss.log_probs", vjp=_normalized_vjp, is_public=False)
-def _normalized(b: Builder, log_probs: Value) -> Value:
+@op("ctc_loss.log_probs", vjp=_log_probs_vjp, is_public=False)
+def _log_probs(b: Builder, log_probs: Value) -> Value:
     """The value itself; OneFlow's gradient is that of the logits behind the log-softmax."""
     return b.Identity(log_probs)
 
@@ -42,14 +42,14 @@ def _by_sample(
     inputs, lengths = (b.Cast(v, to=int64) for v in (input_lengths, target_lengths))
     labels = _rows(b, b.Cast(targets, to=int64), lengths, batch)
     states = _states(b, labels, blank)
-    emitted = _emitted(b, log_probs, states)
-    allowed = _allowed(b, states, blank, log_probs)
+    emitted = _log_probs_of(b, log_probs, states)
+    allowed = _skip_penalties(b, states, blank, log_probs)
     alpha = _first(b, emitted[0])
     for t in range(1, steps):
-        moved = b.Add(_arrived(b, alpha, allowed), emitted[t])
+        moved = b.Add(_step(b, alpha, allowed), emitted[t])
         is_running = b.Unsqueeze(b.Less(b.const(t), inputs), [-1])
         alpha = b.Where(is_running, moved, alpha)
-    total = _ended(b, alpha, lengths)
+    total = _total_of(b, alpha, lengths)
     is_possible = b.Greater(total, b.like(_TOO_FAR, total))
     impossible = b.like(0.0 if zero_infinity else math.inf, total)
     return b.Where(is_possible, b.Neg(total), impossible)
@@ -73,7 +73,7 @@ def _states(b: Builder, labels: Value, blank: int) -> Value:
     return b.Concat(pairs, b.const(np.full((batch, 1), blank, np.int64)), axis=1)
 
 
-def _emitted(b: Builder, log_probs: Value, states: Value) -> list[Value]:
+def _log_probs_of(b: Builder, log_probs: Value, states: Value) -> list[Value]:
     """The log-probability of each state, step by step."""
     steps = dims(log_probs)[0]
     places = b.Expand(b.Unsqueeze(states, [0]), [steps, *dims(states)])
@@ -91,14 +91,14 @@ def _first(b: Builder, emitted: Value) -> Value:
     return b.Where(b.const(is_start), emitted, b.like(_NEVER, emitted))
 
 
-def _allowed(b: Builder, states: Value, blank: int, like: Value) -> Value:
+def _skip_penalties(b: Builder, states: Value, blank: int, like: Value) -> Value:
     """0 where a state may be reached from the one two before it, as a logarithm."""
     before = b.Pad(states, [0, 2, 0, -2], b.const(blank, int64))
     is_other = b.And(b.Not(b.Equal(states, before)), b.Not(b.Equal(states, b.const(blank))))
     return b.Where(is_other, b.like(0.0, like), b.like(_NEVER, like))
 
 
-def _arrived(b: Builder, alpha: Value, allowed: Value) -> Value:
+def _step(b: Builder, alpha: Value, allowed: Value) -> Value:
     """The logarithm of the probability of coming to each state by staying, one step or two."""
     never = b.like(_NEVER, alpha)
     one, two = (b.Pad(alpha, [0, k, 0, -k], never) for k in (1, 2))
@@ -108,7 +108,7 @@ def _arrived(b: Builder, alpha: Value, allowed: Value) -> Value:
     return b.Add(highest, b.Log(b.Add(b.Add(parts[0], parts[1]), parts[2])))
 
 
-def _ended(b: Builder, alpha: Value, lengths: Value) -> Value:
+def _total_of(b: Builder, alpha: Value, lengths: Value) -> Value:
     """The logarithm of the probability of the last label or the blank after it."""
     last = b.Unsqueeze(b.Mul(lengths, b.const(2)), [-1])
     at_blank = b.GatherElements(alpha, last, axis=1)
@@ -121,7 +121,7 @@ def _ended(b: Builder, alpha: Value, lengths: Value) -> Value:
 
 
 @op("ctc_loss.reduced", is_public=False)
-def _reduced(b: Builder, loss: Value, target_lengths: Value, reduction: str) -> Value:
+def _reduce(b: Builder, loss: Value, target_lengths: Value, reduction: str) -> Value:
     if reduction == "sum":
         return reduce_sum.lower(b, loss)
     lengths = b.Max(b.Cast(target_lengths, to=int64), b.const(1))
@@ -142,8 +142,8 @@ def ctc_loss(
     """-ln of the probability that log_probs (time, batch, classes) spell each row of `targets`."""
     _check(log_probs, targets, input_lengths, target_lengths, blank, reduction)
     arguments = targets, input_lengths, target_lengths, blank, zero_infinity
-    loss: Blob = _by_sample(_normalized(log_probs), *arguments)
-    return loss if reduction == "none" else _reduced(loss, target_lengths, reduction)
+    loss: Blob = _by_sample(_log_probs(log_probs), *arguments)
+    return loss if reduction == "none" else _reduce(loss, target_lengths, reduction)
 
 
 def _check(

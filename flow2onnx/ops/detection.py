@@ -51,7 +51,7 @@ def _scale(what: str, name: str | None, kind: str, given: Blob, scale: Blob) -> 
 
 
 def _scaled(key: Key, values: Any, factors: Any) -> tuple[Any]:
-    return (detection.scaled(values, factors),)
+    return (detection.scale(values, factors),)
 
 
 @composite("object_bbox_flip", "detection.object_bbox_flip")
@@ -60,7 +60,7 @@ def object_bbox_flip(
 ) -> Blob:
     """Boxes on mirrored images of `image_size` (width, height); codes as for `flow.image.flip`."""
     return _flip("object_bbox_flip", name, "ObjectBboxFlip", bbox, image_size, flip_code,
-                 detection.flipped_boxes)  # fmt: skip
+                 detection.flip_boxes)  # fmt: skip
 
 
 @composite("object_bbox_scale", "detection.object_bbox_scale")
@@ -75,7 +75,7 @@ def object_segmentation_polygon_flip(
 ) -> Blob:
     """The points of polygons on mirrored images of `image_size` (width, height)."""
     return _flip("object_segmentation_polygon_flip", name, "ObjectSegmPolyFlip", poly, image_size,
-                 flip_code, detection.flipped_polygons)  # fmt: skip
+                 flip_code, detection.flip_polygons)  # fmt: skip
 
 
 @composite("object_segmentation_polygon_scale", "detection.object_segmentation_polygon_scale")

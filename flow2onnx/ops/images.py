@@ -215,10 +215,10 @@ def _kept(
     image: Array,
 ) -> tuple[Array, Array, Array]:
     old_height, old_width = image.shape[:2]
-    height, width = images.kept_ratio(old_height, old_width, target, side, least, most)
+    height, width = images.size_in_ratio(old_height, old_width, target, side, least, most)
     factors = np.array([width / old_width, height / old_height], np.float32)
     return (
-        images.resized(image, height, width, method),
+        images.resize(image, height, width, method),
         np.array([width, height], np.int32),
         factors,
     )
@@ -297,7 +297,7 @@ def flip_codes(code: object, source: HostValue, what: str) -> tuple[list[HostVal
 
 
 def _flipped(fixed: int, key: Key, image: Array, code: int | None = None) -> tuple[Array]:
-    return (images.flipped(image, fixed if code is None else int(code)),)
+    return (images.flip(image, fixed if code is None else int(code)),)
 
 
 @composite("image.normalize", "image_normalize")

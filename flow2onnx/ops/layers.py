@@ -14,7 +14,7 @@ from flow2onnx.trace.initializers import Constant, Initializer, VarianceScaling
 from flow2onnx.trace.op import composite
 from flow2onnx.trace.variables import Regularizer
 
-__all__ = ["Activation", "activated", "owned"]
+__all__ = ["Activation", "activate", "layer_variable"]
 
 Activation = Callable[..., Blob]
 Ints = int | Sequence[int]
@@ -22,7 +22,7 @@ _ZERO = Constant(0.0)
 _XAVIER = VarianceScaling(1.0, "fan_avg", "random_uniform")
 
 
-def owned(
+def layer_variable(
     name: str | None,
     suffix: str,
     shape: Sequence[int],
@@ -48,7 +48,7 @@ def owned(
         return get_variable.lower(suffix, **arguments)
 
 
-def activated(x: Blob, activation: Activation | None) -> Blob:
+def activate(x: Blob, activation: Activation | None) -> Blob:
     """`x` through the layer's activation, if it has one."""
     return x if activation is None else activation(x, name="activation")
 
@@ -79,12 +79,12 @@ def dense(
         raise ArgumentError(f"dense needs two dimensions or more, got {inputs.shape}")
     layer = current_job("layers.dense").name_layer(name or "Dense", "Dense")
     fan_in, lead = inputs.shape[-1], inputs.shape[:-1]
-    weight = owned(
+    weight = layer_variable(
         layer, "weight", (units, fan_in), kernel_initializer or _ZERO, kernel_regularizer,
         trainable, dtype=inputs.dtype,
     )  # fmt: skip
     bias = (
-        owned(
+        layer_variable(
             layer, "bias", (units,), bias_initializer or _ZERO, bias_regularizer, trainable,
             dtype=inputs.dtype,
         )
@@ -95,7 +95,7 @@ def dense(
         x = inputs if len(lead) == 1 else array.reshape(inputs, (-1, fan_in))
         y = array.matmul(x, weight, transpose_b=True, name="matmul")
         y = nn.bias_add(y, bias, name="bias_add") if bias is not None else y
-        y = activated(y, activation)
+        y = activate(y, activation)
     return y if len(lead) == 1 else array.reshape(y, (*lead, units))
 
 
@@ -136,12 +136,12 @@ def _conv(
         else [filters, channels // groups, *kernel]
     )
     default = _ZERO if job.spec.is_before("0.1.9") else _XAVIER
-    weight = owned(
+    weight = layer_variable(
         layer, "weight", shape, kernel_initializer or default, kernel_regularizer, trainable,
         weight_name, inputs.dtype,
     )  # fmt: skip
     bias = (
-        owned(
+        layer_variable(
             layer, "bias", (filters,), bias_initializer or _ZERO, bias_regularizer, trainable,
             bias_name, inputs.dtype,
         )
@@ -158,7 +158,7 @@ def _conv(
             if bias is not None
             else y
         )
-        return activated(y, activation)
+        return activate(y, activation)
 
 
 _CONVOLUTIONS: dict[int, Callable[..., Blob]] = {1: conv.conv1d, 2: conv.conv2d, 3: conv.conv3d}
@@ -262,9 +262,9 @@ def prelu(
             raise ArgumentError(f"shared axis {axis} is outside 1 … {len(inputs.shape) - 1}")
         shape[axis - 1] = 1
     layer = current_job("layers.prelu").name_layer(name or "PRelu", "PRelu")
-    alpha = owned(
+    alpha = layer_variable(
         layer, "alpha", shape, alpha_initializer or _ZERO, alpha_regularizer, trainable,
         dtype=inputs.dtype,
     )  # fmt: skip
-    y: Blob = nn.sloped(inputs, alpha, name=layer)
+    y: Blob = nn.prelu_by(inputs, alpha, name=layer)
     return y

@@ -93,7 +93,7 @@ def sparse_cross_entropy(
     return b.Neg(b.Log(reshape_to(b, picked, sizes_of(prediction)[:-1])))
 
 
-def _reduced(b: Builder, loss: Value, reduction: str) -> Value:
+def _reduce(b: Builder, loss: Value, reduction: str) -> Value:
     if reduction == "none":
         return loss
     return {"mean": reduce_mean, "sum": reduce_sum}[reduction].lower(b, loss)
@@ -116,7 +116,7 @@ def l1_loss(
     difference = b.Sub(target, input)
     # not Abs: where they are equal OneFlow's gradient is 1
     is_below = b.Less(difference, b.like(0.0, difference))
-    return _reduced(b, b.Where(is_below, b.Neg(difference), difference), reduction)
+    return _reduce(b, b.Where(is_below, b.Neg(difference), difference), reduction)
 
 
 @op("nn.MSELoss")
@@ -126,7 +126,7 @@ def mse_loss(
     """(target - input)²."""
     _check(reduction, input, target)
     difference = b.Sub(target, input)
-    return _reduced(b, b.Mul(difference, difference), reduction)
+    return _reduce(b, b.Mul(difference, difference), reduction)
 
 
 @op("nn.BCELoss")
@@ -143,7 +143,7 @@ def bce_loss(
     hit = b.Mul(target, b.Log(input))
     miss = b.Mul(b.Sub(1.0, target), b.Log(b.Sub(1.0, input)))
     loss = b.Neg(b.Add(hit, miss))
-    return _reduced(b, loss if weight is None else b.Mul(weight, loss), reduction)
+    return _reduce(b, loss if weight is None else b.Mul(weight, loss), reduction)
 
 
 @op("nn.BCEWithLogitsLoss")
@@ -164,7 +164,7 @@ def bce_with_logits_loss(
     if pos_weight is not None:
         tail = b.Mul(tail, b.Add(b.Mul(b.Sub(pos_weight, 1.0), target), 1.0))
     loss = b.Add(b.Mul(b.Sub(1.0, target), input), tail)
-    return _reduced(b, loss if weight is None else b.Mul(weight, loss), reduction)
+    return _reduce(b, loss if weight is None else b.Mul(weight, loss), reduction)
 
 
 @op("nn.KLDivLoss")
@@ -179,11 +179,11 @@ def kl_div_loss(
     """y (ln y - x) of log-probabilities x, 0 where y is; with `log_target` y is a logarithm too."""
     _check(reduction, input, target)
     if log_target:
-        return _reduced(b, b.Mul(b.Exp(target), b.Sub(target, input)), reduction)
+        return _reduce(b, b.Mul(b.Exp(target), b.Sub(target, input)), reduction)
     is_some = b.Not(b.Equal(b.Round(b.Add(target, 0.5)), b.like(0.0, target)))
     logarithm = b.Log(b.Where(is_some, target, b.like(1.0, target)))
     loss = b.Mul(target, b.Sub(logarithm, input))
-    return _reduced(b, b.Where(is_some, loss, b.like(0.0, loss)), reduction)
+    return _reduce(b, b.Where(is_some, loss, b.like(0.0, loss)), reduction)
 
 
 @op("nn.MarginRankingLoss")
@@ -199,7 +199,7 @@ def margin_ranking_loss(
     """max(0, margin - target (input1 - input2)); target is 1 or -1."""
     _check(reduction, input1, input2, target)
     lead = b.Mul(target, b.Sub(input2, input1))
-    return _reduced(b, b.Clip(b.Add(lead, float(margin)), 0.0), reduction)
+    return _reduce(b, b.Clip(b.Add(lead, float(margin)), 0.0), reduction)
 
 
 @op("nn.TripletMarginLoss")
@@ -220,7 +220,7 @@ def triplet_margin_loss(
     if swap:
         raise UnsupportedError("swap was never implemented", hint="leave swap=False")
     near, far = (_norm(b, b.Add(b.Sub(anchor, v), eps), p) for v in (positive, negative))
-    return _reduced(b, b.Clip(b.Add(b.Sub(near, far), float(margin)), 0.0), reduction)
+    return _reduce(b, b.Clip(b.Add(b.Sub(near, far), float(margin)), 0.0), reduction)
 
 
 def _norm(b: Builder, x: Value, p: float) -> Value:
@@ -257,12 +257,12 @@ def combined_margin_loss(
     """x = cos t with cos(m1 t + m2) - m3 at the label of each sample."""
     place = as_column(b, label, x)
     picked = b.GatherElements(x, place, axis=-1)
-    moved = picked if (m1, m2) == (1, 0) else _turned(b, picked, m1, m2)
+    moved = picked if (m1, m2) == (1, 0) else _add_angle(b, picked, m1, m2)
     moved = b.Sub(moved, b.like(m3, x)) if m3 else moved
     return b.ScatterElements(x, place, moved, axis=-1)
 
 
-def _turned(b: Builder, cosine: Value, m1: float, m2: float) -> Value:
+def _add_angle(b: Builder, cosine: Value, m1: float, m2: float) -> Value:
     return b.Cos(b.Add(b.Mul(b.Acos(cosine), float(m1)), float(m2)))
 
 

@@ -74,6 +74,6 @@ def dropout(
 
 
 @op("nn.prelu", is_public=False)
-def sloped(b: Builder, x: Value, alpha: Value, name: str | None = None) -> Value:
+def prelu_by(b: Builder, x: Value, alpha: Value, name: str | None = None) -> Value:
     """x where it is positive, else alpha x, broadcast."""
     return b.PRelu(x, alpha)

@@ -28,7 +28,7 @@ def moments(
 # --- by channel -------------------------------------------------------------------------------
 
 
-def _spread(b: Builder, channels: Value, x: Value) -> Value:
+def _per_channel(b: Builder, channels: Value, x: Value) -> Value:
     """One number for each channel, to be broadcast against `x` with its channels on axis 1."""
     return b.Reshape(channels, [-1] + [1] * (rank_of(x) - 2)) if rank_of(x) > 2 else channels
 
@@ -93,7 +93,7 @@ def _by_batch_vjp(
     # Mean and variance taken in: half as many passes as the gradients of the single steps.
     (x, scale), (mean, rate) = inputs[:2], outputs[1::2]
     share = dims(x)[1] / math.prod(dims(x))
-    centred = b.Sub(x, _spread(b, mean, x))
+    centred = b.Sub(x, _per_channel(b, mean, x))
     total = channel_sum(b, None, g)
     slope = b.Mul(channel_sum(b, None, b.Mul(g, centred)), rate)
     factor = b.Mul(rate, scale)
@@ -114,7 +114,7 @@ def by_batch(
     """
     others = [i for i in range(rank_of(x)) if i != 1]
     mean = b.ReduceMean(x, others, keepdims=0)
-    centred = b.Sub(x, _spread(b, mean, x))
+    centred = b.Sub(x, _per_channel(b, mean, x))
     variance = b.ReduceMean(b.Mul(centred, centred), others, keepdims=0)
     rate = b.Reciprocal(b.Sqrt(b.Add(variance, epsilon)))
     return _affine(b, centred, b.Mul(rate, scale), offset), mean, variance, rate

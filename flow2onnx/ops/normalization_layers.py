@@ -1,5 +1,6 @@
 """Layers that normalise. Batch normalization keeps moving statistics, which train jobs update."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from flow2onnx.graph import Value
 from flow2onnx.ops import array, normalization, unary
 from flow2onnx.ops.arguments import axis_of
 from flow2onnx.ops.arithmetic import add, multiply
-from flow2onnx.ops.layers import Activation, activated, owned
+from flow2onnx.ops.layers import Activation, activate, layer_variable
 from flow2onnx.ops.variable import get_variable
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import current_job
@@ -27,7 +28,7 @@ def _parameters_of(x: Blob) -> DType:
     return float32 if x.dtype == float16 else x.dtype
 
 
-def _filled(number: float, shape: tuple[int, ...], dtype: DType) -> Blob:
+def _constant(number: float, shape: tuple[int, ...], dtype: DType) -> Blob:
     return Blob(current_job("layers").b.const(np.full(shape, number, dtype.numpy)))
 
 
@@ -59,32 +60,33 @@ def _batch_normalization(
     shape, dtype = (inputs.shape[axis],), _parameters_of(inputs)
     if len(inputs.shape) < 2:
         raise ArgumentError(f"batch_normalization needs two dimensions or more, got {inputs.shape}")
+    own = partial(layer_variable, layer, shape=shape, dtype=dtype)
     beta = (
-        owned(layer, "beta", shape, beta_initializer or _ZERO, beta_regularizer, trainable,
-              beta_name, dtype)
+        own("beta", initializer=beta_initializer or _ZERO, regularizer=beta_regularizer,
+            trainable=trainable, full_name=beta_name)
         if center
-        else _filled(0, shape, dtype)
+        else _constant(0, shape, dtype)
     )  # fmt: skip
     gamma = (
-        owned(layer, "gamma", shape, gamma_initializer or _ONE, gamma_regularizer, trainable,
-              gamma_name, dtype)
+        own("gamma", initializer=gamma_initializer or _ONE, regularizer=gamma_regularizer,
+            trainable=trainable, full_name=gamma_name)
         if scale
-        else _filled(1, shape, dtype)
+        else _constant(1, shape, dtype)
     )  # fmt: skip
-    mean = owned(layer, "moving_mean", shape, moving_mean_initializer or _ZERO, None, False,
-                 moving_mean_name, dtype)  # fmt: skip
-    variance = owned(layer, "moving_variance", shape, moving_variance_initializer or _ONE, None,
-                     False, moving_variance_name, dtype)  # fmt: skip
+    mean = own("moving_mean", initializer=moving_mean_initializer or _ZERO, trainable=False,
+               full_name=moving_mean_name)  # fmt: skip
+    variance = own("moving_variance", initializer=moving_variance_initializer or _ONE,
+                   trainable=False, full_name=moving_variance_name)  # fmt: skip
     with job.namespace(layer):
         x = array.cast(inputs, dtype, name="widened") if inputs.dtype != dtype else inputs
         if training and trainable and job.is_trainable:
-            y, _, _ = normalized(x, axis, momentum, epsilon, gamma, beta, mean, variance)
+            y, _, _ = normalize_by_batch(x, axis, momentum, epsilon, gamma, beta, mean, variance)
         else:
             y = normalization.batch_normalization(x, mean, variance, beta, gamma, epsilon, axis)
         return array.cast(y, inputs.dtype, name="narrowed") if inputs.dtype != dtype else y
 
 
-def normalized(
+def normalize_by_batch(
     x: Blob,
     axis: int,
     momentum: float,
@@ -227,7 +229,9 @@ def layer_norm(
     layer = job.name_layer(name or "LayerNorm", "LayerNorm")
     shape = inputs.shape[axis_of(begin_params_axis, len(inputs.shape)) :]
     beta, gamma = (
-        owned(layer, suffix, shape, first, None, trainable, None, inputs.dtype) if wanted else None
+        layer_variable(layer, suffix, shape, first, None, trainable, None, inputs.dtype)
+        if wanted
+        else None
         for suffix, first, wanted in (("beta", _ZERO, center), ("gamma", _ONE, scale))
     )
     with job.namespace(layer):
@@ -320,7 +324,9 @@ def affine_channel(
         ("bias", bias_initializer or _ZERO, add),
     ):
         if suffix == "scale" or use_bias:
-            numbers = owned(layer, suffix, shape, first, None, trainable, None, inputs.dtype)
+            numbers = layer_variable(
+                layer, suffix, shape, first, None, trainable, None, inputs.dtype
+            )
             y = combined(y, array.reshape(numbers, spread))
     with job.namespace(layer):
-        return activated(y, activation)
+        return activate(y, activation)

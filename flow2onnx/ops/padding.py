@@ -21,7 +21,7 @@ def _before_after(x: Value, paddings: Pairs) -> tuple[list[int], list[int]]:
     return [int(p[0]) for p in paddings], [int(p[1]) for p in paddings]
 
 
-def _padded(
+def _pad(
     b: Builder,
     x: Value,
     sides: tuple[list[int], list[int]],
@@ -41,7 +41,7 @@ def pad(
     b: Builder, x: Value, paddings: Pairs, constant_value: float = 0, name: str | None = None
 ) -> Value:
     """As many of `constant_value` before and after each axis as its pair in `paddings` says."""
-    return _padded(b, x, _before_after(x, paddings), constant_value)
+    return _pad(b, x, _before_after(x, paddings), constant_value)
 
 
 @op("pad_grad")
@@ -76,7 +76,7 @@ def constant_pad2d(
     name: str | None = None,
 ) -> Value:
     """A frame of `constant_value` around each image; four sides are left, right, top, bottom."""
-    return _padded(b, x, _around(x, padding), constant_value)
+    return _pad(b, x, _around(x, padding), constant_value)
 
 
 @op("zero_pad2d")
@@ -84,7 +84,7 @@ def zero_pad2d(
     b: Builder, x: Value, padding: int | Sequence[int], name: str | None = None
 ) -> Value:
     """A frame of zeros around each image; four sides are left, right, top, bottom."""
-    return _padded(b, x, _around(x, padding))
+    return _pad(b, x, _around(x, padding))
 
 
 @op("replication_pad2d")
@@ -92,7 +92,7 @@ def replication_pad2d(
     b: Builder, x: Value, padding: int | Sequence[int], name: str | None = None
 ) -> Value:
     """The border of each image repeated around it; four sides are left, right, top, bottom."""
-    return _padded(b, x, _around(x, padding), mode="edge")
+    return _pad(b, x, _around(x, padding), mode="edge")
 
 
 @op("reflection_pad2d")
@@ -103,7 +103,7 @@ def reflection_pad2d(
     sides = _around(x, padding)
     if any(f >= d or a >= d for f, d, a in zip(sides[0], dims(x), sides[1], strict=True)):
         raise ArgumentError(f"padding {padding!r} has to be smaller than the image {dims(x)[2:]}")
-    return _padded(b, x, sides, mode="reflect")
+    return _pad(b, x, sides, mode="reflect")
 
 
 @op("same_padding")
@@ -133,4 +133,4 @@ def same_padding(
         per_axis(dilation_rate, axes, "dilation_rate"),
     )
     rest = [0] * (2 - lead)
-    return _padded(b, x, ([0] * lead + before + rest, [0] * lead + after + rest))
+    return _pad(b, x, ([0] * lead + before + rest, [0] * lead + after + rest))

@@ -29,7 +29,7 @@ def _steps(bits: int, scheme: str, formula: str) -> tuple[int, int]:
     return (-half, half - 1) if scheme == "symmetric" else (0, 2 * half - 1)
 
 
-def _observed(b: Builder, low: Value, high: Value, steps: tuple[int, int]) -> _Pair:
+def _scale_and_zero(b: Builder, low: Value, high: Value, steps: tuple[int, int]) -> _Pair:
     """Scale and zero point of the range; both are real numbers, as in OneFlow."""
     first, last = steps
     if first < 0:
@@ -43,7 +43,7 @@ def _observed(b: Builder, low: Value, high: Value, steps: tuple[int, int]) -> _P
 def _moving(b: Builder, x: Value, momentum: float, steps: tuple[int, int]) -> _Pair:
     observer = Observer(current_job("moving_average_min_max_observer"), b.prefix, momentum=momentum)
     low, high = (b.Reshape(v, [1]) for v in observer.range(x))
-    return _observed(b, low, high, steps)
+    return _scale_and_zero(b, low, high, steps)
 
 
 @op("quantization.min_max_observer")
@@ -60,7 +60,7 @@ def min_max_observer(
     steps = _steps(quantization_bit, quantization_scheme, quantization_formula)
     axis = None if per_layer_quantization else 0
     low, high = (b.Reshape(v, [-1]) for v in min_max(b, input, axis))
-    return _observed(b, low, high, steps)
+    return _scale_and_zero(b, low, high, steps)
 
 
 @op("quantization.moving_average_min_max_observer")

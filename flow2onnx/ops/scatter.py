@@ -239,10 +239,10 @@ def unsorted_batch_segment_sum(
     lead, rest = dims(segment_ids)[:-1], dims(data)[k:]
     columns = b.Reshape(data, [prod(lead), dims(segment_ids)[-1], *rest])
     ids = b.Reshape(segment_ids, [prod(lead), -1])
-    return b.Reshape(_batched(b, columns, ids, num_segments), [*lead, num_segments, *rest])
+    return b.Reshape(_batch(b, columns, ids, num_segments), [*lead, num_segments, *rest])
 
 
-def _batched(b: Builder, data: Value, ids: Value, count: int) -> Value:
+def _batch(b: Builder, data: Value, ids: Value, count: int) -> Value:
     """Each sample has segments of its own, numbered on from those of the sample before."""
     samples = dims(data)[0]
     index = b.Cast(as_index(b, ids), to=int64)

@@ -11,7 +11,7 @@ from flow2onnx.trace.op import op
 _DIRECTIONS = {"ASCENDING": 0, "DESCENDING": 1}
 
 
-def _ordered(b: Builder, x: Value, axis: int, direction: str) -> tuple[Value, Value]:
+def _top_k(b: Builder, x: Value, axis: int, direction: str) -> tuple[Value, Value]:
     """The values along `axis` in order, and where each stood."""
     if direction not in _DIRECTIONS:
         raise ArgumentError(f"direction is ASCENDING or DESCENDING, got {direction!r}")
@@ -31,7 +31,7 @@ def sort(
     name: str | None = None,
 ) -> Value:
     """The values in order along `axis`."""
-    return _ordered(b, input, axis, direction)[0]
+    return _top_k(b, input, axis, direction)[0]
 
 
 @op("argsort", earlier={"0.3.0": "(input, direction='ASCENDING', name=None)"})
@@ -43,7 +43,7 @@ def argsort(
     name: str | None = None,
 ) -> Value:
     """Where the values in order along `axis` stand; of equal ones the first comes first."""
-    return b.Cast(_ordered(b, input, axis, direction)[1], to=int32)
+    return b.Cast(_top_k(b, input, axis, direction)[1], to=int32)
 
 
 @op("math.top_k", earlier={"0.3.0": "(input, k=1, sorted=True, name=None)"})

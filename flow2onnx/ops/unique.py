@@ -18,14 +18,14 @@ def _unique(b: Builder, x: Value) -> tuple[Value, Value, Value, Value]:
     values = y if dtype_of(x) == kind else b.Cast(y, to=dtype_of(x))
     length = dims(x)[0]
     return (
-        _padded(b, values, length),
+        _pad_to(b, values, length),
         b.Reshape(places, [length]),
-        _padded(b, counts, length),
+        _pad_to(b, counts, length),
         b.Reshape(b.Shape(y), [1]),
     )
 
 
-def _padded(b: Builder, x: Value, length: int) -> Value:
+def _pad_to(b: Builder, x: Value, length: int) -> Value:
     """`x` with zeros behind it, `length` in all."""
     longer = b.Concat(x, zeros(b, [length], dtype_of(x)), axis=0)
     return b.Reshape(b.Slice(longer, [0], [length]), [length])

@@ -9,7 +9,7 @@ from flow2onnx.ops import conv_transpose, indexing, losses, normalization, speci
 from flow2onnx.ops.arguments import axis_of
 from flow2onnx.ops.arithmetic import add, condition
 from flow2onnx.ops.conv_transpose import Ints
-from flow2onnx.ops.normalization_layers import normalized
+from flow2onnx.ops.normalization_layers import normalize_by_batch
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.op import composite, op
 
@@ -57,7 +57,7 @@ def batch_norm(
     along = axis_of(axis, len(x.shape))
     statistics = moving_mean, moving_variance
     if training:
-        y, mean, rate = normalized(x, along, momentum, epsilon, gamma, beta, *statistics)
+        y, mean, rate = normalize_by_batch(x, along, momentum, epsilon, gamma, beta, *statistics)
     else:
         y = normalization.batch_normalization(x, *statistics, beta, gamma, epsilon, along)
     y = y if addend is None else add(y, addend)

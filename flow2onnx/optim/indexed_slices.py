@@ -130,9 +130,9 @@ def rows_of(
     if not read:
         return None
     keys = [_index(b, node) for node in read]
-    index, counts = _joined(b, keys), [size_of(key) for key in keys]
+    index, counts = _concat(b, keys), [size_of(key) for key in keys]
     parts = [b.Reshape(grads[n.outputs[0]], [c, *row]) for n, c in zip(read, counts, strict=True)]
-    index, g = b.Where(b.Less(index, 0), b.Add(index, height), index), _joined(b, parts)
+    index, g = b.Where(b.Less(index, 0), b.Add(index, height), index), _concat(b, parts)
     column = b.Unsqueeze(index, [-1])
     if is_added:
         return Rows(column, None), g
@@ -141,7 +141,7 @@ def rows_of(
     return Rows(column, slots), sums
 
 
-def _joined(b: Builder, values: list[Value]) -> Value:
+def _concat(b: Builder, values: list[Value]) -> Value:
     return values[0] if len(values) == 1 else b.Concat(*values, axis=0)
 
 

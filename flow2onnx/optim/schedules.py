@@ -55,7 +55,7 @@ class Scheduler:
         if constant is not None:
             return b.const([constant], float32)
         k = b.Cast(step, to=float64)
-        rate = self.decayed(b, k)
+        rate = self.decay(b, k)
         if self.warmup is not None:
             is_warm = b.Less(step, np.array([self.warmup.steps], np.int64))
             rate = b.Where(is_warm, self.warmup.rate(b, k, _float32(self.base_lr)), rate)
@@ -65,7 +65,7 @@ class Scheduler:
         """The rate, if it never changes."""
         return None
 
-    def decayed(self, b: Builder, k: Value) -> Value:
+    def decay(self, b: Builder, k: Value) -> Value:
         """The rate at step `k`, float64 of shape (1,), without the warm-up."""
         raise NotImplementedError
 
@@ -111,7 +111,7 @@ class PiecewiseConstantScheduler(Scheduler):
         """The one value, without boundaries and warm-up."""
         return None if self.boundaries or self.warmup else self.base_lr
 
-    def decayed(self, b: Builder, k: Value) -> Value:
+    def decay(self, b: Builder, k: Value) -> Value:
         """A look-up by the number of boundaries passed."""
         return _piece(b, k, self.boundaries, [_float32(v) for v in self.values])
 
@@ -135,7 +135,7 @@ class PiecewiseScalingScheduler(Scheduler):
             return [self.scale] * len(self.boundaries)
         return list(self.scale)
 
-    def decayed(self, b: Builder, k: Value) -> Value:
+    def decay(self, b: Builder, k: Value) -> Value:
         """A look-up by the number of boundaries passed."""
         base = _float32(self.base_lr)
         scales = [1.0, *self._scales()]
@@ -167,7 +167,7 @@ class CosineScheduler(_Decay):
 
     alpha: float
 
-    def decayed(self, b: Builder, k: Value) -> Value:
+    def decay(self, b: Builder, k: Value) -> Value:
         """Half a cosine down to alpha * base."""
         q, alpha = b.Min(k, float(self.steps)), _float32(self.alpha)
         wave = b.Mul(b.Add(b.Cos(b.Mul(q, math.pi / self.steps)), 1.0), 0.5)
@@ -182,7 +182,7 @@ class LinearCosineScheduler(_Decay):
     alpha: float
     beta: float
 
-    def decayed(self, b: Builder, k: Value) -> Value:
+    def decay(self, b: Builder, k: Value) -> Value:
         """A cosine under a falling line."""
         q = b.Div(b.Min(k, float(self.steps)), float(self.steps))
         line = b.Add(b.Sub(1.0, q), _float32(self.alpha))
@@ -202,7 +202,7 @@ class PolynomialScheduler(_Decay):
     power: float
     cycle: bool
 
-    def decayed(self, b: Builder, k: Value) -> Value:
+    def decay(self, b: Builder, k: Value) -> Value:
         """A power of what is left."""
         steps, end = float(self.steps), _float32(self.end_learning_rate)
         if self.cycle:
@@ -220,7 +220,7 @@ class _Exponent(_Decay):
     decay_rate: float
     staircase: bool
 
-    def decayed(self, b: Builder, k: Value) -> Value:
+    def decay(self, b: Builder, k: Value) -> Value:
         """The base rate times a factor of k / steps."""
         share = b.Div(k, float(self.steps))
         share = b.Floor(share) if self.staircase else share

@@ -143,30 +143,30 @@ def _seed(job: Job, optimizer: Optimizer, loss: Value, rate: Value | None) -> Va
     """
     b, dtype, factor = job.b, dtype_of(loss), optimizer.scale.factor(job)
     if isinstance(factor, Value) or _divides_later(job, optimizer.scale):
-        return _full(job, loss, factor)
+        return _loss_filled_with(job, loss, factor)
     count = _loss_count(job)
     if isinstance(count, Value):
         top = b.const([factor], dtype) if rate is None else b.Neg(b.Cast(rate, to=dtype))
-        return _filled(job, loss, b.Div(top, b.Cast(count, to=dtype)), 1.0)
+        return _expand_to_loss(job, loss, b.Div(top, b.Cast(count, to=dtype)), 1.0)
     share = 1.0 / count
     if rate is None:
-        return _full(job, loss, share * factor)
+        return _loss_filled_with(job, loss, share * factor)
     if rate.const_value is not None:
-        return _full(job, loss, -share * float(rate.const_value.numpy().item()))
-    return _filled(job, loss, b.Cast(rate, to=dtype), -share)
+        return _loss_filled_with(job, loss, -share * float(rate.const_value.numpy().item()))
+    return _expand_to_loss(job, loss, b.Cast(rate, to=dtype), -share)
 
 
-def _full(job: Job, loss: Value, number: float | Value) -> Value:
+def _loss_filled_with(job: Job, loss: Value, number: float | Value) -> Value:
     """A number, or a value of shape (1,), in the shape of the loss."""
     dtype: DType = dtype_of(loss)
     if isinstance(number, Value):
-        return _filled(job, loss, job.b.Cast(number, to=dtype), 1.0)
+        return _expand_to_loss(job, loss, job.b.Cast(number, to=dtype), 1.0)
     if is_static(loss):
         return job.b.const(np.full(dims(loss), number), dtype)
-    return _filled(job, loss, job.b.const([number], dtype), 1.0)
+    return _expand_to_loss(job, loss, job.b.const([number], dtype), 1.0)
 
 
-def _filled(job: Job, loss: Value, value: Value, factor: float) -> Value:
+def _expand_to_loss(job: Job, loss: Value, value: Value, factor: float) -> Value:
     """A value of shape (1,), times a number, in the shape of the loss."""
     b, shape = job.b, list(sizes_of(loss))
     product = value if factor == 1.0 else b.Mul(value, factor)
@@ -198,7 +198,7 @@ def _update(
     is_folded: bool,
 ) -> None:
     kept = dict(job.updates)  # what the body itself writes happens whatever the gradients are
-    grads = grads if is_folded else _unscaled(job, optimizer, steps, grads)
+    grads = grads if is_folded else _unscale(job, optimizer, steps, grads)
     is_finite = optimizer.scale.advance(job, list(grads.values()))
     for member, names in optimizer.assignment(job).items():
         mine = {n: g for n, g in grads.items() if n in names}
@@ -238,7 +238,7 @@ def _move(
             job.assign(name, member.update(step, name, w, g))
 
 
-def _unscaled(
+def _unscale(
     job: Job, optimizer: Optimizer, steps: dict[Optimizer, Step], grads: dict[str, Value]
 ) -> dict[str, Value]:
     """Gradients divided by what `_seed` put in beyond the mean."""

@@ -95,7 +95,7 @@ class HostPart:
         """Whether `value` was made in this tracing."""
         return value.node in self._nodes
 
-    def fed(self, b: Builder, value: HostValue) -> Value:
+    def feed(self, b: Builder, value: HostValue) -> Value:
         """The input of the graph that holds `value`."""
         if value not in self._feeds:
             fed = b.input(f"host/{len(self._feeds)}", value.type.shape, value.type.dtype)
@@ -106,13 +106,13 @@ class HostPart:
     def plan(self) -> HostPlan | None:
         """What feeds the graph as traced so far; None if nothing does."""
         feeds = tuple(self._feeds)
-        return HostPlan(tuple(_ordered(feeds)), feeds) if feeds else None
+        return HostPlan(tuple(_in_order(feeds)), feeds) if feeds else None
 
     def may_draw(self, value: Value, draw: "Draw") -> None:
         """Say that `value` of the graph can also be drawn on the host."""
         self._draws[value] = draw
 
-    def drawn(self, b: Builder, value: Value) -> HostValue | None:
+    def draw(self, b: Builder, value: Value) -> HostValue | None:
         """`value` drawn on the host, and fed to the graph in place of its own draw."""
         draw = self._draws.get(value)
         if draw is not None and value not in self._drawn:
@@ -121,7 +121,7 @@ class HostPart:
             host = HostValue(node, 0, HostType(value_shape(value), draw.dtype))
             producer = value.producer()
             assert producer is not None, "a draw of the graph is made by a node"
-            producer.replace_input_with(0, self.fed(b, host))
+            producer.replace_input_with(0, self.feed(b, host))
             self._drawn[value] = host
         return self._drawn.get(value)
 
@@ -141,7 +141,7 @@ def value_shape(value: Value) -> tuple[int, ...]:
     return tuple(int(d) for d in value.shape)  # type: ignore[arg-type]  # static, hence ints
 
 
-def _ordered(feeds: Iterable[HostValue]) -> Iterator[HostNode]:
+def _in_order(feeds: Iterable[HostValue]) -> Iterator[HostNode]:
     seen: set[HostNode] = set()
 
     def visit(node: HostNode) -> Iterator[HostNode]:

@@ -34,7 +34,7 @@ class HostBlob(Blob):
                 "tensors takes",
                 hint=_REMEDIES[given.dtype],
             )
-        return job.host.fed(job.b, self.host)
+        return job.host.feed(job.b, self.host)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -113,7 +113,7 @@ def host_value(blob: Blob, what: str) -> HostValue:
     if isinstance(blob, HostBlob):
         _check_own(job, blob.host)
         return blob.host
-    found = job.host.drawn(job.b, blob.value)
+    found = job.host.draw(job.b, blob.value)
     if found is None:
         raise UnsupportedError(
             f"{blob.logical_blob_name} is computed in the graph, and {what} reads it on the host",

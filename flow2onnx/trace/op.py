@@ -259,7 +259,7 @@ def _call(
             if vjp is not None:
                 _override(job, vjp, arguments, result, start)
         is_dynamic = any(blob.is_dynamic for blob in blobs)
-        return wrap(_named(job.b, name, result, start), is_dynamic)
+        return wrap(_name_results(job.b, name, result, start), is_dynamic)
     except FlowError as error:
         raise error.located(job.spec.name, public_name, source) from None
 
@@ -277,7 +277,7 @@ def _override(job: Job, vjp: Rule, arguments: dict[str, Any], result: Any, start
         job.add_region(Region(inputs, outputs, vjp), start)
 
 
-def _named(b: Builder, name: str, result: Any, start: int) -> Any:
+def _name_results(b: Builder, name: str, result: Any, start: int) -> Any:
     """Call what the operator made ``<name>/out`` (``out_0``, …); the rest keeps its name."""
     made = set(b.nodes[start:])
     several = isinstance(result, list | tuple)

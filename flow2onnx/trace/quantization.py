@@ -82,9 +82,9 @@ class Observer:
         if not self.job.is_trainable:
             return self._state(names[0]), self._state(names[1])
         found = min_max(self.job.b, x)
-        return self._moved(names[0], found[0]), self._moved(names[1], found[1])
+        return self._move(names[0], found[0]), self._move(names[1], found[1])
 
-    def _moved(self, which: str, found: Value) -> Value:
+    def _move(self, which: str, found: Value) -> Value:
         b, old = self.job.b, self._state(which)
         moved = b.Add(b.Mul(old, self.momentum), b.Mul(found, 1.0 - self.momentum))
         next_value = b.Where(b.IsNaN(old), found, moved)
@@ -151,10 +151,10 @@ class _Rewrite:
             assert value is not None, "a product has two operands"
             axis = self._axis(node, i) if value in self.weights else None
             if (value, axis) not in self.done:
-                self.done[value, axis] = self._quantized(node, i, value, axis)
+                self.done[value, axis] = self._quantize_operand(node, i, value, axis)
             node.replace_input_with(i, self.done[value, axis])
 
-    def _quantized(self, node: Node, i: int, value: Value, axis: int | None) -> Value:
+    def _quantize_operand(self, node: Node, i: int, value: Value, axis: int | None) -> Value:
         b = self.job.b
         if value in self.weights:
             low, high = min_max(b, value, axis)
@@ -175,7 +175,7 @@ class _Rewrite:
         if node.op_type == "Gemm":
             transposed = node.attributes.get("transB")
             return 0 if transposed is not None and transposed.value else 1
-        return rank_of(_given(node, 1)) - 1
+        return rank_of(_operand(node, 1)) - 1
 
     def _observer(self, node: Node, i: int) -> Observer:
         """Named after the weight beside it, which is the same in jobs that differ elsewhere."""
@@ -198,7 +198,7 @@ class _Rewrite:
         return self.weights.get(value) if value is not None else None
 
 
-def _given(node: Node, i: int) -> Value:
+def _operand(node: Node, i: int) -> Value:
     value = node.inputs[i]
     assert value is not None, f"{node.name} reads nothing at {i}"
     return value

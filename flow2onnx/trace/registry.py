@@ -63,19 +63,19 @@ def publish(name: str, function: Any) -> None:
     """
     if isinstance(function, type):
         init = inspect.unwrap(function.__init__)  # type: ignore[misc]  # of this very class
-        signature = _catalogued(name, function, init)
+        signature = _catalogue_signature(name, function, init)
 
         def construct(self: Any, *args: Any, **kwargs: Any) -> None:
             init(self, **bind(signature, args, kwargs).arguments)
 
-        function.__init__ = _located(functools.wraps(init)(construct), name)  # type: ignore[misc]
+        function.__init__ = _with_location(functools.wraps(init)(construct), name)  # type: ignore[misc]
         function.__signature__ = signature  # type: ignore[attr-defined]  # for help() and tests
         register(name, function)
     else:
-        register(name, _located(function, name))
+        register(name, _with_location(function, name))
 
 
-def _catalogued(name: str, cls: type, init: Callable[..., Any]) -> inspect.Signature:
+def _catalogue_signature(name: str, cls: type, init: Callable[..., Any]) -> inspect.Signature:
     """The catalogue's signature of a class, with the annotations of its fields and arguments."""
     hints = get_type_hints(cls) | get_type_hints(init)
     own = inspect.signature(init).parameters
@@ -89,7 +89,7 @@ def _catalogued(name: str, cls: type, init: Callable[..., Any]) -> inspect.Signa
     return inspect.Signature(parameters, return_annotation=None)
 
 
-def _located(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+def _with_location(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     @functools.wraps(function)
     def public(*args: Any, **kwargs: Any) -> Any:
         try:

@@ -95,22 +95,22 @@ def trace(
     job.body_ended = True
     try:
         with tracing(job):  # what the host made becomes an input when it is returned
-            return _traced(job, returned)
+            return _finish(job, returned)
     except FlowError as error:
         error.located(spec.name, None, spec.source)
         raise
 
 
-def _traced(job: Job, returned: object) -> Traced:
+def _finish(job: Job, returned: object) -> Traced:
     check_return(job.spec.returns, returned, job.spec.name, lambda x: isinstance(x, Blob))
     leaves, tree = flatten(returned)
     for blob in leaves:
         job.check_own(blob.value, "returned blob")
     results = [blob.value for blob in leaves]
-    return Traced(job, tuple(_mirrored(job, results)), tree)
+    return Traced(job, tuple(_mirror(job, results)), tree)
 
 
-def _mirrored(job: Job, results: list[Value]) -> list[Value]:
+def _mirror(job: Job, results: list[Value]) -> list[Value]:
     """The results on every device, whose pieces of the inputs are made here."""
     if job.pieces == 1:
         return results
@@ -142,7 +142,7 @@ def _arguments(job: Job, shapes: Shapes | None) -> list[object]:
         job.inputs.append(value)
         blobs.append(Blob(value, is_dynamic=placeholder.kind != "numpy"))
     remaining = iter(blobs)
-    return [_nested(p, remaining) for p in job.spec.parameters]
+    return [_nest(p, remaining) for p in job.spec.parameters]
 
 
 def _of_one_device(job: Job, shapes: Shapes) -> Shapes:
@@ -156,6 +156,6 @@ def _of_one_device(job: Job, shapes: Shapes) -> Shapes:
     return first
 
 
-def _nested(parameter: ParameterSpec, blobs: Iterator[Blob]) -> object:
+def _nest(parameter: ParameterSpec, blobs: Iterator[Blob]) -> object:
     _, tree = flatten(parameter)
     return unflatten(tree, [next(blobs) for _ in range(tree.leaf_count)])

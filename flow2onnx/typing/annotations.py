@@ -225,10 +225,10 @@ def parse_parameter(annotation: object) -> ParameterSpec:
     """The placeholder, or nested tuple of placeholders, that a parameter annotation means."""
     if isinstance(annotation, PlaceholderSpec):
         return annotation
-    origin, args = _taken_apart(annotation)
+    origin, args = _origin_and_arguments(annotation)
     if origin is tuple:
         return tuple(
-            parse_parameter(a) for a in _given(args, "T in typing.Tuple[T, ...]", len(args))
+            parse_parameter(a) for a in _check_count(args, "T in typing.Tuple[T, ...]", len(args))
         )
     raise AnnotationError(
         f"invalid parameter annotation {annotation} found",
@@ -242,26 +242,26 @@ def parse_return(annotation: object) -> ReturnSpec:
         return AbsentReturn()
     if annotation is None or annotation is types.NoneType:
         return NoneReturn()
-    origin, args = _taken_apart(annotation)
+    origin, args = _origin_and_arguments(annotation)
     if origin is Callback:
-        (inner,) = _given(args, "T in oneflow.typing.Callback[T]", 1)
+        (inner,) = _check_count(args, "T in oneflow.typing.Callback[T]", 1)
         return CallbackReturn(_parse_nested(inner))
     if origin is Bundle:
-        (leaf,) = _given(args, "T in oneflow.typing.Bundle[T]", 1)
+        (leaf,) = _check_count(args, "T in oneflow.typing.Bundle[T]", 1)
         return BundleReturn(_parse_array(leaf))
     return _parse_nested(annotation)
 
 
 def _parse_nested(annotation: object) -> ReturnSpec:
-    origin, args = _taken_apart(annotation)
+    origin, args = _origin_and_arguments(annotation)
     if origin is tuple:
-        items = _given(args, "T in typing.Tuple[T, ...]", len(args))
+        items = _check_count(args, "T in typing.Tuple[T, ...]", len(args))
         return TupleReturn(tuple(_parse_nested(item) for item in items))
     if origin is list:
-        (item,) = _given(args, "T in typing.List[T]", 1)
+        (item,) = _check_count(args, "T in typing.List[T]", 1)
         return ListReturn(_parse_nested(item))
     if origin is dict:
-        key, value = _given(args, "(K, V) in typing.Dict[K,V]", 2)
+        key, value = _check_count(args, "(K, V) in typing.Dict[K,V]", 2)
         return DictReturn(_key_type(key), _parse_nested(value))
     return _parse_array(annotation)
 
@@ -284,12 +284,12 @@ def _key_type(key: object) -> type:
     )
 
 
-def _taken_apart(annotation: object) -> tuple[object, tuple[object, ...]]:
+def _origin_and_arguments(annotation: object) -> tuple[object, tuple[object, ...]]:
     """Origin and arguments of a generic; a generic without arguments is its own origin."""
     return typing.get_origin(annotation) or annotation, typing.get_args(annotation)
 
 
-def _given(args: tuple[object, ...], what: str, count: int) -> tuple[object, ...]:
+def _check_count(args: tuple[object, ...], what: str, count: int) -> tuple[object, ...]:
     if not args:
         raise AnnotationError(f"{what} cannot be omitted", hint="name every type argument")
     if len(args) != count:  # typing counts for its own generics, builtin list and dict do not

@@ -92,7 +92,7 @@ def _single_array(spec: PlaceholderSpec, path: str, value: object, devices: int)
             f"argument {path}: shape {spec.shape} is declared, {value.shape} was passed",
             hint=_shape_hint(spec, value.shape),
         )
-    yield _converted(spec, path, value)
+    yield _convert(spec, path, value)
 
 
 def _shape_hint(spec: PlaceholderSpec, shape: tuple[int, ...]) -> str:
@@ -108,7 +108,7 @@ def _arrays_of_list(
     for i, array in enumerate(_per_device(path, value, "array", devices)):
         if type(array) is not np.ndarray:
             raise _wrong_class(f"{path}[{i}]", "a numpy.ndarray", array)
-        yield _bounded(spec, f"{path}[{i}]", array)
+        yield _check_bound(spec, f"{path}[{i}]", array)
 
 
 def _arrays_of_lists(
@@ -123,7 +123,7 @@ def _arrays_of_lists(
                 "ONNX",
                 hint="pass one array per call: [[array]]",
             )
-        yield _bounded(spec, f"{path}[{i}][0]", arrays[0])
+        yield _check_bound(spec, f"{path}[{i}][0]", arrays[0])
 
 
 def _per_device(path: str, value: object, item: str, devices: int) -> Sequence[Any]:
@@ -139,14 +139,14 @@ def _per_device(path: str, value: object, item: str, devices: int) -> Sequence[A
     return value
 
 
-def _bounded(spec: PlaceholderSpec, path: str, array: Array) -> Array:
+def _check_bound(spec: PlaceholderSpec, path: str, array: Array) -> Array:
     """A varying array: the declared rank, at most the declared number of elements."""
     if array.ndim != len(spec.shape) or array.size > math.prod(spec.shape):
         raise ShapeError(
             f"argument {path}: at most shape {spec.shape} is declared, {array.shape} was passed",
             hint="declare the largest shape that occurs",
         )
-    return _converted(spec, path, array)
+    return _convert(spec, path, array)
 
 
 _ARRAYS_OF = {
@@ -156,7 +156,7 @@ _ARRAYS_OF = {
 }
 
 
-def _converted(spec: PlaceholderSpec, path: str, array: Array) -> Array:
+def _convert(spec: PlaceholderSpec, path: str, array: Array) -> Array:
     wanted = spec.dtype
     if array.dtype != wanted.numpy and not _keeps_values(array.dtype, wanted):
         raise DTypeError(

@@ -43,15 +43,15 @@ def _tree_of(structure: object, leaves: list[Any]) -> TreeDef:
 def unflatten(treedef: TreeDef, leaves: Sequence[Any]) -> Any:  # the caller knows its leaves
     """The nested value with these leaves; subclasses of list, tuple and dict become plain."""
     assert len(leaves) == treedef.leaf_count, f"{len(leaves)} leaves for {treedef}"
-    return _built(treedef, iter(leaves))
+    return _build(treedef, iter(leaves))
 
 
-def _built(tree: TreeDef, leaves: Iterator[Any]) -> Any:  # as in unflatten
+def _build(tree: TreeDef, leaves: Iterator[Any]) -> Any:  # as in unflatten
     if tree.kind == "leaf":
         return next(leaves)
     if tree.kind == "none":
         return None
-    values = [_built(child, leaves) for child in tree.children]
+    values = [_build(child, leaves) for child in tree.children]
     if tree.kind == "dict":
         return dict(zip(tree.keys, values, strict=True))
     return values if tree.kind == "list" else tuple(values)

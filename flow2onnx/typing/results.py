@@ -1,4 +1,4 @@
-"""What a job function returned: checked against its annotation, shown in its form."""
+"""The results of a job function: checked against its annotation, shown in its form."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -128,7 +128,7 @@ def present(spec: ReturnSpec, treedef: TreeDef, arrays: Sequence[Array], pieces:
     not copied.
     """
     apart = [[np.asarray(a) for a in arrays[i : i + pieces]] for i in range(0, len(arrays), pieces)]
-    return _presented(spec, unflatten(treedef, [_Pieces(group) for group in apart]))
+    return _present(spec, unflatten(treedef, [_Pieces(group) for group in apart]))
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class _Pieces:
 
     arrays: list[Array]
 
-    def shown(self, kind: Kind) -> Any:
+    def show(self, kind: Kind) -> Any:
         match kind:
             case "list":
                 return self.arrays
@@ -151,20 +151,20 @@ def whole(pieces: Sequence[Array]) -> Array:
     return pieces[0] if len(pieces) == 1 else np.concatenate([np.atleast_1d(p) for p in pieces])
 
 
-def _presented(spec: ReturnSpec, value: Any) -> Any:  # the annotation decides the type
+def _present(spec: ReturnSpec, value: Any) -> Any:  # the annotation decides the type
     match spec:
         case CallbackReturn(inner):
-            return _presented(inner, value)
+            return _present(inner, value)
         case ArrayReturn(kind):
-            return value.shown(kind)
+            return value.show(kind)
         case TupleReturn(items):
-            return tuple(_presented(s, v) for s, v in zip(items, value, strict=True))
+            return tuple(_present(s, v) for s, v in zip(items, value, strict=True))
         case ListReturn(item):
-            return [_presented(item, v) for v in value]
+            return [_present(item, v) for v in value]
         case DictReturn(_, item):
-            return {k: _presented(item, v) for k, v in value.items()}
+            return {k: _present(item, v) for k, v in value.items()}
         case BundleReturn(item):
             leaves, tree = flatten(value)
-            return unflatten(tree, [_presented(item, leaf) for leaf in leaves])
+            return unflatten(tree, [_present(item, leaf) for leaf in leaves])
     leaves, tree = flatten(value)
-    return unflatten(tree, [leaf.shown("numpy") for leaf in leaves])
+    return unflatten(tree, [leaf.show("numpy") for leaf in leaves])

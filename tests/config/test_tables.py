@@ -179,7 +179,7 @@ def test_default_is_what_is_read_before_anything_is_set(flag: Flag) -> None:
     _, store, _ = surface(flag)
     assert store.value(flag.name) == flag.default
     assert store.values() == {}
-    assert flag.default is None or flag.type.checked(flag.name, flag.default) == flag.default
+    assert flag.default is None or flag.type.check(flag.name, flag.default) == flag.default
 
 
 def set_all(flag: Flag, caplog: pytest.LogCaptureFixture) -> Iterator[tuple[object, list[str]]]:

@@ -7,7 +7,7 @@ import pytest
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
-from flow2onnx.data.images import resized
+from flow2onnx.data.images import resize
 from flow2onnx.errors import ArgumentError
 from tests.data.files import photo, photos, write_parts
 from tests.data.test_readers import run
@@ -46,7 +46,7 @@ def test_images_and_labels(pictures):
     np.testing.assert_allclose(
         image, (bgr - np.float32([1, 2, 3])) / np.float32([2, 4, 8]), rtol=1e-6
     )
-    np.testing.assert_array_equal(small[0], resized(photo(0), 8, 6, "bilinear"))
+    np.testing.assert_array_equal(small[0], resize(photo(0), 8, 6, "bilinear"))
     assert small.dtype == np.int32
     assert (grey.shape, grey.dtype) == ((2, 12, 10, 1), np.float32)
     assert label.tolist() == [0, 1]

@@ -11,7 +11,7 @@ import flow2onnx as flow
 import flow2onnx.typing as tp
 from flow2onnx.data import detection
 from flow2onnx.data.coco import CocoReader
-from flow2onnx.data.images import resized
+from flow2onnx.data.images import resize
 from flow2onnx.errors import ArgumentError, DataError, DTypeError, ShapeError, UnsupportedError
 from tests.data.files import photo, photos, png, write_parts
 from tests.data.test_readers import run
@@ -122,7 +122,7 @@ def test_resize_to_one_size(pictures):
 
     images, factors = run(body, tp.Bundle[tp.Numpy])
     assert (images.shape, images.dtype) == ((4, 9, 5, 3), np.float32)
-    np.testing.assert_array_equal(images[1], resized(PHOTOS[1], 9, 5))
+    np.testing.assert_array_equal(images[1], resize(PHOTOS[1], 9, 5))
     np.testing.assert_array_equal(factors, np.tile(np.float32([0.5, 0.75]), (4, 1)))
 
 
@@ -144,7 +144,7 @@ def test_resize_by_a_side(tmp_path):
     np.testing.assert_allclose(factors, np.float32([[0.45, 0.4], [4 / 15, 0.3]]))
     np.testing.assert_array_equal(same, factors)
     assert whole.shape == (2, 16, 16, 3)
-    np.testing.assert_array_equal(whole[0, :4, :9], resized(photo(0, 10, 20), 4, 9))
+    np.testing.assert_array_equal(whole[0, :4, :9], resize(photo(0, 10, 20), 4, 9))
     assert not whole[0, 4:].any()
     assert not whole[0, :, 9:].any()
 
@@ -162,7 +162,7 @@ def test_resize_in_the_spelling_of_old(pictures):
         return exact, grey, cut
 
     exact, grey, cut = run(body, tp.Bundle[tp.Numpy])
-    np.testing.assert_array_equal(exact[0], resized(PHOTOS[0], 8, 6, "bilinear"))
+    np.testing.assert_array_equal(exact[0], resize(PHOTOS[0], 8, 6, "bilinear"))
     assert grey.shape == (4, 8, 6, 1)
     assert cut.shape == (4, 3, 5, 5)
 
@@ -310,24 +310,24 @@ SIZE = np.array([10, 8])
 
 def test_boxes_on_mirrored_images():
     np.testing.assert_array_equal(
-        detection.flipped_boxes(BOXES, SIZE, 1), [[4, 2, 8, 6], [0, 0, 9, 7]]
+        detection.flip_boxes(BOXES, SIZE, 1), [[4, 2, 8, 6], [0, 0, 9, 7]]
     )
     np.testing.assert_array_equal(
-        detection.flipped_boxes(BOXES, SIZE, 16), [[1, 1, 5, 5], [0, 0, 9, 7]]
+        detection.flip_boxes(BOXES, SIZE, 16), [[1, 1, 5, 5], [0, 0, 9, 7]]
     )
-    twice = detection.flipped_boxes(detection.flipped_boxes(BOXES, SIZE, 17), SIZE, 17)
+    twice = detection.flip_boxes(detection.flip_boxes(BOXES, SIZE, 17), SIZE, 17)
     np.testing.assert_array_equal(twice, BOXES)
 
 
 def test_points_on_mirrored_images():
     points = np.array([[1, 2], [10, 8]], np.float32)
-    np.testing.assert_array_equal(detection.flipped_polygons(points, SIZE, 17), [[9, 6], [0, 0]])
+    np.testing.assert_array_equal(detection.flip_polygons(points, SIZE, 17), [[9, 6], [0, 0]])
 
 
 def test_scaled():
-    np.testing.assert_array_equal(detection.scaled(BOXES[:1], np.float32([2, 3])), [[2, 6, 10, 18]])
+    np.testing.assert_array_equal(detection.scale(BOXES[:1], np.float32([2, 3])), [[2, 6, 10, 18]])
     np.testing.assert_array_equal(
-        detection.scaled(BOXES[:, :2], np.float32([2, 3])), [[2, 6], [0, 0]]
+        detection.scale(BOXES[:, :2], np.float32([2, 3])), [[2, 6], [0, 0]]
     )
 
 
@@ -511,7 +511,7 @@ def test_coco_job_of_equal_images(coco, tmp_path):
         assert ids.tolist() == [3, 9]
         assert size.tolist() == [[20, 24], [20, 24]]
         assert labels.tolist() == [[1], [1]]
-        whole = resized(photo(3).astype(np.float32), 24, 20)
+        whole = resize(photo(3).astype(np.float32), 24, 20)
         np.testing.assert_allclose(image[0], whole[:, ::-1] if code[0] else whole, rtol=1e-5)
         x0, y0, x1, y1 = boxes[1, 0]
         assert (y0, y1) == (0, 14)

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from flow2onnx.data import images
-from flow2onnx.data.images import Window, decode, flipped, kept_ratio, resized
+from flow2onnx.data.images import Window, decode, flip, resize, size_in_ratio
 from flow2onnx.errors import ArgumentError, DataError
 from tests.data.files import photo, png
 
@@ -136,12 +136,12 @@ def test_windows_that_cannot_be(bad):
     ],
 )
 def test_sizes_that_keep_the_ratio(given, expected):
-    assert kept_ratio(*given) == expected
+    assert size_in_ratio(*given) == expected
 
 
 def test_a_ratio_that_makes_a_large_image():
     with pytest.raises(DataError, match="pixels"):
-        kept_ratio(1, 60000, 60000, "shorter", None, None)
+        size_in_ratio(1, 60000, 60000, "shorter", None, None)
 
 
 def by_definition(image, height, width, weight):
@@ -167,15 +167,15 @@ def covered(i, j, scale):
 @pytest.mark.parametrize("size", [(5, 7), (12, 3), (1, 1), (11, 10)])
 def test_area_is_the_mean_of_what_is_covered(size):
     image = photo(3)
-    made = resized(image, *size, "area").astype(int)
+    made = resize(image, *size, "area").astype(int)
     assert np.abs(made - by_definition(image, *size, covered)).max() <= 1
 
 
 def test_area_of_large_reductions_is_the_same(monkeypatch):
     image = photo(4, 90, 80)
-    slow = resized(image, 7, 30, "area").astype(int)
+    slow = resize(image, 7, 30, "area").astype(int)
     monkeypatch.setattr(images, "_FEW", 100)
-    assert np.abs(slow - resized(image, 7, 30, "area")).max() <= 1
+    assert np.abs(slow - resize(image, 7, 30, "area")).max() <= 1
 
 
 def tent(i, j, scale):
@@ -186,37 +186,37 @@ def tent(i, j, scale):
 @pytest.mark.parametrize("size", [(5, 7), (24, 30), (12, 3), (25, 5)])
 def test_bilinear(size):
     image = photo(5)
-    made = resized(image, *size, "bilinear").astype(int)
+    made = resize(image, *size, "bilinear").astype(int)
     assert np.abs(made - by_definition(image, *size, tent)).max() <= 1
 
 
 def test_nearest():
     image = photo(6)
-    made = resized(image, 7, 25, "nn")
+    made = resize(image, 7, 25, "nn")
     rows, columns = (np.arange(7) * 12 // 7), (np.arange(25) * 10 // 25)
     np.testing.assert_array_equal(made, image[rows][:, columns])
 
 
 def test_bicubic_keeps_what_is_flat_and_follows_slopes():
     flat = np.full((8, 9, 3), 77, np.uint8)
-    np.testing.assert_array_equal(resized(flat, 5, 20, "bicubic"), np.full((5, 20, 3), 77))
+    np.testing.assert_array_equal(resize(flat, 5, 20, "bicubic"), np.full((5, 20, 3), 77))
     slope = np.tile(np.arange(0, 200, 10, dtype=np.uint8)[:, None, None], (1, 4, 1))
-    made = resized(slope, 40, 4, "bicubic")[6:-6, 0, 0].astype(float)
+    made = resize(slope, 40, 4, "bicubic")[6:-6, 0, 0].astype(float)
     np.testing.assert_allclose(made, np.arange(6, 34) * 5 - 2.5, atol=1)
 
 
 def test_auto_takes_areas_to_shrink():
     image = photo(7)
-    np.testing.assert_array_equal(resized(image, 6, 5), resized(image, 6, 5, "area"))
-    np.testing.assert_array_equal(resized(image, 20, 15), resized(image, 20, 15, "bilinear"))
-    assert resized(image, 12, 10) is image
+    np.testing.assert_array_equal(resize(image, 6, 5), resize(image, 6, 5, "area"))
+    np.testing.assert_array_equal(resize(image, 20, 15), resize(image, 20, 15, "bilinear"))
+    assert resize(image, 12, 10) is image
 
 
 @pytest.mark.parametrize("method", images.METHODS)
 @pytest.mark.parametrize("size", [(5, 4), (20, 30), (30, 5)])
 def test_real_pixels_and_one_channel(method, size):
-    whole = resized(photo(8, channels=1), *size, method)
-    real = resized(photo(8, channels=1).astype(np.float32), *size, method)
+    whole = resize(photo(8, channels=1), *size, method)
+    real = resize(photo(8, channels=1).astype(np.float32), *size, method)
     assert (whole.shape, whole.dtype) == ((*size, 1), np.uint8)
     assert real.dtype == np.float32
     assert np.abs(np.clip(real, 0, 255) - whole).max() <= 1
@@ -224,7 +224,7 @@ def test_real_pixels_and_one_channel(method, size):
 
 def test_flips():
     image = photo(9)
-    np.testing.assert_array_equal(flipped(image, 0), image)
-    np.testing.assert_array_equal(flipped(image, 1), image[:, ::-1])
-    np.testing.assert_array_equal(flipped(image, 16), image[::-1])
-    np.testing.assert_array_equal(flipped(image, 17), image[::-1, ::-1])
+    np.testing.assert_array_equal(flip(image, 0), image)
+    np.testing.assert_array_equal(flip(image, 1), image[:, ::-1])
+    np.testing.assert_array_equal(flip(image, 16), image[::-1])
+    np.testing.assert_array_equal(flip(image, 17), image[::-1, ::-1])
