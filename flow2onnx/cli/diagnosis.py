@@ -196,11 +196,12 @@ def _probe(ir: int = 8, opset: int = 14) -> bytes:
 
 def _providers() -> list[Facts]:
     import onnxruntime
+    from flow2onnx_runtime.provider_checks import opens
 
     compiled_in = onnxruntime.get_available_providers()
-    usable = flow2onnx_runtime.usable_providers()
     local = [row.name for row in PROVIDERS.values() if not row.is_remote]
     names = dict.fromkeys((*compiled_in, *local))
+    usable = {name for name in names if opens(name)}  # which registers plug-ins that are installed
     return [
         {
             "name": name,

@@ -9,6 +9,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from flow2onnx_runtime import Options, open_session
+from flow2onnx_runtime.providers import PROVIDERS
 
 from flow2onnx.config import (
     CONFIG,
@@ -323,6 +324,14 @@ def test_provider_options_follow_the_row(flag: Flag) -> None:
         given = dict(p for p in options.providers if not isinstance(p, str))
         found = given[FULL_NAMES[effect.provider]].get(effect.option)
         assert found == (None if wanted is None else str(wanted))
+
+
+def test_rows_of_providers_name_what_the_providers_have() -> None:
+    effects = [flag.effect for table in (FLAGS, CONFIG) for flag in table.rows.values()]
+    for effect in effects:
+        if isinstance(effect, PROVIDER):
+            row = PROVIDERS[effect.provider]
+            assert effect.option is None or effect.option in row.options
 
 
 @pytest.mark.parametrize("flag", [f for f in VALUES if isinstance(f.effect, ALIAS)], ids=named)

@@ -11,6 +11,7 @@ import onnx
 import pytest
 from flow2onnx_runtime import Predictor, load_safetensors
 from flow2onnx_runtime.model_config import read_config
+from flow2onnx_runtime.providers import PROVIDERS
 from flow2onnx_serve.metrics import Metrics
 from flow2onnx_serve.repository import Repository
 from flow2onnx_serve.settings import Settings
@@ -156,6 +157,11 @@ def test_tensorrt_if_the_job_asks_for_it(tmp_path):
     )
     assert "TensorRT" not in {r.check for r in report.rows}
     assert "TensorrtExecutionProvider" in row(report, "session of the job").detail
+
+
+def test_triton_is_told_options_that_tensorrt_has():
+    told = {*triton_module._TOLD, *triton_module._RENAMED, *triton_module._PRECISIONS}
+    assert told <= set(PROVIDERS["tensorrt"].options)
 
 
 def test_what_triton_cannot_be_told_of_tensorrt(tmp_path):
