@@ -142,8 +142,11 @@ def _checks(node: ir.Node, traits: OperatorTraits | None) -> list[object]:
     """
     if subgraphs_of(node) or not _shapes_agree(node):
         return [node]
-    at, indexed, axis = _index_operands(node, traits)
-    indices, table = (node.inputs[i] if i is not None else None for i in (at, indexed))
+    operands = _index_operands(node, traits)
+    if operands is None:
+        return []
+    at, indexed, axis = operands
+    indices, table = node.inputs[at], node.inputs[indexed]
     if indices is None or table is None or indices.const_value is not None:
         return []
     extents = _indexed_extents(node, indices, table, axis)
@@ -155,14 +158,14 @@ def _checks(node: ir.Node, traits: OperatorTraits | None) -> list[object]:
 
 def _index_operands(
     node: ir.Node, traits: OperatorTraits | None
-) -> tuple[int | None, int | None, int | None]:
-    """Which operand has indices, which one they point into, and the axis if it is no attribute."""
-    found = None
+) -> tuple[int, int, int | None] | None:
+    """The inputs with indices and with what they point into, and the axis if no attribute has it.
+
+    None for nodes that do not fail by an index.
+    """
     if traits is not None and node.domain == traits.DOMAIN:
-        found = traits.index_operands(node)
-    elif node.domain == "" and node.op_type in _INDEXING:
-        return 1, 0, None
-    return (None, None, None) if found is None else found
+        return traits.index_operands(node)
+    return (1, 0, None) if node.domain == "" and node.op_type in _INDEXING else None
 
 
 def _shapes_agree(node: ir.Node) -> bool:

@@ -10,7 +10,7 @@ from flow2onnx_runtime.in_place_check import verify_in_place
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
-from flow2onnx.analysis.in_place import in_place
+from flow2onnx.analysis.in_place import in_place, late_readers
 from flow2onnx.engine.session import current_session
 from flow2onnx.graph.model import model_bytes, model_of
 from tests.passes.text import graph_of
@@ -135,6 +135,17 @@ def test_what_is_not_proven_has_two_buffers(name):
     (found,) = in_place(graph(text), ["w"])
     assert not found.is_safe
     assert re.search(reason, found.reason)
+
+
+def test_readers_that_may_come_late():
+    made = graph(
+        "g (float[200,200] w, float[200,200] g, float[4] s, float[4] t)"
+        " => (float[200,200] n_w, float[200,200] dx, float[4] n_s, float[4] y) "
+        "{ a = Abs(w)  n_w = Add(a, g)  dx = MatMul(g, w)  n_s = Neg(t)  y = Mul(s, t) }"
+    )
+    ((writer, late),) = late_readers(made)  # the small state is not worth it
+    assert writer is made.outputs[0].producer()
+    assert [n.op_type for n in late] == ["MatMul"]
 
 
 def test_a_rehearsal_finds_what_the_runtime_does_wrong():

@@ -1,4 +1,4 @@
-"""What the passes write and the kernels read: numbers of operations, programs, shapes and limits.
+"""Numbers that passes write and kernels read: of operations, programs, shapes and limits.
 
 This is the one table of both sides: `setup.py` makes a C++ header of it, and the library is asked
 for its digest when it is opened. Programs and shapes are attributes of whole numbers.
@@ -80,7 +80,7 @@ class Mode(IntEnum):
 
 
 class Kind(IntEnum):
-    """What an operand of `FusedChannels` has: all elements, one for each channel, or one."""
+    """The elements of an operand of `FusedChannels`: all, one for each channel, or one."""
 
     FULL, CELLS, ONE = range(3)
 

@@ -1,4 +1,4 @@
-"""What the entry point offers: an `Accelerator` of flow2onnx, as a module."""
+"""The `Accelerator` that the entry point names, as a module."""
 
 import os
 from dataclasses import replace

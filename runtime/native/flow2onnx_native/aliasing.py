@@ -1,4 +1,4 @@
-"""What an in-place analysis must know of the library's operators: who may overwrite its input."""
+"""Which of the library's operators may overwrite their inputs, for an in-place analysis."""
 
 from collections.abc import Sequence
 
@@ -29,7 +29,7 @@ def index_operands(node: ir.Node) -> tuple[int, int, int] | None:
 
 
 def overwrites_safely(node: ir.Node, places: Sequence[int], output: str) -> bool:
-    """Tell whether an output may lie in the memory of the inputs at `places`."""
+    """True if an output may lie in the memory of the inputs at `places`."""
     position = [v.name for v in node.outputs].index(output)
     if node.op_type == "Fused":
         return _is_elementwise(list(node.attributes["plan"].as_ints()), places, position)
@@ -39,7 +39,7 @@ def overwrites_safely(node: ir.Node, places: Sequence[int], output: str) -> bool
 
 
 def _is_elementwise(plan: list[int], places: Sequence[int], position: int) -> bool:
-    """Tell whether an output and inputs are whole, and read before the output is written."""
+    """True if an output and inputs are whole, and read before the output is written."""
     inputs, outputs, steps = _parse_fused(plan)
     written, read = outputs[position], [inputs[i] for i in places]
     if any(operand.mode != Mode.FULL for operand in (written, *read)):
@@ -66,7 +66,7 @@ def _parse_fused(plan: list[int]) -> tuple[list[FusedOperand], list[FusedOperand
 
 
 def _is_of_cells(plan: list[int], places: Sequence[int], position: int) -> bool:
-    """Tell whether an output and inputs are of one element for each channel.
+    """True if an output and inputs are of one element for each channel.
 
     Those of a channel are all read before its results are written.
     """

@@ -58,7 +58,7 @@ class _ChannelGroup(Group):
     nodes: Sequence[tuple[ir.Node, Fusible]] = ()
 
     def can_merge(self, other: Group) -> bool:
-        """Tell whether both may be one."""
+        """True if both may be one."""
         assert isinstance(other, _ChannelGroup), "of one grouping"
         return self._has_extent_of(other) and self.stays_acyclic(other)
 
@@ -98,7 +98,7 @@ def _channel_groups(graph: ir.Graph) -> list[_ChannelGroup]:
 
 
 def _channel_part(node: ir.Node) -> tuple[Fusible, Broadcast] | None:
-    """What a node is in a program, and how channels lie for it."""
+    """A node as part of a program, and how channels lie for it; None if it cannot be one."""
     part = fusible(node)
     if part is None or part.kind == "row" or part.total < 2:
         return None
@@ -217,7 +217,7 @@ def _read_from_outside(group: _ChannelGroup) -> list[ir.Value]:
 
 
 def _is_recomputed(value: ir.Value, inside: set[ir.Node], extent: Extent) -> bool:
-    """Tell whether a program computes a value again rather than read it.
+    """True if a program computes a value again rather than read it.
 
     It does if the value need not be in memory for others, and is made of one that is.
     """
@@ -238,7 +238,7 @@ def _is_recomputed(value: ir.Value, inside: set[ir.Node], extent: Extent) -> boo
 
 
 def _has_floats(program: ChannelProgram, outputs: Sequence[ir.Value]) -> bool:
-    """Tell whether nothing but numbers of single precision goes in and out."""
+    """True if nothing but numbers of single precision goes in and out."""
     sizes = (program.extent.total, program.extent.channels)
     return all(is_float(v) for v in (*program.inputs, *outputs)) and all(
         size(v) in sizes for v in outputs

@@ -45,7 +45,7 @@ class Extent:
 
 @dataclass(frozen=True)
 class _Register:
-    """What a program knows: a cell, or a value for every element.
+    """One number that a program knows for a channel, a cell, or a value for every element.
 
     Computed by an operation of `operands`, or, without one, an input, a constant, or the sum of
     `sum_of`. `stage`: the first that can have it.
@@ -134,7 +134,7 @@ class ChannelProgram:
         )  # fmt: skip
 
     def roots(self, outputs: Sequence[ir.Value], stage: int) -> tuple[list[Link], list[Link]]:
-        """What a stage sums up into which cells, and what it writes as which outputs."""
+        """Registers that a stage sums up into cells, and those that it writes as outputs."""
         sums = [
             Link(r.sum_of, i)
             for i, r in enumerate(self.registers)
@@ -160,7 +160,7 @@ class ChannelProgram:
         return sorted(needed)
 
     def _kept(self, outputs: Sequence[ir.Value]) -> dict[int, int]:
-        """What stages keep for later ones, and where.
+        """The place of each register that stages keep for later ones.
 
         A stage that would compute it again from more tensors finds less of them in the cache.
         """

@@ -144,7 +144,7 @@ def _replace_constant(graph: ir.Graph, node: ir.Node, shape: ConvShape, threads:
 
 
 def _pays_if_constant(shape: ConvShape, tile: int, threads: int) -> bool:
-    """Tell whether a convolution gains from weights that are transformed once."""
+    """True if a convolution gains from weights that are transformed once."""
     images = max(shape.images, 1)
     is_small = shape.in_ * shape.out <= _SMALL
     if images * shape.out_height * shape.out_width < (
@@ -193,7 +193,7 @@ def winograd_tile(name: str, shape: ConvShape) -> int:
 
 
 def _is_faster_as_product(shape: ConvShape) -> bool:
-    """Tell whether a weight gradient is faster as matrix products: measured on small images."""
+    """True if a weight gradient is faster as matrix products: measured on small images."""
     return shape.groups == 1 and shape.out_height * shape.out_width < _SMALLEST_IMAGE
 
 

@@ -73,7 +73,7 @@ def _replace(
 
 
 def _gradient(node: ir.Node) -> _Gradient | None:
-    """What a multiplication computes, if it is a gradient times a factor in either order."""
+    """The gradient times a factor, in either order, that a multiplication computes, or None."""
     if not _is(node, "Mul"):
         return None
     for difference, factor in (node.inputs, node.inputs[::-1]):
@@ -92,7 +92,7 @@ def _gradient(node: ir.Node) -> _Gradient | None:
 
 
 def _is(node: ir.Node | None, name: str) -> bool:
-    """Tell whether a node is this standard operator, over tensors of known sizes."""
+    """True if a node is this standard operator, over tensors of known sizes."""
     return (
         node is not None
         and is_standard(node, name)
@@ -101,12 +101,12 @@ def _is(node: ir.Node | None, name: str) -> bool:
 
 
 def _is_last(node: ir.Node, name: str, default: int) -> bool:
-    """Tell whether an attribute names the last axis."""
+    """True if an attribute names the last axis."""
     return number(node, name, default) in (-1, len(dims(node.outputs[0])) - 1)
 
 
 def _subtracts_one(scatter: ir.Node) -> bool:
-    """Tell whether a node takes one from each of the elements that indices name."""
+    """True if a node takes one from each of the elements that indices name."""
     reduction = scatter.attributes.get("reduction")
     if not _is(scatter, "ScatterElements") or reduction is None or scatter.inputs[2] is None:
         return False
@@ -139,7 +139,7 @@ def _before_spreading(value: ir.Value) -> ir.Value:
 
 
 def _losses(gradient: _Gradient) -> ir.Value | None:
-    """What is minus the score of each label, unless the factor is made of it."""
+    """The value that is minus the score of each label, unless the factor is made of it."""
     for gather in (use.node for use in gradient.scores.uses()):
         if not _is(gather, "GatherElements") or gather.inputs[1] is not gradient.column:
             continue
@@ -156,7 +156,7 @@ def _losses(gradient: _Gradient) -> ir.Value | None:
 
 
 def _depends(value: ir.Value, node: ir.Node) -> bool:
-    """Tell whether a value is made of what a node computes."""
+    """True if a value is made of what a node computes."""
     seen: set[ir.Node] = set()
     pending = [value]
     while pending:

@@ -60,7 +60,7 @@ _ELEMENTS = (ir.DataType.FLOAT, ir.DataType.BOOL)
 
 
 def fusible(node: ir.Node) -> Fusible | None:
-    """What a node is in a program; None if it cannot be part of one."""
+    """A node as part of a program; None if it cannot be one."""
     classify = _CLASSIFIERS.get(node.op_type, _each if node.op_type in OPERATIONS else None)
     is_plain = node.domain == "" and len([v for v in node.outputs if v.name]) == 1
     if classify is None or not is_plain:
@@ -113,7 +113,7 @@ def _fits(value: ir.Value, output: ir.Value) -> bool:
 
 
 def _scales_product(node: ir.Node) -> bool:
-    """Tell whether a node multiplies what goes into or comes out of a product with a number.
+    """True if a node multiplies what goes into or comes out of a product with a number.
 
     The runtime makes that a factor of the product, which costs nothing.
     """
@@ -177,7 +177,7 @@ def _reduced_axes(node: ir.Node, rank: int) -> list[int]:
 
 
 def _read_by_rows(sums: ir.Value, total: int, row: int) -> bool:
-    """Tell whether all who spread sums of rows over `total` elements spread each over its row."""
+    """True if all who spread sums of rows over `total` elements spread each over its row."""
     outputs = [use.node.outputs[0] for use in sums.uses()]
     return all(
         broadcast_of(dims(sums), dims(v)) == Broadcast(total // row, row)

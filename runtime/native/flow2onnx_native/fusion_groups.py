@@ -32,14 +32,14 @@ class Group:
         self.beyond = self.after if part.kind == "sum" else 0
 
     def can_merge(self, other: "Group") -> bool:
-        """Tell whether both may be one: no way leads out of the whole and back into it."""
+        """True if both may be one: no way leads out of the whole and back into it."""
         if self.total != other.total or (self.row and other.row and self.row != other.row):
             return False
         members = self.members | other.members
         return self.stays_acyclic(other) and not (self.beyond | other.beyond) & members
 
     def stays_acyclic(self, other: "Group") -> bool:
-        """Tell whether no node outside depends on one of both and is what one of both needs."""
+        """True if no node outside depends on one of both and is what one of both needs."""
         members = self.members | other.members
         return not (self.before | other.before) & (self.after | other.after) & ~members
 

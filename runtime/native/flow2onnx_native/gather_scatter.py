@@ -49,7 +49,7 @@ def _operator(node: ir.Node) -> str | None:
 
 
 def _has_single_indices(node: ir.Node) -> bool:
-    """Tell whether each index is one number."""
+    """True if each index is one number."""
     indices = node.inputs[1]
     return indices is not None and is_static(indices) and dims(indices)[-1:] == (1,)
 

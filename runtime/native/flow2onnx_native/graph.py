@@ -1,4 +1,4 @@
-"""What several passes ask of a graph, and do to it."""
+"""Queries and edits of graphs that several passes share."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ _SUBGRAPHS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
 
 def is_static(value: ir.Value) -> bool:
-    """Tell whether every dimension is known."""
+    """True if every dimension is known."""
     return value.shape is not None and value.shape.is_static()
 
 
@@ -46,7 +46,7 @@ def size(value: ir.Value) -> int:
 
 
 def is_float(value: ir.Value) -> bool:
-    """Tell whether a value is of single precision."""
+    """True if a value is of single precision."""
     return value.dtype == ir.DataType.FLOAT
 
 
@@ -57,7 +57,7 @@ def scalar(value: ir.Value | None) -> float | None:
 
 
 def is_standard(node: ir.Node | None, *operators: str) -> bool:
-    """Tell whether a node is one of these standard operators."""
+    """True if a node is one of these standard operators."""
     return node is not None and node.domain == "" and node.op_type in operators
 
 
@@ -95,7 +95,7 @@ def values_read(node: ir.Node) -> Iterator[ir.Value]:
 
 
 def has_subgraphs(nodes: Iterable[ir.Node]) -> bool:
-    """Tell whether a node has a subgraph, which may read values that are no inputs of the node."""
+    """True if a node has a subgraph, which may read values that are no inputs of the node."""
     return any(a.type in _SUBGRAPHS for node in nodes for a in node.attributes.values())
 
 

@@ -92,7 +92,7 @@ class _Batch:
     strides: tuple[int, ...]
 
     def continues(self, inner: "_Batch") -> bool:
-        """Tell whether this axis and the next are one."""
+        """True if this axis and the next are one."""
         return all(s == inner.count * t for s, t in zip(self.strides, inner.strides, strict=True))
 
 
@@ -119,7 +119,7 @@ def replace_products(graph: ir.Graph, operators: Collection[str], threads: int) 
 
 
 def _is_supported(node: ir.Node) -> bool:
-    """Tell whether the library is to compute this product."""
+    """True if the library is to compute this product."""
     if not is_standard(node, "MatMul", "Gemm"):
         return False
     values = [v for v in (*node.inputs, node.outputs[0]) if v is not None]
@@ -135,7 +135,7 @@ def _is_supported(node: ir.Node) -> bool:
 
 
 def is_worth_a_call(shape: tuple[int, ...], depth: int, transposed: tuple[bool, bool]) -> bool:
-    """Tell whether a product of this shape, of so many terms each, is worth a call of the library.
+    """True if a product of this shape, of so many terms each, is worth a call of the library.
 
     `transposed`: whether the operands come so.
     """
@@ -194,7 +194,7 @@ def _order(transpose: ir.Node) -> list[int]:
 
 
 def _feeds_only(value: ir.Value, products: Collection[ir.Node]) -> bool:
-    """Tell whether all who read a value are our products, or transpose it for them."""
+    """True if all who read a value are our products, or transpose it for them."""
     if value.is_graph_output():
         return False
     return all(
@@ -206,7 +206,7 @@ def _feeds_only(value: ir.Value, products: Collection[ir.Node]) -> bool:
 
 
 def _scaled(node: ir.Node) -> tuple[ir.Value, float] | None:
-    """What a node multiplies with a constant number, and the number."""
+    """The value that a node multiplies with a constant number, and the number."""
     if not is_standard(node, "Mul", "Div"):
         return None
     x, factor = node.inputs
@@ -306,7 +306,7 @@ def _column_sums(y: ir.Value) -> ir.Value | None:
 
 
 def _sums_columns(node: ir.Node, y: ir.Value) -> bool:
-    """Tell whether a node computes one row of the sums of the columns of a matrix."""
+    """True if a node computes one row of the sums of the columns of a matrix."""
     if not is_standard(node, "ReduceSum", "MatMul") or dims(node.outputs[0]) != (1, dims(y)[-1]):
         return False
     if node.op_type == "ReduceSum":
@@ -346,7 +346,7 @@ def _without_columns(product: _Product, split: ir.Node) -> _Product | None:
 
 
 def _is_in_order(product: _Product) -> bool:
-    """Tell whether the axes of the result are those of the product, in their order."""
+    """True if the axes of the result are those of the product, in their order."""
     return product.axes == tuple(range(len(product.axes)))
 
 

@@ -44,7 +44,7 @@ def _is_supported(node: ir.Node, fewest: int) -> bool:
 
 
 def _is_fused(value: ir.Value) -> bool:
-    """Tell whether a program can compute the value."""
+    """True if a program can compute the value."""
     node = value.producer()
     while node is not None and (part := fusible(node)) is not None:
         if part.kind != "alias":

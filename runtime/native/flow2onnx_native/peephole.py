@@ -77,7 +77,7 @@ def _matches(
     makers: Mapping[int, Instruction],
     constants: Mapping[int, float],
 ) -> bool:
-    """Tell whether a register holds the expression of register x."""
+    """True if a register holds the expression of register x."""
     if isinstance(pattern, str):
         return at == x
     if isinstance(pattern, float):

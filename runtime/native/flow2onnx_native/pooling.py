@@ -90,7 +90,7 @@ def _sum_before_spreading(spread: ir.Value, g: ir.Value) -> None:
 
 
 def _is_supported(pool: ir.Node, g: ir.Value) -> bool:
-    """Tell whether the library has such a pool, and nobody else reads its positions."""
+    """True if the library has such a pool, and nobody else reads its positions."""
     values = [v for v in (*pool.inputs, g) if v is not None]
     if not is_standard(pool, "MaxPool") or not all(is_static(v) for v in values):
         return False
@@ -136,5 +136,5 @@ def _fits(shape: PoolShape) -> bool:
 
 
 def _is_covered(extent: int, windows: int, kernel: int, stride: int, padding: int) -> bool:
-    """Tell whether each window has an element of the image."""
+    """True if each window has an element of the image."""
     return 0 <= padding < kernel and (windows - 1) * stride - padding < extent

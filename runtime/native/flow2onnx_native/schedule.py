@@ -25,7 +25,7 @@ def wait_for_readers(
 
 
 def _can_wait(writer: ir.Node) -> bool:
-    """Tell whether a node takes more inputs, and none that could come first needs its results."""
+    """True if a node takes more inputs, and none that could come first needs its results."""
     takes_more = writer.op_type == "Fused" or (
         writer.op_type == "Product" and len(writer.inputs) <= _PRODUCT_INPUTS
     )
@@ -33,7 +33,7 @@ def _can_wait(writer: ir.Node) -> bool:
 
 
 def _ends_reading(reader: ir.Node, graph: ir.Graph) -> bool:
-    """Tell whether the memory that a node reads is its own again once it has run."""
+    """True if the memory that a node reads is its own again once it has run."""
     is_view = is_standard(reader, *VIEWS)
     return reader.graph is graph and not is_view and bool(reader.outputs[0].name)
 

@@ -70,7 +70,7 @@ class OperatorTraits(Protocol):
     DOMAIN: str
 
     def overwrites_safely(self, node: "Node", places: Sequence[int], output: str) -> bool:
-        """Tell whether an output may lie in the memory of the inputs at `places`."""
+        """True if an output may lie in the memory of the inputs at `places`."""
 
     def index_operands(self, node: "Node") -> tuple[int, int, int] | None:
         """Return which input has indices, which one they point into, and along which axis."""
