@@ -1,8 +1,27 @@
-"""What a pass is."""
+"""The base of all passes, and the rewrites that several of them share."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
-__all__ = ["Pass", "add_operand", "fuse_addend", "only_user", "remove", "replace_output"]
+from flow2onnx.graph.builder import Builder
+from flow2onnx.graph.types import dtype_of
+
+__all__ = [
+    "Pass",
+    "Placeholders",
+    "add_operand",
+    "fuse_addend",
+    "only_user",
+    "remove",
+    "replace_node",
+    "replace_output",
+    "state_updates",
+]
+
+# Of each value of a graph what stands for it in a builder that is apart from the graph.
+Placeholders = Mapping[ir.Value, ir.Value]
+Emit = Callable[[Builder, Placeholders], Sequence[ir.Value]]
 
 
 class Pass:
@@ -58,3 +77,44 @@ def replace_output(graph: ir.Graph, old: ir.Value, new: ir.Value) -> None:
             if output is old:
                 graph.outputs[i] = new
     old.replace_all_uses_with(new)
+
+
+def replace_node(
+    graph: ir.Graph, node: ir.Node, emit: Emit, reads: Sequence[ir.Value] = ()
+) -> None:
+    """Put what `emit` appends to a builder in the place of a node, whose outputs keep their names.
+
+    The new nodes may read the inputs of the node and `reads`.
+    """
+    b, stem = Builder(graph.opset_imports[""]), str(node.outputs[0].name)
+    read = dict.fromkeys(v for v in (*reads, *node.inputs) if v is not None)
+    placeholders = {v: b.input(str(v.name), list(v.shape or ()), dtype_of(v)) for v in read}  # type: ignore[arg-type]  # dimensions as they are
+    with b.under(stem, node.meta.get("source")):
+        results = emit(b, placeholders)
+    for value, placeholder in placeholders.items():
+        placeholder.replace_all_uses_with(value)
+    for value in list(b.graph.initializers.values()):
+        del b.graph.initializers[str(value.name)]
+        value.name = f"{stem}/{value.name}"
+        graph.register_initializer(value)
+    b.graph.remove(b.nodes)
+    graph.insert_before(node, b.nodes)
+    for old, new in zip(node.outputs, results, strict=False):
+        name = old.name
+        replace_output(graph, old, new)
+        new.name = name
+    remove(graph, node)
+
+
+def state_updates(graph: ir.Graph) -> Iterator[tuple[ir.Node, ir.Value, ir.Node]]:
+    """Additions of a change, which nothing else reads, to an input of its shape.
+
+    Each with that input and the node that makes the change.
+    """
+    for add in [n for n in graph if n.op_type == "Add"]:
+        weight, change = add.inputs
+        maker = change.producer() if change is not None else None
+        if weight is None or change is None or maker is None or not weight.is_graph_input():
+            continue
+        if weight.shape == change.shape and only_user(change) is add:
+            yield add, weight, maker

@@ -16,7 +16,7 @@ from flow2onnx.errors import UnsupportedError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.nodes import RANDOM_OPERATORS, attribute
 from flow2onnx.graph.types import constant_of, dims, dtype_of
-from flow2onnx.passes.base import Pass, replace_output
+from flow2onnx.passes.base import Pass, Placeholders, replace_node
 
 __all__ = ["CounterBasedRandom"]
 
@@ -58,27 +58,13 @@ class CounterBasedRandom(Pass):
 
 
 def _replace(graph: ir.Graph, node: ir.Node, counters: Sequence[Value]) -> None:
-    b = Builder(graph.opset_imports[""])
-    outer = [*counters, *(v for v in node.inputs if v is not None)]
-    blanks = {v: b.input(str(v.name), dims(v), dtype_of(v)) for v in dict.fromkeys(outer)}
-    with b.under(str(node.outputs[0].name), node.meta.get("source")):
+    def emit(b: Builder, read: Placeholders) -> tuple[Value, ...]:
         seed = int(attribute(node, "seed", 0.0))
-        shape = attribute(node, "shape", None) or dims(node.outputs[0])
-        hashed = _hash(b, [blanks[c] for c in counters], seed, shape)
-        results = _DRAWS[node.op_type](b, node, hashed, blanks)
-    for value, blank in blanks.items():
-        blank.replace_all_uses_with(value)
-    for value in list(b.graph.initializers.values()):
-        del b.graph.initializers[str(value.name)]
-        value.name = f"{node.outputs[0].name}/{value.name}"
-        graph.register_initializer(value)
-    b.graph.remove(b.nodes)
-    graph.insert_before(node, b.nodes)
-    for old, new in zip(node.outputs, results, strict=False):
-        name = old.name
-        replace_output(graph, old, new)
-        new.name = name
-    graph.remove(node, safe=True)
+        shape = attribute(node, "shape") or dims(node.outputs[0])
+        hashed = _hash(b, [read[c] for c in counters], seed, shape)
+        return _DRAWS[node.op_type](b, node, hashed, read)
+
+    replace_node(graph, node, emit, counters)
 
 
 def _hash(b: Builder, counters: Sequence[Value], seed: int, shape: Sequence[int]) -> Value:
@@ -101,7 +87,7 @@ def _power(b: Builder, x: Value) -> Value:
     return b.Mod(b.Mul(b.Mod(b.Mul(square, square), prime), x), prime)
 
 
-def _uniform(b: Builder, node: ir.Node, hashed: Value, blanks: Any) -> tuple[Value, ...]:
+def _uniform(b: Builder, node: ir.Node, hashed: Value, read: Placeholders) -> tuple[Value, ...]:
     dtype = dtype_of(node.outputs[0])
     low, high = float(attribute(node, "low", 0.0)), float(attribute(node, "high", 1.0))
     share = _unit_interval(b, hashed, float64 if dtype == float64 else float32)
@@ -116,14 +102,14 @@ def _unit_interval(b: Builder, hashed: Value, dtype: DType) -> Value:
     return b.Mul(b.Cast(b.Div(hashed, b.const([128], int64)), to=dtype), 2.0**-24)
 
 
-def _dropout(b: Builder, node: ir.Node, hashed: Value, blanks: Any) -> tuple[Value, ...]:
+def _dropout(b: Builder, node: ir.Node, hashed: Value, read: Placeholders) -> tuple[Value, ...]:
     x, ratio, is_training = (*node.inputs, None, None)[:3]
     assert x is not None, "Dropout drops something"
     rate = 0.5 if ratio is None else float(_constant_number(node, ratio))
     if is_training is None or not bool(_constant_number(node, is_training)):
         rate = 0.0
     mask = b.GreaterOrEqual(hashed, b.const([round(rate * _PRIME)], int64))
-    return b.Where(mask, b.Mul(blanks[x], 1 / (1 - rate)), b.like(0, blanks[x])), mask
+    return b.Where(mask, b.Mul(read[x], 1 / (1 - rate)), b.like(0, read[x])), mask
 
 
 def _constant_number(node: ir.Node, value: Value) -> Any:

@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from flow2onnx.dtypes import float32, float64
 from flow2onnx.graph import Builder
-from flow2onnx.passes.base import Pass, replace_output
+from flow2onnx.passes.base import Pass, replace_node
 
 __all__ = ["FLOAT64_FORMS", "ExpandFloat64Functions"]
 
@@ -36,24 +36,11 @@ def _is_float64(node: ir.Node) -> bool:
 
 
 def _expand(graph: ir.Graph, node: ir.Node) -> None:
-    x, y = node.inputs[0], node.outputs[0]
-    assert x is not None, f"{y.name} is made of nothing"
-    assert x.shape is not None, f"{x.name} has no shape"
-    b = Builder(graph.opset_imports[""])
-    blank = b.input("x", list(x.shape), float64)  # type: ignore[arg-type]  # dimensions as they are
+    x = node.inputs[0]
+    assert x is not None, f"{node.name} reads nothing"
     numbers = {a.name: a.value for a in node.attributes.values()}
-    with b.under(str(y.name), node.meta.get("source")):
-        result = FLOAT64_FORMS[node.op_type](b, blank, **numbers)
-    blank.replace_all_uses_with(x)
-    for value in list(b.graph.initializers.values()):
-        del b.graph.initializers[str(value.name)]
-        value.name = f"{y.name}/{value.name}"
-        graph.register_initializer(value)
-    b.graph.remove(b.nodes)
-    graph.insert_before(node, b.nodes)
-    replace_output(graph, y, result)
-    graph.remove(node, safe=True)
-    result.name = y.name
+    form = FLOAT64_FORMS[node.op_type]
+    replace_node(graph, node, lambda b, placeholders: [form(b, placeholders[x], **numbers)])
 
 
 # --- hyperbolic functions ---------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 import onnx_ir as ir
 
-from flow2onnx.passes.base import Pass, fuse_addend, only_user
+from flow2onnx.passes.base import Pass, fuse_addend, state_updates
 
 __all__ = ["FoldUpdateIntoGemm"]
 
@@ -16,20 +16,10 @@ class FoldUpdateIntoGemm(Pass):
     """
 
     def run(self, graph: ir.Graph) -> bool:
-        """Look from each sum with a graph input back to the product."""
+        """Look from each update back to the product."""
         changed = False
-        for add in [n for n in graph if n.op_type == "Add"]:
-            weight, change = add.inputs
-            product = change.producer() if change is not None else None
-            if (
-                product is not None
-                and weight is not None
-                and weight.is_graph_input()
-                and product.op_type == "Gemm"
-                and len(product.inputs) == 2
-                and weight.shape == product.outputs[0].shape
-                and only_user(product.outputs[0]) is add
-            ):
+        for add, weight, product in state_updates(graph):
+            if product.op_type == "Gemm" and len(product.inputs) == 2:
                 fuse_addend(graph, product, weight, add)
                 changed = True
         return changed

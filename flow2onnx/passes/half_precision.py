@@ -15,7 +15,7 @@ from flow2onnx.graph.types import constant_of, dtype_of
 from flow2onnx.graph.verify import Kernels, type_bindings
 from flow2onnx.passes.base import Pass
 from flow2onnx.passes.dead_code import DeadCodeElimination
-from flow2onnx.passes.precision_lists import FAILING_IN_HALF
+from flow2onnx.passes.mixed_precision import FAILING_IN_HALF
 from flow2onnx.passes.redundant_casts import RemoveRedundantCasts
 from flow2onnx.passes.upcast_missing_kernels import UpcastMissingKernels
 

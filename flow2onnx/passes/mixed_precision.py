@@ -14,11 +14,30 @@ from flow2onnx.graph.builder import Builder
 from flow2onnx.graph.schemas import schema
 from flow2onnx.graph.types import constant_of, dtype_of
 from flow2onnx.graph.verify import Kernels
-from flow2onnx.passes.precision_lists import CLEAR, GREY, WHITE
 
-__all__ = ["computes_in", "mix_precision"]
+__all__ = ["CLEAR", "FAILING_IN_HALF", "GREY", "WHITE", "computes_in", "mix_precision"]
 
 _log = logging.getLogger("flow2onnx.passes")
+
+# The lists are those of OneFlow but for what is said below.
+
+# Matrix products and convolutions: fast in half precision, and summed in float32 by the kernels.
+WHITE = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+
+# In half precision between two operators that are: elementwise, without a large range.
+GREY = frozenset({"Add", "AveragePool", "Div", "Dropout", "Gelu", "GlobalAveragePool", "Mul",
+                  "Sigmoid", "Sub", "Sum", "Tanh"})  # fmt: skip
+
+# What their input is: they choose, move or repeat elements and round nothing. Gather is not among
+# them, because its gradient adds up.
+CLEAR = frozenset({"Concat", "Flatten", "Identity", "MaxPool", "Pad", "Relu", "Reshape", "Slice",
+                   "Split", "Squeeze", "Transpose", "Trilu", "Unsqueeze"})  # fmt: skip
+
+# Everything else stays in float32. OneFlow let softmax and the normalizations follow too; here
+# they are composed of sums and exponentials, which lose digits and overflow in half precision.
+
+# The registry lists kernels for these; they fail when they add up float16.
+FAILING_IN_HALF = frozenset({"ScatterElements", "ScatterND"})
 
 
 def computes_in(half: DType, opset: int, kernels: Kernels | None) -> bool:

@@ -25,7 +25,7 @@ class QuantizeBias(Pass):
 
     def run(self, graph: ir.Graph) -> bool:
         """Put the nodes of each bias before its product."""
-        found = [n for n in graph if n.op_type in ("Conv", "Gemm") and _is_quantized(n)]
+        found = [n for n in graph if n.op_type in ("Conv", "Gemm") and _has_quantized_operands(n)]
         for node in found:
             start = len(self._b.nodes)
             with self._b.under(f"{node.name}/bias", node.meta.get("source")):
@@ -49,7 +49,7 @@ def quantize_biases(b: Builder) -> None:
     QuantizeBias(b).run(b.graph)
 
 
-def _is_quantized(node: ir.Node) -> bool:
+def _has_quantized_operands(node: ir.Node) -> bool:
     if len(node.inputs) < 3 or node.inputs[2] is None or len(node.inputs[2].shape or ()) != 1:
         return False
     makers = [v.producer() if v is not None else None for v in node.inputs[:2]]

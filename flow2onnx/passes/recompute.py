@@ -85,7 +85,7 @@ def _balanced_segments(nodes: list[ir.Node], number: int) -> list[list[ir.Node]]
     kept = [sum(byte_size(v) for v in n.outputs if _readers(v) - inside) for n in nodes]
     count = number if number > 1 else round(math.sqrt(sum(map(bool, kept))))
     share, cuts, total = sum(kept) / max(count, 1), list[int](), np.cumsum(kept)
-    crossing = _crossing(nodes)
+    crossing = _crossing_bytes(nodes)
     for k in range(1, count):
         near = [i for i, t in enumerate(total) if abs(t - k * share) <= share / 2]
         near = [i for i in near if not cuts or i + 1 > cuts[-1]]
@@ -94,7 +94,7 @@ def _balanced_segments(nodes: list[ir.Node], number: int) -> list[list[ir.Node]]
     return [nodes[a:b] for a, b in zip([0, *cuts], cuts, strict=False) if a < b]
 
 
-def _crossing(nodes: list[ir.Node]) -> list[int]:
+def _crossing_bytes(nodes: list[ir.Node]) -> list[int]:
     """For each node the bytes of what later ones of the list read from it and from before."""
     places = {n: i for i, n in enumerate(nodes)}
     change = [0] * (len(nodes) + 1)
@@ -127,7 +127,7 @@ class _Segment:
         ends = str(self._ordered[0].name), str(self._ordered[-1].name)
         spared = [v for n in self._ordered for v in n.outputs if self._is_spared(v)]
         again = self._makers(spared)
-        sources = dict.fromkeys(v for n in again for v in _inputs(n) if self._is_source(v))
+        sources = dict.fromkeys(v for n in again for v in _inputs_of(n) if self._is_source(v))
         saved = sum(map(byte_size, spared)) - sum(
             byte_size(v) for v in sources if not _readers(v) - self._forward
         )
@@ -150,8 +150,8 @@ class _Segment:
         """The values, here and from before, that are more than weights and constants."""
         moved: set[ir.Value] = set()
         for node in self._ordered:
-            moved.update(v for v in _inputs(node) if self._enters(v))
-            if not moved.isdisjoint(_inputs(node)):
+            moved.update(v for v in _inputs_of(node) if self._enters(v))
+            if not moved.isdisjoint(_inputs_of(node)):
                 moved.update(node.outputs)
         return moved
 
@@ -170,7 +170,7 @@ class _Segment:
         is_read_on = bool((readers & self._forward) - self._nodes)
         is_captured = any(r.graph is not self._graph for r in readers)
         is_shown = value.is_graph_output()
-        return _may_repeat(maker) and not (is_read_on or is_captured or is_shown)
+        return _is_repeatable(maker) and not (is_read_on or is_captured or is_shown)
 
     def _is_spared(self, value: ir.Value) -> bool:
         is_kept = bool(_readers(value) - self._forward) and byte_size(value) > 0
@@ -187,7 +187,7 @@ class _Segment:
             maker = value.producer()
             if maker is not None and maker not in found and self._is_repeated(value):
                 found.add(maker)
-                pending += _inputs(maker)
+                pending += _inputs_of(maker)
         return [n for n in self._ordered if n in found]
 
     def _first_reader(self, values: Iterable[ir.Value]) -> ir.Node | None:
@@ -208,7 +208,7 @@ class _Segment:
             if node in self._forward:
                 continue
             found = 1 << len(behind)
-            for value in _inputs(node):
+            for value in _inputs_of(node):
                 found |= behind.get(value.producer(), 0)  # type: ignore[arg-type]  # None: no maker
             behind[node] = found
             real = [v for v in node.outputs if v.dtype in _FLOATS and v.shape is not None]
@@ -272,12 +272,12 @@ class _Segment:
         return value
 
 
-def _may_repeat(node: ir.Node) -> bool:
+def _is_repeatable(node: ir.Node) -> bool:
     is_random = node.op_type in RANDOM_OPERATORS or has_seed(node)
     return not is_random and not subgraphs_of(node)
 
 
-def _inputs(node: ir.Node) -> list[ir.Value]:
+def _inputs_of(node: ir.Node) -> list[ir.Value]:
     return [v for v in read_values(node) if v is not None]
 
 

@@ -2,7 +2,8 @@
 
 import onnx_ir as ir
 
-from flow2onnx.passes.base import Pass, only_user, remove, replace_output
+from flow2onnx.graph.nodes import attribute
+from flow2onnx.passes.base import Pass, remove, replace_output, state_updates
 
 __all__ = ["ScatterIntoState"]
 
@@ -19,19 +20,10 @@ class ScatterIntoState(Pass):
     """
 
     def run(self, graph: ir.Graph) -> bool:
-        """Look from each sum with a graph input back to the scatter."""
+        """Look from each update back to the scatter."""
         changed = False
-        for add in [n for n in graph if n.op_type == "Add"]:
-            weight, change = add.inputs
-            scatter = change.producer() if change is not None else None
-            if (
-                scatter is not None
-                and weight is not None
-                and weight.is_graph_input()
-                and _adds_to_zeros(scatter)
-                and weight.shape == scatter.outputs[0].shape
-                and only_user(scatter.outputs[0]) is add
-            ):
+        for add, weight, scatter in state_updates(graph):
+            if _adds_to_zeros(scatter):
                 _write_into(graph, weight, scatter, add)
                 changed = True
         return changed
@@ -58,11 +50,8 @@ def _write_into(graph: ir.Graph, weight: ir.Value, scatter: ir.Node, add: ir.Nod
 def _adds_to_zeros(node: ir.Node) -> bool:
     if node.op_type not in ("ScatterElements", "ScatterND"):
         return False
-    reduction = node.attributes.get("reduction")
     source = node.inputs[0].producer() if node.inputs[0] is not None else None
-    if reduction is None or reduction.as_string() != "add" or source is None:
+    if attribute(node, "reduction") != "add" or source is None:
         return False
-    filled = source.attributes.get("value")
-    return source.op_type == "ConstantOfShape" and (
-        filled is None or not filled.as_tensor().numpy().any()
-    )
+    content = attribute(source, "value")
+    return source.op_type == "ConstantOfShape" and (content is None or not content.numpy().any())

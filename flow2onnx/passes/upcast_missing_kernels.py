@@ -6,8 +6,7 @@ from flow2onnx.dtypes import DType, float16, float32
 from flow2onnx.graph.types import dtype_of
 from flow2onnx.graph.verify import Kernels, type_bindings
 from flow2onnx.passes.base import Pass
-from flow2onnx.passes.mixed_precision import computes_in
-from flow2onnx.passes.precision_lists import FAILING_IN_HALF
+from flow2onnx.passes.mixed_precision import FAILING_IN_HALF, computes_in
 
 __all__ = ["UpcastMissingKernels", "casts_itself"]
 

@@ -14,8 +14,7 @@ from flow2onnx.dtypes import bfloat16, by_name, float16, float32
 from flow2onnx.graph import Builder
 from flow2onnx.graph.types import dtype_of
 from flow2onnx.passes import mixed_precision, run_passes, upcast_missing_kernels
-from flow2onnx.passes.mixed_precision import mix_precision
-from flow2onnx.passes.precision_lists import CLEAR, FAILING_IN_HALF, GREY, WHITE
+from flow2onnx.passes.mixed_precision import CLEAR, FAILING_IN_HALF, GREY, WHITE, mix_precision
 from flow2onnx.passes.upcast_missing_kernels import UpcastMissingKernels
 from tests.api.support import sgd
 from tests.passes.text import body_of, checked, graph_of, lines
