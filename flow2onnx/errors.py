@@ -1,5 +1,8 @@
 """The exception tree. Each class is also the builtin that OneFlow raised at the same place."""
 
+import difflib
+from collections.abc import Iterable
+
 from flow2onnx_runtime.errors import (
     BundleError,
     FlowError,
@@ -31,7 +34,14 @@ __all__ = [
     "UnknownShapeError",
     "UnsupportedError",
     "VariableError",
+    "spelling_hint",
 ]
+
+
+def spelling_hint(name: str, known: Iterable[str], otherwise: str) -> str:
+    """``did you mean a or b?`` with the names spelt like `name`; `otherwise` if there are none."""
+    near = difflib.get_close_matches(name, list(known), n=3)
+    return f"did you mean {' or '.join(near)}?" if near else otherwise
 
 
 class JobError(FlowError, AssertionError):

@@ -65,10 +65,18 @@ def spec_of(function: Callable[..., Any], config: FunctionConfig, generation: st
         raise error.located(function.__name__, None, source) from None
     is_early = generation in ("a", "b")
     return JobSpec(
-        function.__name__, function, "train" if config.is_train else "predict", config.copy(),
-        names, parameters, returns, current_session().release or GENERATIONS[generation],
-        "unique" if is_early else "fixed", _view(config, is_early), source,
-    )  # fmt: skip
+        name=function.__name__,
+        function=function,
+        kind="train" if config.is_train else "predict",
+        config=config.copy(),
+        names=names,
+        parameters=parameters,
+        returns=returns,
+        release=current_session().release or GENERATIONS[generation],
+        layer_names="unique" if is_early else "fixed",
+        view=_view(config, is_early),
+        source=source,
+    )
 
 
 def _view(config: FunctionConfig, is_early: bool) -> Literal["mirrored", "consistent"]:

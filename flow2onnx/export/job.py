@@ -1,6 +1,5 @@
 """Export: one call from a job to files."""
 
-import difflib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -8,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from flow2onnx.compile import CompiledJob
-from flow2onnx.errors import ArgumentError, CallError
+from flow2onnx.errors import ArgumentError, CallError, spelling_hint
 from flow2onnx.export.bundle import BundleExport, compile_bundle
 from flow2onnx.export.model import ModelExport, export_model
 from flow2onnx.export.options import ExportOptions
@@ -55,10 +54,9 @@ def _given(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options that say something else than their default does."""
     for name in options:
         if name not in _DEFAULTS:
-            close = difflib.get_close_matches(name, _DEFAULTS, 1)
             raise CallError(
                 f"export() got an unexpected keyword argument {name!r}",
-                hint=f"did you mean {close[0]}?" if close else f"it has {', '.join(_DEFAULTS)}",
+                hint=spelling_hint(name, _DEFAULTS, f"it has {', '.join(_DEFAULTS)}"),
             )
     return {name: value for name, value in options.items() if not _is_default(name, value)}
 

@@ -6,12 +6,12 @@ from typing import Any
 
 from flow2onnx.dtypes import DType, float32
 from flow2onnx.errors import ArgumentError, ShapeError
-from flow2onnx.imported.calls import nearest
+from flow2onnx.imported.call_text import known_names
 from flow2onnx.onnx_io.append import input_dtype, input_shape
 from flow2onnx.onnx_io.foreign import ForeignModel
 from flow2onnx.typing import PlaceholderSpec
 
-__all__ = ["BATCH", "Feed", "Feeds", "feeds_of"]
+__all__ = ["BATCH", "Feed", "Feeds", "read_feeds"]
 
 BATCH = "batch"
 Size = int | str | None
@@ -51,7 +51,7 @@ class Feeds:
         return tuple(batch if d in self.symbols else int(d or 0) for d in feed.shape)
 
 
-def feeds_of(foreign: ForeignModel, inputs: Mapping[str, Any] | None) -> Feeds:
+def read_feeds(foreign: ForeignModel, inputs: Mapping[str, Any] | None) -> Feeds:
     """The inputs of a model under what the user says of them.
 
     `inputs` has, by input, a shape, a pair of shape and element type, or a placeholder; by name of
@@ -134,5 +134,5 @@ def _check_dimensions(fixed: Mapping[str, int], foreign: ForeignModel) -> None:
     for name in fixed:
         if name not in known:
             raise ArgumentError(
-                f"inputs: no input has a dimension {name!r}", hint=nearest(name, sorted(known))
+                f"inputs: no input has a dimension {name!r}", hint=known_names(name, sorted(known))
             )

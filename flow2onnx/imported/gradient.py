@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 
 from flow2onnx.autodiff import gradients
-from flow2onnx.dtypes import by_code
 from flow2onnx.errors import ArgumentError, DTypeError, GradientError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.model import model_of, to_proto
 from flow2onnx.graph.types import dims, dtype_of
 from flow2onnx.graph.verify import verify
-from flow2onnx.imported.calls import nearest
-from flow2onnx.imported.feeds import feeds_of
-from flow2onnx.imported.preview import EXPANDED, expanders
+from flow2onnx.imported.call_text import known_names
+from flow2onnx.imported.feeds import read_feeds
+from flow2onnx.imported.initial_state import tensor_type
+from flow2onnx.imported.preview_training import PREVIEW_OPERATORS, preview_handlers
 from flow2onnx.onnx_io.append import add_output, append_model
 from flow2onnx.onnx_io.foreign import ForeignModel, foreign_model
 from flow2onnx.onnx_io.serialize import embed_values
@@ -42,8 +42,8 @@ def grad(
     inputs ``seed/y``, one of the shape of each output ``y``. Sizes are fixed by `inputs`, as in
     `make_trainable`. The model's own outputs come first unless `keep_outputs` is false.
     """
-    foreign = foreign_model(model, None, opset, allowed=EXPANDED)
-    feeds = feeds_of(foreign, inputs)
+    foreign = foreign_model(model, None, opset, allowed=PREVIEW_OPERATORS)
+    feeds = read_feeds(foreign, inputs)
     if feeds.is_free or feeds.extra:
         free = next((f for f in feeds.model if set(f.shape) & feeds.symbols), None)
         name = free.name if free else feeds.extra[0].name
@@ -57,28 +57,31 @@ def grad(
         f.name: b.input(f.name, feeds.shape(f, 1), f.dtype) for f in feeds.model
     }
     given = list(values)
-    tensors = _chosen(foreign, values, wrt)
+    tensors = _tensors_to_differentiate(foreign, values, wrt)
     for name in tensors:
         if name not in values:
-            values[name] = _parameter(b, foreign, name)
-    made = append_model(b, foreign, values, expanders(foreign))
-    wanted = _differentiated(foreign, made, outputs)
+            # an initializer again at the end, as constants have no gradient
+            values[name] = b.input(name, *tensor_type(foreign, name))
+    made = append_model(b, foreign, values, preview_handlers(foreign))
+    wanted = _outputs_to_differentiate(foreign, made, outputs)
     weights = {y: _seed(b, y, made[y], seeds) for y in wanted}
     found = gradients(b, {made[y]: weights[y] for y in wanted}, [values[n] for n in tensors])
     if keep_outputs:
         for name in foreign.outputs:
             add_output(b, made[name], name)
     for name in tensors:
-        _give(b, found, values[name], name, wanted)
-    _as_constants(b, foreign, [n for n in tensors if n not in given])
+        _add_gradient(b, found, values[name], name, wanted)
+    result = model_of(b.graph)
+    embed_values(result, {n: foreign.tensors[n].numpy() for n in tensors if n not in given})
     run_passes(b.graph)
     b.graph.name = f"grad_{foreign.name or 'model'}"
-    result = model_of(b.graph)
     verify(result)
     return to_proto(result)
 
 
-def _chosen(foreign: ForeignModel, values: Mapping[str, Value], wrt: Any) -> list[str]:
+def _tensors_to_differentiate(
+    foreign: ForeignModel, values: Mapping[str, Value], wrt: Any
+) -> list[str]:
     real = [n for n, v in values.items() if dtype_of(v).is_floating_point]
     if wrt is None:
         if not real:
@@ -93,10 +96,10 @@ def _chosen(foreign: ForeignModel, values: Mapping[str, Value], wrt: Any) -> lis
         names = [pattern] if pattern in known else names
         if not names:
             raise ArgumentError(
-                f"wrt={pattern!r} is no input or tensor", hint=nearest(str(pattern), known)
+                f"wrt={pattern!r} is no input or tensor", hint=known_names(str(pattern), known)
             )
         for name in names:
-            dtype = dtype_of(values[name]) if name in values else _dtype(foreign, name)
+            dtype = dtype_of(values[name]) if name in values else tensor_type(foreign, name)[1]
             if not dtype.is_floating_point:
                 raise DTypeError(
                     f"wrt: {name} is {dtype.name}, which has no gradient", hint="leave it out"
@@ -105,17 +108,9 @@ def _chosen(foreign: ForeignModel, values: Mapping[str, Value], wrt: Any) -> lis
     return list(found)
 
 
-def _dtype(foreign: ForeignModel, name: str) -> Any:
-    return by_code(int(foreign.tensors[name].dtype))
-
-
-def _parameter(b: Builder, foreign: ForeignModel, name: str) -> Value:
-    """An input that becomes an initializer at the end, as constants have no gradient."""
-    shape = [int(d) for d in foreign.tensors[name].shape]
-    return b.input(name, shape, _dtype(foreign, name))
-
-
-def _differentiated(foreign: ForeignModel, made: Mapping[str, Value], outputs: Any) -> list[str]:
+def _outputs_to_differentiate(
+    foreign: ForeignModel, made: Mapping[str, Value], outputs: Any
+) -> list[str]:
     if outputs is None:
         wanted = [n for n in foreign.outputs if dtype_of(made[n]).is_floating_point]
     else:
@@ -123,7 +118,7 @@ def _differentiated(foreign: ForeignModel, made: Mapping[str, Value], outputs: A
     for name in wanted:
         if name not in foreign.outputs:
             raise ArgumentError(
-                f"the model has no output {name!r}", hint=nearest(str(name), foreign.outputs)
+                f"the model has no output {name!r}", hint=known_names(str(name), foreign.outputs)
             )
         if not dtype_of(made[name]).is_floating_point:
             raise DTypeError(
@@ -141,7 +136,7 @@ def _seed(b: Builder, name: str, value: Value, is_input: bool) -> Value:
     return b.const(np.ones(dims(value)), dtype_of(value))
 
 
-def _give(
+def _add_gradient(
     b: Builder, found: Mapping[Value, Value], x: Value, name: str, outputs: Sequence[str]
 ) -> None:
     if x not in found:
@@ -151,9 +146,3 @@ def _give(
             hint="leave it out of wrt=",
         )
     b.output(found[x], f"grad/{name}")
-
-
-def _as_constants(b: Builder, foreign: ForeignModel, names: Sequence[str]) -> None:
-    """Let tensors that were inputs while gradients were made be initializers again."""
-    model = model_of(b.graph)
-    embed_values(model, {n: foreign.tensors[n].numpy() for n in names})

@@ -12,7 +12,7 @@ from flow2onnx.dtypes import DType, int64
 from flow2onnx.errors import ArgumentError, DTypeError, ShapeError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dims, dtype_of, rank_of
-from flow2onnx.imported.calls import chosen
+from flow2onnx.imported.call_text import find_entry
 
 __all__ = ["LOSSES", "NamedLoss", "mean", "named_loss"]
 
@@ -47,7 +47,7 @@ class NamedLoss:
 
 def named_loss(text: str) -> NamedLoss:
     """The loss that a text such as ``cross_entropy(axis=-1)`` names."""
-    function, settings = chosen(LOSSES, text, "loss", skipped=3)
+    function, settings = find_entry(LOSSES, text, "loss", skipped=3)
     name = next(n for n, f in LOSSES.items() if f is function)
     return NamedLoss(name, function, settings)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from flow2onnx.errors import ArgumentError
 from flow2onnx.graph import Value
-from flow2onnx.imported.calls import chosen
+from flow2onnx.imported.call_text import find_entry
 from flow2onnx.optim.adam import LAMB, AdamW, RMSProp
 from flow2onnx.optim.base import Optimizer, Step
 from flow2onnx.optim.clipping import GlobalNorm, by_global_norm
@@ -141,7 +141,7 @@ def optimizer_of(given: object, lr: object, is_float16: bool) -> Optimizer:
         raise ArgumentError(
             f"optimizer is {given!r}", hint=f"{', '.join(OPTIMIZERS)}, or a flow.optimizer object"
         )
-    make, settings = chosen(OPTIMIZERS, given, "optimizer")
+    make, settings = find_entry(OPTIMIZERS, given, "optimizer")
     if lr is not None:
         if "lr" in settings:
             raise ArgumentError("the learning rate is given twice", hint="once is enough")

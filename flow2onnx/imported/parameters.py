@@ -10,11 +10,11 @@ from flow2onnx.dtypes import DType, by_code
 from flow2onnx.errors import ArgumentError, DTypeError
 from flow2onnx.graph import Node
 from flow2onnx.graph.nodes import read_values, subgraphs_of
-from flow2onnx.imported.calls import nearest
+from flow2onnx.imported.call_text import known_names
 from flow2onnx.onnx_io.append import value_like
 from flow2onnx.onnx_io.foreign import ForeignModel
 
-__all__ = ["Parameter", "Patterns", "checked_patterns", "choose", "depends", "separated"]
+__all__ = ["Parameter", "Patterns", "check_patterns", "choose", "depends", "separate_uses"]
 
 Patterns = Sequence[str] | str | None
 
@@ -57,7 +57,7 @@ class Parameter:
         return math.prod(self.shape)
 
 
-def checked_patterns(patterns: Patterns, what: str) -> tuple[str, ...] | None:
+def check_patterns(patterns: Patterns, what: str) -> tuple[str, ...] | None:
     """Patterns as a tuple; None stays None."""
     if patterns is None:
         return None
@@ -75,7 +75,7 @@ def choose(foreign: ForeignModel, trainable: Patterns, frozen: Patterns) -> tupl
     parameters are trained or, where it says nothing, those that no operator takes as a setting and
     that are no single number.
     """
-    wanted, held = checked_patterns(trainable, "trainable"), checked_patterns(frozen, "frozen")
+    wanted, held = check_patterns(trainable, "trainable"), check_patterns(frozen, "frozen")
     uses = _uses(foreign)
     dtypes = {name: _dtype(t) for name, t in foreign.tensors.items() if name in uses}
     names = [n for n, d in dtypes.items() if d is not None and d.is_floating_point]
@@ -94,7 +94,7 @@ def depends(foreign: ForeignModel, names: Collection[str]) -> bool:
     return any(name in reached for name in foreign.outputs)
 
 
-def separated(foreign: ForeignModel) -> tuple[ForeignModel, tuple[str, ...]]:
+def separate_uses(foreign: ForeignModel) -> tuple[ForeignModel, tuple[str, ...]]:
     """The model with a tensor for each use where one of equal numbers has several, and their names.
 
     Exporters merge tensors of equal content, such as the zeros that all offsets begin with; trained
@@ -175,7 +175,7 @@ def _check_pattern(pattern: str, what: str, names: Sequence[str], others: Sequen
         raise DTypeError(
             f"{what}={pattern!r}: {whole[0]} is not of a real type", hint="it has no gradient"
         )
-    raise ArgumentError(f"{what}={pattern!r} matches no tensor", hint=nearest(pattern, names))
+    raise ArgumentError(f"{what}={pattern!r} matches no tensor", hint=known_names(pattern, names))
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:

@@ -6,8 +6,8 @@ import re
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -22,15 +22,15 @@ from flow2onnx.export import Report, verify_model
 from flow2onnx.export.bundle import Bundle
 from flow2onnx.export.files import INSIDE_LIMIT, write_bytes
 from flow2onnx.export.metadata import check_metadata, label
-from flow2onnx.imported.body import Plan, body_of
-from flow2onnx.imported.calls import nearest
-from flow2onnx.imported.compiling import Maker
-from flow2onnx.imported.feeds import feeds_of
+from flow2onnx.imported.call_text import known_names
+from flow2onnx.imported.feeds import read_feeds
+from flow2onnx.imported.initial_state import ModelState
+from flow2onnx.imported.job_body import TrainingPlan, job_body
+from flow2onnx.imported.job_compiler import JobCompiler
 from flow2onnx.imported.losses import named_loss
-from flow2onnx.imported.modes import INFERENCE, TRAINING, statistics
 from flow2onnx.imported.optimizers import optimizer_of
-from flow2onnx.imported.parameters import Parameter, Patterns, choose, depends, separated
-from flow2onnx.imported.stored import ModelState
+from flow2onnx.imported.parameters import Parameter, Patterns, choose, depends, separate_uses
+from flow2onnx.imported.training_mode import INFERENCE, TRAINING, statistics
 from flow2onnx.onnx_io.foreign import ForeignModel, foreign_model
 from flow2onnx.onnx_io.serialize import embed_values
 from flow2onnx.onnx_io.training_info import add_training_info
@@ -39,10 +39,11 @@ from flow2onnx.typing import PlaceholderSpec
 __all__ = ["TrainableModel", "make_trainable", "title_of"]
 
 _FREEZABLE = 1_500_000_000  # bytes of frozen weights that models of less than 2 GB can hold
+_SMALL = 1024  # elements of a tensor that is a constant in any case
 _HALVES = {"fp16": "float16", "bf16": "bfloat16", "float16": "float16", "bfloat16": "bfloat16"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TrainableModel:
     """A model with its training step, ready to be written or trained.
 
@@ -54,8 +55,8 @@ class TrainableModel:
     predicts: tuple[CompiledJob, ...]
     state: ModelState
     parameters: tuple[Parameter, ...]
-    notes: tuple[str, ...]
-    metadata: Mapping[str, str]
+    notes: tuple[str, ...] = ()
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def trained(self) -> tuple[str, ...]:
@@ -66,7 +67,7 @@ class TrainableModel:
         """Write the bundle: a folder for `flow2onnx_runtime.Trainer`, with init.onnx, step.onnx,
         eval.onnx, predict.onnx, weights.safetensors and manifest.json; an earlier one is replaced.
         """
-        step, *predicts = (_copied(job) for job in (self.step, *self.predicts))
+        step, *predicts = (_copy(job) for job in (self.step, *self.predicts))
         Bundle(
             source=self.state,
             step=step,
@@ -82,7 +83,7 @@ class TrainableModel:
         The algorithm is the step, in the standard's TrainingInfoProto, with the first values of its
         own state; `from_training_info` trains from it. It needs less than 2 GB of weights.
         """
-        predict, step = _copied(self.predicts[0]), _copied(self.step)
+        predict, step = _copy(self.predicts[0]), _copy(self.step)
         values = self.state.values(step.variables)
         size = sum(array.nbytes for array in values.values())
         if size > INSIDE_LIMIT:
@@ -142,49 +143,59 @@ def make_trainable(
     `trainable` and `frozen` are shell patterns of tensor names. `inputs` gives shapes, of a free
     batch too (``{"x": (8, 3, 224, 224)}``), sizes of free dimensions (``{"sequence": 128}``), and
     the inputs that only a loss function reads (``{"target": (("batch", 10), flow.float32)}``).
-
     With `training_mode`, BatchNormalization takes the statistics of the batch and moves the running
-    ones, and Dropout drops; both are as in use in eval.onnx and predict.onnx. `precision` computes
-    products and convolutions in half precision. Frozen weights are constants of the models, up to
-    `freezable` bytes in all, and state beyond.
+    ones, and Dropout drops, in the step alone. `precision` computes products and convolutions in
+    half precision. Frozen weights are constants, up to `freezable` bytes in all, and state beyond.
     """
     foreign = foreign_model(model, None, opset, skips_foreign=True)
     check_opset(foreign.opset)
-    foreign, apart = separated(foreign)
-    feeds = feeds_of(foreign, _with_annotations(loss, foreign, inputs))
-    half = _half(precision)
-    chosen = choose(foreign, trainable, frozen)
-    moved = statistics(foreign, training_mode)
-    plan = Plan(
-        foreign,
-        feeds,
-        _loss(loss, foreign),
-        _output(foreign, output),
-        _free_name(labels, foreign),
-        optimizer_of(optimizer, lr, half == "float16"),
-        tuple(p.name for p in chosen if p.is_trained and p.name not in moved),
-        tuple(p.name for p in chosen if p.name in moved),
-        TRAINING if training_mode else _as_said(foreign),
-        INFERENCE,
+    foreign, separated = separate_uses(foreign)
+    half, parameters = _half(precision), choose(foreign, trainable, frozen)
+    plan = TrainingPlan(
+        foreign=foreign,
+        feeds=read_feeds(foreign, _with_annotations(loss, foreign, inputs)),
+        loss=_loss(loss, foreign),
+        output=_output(foreign, output),
+        labels=_unused_name(labels, foreign),
+        optimizer=optimizer_of(optimizer, lr, half == "float16"),
+        **_roles(foreign, parameters, training_mode),
     )
-    title = title_of(name or "train")
     state = ModelState(foreign, foreign.opset, seed)
-    plan = _held(plan, freezable)
-    plan = _step(_maker(plan, title, state, half), plan, trainable is not None)
-    plan = _held(plan, freezable)
-    maker = _maker(plan, title, state, half)
+    compiler = partial(_compiler, title=title_of(name or "train"), state=state, half=half)
+    plan = _drop_unreached(plan, compiler, freezable, is_chosen=trainable is not None)
+    jobs = compiler(plan)
     return TrainableModel(
-        maker.job("train"),
-        (maker.job("predict"), maker.job("eval")),
-        state,
-        tuple(_decided(p, plan) for p in chosen),
-        (*_notes(foreign, training_mode), *map(_apart_note, apart)),
-        check_metadata({**_texts(foreign), **(metadata or {})}),
+        step=jobs.job("train"),
+        predicts=(jobs.job("predict"), jobs.job("eval")),
+        state=state,
+        parameters=tuple(_decide(p, plan) for p in parameters),
+        notes=_notes(foreign, training_mode, separated),
+        metadata=_metadata(foreign, metadata),
     )
 
 
-def _step(maker: Maker, plan: Plan, is_chosen: bool) -> Plan:
-    """The plan without the tensors that no gradient reaches."""
+def _roles(
+    foreign: ForeignModel, parameters: Sequence[Parameter], training_mode: bool
+) -> dict[str, Any]:
+    """What is trained, what is kept beside it, and how nodes that know training are made."""
+    moved = statistics(foreign, training_mode)
+    return {
+        "trained": tuple(p.name for p in parameters if p.is_trained and p.name not in moved),
+        "kept": tuple(p.name for p in parameters if p.name in moved),
+        # a model that is exported in training form is trained so, as far as it is
+        "handlers": TRAINING if training_mode or statistics(foreign, False) else {},
+        "inference": INFERENCE,
+    }
+
+
+def _drop_unreached(
+    plan: TrainingPlan,
+    compiler: Callable[[TrainingPlan], JobCompiler],
+    freezable: int,
+    *,
+    is_chosen: bool,
+) -> TrainingPlan:
+    """The plan without the tensors that no gradient reaches, found by compiling the step."""
     if not plan.trained or not depends(plan.foreign, plan.trained):
         raise ArgumentError(
             "no output of the model depends on a tensor that could be trained",
@@ -192,17 +203,20 @@ def _step(maker: Maker, plan: Plan, is_chosen: bool) -> Plan:
             if not plan.trained
             else "the nodes between are missing: export the model again",
         )
-    written = maker.at("train").writes
+    plan = _keep_large_weights(plan, freezable)
+    written = compiler(plan).at("train").writes
     idle = [n for n in plan.trained if n not in written]
     if idle and is_chosen:
         raise ArgumentError(
             f"trainable: the loss does not depend on {', '.join(idle[:5])}",
             hint="leave it out, or take another loss",
         )
-    return replace(plan, trained=tuple(n for n in plan.trained if n not in idle))
+    reached = tuple(n for n in plan.trained if n not in idle)
+    return _keep_large_weights(replace(plan, trained=reached), freezable)
 
 
-def _maker(plan: Plan, title: str, state: ModelState, half: str | None) -> Maker:
+def _compiler(plan: TrainingPlan, title: str, state: ModelState, half: str | None) -> JobCompiler:
+    """The jobs of a plan: ``train``, ``eval`` and ``predict``."""
     outputs = plan.foreign.outputs
 
     def names(kind: str, count: int) -> list[str]:
@@ -212,7 +226,14 @@ def _maker(plan: Plan, title: str, state: ModelState, half: str | None) -> Maker
         losses = ["loss", *map(loss_name, range(1, parts))][:parts]
         return losses if kind == "train" else [*losses, *outputs]
 
-    return Maker(title, plan.feeds, partial(body_of, plan), names, state.target, half)
+    return JobCompiler(
+        title=title,
+        feeds=plan.feeds,
+        body=partial(job_body, plan),
+        names=names,
+        target=state.target,
+        half=half,
+    )
 
 
 def _with_annotations(
@@ -250,7 +271,7 @@ def _output(foreign: ForeignModel, output: str | None) -> str:
         return foreign.outputs[0]
     if output not in foreign.outputs:
         raise ArgumentError(
-            f"the model has no output {output!r}", hint=nearest(output, foreign.outputs)
+            f"the model has no output {output!r}", hint=known_names(output, foreign.outputs)
         )
     return output
 
@@ -263,12 +284,7 @@ def _half(precision: object) -> str | None:
     return _HALVES[str(precision)]
 
 
-def _as_said(foreign: ForeignModel) -> Mapping[str, Any]:
-    """Handlers for a model that is exported in training form, as far as it is."""
-    return TRAINING if statistics(foreign, False) else {}
-
-
-def _free_name(labels: str, foreign: ForeignModel) -> str:
+def _unused_name(labels: str, foreign: ForeignModel) -> str:
     taken = {str(v.name) for v in foreign.inputs} | set(foreign.tensors)
     if labels in taken:
         raise ArgumentError(
@@ -282,24 +298,17 @@ def title_of(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "_", name).strip("_") or "train"
 
 
-def _constants(plan: Plan) -> list[str]:
-    """The frozen float tensors of some size."""
-    return [
-        p.name
-        for p in choose(plan.foreign, None, None)
-        if p.name not in plan.trained and p.size > 1024
-    ]
-
-
-def _held(plan: Plan, freezable: int) -> Plan:
+def _keep_large_weights(plan: TrainingPlan, freezable: int) -> TrainingPlan:
     """The plan with frozen weights as state, if they are too large to be constants."""
-    frozen = [n for n in _constants(plan) if n not in plan.kept]
+    taken = {*plan.trained, *plan.kept}
+    tensors = choose(plan.foreign, None, None)
+    frozen = [p.name for p in tensors if p.name not in taken and p.size > _SMALL]
     if sum(int(plan.foreign.tensors[n].nbytes) for n in frozen) <= freezable:
         return plan
     return replace(plan, kept=(*plan.kept, *frozen))
 
 
-def _decided(parameter: Parameter, plan: Plan) -> Parameter:
+def _decide(parameter: Parameter, plan: TrainingPlan) -> Parameter:
     if parameter.is_trained and parameter.name in plan.kept:
         return replace(parameter, is_trained=False, reason="running statistics")
     if parameter.is_trained and parameter.name not in plan.trained:
@@ -307,7 +316,9 @@ def _decided(parameter: Parameter, plan: Plan) -> Parameter:
     return parameter
 
 
-def _notes(foreign: ForeignModel, training_mode: bool) -> tuple[str, ...]:
+def _notes(
+    foreign: ForeignModel, training_mode: bool, separated: Collection[str]
+) -> tuple[str, ...]:
     notes = [f"output {n} is left out: {c} computes it" for n, c in foreign.unknown.items()]
     kinds = {node.op_type for node in foreign.graph}
     if training_mode and "BatchNormalization" not in kinds:
@@ -320,17 +331,19 @@ def _notes(foreign: ForeignModel, training_mode: bool) -> tuple[str, ...]:
             "the model has no Dropout: exporters drop it from models for use, and it cannot come "
             "back; export in training form to keep it"
         )
+    notes += [
+        f"{name} holds equal numbers and is read in several places: each trains one of its own"
+        for name in separated
+    ]
     return tuple(notes)
 
 
-def _apart_note(name: str) -> str:
-    return f"{name} holds equal numbers and is read in several places: each trains one of its own"
+def _metadata(foreign: ForeignModel, given: Mapping[str, str] | None) -> dict[str, str]:
+    """The texts of the model, but for those of an earlier export, and the user's."""
+    own = {k: v for k, v in foreign.metadata.items() if not k.startswith("flow2onnx.")}
+    return check_metadata({**own, **(given or {})})
 
 
-def _texts(foreign: ForeignModel) -> dict[str, str]:
-    return {k: v for k, v in foreign.metadata.items() if not k.startswith("flow2onnx.")}
-
-
-def _copied(job: CompiledJob) -> CompiledJob:
+def _copy(job: CompiledJob) -> CompiledJob:
     """The job with a model of its own, as writing changes it."""
     return replace(job, model=job.model.clone())

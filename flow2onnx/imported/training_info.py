@@ -6,12 +6,12 @@ from typing import Any
 from flow2onnx.compile.opsets import check_opset
 from flow2onnx.errors import DTypeError, ShapeError
 from flow2onnx.graph.types import dims, dtype_of
-from flow2onnx.imported.body import state_of
-from flow2onnx.imported.compiling import Maker
-from flow2onnx.imported.feeds import Feeds, feeds_of
+from flow2onnx.imported.feeds import Feeds, read_feeds
+from flow2onnx.imported.initial_state import ModelState, state_variable, tensor_type
+from flow2onnx.imported.job_body import feed_values
+from flow2onnx.imported.job_compiler import JobCompiler
 from flow2onnx.imported.parameters import Parameter
-from flow2onnx.imported.preview import EXPANDED, expanders
-from flow2onnx.imported.stored import ModelState, Stored
+from flow2onnx.imported.preview_training import PREVIEW_OPERATORS, preview_handlers
 from flow2onnx.imported.trainable import TrainableModel, title_of
 from flow2onnx.onnx_io.append import append_model
 from flow2onnx.onnx_io.foreign import ForeignModel, foreign_model
@@ -19,7 +19,7 @@ from flow2onnx.onnx_io.training_info import Algorithm, drop_training_info, read_
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import current_job
 from flow2onnx.trace.spec import STEP_COUNTER
-from flow2onnx.trace.variables import Variable
+from flow2onnx.trace.variables import Role
 
 __all__ = ["from_training_info"]
 
@@ -35,47 +35,50 @@ def from_training_info(
     `make_trainable`.
     """
     algorithm = read_training_info(model)
-    foreign = foreign_model(algorithm.model, None, None, allowed=EXPANDED)
+    foreign = foreign_model(algorithm.model, None, None, allowed=PREVIEW_OPERATORS)
     check_opset(foreign.opset)
     used = foreign_model(drop_training_info(model), None, foreign.opset)
-    feeds = feeds_of(foreign, inputs)
+    feeds = read_feeds(foreign, inputs)
     own = {f.name: f.shape for f in feeds.model}
     known = {n: own[n] for v in used.inputs if (n := str(v.name)) in own}
     counter = next((n for n in algorithm.updates if n.startswith(STEP_COUNTER)), "")
     title = counter.removeprefix(STEP_COUNTER) or title_of(name or "train")
     state = ModelState(foreign, foreign.opset)
-    step = _maker(title, foreign, feeds, algorithm, state)
-    predict = _maker(title, used, feeds_of(used, known), None, state, tuple(algorithm.updates))
+    step = _compiler(title, foreign, feeds, algorithm, state)
+    predict = _compiler(title, used, read_feeds(used, known), None, state, tuple(algorithm.updates))
+    types = {n: tensor_type(foreign, n) for n in foreign.tensors if n in algorithm.updates}
     parameters = tuple(
-        Parameter(n, Stored.shape_of(t), Stored.dtype_of(t).name, True, "the file updates it")
-        for n, t in foreign.tensors.items()
-        if n in algorithm.updates and n in used.tensors
+        Parameter(name, shape, dtype.name, True, "the file updates it")
+        for name, (shape, dtype) in types.items()
+        if name in used.tensors
     )
-    return TrainableModel(step.job("train"), (predict.job("predict"),), state, parameters, (), {})
+    return TrainableModel(
+        step=step.job("train"),
+        predicts=(predict.job("predict"),),
+        state=state,
+        parameters=parameters,
+    )
 
 
-def _maker(
+def _compiler(
     title: str,
     foreign: ForeignModel,
     feeds: Feeds,
     algorithm: Algorithm | None,
     state: ModelState,
     held: tuple[str, ...] = (),
-) -> Maker:
+) -> JobCompiler:
     updates = dict(algorithm.updates) if algorithm else {}
     results = [n for n in foreign.outputs if n not in updates.values()]
 
     def body(kind: str, batch: int) -> Callable[[], list[Blob]]:
         def run() -> list[Blob]:
             job = current_job("from_training_info")
-            job.b.free_size = batch if feeds.is_free else None
-            values = {}
-            for feed in feeds.model:
-                values[feed.name] = job.b.input(feed.name, feeds.shape(feed, batch), feed.dtype)
-                job.inputs.append(values[feed.name])
+            values = feed_values(job, feeds, batch)
             for name in [*updates, *(n for n in held if n in foreign.tensors)]:
-                values[name] = job.state(_variable(foreign, name))
-            made = append_model(job.b, foreign, values, expanders(foreign))
+                role: Role = "counter" if name.startswith(STEP_COUNTER) else "variable"
+                values[name] = job.state(state_variable(foreign, name, role))
+            made = append_model(job.b, foreign, values, preview_handlers(foreign))
             for name, output in updates.items():
                 _check_same(name, values[name], output, made[output])
                 job.assign(name, made[output])
@@ -86,18 +89,13 @@ def _maker(
     def names(kind: str, count: int) -> list[str]:
         return [n.removeprefix(_PREFIX) for n in results]
 
-    return Maker(title, feeds, body, names, state.target, has_optimizer=False)
-
-
-def _variable(foreign: ForeignModel, name: str) -> Variable:
-    """The state tensor of an initializer that the algorithm updates."""
-    whole = state_of(foreign, name, True)
-    return Variable(
-        name,
-        whole.shape,
-        whole.dtype,
-        whole.initializer,
-        "counter" if name.startswith(STEP_COUNTER) else "variable",
+    return JobCompiler(
+        title=title,
+        feeds=feeds,
+        body=body,
+        names=names,
+        target=state.target,
+        has_optimizer=False,
     )
 
 

@@ -5,13 +5,12 @@ they were the variable, and they are scattered back. A row looked up twice appea
 with the sum of its gradients, so both write the same.
 """
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from flow2onnx.dtypes import int64
-from flow2onnx.errors import ConfigError, UnsupportedError
+from flow2onnx.errors import ConfigError, UnsupportedError, spelling_hint
 from flow2onnx.graph import Builder, Node, Value
 from flow2onnx.graph.types import dims, dtype_of, size_of
 from flow2onnx.lowering.scatters import scatter_add, scatter_sum
@@ -91,12 +90,11 @@ def lookups(job: Job, optimizer: Optimizer) -> dict[str, list[Node]]:
 def _is_known(job: Job, name: str) -> bool:
     if name in job.user_variables:
         return True
-    near = difflib.get_close_matches(name, job.user_variables, n=2)
     raise ConfigError(
         f"indexed_slices_optimizer_conf lists {name}, which is no variable of the job",
         job=job.spec.name,
         source=job.spec.source,
-        hint=f"did you mean {' or '.join(near)}?" if near else "list the names of embedding tables",
+        hint=spelling_hint(name, job.user_variables, "list the names of embedding tables"),
     )
 
 

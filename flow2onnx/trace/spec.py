@@ -1,12 +1,12 @@
 """JobSpec: what every API generation makes of a decorated function."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from flow2onnx.config import FunctionConfig
 from flow2onnx.dtypes import DType, by_name
-from flow2onnx.typing import ParameterSpec, ReturnSpec
+from flow2onnx.typing import AbsentReturn, ParameterSpec, ReturnSpec
 
 __all__ = ["GENERATIONS", "STEP_COUNTER", "JobSpec"]
 
@@ -18,7 +18,7 @@ _STATE = "System-Train-"
 STEP_COUNTER = f"{_STATE}TrainStep-"  # begins the name of the state that counts a job's steps
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class JobSpec:
     """One job: the function, what goes in and out, and in which OneFlow release's meaning.
 
@@ -30,12 +30,12 @@ class JobSpec:
     function: Callable[..., Any]
     kind: Literal["train", "predict"]
     config: FunctionConfig
-    names: tuple[str, ...]
-    parameters: tuple[ParameterSpec, ...]
-    returns: ReturnSpec
     release: str
-    layer_names: Literal["unique", "fixed"]
-    view: Literal["mirrored", "consistent"]
+    names: tuple[str, ...] = ()
+    parameters: tuple[ParameterSpec, ...] = ()
+    returns: ReturnSpec = field(default_factory=AbsentReturn)
+    layer_names: Literal["unique", "fixed"] = "unique"
+    view: Literal["mirrored", "consistent"] = "consistent"
     source: str | None = None
 
     @property

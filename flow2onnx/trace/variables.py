@@ -9,7 +9,7 @@ from flow2onnx.errors import VariableError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.trace.initializers import Initializer
 
-__all__ = ["Regularizer", "Variable", "check_same"]
+__all__ = ["Regularizer", "Role", "Variable", "check_same"]
 
 Role = Literal["variable", "slot", "counter"]
 

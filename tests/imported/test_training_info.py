@@ -11,7 +11,7 @@ import flow2onnx as flow
 from flow2onnx.errors import BundleError
 from flow2onnx.graph import Builder
 from flow2onnx.graph.model import model_bytes, model_of
-from flow2onnx.imported.preview import EXPANDED, expanders
+from flow2onnx.imported.preview_training import PREVIEW_OPERATORS, preview_handlers
 from flow2onnx.onnx_io.append import add_output, append_model, input_dtype, input_shape
 from flow2onnx.onnx_io.foreign import foreign_model
 from tests.imported import models
@@ -22,12 +22,12 @@ DOMAIN = "ai.onnx.preview.training"
 
 
 def expanded(model):
-    foreign = foreign_model(model, allowed=EXPANDED)
+    foreign = foreign_model(model, allowed=PREVIEW_OPERATORS)
     b = Builder(foreign.opset)
     values = {
         str(v.name): b.input(str(v.name), input_shape(v), input_dtype(v)) for v in foreign.inputs
     }
-    made = append_model(b, foreign, values, expanders(foreign))
+    made = append_model(b, foreign, values, preview_handlers(foreign))
     for name in foreign.outputs:
         add_output(b, made[name], name)
     return ort.InferenceSession(model_bytes(model_of(b.graph)))

@@ -1,6 +1,5 @@
 """`flow2onnx flags`: every setting, what it takes and what it does."""
 
-import difflib
 from collections.abc import Iterator
 
 import click
@@ -8,7 +7,7 @@ import click
 from flow2onnx.cli.options import json_option
 from flow2onnx.cli.show import heading, note, print_facts, print_json, print_table
 from flow2onnx.config import flags_table
-from flow2onnx.errors import ConfigError
+from flow2onnx.errors import ConfigError, spelling_hint
 
 __all__ = ["flags"]
 
@@ -47,8 +46,7 @@ def _select_rows(name: str | None) -> list[dict[str, str]]:
     found = [r for r in rows if r["name"] == last] or [r for r in rows if last in r["name"]]
     if found:
         return found
-    near = difflib.get_close_matches(last, [row["name"] for row in rows], n=2)
-    hint = f"did you mean {' or '.join(near)}?" if near else "`flow2onnx flags` lists them all"
+    hint = spelling_hint(last, [row["name"] for row in rows], "`flow2onnx flags` lists them all")
     raise ConfigError(f"no setting is named {name}", hint=hint)
 
 

@@ -1,14 +1,13 @@
 """`flow2onnx symbols`: every name of OneFlow's, and how it fares here."""
 
 import dataclasses
-import difflib
 
 import click
 
 from flow2onnx.api.status import Status, markdown, status_table
 from flow2onnx.cli.options import json_option
 from flow2onnx.cli.show import heading, note, print_facts, print_json, print_table
-from flow2onnx.errors import ArgumentError
+from flow2onnx.errors import ArgumentError, spelling_hint
 from flow2onnx.trace.symbols import symbols as rows_of_oneflow
 
 __all__ = ["symbols"]
@@ -45,8 +44,7 @@ def _select_rows(name: str | None) -> list[Status]:
     found = [r for r in rows if r.name == wanted] or [r for r in rows if wanted in r.name]
     if found:
         return found
-    near = difflib.get_close_matches(wanted, [row.name for row in rows], n=2)
-    hint = f"did you mean {' or '.join(near)}?" if near else "`flow2onnx symbols` lists them all"
+    hint = spelling_hint(wanted, [row.name for row in rows], "`flow2onnx symbols` lists them all")
     raise ArgumentError(f"OneFlow has no symbol {name}", hint=hint)
 
 

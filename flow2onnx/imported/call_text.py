@@ -1,17 +1,16 @@
 """Calls written as text, such as ``huber(delta=0.5)``: a name and settings."""
 
 import ast
-import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from flow2onnx.errors import ArgumentError
+from flow2onnx.errors import ArgumentError, spelling_hint
 
-__all__ = ["chosen", "nearest", "parsed_call"]
+__all__ = ["find_entry", "known_names", "parse_call"]
 
 
-def parsed_call(text: str, what: str) -> tuple[str, dict[str, Any]]:
+def parse_call(text: str, what: str) -> tuple[str, dict[str, Any]]:
     """The name and the keyword arguments in a text, whose values are Python literals."""
     try:
         tree = ast.parse(text.strip(), mode="eval").body
@@ -28,20 +27,19 @@ def parsed_call(text: str, what: str) -> tuple[str, dict[str, Any]]:
     )
 
 
-def chosen(
+def find_entry(
     table: Mapping[str, Callable[..., Any]], text: str, what: str, skipped: int = 0
 ) -> tuple[Callable[..., Any], dict[str, Any]]:
     """The entry of a table that a text names, and its settings, all of which it has.
 
     The first `skipped` parameters of an entry are no settings.
     """
-    name, settings = parsed_call(text, what)
-    known = name.lower().replace("-", "_")
-    if known not in table:
-        raise ArgumentError(f"there is no {what} {name!r}", hint=nearest(name, table))
-    entry = table[known]
-    known_ones = list(inspect.signature(entry).parameters.values())[skipped:]
-    allowed = [p.name for p in known_ones if p.kind is not p.VAR_KEYWORD]
+    name, settings = parse_call(text, what)
+    entry = table.get(name.lower().replace("-", "_"))
+    if entry is None:
+        raise ArgumentError(f"there is no {what} {name!r}", hint=known_names(name, table))
+    parameters = list(inspect.signature(entry).parameters.values())[skipped:]
+    allowed = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]
     for setting in settings:
         if setting not in allowed:
             have = f"it has {', '.join(allowed)}" if allowed else "it has no settings"
@@ -49,11 +47,9 @@ def chosen(
     return entry, settings
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def known_names(name: str, known: Iterable[str]) -> str:
     """A hint with the names closest to `name`, or with all of them."""
     names = list(known)
-    close = difflib.get_close_matches(name, names, n=3)
-    if close:
-        return f"did you mean {' or '.join(close)}?"
     more = f" and {len(names) - 10} more" if len(names) > 10 else ""
-    return f"there are {', '.join(names[:10])}{more}" if names else "there are none"
+    listed = f"there are {', '.join(names[:10])}{more}" if names else "there are none"
+    return spelling_hint(name, names, listed)

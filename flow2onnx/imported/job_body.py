@@ -8,25 +8,24 @@ from typing import Any
 from flow2onnx.errors import ArgumentError, DTypeError, JobError
 from flow2onnx.graph import Value
 from flow2onnx.graph.types import dtype_of, size_of
-from flow2onnx.imported.calls import nearest
-from flow2onnx.imported.feeds import Feeds
+from flow2onnx.imported.call_text import known_names
+from flow2onnx.imported.feeds import Feed, Feeds
+from flow2onnx.imported.initial_state import state_variable
 from flow2onnx.imported.losses import NamedLoss, mean
-from flow2onnx.imported.stored import Stored
 from flow2onnx.onnx_io.append import Handler, append_model
 from flow2onnx.onnx_io.foreign import ForeignModel
 from flow2onnx.optim.base import Optimizer
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import current_job
 from flow2onnx.trace.job import Job
-from flow2onnx.trace.variables import Variable
 
-__all__ = ["Plan", "body_of", "state_of"]
+__all__ = ["TrainingPlan", "feed_values", "job_body"]
 
 LossFunction = Callable[..., Any]
 
 
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, kw_only=True)
+class TrainingPlan:
     """How a model is trained.
 
     `loss`: a loss by name, which reads `output` and an input called `labels`; the name of an
@@ -46,13 +45,16 @@ class Plan:
     inference: Mapping[str, Handler]
 
 
-def body_of(plan: Plan, kind: str, batch: int) -> Callable[[], list[Blob]]:
+def job_body(plan: TrainingPlan, kind: str, batch: int) -> Callable[[], list[Blob]]:
     """The body of the job ``train``, ``eval`` (loss and outputs) or ``predict`` (outputs)."""
 
     def body() -> list[Blob]:
         job = current_job("make_trainable")
-        job.b.free_size = batch if plan.feeds.is_free else None
-        values = _values(job, plan, batch)
+        values = feed_values(job, plan.feeds, batch)
+        for name in (*plan.trained, *plan.kept):
+            is_trained = name in plan.trained
+            values[name] = job.state(state_variable(plan.foreign, name, is_trainable=is_trained))
+            job.user_variables[name] = Blob(values[name])
         handlers = plan.handlers if kind == "train" else plan.inference
         made = append_model(job.b, plan.foreign, values, handlers)
         outputs = [made[name] for name in plan.foreign.outputs]
@@ -68,26 +70,21 @@ def body_of(plan: Plan, kind: str, batch: int) -> Callable[[], list[Blob]]:
     return body
 
 
-def _values(job: Job, plan: Plan, batch: int) -> dict[str, Value]:
-    """Inputs and state of the job by their names in the model."""
-    values = {}
-    for feed in plan.feeds.model:
-        values[feed.name] = job.b.input(feed.name, plan.feeds.shape(feed, batch), feed.dtype)
-        job.inputs.append(values[feed.name])
-    for name in (*plan.trained, *plan.kept):
-        values[name] = job.state(state_of(plan.foreign, name, name in plan.trained))
-        job.user_variables[name] = Blob(values[name])
-    return values
+def feed_values(job: Job, feeds: Feeds, batch: int) -> dict[str, Value]:
+    """The inputs of the model as inputs of the job, by name."""
+    job.b.free_size = batch if feeds.is_free else None
+    return {feed.name: _add_input(job, feeds, feed, batch) for feed in feeds.model}
 
 
-def state_of(foreign: ForeignModel, name: str, is_trainable: bool) -> Variable:
-    """The variable that begins with a tensor of the model."""
-    tensor, stored = foreign.tensors[name], Stored(name)
-    shape, dtype = stored.shape_of(tensor), stored.dtype_of(tensor)
-    return Variable(name, shape, dtype, stored, is_trainable=is_trainable)
+def _add_input(job: Job, feeds: Feeds, feed: Feed, batch: int) -> Value:
+    value = job.b.input(feed.name, feeds.shape(feed, batch), feed.dtype)
+    job.inputs.append(value)
+    return value
 
 
-def _losses(job: Job, plan: Plan, batch: int, made: Mapping[str, Value]) -> dict[str, Value]:
+def _losses(
+    job: Job, plan: TrainingPlan, batch: int, made: Mapping[str, Value]
+) -> dict[str, Value]:
     """The scalar to minimise, as ``loss``, and what else a function wants to be seen."""
     loss = plan.loss
     if isinstance(loss, str):
@@ -106,11 +103,11 @@ def _losses(job: Job, plan: Plan, batch: int, made: Mapping[str, Value]) -> dict
             hint="return a blob, or a dict whose 'loss' is to be minimised",
         )
     first = _scalar(job, parts["loss"], "what the loss function returned")
-    others = {str(k): _seen(v, str(k)) for k, v in parts.items() if k != "loss"}
+    others = {str(k): _value_of(v, str(k)) for k, v in parts.items() if k != "loss"}
     return {"loss": first, **others}
 
 
-def _labels(job: Job, plan: Plan, batch: int, shape: tuple[int, ...], dtype: Any) -> Value:
+def _labels(job: Job, plan: TrainingPlan, batch: int, shape: tuple[int, ...], dtype: Any) -> Value:
     known = next((f for f in plan.feeds.extra if f.name == plan.labels), None)
     if known is not None:
         declared = plan.feeds.shape(known, batch)
@@ -126,16 +123,14 @@ def _labels(job: Job, plan: Plan, batch: int, shape: tuple[int, ...], dtype: Any
 
 
 def _arguments(
-    job: Job, plan: Plan, batch: int, made: Mapping[str, Value], loss: LossFunction
+    job: Job, plan: TrainingPlan, batch: int, made: Mapping[str, Value], loss: LossFunction
 ) -> dict[str, Any]:
     """What a loss function asks for by the names of its parameters."""
     outputs = {name: Blob(made[name]) for name in plan.foreign.outputs}
     offered: dict[str, Any] = dict(outputs)
     offered |= {f.name: Blob(made[f.name]) for f in plan.feeds.model}
     for feed in plan.feeds.extra:
-        value = job.b.input(feed.name, plan.feeds.shape(feed, batch), feed.dtype)
-        job.inputs.append(value)
-        offered[feed.name] = Blob(value)
+        offered[feed.name] = Blob(_add_input(job, plan.feeds, feed, batch))
     if "outputs" not in offered:
         offered["outputs"] = next(iter(outputs.values())) if len(outputs) == 1 else outputs
     wanted = list(inspect.signature(loss).parameters)
@@ -143,14 +138,14 @@ def _arguments(
         if name not in offered:
             raise ArgumentError(
                 f"the loss function has a parameter {name!r}, which is no output or input",
-                hint=f"{nearest(name, offered)} An input for the loss alone is declared by "
+                hint=f"{known_names(name, offered)} An input for the loss alone is declared by "
                 f"inputs={{{name!r}: (('batch',), flow.int64)}}, or by an annotation",
             )
     return {name: offered[name] for name in wanted}
 
 
 def _scalar(job: Job, loss: Any, what: str) -> Value:
-    value = _seen(loss, what)
+    value = _value_of(loss, what)
     if not dtype_of(value).is_floating_point:
         raise DTypeError(
             f"a loss is of real numbers, {what} is {dtype_of(value).name}",
@@ -162,7 +157,7 @@ def _scalar(job: Job, loss: Any, what: str) -> Value:
         return mean(job.b, value)
 
 
-def _seen(blob: Any, what: str) -> Value:
+def _value_of(blob: Any, what: str) -> Value:
     if not isinstance(blob, Blob):
         raise JobError(f"{what} is {blob!r}, not a blob", hint="compute it with flow's operators")
     return blob.value

@@ -15,15 +15,15 @@ from flow2onnx.graph import Builder, Model, Value
 from flow2onnx.graph.model import model_bytes
 from flow2onnx.onnx_io.foreign import ForeignModel
 from flow2onnx.trace.initializers import Initializer
-from flow2onnx.trace.variables import Variable
+from flow2onnx.trace.variables import Role, Variable
 
-__all__ = ["ModelState", "Stored"]
+__all__ = ["ModelState", "TensorInitializer", "state_variable", "tensor_type"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True)
-class Stored(Initializer):
+class TensorInitializer(Initializer):
     """The content of a tensor of the model, which the init model reads from the weights file."""
 
     name: str
@@ -32,15 +32,19 @@ class Stored(Initializer):
         """A value that becomes an initializer when the file is written."""
         return b.Identity(b.input(first_value(self.name), shape, dtype))
 
-    @staticmethod
-    def shape_of(tensor: Any) -> tuple[int, ...]:
-        """The shape of a tensor."""
-        return tuple(int(d) for d in tensor.shape)
 
-    @staticmethod
-    def dtype_of(tensor: Any) -> DType:
-        """The element type of a tensor."""
-        return by_code(int(tensor.dtype))
+def tensor_type(foreign: ForeignModel, name: str) -> tuple[tuple[int, ...], DType]:
+    """The shape and the element type of a tensor of the model."""
+    tensor = foreign.tensors[name]
+    return tuple(int(d) for d in tensor.shape), by_code(int(tensor.dtype))
+
+
+def state_variable(
+    foreign: ForeignModel, name: str, role: Role = "variable", *, is_trainable: bool = True
+) -> Variable:
+    """The variable that begins with a tensor of the model."""
+    shape, dtype = tensor_type(foreign, name)
+    return Variable(name, shape, dtype, TensorInitializer(name), role, is_trainable)
 
 
 @dataclass(frozen=True)
@@ -62,15 +66,15 @@ class ModelState:
 
     def values(self, variables: Mapping[str, Variable]) -> dict[str, Array]:
         """The first values of variables."""
-        new = {n: v for n, v in variables.items() if not isinstance(v.initializer, Stored)}
-        made = self._computed(new) if new else {}
-        return {n: made[n] if n in made else self._content(n) for n in variables}
+        is_new = {n: not isinstance(v.initializer, TensorInitializer) for n, v in variables.items()}
+        computed = self._compute({n: v for n, v in variables.items() if is_new[n]})
+        return {n: computed[n] if is_new[n] else self._content(n) for n in variables}
 
-    def _computed(self, variables: dict[str, Variable]) -> dict[str, Array]:
-        names = list(variables)
+    def _compute(self, variables: dict[str, Variable]) -> dict[str, Array]:
+        if not variables:
+            return {}
         session = open_session(model_bytes(self.initial(variables)), Options())
-        arrays = session.run(names, {})
-        return dict(zip(names, arrays, strict=True))
+        return dict(zip(variables, session.run(list(variables), {}), strict=True))
 
     def _content(self, name: str) -> Array:
         if name not in self.foreign.tensors:

@@ -10,7 +10,7 @@ from flow2onnx.ops.normalization import by_batch
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import current_job
 
-__all__ = ["INFERENCE", "TRAINING", "says_training", "statistics"]
+__all__ = ["INFERENCE", "TRAINING", "has_training_mode", "statistics"]
 
 Operands = Sequence[Value | None]
 Values = Mapping[str, Value]
@@ -21,13 +21,13 @@ def statistics(foreign: ForeignModel, is_asked: bool) -> frozenset[str]:
     return frozenset(
         str(v.name)
         for node in foreign.graph
-        if node.op_type == "BatchNormalization" and (is_asked or says_training(node))
+        if node.op_type == "BatchNormalization" and (is_asked or has_training_mode(node))
         for v in node.inputs[3:5]
         if v is not None and v.name in foreign.tensors
     )
 
 
-def says_training(node: Node) -> bool:
+def has_training_mode(node: Node) -> bool:
     """Whether a BatchNormalization is in training form in the model itself."""
     attribute = node.attributes.get("training_mode")
     return attribute is not None and bool(attribute.value)
@@ -44,7 +44,7 @@ def _batch_statistics(b: Builder, node: Node, inputs: Operands, made: Values) ->
     operands = [Blob(v) for v in (x, scale, offset) if v is not None]
     y, mean, variance, _ = by_batch(*operands, epsilon)
     seen = [mean.value, variance.value]
-    if not says_training(node):
+    if not has_training_mode(node):
         count = b.Div(b.Cast(b.Size(x), to=dtype_of(x)), float(dims(x)[1]))
         seen[1] = b.Mul(seen[1], b.Div(count, b.Sub(count, 1.0)))
     moved = [

@@ -13,10 +13,12 @@ from flow2onnx.graph.types import dims, dtype_of
 from flow2onnx.onnx_io.append import Handler, append_again
 from flow2onnx.onnx_io.foreign import ForeignModel
 
-__all__ = ["EXPANDED", "expanders"]
+__all__ = ["PREVIEW_OPERATORS", "preview_handlers"]
 
 _DOMAIN = "ai.onnx.preview.training"
-EXPANDED = tuple(f"{_DOMAIN}::{name}" for name in ("Adagrad", "Adam", "Gradient", "Momentum"))
+PREVIEW_OPERATORS = tuple(
+    f"{_DOMAIN}::{name}" for name in ("Adagrad", "Adam", "Gradient", "Momentum")
+)
 
 Operands = Sequence[Value | None]
 Values = Mapping[str, Value]
@@ -24,7 +26,7 @@ Values = Mapping[str, Value]
 Update = Callable[..., Sequence[Value]]
 
 
-def expanders(foreign: ForeignModel) -> dict[str, Handler]:
+def preview_handlers(foreign: ForeignModel) -> dict[str, Handler]:
     """What the operators of the domain become in a model."""
     optimizers: dict[str, tuple[Update, int]] = {
         "Adagrad": (_adagrad, 1),
@@ -87,7 +89,7 @@ def _adagrad(
     b: Builder, node: Node, rate: Value, step: Value, x: Value, g: Value, h: Value
 ) -> Sequence[Value]:
     decay = b.Add(b.Mul(_real(b, step, x), _number(node, "decay_factor", 0.0)), 1.0)
-    g = _regularized(b, node, g, x)
+    g = _regularize(b, node, g, x)
     total = b.Add(h, b.Mul(g, g))
     root = b.Add(b.Sqrt(total), _number(node, "epsilon", 1e-6))
     return b.Sub(x, b.Div(b.Mul(b.Div(_real(b, rate, x), decay), g), root)), total
@@ -97,7 +99,7 @@ def _momentum(
     b: Builder, node: Node, rate: Value, step: Value, x: Value, g: Value, v: Value
 ) -> Sequence[Value]:
     alpha, beta = _number(node, "alpha", 0.0), _number(node, "beta", 0.0)
-    g = _regularized(b, node, g, x)
+    g = _regularize(b, node, g, x)
     is_first = b.Equal(step, b.const(np.zeros((), np.int64), int64))
     share = b.Where(is_first, b.like(1.0, g), b.like(beta, g))
     moved = b.Add(b.Mul(v, alpha), b.Mul(g, b.Reshape(share, [1] * max(len(dims(g)), 1))))
@@ -111,7 +113,7 @@ def _adam(
     b: Builder, node: Node, rate: Value, step: Value, x: Value, g: Value, v: Value, h: Value
 ) -> Sequence[Value]:
     alpha, beta = _number(node, "alpha", 0.9), _number(node, "beta", 0.999)
-    g = _regularized(b, node, g, x)
+    g = _regularize(b, node, g, x)
     first = b.Add(b.Mul(v, alpha), b.Mul(g, 1.0 - alpha))
     second = b.Add(b.Mul(h, beta), b.Mul(b.Mul(g, g), 1.0 - beta))
     root = b.Add(b.Sqrt(second), _number(node, "epsilon", 1e-6))
@@ -126,7 +128,7 @@ def _adam(
     return b.Mul(moved, shrink) if shrink != 1.0 else moved, first, second
 
 
-def _regularized(b: Builder, node: Node, g: Value, x: Value) -> Value:
+def _regularize(b: Builder, node: Node, g: Value, x: Value) -> Value:
     factor = _number(node, "norm_coefficient", 0.0)
     return b.Add(b.Mul(x, factor), g) if factor else g
 
