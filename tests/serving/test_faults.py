@@ -502,6 +502,13 @@ def test_what_cannot_begin(tmp_path):
         run(Settings(tmp_path / "nowhere", port=0), "1")
 
 
+@pytest.mark.parametrize("option", ["--port", "--grpc-port"])
+def test_ports_that_there_are_not(tmp_path, option):
+    done = CliRunner().invoke(serve, [str(tmp_path), option, "99999"])
+    assert done.exit_code == 2
+    assert "99999 is not in the range" in done.stderr
+
+
 def mutated(draws, body):
     """A valid request with some of its bytes or values changed."""
     choice = draws.randrange(6)

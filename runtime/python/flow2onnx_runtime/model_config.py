@@ -84,7 +84,7 @@ class DeclaredTensor:
 class ModelConfig:
     """The content of a model's config.pbtxt; `max_batch` is None where there is none.
 
-    `batches`: whether requests are to be combined; `latest` versions are served unless `specific`
+    `batches`: requests are to be combined; `latest` versions are served unless `specific`
     ones are; `warmups`: shapes by input to run before serving.
     """
 

@@ -25,7 +25,7 @@ Run = Callable[[Arrays, Any], list[NDArray[Any]]]
 
 
 class Observer(Protocol):
-    """Who counts what a batcher does."""
+    """Counts what a batcher does."""
 
     def ran(self, rows: int, waited: Sequence[float], seconds: float) -> None:
         """A run of so many rows ended, for requests that had waited so long."""
@@ -75,7 +75,7 @@ class _Batch:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the run was told to stop."""
+        """True once the run was told to stop."""
         return self.options is not None and bool(self.options.terminate)
 
     def stop_if_alone(self) -> None:
@@ -105,7 +105,7 @@ class Batcher:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits and nothing runs."""
+        """True while nothing waits and nothing runs."""
         return not self._queue and not self._running
 
     async def submit(self, arrays: Arrays, timeout: float) -> list[NDArray[Any]]:

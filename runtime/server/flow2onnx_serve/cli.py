@@ -19,6 +19,7 @@ __all__ = ["main", "serve"]
 
 _PROVIDERS = [tag for tag, row in PROVIDERS.items() if not row.is_remote]
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+_PORT = click.IntRange(0, 65535)
 _TRACEBACK = "flow2onnx.traceback"  # where the command line of flow2onnx looks for the wish
 
 
@@ -55,8 +56,8 @@ Examples:
   curl -s localhost:8000/v2/models/mlp""")  # fmt: skip
 @click.argument("models", metavar="REPO|MODEL.ONNX", type=click.Path(exists=True, path_type=Path))
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option("--port", default=8000, show_default=True, help="For HTTP; 0 for any.")
-@click.option("--grpc-port", type=int, help="For gRPC; 0 for any.")
+@click.option("--port", type=_PORT, default=8000, show_default=True, help="For HTTP; 0 for any.")
+@click.option("--grpc-port", type=_PORT, help="For gRPC; 0 for any.")
 @click.option(
     "--provider", type=click.Choice(_PROVIDERS), default="cpu", show_default=True,
     help="Where the models run; one that cannot be used is an error.",
@@ -144,7 +145,7 @@ def serve(
 
 
 def _accelerate(provider: str) -> "Prepare":
-    """What accelerates models; tells at the start, not for each of them, that nothing does."""
+    """The installed accelerator; a missing one is an error at the start, not of each model."""
     from flow2onnx_runtime.extensions import accelerator
 
     if provider != "cpu":

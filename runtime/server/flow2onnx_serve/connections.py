@@ -7,8 +7,8 @@ from typing import Any
 
 from uvicorn import Config
 
-from flow2onnx_serve.encoding import dump
 from flow2onnx_serve.errors import RequestError
+from flow2onnx_serve.http_encoding import dump
 
 __all__ = ["CONNECTION", "Connection", "limit_connections"]
 
@@ -18,6 +18,37 @@ CONNECTION: ContextVar["Connection | None"] = ContextVar("flow2onnx.connection",
 _HEAD_LIMIT = 64 * 1024  # bytes of a request's line and headers
 _LINGER = 1.0  # seconds in which a client that still sends may read why it is refused
 _TOO_LARGE = "the request's head is too large"
+
+
+class _Transport:
+    """A transport that sends what is written in one turn of the loop as one piece.
+
+    An answer's head and body are one system call so, and reach the client together.
+    """
+
+    def __init__(self, transport: Any) -> None:  # asyncio's or uvloop's
+        self._transport = transport
+        self._parts: list[bytes] = []
+
+    def __getattr__(self, name: str) -> Any:  # all else is the transport's own
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Send data at the end of this turn."""
+        if not self._parts:
+            asyncio.get_running_loop().call_soon(self.flush)
+        self._parts.append(data)
+
+    def close(self) -> None:
+        """Close behind what was written."""
+        self.flush()
+        self._transport.close()
+
+    def flush(self) -> None:
+        """Send now what was written."""
+        if self._parts:
+            self._transport.writelines(self._parts)
+            self._parts = []
 
 
 class Connection(asyncio.Protocol):
@@ -30,7 +61,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, inner: Any, patience: float) -> None:  # no type of the server's is public
         self._inner, self._patience = inner, patience
-        self._transport: Any = None  # asyncio's or uvloop's
+        self._transport: Any = None  # has no type either
         self._since: float | None = None  # when the head that is awaited began
         self._head = self._unread = self._requests = 0
         self._is_over = False
@@ -38,9 +69,9 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: Any) -> None:
         """Wait for a head, but not for ever."""
-        self._transport, self._since = transport, monotonic()
+        self._transport, self._since = _Transport(transport), monotonic()
         self._watch()
-        self._inner.connection_made(transport)
+        self._inner.connection_made(self._transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Watch no longer."""
@@ -64,7 +95,8 @@ class Connection(asyncio.Protocol):
             asyncio.get_running_loop().call_soon(self._check_head)
 
     def eof_received(self) -> bool | None:
-        """Pass on that the client sends no more."""
+        """Pass on that the client sends no more, which ends the connection."""
+        self._transport.flush()
         keeps_open: bool | None = self._inner.eof_received()
         return keeps_open
 
@@ -115,6 +147,7 @@ class Connection(asyncio.Protocol):
             f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
         )
         self._transport.write(head.encode() + body)
+        self._transport.flush()
         if self._transport.can_write_eof():
             self._transport.write_eof()
         self._transport.resume_reading()

@@ -3,32 +3,20 @@
 import asyncio
 import hmac
 import logging
-import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any, NoReturn
 
 import grpc
 import grpc.aio
-import numpy as np
 from flow2onnx_runtime import FlowError, OptionsError
 from google.protobuf import json_format  # type: ignore[import-untyped]  # has no types
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # has no types
-from numpy.typing import NDArray
 
 from flow2onnx_serve.compression import GZIP_MAGIC, inflate
-from flow2onnx_serve.encoding import tensor_bytes
 from flow2onnx_serve.errors import RequestError
-from flow2onnx_serve.inference import (
-    Inference,
-    RequestedOutput,
-    arrange_inputs,
-    find_input,
-    from_bytes,
-    parse_shape,
-)
+from flow2onnx_serve.grpc_encoding import decode, encode
 from flow2onnx_serve.messages import MESSAGES, SERVICE
-from flow2onnx_serve.ports import Port
-from flow2onnx_serve.repository import LiveVersion
+from flow2onnx_serve.repository import requested_version
 from flow2onnx_serve.service import Service, as_request_error
 from flow2onnx_serve.settings import Settings
 
@@ -58,14 +46,6 @@ _PING = 60.0  # seconds between asking a silent client whether it is there
 _FREQUENT = 10.0  # seconds between pings of a client that are not too many
 _IDLE = 600.0  # seconds without a call after which a connection ends
 _IDENTITY, _GZIP = 1 << 0, 1 << 2  # bits of grpc.compression_enabled_algorithms_bitset
-
-# the typed lists that a request may use in place of bytes
-_CONTENTS = {
-    "BOOL": "bool_contents", "INT8": "int_contents", "INT16": "int_contents",
-    "INT32": "int_contents", "INT64": "int64_contents", "UINT8": "uint_contents",
-    "UINT16": "uint_contents", "UINT32": "uint_contents", "UINT64": "uint64_contents",
-    "FP32": "fp32_contents", "FP64": "fp64_contents",
-}  # fmt: skip
 
 
 class GrpcServer:
@@ -145,7 +125,7 @@ class _Calls:
         return {**handlers, "ModelStreamInfer": stream}
 
     def _answers(self) -> dict[str, Answer]:
-        """What makes one message of one message, by the call's name."""
+        """The answers to the calls that take one message and give one, by name."""
         service, repository = self._service, self._service.repository
 
         async def live(request: Message) -> Message:
@@ -179,7 +159,8 @@ class _Calls:
             )
 
         async def load(request: Message) -> Message:
-            await repository.load(request.model_name, _version(request.parameters))
+            parameters = {name: v.string_param for name, v in request.parameters.items()}
+            await repository.load(request.model_name, requested_version(parameters))
             return _message("RepositoryModelLoadResponse")
 
         async def unload(request: Message) -> Message:
@@ -242,16 +223,9 @@ class _Calls:
     async def _infer(self, request: Message) -> Message:
         """Run a model."""
         live = self._service.repository.find(request.model_name, request.model_version)
-        asked = _decode(request, live)
+        asked = decode(request, live.version.inputs, live.version.outputs)
         results = await self._service.infer(live, asked)
-        return _message(
-            "ModelInferResponse",
-            model_name=live.model,
-            model_version=str(live.version.number),
-            id=asked.id,
-            outputs=[{"name": n, "datatype": t, "shape": a.shape} for n, t, a in results],
-            raw_output_contents=[tensor_bytes(array) for _, _, array in results],
-        )
+        return encode(live.model, str(live.version.number), asked.id, results)
 
     def _check_token(self, context: Context) -> None:
         if self._authorization is None:
@@ -301,85 +275,3 @@ def _message(name: str, **fields: Any) -> Message:
 
 def _from_dict(name: str, value: dict[str, Any]) -> Message:
     return json_format.ParseDict(value, MESSAGES[name]())
-
-
-def _version(parameters: Mapping[str, Message]) -> int | None:
-    unknown = [name for name in parameters if name != "version"]
-    if unknown:
-        raise RequestError(f"load takes no parameter {unknown[0]!r}", hint="only version")
-    if "version" not in parameters:
-        return None
-    text = parameters["version"].string_param
-    if not re.fullmatch("[1-9][0-9]{0,8}", text):
-        raise RequestError(f"{text!r} is no version")
-    return int(text)
-
-
-def _decode(request: Message, live: LiveVersion) -> Inference:
-    ports = live.version.inputs
-    raw = request.raw_input_contents
-    is_raw = len(raw) > 0
-    if is_raw and len(raw) != len(request.inputs):
-        raise RequestError(f"{len(raw)} raw_input_contents for {len(request.inputs)} inputs")
-    given: dict[str, NDArray[Any]] = {}
-    for position, item in enumerate(request.inputs):
-        port = find_input(ports, item.name, item.datatype)
-        if port.name in given:
-            raise RequestError(f"input '{port.name}' is given twice")
-        if "shared_memory_region" in item.parameters:
-            raise RequestError("shared memory is not served", hint="send the data itself")
-        shape = parse_shape(port.name, list(item.shape))
-        given[port.name] = (
-            from_bytes(port, shape, raw[position])
-            if is_raw else _from_contents(port, shape, item.contents)
-        )  # fmt: skip
-    return Inference(
-        request.id, arrange_inputs(ports, given), _wanted(request, live), _timeout(request)
-    )
-
-
-def _from_contents(port: Port, shape: tuple[int, ...], contents: Message) -> NDArray[Any]:
-    name = _CONTENTS.get(port.datatype)
-    if name is None:
-        raise RequestError(f"input '{port.name}' is {port.datatype}", hint="use raw_input_contents")
-    values = np.array(getattr(contents, name))
-    if values.size != np.prod(shape, dtype=object):
-        raise RequestError(f"input '{port.name}' has {values.size} elements in {name}, its shape "
-                           f"is {list(shape)}")  # fmt: skip
-    if values.size and port.dtype.kind in "iu":
-        limits = np.iinfo(port.dtype)
-        if values.min() < limits.min or values.max() > limits.max:
-            raise RequestError(f"input '{port.name}' has data outside the range of {port.datatype}")
-    return values.astype(port.dtype).reshape(shape)
-
-
-def _wanted(request: Message, live: LiveVersion) -> tuple[RequestedOutput, ...]:
-    outputs = live.version.outputs
-    if not request.outputs:
-        return tuple(RequestedOutput(name) for name in outputs)
-    names = [item.name for item in request.outputs]
-    for name in names:
-        if name not in outputs:
-            raise RequestError(f"unexpected output {name!r}", hint=f"outputs: {', '.join(outputs)}")
-    if len(set(names)) < len(names):
-        raise RequestError("an output is asked for twice")
-    return tuple(RequestedOutput(item.name, True, _classes(item)) for item in request.outputs)
-
-
-def _classes(item: Message) -> int:
-    if "classification" not in item.parameters:
-        return 0
-    classes = int(item.parameters["classification"].int64_param)
-    if classes < 0:
-        raise RequestError(f"classification is {classes}, not a number of classes")
-    return classes
-
-
-def _timeout(request: Message) -> float | None:
-    parameters = request.parameters
-    if "sequence_id" in parameters:
-        raise RequestError("sequences are not served", hint="models here keep no state")
-    if "timeout" not in parameters:
-        return None
-    value = parameters["timeout"]
-    return max(value.int64_param, value.uint64_param, 0) / 1e6 or None

@@ -1,27 +1,22 @@
-"""The protocol over HTTP."""
+"""The protocol over HTTP: who may ask, how much, for how long, and the way of an inference."""
 
 import asyncio
 import hmac
 import logging
-import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote
 
 from flow2onnx_runtime import FlowError
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from flow2onnx_serve.compression import deflate, inflate
 from flow2onnx_serve.connections import CONNECTION
-from flow2onnx_serve.encoding import decode, dump, encode, parse_object
 from flow2onnx_serve.errors import RequestError
-from flow2onnx_serve.openapi import description
+from flow2onnx_serve.http_encoding import decode, dump, encode, parse_object
+from flow2onnx_serve.routes import Routes
 from flow2onnx_serve.service import Service, as_request_error
 
 __all__ = ["Application"]
@@ -35,7 +30,6 @@ _LENGTH = b"inference-header-content-length"
 _LINGER = 1.0  # seconds in which a client that still sends may read why it is refused
 _OPEN = ("/v2/health/live", "/v2/health/ready")  # without a token: probes have none
 
-Answer = Callable[[Request], Awaitable[Response]]
 Headers = Iterable[tuple[bytes, bytes]]
 Hold = Callable[[int], None]  # counts bytes that are held until a request is answered
 Reply = tuple[int, bytes, list[tuple[bytes, bytes]]]  # status, body, headers but its length
@@ -48,13 +42,7 @@ class Application:
         self._service = service
         token = service.settings.token
         self._authorization = None if token is None else f"Bearer {token}".encode()
-        self._rest = Starlette(
-            routes=_routes(self),
-            exception_handlers={
-                HTTPException: _http_error, FlowError: _flow_error, Exception: _other_error,
-            },
-        )  # fmt: skip
-        self._rest.router.redirect_slashes = False
+        self._rest = Routes(service, self._object).application()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -147,7 +135,7 @@ class Application:
             raise RequestError("the body did not arrive in time", 408) from None
         return body
 
-    async def object(self, request: Request) -> dict[str, Any]:
+    async def _object(self, request: Request) -> dict[str, Any]:
         """The JSON object in a request's body; an empty body is an empty object."""
         headers = dict(request.scope["headers"])
         with self._service.holding() as hold:
@@ -245,121 +233,3 @@ def _parse_infer_path(path: bytes) -> tuple[str, str] | None:
         return model, version
     model, version = (part.decode("ascii", "replace") for part in names)
     return model, version
-
-
-def _routes(app: Application) -> list[Route]:
-    """Every path but the one of inference; names and numbers are looked up, never opened."""
-    service = app._service
-    model, version = "/v2/models/{model}", "/v2/models/{model}/versions/{version}"
-
-    def route(path: str, answer: Answer, *methods: str) -> Route:
-        return Route(path, answer, methods=list(methods or ("GET",)))
-
-    def both(rest: str, answer: Answer) -> list[Route]:
-        return [route(model + rest, answer), route(version + rest, answer)]
-
-    async def live(request: Request) -> Response:
-        return Response()
-
-    async def ready(request: Request) -> Response:
-        if service.is_ready:
-            return Response()
-        return _json({"error": "not ready"}, 503)
-
-    async def server(request: Request) -> Response:
-        return _json(service.metadata())
-
-    async def model_ready(request: Request) -> Response:
-        service.repository.find(*_path_names(request))
-        return Response()
-
-    async def metadata(request: Request) -> Response:
-        return _json(service.model_metadata(*_path_names(request)))
-
-    async def config(request: Request) -> Response:
-        return _json(service.model_config(*_path_names(request)))
-
-    async def statistics(request: Request) -> Response:
-        return _json(service.statistics(*_path_names(request)))
-
-    async def index(request: Request) -> Response:
-        only_ready = (await app.object(request)).get("ready", False)
-        if not isinstance(only_ready, bool):
-            raise RequestError(f"ready is {only_ready!r}, neither true nor false")
-        return _json(service.repository.index(only_ready))
-
-    async def load(request: Request) -> Response:
-        await service.repository.load(_path_names(request)[0], _version(await app.object(request)))
-        return _json({})
-
-    async def unload(request: Request) -> Response:
-        if not isinstance((await app.object(request)).get("parameters", {}), dict):
-            raise RequestError("'parameters' is no object")
-        await service.repository.unload(_path_names(request)[0])
-        return _json({})
-
-    async def metrics(request: Request) -> Response:
-        return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")
-
-    async def openapi(request: Request) -> Response:
-        names = service.repository.names()
-        has_token = service.settings.token is not None
-        return _json(description(service.version, names, has_token=has_token))
-
-    return [
-        route("/v2", server),
-        route("/v2/health/live", live),
-        route("/v2/health/ready", ready),
-        route("/v2/models/stats", statistics),
-        *both("", metadata),
-        *both("/ready", model_ready),
-        *both("/config", config),
-        *both("/stats", statistics),
-        route("/v2/repository/index", index, "POST"),
-        route("/v2/repository/models/{model}/load", load, "POST"),
-        route("/v2/repository/models/{model}/unload", unload, "POST"),
-        route("/metrics", metrics),
-        route("/openapi.json", openapi),
-    ]
-
-
-def _path_names(request: Request) -> tuple[str, str]:
-    return request.path_params.get("model", ""), request.path_params.get("version", "")
-
-
-def _version(asked: dict[str, Any]) -> int | None:
-    """The version that a load request names in its parameters."""
-    parameters = asked.get("parameters", {})
-    if not isinstance(parameters, dict):
-        raise RequestError("'parameters' is no object")
-    unknown = [name for name in parameters if name != "version"]
-    if unknown:
-        raise RequestError(f"load takes no parameter {unknown[0]!r}", hint="only version")
-    if "version" not in parameters:
-        return None
-    version = parameters["version"]
-    if not isinstance(version, str) or not re.fullmatch("[1-9][0-9]{0,8}", version):
-        raise RequestError(f"{version!r} is no version", hint="text, such as '2'")
-    return int(version)
-
-
-def _json(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    return Response(dump(value), status, headers, "application/json")
-
-
-async def _http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException), "starlette calls it for these"
-    if "sharedmemory" in request.url.path:
-        return _json({"error": "shared memory is not served (send the data itself)"}, 404)
-    return JSONResponse({"error": error.detail}, error.status_code, error.headers)
-
-
-async def _flow_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, FlowError), "starlette calls it for these"
-    problem = as_request_error(error)
-    retry = {} if problem.retry_after is None else {"retry-after": str(problem.retry_after)}
-    return _json({"error": problem.text}, problem.status, retry)
-
-
-async def _other_error(request: Request, error: Exception) -> Response:
-    return _json({"error": f"internal error: {type(error).__name__}"}, 500)

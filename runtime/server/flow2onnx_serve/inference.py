@@ -15,8 +15,10 @@ __all__ = [
     "Inference",
     "RequestedOutput",
     "arrange_inputs",
+    "check_outputs",
     "from_bytes",
     "parse_shape",
+    "tensor_bytes",
     "top_classes",
 ]
 
@@ -91,6 +93,15 @@ def arrange_inputs(
     return [port.inner(given[name]) for name, port in ports.items()]
 
 
+def check_outputs(names: Sequence[object], ports: Mapping[str, Port]) -> None:
+    """Raise `RequestError` unless the names are of outputs, each once."""
+    for name in names:
+        if not isinstance(name, str) or name not in ports:
+            raise RequestError(f"unexpected output {name!r}", hint=f"outputs: {', '.join(ports)}")
+    if len(set(names)) < len(names):
+        raise RequestError("the request names an output twice")
+
+
 def top_classes(
     array: NDArray[Any], count: int, labels: Sequence[str], is_batched: bool
 ) -> NDArray[Any]:
@@ -104,3 +115,11 @@ def top_classes(
     ]
     found = np.array(texts, np.object_).reshape(len(rows), count)
     return found if is_batched else found[0]
+
+
+def tensor_bytes(array: NDArray[Any]) -> bytes:
+    """An array's bytes; texts each behind their length."""
+    if array.dtype != np.object_:
+        return array.tobytes()
+    texts = [text.encode() for text in array.reshape(-1)]
+    return b"".join(len(text).to_bytes(4, "little") + text for text in texts)

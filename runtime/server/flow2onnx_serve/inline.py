@@ -21,7 +21,7 @@ _OPEN_ENDED = {"ConstantOfShape", "Expand", "If", "Loop", "Multinomial", "NonZer
 
 
 def open_program(name: str, model: Model, options: Options) -> tuple[Program, bool]:
-    """A program of this name, and whether it is a quick one, which then has no threads of its own.
+    """A program of this name, and True if it is a quick one, which then has no threads of its own.
 
     A quick one runs on the processor and always takes about as long: every size but the batch is
     fixed.
@@ -56,7 +56,7 @@ def _is_steady(program: Program) -> bool:
 
 
 def _is_within(limit: float, program: Program, rows: int) -> bool:
-    """Whether a run takes at most `limit` seconds, at least once while the machine is busy."""
+    """True if a run takes at most `limit` seconds, at least once while the machine is busy."""
     arrays = synthetic_inputs(program, rows)
     try:
         program.run(arrays)

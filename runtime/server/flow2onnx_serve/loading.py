@@ -45,7 +45,7 @@ class VersionFiles:
 
 @dataclass
 class Statistics:
-    """What a version has done so far; times in nanoseconds."""
+    """Counts of what a version has done so far; times in nanoseconds."""
 
     successes: int = 0
     failures: int = 0
@@ -97,7 +97,7 @@ class Version:
 
     @property
     def has_batch(self) -> bool:
-        """Whether the first axis of everything is a free batch."""
+        """True if the first axis of everything is a free batch."""
         return batch_axis(self.program) is not None
 
     def run(self, arrays: Sequence[NDArray[Any]], options: Any = None) -> list[NDArray[Any]]:
@@ -301,7 +301,7 @@ def _batch_rows(
 
 
 def _why_rows_depend(program: Program, feeds: Feeds | None) -> str | None:
-    """Whether rows computed together differ from the same rows computed alone."""
+    """The reason not to combine rows: together they differ from the same rows alone."""
     if feeds is None:
         one, two = (synthetic_inputs(program, 1, seed) for seed in (1, 2))
     else:

@@ -1,4 +1,4 @@
-"""What Prometheus reads: how many requests, how long, how full the queue, per model."""
+"""Metrics for Prometheus: how many requests, how long, how full the queue, per model."""
 
 from bisect import bisect_left
 from collections import Counter

@@ -36,7 +36,7 @@ class Port:
         return array.reshape(array.shape[:-1]) if is_fit else array
 
     def fits(self, array: NDArray[Any], sizes: dict[str, int]) -> bool:
-        """Whether an array of the protocol's shape can be given, with those before it."""
+        """True if an array of the protocol's shape can be given, with those before it."""
         is_wrong = self.is_column and array.shape[-1:] != (1,)
         return not is_wrong and self.info.fits(self.inner(array).shape, sizes)
 
@@ -46,7 +46,7 @@ class Port:
 
     @property
     def key(self) -> tuple[str, str, tuple[int, ...]]:
-        """What must be equal for one model to stand in for another."""
+        """Name, datatype and shape: equal where one model can stand in for another."""
         return self.name, self.datatype, self.shape
 
     def __str__(self) -> str:

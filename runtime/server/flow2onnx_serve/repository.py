@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from flow2onnx_serve.metrics import Metrics, ModelMetrics
 from flow2onnx_serve.scanning import ModelFolder, Stamp, scan
 from flow2onnx_serve.settings import Settings
 
-__all__ = ["LiveVersion", "Repository"]
+__all__ = ["LiveVersion", "Repository", "requested_version"]
 
 _log = logging.getLogger("flow2onnx_serve")
 
@@ -99,7 +100,7 @@ class Repository:
                            hint=f"ready: {ready}")  # fmt: skip
 
     def answers(self, name: str, version: str = "") -> bool:
-        """Whether such a version answers."""
+        """True if such a version answers."""
         try:
             return bool(self.find(name, version))
         except RequestError:
@@ -116,12 +117,12 @@ class Repository:
 
     @property
     def is_ready(self) -> bool:
-        """Whether every model that is wanted answers."""
+        """True while every model that is wanted answers."""
         return all(model.live for model in self._models.values() if not model.is_unloaded)
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request waits or runs."""
+        """True while no request waits or runs."""
         lives = (live for model in self._models.values() for live in model.live.values())
         return all(live.batcher.is_idle for live in lives)
 
@@ -312,6 +313,19 @@ class Repository:
 
     def _remove(self, name: str) -> None:
         self._switch(self._models.pop(name), {})
+
+
+def requested_version(parameters: Mapping[str, object]) -> int | None:
+    """The version that the parameters of a request to load a model name, if they do."""
+    unknown = [name for name in parameters if name != "version"]
+    if unknown:
+        raise RequestError(f"load takes no parameter {unknown[0]!r}", hint="only version")
+    if "version" not in parameters:
+        return None
+    version = parameters["version"]
+    if not isinstance(version, str) or not re.fullmatch("[1-9][0-9]{0,8}", version):
+        raise RequestError(f"{version!r} is no version", hint="text, such as '2'")
+    return int(version)
 
 
 class _UnforeseenError(FlowError):

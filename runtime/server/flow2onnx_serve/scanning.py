@@ -1,4 +1,4 @@
-"""What lies in a model repository: folders, versions, and whether they have changed."""
+"""The content of a model repository: folders, versions, and the state of their files."""
 
 import os
 from collections.abc import Iterator, Mapping

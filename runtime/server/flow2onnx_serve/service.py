@@ -1,4 +1,4 @@
-"""What the server does, in no protocol's form: HTTP and gRPC are two ways to ask for it."""
+"""The answers of the server, in no protocol's form: HTTP and gRPC are two ways to ask."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
@@ -38,12 +38,12 @@ class Service:
 
     @property
     def is_ready(self) -> bool:
-        """Whether requests are welcome."""
+        """True while requests are welcome."""
         return not self.is_draining and self.repository.is_ready
 
     @contextmanager
     def holding(self) -> Iterator[Callable[[int], None]]:
-        """What counts the bytes that a request holds until it is answered.
+        """A function that counts the bytes which a request holds until it is answered.
 
         Raises `RequestError` where those of all requests together become too many.
         """
@@ -90,7 +90,7 @@ class Service:
         return given.to_dict() if given.raw is not None else _derived_config(live)
 
     def statistics(self, name: str, version: str = "") -> dict[str, Any]:
-        """What the versions of a model have done."""
+        """Counts of what the versions of a model have done."""
         if version:
             lives = [self.repository.find(name, version)]
         else:

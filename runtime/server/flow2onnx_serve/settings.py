@@ -1,4 +1,4 @@
-"""What a server is told when it starts."""
+"""The settings of a server."""
 
 import os
 from collections.abc import Callable
@@ -21,7 +21,7 @@ class Settings:
     `delay` and `max_queue` hold for models whose config.pbtxt does not say otherwise. `threads`:
     that a run may use, None for one per core that this process may use; with `shared_threads` in
     `options` all models have them together. `prepare` tells what to open in the place of a model's
-    file, and how, as `flow2onnx.accelerate` does. `held` limits the bodies of all unfinished
+    file, and how, as an `Accelerator` does. `held` limits the bodies of all unfinished
     requests together. `poll`: how often the repository is looked at; 0 for never.
     Told to end, a server answers for `linger` more, is not ready meanwhile and asks its clients to
     connect elsewhere; then it finishes what it has, for at most `drain`.
@@ -65,7 +65,7 @@ class Settings:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine can reach the server."""
+        """True if only this machine can reach the server."""
         return self.host in ("127.0.0.1", "::1", "localhost")
 
     @property

@@ -13,9 +13,11 @@ from flow2onnx_serve.inference import (
     Inference,
     RequestedOutput,
     arrange_inputs,
+    check_outputs,
     find_input,
     from_bytes,
     parse_shape,
+    tensor_bytes,
 )
 from flow2onnx_serve.ports import Port
 
@@ -114,7 +116,7 @@ def _binary_size(item: Mapping[str, Json], name: str) -> int | None:
 
 
 def is_size(value: object) -> bool:
-    """Whether a value is a whole number of at least zero."""
+    """True for a whole number of at least zero."""
     return type(value) is int and value >= 0
 
 
@@ -174,12 +176,7 @@ def _outputs(
         return tuple(RequestedOutput(name, default) for name in ports)
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         raise RequestError("'outputs' is no list of objects")
-    names = [item.get("name") for item in items]
-    for name in names:
-        if not isinstance(name, str) or name not in ports:
-            raise RequestError(f"unexpected output {name!r}", hint=f"outputs: {', '.join(ports)}")
-    if len(set(names)) < len(names):
-        raise RequestError("'outputs' names an output twice")
+    check_outputs([item.get("name") for item in items], ports)
     return tuple(_wanted(item, default) for item in items)
 
 
@@ -229,14 +226,6 @@ def encode(
 def dump(value: object) -> bytes:
     """JSON in as few bytes as it takes; only what JSON has."""
     return _ENCODER.encode(value).encode()
-
-
-def tensor_bytes(array: NDArray[Any]) -> bytes:
-    """An array's bytes; texts each behind their length."""
-    if array.dtype != np.object_:
-        return array.tobytes()
-    texts = [text.encode() for text in array.reshape(-1)]
-    return b"".join(len(text).to_bytes(4, "little") + text for text in texts)
 
 
 def _to_json(name: str, datatype: str, array: NDArray[Any]) -> list[Json]:
