@@ -55,7 +55,7 @@ def part_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-def imports(tree: ast.Module) -> Iterator[tuple[str, int]]:
+def imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
     """What a module imports, with the line; names too, as they may be modules."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

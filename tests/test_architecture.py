@@ -1,6 +1,7 @@
 """The shape of the code: what imports what, what is kept where."""
 
 import ast
+import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -148,6 +149,33 @@ def test_libraries_stay_in_their_places(path):
         assert places is None or part in places, (
             f"{path}:{line}: {part} imports {module}, which is for {sorted(places)}"
         )
+
+
+# Functions that import, each with the reason: all else that is slow to import, or may be missing,
+# stands behind the packages that use `flow2onnx_runtime.on_demand`.
+DOORS = {
+    "cli/__init__.py:main": "says what to install where click or rich is missing",
+    "export/quantizer.py:_library": "the quantizer needs a package of its own",
+}
+BEHIND_DOORS = ("flow2onnx", "flow2onnx_runtime", "onnxruntime")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_stand_at_the_top(path):
+    for function in ast.walk(TREES[path]):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            for module, line in imports(function):
+                if module.split(".")[0] in BEHIND_DOORS:
+                    where = f"{path.relative_to(PACKAGE)}:{function.name}"
+                    assert where in DOORS, f"{path}:{line}: {module} is imported in a function"
+
+
+@pytest.mark.parametrize("room", ["engine", "export", "imported"])
+def test_names_of_packages_are_there_on_demand(room):
+    package = importlib.import_module(f"flow2onnx.{room}")
+    for name in package.__all__:
+        assert getattr(package, name) is not None
+        assert not (PACKAGE / room / f"{name}.py").exists(), "it would hide the name"
 
 
 def test_runtime_stands_alone():

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from flow2onnx.api import models
-from flow2onnx.engine.session import current_session
+from flow2onnx.api.session import current_session
 from flow2onnx.errors import CheckpointError, ConfigError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.source import user_frame

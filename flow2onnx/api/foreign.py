@@ -3,6 +3,8 @@
 import os
 from typing import TYPE_CHECKING, Any, Literal
 
+from flow2onnx import engine, imported
+
 if TYPE_CHECKING:
     from flow2onnx_runtime import Options
 
@@ -15,8 +17,6 @@ def make_trainable(
     model: Any, loss: Any, optimizer: Any = "adam", **options: Any
 ) -> "TrainableModel":
     """An ONNX model with a training step: see `flow2onnx.imported.make_trainable`."""
-    from flow2onnx import imported
-
     return imported.make_trainable(model, loss, optimizer, **options)
 
 
@@ -27,20 +27,14 @@ def accelerate(
     native: bool | Literal["auto"] = "auto",
 ) -> "tuple[str | os.PathLike[str] | bytes, Options]":
     """A model with native operators in memory: see `flow2onnx.engine.acceleration`."""
-    from flow2onnx.engine.acceleration import accelerate as accelerated
-
-    return accelerated(model, options, native=native)
+    return engine.accelerate(model, options, native=native)
 
 
 def grad(model: Any, wrt: Any = None, **options: Any) -> Any:
     """The gradients of an ONNX model as a model: see `flow2onnx.imported.grad`."""
-    from flow2onnx import imported
-
     return imported.grad(model, wrt, **options)
 
 
 def from_training_info(model: Any, **options: Any) -> "TrainableModel":
     """The training step in an ONNX file: see `flow2onnx.imported.from_training_info`."""
-    from flow2onnx import imported
-
     return imported.from_training_info(model, **options)

@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 from flow2onnx.api.hints import hints_of
 from flow2onnx.api.job import JobFunction, define
+from flow2onnx.api.session import current_session
 from flow2onnx.api.tensor_def import defaults_of, uses_tensor_defs
 from flow2onnx.config import FunctionConfig
-from flow2onnx.engine.session import current_session
 from flow2onnx.errors import AnnotationError, ArgumentError, FlowError, JobError
 from flow2onnx.source import place, user_frame
 from flow2onnx.trace.spec import GENERATIONS, JobSpec

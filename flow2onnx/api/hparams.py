@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from flow2onnx.errors import ArgumentError
+from flow2onnx.proto.summary import STRINGS, HParamsPluginData, Summary
 from flow2onnx.source import user_frame
 
 __all__ = ["HParam", "IntegerRange", "Metric", "RealRange", "ValueSet", "hparams", "text"]
@@ -86,8 +87,6 @@ class Metric:
 
 def text(text: Sequence[str], tag: str | None = None) -> Any:
     """A summary of a list of texts; None for anything else, as in OneFlow."""
-    from flow2onnx.proto.summary import STRINGS, Summary
-
     if not isinstance(text, list | tuple) or not text:
         return None
     summary = Summary()
@@ -101,8 +100,6 @@ def text(text: Sequence[str], tag: str | None = None) -> Any:
 
 def hparams(hparams: Mapping[Any, Any]) -> Any:
     """A summary of one run's hyper-parameters and metrics: keys are texts, HParams and Metrics."""
-    from flow2onnx.proto.summary import HParamsPluginData, Summary
-
     chosen, metrics = _sorted_out(hparams)
     content = HParamsPluginData(version=0)
     start = content.session_start_info

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from flow2onnx import engine, export
 from flow2onnx.api.results import FutureResult, deliver, local_blobs
-from flow2onnx.engine.session import Session, current_session
+from flow2onnx.api.session import current_session
 from flow2onnx.errors import CallError, ContextError, FlowError
 from flow2onnx.source import user_frame
 from flow2onnx.trace.context import traced_job
@@ -23,7 +24,7 @@ from flow2onnx.typing import (
 )
 
 if TYPE_CHECKING:
-    from flow2onnx.engine.explanation import Explanation
+    from flow2onnx.engine import Explanation, Session
 
 __all__ = ["JobFunction", "define"]
 
@@ -33,7 +34,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 class JobFunction:
     """A job. Calling it runs the compiled graph once, in the form its return annotation names."""
 
-    def __init__(self, spec: JobSpec, session: Session) -> None:
+    def __init__(self, spec: JobSpec, session: "Session") -> None:
         functools.update_wrapper(self, spec.function)
         self.spec, self.session = spec, session
 
@@ -51,19 +52,15 @@ class JobFunction:
 
     def export(self, path: str | Path, **options: Any) -> Any:
         """Write the job as ONNX: see `flow2onnx.export.export`."""
-        from flow2onnx.export import export
-
-        return export(self, path, **options)
+        return export.export(self, path, **options)
 
     def explain(self) -> "Explanation":
         """Which flags took effect and how, which provider runs which node, and the memory.
 
         Starts the session; `print` shows it, `as_dict()` is for programs.
         """
-        from flow2onnx.engine.explanation import explain
-
         session = self.session
-        return explain(session.opening(self.spec.name), session.settings, session.device)
+        return engine.explain(session.opening(self.spec.name), session.settings, session.device)
 
     def __repr__(self) -> str:
         return f"<{self.spec.kind} job {self.spec.name}>"

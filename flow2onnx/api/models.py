@@ -4,16 +4,19 @@ import os
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from flow2onnx.api.session import current_session
 from flow2onnx.checkpoint import store
 from flow2onnx.checkpoint.store import SavedVariable
 from flow2onnx.dtypes import DType, by_numpy
-from flow2onnx.engine.session import Session, current_session
 from flow2onnx.errors import CheckpointError
 from flow2onnx.source import user_frame
+
+if TYPE_CHECKING:
+    from flow2onnx.engine import Session
 
 __all__ = [
     "CheckPoint",
@@ -32,7 +35,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 class VariableBlob:
     """A variable of the session; `numpy()` reads its present value."""
 
-    def __init__(self, session: Session, name: str) -> None:
+    def __init__(self, session: "Session", name: str) -> None:
         self._session, self.name = session, name
 
     @property
@@ -59,7 +62,7 @@ def get_all_variables() -> dict[str, VariableBlob]:
     return {name: VariableBlob(session, name) for name in session.variables}
 
 
-def _start_session() -> Session:
+def _start_session() -> "Session":
     session = current_session()
     session.start()
     return session
@@ -85,7 +88,7 @@ def load_variables(value_dict: Mapping[str, Any], ignore_mismatch: bool = True) 
     session.write(values)
 
 
-def _fitting(session: Session, name: str, value: Any) -> Array:
+def _fitting(session: "Session", name: str, value: Any) -> Array:
     variable = session.variables[name]
     if isinstance(value, SavedVariable):
         array = value.numpy_as(variable.shape, variable.dtype)

@@ -6,8 +6,8 @@ from types import ModuleType
 from typing import Any
 
 from flow2onnx import typing
+from flow2onnx.api.session import current_session
 from flow2onnx.api.surface import MIRRORS, NAMES
-from flow2onnx.engine.session import current_session
 from flow2onnx.errors import UnsupportedError
 from flow2onnx.source import user_frame
 from flow2onnx.trace.spec import GENERATIONS

@@ -5,6 +5,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from flow2onnx import export as exporting
 from flow2onnx.api.job import JobFunction
 from flow2onnx.errors import ArgumentError
 from flow2onnx.source import user_frame
@@ -30,9 +31,6 @@ def export(
     .safetensors file beside the model. Opsets before 18, which programs of the time ask for,
     become 18: reductions have another form before.
     """
-    from flow2onnx.compile.opsets import OLDEST_OPSET
-    from flow2onnx.export.saved import write_with_checkpoint
-
     name = getattr(job_func, "__name__", repr(job_func))
     job = job_func if isinstance(job_func, JobFunction) else getattr(job_func, "__wrapped__", None)
     if not isinstance(job, JobFunction) or name not in job.session.job_names():
@@ -43,10 +41,10 @@ def export(
             "placeholders, the operators those of the standard",
             "declare the placeholders in the shapes you want",
         )
-    wanted = 21 if opset is None else max(opset, OLDEST_OPSET)
+    wanted = 21 if opset is None else max(opset, exporting.OLDEST_OPSET)
     if opset is not None and wanted != opset:
         _log.warning("onnx.export: opset %d is written, %d was asked for", wanted, opset)
-    write_with_checkpoint(
+    exporting.write_with_checkpoint(
         onnx_filename,
         job.session,
         job.spec,

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from flow2onnx.engine.session import current_session
+from flow2onnx.api.session import current_session
 from flow2onnx.errors import ArgumentError
+from flow2onnx.proto.summary import SummaryProjector
 from flow2onnx.source import user_frame
 
 __all__ = ["Graph", "Projector"]
@@ -88,8 +89,6 @@ class Projector:
         sample_type: str | None,
         x: Array | None,
     ) -> None:
-        from flow2onnx.proto.summary import SummaryProjector
-
         if path is None:
             raise ArgumentError("no file is chosen to write to", source=user_frame(),
                                 hint="call create_embedding_projector() or "

@@ -3,15 +3,17 @@
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from flow2onnx.engine.session import Session
 from flow2onnx.errors import ArgumentError, JobError
 from flow2onnx.source import user_frame
 from flow2onnx.typing import TreeDef, unflatten, whole
+
+if TYPE_CHECKING:
+    from flow2onnx.engine import Session
 
 __all__ = ["FutureResult", "LocalBlob", "check_callback", "deliver", "local_blobs"]
 
@@ -120,7 +122,7 @@ def local_blobs(tree: TreeDef, arrays: list[Array], pieces: int = 1) -> Any:
 class FutureResult:
     """The result of a call under way. It is delivered once."""
 
-    def __init__(self, session: Session, future: "Future[Any]", job: str) -> None:
+    def __init__(self, session: "Session", future: "Future[Any]", job: str) -> None:
         self._session, self._future, self._job = session, future, job
         self._delivered = False
 
@@ -146,7 +148,7 @@ class FutureResult:
         self._delivered = True
 
 
-def deliver(session: Session, future: "Future[Any]", callback: Callable[[Any], Any]) -> None:
+def deliver(session: "Session", future: "Future[Any]", callback: Callable[[Any], Any]) -> None:
     """Queue `callback` behind the run; exceptions of its own are logged and stop nothing.
 
     After a run that failed it is not called: the failure comes up at the next call or `sync`.

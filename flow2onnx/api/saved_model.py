@@ -8,10 +8,15 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flow2onnx_runtime.messages import text_of
+
+from flow2onnx import export
 from flow2onnx.api import models
 from flow2onnx.api.job import JobFunction
 from flow2onnx.errors import ArgumentError
+from flow2onnx.proto import saved_model as messages
 from flow2onnx.source import user_frame
+from flow2onnx.trace.trace import leaf_placeholders
 
 if TYPE_CHECKING:
     from flow2onnx.compile import CompiledJob
@@ -30,12 +35,6 @@ def _check_name(what: str, name: object) -> None:
         raise _refuse(f"{what} is a text, got {name!r}", f"name the {what}")
 
 
-def _messages() -> Any:  # classes that protobuf makes have no static type
-    from flow2onnx.proto import saved_model
-
-    return saved_model
-
-
 class ModelBuilder:
     """Gathers predict jobs and their signatures, and writes one version of a model."""
 
@@ -48,7 +47,7 @@ class ModelBuilder:
         self._version: int | None = None
         self._graphs: dict[str, GraphBuilder] = {}
         self._jobs: dict[str, JobFunction] = {}
-        self.proto = _messages().SavedModel()
+        self.proto = messages.SavedModel()
 
     def ModelName(self, model_name: str) -> "ModelBuilder":
         """Name the model."""
@@ -97,8 +96,6 @@ class ModelBuilder:
             raise
 
     def _fill(self, folder: Path) -> None:
-        from flow2onnx_runtime.messages import text_of
-
         self.proto.version, self.proto.checkpoint_dir = self._version, _VARIABLES
         if not self.proto.HasField("name"):
             self.proto.name = self._path.name
@@ -118,20 +115,16 @@ def blobs_shown(graph: Any) -> list[str]:
 
 
 def _write_job(path: Path, job: JobFunction, graph: Any) -> None:
-    from flow2onnx.export.saved import operators_of, showing, write_saved
-
-    spec = showing(job.spec, blobs_shown(graph)) if graph.signatures else job.spec
-    written = write_saved(path, job.session, spec, _VARIABLES)
-    for name in operators_of(written):
+    spec = export.showing(job.spec, blobs_shown(graph)) if graph.signatures else job.spec
+    written = export.write_saved(path, job.session, spec, _VARIABLES)
+    for name in export.operators_of(written):
         graph.op_list.add(name=name, device_tag="cpu")
     _describe_inputs(job, written, graph)
 
 
 def _describe_inputs(job: JobFunction, written: "CompiledJob", graph: Any) -> None:
     """Write shape and element type of each input into the signatures."""
-    from flow2onnx.trace.trace import leaf_placeholders
-
-    numbers = _messages().DATA_TYPES
+    numbers = messages.DATA_TYPES
     known = dict(leaf_placeholders(job.spec))
     for signature in graph.signatures.values():
         for name, given in signature.inputs.items():
@@ -156,7 +149,7 @@ class GraphBuilder:
         self.name, self.finished, self._owner = name, False, model_builder
         self._signatures: dict[str, SignatureBuilder] = {}
         held = None if model_builder is None else model_builder.proto.graphs[name]
-        self.proto = _messages().GraphDef() if held is None else held
+        self.proto = messages.GraphDef() if held is None else held
 
     def AddSignature(self, signature_name: str) -> "SignatureBuilder":
         """Add a signature; the first is the default."""
@@ -205,7 +198,7 @@ class SignatureBuilder:
             raise _refuse(f"{graph_builder!r} is no GraphBuilder", "leave it out, or pass one")
         self.name, self._owner = name, graph_builder
         held = None if graph_builder is None else graph_builder.proto.signatures[name]
-        self.proto = _messages().JobSignatureDef() if held is None else held
+        self.proto = messages.JobSignatureDef() if held is None else held
 
     def Input(self, input_name: str, lbn: str) -> "SignatureBuilder":
         """Let `input_name` feed the parameter of this logical name."""

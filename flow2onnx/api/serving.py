@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from flow2onnx_runtime.messages import parse_bytes, parse_text
 
+from flow2onnx import export
 from flow2onnx.api.saved_model import blobs_shown
 from flow2onnx.dtypes import DType, by_name
 from flow2onnx.errors import ArgumentError
+from flow2onnx.proto.saved_model import SavedModel
 from flow2onnx.source import user_frame
 
 if TYPE_CHECKING:
@@ -185,8 +188,6 @@ class InferenceSession:
 
     def launch(self) -> None:
         """Read the weights; from here on jobs run."""
-        from flow2onnx.export.saved import open_saved
-
         self._check("launch", _Status.OPEN)
         if self._checkpoint is None:
             raise _refuse("checkpoint path not set", "call load_saved_model first")
@@ -197,7 +198,7 @@ class InferenceSession:
                     f"there is no {path}: the model was not saved by flow2onnx",
                     "run the program that saves it once more, with `flow2onnx run`",
                 )
-            job.opened = open_saved(path, self._checkpoint, self._option.device_tag)
+            job.opened = export.open_saved(path, self._checkpoint, self._option.device_tag)
             job.outputs = self._list_files(path.parent, name)
         self._status = _Status.RUNNING
 
@@ -318,10 +319,6 @@ def _version_folder(root: Path, version: int | _Policy) -> Path:
 
 def _read(folder: Path, stem: str) -> Any:
     """The description of a version: its .pb file, or else its .prototxt."""
-    from flow2onnx_runtime.messages import parse_bytes, parse_text
-
-    from flow2onnx.proto.saved_model import SavedModel
-
     encoded, text = folder / f"{stem}.pb", folder / f"{stem}.prototxt"
     try:
         if encoded.is_file():

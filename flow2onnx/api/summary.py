@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flow2onnx.engine.session import Session, current_session
+from flow2onnx.api.session import current_session
 from flow2onnx.errors import ArgumentError, JobError
+from flow2onnx.proto.event_files import EventWriter, summary_of
 from flow2onnx.source import user_frame
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import current_job
@@ -14,7 +15,7 @@ from flow2onnx.trace.job import Watch
 from flow2onnx.typing import whole
 
 if TYPE_CHECKING:
-    from flow2onnx.proto.event_files import EventWriter
+    from flow2onnx.engine import Session
 
 __all__ = [
     "create_summary_writer",
@@ -38,9 +39,7 @@ def create_summary_writer(logdir: str, name: str | None = None) -> None:
             hint="name the folder that TensorBoard is to show",
         )
 
-    def begin(session: Session) -> None:
-        from flow2onnx.proto.event_files import EventWriter
-
+    def begin(session: "Session") -> None:
         _close(session)
         session.events = EventWriter(logdir)
 
@@ -55,7 +54,7 @@ def flush_summary_writer(name: str | None = None) -> None:
 def scalar(value: Blob, step: Blob, tag: Blob, name: str | None = None) -> None:
     """Write one number to the curve `tag`; `step` is int64 of shape (1,), `tag` int8."""
 
-    def write(session: Session, value: Array, step: Array, tag: Array) -> None:
+    def write(session: "Session", value: Array, step: Array, tag: Array) -> None:
         _writer(session).scalar(_text(tag), float(value.ravel()[0]), _number(step))
 
     _add("scalar", write, value, step, tag)
@@ -64,7 +63,7 @@ def scalar(value: Blob, step: Blob, tag: Blob, name: str | None = None) -> None:
 def histogram(value: Blob, step: Blob, tag: Blob, name: str | None = None) -> None:
     """Write the distribution of the values of a blob."""
 
-    def write(session: Session, value: Array, step: Array, tag: Array) -> None:
+    def write(session: "Session", value: Array, step: Array, tag: Array) -> None:
         _writer(session).histogram(_text(tag), value, _number(step))
 
     _add("histogram", write, value, step, tag)
@@ -75,7 +74,7 @@ def image(
 ) -> None:
     """Write a batch of images, uint8 and channels last."""
 
-    def write(session: Session, value: Array, *more: Array) -> None:
+    def write(session: "Session", value: Array, *more: Array) -> None:
         given = iter(more)
         number = 0 if step is None else _number(next(given))
         _writer(session).images("image" if tag is None else _text(next(given)), value, number)
@@ -86,9 +85,7 @@ def image(
 def pb(value: Blob, step: Blob | None = None, name: str | None = None) -> None:
     """Write a summary that `flow.summary.text` or `hparams` made, fed as its bytes in int8."""
 
-    def write(session: Session, value: Array, *more: Array) -> None:
-        from flow2onnx.proto.event_files import summary_of
-
+    def write(session: "Session", value: Array, *more: Array) -> None:
         summary = summary_of(_bytes(value))
         _writer(session).add(summary, 0 if step is None else _number(more[0]))
 
@@ -116,7 +113,7 @@ def _add(what: str, write: Callable[..., None], *blobs: Blob) -> None:
     job.watches.append(Watch(values, handler))
 
 
-def _writer(session: Session) -> "EventWriter":
+def _writer(session: "Session") -> EventWriter:
     if session.events is None:
         raise JobError(
             "there is no summary writer yet",
@@ -126,7 +123,7 @@ def _writer(session: Session) -> "EventWriter":
     return writer
 
 
-def _close(session: Session) -> None:
+def _close(session: "Session") -> None:
     if session.events is not None:
         session.events.close()
 

@@ -24,6 +24,7 @@ from flow2onnx.api.aliases import ALIASES, deprecated
 from flow2onnx.api.foreign import accelerate, from_training_info, grad, make_trainable
 from flow2onnx.api.function import function
 from flow2onnx.api.global_function import global_function
+from flow2onnx.api.session import clear_default_session, current_session, sync_default_session
 from flow2onnx.api.unsupported import UNSUPPORTED
 from flow2onnx.api.user_op import user_op_builder
 from flow2onnx.config import (
@@ -36,7 +37,6 @@ from flow2onnx.config import (
 )
 from flow2onnx.config import function_config as function_config_class
 from flow2onnx.data.mnist import load_mnist
-from flow2onnx.engine.session import clear_default_session, current_session, sync_default_session
 from flow2onnx.errors import ContextError
 from flow2onnx.source import user_frame
 from flow2onnx.trace import blob as hints

@@ -1,58 +1,55 @@
 """The commands under one name."""
 
-from collections.abc import Callable
+import importlib
 from importlib.metadata import entry_points
 from typing import Any
 
 import click
 
 from flow2onnx import __version__
-from flow2onnx.cli.commands import (
-    data,
-    doctor,
-    explain,
-    export,
-    flags,
-    info,
-    make_trainable,
-    run,
-    symbols,
-    tune,
-    verify,
-)
 from flow2onnx.cli.failures import report_errors, show_logs
 from flow2onnx.errors import ConfigError
 
-__all__ = ["app"]
+__all__ = ["COMMANDS", "app"]
 
+COMMANDS = (
+    "run", "export", "make-trainable", "info", "verify", "explain", "tune", "data", "flags",
+    "symbols", "doctor",
+)  # fmt: skip
 _GROUP = "flow2onnx.commands"  # entry points of distributions that add commands
 _DISTRIBUTIONS = {"serve": "flow2onnx-serve"}  # what to install for those that are known
 
 
 class _Commands(click.Group):
-    """Commands whose errors are shown as flow2onnx's, and whose log messages appear."""
+    """Commands whose errors are shown as flow2onnx's, and whose log messages appear.
+
+    Each is imported when it is asked for: the doctor must not need what it looks for.
+    """
 
     def invoke(self, ctx: click.Context) -> Any:  # what the command returns
         with show_logs(), report_errors():
             return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        # in the order of the table below, not of the alphabet
-        return [*self.commands, *sorted(entry_points(group=_GROUP).names)]
+        # in the order of the table above, not of the alphabet
+        return [*COMMANDS, *sorted(entry_points(group=_GROUP).names)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        command = super().get_command(ctx, cmd_name)
-        offered = () if command is not None else entry_points(group=_GROUP, name=cmd_name)
-        for point in offered:
-            found: click.Command = point.load()
-            return found
-        if command is None and cmd_name in _DISTRIBUTIONS:
+        command: click.Command
+        if cmd_name in COMMANDS:
+            name = cmd_name.replace("-", "_")
+            command = getattr(importlib.import_module(f"flow2onnx.cli.commands.{name}"), name)
+            return command
+        for point in entry_points(group=_GROUP, name=cmd_name):
+            command = point.load()
+            return command
+        if cmd_name in _DISTRIBUTIONS:
             distribution = _DISTRIBUTIONS[cmd_name]
             raise ConfigError(
                 f"`flow2onnx {cmd_name}` comes with {distribution}, which is not installed",
                 hint=f"pip install {distribution}",
             )
-        return command
+        return None
 
 
 @click.group(
@@ -69,21 +66,3 @@ Examples:
 @click.version_option(__version__, message="flow2onnx %(version)s")
 def app() -> None:
     """OneFlow job functions on the stock ONNX Runtime."""
-
-
-_COMMANDS: tuple[Callable[..., Any], ...] = (
-    run,
-    export,
-    make_trainable,
-    info,
-    verify,
-    explain,
-    tune,
-    data,
-    flags,
-    symbols,
-    doctor,
-)
-for _command in _COMMANDS:
-    assert isinstance(_command, click.Command), "each is made by @click.command"
-    app.add_command(_command)

@@ -16,8 +16,11 @@ import numpy as np
 from flow2onnx_runtime.providers import PROVIDERS, find_provider, provider_named
 
 import flow2onnx
-from flow2onnx.engine.session import SESSION, Session
+from flow2onnx import engine
+from flow2onnx.api.global_function import global_function
 from flow2onnx.errors import FlowError
+from flow2onnx.trace.registry import operator
+from flow2onnx.typing import Numpy
 
 __all__ = ["diagnose"]
 
@@ -195,13 +198,14 @@ def _probe(ir: int = 8, opset: int = 14) -> bytes:
 
 
 def _providers() -> list[Facts]:
-    import onnxruntime
-    from flow2onnx_runtime.provider_checks import opens
-
-    compiled_in = onnxruntime.get_available_providers()
+    # like all of the runtime here, not before it is known to be there
+    checks = importlib.import_module("flow2onnx_runtime.provider_checks")
+    compiled_in = importlib.import_module("onnxruntime").get_available_providers()
     local = [row.name for row in PROVIDERS.values() if not row.is_remote]
     names = dict.fromkeys((*compiled_in, *local))
-    usable = {name for name in names if opens(name)}  # which registers plug-ins that are installed
+    usable = {
+        name for name in names if checks.opens(name)
+    }  # which registers plug-ins that are installed
     return [
         {
             "name": name,
@@ -235,14 +239,14 @@ def _try_check(check: Callable[[], Facts]) -> Facts:
 
 def _train() -> Facts:
     """Fit y = 2x in a session of its own."""
-    session = Session()
-    token = SESSION.set(session)
+    session = engine.Session()
+    token = engine.SESSION.set(session)
     try:
         job = _line_job()
         x = np.linspace(-1, 1, 8, dtype=np.float32).reshape(8, 1)
         losses = [float(job(x, 2 * x).mean()) for _ in range(_STEPS)]
     finally:
-        SESSION.reset(token)
+        engine.SESSION.reset(token)
         session.close()
     if not losses[-1] < 0.5 * losses[0]:
         raise ArithmeticError(f"the loss went from {losses[0]} to {losses[-1]} in {_STEPS} steps")
@@ -250,10 +254,6 @@ def _train() -> Facts:
 
 
 def _line_job() -> Callable[..., Any]:
-    from flow2onnx.api.global_function import global_function
-    from flow2onnx.trace.registry import operator
-    from flow2onnx.typing import Numpy
-
     def doctor(x: Any, y: Any) -> Any:  # blobs
         slope = operator("get_variable")(
             "slope", (1, 1), initializer=operator("zeros_initializer")()

@@ -12,8 +12,12 @@ from types import CodeType, ModuleType
 from flow2onnx.api.job import JobFunction
 from flow2onnx.cli.failures import report_errors
 from flow2onnx.cli.oneflow import oneflow_names
-from flow2onnx.engine.preset import Preset
-from flow2onnx.engine.session import clear_default_session, current_session, sync_default_session
+from flow2onnx.engine import (
+    Preset,
+    clear_default_session,
+    current_session,
+    sync_default_session,
+)
 from flow2onnx.errors import ScriptError
 
 __all__ = ["Target", "find_job", "opened_job", "parse_target", "run_script"]

@@ -15,14 +15,23 @@ from flow2onnx_runtime.ort_settings import check_run_entry, check_session_entry
 from flow2onnx_runtime.plugins import known_providers
 from flow2onnx_runtime.providers import CPU, Provider, find_provider, provider_named
 
+from flow2onnx.compile import CompiledJob
 from flow2onnx.config import FLAGS, FunctionConfig, Settings, check_conflicts
 from flow2onnx.config.effects import PROVIDER
-from flow2onnx.engine.placement import provider_name
+from flow2onnx.engine.placement import Device, provider_name, provider_of
 from flow2onnx.errors import FlowError
 
-__all__ = ["job_options"]
+__all__ = ["job_options", "options_of"]
 
 _log = logging.getLogger("flow2onnx.execute")
+
+
+def options_of(job: CompiledJob, settings: Settings, device: Device) -> Options:
+    """How the session of a compiled job is opened on a device; raises as `job_options`."""
+    config = job.spec.config
+    provider = provider_of(device.tag, config.value("runtime.placement"))
+    trains = job.kind == "train"
+    return job_options(config, settings, provider, trains=trains, device_id=device.number)
 
 
 def job_options(

@@ -2,19 +2,82 @@
 
 import functools
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from flow2onnx_runtime import usable_providers, why_unusable
 from flow2onnx_runtime.plugins import is_listed, known_providers, register_libraries
 from flow2onnx_runtime.providers import CPU, find_provider
 
-from flow2onnx.config import FunctionConfig
+from flow2onnx.compile import CompiledJob
+from flow2onnx.config import FunctionConfig, Settings
 from flow2onnx.errors import ConfigError, FlowError
+from flow2onnx.trace.spec import JobSpec
 
-__all__ = ["asked_provider", "best_device", "provider_name", "provider_of"]
+__all__ = [
+    "Device",
+    "Placement",
+    "best_device",
+    "common_provider",
+    "provider_name",
+    "provider_of",
+]
 
 _PROVIDER, _LIBRARY = "runtime.provider", "runtime.provider_library"
 _log = logging.getLogger("flow2onnx.execute")
+
+
+class Device(NamedTuple):
+    """The tag of a device, as placements have it, and its number among those of its kind."""
+
+    tag: str = "cpu"
+    number: int = 0
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The devices of a session's jobs, by its settings; `wish` is a tag that goes before all."""
+
+    settings: Settings
+    wish: str | None = None
+
+    def device_of(self, jobs: Sequence[CompiledJob]) -> Device:
+        """The one that all jobs run on, as they share variables: the GPU if any asks for it.
+
+        The tag is that of a provider, where `runtime.provider` names one.
+        """
+        specs = [job.spec for job in jobs]
+        number = _gpu_number(specs)
+        tag = self.wish or common_provider(spec.config for spec in specs)
+        if tag is not None:
+            return Device(tag, number)
+        tags = {tag for job in jobs for tag in job.devices or {self._default_tag(job.spec)}}
+        return Device("gpu" if "gpu" in tags else "cpu", number)
+
+    def target_providers(self) -> tuple[str, ...]:
+        """The providers of which a job that is still to be compiled needs kernels."""
+        has_gpu = self.settings.value("gpu_device_num") != 0 and self.wish != "cpu"
+        tags = ("gpu", "cpu") if has_gpu and best_device() == "gpu" else ("cpu",)
+        return tuple(provider_name(tag) for tag in tags)
+
+    def device_count(self) -> int:
+        """The devices that a mirrored job is fed for: they are all played by one."""
+        number = self.settings.value("gpu_device_num") or self.settings.value("cpu_device_num")
+        return int(number or 1)
+
+    def _default_tag(self, spec: JobSpec) -> str:
+        scope = spec.config.value("default_placement_scope")
+        if scope is not None:
+            return str(scope.device_tag)
+        return "cpu" if self.settings.value("gpu_device_num") == 0 else best_device()
+
+
+def _gpu_number(specs: Iterable[JobSpec]) -> int:
+    """The number of the GPU that a `default_placement_scope` names first; else the first."""
+    scopes = [spec.config.value("default_placement_scope") for spec in specs]
+    ids = [s.device_ids[0] for s in scopes if s is not None and s.device_tag == "gpu"]
+    return int(ids[0].rpartition(":")[2].partition("-")[0]) if ids else 0
 
 
 def provider_name(device: str) -> str:
@@ -22,7 +85,7 @@ def provider_name(device: str) -> str:
     return find_provider(device, known_providers()).name
 
 
-def asked_provider(configs: Iterable[FunctionConfig]) -> str | None:
+def common_provider(configs: Iterable[FunctionConfig]) -> str | None:
     """The tag of the provider that jobs ask for by `runtime.provider`; None where none does.
 
     Their libraries are registered first. Raises `ConfigError` where two jobs ask for different
@@ -49,7 +112,7 @@ def asked_provider(configs: Iterable[FunctionConfig]) -> str | None:
 
 @functools.cache
 def best_device() -> str:
-    """Where jobs without a placement run: on the GPU when the runtime can use it."""
+    """The device of jobs without a placement: the GPU when the runtime can use it."""
     return "gpu" if provider_name("gpu") in usable_providers() else "cpu"
 
 

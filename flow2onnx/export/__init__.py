@@ -1,15 +1,51 @@
 """Jobs as files: exporting, verifying and describing models and bundles."""
 
-from flow2onnx.export.bundle import BundleExport
-from flow2onnx.export.info import describe
-from flow2onnx.export.job import export
-from flow2onnx.export.model import ModelExport
-from flow2onnx.export.preprocess import Preprocess
-from flow2onnx.export.report import Check, Comparison, Output, Report
-from flow2onnx.export.triton import export_triton
-from flow2onnx.export.verification import verify_model
+from typing import TYPE_CHECKING
+
+from flow2onnx_runtime.on_demand import import_on_demand
+
+if TYPE_CHECKING:
+    from flow2onnx.export.bundle import BundleExport
+    from flow2onnx.export.info import describe
+    from flow2onnx.export.job import export
+    from flow2onnx.export.model import ModelExport
+    from flow2onnx.export.preprocess import Preprocess
+    from flow2onnx.export.report import Check, Comparison, Output, Report
+    from flow2onnx.export.saved import (
+        OLDEST_OPSET,
+        open_saved,
+        operators_of,
+        showing,
+        write_saved,
+        write_with_checkpoint,
+    )
+    from flow2onnx.export.triton import export_triton
+    from flow2onnx.export.verification import verify_model
+else:
+    __getattr__ = import_on_demand(
+        __name__,
+        {
+            "bundle": ("BundleExport",),
+            "info": ("describe",),
+            "job": ("export",),
+            "model": ("ModelExport",),
+            "preprocess": ("Preprocess",),
+            "report": ("Check", "Comparison", "Output", "Report"),
+            "saved": (
+                "OLDEST_OPSET",
+                "open_saved",
+                "operators_of",
+                "showing",
+                "write_saved",
+                "write_with_checkpoint",
+            ),
+            "triton": ("export_triton",),
+            "verification": ("verify_model",),
+        },
+    )
 
 __all__ = [
+    "OLDEST_OPSET",
     "BundleExport",
     "Check",
     "Comparison",
@@ -20,5 +56,10 @@ __all__ = [
     "describe",
     "export",
     "export_triton",
+    "open_saved",
+    "operators_of",
+    "showing",
     "verify_model",
+    "write_saved",
+    "write_with_checkpoint",
 ]

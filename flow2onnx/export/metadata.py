@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from flow2onnx import __version__
 from flow2onnx.compile import CompiledJob
 from flow2onnx.errors import ArgumentError
 from flow2onnx.onnx_io.serialize import set_metadata, signature
@@ -14,8 +15,6 @@ _OURS = "flow2onnx."
 
 def version() -> str:
     """The version of flow2onnx."""
-    from flow2onnx import __version__
-
     return __version__
 
 

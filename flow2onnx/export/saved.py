@@ -16,7 +16,7 @@ from flow2onnx_runtime.providers import find_provider
 
 from flow2onnx.checkpoint import store
 from flow2onnx.compile import CompiledJob
-from flow2onnx.compile.opsets import check_opset
+from flow2onnx.compile.opsets import OLDEST_OPSET, check_opset
 from flow2onnx.dtypes import DType
 from flow2onnx.engine.session import Session
 from flow2onnx.errors import ArgumentError, CheckpointError, UnsupportedError
@@ -32,6 +32,7 @@ from flow2onnx.trace.spec import JobSpec
 from flow2onnx.typing import ArrayReturn, BundleReturn
 
 __all__ = [
+    "OLDEST_OPSET",
     "open_saved",
     "operators_of",
     "showing",

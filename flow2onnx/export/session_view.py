@@ -125,7 +125,7 @@ class SessionView:
     def _checked(self, spec: JobSpec, shapes: Shapes | None, target: Target) -> CompiledJob:
         """A job, if it has the variables of the session for these inputs too."""
         with self._hint_at_opset():
-            job = self.session.compiled(spec, target, shapes)
+            job = self.session.compile(spec, target, shapes)
         for name, variable in job.variables.items():
             known = self.session.variables.get(name)
             if known is None and self.for_devices and variable.role != "variable":

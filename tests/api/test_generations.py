@@ -76,7 +76,7 @@ def test_same_step_graph(conf, optimizer):
     texts = []
     for define in (first, second, third):
         define(conf, optimizer)
-        texts.append(model_text(current_session().compiled("train_job").model))
+        texts.append(model_text(current_session().compile("train_job").model))
         flow.clear_default_session()
     assert texts[0] == texts[1] == texts[2]
     assert "softmax_loss" in texts[0]
@@ -86,9 +86,9 @@ def test_same_step_graph(conf, optimizer):
 def test_compiled_twice_is_the_same_text():
     third(None, lambda lr: flow.optimizer.SGD(lr))
     session = current_session()
-    before = model_text(session.compiled("train_job").model)
+    before = model_text(session.compile("train_job").model)
     session.start()
-    assert model_text(session.compiled("train_job").model) == before
+    assert model_text(session.compile("train_job").model) == before
 
 
 class TestUnnamedLayers:

@@ -65,7 +65,7 @@ def test_placement_forms(ids):
             return x * 2
 
     assert job(f32(1, 2)).tolist() == [2, 4]
-    assert current_session()._device == "cpu"
+    assert current_session().device == "cpu"
 
 
 @pytest.mark.parametrize("ids", ["", "0", "0:", ":0", "0:a", "0:0-", "a:0", [], ["0:0", 1], 0,
@@ -110,11 +110,11 @@ class TestDevice:
 
     @staticmethod
     def device(monkeypatch, best, *bodies, config=None):
-        from flow2onnx.engine import placement
+        from flow2onnx.engine import options, placement
 
         monkeypatch.setattr(placement, "best_device", lambda: best)
         monkeypatch.setattr(
-            placement, "provider_of", lambda device, placement=None: "CPUExecutionProvider"
+            options, "provider_of", lambda device, placement=None: "CPUExecutionProvider"
         )
         for i, body in enumerate(bodies):
 
@@ -128,7 +128,7 @@ class TestDevice:
             kind = flow.function_config() if config is None else config
             last = flow.global_function("predict", kind)(job)
         last(f32(1, 2))
-        return current_session()._device
+        return current_session().device
 
     @staticmethod
     def cpu():

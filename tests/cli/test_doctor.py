@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import os
+import subprocess
 import sys
 from base64 import urlsafe_b64encode
 from importlib.metadata import Distribution, PathDistribution
@@ -12,6 +14,7 @@ from flow2onnx_runtime.providers import PROVIDERS
 
 from flow2onnx.cli import diagnosis
 from flow2onnx.engine.session import current_session
+from tests.cli.conftest import ROOT
 
 
 def test_a_healthy_installation(process):
@@ -172,3 +175,27 @@ def test_providers_that_a_build_lacks_are_listed_with_what_to_install(flow2onnx)
     for row in local:
         if not listed[row.name]["compiled_in"]:
             assert listed[row.name]["why_not"] == row.remedy
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "said"),
+    [
+        ("doctor", 1, "onnxruntime cannot be imported"),
+        ("flags", 0, "function_config  "),
+        ("--version", 0, "flow2onnx"),
+    ],
+)
+def test_a_process_in_which_onnxruntime_is_broken(
+    command: str, code: int, said: str, folder: Path
+) -> None:
+    (folder / "onnxruntime").mkdir()
+    (folder / "onnxruntime" / "__init__.py").write_text("raise ImportError('libfoo.so is missing')")
+    paths = [str(folder), str(ROOT), str(ROOT / "runtime" / "python")]
+    done = subprocess.run(
+        [sys.executable, "-m", "flow2onnx", command],
+        capture_output=True, text=True, encoding="utf-8", timeout=60,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONUTF8": "1"},
+    )  # fmt: skip
+    assert done.returncode == code, done.stderr
+    assert said in done.stdout
+    assert "Traceback" not in done.stderr

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from flow2onnx_runtime import Predictor, Trainer
 
-from flow2onnx.cli.commands import export as export_command
-from flow2onnx.cli.commands import verify as verify_command
+from flow2onnx.cli.commands.export import export as export_command
+from flow2onnx.cli.commands.verify import verify as verify_command
 from flow2onnx.export import Check, Report
 
 SCRIPT = """

@@ -6,7 +6,7 @@ import tomllib
 
 import pytest
 
-from flow2onnx.cli.app import app
+from flow2onnx.cli.app import COMMANDS
 from tests.cli.conftest import ROOT
 
 
@@ -17,7 +17,7 @@ def test_version(process):
 
 def test_every_command_has_help_with_examples(flow2onnx):
     overview = flow2onnx("--help").stdout
-    for name in app.commands:
+    for name in COMMANDS:
         result = flow2onnx(name, "-h")
         assert f"  {name}" in overview
         assert f"Examples:\n    flow2onnx {name}" in result.stdout

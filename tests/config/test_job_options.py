@@ -105,16 +105,14 @@ def test_a_numbered_gpu(config):
 
 
 def test_the_number_comes_from_the_placement():
-    from flow2onnx.engine.session import _device_id
-
     def job(tag, *ids):
         config = FunctionConfig()
         config.default_placement_scope(SimpleNamespace(device_tag=tag, device_ids=ids))
-        return SimpleNamespace(spec=SimpleNamespace(config=config))
+        return SimpleNamespace(config=config)
 
-    bare = SimpleNamespace(spec=SimpleNamespace(config=FunctionConfig()))
-    assert _device_id({"a": bare}) == 0
-    assert _device_id({"a": bare, "b": job("cpu", "0:3"), "c": job("gpu", "@0:1-3")}) == 1
+    bare = SimpleNamespace(config=FunctionConfig())
+    assert placement._gpu_number([bare]) == 0
+    assert placement._gpu_number([bare, job("cpu", "0:3"), job("gpu", "@0:1-3")]) == 1
 
 
 def test_a_stream_of_the_caller(config):

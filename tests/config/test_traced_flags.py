@@ -15,7 +15,7 @@ import flow2onnx.typing as tp
 from flow2onnx.config import CONFIG, ENV, FLAGS, FunctionConfig, Settings
 from flow2onnx.config.effects import TRACE
 from flow2onnx.engine.options import job_options
-from flow2onnx.engine.placement import asked_provider, best_device, provider_of
+from flow2onnx.engine.placement import best_device, common_provider, provider_of
 from flow2onnx.engine.session import current_session
 from flow2onnx.errors import ConfigError, FlowError, ProviderError
 from flow2onnx.graph.types import constant_of
@@ -88,7 +88,7 @@ def compiled(config: FunctionConfig, kind: str = "predict"):
             return loss
         return y
 
-    return current_session().compiled("job"), job
+    return current_session().compile("job"), job
 
 
 KNOWN = {"initializer": flow.constant_initializer(1.0)}
@@ -240,9 +240,9 @@ def test_jobs_of_a_session_run_on_one_provider() -> None:
     configs = [FunctionConfig(), FunctionConfig()]
     for config, tag in zip(configs, ("cpu", "openvino"), strict=True):
         config.runtime.provider(tag)
-    assert asked_provider([FunctionConfig(), configs[0]]) == "cpu"
+    assert common_provider([FunctionConfig(), configs[0]]) == "cpu"
     with pytest.raises(ConfigError, match="jobs of one session ask for 'cpu' and 'openvino'"):
-        asked_provider(configs)
+        common_provider(configs)
 
 
 def test_a_train_job_does_without_a_provider_that_wants_constants(caplog) -> None:
@@ -308,7 +308,7 @@ def _() -> None:
     flow.config.gpu_device_num(0)
     _, job = compiled(FunctionConfig())
     job(X)
-    assert current_session()._device == "cpu"
+    assert current_session().device == "cpu"
 
 
 @effect_of("cpu_device_num")
@@ -317,7 +317,7 @@ def _() -> None:
     assert flow.current_resource()["cpu_device_num"] == 1
     _, job = compiled(FunctionConfig())
     job(X)
-    assert current_session()._device == best_device()
+    assert current_session().device == best_device()
 
 
 def written_to(folder: str, at: Path) -> list[str]:

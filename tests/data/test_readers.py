@@ -465,7 +465,7 @@ def test_blobs_of_another_job(numbers):
 
 def test_a_cleared_session_reads_no_more(numbers):
     run(lambda: decoded(read(numbers)))
-    pipeline = next(iter(current_session()._pipelines.values()))
+    pipeline = next(iter(current_session()._pipelines))
     flow.clear_default_session()
     with pytest.raises(DataError, match="closed"):
         pipeline.next()

@@ -42,7 +42,7 @@ def test_a_job_that_needs_too_much_is_not_begun():
 
 
 def test_a_job_that_needs_nearly_all_says_so(caplog):
-    needed = needed_bytes([plan_opening(current_session().compiled(dense().spec), Options())])
+    needed = needed_bytes([plan_opening(current_session().compile(dense().spec), Options())])
     flow.clear_default_session()
     job = dense(limit=int(needed * 1.1))
     with caplog.at_level(logging.WARNING, "flow2onnx.memory"):

@@ -125,7 +125,7 @@ def test_an_update_of_several_batches_is_in_place_where_no_loss_can_stop_it(tmp_
 
 def test_a_captured_step_keeps_everything_twice():
     job, _ = dense(native=False)
-    compiled = current_session().compiled(job.spec)
+    compiled = current_session().compile(job.spec)
     captured = Options(providers=((CUDA, {"enable_cuda_graph": "1"}), CPU))
     opening = plan_opening(compiled, captured)
     assert opening.options.captures
@@ -137,13 +137,13 @@ def test_a_captured_step_keeps_everything_twice():
 
 def test_state_that_jobs_share_is_counted_once_and_their_calls_in_turn():
     job, _ = dense(native=False)
-    opening = plan_opening(current_session().compiled(job.spec), Options())
+    opening = plan_opening(current_session().compile(job.spec), Options())
     assert needed_bytes([opening, opening]) == needed_bytes([opening])
 
 
 def test_a_trainer_elsewhere_opens_the_model_of_the_job():
     job, _ = dense()
-    compiled = current_session().compiled(job.spec)
+    compiled = current_session().compile(job.spec)
     opening = plan_portable_opening(compiled)
     assert opening.model is compiled.model
     assert opening.native == {}

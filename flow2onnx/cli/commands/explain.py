@@ -8,7 +8,7 @@ from flow2onnx.cli.failures import traceback_option
 from flow2onnx.cli.options import json_option, release_option
 from flow2onnx.cli.script import opened_job
 from flow2onnx.cli.show import heading, note, print_json, print_table, size_text, working
-from flow2onnx.engine.explanation import Explanation
+from flow2onnx.engine import Explanation
 
 __all__ = ["explain"]
 

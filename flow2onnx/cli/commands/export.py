@@ -16,7 +16,7 @@ from flow2onnx.cli.reports import print_files, print_report
 from flow2onnx.cli.script import opened_job
 from flow2onnx.cli.serving_options import serving_arguments, serving_options
 from flow2onnx.cli.show import heading, note, print_json, working
-from flow2onnx.engine.session import SESSION, current_session
+from flow2onnx.engine import SESSION, current_session
 from flow2onnx.errors import CheckpointError
 from flow2onnx.export import Report, describe, export_triton
 from flow2onnx.export import export as export_job

@@ -5,10 +5,10 @@ from pathlib import Path
 import click
 
 from flow2onnx.cli.failures import report_errors, traceback_option
-from flow2onnx.cli.options import check_usable, provider_option, release_option
+from flow2onnx.cli.options import release_option
+from flow2onnx.cli.provider_option import check_usable, provider_option
 from flow2onnx.cli.script import run_script
-from flow2onnx.engine.preset import Preset
-from flow2onnx.engine.session import clear_default_session, current_session
+from flow2onnx.engine import Preset, clear_default_session, current_session
 
 __all__ = ["run"]
 

@@ -7,7 +7,8 @@ import click
 from flow2onnx_runtime.providers import find_provider
 
 from flow2onnx.cli.failures import traceback_option
-from flow2onnx.cli.options import check_usable, json_option, provider_option
+from flow2onnx.cli.options import json_option
+from flow2onnx.cli.provider_option import check_usable, provider_option
 from flow2onnx.cli.reports import print_report
 from flow2onnx.cli.show import print_json, working
 from flow2onnx.export import verify_model

@@ -1,7 +1,8 @@
 """Train and predict with flow2onnx bundles on a stock ONNX Runtime: numpy and onnxruntime only."""
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from flow2onnx_runtime.on_demand import import_on_demand
 
 if TYPE_CHECKING:
     from flow2onnx_runtime.assignment import AssignedNode, assigned_nodes
@@ -75,7 +76,6 @@ __all__ = [
 ]
 
 # Loaded on first use, so that the errors can be imported without onnxruntime and numpy.
-# No module may be named like a public name: importing it would replace the name by the module.
 _HOMES = {
     "assignment": ("AssignedNode", "assigned_nodes"),
     "batching": ("Batched",),
@@ -108,23 +108,8 @@ _HOMES = {
     "safetensors": ("load_safetensors", "save_safetensors"),
     "trainer": ("Trainer",),
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:  # whatever the name stands for
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        home = importlib.import_module(f"{__name__}.{_HOME_OF[name]}")
-    except ModuleNotFoundError as error:
-        if error.name != "onnxruntime":
-            raise
-        raise ModuleNotFoundError(
-            "onnxruntime is not installed: pip install 'flow2onnx-runtime[cpu]' or, with an NVIDIA "
-            "GPU, 'flow2onnx-runtime[gpu]'",
-            name="onnxruntime",
-        ) from error
-    return getattr(home, name)
+if not TYPE_CHECKING:
+    __getattr__ = import_on_demand(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

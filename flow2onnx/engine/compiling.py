@@ -1,0 +1,76 @@
+"""The jobs of a session compiled: for its seed and devices, with lowerings that were measured."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from flow2onnx_runtime import kernels
+
+from flow2onnx.compile import CompiledJob, Target, compile_job, compile_rounds
+from flow2onnx.engine.options import options_of
+from flow2onnx.engine.placement import Placement
+from flow2onnx.engine.tuning import cache_path, fastest_forms
+from flow2onnx.errors import FlowError
+from flow2onnx.trace.spec import JobSpec
+
+__all__ = ["JobCompiler", "Shapes"]
+
+Shapes = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class JobCompiler:
+    """Compiles jobs by the settings of their session; `shapes` of inputs as in `trace`."""
+
+    placement: Placement
+
+    def target(self) -> Target:
+        """What to compile for."""
+        settings = self.placement.settings
+        return Target(
+            seed=settings.value("random_seed"),
+            kernels=kernels(*self.placement.target_providers()),
+            shows_losses=settings.value("stop_on_non_finite"),
+            devices=self.placement.device_count(),
+        )
+
+    def compile(
+        self, spec: JobSpec, shapes: Shapes | None = None, target: Target | None = None
+    ) -> CompiledJob:
+        """A job as one model."""
+        target = target or self.target()
+        with _name_job_in_errors(spec):
+            job = compile_job(spec, shapes, target)
+            tuned = self._with_measured_forms(job, target)
+            return job if tuned is target else compile_job(spec, shapes, tuned)
+
+    def compile_for_calls(self, spec: JobSpec, shapes: Shapes | None = None) -> CompiledJob:
+        """A job whose calls may read several batches each."""
+        job = self.compile(spec, shapes)
+        rounds = spec.config.value("train.num_gradient_accumulation_steps")
+        if job.kind == "predict" or rounds == 1:
+            return job
+        with _name_job_in_errors(spec):
+            target = self._with_measured_forms(job, self.target())
+            return compile_rounds(spec, shapes, target, rounds)
+
+    def _with_measured_forms(self, job: CompiledJob, target: Target) -> Target:
+        """The target with the forms that `autotune` measured for a job, where that is on."""
+        config = job.spec.config
+        how = config.value("runtime.autotune")
+        if not how or target.tuned:
+            return target
+        path = cache_path(config.value("runtime.tuning_cache_path"))
+        options = options_of(job, self.placement.settings, self.placement.device_of([job]))
+        forms = fastest_forms(job, options, path, measures=how is True)
+        return replace(target, tuned=forms) if forms else target
+
+
+@contextmanager
+def _name_job_in_errors(spec: JobSpec) -> Iterator[None]:
+    """Give errors the name of the job and its place in the program."""
+    try:
+        yield
+    except FlowError as error:
+        error.located(spec.name, None, spec.source)
+        raise

@@ -1,0 +1,46 @@
+"""What feeds the jobs of a session from the host: one pipeline for each job that reads."""
+
+import weakref
+from collections.abc import Iterator, Mapping
+
+from flow2onnx.compile import CompiledJob
+from flow2onnx.data.pipeline import Pipeline
+from flow2onnx.errors import JobError
+
+__all__ = ["Pipelines"]
+
+
+class Pipelines:
+    """The pipelines of a session, by job; they end with `close`, or when the process does."""
+
+    def __init__(self) -> None:
+        self._pipelines: dict[str, Pipeline] = {}
+
+    def __iter__(self) -> Iterator[Pipeline]:
+        return iter(self._pipelines.values())
+
+    def feeding(self, job: CompiledJob) -> Pipeline | None:
+        """What feeds a job: one pipeline, whatever shapes its other inputs have, or None."""
+        if job.host is None:
+            return None
+        if not self._pipelines:
+            # At exit too, but behind the queue of calls, which begins later: it needs batches.
+            weakref.finalize(self, _close, self._pipelines)
+        known = self._pipelines.setdefault(job.spec.name, Pipeline(job.host))
+        if known.plan.signature != job.host.signature:
+            raise JobError(
+                "inputs of other shapes change what the job reads",
+                job=job.spec.name,
+                source=job.spec.source,
+                hint="let readers and decoders not depend on the shape of an input",
+            )
+        return known
+
+    def close(self) -> None:
+        """End the threads of all pipelines; waits for them."""
+        _close(self._pipelines)
+
+
+def _close(pipelines: Mapping[str, Pipeline]) -> None:
+    for pipeline in pipelines.values():
+        pipeline.close()

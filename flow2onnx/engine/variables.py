@@ -1,0 +1,51 @@
+"""The variables that the jobs of a session share: by name, each with one first value."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from flow2onnx_runtime import Options, State, require_providers
+from flow2onnx_runtime.init_model import bind_init_model
+
+from flow2onnx.compile import CompiledJob, Target, initial_state
+from flow2onnx.errors import JobError
+from flow2onnx.graph.model import model_bytes
+from flow2onnx.trace.variables import Variable, check_same
+
+__all__ = ["check_variables", "merge_variables", "new_state"]
+
+
+def merge_variables(jobs: Iterable[CompiledJob]) -> dict[str, Variable]:
+    """The variables of jobs by name; raises `VariableError` where two mean different ones by it."""
+    variables: dict[str, Variable] = {}
+    for job in jobs:
+        for variable in job.variables.values():
+            check_same(variables.setdefault(variable.name, variable), variable, job.spec.name)
+    return variables
+
+
+def check_variables(
+    job: CompiledJob, variables: Mapping[str, Variable], shapes: Sequence[tuple[int, ...]]
+) -> None:
+    """Raise unless a job, compiled for inputs of other shapes, has the variables that it had."""
+    unknown = [name for name in job.variables if name not in variables]
+    if unknown:
+        raise JobError(
+            f"inputs of shapes {shapes} need other variables: {', '.join(unknown)}",
+            job=job.spec.name,
+            hint="names and shapes of variables may not depend on the shape of an input",
+        )
+    for variable in job.variables.values():
+        check_same(variables[variable.name], variable, job.spec.name)
+
+
+def new_state(
+    variables: dict[str, Variable], options: Options, target: Target
+) -> tuple[State, Callable[[], None]]:
+    """The state where a session with these options has it, and what fills it."""
+    require_providers(options)
+    state = State(*options.device)
+    if not variables:
+        return state, lambda: None
+    tensors = [(name, v.shape, v.dtype.name) for name, v in variables.items()]
+    plain = Options(optimization="disable")  # else it would hold every large constant
+    model = model_bytes(initial_state(variables, target))
+    return state, bind_init_model(state, model, tensors, plain)
