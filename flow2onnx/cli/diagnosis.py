@@ -203,9 +203,7 @@ def _providers() -> list[Facts]:
     compiled_in = importlib.import_module("onnxruntime").get_available_providers()
     local = [row.name for row in PROVIDERS.values() if not row.is_remote]
     names = dict.fromkeys((*compiled_in, *local))
-    usable = {
-        name for name in names if checks.opens(name)
-    }  # which registers plug-ins that are installed
+    usable = set(filter(checks.opens, names))  # registers plug-ins that are installed
     return [
         {
             "name": name,

@@ -205,8 +205,10 @@ def test_every_provider_that_trains_can_be_asked_for(flow2onnx, script, row):
 
 
 def test_a_provider_that_cannot_be_used(flow2onnx, script, monkeypatch):
-    monkeypatch.setattr("flow2onnx.cli.options.usable_providers", lambda: ("CPUExecutionProvider",))
-    monkeypatch.setattr("flow2onnx.cli.options.opens", lambda name: False)
+    monkeypatch.setattr(
+        "flow2onnx.cli.provider_option.usable_providers", lambda: ("CPUExecutionProvider",)
+    )
+    monkeypatch.setattr("flow2onnx.cli.provider_option.opens", lambda name: False)
     result = flow2onnx("run", "--provider", "cuda", script(""))
     assert result.exit_code == 1
     assert result.stderr == (
