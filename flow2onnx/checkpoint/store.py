@@ -12,8 +12,6 @@ import contextlib
 import math
 import os
 import re
-import shutil
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -22,18 +20,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from flow2onnx_runtime.errors import FlowError
-from flow2onnx_runtime.files import replace_folder
+from flow2onnx_runtime.files import remove_abandoned, replace_folder
 from flow2onnx_runtime.safetensors import load_safetensors, read_header, save_safetensors
 from numpy.typing import NDArray
 
 from flow2onnx.checkpoint.meta import meta_text, parse_meta
 from flow2onnx.dtypes import DType, by_name, by_numpy
 from flow2onnx.errors import CheckpointError, DTypeError
-
-try:
-    import fcntl
-except ImportError:  # not on Windows
-    fcntl = None  # type: ignore[assignment]  # its absence is tested where it is used
 
 __all__ = [
     "SavedVariable",
@@ -49,7 +42,6 @@ PathLike: TypeAlias = str | os.PathLike[str]
 
 _VALUE, _META, _DONE = "out", "meta", "snapshot_done"
 _META_LIMIT = 1 << 16  # bytes; far above any shape
-_SECONDS_TO_LOCK = 60
 _LEFTOVER = re.compile(r"\..+\.[0-9a-f]{12}\.tmp")  # as flow2onnx_runtime.files names them
 
 
@@ -230,22 +222,8 @@ def _remove_leftovers(root: Path) -> None:
     `replace_folder` removes those of its own target only, and each snapshot has its own name.
     """
     for path in root.glob(".*.tmp"):
-        if fcntl is not None and _LEFTOVER.fullmatch(path.name):
-            with contextlib.suppress(OSError):
-                _remove_if_abandoned(path)
-
-
-def _remove_if_abandoned(folder: Path) -> None:
-    # Who fills a folder holds a lock on it from just after creating it, so a new empty one may be
-    # about to be locked.
-    if not any(folder.iterdir()) and time.time() - folder.stat().st_mtime < _SECONDS_TO_LOCK:
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(folder)
-    finally:
-        os.close(descriptor)
+        if _LEFTOVER.fullmatch(path.name):
+            remove_abandoned(path)
 
 
 # Loading

@@ -8,6 +8,7 @@ from typing import Any, BinaryIO, Literal
 
 import numpy as np
 from flow2onnx_runtime import replace_file, save_safetensors
+from flow2onnx_runtime.files import lock_folder
 from flow2onnx_runtime.safetensors import read_header
 
 from flow2onnx.dtypes import DType
@@ -128,11 +129,15 @@ def _write_data(path: Path, values: Mapping[str, Array]) -> dict[str, Placement]
 
 
 def publish(stage: Path, targets: list[Path]) -> None:
-    """Move finished files to their places; the last, which names the others, is away meanwhile."""
+    """Move finished files to their places; the last, which names the others, is away meanwhile.
+
+    Writers of one model take turns, so that all files are of the same one in the end.
+    """
     try:
-        targets[-1].unlink(missing_ok=True)
-        for target in targets:
-            os.replace(stage / target.name, target)
+        with lock_folder(targets[-1].parent):
+            targets[-1].unlink(missing_ok=True)
+            for target in targets:
+                os.replace(stage / target.name, target)
     except OSError as error:
         raise _unwritable(targets[-1], error) from error
 

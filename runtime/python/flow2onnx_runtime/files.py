@@ -1,7 +1,14 @@
-"""Regular files opened; files and folders replaced whole or not at all, killed or not."""
+"""Regular files opened; files and folders replaced whole or not at all, killed or not.
+
+Any number of threads and processes may write to one path at once: each write succeeds, and the last
+one stays. A writer keeps a lock on its temporary, which the system drops when the process dies,
+however. So a temporary that can be locked is a leftover, or one so new that its writer has not
+locked it yet: that writer sees that it is gone and makes another.
+"""
 
 import contextlib
 import ctypes
+import errno
 import os
 import secrets
 import shutil
@@ -18,7 +25,7 @@ try:
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]  # its absence is tested where it is used
 
-__all__ = ["open_file", "replace_file", "replace_folder"]
+__all__ = ["lock_folder", "open_file", "remove_abandoned", "replace_file", "replace_folder"]
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2  # Linux: swap two paths in one step
@@ -54,11 +61,9 @@ def replace_file(path: str | os.PathLike[str], write: Callable[[BinaryIO], None]
     for the same path removes.
     """
     target = Path(os.path.realpath(path))
-    temporary = _temporary(target)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, 0o666)
+    temporary, descriptor = _create_temporary(target, _create_file)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            _lock(descriptor)
             write(file)
             file.flush()
             os.fsync(descriptor)
@@ -81,27 +86,87 @@ def replace_folder(
     """
     target = Path(os.path.realpath(path))
     _check_target(target, overwrite)
-    temporary = _temporary(target)
-    temporary.mkdir()
+    temporary, descriptor = _create_temporary(target, _create_folder)
     try:
-        with _locked_folder(temporary):
-            fill(temporary)
-            _sync_tree(temporary)
-            _put(temporary, target)
+        fill(temporary)
+        _sync_tree(temporary)
+        _put(temporary, target, overwrite)
     finally:
+        _close(descriptor)
         # By now this is the unfinished new folder, or the old one, or nothing.
         shutil.rmtree(temporary, ignore_errors=True)
     _sync_folder(target.parent)
 
 
-def _temporary(target: Path) -> Path:
+@contextlib.contextmanager
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Wait until nobody else is in here for the same folder; for moves of more than one file."""
+    descriptor = _open_folder(folder)
+    try:
+        _lock(descriptor)
+        yield
+    finally:
+        _close(descriptor)
+
+
+def remove_abandoned(temporary: Path) -> None:
+    """Delete the file or folder of a writer that is dead; leave that of a live one."""
+    if fcntl is None:
+        return
+    with contextlib.suppress(OSError):
+        descriptor = os.open(temporary, os.O_RDONLY | _NO_WAITING)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if temporary.is_dir():
+                shutil.rmtree(temporary)
+            else:
+                temporary.unlink()
+        finally:
+            os.close(descriptor)
+
+
+def _create_temporary(target: Path, create: Callable[[Path], int]) -> tuple[Path, int]:
+    """A new temporary for `target`, locked by the descriptor that is returned with it."""
     if not target.parent.is_dir():
         raise BundleError(
             f"{target} cannot be written: there is no folder {target.parent}",
             hint="create the folder first",
         )
     _remove_stale(target)
-    return target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
+    while True:
+        temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
+        with contextlib.suppress(_TakenError):
+            return temporary, create(temporary)
+
+
+class _TakenError(Exception):
+    """Another writer took a temporary for a leftover, before it was locked."""
+
+
+def _create_file(path: Path) -> int:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, 0o666)
+    return _keep(path, descriptor)
+
+
+def _create_folder(path: Path) -> int:
+    path.mkdir()
+    try:
+        return _keep(path, _open_folder(path))
+    except FileNotFoundError:
+        raise _TakenError from None
+
+
+def _keep(path: Path, descriptor: int) -> int:
+    """The descriptor, once it has the lock and the path still names what it opens."""
+    _lock(descriptor)
+    try:
+        is_there = descriptor == _NONE or os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        is_there = False
+    if is_there:
+        return descriptor
+    _close(descriptor)
+    raise _TakenError
 
 
 def _check_target(target: Path, overwrite: bool) -> None:
@@ -115,14 +180,19 @@ def _check_target(target: Path, overwrite: bool) -> None:
         )
 
 
-def _put(temporary: Path, target: Path) -> None:
+def _put(temporary: Path, target: Path, overwrite: bool) -> None:
     if target.is_dir() and any(target.iterdir()):
+        _check_target(target, overwrite)
         _swap(temporary, target)
-    elif os.name == "nt" and target.is_dir():
+        return
+    if os.name == "nt" and target.is_dir():
         target.rmdir()  # an empty folder; Windows does not rename onto one
+    try:
         os.rename(temporary, target)
-    else:
-        os.rename(temporary, target)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        _put(temporary, target, overwrite)  # another writer was first
 
 
 def _swap(a: Path, b: Path) -> None:
@@ -153,51 +223,32 @@ def _rename(temporary: Path, target: Path) -> None:
     os.replace(temporary, target)
 
 
-# A writer holds a lock on its temporary; the system drops it when the process dies, however.
-# So a temporary that can be locked belongs to nobody any more.
+_NONE = -1  # no descriptor: Windows opens no folders
 
 
-def _lock(descriptor: int) -> None:
-    if fcntl is not None:
-        with contextlib.suppress(OSError):  # file systems without locks keep their leftovers
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+def _open_folder(path: Path) -> int:
+    return os.open(path, os.O_RDONLY) if fcntl is not None else _NONE
 
 
-@contextlib.contextmanager
-def _locked_folder(folder: Path) -> Iterator[None]:
-    if fcntl is None:
-        yield
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        _lock(descriptor)
-        yield
-    finally:
+def _close(descriptor: int) -> None:
+    if descriptor != _NONE:
         os.close(descriptor)
 
 
+def _lock(descriptor: int) -> None:
+    """Wait for the lock, which others hold for a moment only."""
+    if fcntl is not None:
+        with contextlib.suppress(OSError):  # file systems without locks keep their leftovers
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+
 def _remove_stale(target: Path) -> None:
-    if fcntl is None:
-        return
     for path in target.parent.glob(f".{_escape(target.name)}.{'[0-9a-f]' * 12}.tmp"):
-        with contextlib.suppress(OSError):
-            _remove_if_unlocked(path)
+        remove_abandoned(path)
 
 
 def _escape(name: str) -> str:
     return "".join(f"[{c}]" if c in "*?[" else c for c in name)
-
-
-def _remove_if_unlocked(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
-    finally:
-        os.close(descriptor)
 
 
 def _sync_tree(folder: Path) -> None:

@@ -130,6 +130,51 @@ def test_leftovers_go_and_files_being_written_stay(tmp_path):
     assert sorted(os.listdir(tmp_path)) == [".f.not-ours.tmp", "f"]
 
 
+def lose_the_first(monkeypatch, folder):
+    """Another writer takes the first temporary for a leftover, before it is locked."""
+    lock, lost = module._lock, []
+
+    def late(descriptor):
+        if not lost:
+            lost.extend(folder.glob(".*.tmp"))
+            for path in lost:
+                module.remove_abandoned(path)
+        lock(descriptor)
+
+    monkeypatch.setattr(module, "_lock", late)
+    return lost
+
+
+def test_a_temporary_that_was_taken_for_a_leftover_is_made_again(tmp_path, monkeypatch):
+    lost = lose_the_first(monkeypatch, tmp_path)
+    replace_file(tmp_path / "f", writes(b"new"))
+    assert (tmp_path / "f").read_bytes() == b"new"
+    assert len(lost) == 1
+    lost.clear()
+    replace_folder(tmp_path / "t", fills(b"new"))
+    assert (tmp_path / "t" / "a").read_bytes() == b"new"
+    assert len(lost) == 1
+    assert sorted(os.listdir(tmp_path)) == ["f", "t"]
+
+
+def test_of_two_writers_of_a_new_folder_the_last_wins_or_is_refused(tmp_path, monkeypatch):
+    rename = os.rename
+
+    def second(temporary, target):
+        monkeypatch.setattr(os, "rename", rename)
+        replace_folder(target, fills(b"first"))
+        rename(temporary, target)
+
+    monkeypatch.setattr(os, "rename", second)
+    replace_folder(tmp_path / "t", fills(b"last"), overwrite=True)
+    assert (tmp_path / "t" / "a").read_bytes() == b"last"
+    monkeypatch.setattr(os, "rename", second)
+    with pytest.raises(BundleError, match="with content"):
+        replace_folder(tmp_path / "u", fills(b"last"))
+    assert (tmp_path / "u" / "a").read_bytes() == b"first"
+    assert sorted(os.listdir(tmp_path)) == ["t", "u"]
+
+
 FILE_WRITER = f"""
 import itertools, sys
 from flow2onnx_runtime.files import replace_file
