@@ -14,6 +14,7 @@ from flow2onnx.trace.blob import Blob, unwrap, wrap
 from flow2onnx.trace.context import current_job
 from flow2onnx.trace.job import Job, Region
 from flow2onnx.trace.registry import bind, register
+from flow2onnx.trace.symbols import annotated_signature
 from flow2onnx.typing.pytree import elements
 
 __all__ = ["Operator", "composite", "op"]
@@ -46,35 +47,39 @@ class _Check:
 class _Signatures:
     """The signature users see, those of earlier releases, newest first, and those of later ones.
 
-    `hidden` are parameters that only later releases have.
+    `own` are the parameters of the function behind it. A name that it does not know stands for
+    the parameter at the same place: releases call one thing by several names.
     """
 
+    own: tuple[inspect.Parameter, ...]
     current: inspect.Signature
-    earlier: tuple[tuple[str, inspect.Signature], ...] = field(default=())
-    later: tuple[tuple[str, inspect.Signature], ...] = field(default=())
-    hidden: tuple[inspect.Parameter, ...] = field(default=())
+    earlier: tuple[tuple[str, inspect.Signature], ...] = ()
+    later: tuple[tuple[str, inspect.Signature], ...] = ()
     checks: Mapping[str, _Check] = field(init=False)
-    taken: frozenset[str] = field(init=False)
+    names: Mapping[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
-        parameters = [*self.current.parameters.values(), *self.hidden]
-        object.__setattr__(self, "checks", _checks(parameters))
-        object.__setattr__(self, "taken", frozenset(p.name for p in parameters))
+        known = [p.name for p in self.own]
+        others = (self.current, *(s for _, s in (*self.earlier, *self.later)))
+        names = {n: known[i] for s in others for i, n in enumerate(s.parameters) if n not in known}
+        object.__setattr__(self, "checks", _checks(self.own))
+        object.__setattr__(self, "names", names | {n: n for n in known})
 
     def bind(self, job: Job, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """The arguments by name, in the release that the job speaks."""
+        """The arguments, in the release that the job speaks, by the function's own names."""
         chosen = self.current
         for until, signature in self.earlier:
             if job.spec.is_before(until):
                 chosen = signature
         bound = _bound([chosen, *(s for _, s in self.later)], args, kwargs)
-        for name, check in self.checks.items():
-            if name in bound.arguments and not check.fits(bound.arguments[name]):
+        for name, value in bound.arguments.items():
+            check = self.checks.get(self.names[name])
+            if check is not None and not check.fits(value):
                 raise ArgumentError(
-                    f"{name} is {check.kind}, got {bound.arguments[name]!r}",
+                    f"{name} is {check.kind}, got {value!r}",
                     hint="pass what a parameter of the job, an operator or flow.get_variable gave",
                 )
-        return bound.arguments
+        return {self.names[name]: value for name, value in bound.arguments.items()}
 
 
 def _bound(
@@ -132,6 +137,7 @@ def op(
     vjp: Rule | None = None,
     earlier: Mapping[str, str] = _NONE,
     later: Mapping[str, str] = _NONE,
+    catalogued: bool = False,
     is_public: bool = True,
     is_static: bool = False,
 ) -> Callable[[Callable[..., Any]], Operator[Value]]:
@@ -141,12 +147,14 @@ def op(
     returns one gradient, or None, for each blob argument in order. `earlier` maps a release to the
     signature that held before it, as text; `later` one to that which holds from it on, taken when
     a call has a keyword that only it knows: a keyword-only parameter of the lowering, which users
-    do not see. An operator that is not public is a part of others; the results of one that is
-    static have their shape at every call, whatever goes in.
+    do not see. With `catalogued` the names and defaults that users see are those of OneFlow's
+    signature in the catalogue, in the order of the lowering's parameters. An operator that is not
+    public is a part of others; the results of one that is static have their shape at every call,
+    whatever goes in.
     """
 
     def publish(lower: Callable[..., Any]) -> Operator[Value]:
-        signatures = _signatures(lower, earlier, later)
+        signatures = _signatures(names[0] if catalogued else None, lower, earlier, later)
 
         @functools.wraps(lower)
         def public(*args: Any, **kwargs: Any) -> Any:
@@ -166,24 +174,33 @@ def op(
 
 
 def composite(
-    *names: str, earlier: Mapping[str, str] = _NONE, is_public: bool = True
+    *names: str,
+    earlier: Mapping[str, str] = _NONE,
+    catalogued: bool = False,
+    is_public: bool = True,
 ) -> Callable[[Callable[..., T]], Operator[T]]:
-    """Publish a function over blobs: it makes variables and calls operators, but emits no node."""
+    """Publish a function over blobs: it makes variables and calls operators, but emits no node.
+
+    `earlier` and `catalogued` are those of `op`.
+    """
 
     def publish(function: Callable[..., T]) -> Operator[T]:
         signature = inspect.signature(function)
-        signatures = _Signatures(signature, _parse(earlier))
+        own = tuple(signature.parameters.values())
+        shown = _shown(names[0], own, signature) if catalogued else signature
+        signatures = _Signatures(own, shown, _parse(earlier))
 
         @functools.wraps(function)
         def public(*args: Any, **kwargs: Any) -> Any:
             job = current_job(names[0])
             try:
-                return function(**_flat(signatures, signatures.bind(job, args, kwargs)))
+                return function(**signatures.bind(job, args, kwargs))
             except FlowError as error:
                 raise error.located(job.spec.name, names[0], user_frame()) from None
 
         operator = cast(Operator[T], public)
         operator.lower = function
+        public.__signature__ = shown  # type: ignore[attr-defined]  # for help() and tests
         for name in names if is_public else ():
             register(name, operator)
         return operator
@@ -192,24 +209,32 @@ def composite(
 
 
 def _signatures(
-    lower: Callable[..., Any], earlier: Mapping[str, str], later: Mapping[str, str]
+    catalogued: str | None,
+    lower: Callable[..., Any],
+    earlier: Mapping[str, str],
+    later: Mapping[str, str],
 ) -> _Signatures:
     signature = inspect.signature(lower)
-    parameters = [
+    own = tuple(
         p.replace(annotation=_as_users_see(p.annotation))
         for p in list(signature.parameters.values())[1:]
-    ]
-    returned = _as_users_see(signature.return_annotation)
+    )
     newer = _parse(later)
     hidden = {p for _, s in newer for p in s.parameters} if newer else set[str]()
-    hidden &= {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
-    seen = [p for p in parameters if p.name not in hidden]
-    return _Signatures(
-        signature.replace(parameters=seen, return_annotation=returned),
-        _parse(earlier),
-        newer,
-        tuple(p for p in parameters if p.name in hidden),
-    )
+    seen = [p for p in own if p.name not in hidden or p.kind is not p.KEYWORD_ONLY]
+    returned = _as_users_see(signature.return_annotation)
+    current = signature.replace(parameters=seen, return_annotation=returned)
+    if catalogued is not None:
+        current = _shown(catalogued, seen, current)
+    return _Signatures(own, current, _parse(earlier), newer)
+
+
+def _shown(
+    name: str, own: Sequence[inspect.Parameter], signature: inspect.Signature
+) -> inspect.Signature:
+    """The catalogue's signature of an operator, annotated as the function's own."""
+    shown = annotated_signature(name, own)
+    return shown.replace(return_annotation=signature.return_annotation)
 
 
 def _as_users_see(annotation: Any) -> Any:
@@ -232,11 +257,6 @@ def _parse(earlier: Mapping[str, str]) -> tuple[tuple[str, inspect.Signature], .
     )
 
 
-def _flat(signatures: _Signatures, arguments: dict[str, Any]) -> dict[str, Any]:
-    """What the function takes of the arguments of another release."""
-    return {k: v for k, v in arguments.items() if k in signatures.taken}
-
-
 def _call(
     job: Job,
     public_name: str,
@@ -248,7 +268,7 @@ def _call(
 ) -> Any:
     source = user_frame()
     try:
-        arguments = _flat(signatures, signatures.bind(job, args, kwargs))
+        arguments = signatures.bind(job, args, kwargs)
         name = job.name_op(arguments.get("name"), public_name.rpartition(".")[2])
         with job.b.under(name, source):
             start = len(job.b.nodes)

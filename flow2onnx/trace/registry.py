@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 from flow2onnx.errors import ArgumentError, FlowError, UnsupportedError
 from flow2onnx.source import user_frame
 from flow2onnx.trace.context import traced_job
-from flow2onnx.trace.symbols import ANYTHING, symbols
+from flow2onnx.trace.symbols import annotated_signature, symbols
 
 __all__ = ["Entry", "bind", "entries", "operator", "publish", "register"]
 
@@ -63,7 +63,7 @@ def publish(name: str, function: Any) -> None:
     """
     if isinstance(function, type):
         init = inspect.unwrap(function.__init__)  # type: ignore[misc]  # of this very class
-        signature = _catalogue_signature(name, function, init)
+        signature = _signature(name, function, init)
 
         def construct(self: Any, *args: Any, **kwargs: Any) -> None:
             init(self, **bind(signature, args, kwargs).arguments)
@@ -75,18 +75,16 @@ def publish(name: str, function: Any) -> None:
         register(name, _with_location(function, name))
 
 
-def _catalogue_signature(name: str, cls: type, init: Callable[..., Any]) -> inspect.Signature:
-    """The catalogue's signature of a class, with the annotations of its fields and arguments."""
-    hints = get_type_hints(cls) | get_type_hints(init)
-    own = inspect.signature(init).parameters
-    parameters = [
-        p.replace(
-            annotation=hints[p.name],
-            default=own[p.name].default if p.default is ANYTHING else p.default,
-        )
-        for p in symbols()[name].signature.parameters.values()
+def _signature(name: str, cls: type, init: Callable[..., Any]) -> inspect.Signature:
+    """The catalogue's signature of a class, annotated as its fields and arguments are."""
+    hints, known = get_type_hints(cls) | get_type_hints(init), inspect.signature(init).parameters
+    own = [
+        known[n].replace(annotation=hints[n])
+        if n in known
+        else inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, annotation=hints[n])
+        for n in symbols()[name].signature.parameters
     ]
-    return inspect.Signature(parameters, return_annotation=None)
+    return annotated_signature(name, own).replace(return_annotation=None)
 
 
 def _with_location(function: Callable[..., Any], name: str) -> Callable[..., Any]:

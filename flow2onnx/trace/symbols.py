@@ -2,13 +2,14 @@
 
 import functools
 import inspect
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
 from flow2onnx import dtypes
 
-__all__ = ["ANYTHING", "Symbol", "symbols"]
+__all__ = ["ANYTHING", "Symbol", "annotated_signature", "symbols"]
 
 
 class _Anything:
@@ -48,3 +49,15 @@ def symbols() -> dict[str, Symbol]:
     lines = Path(__file__).with_name("symbols.txt").read_text(encoding="utf-8").splitlines()
     rows = ([part.strip() for part in line.split("|")] for line in lines if line[0] != "#")
     return {row[0]: Symbol(*row, *[""] * (3 - len(row))) for row in rows}
+
+
+def annotated_signature(name: str, own: Sequence[inspect.Parameter]) -> inspect.Signature:
+    """A symbol's signature with the annotations of our own parameters at the same places."""
+    rows = symbols()[name].signature.parameters.values()
+    return inspect.Signature([
+        row.replace(
+            annotation=ours.annotation,
+            default=ours.default if row.default is ANYTHING else row.default,
+        )
+        for row, ours in zip(rows, own, strict=True)
+    ])  # fmt: skip

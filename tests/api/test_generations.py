@@ -1,6 +1,7 @@
 """One network written in the three generations is one graph."""
 # ruff: noqa: B008 - a default that is a call is how the first generation declares inputs
 
+import numpy as np
 import pytest
 
 import flow2onnx as flow
@@ -114,3 +115,14 @@ class TestUnnamedLayers:
             return self.body()
 
         return job
+
+
+@pytest.mark.parametrize(("name", "result"), [("reduce_max", 5), ("reduce_min", 0)])
+def test_parameters_by_their_earlier_names(name, result):
+    @flow.function(flow.function_config())
+    def job(x=flow.FixedTensorDef((2, 3))):
+        reduce = getattr(flow.math, name)
+        return reduce(x), reduce(input_tensor=x)
+
+    for found in job(np.arange(6, dtype=np.float32).reshape(2, 3)).get():
+        assert found.numpy().tolist() == [result]
