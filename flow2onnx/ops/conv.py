@@ -7,7 +7,7 @@ from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dims, rank_of
 from flow2onnx.ops import spatial
 from flow2onnx.ops.spatial import Padding
-from flow2onnx.trace.op import op
+from flow2onnx.trace.op import Operator, op
 
 Ints = int | Sequence[int]
 
@@ -42,20 +42,32 @@ def _conv(
     return spatial.channels_back(b, y, data_format)
 
 
-@op("nn.conv1d")
-def conv1d(
-    b: Builder,
-    input: Value,
-    filters: Value,
-    strides: Ints,
-    padding: Padding,
-    data_format: str = "NCW",
-    dilations: Ints | None = None,
-    groups: int = 1,
-    name: str | None = None,
-) -> Value:
-    """One spatial axis; filters (out, in/groups, k), or (out, k, in/groups) for NWC."""
-    return _conv(b, 1, input, filters, None, strides, padding, data_format, dilations, groups)
+def _plain_conv(axes: int, doc: str) -> Operator[Value]:
+    """Publish the convolution over `axes` spatial axes, which has no earlier signature."""
+
+    def lower(
+        b: Builder,
+        x: Value,
+        w: Value,
+        strides: Ints,
+        padding: Padding,
+        data_format: str,
+        dilations: Ints | None,
+        groups: int,
+        name: str | None,
+    ) -> Value:
+        return _conv(b, axes, x, w, None, strides, padding, data_format, dilations, groups)
+
+    lower.__name__, lower.__doc__ = f"conv{axes}d", doc
+    return op(f"nn.conv{axes}d", catalogued=True)(lower)
+
+
+conv1d = _plain_conv(
+    1, "One spatial axis; filters (out, in/groups, k), or (out, k, in/groups) for NWC."
+)
+conv3d = _plain_conv(
+    3, "Three spatial axes; filters (out, in/groups, kd, kh, kw), channels last for NDHWC."
+)
 
 
 @op(
@@ -108,19 +120,3 @@ def compat_conv2d(
     is_same = isinstance(padding, str) and padding.upper() == "SAME"
     pads = "SAME_UPPER" if is_same else padding
     return _conv(b, 2, input, filters, None, strides, pads, data_format, dilations, groups)
-
-
-@op("nn.conv3d")
-def conv3d(
-    b: Builder,
-    input: Value,
-    filters: Value,
-    strides: Ints,
-    padding: Padding,
-    data_format: str = "NCDHW",
-    dilations: Ints | None = None,
-    groups: int = 1,
-    name: str | None = None,
-) -> Value:
-    """Three spatial axes; filters (out, in/groups, kd, kh, kw), channels last for NDHWC."""
-    return _conv(b, 3, input, filters, None, strides, padding, data_format, dilations, groups)

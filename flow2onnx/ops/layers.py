@@ -11,7 +11,7 @@ from flow2onnx.ops.variable import get_variable
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import current_job
 from flow2onnx.trace.initializers import Constant, Initializer, VarianceScaling
-from flow2onnx.trace.op import composite
+from flow2onnx.trace.op import Operator, composite
 from flow2onnx.trace.variables import Regularizer
 
 __all__ = ["Activation", "activate", "layer_variable"]
@@ -99,144 +99,79 @@ def dense(
     return y if len(lead) == 1 else array.reshape(y, (*lead, units))
 
 
-def _conv(
-    axes: int,
-    inputs: Blob,
-    filters: int,
-    kernel_size: Ints,
-    strides: Ints,
-    padding: Padding,
-    data_format: str,
-    dilation_rate: Ints | None,
-    groups: int,
-    activation: Activation | None,
-    use_bias: bool,
-    kernel_initializer: Initializer | None,
-    bias_initializer: Initializer | None,
-    kernel_regularizer: Regularizer | None,
-    bias_regularizer: Regularizer | None,
-    trainable: bool,
-    name: str | None,
-    weight_name: str | None,
-    bias_name: str | None,
-) -> Blob:
-    kind = f"Conv{axes}d"
-    job = current_job(f"layers.conv{axes}d")
-    layer = job.name_layer(name or kind, kind)
-    is_last = is_channels_last(data_format)
+def _kernel_shape(
+    inputs: Blob, filters: int, kernel: Sequence[int], is_last: bool, groups: int
+) -> tuple[int, ...]:
     channels = inputs.shape[-1 if is_last else 1]
     if channels % groups or filters % groups:
         raise ArgumentError(
             f"{groups} groups do not divide {channels} channels and {filters} filters"
         )
-    kernel = per_axis(kernel_size, axes, "kernel_size")
-    shape = (
-        [filters, *kernel, channels // groups]
-        if is_last
-        else [filters, channels // groups, *kernel]
-    )
-    default = _ZERO if job.spec.is_before("0.1.9") else _XAVIER
-    weight = layer_variable(
-        layer, "weight", shape, kernel_initializer or default, kernel_regularizer, trainable,
-        weight_name, inputs.dtype,
-    )  # fmt: skip
-    bias = (
-        layer_variable(
-            layer, "bias", (filters,), bias_initializer or _ZERO, bias_regularizer, trainable,
-            bias_name, inputs.dtype,
-        )
-        if use_bias
-        else None
-    )  # fmt: skip
-    with job.namespace(layer):
-        y = _CONVOLUTIONS[axes](
-            inputs, weight, strides=strides, padding=padding, data_format=data_format,
-            dilations=dilation_rate, groups=groups, name="conv",
+    taken = channels // groups
+    return (filters, *kernel, taken) if is_last else (filters, taken, *kernel)
+
+
+def _conv(axes: int, convolve: Callable[..., Blob]) -> Operator[Blob]:
+    """Publish the layer of `convolve`, which has `axes` spatial axes."""
+    kind = f"Conv{axes}d"
+
+    def layer_of(
+        inputs: Blob,
+        filters: int,
+        kernel_size: Ints,
+        strides: Ints,
+        padding: Padding,
+        data_format: str,
+        dilation_rate: Ints | None,
+        groups: int,
+        activation: Activation | None,
+        use_bias: bool,
+        kernel_initializer: Initializer | None,
+        bias_initializer: Initializer | None,
+        kernel_regularizer: Regularizer | None,
+        bias_regularizer: Regularizer | None,
+        trainable: bool,
+        name: str,
+        weight_name: str | None,
+        bias_name: str | None,
+    ) -> Blob:
+        job = current_job(f"layers.conv{axes}d")
+        layer = job.name_layer(name or kind, kind)
+        shape = _kernel_shape(inputs, filters, per_axis(kernel_size, axes, "kernel_size"),
+                              is_channels_last(data_format), groups)  # fmt: skip
+        default = _ZERO if job.spec.is_before("0.1.9") else _XAVIER
+        weight = layer_variable(
+            layer, "weight", shape, kernel_initializer or default, kernel_regularizer, trainable,
+            weight_name, inputs.dtype,
         )  # fmt: skip
-        y = (
-            nn.bias_add(y, bias, data_format=data_format, name="bias_add")
-            if bias is not None
-            else y
-        )
-        return activate(y, activation)
+        bias = (
+            layer_variable(
+                layer, "bias", (filters,), bias_initializer or _ZERO, bias_regularizer, trainable,
+                bias_name, inputs.dtype,
+            )
+            if use_bias
+            else None
+        )  # fmt: skip
+        with job.namespace(layer):
+            y = convolve(
+                inputs, weight, strides=strides, padding=padding, data_format=data_format,
+                dilations=dilation_rate, groups=groups, name="conv",
+            )  # fmt: skip
+            y = (
+                nn.bias_add(y, bias, data_format=data_format, name="bias_add")
+                if bias is not None
+                else y
+            )
+            return activate(y, activation)
+
+    layer_of.__name__ = f"conv{axes}d"
+    layer_of.__doc__ = (
+        f"nn.conv{axes}d with its variables ``weight`` (xavier uniform) and ``bias`` (0)."
+    )
+    return composite(f"layers.conv{axes}d", catalogued=True)(layer_of)
 
 
-_CONVOLUTIONS: dict[int, Callable[..., Blob]] = {1: conv.conv1d, 2: conv.conv2d, 3: conv.conv3d}
-
-
-@composite("layers.conv1d")
-def conv1d(
-    inputs: Blob,
-    filters: int,
-    kernel_size: Ints = 1,
-    strides: Ints = 1,
-    padding: Padding = "VALID",
-    data_format: str = "NCW",
-    dilation_rate: Ints | None = None,
-    groups: int = 1,
-    activation: Activation | None = None,
-    use_bias: bool = True,
-    kernel_initializer: Initializer | None = None,
-    bias_initializer: Initializer | None = None,
-    kernel_regularizer: Regularizer | None = None,
-    bias_regularizer: Regularizer | None = None,
-    trainable: bool = True,
-    name: str = "Conv1d",
-    weight_name: str | None = None,
-    bias_name: str | None = None,
-) -> Blob:
-    """nn.conv1d with its variables ``weight`` (xavier uniform) and ``bias`` (0)."""
-    return _conv(1, **locals())
-
-
-@composite("layers.conv2d")
-def conv2d(
-    inputs: Blob,
-    filters: int,
-    kernel_size: Ints = 1,
-    strides: Ints = 1,
-    padding: Padding = "VALID",
-    data_format: str = "NCHW",
-    dilation_rate: Ints | None = None,
-    groups: int = 1,
-    activation: Activation | None = None,
-    use_bias: bool = True,
-    kernel_initializer: Initializer | None = None,
-    bias_initializer: Initializer | None = None,
-    kernel_regularizer: Regularizer | None = None,
-    bias_regularizer: Regularizer | None = None,
-    trainable: bool = True,
-    name: str = "Conv2d",
-    weight_name: str | None = None,
-    bias_name: str | None = None,
-) -> Blob:
-    """nn.conv2d with its variables ``weight`` (xavier uniform) and ``bias`` (0)."""
-    return _conv(2, **locals())
-
-
-@composite("layers.conv3d")
-def conv3d(
-    inputs: Blob,
-    filters: int,
-    kernel_size: Ints = 1,
-    strides: Ints = 1,
-    padding: Padding = "VALID",
-    data_format: str = "NCDHW",
-    dilation_rate: Ints | None = None,
-    groups: int = 1,
-    activation: Activation | None = None,
-    use_bias: bool = True,
-    kernel_initializer: Initializer | None = None,
-    bias_initializer: Initializer | None = None,
-    kernel_regularizer: Regularizer | None = None,
-    bias_regularizer: Regularizer | None = None,
-    trainable: bool = True,
-    name: str = "Conv3d",
-    weight_name: str | None = None,
-    bias_name: str | None = None,
-) -> Blob:
-    """nn.conv3d with its variables ``weight`` (xavier uniform) and ``bias`` (0)."""
-    return _conv(3, **locals())
+conv1d, conv2d, conv3d = _conv(1, conv.conv1d), _conv(2, conv.conv2d), _conv(3, conv.conv3d)
 
 
 @composite(

@@ -17,7 +17,7 @@ from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import current_job
 from flow2onnx.trace.initializers import Constant, Initializer
 from flow2onnx.trace.job import Job
-from flow2onnx.trace.op import composite
+from flow2onnx.trace.op import Operator, composite
 from flow2onnx.trace.variables import Regularizer
 
 _ZERO, _ONE = Constant(0.0), Constant(1.0)
@@ -30,60 +30,6 @@ def _parameters_of(x: Blob) -> DType:
 
 def _constant(number: float, shape: tuple[int, ...], dtype: DType) -> Blob:
     return Blob(current_job("layers").b.const(np.full(shape, number, dtype.numpy)))
-
-
-def _batch_normalization(
-    kind: str,
-    inputs: Blob,
-    axis: int,
-    momentum: float,
-    epsilon: float,
-    center: bool,
-    scale: bool,
-    beta_initializer: Initializer | None,
-    gamma_initializer: Initializer | None,
-    beta_regularizer: Regularizer | None,
-    gamma_regularizer: Regularizer | None,
-    moving_mean_initializer: Initializer | None,
-    moving_variance_initializer: Initializer | None,
-    trainable: bool,
-    training: bool,
-    name: str | None,
-    gamma_name: str | None = None,
-    beta_name: str | None = None,
-    moving_mean_name: str | None = None,
-    moving_variance_name: str | None = None,
-) -> Blob:
-    job = current_job(kind)
-    layer = job.name_layer(name or "BatchNorm", "BatchNorm")
-    axis = axis_of(axis, len(inputs.shape))
-    shape, dtype = (inputs.shape[axis],), _parameters_of(inputs)
-    if len(inputs.shape) < 2:
-        raise ArgumentError(f"batch_normalization needs two dimensions or more, got {inputs.shape}")
-    own = partial(layer_variable, layer, shape=shape, dtype=dtype)
-    beta = (
-        own("beta", initializer=beta_initializer or _ZERO, regularizer=beta_regularizer,
-            trainable=trainable, full_name=beta_name)
-        if center
-        else _constant(0, shape, dtype)
-    )  # fmt: skip
-    gamma = (
-        own("gamma", initializer=gamma_initializer or _ONE, regularizer=gamma_regularizer,
-            trainable=trainable, full_name=gamma_name)
-        if scale
-        else _constant(1, shape, dtype)
-    )  # fmt: skip
-    mean = own("moving_mean", initializer=moving_mean_initializer or _ZERO, trainable=False,
-               full_name=moving_mean_name)  # fmt: skip
-    variance = own("moving_variance", initializer=moving_variance_initializer or _ONE,
-                   trainable=False, full_name=moving_variance_name)  # fmt: skip
-    with job.namespace(layer):
-        x = array.cast(inputs, dtype, name="widened") if inputs.dtype != dtype else inputs
-        if training and trainable and job.is_trainable:
-            y, _, _ = normalize_by_batch(x, axis, momentum, epsilon, gamma, beta, mean, variance)
-        else:
-            y = normalization.batch_normalization(x, mean, variance, beta, gamma, epsilon, axis)
-        return array.cast(y, inputs.dtype, name="narrowed") if inputs.dtype != dtype else y
 
 
 def normalize_by_batch(
@@ -127,83 +73,75 @@ def _name_of(job: Job, variable: Blob) -> str:
         "gamma_regularizer=None, moving_mean_initializer=None, moving_variance_initializer=None, "
         "trainable=True, training=True, name='BatchNorm')",
     },
+    catalogued=True,
 )
 def batch_normalization(
     inputs: Blob,
-    axis: int = -1,
-    momentum: float = 0.99,
-    epsilon: float = 0.001,
-    center: bool = True,
-    scale: bool = True,
-    beta_initializer: Initializer | None = None,
-    gamma_initializer: Initializer | None = None,
-    beta_regularizer: Regularizer | None = None,
-    gamma_regularizer: Regularizer | None = None,
-    moving_mean_initializer: Initializer | None = None,
-    moving_variance_initializer: Initializer | None = None,
-    trainable: bool = True,
-    training: bool = True,
-    name: str = "BatchNorm",
-    gamma_name: str | None = None,
-    beta_name: str | None = None,
-    moving_mean_name: str | None = None,
-    moving_variance_name: str | None = None,
+    axis: int,
+    momentum: float,
+    epsilon: float,
+    center: bool,
+    scale: bool,
+    beta_initializer: Initializer | None,
+    gamma_initializer: Initializer | None,
+    beta_regularizer: Regularizer | None,
+    gamma_regularizer: Regularizer | None,
+    moving_mean_initializer: Initializer | None,
+    moving_variance_initializer: Initializer | None,
+    trainable: bool,
+    training: bool,
+    name: str,
+    gamma_name: str | None,
+    beta_name: str | None,
+    moving_mean_name: str | None,
+    moving_variance_name: str | None,
 ) -> Blob:
     """Every channel normalised: in train jobs by the batch, else by the moving statistics."""
-    return _batch_normalization("layers.batch_normalization", **locals())
+    job = current_job("layers.batch_normalization")
+    layer = job.name_layer(name or "BatchNorm", "BatchNorm")
+    axis = axis_of(axis, len(inputs.shape))
+    shape, dtype = (inputs.shape[axis],), _parameters_of(inputs)
+    if len(inputs.shape) < 2:
+        raise ArgumentError(f"batch_normalization needs two dimensions or more, got {inputs.shape}")
+    own = partial(layer_variable, layer, shape=shape, dtype=dtype)
+    beta = (
+        own("beta", initializer=beta_initializer or _ZERO, regularizer=beta_regularizer,
+            trainable=trainable, full_name=beta_name)
+        if center
+        else _constant(0, shape, dtype)
+    )  # fmt: skip
+    gamma = (
+        own("gamma", initializer=gamma_initializer or _ONE, regularizer=gamma_regularizer,
+            trainable=trainable, full_name=gamma_name)
+        if scale
+        else _constant(1, shape, dtype)
+    )  # fmt: skip
+    mean = own("moving_mean", initializer=moving_mean_initializer or _ZERO, trainable=False,
+               full_name=moving_mean_name)  # fmt: skip
+    variance = own("moving_variance", initializer=moving_variance_initializer or _ONE,
+                   trainable=False, full_name=moving_variance_name)  # fmt: skip
+    with job.namespace(layer):
+        x = array.cast(inputs, dtype, name="widened") if inputs.dtype != dtype else inputs
+        if training and trainable and job.is_trainable:
+            y, _, _ = normalize_by_batch(x, axis, momentum, epsilon, gamma, beta, mean, variance)
+        else:
+            y = normalization.batch_normalization(x, mean, variance, beta, gamma, epsilon, axis)
+        return array.cast(y, inputs.dtype, name="narrowed") if inputs.dtype != dtype else y
 
 
-@composite("layers.batch_normalization_add_relu")
-def batch_normalization_add_relu(
-    inputs: Blob,
-    addend: Blob | None = None,
-    axis: int = -1,
-    momentum: float = 0.99,
-    epsilon: float = 0.001,
-    center: bool = True,
-    scale: bool = True,
-    beta_initializer: Initializer | None = None,
-    gamma_initializer: Initializer | None = None,
-    beta_regularizer: Regularizer | None = None,
-    gamma_regularizer: Regularizer | None = None,
-    moving_mean_initializer: Initializer | None = None,
-    moving_variance_initializer: Initializer | None = None,
-    trainable: bool = True,
-    training: bool = True,
-    name: str = "BatchNorm",
-    gamma_name: str | None = None,
-    beta_name: str | None = None,
-    moving_mean_name: str | None = None,
-    moving_variance_name: str | None = None,
-) -> Blob:
+@composite("layers.batch_normalization_add_relu", like=batch_normalization)
+def batch_normalization_add_relu(inputs: Blob, addend: Blob | None = None, **options: Any) -> Blob:
     """max(batch_normalization + addend, 0); the addend may be left out."""
-    options = {k: v for k, v in locals().items() if k != "addend"}
-    y = _batch_normalization("layers.batch_normalization_add_relu", **options)
+    y = batch_normalization.lower(inputs, **options)
     result: Blob = unary.relu(y if addend is None else add(y, addend))
     return result
 
 
-@composite("layers.batch_normalization_relu")
-def batch_normalization_relu(
-    inputs: Blob,
-    axis: int = -1,
-    momentum: float = 0.99,
-    epsilon: float = 0.001,
-    center: bool = True,
-    scale: bool = True,
-    beta_initializer: Initializer | None = None,
-    gamma_initializer: Initializer | None = None,
-    beta_regularizer: Regularizer | None = None,
-    gamma_regularizer: Regularizer | None = None,
-    moving_mean_initializer: Initializer | None = None,
-    moving_variance_initializer: Initializer | None = None,
-    trainable: bool = True,
-    training: bool = True,
-    name: str = "BatchNorm",
-) -> Blob:
+@composite("layers.batch_normalization_relu", like=batch_normalization)
+def batch_normalization_relu(inputs: Blob, **options: Any) -> Blob:
     """max(batch_normalization, 0)."""
-    y = _batch_normalization("layers.batch_normalization_relu", **locals())
-    result: Blob = unary.relu(y)
+    names = dict.fromkeys(("gamma_name", "beta_name", "moving_mean_name", "moving_variance_name"))
+    result: Blob = unary.relu(batch_normalization.lower(inputs, **names, **options))
     return result
 
 
@@ -277,28 +215,18 @@ def group_norm(
     return _by_group("GroupNorm", x, num_groups, eps, affine, name, None)
 
 
-@composite("nn.InstanceNorm1d")
-def instance_norm_1d(
-    x: Blob, eps: float = 1e-05, affine: bool = True, name: str | None = None
-) -> Blob:
-    """Each channel of each sample normalised, with variables ``_gamma`` and ``_beta``."""
-    return _by_group("InstanceNorm1d", x, None, eps, affine, name, 3)
+def _instance_norm(axes: int) -> Operator[Blob]:
+    """Publish the normalisation of samples with `axes` spatial axes."""
+
+    def norm(x: Blob, eps: float = 1e-05, affine: bool = True, name: str | None = None) -> Blob:
+        """Each channel of each sample normalised, with variables ``_gamma`` and ``_beta``."""
+        return _by_group(f"InstanceNorm{axes}d", x, None, eps, affine, name, axes + 2)
+
+    norm.__name__ = f"instance_norm_{axes}d"
+    return composite(f"nn.InstanceNorm{axes}d")(norm)
 
 
-@composite("nn.InstanceNorm2d")
-def instance_norm_2d(
-    x: Blob, eps: float = 1e-05, affine: bool = True, name: str | None = None
-) -> Blob:
-    """Each channel of each sample normalised, with variables ``_gamma`` and ``_beta``."""
-    return _by_group("InstanceNorm2d", x, None, eps, affine, name, 4)
-
-
-@composite("nn.InstanceNorm3d")
-def instance_norm_3d(
-    x: Blob, eps: float = 1e-05, affine: bool = True, name: str | None = None
-) -> Blob:
-    """Each channel of each sample normalised, with variables ``_gamma`` and ``_beta``."""
-    return _by_group("InstanceNorm3d", x, None, eps, affine, name, 5)
+instance_norm_1d, instance_norm_2d, instance_norm_3d = map(_instance_norm, (1, 2, 3))
 
 
 @composite("layers.affine_channel")

@@ -1,5 +1,8 @@
 """Reductions. A full reduction has shape (1,): OneFlow 0.4 has no blobs of rank 0."""
 
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
 import numpy as np
 
 from flow2onnx.dtypes import int8, int32, int64, uint8
@@ -8,7 +11,7 @@ from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dtype_of, rank_of
 from flow2onnx.ops.arguments import Axes, at_least_1d, axes_of, axis_of
 from flow2onnx.ops.arithmetic import condition
-from flow2onnx.trace.op import op
+from flow2onnx.trace.op import Operator, op
 
 # The standard has no sums and products of 8 bits; those of 32 wrap to the same.
 _WIDE = ("ReduceSum", "ReduceProd")
@@ -24,166 +27,82 @@ def _reduce(b: Builder, op_type: str, x: Value, axis: Axes, keepdims: bool) -> V
     return at_least_1d(b, b.Cast(result, to=dtype_of(x)) if is_narrow else result)
 
 
-@op("math.reduce_sum")
-def reduce_sum(
-    b: Builder,
-    input_tensor: Value,
-    axis: Axes = None,
-    keepdims: bool = False,
-    name: str | None = None,
-) -> Value:
-    """The sum over `axis`."""
-    return _reduce(b, "ReduceSum", input_tensor, axis, keepdims)
-
-
-@op("math.reduce_mean")
-def reduce_mean(
-    b: Builder,
-    input_blob: Value,
-    axis: Axes = None,
-    keepdims: bool = False,
-    name: str | None = None,
-) -> Value:
-    """The mean over `axis`."""
-    return _reduce(b, "ReduceMean", input_blob, axis, keepdims)
-
-
-@op(
-    "math.reduce_max",
-    earlier={"0.1.5": "(input_tensor, axis=None, keepdims=False, name=None)"},
-)
-def reduce_max(
-    b: Builder, x: Value, axis: Axes = None, keepdims: bool = False, name: str | None = None
-) -> Value:
-    """The largest over `axis`; ties share the gradient."""
-    return _reduce(b, "ReduceMax", x, axis, keepdims)
-
-
-@op(
-    "math.reduce_min",
-    earlier={"0.1.5": "(input_tensor, axis=None, keepdims=False, name=None)"},
-)
-def reduce_min(
-    b: Builder, x: Value, axis: Axes = None, keepdims: bool = False, name: str | None = None
-) -> Value:
-    """The smallest over `axis`; ties share the gradient."""
-    return _reduce(b, "ReduceMin", x, axis, keepdims)
-
-
-@op("math.reduce_variance")
-def reduce_variance(
-    b: Builder,
-    input_tensor: Value,
-    axis: Axes = None,
-    keepdims: bool = False,
-    name: str | None = None,
-) -> Value:
-    """The biased variance over `axis`, as mean(x²) - mean(x)²."""
-    mean = _reduce(b, "ReduceMean", input_tensor, axis, keepdims)
-    square = _reduce(b, "ReduceMean", b.Mul(input_tensor, input_tensor), axis, keepdims)
-    return b.Sub(square, b.Mul(mean, mean))
-
-
-@op("math.reduce_std")
-def reduce_std(
-    b: Builder,
-    input_tensor: Value,
-    axis: Axes = None,
-    keepdims: bool = False,
-    name: str | None = None,
-) -> Value:
-    """The root of `reduce_variance`."""
-    return b.Sqrt(reduce_variance.lower(b, input_tensor, axis, keepdims))
-
-
-@op("math.reduce_prod")
-def reduce_prod(
-    b: Builder,
-    x: Value,
-    axis: Axes = None,
-    keepdims: bool = False,
-    name: str | None = None,
-) -> Value:
-    """The product over `axis`."""
-    return _reduce(b, "ReduceProd", x, axis, keepdims)
-
-
-@op("math.reduce_euclidean_norm")
-def reduce_euclidean_norm(
-    b: Builder,
-    input_tensor: Value,
-    axis: Axes = None,
-    keepdims: bool = False,
-    name: str | None = None,
-) -> Value:
-    """The root of the sum of squares over `axis`."""
-    square = b.Mul(input_tensor, input_tensor)
-    return b.Sqrt(_reduce(b, "ReduceSum", square, axis, keepdims))
-
-
-@op("math.reduce_logsumexp")
-def reduce_logsumexp(
-    b: Builder,
-    input_tensor: Value,
-    axis: Axes = None,
-    keepdims: bool = False,
-    name: str | None = None,
-) -> Value:
-    """The logarithm of the sum of e^x over `axis`, which overflows as OneFlow's does."""
-    return b.Log(_reduce(b, "ReduceSum", b.Exp(input_tensor), axis, keepdims))
-
-
 def _truth(b: Builder, x: Value) -> Value:
     """1 where `x` is not 0, int8."""
     return b.Cast(condition(b, x), to=int8)
 
 
-@op("math.reduce_all")
-def reduce_all(
-    b: Builder,
-    x: Value,
-    axis: Axes = None,
-    keepdims: bool = False,
-    name: str | None = None,
-) -> Value:
-    """1 where nothing over `axis` is 0, int8."""
-    return _reduce(b, "ReduceMin", _truth(b, x), axis, keepdims)
+Reduction = Callable[[Builder, Value, Axes, bool], Value]
+_FORMER = {"0.1.5": "(input_tensor, axis=None, keepdims=False, name=None)"}
 
 
-@op("math.reduce_any")
-def reduce_any(
-    b: Builder,
-    x: Value,
-    axis: Axes = None,
-    keepdims: bool = False,
-    name: str | None = None,
-) -> Value:
-    """1 where something over `axis` is not 0, int8."""
-    return _reduce(b, "ReduceMax", _truth(b, x), axis, keepdims)
+def _reduction(
+    name: str, doc: str, compute: Reduction, earlier: Mapping[str, str] = MappingProxyType({})
+) -> Operator[Value]:
+    """Publish ``(x, axis=None, keepdims=False, name=None)``, or as the catalogue calls them."""
+
+    def lower(
+        b: Builder, x: Value, axis: Axes = None, keepdims: bool = False, name: str | None = None
+    ) -> Value:
+        return compute(b, x, axis, keepdims)
+
+    lower.__name__, lower.__doc__ = name, doc
+    return op(f"math.{name}", earlier=earlier, catalogued=True)(lower)
 
 
-@op("math.two_stage_reduce_max")
-def two_stage_reduce_max(
-    b: Builder,
-    x: Value,
-    axis: Axes = None,
-    keepdims: bool = False,
-    name: str | None = None,
-) -> Value:
-    """`reduce_max`, which devices once made in two stages."""
-    return reduce_max.lower(b, x, axis, keepdims)
+def _node(op_type: str) -> Reduction:
+    return lambda b, x, axis, keepdims: _reduce(b, op_type, x, axis, keepdims)
 
 
-@op("math.two_stage_reduce_min")
-def two_stage_reduce_min(
-    b: Builder,
-    x: Value,
-    axis: Axes = None,
-    keepdims: bool = False,
-    name: str | None = None,
-) -> Value:
-    """`reduce_min`, which devices once made in two stages."""
-    return reduce_min.lower(b, x, axis, keepdims)
+def _variance(b: Builder, x: Value, axis: Axes, keepdims: bool) -> Value:
+    mean = _reduce(b, "ReduceMean", x, axis, keepdims)
+    square = _reduce(b, "ReduceMean", b.Mul(x, x), axis, keepdims)
+    return b.Sub(square, b.Mul(mean, mean))
+
+
+reduce_sum = _reduction("reduce_sum", "The sum over `axis`.", _node("ReduceSum"))
+reduce_mean = _reduction("reduce_mean", "The mean over `axis`.", _node("ReduceMean"))
+reduce_max = _reduction(
+    "reduce_max", "The largest over `axis`; ties share the gradient.", _node("ReduceMax"), _FORMER
+)
+reduce_min = _reduction(
+    "reduce_min", "The smallest over `axis`; ties share the gradient.", _node("ReduceMin"), _FORMER
+)
+reduce_variance = _reduction(
+    "reduce_variance", "The biased variance over `axis`, as mean(x²) - mean(x)².", _variance
+)
+reduce_std = _reduction(
+    "reduce_std",
+    "The root of `reduce_variance`.",
+    lambda b, x, *over: b.Sqrt(_variance(b, x, *over)),
+)
+reduce_prod = _reduction("reduce_prod", "The product over `axis`.", _node("ReduceProd"))
+reduce_euclidean_norm = _reduction(
+    "reduce_euclidean_norm",
+    "The root of the sum of squares over `axis`.",
+    lambda b, x, *over: b.Sqrt(_reduce(b, "ReduceSum", b.Mul(x, x), *over)),
+)
+reduce_logsumexp = _reduction(
+    "reduce_logsumexp",
+    "The logarithm of the sum of e^x over `axis`, which overflows as OneFlow's does.",
+    lambda b, x, *over: b.Log(_reduce(b, "ReduceSum", b.Exp(x), *over)),
+)
+reduce_all = _reduction(
+    "reduce_all",
+    "1 where nothing over `axis` is 0, int8.",
+    lambda b, x, *over: _reduce(b, "ReduceMin", _truth(b, x), *over),
+)
+reduce_any = _reduction(
+    "reduce_any",
+    "1 where something over `axis` is not 0, int8.",
+    lambda b, x, *over: _reduce(b, "ReduceMax", _truth(b, x), *over),
+)
+two_stage_reduce_max = _reduction(
+    "two_stage_reduce_max", "`reduce_max`, which devices once made in two stages.", reduce_max.lower
+)
+two_stage_reduce_min = _reduction(
+    "two_stage_reduce_min", "`reduce_min`, which devices once made in two stages.", reduce_min.lower
+)
 
 
 @op("experimental.square_sum")

@@ -177,17 +177,21 @@ def composite(
     *names: str,
     earlier: Mapping[str, str] = _NONE,
     catalogued: bool = False,
+    like: Operator[Any] | None = None,
     is_public: bool = True,
 ) -> Callable[[Callable[..., T]], Operator[T]]:
     """Publish a function over blobs: it makes variables and calls operators, but emits no node.
 
-    `earlier` and `catalogued` are those of `op`.
+    `earlier` and `catalogued` are those of `op`. A function that hands further arguments on to
+    the operator `like` takes them by ``**``; its signature is the catalogue's too.
     """
 
     def publish(function: Callable[..., T]) -> Operator[T]:
         signature = inspect.signature(function)
-        own = tuple(signature.parameters.values())
-        shown = _shown(names[0], own, signature) if catalogued else signature
+        others = inspect.signature(like.lower).parameters if like else {}
+        known = {**others, **signature.parameters}
+        own = tuple(p for p in known.values() if p.kind is not p.VAR_KEYWORD)
+        shown = _shown(names[0], own, signature) if catalogued or like else signature
         signatures = _Signatures(own, shown, _parse(earlier))
 
         @functools.wraps(function)

@@ -52,12 +52,13 @@ def symbols() -> dict[str, Symbol]:
 
 
 def annotated_signature(name: str, own: Sequence[inspect.Parameter]) -> inspect.Signature:
-    """A symbol's signature with the annotations of our own parameters at the same places."""
-    rows = symbols()[name].signature.parameters.values()
+    """A symbol's signature, annotated as our own parameters of the names or at the places are."""
+    rows, known = symbols()[name].signature.parameters.values(), {p.name: p for p in own}
+    pairs = [(row, known.get(row.name) or own[i]) for i, row in enumerate(rows)]
     return inspect.Signature([
         row.replace(
             annotation=ours.annotation,
             default=ours.default if row.default is ANYTHING else row.default,
         )
-        for row, ours in zip(rows, own, strict=True)
+        for row, ours in pairs
     ])  # fmt: skip
