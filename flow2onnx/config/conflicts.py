@@ -13,10 +13,10 @@ class Settings(Protocol):
     """A record of settings: `flow.config`'s, or those of a job."""
 
     def value(self, name: str) -> Any:  # of the kind the row names
-        """What was set, or the default."""
+        """The value that was set, or the default."""
 
     def values(self) -> dict[str, Any]:  # of the kinds the rows name
-        """What was set."""
+        """The values that were set."""
 
     def source(self, name: str) -> str | None:
         """Where it was set last, or None."""
@@ -24,14 +24,14 @@ class Settings(Protocol):
 
 @dataclass(frozen=True)
 class _Set:
-    """What holds for a job: its own settings, the session's, and whether it trains."""
+    """The settings that hold for a job: its own and the session's, and whether it trains."""
 
     job: Settings
     session: Settings
     trains: bool
 
     def is_set(self, name: str, value: object) -> bool:
-        """Whether the program itself asked for this value, by a name as users write it."""
+        """True if the program itself asked for this value, by a name as users write it."""
         record, short = self._home(name)
         return short in record.values() and record.value(short) == value
 

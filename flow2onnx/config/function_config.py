@@ -84,7 +84,7 @@ class PolicyWhiteList(_Group):
     __slots__ = ()
 
     def has(self, policy: str) -> bool:
-        """Whether a planner is on the list."""
+        """True if a planner is on the list."""
         return Choice(POLICIES).check(f"{_LIST}.has", policy) in self._record.value(_LIST)
 
     def add(self, policy: str) -> None:
@@ -178,7 +178,7 @@ class FunctionConfig(Surface):
 
     @property
     def is_train(self) -> bool:
-        """Whether jobs with this configuration train."""
+        """True if jobs with this configuration train."""
         return self._record.is_train
 
     def mark(self, kind: str) -> None:
@@ -208,14 +208,14 @@ class FunctionConfig(Surface):
         return RuntimeGroup(self._record, "runtime.")
 
     def value(self, name: str) -> Any:  # of the kind the flag's row names
-        """What was set, or the default, by full name such as ``"train.primary_lr"``.
+        """The value of a flag, or its default, by full name such as ``"train.primary_lr"``.
 
         Dicts come with the defaults of their fields filled in.
         """
         return self._record.value(name)
 
     def values(self) -> dict[str, Any]:  # of the kinds the flags' rows name
-        """What was set explicitly, by full name; an alias appears as the flag it means."""
+        """The values set explicitly, by full name; an alias appears as the flag it means."""
         return self._record.values()
 
     def source(self, name: str) -> str | None:

@@ -2,9 +2,9 @@
 
 import difflib
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from flow2onnx.dtypes import DType
 from flow2onnx.errors import ConfigError
@@ -67,7 +67,7 @@ def wrong_value(flag: str, kind: "Kind", value: object, hint: str | None = None)
 
 
 class Kind(Protocol):
-    """What a setting takes."""
+    """The values that a setting takes."""
 
     @property
     def accepts(self) -> str:
@@ -146,34 +146,16 @@ class _Parts:
 
 
 @dataclass(frozen=True)
-class _DataType:
-    accepts: str = "flow.float32 or flow.float64"
+class _Such:
+    """A value for which `holds` is true."""
+
+    accepts: str
+    holds: Callable[[Any], bool]
+    hint: str | None = None
 
     def check(self, flag: str, value: object) -> object:
-        if not isinstance(value, DType) or value.name not in ("float32", "float64"):
-            hint = "enable_auto_mixed_precision() is the switch for half precision"
-            raise wrong_value(flag, self, value, hint)
-        return value
-
-
-@dataclass(frozen=True)
-class _Scope:
-    accepts: str = "a scope made by flow.scope.placement(...)"
-
-    def check(self, flag: str, value: object) -> object:
-        if not (hasattr(value, "device_tag") and hasattr(value, "device_ids")):
-            hint = 'such as flow.scope.placement("cpu", "0:0")'
-            raise wrong_value(flag, self, value, hint)
-        return value
-
-
-@dataclass(frozen=True)
-class _View:
-    accepts: str = "flow.scope.consistent_view() or flow.scope.mirrored_view()"
-
-    def check(self, flag: str, value: object) -> object:
-        if getattr(value, "view", None) not in ("consistent", "mirrored"):
-            raise wrong_value(flag, self, value)
+        if not self.holds(value):
+            raise wrong_value(flag, self, value, self.hint)
         return value
 
 
@@ -200,9 +182,20 @@ class _Nothing:
         raise failure(f"{flag} cannot be set; it is read-only")
 
 
-DATA_TYPE = _DataType()
+DATA_TYPE = _Such(
+    "flow.float32 or flow.float64",
+    lambda value: isinstance(value, DType) and value.name in ("float32", "float64"),
+    "enable_auto_mixed_precision() is the switch for half precision",
+)
 PARTS = _Parts()
-SCOPE = _Scope()
-VIEW = _View()
+SCOPE = _Such(
+    "a scope made by flow.scope.placement(...)",
+    lambda value: hasattr(value, "device_tag") and hasattr(value, "device_ids"),
+    'such as flow.scope.placement("cpu", "0:0")',
+)
+VIEW = _Such(
+    "flow.scope.consistent_view() or flow.scope.mirrored_view()",
+    lambda value: getattr(value, "view", None) in ("consistent", "mirrored"),
+)
 MACHINE = _Machine()
 NOTHING = _Nothing()

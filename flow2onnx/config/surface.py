@@ -12,7 +12,7 @@ __all__ = ["Setter", "Store", "Surface"]
 
 
 class Store(Protocol):
-    """What a surface writes to."""
+    """The store that a surface writes to."""
 
     def set(self, name: str, value: object) -> object:
         """Check and keep a value."""

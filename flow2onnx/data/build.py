@@ -198,7 +198,7 @@ def _first(values: Any) -> Any:
 
 @dataclass(frozen=True)
 class FileCheck:
-    """What reading a whole file gave: records, how many have which feature, what is wrong."""
+    """The result of reading a whole file: records, how many have each feature, what is wrong."""
 
     file: str
     records: int
@@ -207,7 +207,7 @@ class FileCheck:
 
     @property
     def ok(self) -> bool:
-        """Whether every record could be read."""
+        """True if every record could be read."""
         return self.problem is None
 
 

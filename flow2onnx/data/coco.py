@@ -30,7 +30,7 @@ class Photo:
 
     @property
     def is_useful(self) -> bool:
-        """Whether any object is more than a pixel wide, and enough key points are visible."""
+        """True if any object is more than a pixel wide, and enough key points are visible."""
         if not any(a["bbox"][2] > 1 and a["bbox"][3] > 1 for a in self.annotations):
             return False
         if "keypoints" not in self.annotations[0]:

@@ -86,7 +86,7 @@ def _pixels(pillow: Any, image: Any, color: str) -> Image:
 
 @dataclass(frozen=True)
 class Window:
-    """How a random part of an image is chosen; `areas` are shares of its area."""
+    """The choice of a random part of an image; `areas` are shares of its area."""
 
     attempts: int = 10
     areas: tuple[float, float] = (0.08, 1.0)

@@ -6,7 +6,7 @@ int64. There is no checksum: what can be checked is the structure.
 
 import os
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -230,8 +230,10 @@ class OFRecordWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        end: Callable[[], None] = self.close if error is None else self.discard
-        end()
+        if error is None:
+            self.close()
+        else:
+            self.discard()
 
 
 def write_records(path: Path_, records: Iterable[Mapping[str, Values]]) -> int:

@@ -75,7 +75,7 @@ class Pipeline:
 
 @dataclass(frozen=True)
 class _Schedule:
-    """What is computed for a batch, in which order.
+    """The nodes that a batch needs, in the order in which they run.
 
     A level is batch nodes, which need all samples, then sample nodes, which need only their own:
     those of a level are one task for each sample.
@@ -110,7 +110,7 @@ class _Schedule:
 
 @dataclass(frozen=True)
 class _Columns:
-    """What a sample node returned for each sample."""
+    """The results of a sample node, one for each sample."""
 
     rows: list[Any]
 

@@ -3,6 +3,7 @@
 A Python number takes the element type of the blob beside it.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from flow2onnx.dtypes import bool_, int8
@@ -10,7 +11,7 @@ from flow2onnx.errors import ArgumentError, ShapeError, UnsupportedError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import bounds_of, dtype_of
 from flow2onnx.lowering.broadcasts import unbroadcast
-from flow2onnx.trace.op import op
+from flow2onnx.trace.op import Operator, op
 
 
 def _pair(b: Builder, x: Any, y: Any) -> tuple[Value, Value]:
@@ -129,40 +130,24 @@ def condition(b: Builder, value: Value) -> Value:
     return b.Cast(value, to=bool_)
 
 
-@op("math.equal")
-def equal(b: Builder, x: Any, y: Any, name: str | None = None) -> Value:
-    """1 where x == y."""
-    return _truth(b, b.Equal(*_pair(b, x, y)))
+def _comparison(
+    name: str, doc: str, compare: Callable[[Builder, Value, Value], Value]
+) -> Operator[Value]:
+    def lower(b: Builder, x: Any, y: Any, name: str | None = None) -> Value:
+        return _truth(b, compare(b, *_pair(b, x, y)))
+
+    lower.__name__, lower.__doc__ = name, doc
+    return op(f"math.{name}")(lower)
 
 
-@op("math.not_equal")
-def not_equal(b: Builder, x: Any, y: Any, name: str | None = None) -> Value:
-    """1 where x != y."""
-    return _truth(b, b.Not(b.Equal(*_pair(b, x, y))))
-
-
-@op("math.less")
-def less(b: Builder, x: Any, y: Any, name: str | None = None) -> Value:
-    """1 where x < y."""
-    return _truth(b, b.Less(*_pair(b, x, y)))
-
-
-@op("math.less_equal")
-def less_equal(b: Builder, x: Any, y: Any, name: str | None = None) -> Value:
-    """1 where x <= y."""
-    return _truth(b, b.LessOrEqual(*_pair(b, x, y)))
-
-
-@op("math.greater")
-def greater(b: Builder, x: Any, y: Any, name: str | None = None) -> Value:
-    """1 where x > y."""
-    return _truth(b, b.Greater(*_pair(b, x, y)))
-
-
-@op("math.greater_equal")
-def greater_equal(b: Builder, x: Any, y: Any, name: str | None = None) -> Value:
-    """1 where x >= y."""
-    return _truth(b, b.GreaterOrEqual(*_pair(b, x, y)))
+equal = _comparison("equal", "1 where x == y.", lambda b, x, y: b.Equal(x, y))
+not_equal = _comparison("not_equal", "1 where x != y.", lambda b, x, y: b.Not(b.Equal(x, y)))
+less = _comparison("less", "1 where x < y.", lambda b, x, y: b.Less(x, y))
+less_equal = _comparison("less_equal", "1 where x <= y.", lambda b, x, y: b.LessOrEqual(x, y))
+greater = _comparison("greater", "1 where x > y.", lambda b, x, y: b.Greater(x, y))
+greater_equal = _comparison(
+    "greater_equal", "1 where x >= y.", lambda b, x, y: b.GreaterOrEqual(x, y)
+)
 
 
 @op("math.logical_and")

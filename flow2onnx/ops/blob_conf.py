@@ -47,7 +47,7 @@ class ImageCodec:
     image_preprocessors: Sequence[ImagePreprocessor | ImageResizePreprocessor] | None = None
 
     def has(self, step: str) -> bool:
-        """Whether the steps include an `ImagePreprocessor` of that name."""
+        """True if the steps include an `ImagePreprocessor` of that name."""
         return ImagePreprocessor(step) in (self.image_preprocessors or ())
 
 

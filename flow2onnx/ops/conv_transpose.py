@@ -99,7 +99,7 @@ def _extents(shape: Sequence[int], data_format: str) -> tuple[int, ...]:
 
 
 def _excess(padding: str, extent: int, window: int, out: int, stride: int) -> int:
-    """How much is cut off the ends of an axis."""
+    """The elements cut off the ends of an axis."""
     if padding.upper() == "VALID":
         return 0
     if padding.upper() != "SAME":

@@ -1,4 +1,4 @@
-"""What the operators that run on the host share: names, types and checks of arguments."""
+"""Arguments of operators that run on the host: names, types and checks."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

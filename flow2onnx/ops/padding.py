@@ -12,7 +12,7 @@ Pairs = Sequence[Sequence[int]]
 
 
 def _before_after(x: Value, paddings: Pairs) -> tuple[list[int], list[int]]:
-    """What is added before and after each axis."""
+    """The elements added before and after each axis."""
     is_list = isinstance(paddings, list | tuple)
     if not is_list or not all(isinstance(p, list | tuple) and len(p) == 2 for p in paddings):
         raise ArgumentError(f"paddings are (before, after) pairs, got {paddings!r}")
@@ -48,7 +48,7 @@ def pad(
 def pad_grad(
     b: Builder, x: Value, paddings: Pairs, constant_value: float = 0, name: str | None = None
 ) -> Value:
-    """What lies inside the padding: the undoing of `pad`."""
+    """The part inside the padding: the undoing of `pad`."""
     before, after = _before_after(x, paddings)
     ends = [d - a for d, a in zip(dims(x), after, strict=True)]
     if any(f < 0 or f >= e or e > d for f, e, d in zip(before, ends, dims(x), strict=True)):
@@ -57,7 +57,7 @@ def pad_grad(
 
 
 def _around(x: Value, padding: int | Sequence[int]) -> tuple[list[int], list[int]]:
-    """What is added around the two last axes of an image by one number, or by four."""
+    """The elements added around the two last axes of an image by one number, or by four."""
     if rank_of(x) != 4:
         raise ShapeError(f"x has shape (N, C, H, W), got {dims(x)}")
     sides = [padding] * 4 if isinstance(padding, int) else list(padding)

@@ -69,7 +69,7 @@ def coin_flip(
 
 
 def _flips(count: int, probability: float, seed: int) -> Iterator[tuple[NDArray[np.int8]]]:
-    """What the host draws, where an operator there needs to know."""
+    """The draws of the host, where an operator there needs them."""
     random = np.random.default_rng(seed)
     while True:
         yield ((random.random(count) < probability).astype(np.int8),)

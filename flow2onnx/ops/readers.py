@@ -1,6 +1,7 @@
 """Readers: where the data of a job begins. They run on the host, one batch for each call."""
 
 from functools import partial
+from typing import Any
 
 from flow2onnx.data.coco import CocoReader
 from flow2onnx.data.decoding import Bytes, Encoded, Raw
@@ -61,22 +62,10 @@ def ofrecord_reader(
     return emit(full, "source", partial(batches, parts, size), (), HostType((size,), record))[0]
 
 
-@composite("data.ofrecord_loader")
-def ofrecord_loader(
-    ofrecord_dir: str,
-    batch_size: int = 1,
-    data_part_num: int = 1,
-    part_name_prefix: str = "part-",
-    part_name_suffix_length: int = -1,
-    shuffle: bool = False,
-    shuffle_buffer_size: int = 1024,
-    name: str | None = None,
-) -> Blob:
+@composite("data.ofrecord_loader", like=ofrecord_reader)
+def ofrecord_loader(**options: Any) -> Blob:
     """The former name of `flow.data.ofrecord_reader`."""
-    return ofrecord_reader.lower(
-        ofrecord_dir, batch_size, data_part_num, part_name_prefix, part_name_suffix_length,
-        shuffle, shuffle_buffer_size, name=name,
-    )  # fmt: skip
+    return ofrecord_reader.lower(**options)
 
 
 @composite("data.ofrecord_raw_decoder", "data.OFRecordRawDecoder")
@@ -169,29 +158,19 @@ def window_of(attempts: int | None, area: object, ratio: object) -> Window:
     )
 
 
-@composite("data.ofrecord_image_classification_reader")
+@composite("data.ofrecord_image_classification_reader", like=ofrecord_reader)
 def ofrecord_image_classification_reader(
-    ofrecord_dir: str,
     image_feature_name: str,
     label_feature_name: str,
-    batch_size: int = 1,
-    data_part_num: int = 1,
-    part_name_prefix: str = "part-",
-    part_name_suffix_length: int = -1,
-    random_shuffle: bool = False,
-    shuffle_buffer_size: int = 1024,
-    shuffle_after_epoch: bool = False,
-    color_space: str = "BGR",
-    decode_buffer_size_per_thread: int = 32,
-    num_decode_threads_per_machine: int | None = None,
-    name: str | None = None,
+    color_space: str,
+    decode_buffer_size_per_thread: int,
+    num_decode_threads_per_machine: int | None,
+    name: str | None,
+    **options: Any,
 ) -> tuple[Blob, Blob]:
     """Decoded images and their int32 labels; the sizes of buffers and pools are ours."""
     full = current_job("reader").name_op(name, "OFRecordImageClassificationReader")
-    read = ofrecord_reader.lower(
-        ofrecord_dir, batch_size, data_part_num, part_name_prefix, part_name_suffix_length,
-        random_shuffle, shuffle_buffer_size, shuffle_after_epoch, f"{full}-reader",
-    )  # fmt: skip
+    read = ofrecord_reader.lower(**options, name=f"{full}-reader")
     image = ofrecord_image_decoder.lower(read, image_feature_name, color_space, f"{full}-image")
     label = ofrecord_raw_decoder.lower(read, label_feature_name, (), int32, name=f"{full}-label")
     return image, label

@@ -119,7 +119,7 @@ def argmax(b: Builder, input: Value, axis: int = -1, name: str | None = None) ->
 
 
 def not_finite(b: Builder, x: Value) -> Value:
-    """Where `x` is infinite or no number, as ONNX asks for conditions."""
+    """True where `x` is infinite or NaN."""
     if not dtype_of(x).is_floating_point:
         raise DTypeError(f"takes real numbers, got {dtype_of(x).name}", hint="use flow.cast first")
     return b.Or(b.IsNaN(x), b.IsInf(x))
@@ -127,7 +127,7 @@ def not_finite(b: Builder, x: Value) -> Value:
 
 @op("count_not_finite")
 def count_not_finite(b: Builder, x: Value, name: str | None = None) -> Value:
-    """How many elements are infinite or no number, int64."""
+    """The number of elements that are infinite or NaN, int64."""
     found = b.Cast(not_finite(b, x), to=int64)
     return b.Reshape(b.ReduceSum(found, list(range(rank_of(x))), keepdims=0), [1])
 
@@ -136,7 +136,7 @@ def count_not_finite(b: Builder, x: Value, name: str | None = None) -> Value:
 def multi_count_not_finite(
     b: Builder, x: list[Value] | None = None, name: str | None = None
 ) -> Value:
-    """How many elements of several blobs are infinite or no number, int64."""
+    """The number of elements of several blobs that are infinite or NaN, int64."""
     if not x:
         raise ArgumentError("multi_count_not_finite needs at least one blob in x")
     counts = [count_not_finite.lower(b, value) for value in x]

@@ -19,7 +19,7 @@ def spatial_rank(data_format: str, allowed: int) -> int:
 
 
 def is_channels_last(data_format: str) -> bool:
-    """Whether the channel axis is the last."""
+    """True if the channel axis is the last."""
     return data_format.endswith("C")
 
 

@@ -64,7 +64,7 @@ class AdamW(Optimizer):
         return m, step.moving(name, "v", self.beta2, step.b.Mul(g, g))
 
     def corrections(self, step: Step) -> tuple[Value, Value]:
-        """What the two moments lack for their start at 0."""
+        """1 - beta^t of both moments: the correction for their start at 0."""
         return step.correction(self.beta1), step.correction(self.beta2)
 
     def _rate(self, step: Step) -> Value:

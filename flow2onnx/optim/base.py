@@ -1,4 +1,4 @@
-"""What optimizers have in common: what `minimize` records, and the tools of one update."""
+"""The base of all optimizers: what `minimize` records, and the tools of one update."""
 
 import re
 from collections.abc import Callable, Sequence

@@ -22,7 +22,7 @@ __all__ = ["RowStep", "Rows", "lookups", "rows_of"]
 
 @dataclass(frozen=True)
 class Rows:
-    """Which rows of a table were looked up, shape (n, 1).
+    """The rows of a table that were looked up: their indices, shape (n, 1).
 
     `slots` says for each of them in which row of the gradient its sum is; None if the rows of the
     gradient are those of the lookups and still to be added up.

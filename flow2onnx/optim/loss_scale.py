@@ -19,7 +19,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 class LossScale:
-    """What the loss is multiplied with while gradients are computed."""
+    """The factor that multiplies the loss while gradients are computed."""
 
     # True if the factor changes from step to step: gradients carry it to the end.
     is_dynamic: ClassVar[bool]

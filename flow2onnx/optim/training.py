@@ -174,7 +174,7 @@ def _expand_to_loss(job: Job, loss: Value, value: Value, factor: float) -> Value
 
 
 def _loss_count(job: Job) -> int | Value:
-    """What gradients are divided by, at the call if the first loss has as many rows as there are.
+    """The divisor of gradients: the elements of a loss, or its rows at the call if it is dynamic.
 
     Of no rows there is no mean: then it is 1, so that the gradients stay the zeros they are.
     """

@@ -15,10 +15,10 @@ import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
+from flow2onnx_runtime.closeable import Closeable
 from flow2onnx_runtime.messages import parse_bytes, parse_text
 from numpy.typing import NDArray
 
@@ -84,7 +84,7 @@ def read_records(path: str | os.PathLike[str]) -> Iterator[bytes]:
         at = end
 
 
-class EventWriter:
+class EventWriter(Closeable):
     """Writes one event file below `logdir`; each event is in the file when its call returns."""
 
     def __init__(self, logdir: str | os.PathLike[str]) -> None:
@@ -139,17 +139,6 @@ class EventWriter:
     def close(self) -> None:
         """Close the file; a second call does nothing."""
         self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _write(self, event: Any) -> None:
         self._file.write(_record(event.SerializeToString()))

@@ -29,7 +29,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Distribute:
-    """How a blob lies on several devices: split along an axis, copied, or as the compiler likes."""
+    """A place on several devices: split along an axis, copied, or as the compiler likes."""
 
     kind: str
     axis: int | None = None
@@ -106,7 +106,7 @@ class Blob:
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether the shape may be smaller at a call than it is here."""
+        """True if the shape may be smaller at a call than it is here."""
         return self._dynamic or not is_static(self.value)
 
     @property
@@ -141,7 +141,7 @@ class Blob:
 
     @property
     def is_tensor_list(self) -> bool:
-        """Whether it is a list of tensors: never."""
+        """True for a list of tensors: never."""
         return False
 
     @property
@@ -156,7 +156,7 @@ class Blob:
 
     @property
     def parallel_size(self) -> int:
-        """How many devices hold it: one."""
+        """The number of devices that hold it: one."""
         return 1
 
     @property

@@ -1,4 +1,4 @@
-"""Which job is being traced here and now. A context variable: threads do not see each other's."""
+"""The job being traced here and now: a context variable, so that threads have their own."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -18,7 +18,7 @@ Kind = Literal["source", "sample", "batch"]
 
 @dataclass(frozen=True)
 class HostType:
-    """What a host value is at each call: the whole shape, the batch first, and the element type.
+    """The whole shape of a host value at each call, the batch first, and its element type.
 
     Records and tensor buffers have the shape (batch,): one object, or array, for each sample.
     """
@@ -28,7 +28,7 @@ class HostType:
 
     @property
     def is_dense(self) -> bool:
-        """Whether it is one array, so that it can go into the graph."""
+        """True for one array, which can go into the graph."""
         return self.dtype not in (record, tensor_buffer)
 
 
@@ -92,7 +92,7 @@ class HostPart:
         self._nodes.add(node)
 
     def owns(self, value: HostValue) -> bool:
-        """Whether `value` was made in this tracing."""
+        """True if `value` was made in this tracing."""
         return value.node in self._nodes
 
     def feed(self, b: Builder, value: HostValue) -> Value:
@@ -104,7 +104,7 @@ class HostPart:
         return self._feeds[value]
 
     def plan(self) -> HostPlan | None:
-        """What feeds the graph as traced so far; None if nothing does."""
+        """The nodes that feed the graph as traced so far; None if nothing does."""
         feeds = tuple(self._feeds)
         return HostPlan(tuple(_in_order(feeds)), feeds) if feeds else None
 
@@ -128,7 +128,7 @@ class HostPart:
 
 @dataclass(frozen=True)
 class Draw:
-    """How the host draws what a Cast of the graph would have made."""
+    """A draw of the host that replaces the result of a Cast of the graph."""
 
     name: str
     dtype: DType

@@ -48,7 +48,7 @@ class HostBlob(Blob):
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether the shape may be smaller at a call: never."""
+        """True if the shape may be smaller at a call: never."""
         return False
 
     @property

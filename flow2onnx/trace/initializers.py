@@ -35,7 +35,7 @@ _CENTRE = (
 
 @dataclass(frozen=True)
 class Initializer:
-    """How to fill a variable. `emit` draws it; a draw depends on nothing but its seed."""
+    """The first value of a variable: `emit` draws it, from its seed alone."""
 
     def emit(self, b: Builder, shape: tuple[int, ...], dtype: DType, seed: float) -> Value:
         """The first value of a variable of this shape and element type."""

@@ -244,7 +244,7 @@ class Job:
         return self.seed_for(self.seed, name, seed)
 
     def default_initializer(self, name: str) -> Initializer:
-        """What the job's configuration says of variables that come without an initializer."""
+        """The initializer of variables that come without one, by the job's configuration."""
         conf = self.spec.config.value("default_initializer_conf")
         if conf is None:
             raise VariableError(

@@ -17,7 +17,7 @@ Copies = dict[Value, Value]
 
 
 def piece_count(spec: JobSpec, leaves: Iterable[PlaceholderSpec], devices: int) -> int:
-    """How many pieces a call of a job has: one for each device where inputs are lists of them."""
+    """The pieces of a call of a job: one for each device where inputs are lists of them."""
     takes_lists = any(leaf.kind != "numpy" for leaf in leaves)
     return devices if devices > 1 and spec.view == "mirrored" and takes_lists else 1
 
@@ -46,7 +46,7 @@ def _check(job: Job) -> None:
 
 
 def _copy(job: Job, nodes: list[Node], pieces: Mapping[Value, list[Value]], device: int) -> Copies:
-    """What stands on a device for each value that depends on the inputs or on chance."""
+    """The copy on a device of each value that depends on the inputs or on chance."""
     copies = {value: others[device - 1] for value, others in pieces.items()}
     copied: dict[Region, list[Node]] = {}
     for node in nodes:

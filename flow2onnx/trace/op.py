@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Operator(Protocol[T]):
-    """What users call with blobs, in the signature of their release; ours call `lower` directly."""
+    """An operator: users call it with blobs, in the signature of their release; we call `lower`."""
 
     lower: Callable[..., T]
 
@@ -37,7 +37,7 @@ class Operator(Protocol[T]):
 
 @dataclass(frozen=True)
 class _Check:
-    """What an argument has to be, and whether it is."""
+    """A requirement of an argument, in words and as a test."""
 
     kind: str
     fits: Callable[[Any], bool]
@@ -101,7 +101,7 @@ def _is_shifted(signature: inspect.Signature, args: tuple[Any, ...]) -> bool:
 
 
 def _checks(parameters: Sequence[inspect.Parameter]) -> dict[str, _Check]:
-    """What is checked of each parameter that is a blob or a list of them."""
+    """The requirement of each parameter that is a blob or a list of them."""
     found = {p.name: _check(p.annotation) for p in parameters}
     return {name: check for name, check in found.items() if check is not None}
 

@@ -1,4 +1,4 @@
-"""Quantization-aware training: products read what eight bits would hold of their operands.
+"""Quantization-aware training: products read the 8-bit rounded values of their operands.
 
 A weight is rounded by its own range. The range of any other operand is observed: a train job moves
 it at every step and writes the scale beside it, and predict jobs read that scale.

@@ -46,7 +46,7 @@ class JobSpec:
 
     @property
     def is_quantized(self) -> bool:
-        """Whether products read what eight bits hold of their operands."""
+        """True if products read the 8-bit rounded values of their operands."""
         return bool(self.config.value("enable_quantization_aware_training"))
 
     @property
@@ -59,7 +59,7 @@ class JobSpec:
         return f"{_STATE}{what}-{self.name}"
 
     def is_before(self, release: str) -> bool:
-        """Whether this job speaks the API of a release before `release`."""
+        """True if this job speaks the API of a release before `release`."""
         return _version(self.release) < _version(release)
 
 

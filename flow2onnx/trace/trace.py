@@ -67,7 +67,7 @@ def _copies(placeholder: PlaceholderSpec, pieces: int) -> int:
 
 
 def pieces_of(spec: JobSpec, devices: int) -> int:
-    """How many pieces each list among the arguments of a call has."""
+    """The number of pieces in each list among the arguments of a call."""
     return piece_count(spec, [p for _, p in leaf_placeholders(spec)], devices)
 
 

@@ -237,7 +237,7 @@ def parse_parameter(annotation: object) -> ParameterSpec:
 
 
 def parse_return(annotation: object) -> ReturnSpec:
-    """What a return annotation, or `inspect.Signature.empty`, asks for."""
+    """The results that a return annotation, or `inspect.Signature.empty`, asks for."""
     if annotation is inspect.Signature.empty:
         return AbsentReturn()
     if annotation is None or annotation is types.NoneType:

@@ -17,7 +17,7 @@ class TreeDef:
 
     @property
     def leaf_count(self) -> int:
-        """How many leaves `unflatten` takes."""
+        """The number of leaves that `unflatten` takes."""
         return 1 if self.kind == "leaf" else sum(child.leaf_count for child in self.children)
 
 
