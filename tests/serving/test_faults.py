@@ -82,7 +82,10 @@ def test_clients_of_one_byte_a_second(tmp_path, serving):
             assert found.startswith(b"HTTP/1.1 408 ")
             assert list(json.loads(found.partition(b"\r\n\r\n")[2])) == ["error"]
     assert is_well(server)
-    assert b"flow2onnx_held_bytes 0.0\n" in server.ask("/metrics")[2]
+    metrics = server.ask("/metrics")[2]
+    assert b"flow2onnx_held_bytes 0.0\n" in metrics
+    assert b'answers_total{code="408",protocol="http"} 80.0' in metrics
+    assert b'answers_total{code="413",protocol="http"} 1.0' in metrics
 
 
 def test_a_client_that_leaves(server):
@@ -458,6 +461,10 @@ def test_a_token_is_asked_for(tmp_path, serving):
         assert triton.is_model_ready("plain", headers=headers)
         with pytest.raises(grpc_client.InferenceServerException, match="no parameter 'config'"):
             triton.load_model("plain", headers, config="{}")
+    metrics = server.ask("/metrics", None, good)[2].decode()
+    assert 'answers_total{code="401",protocol="http"} 18.0' in metrics
+    assert 'answers_total{code="401",protocol="grpc"} 1.0' in metrics
+    assert 'answers_total{code="400",protocol="grpc"} 1.0' in metrics
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="makes the certificate")
@@ -500,6 +507,19 @@ def test_what_cannot_begin(tmp_path):
             Settings(tmp_path / "models", **wrong)
     with pytest.raises(FlowError, match="cannot be read"):
         run(Settings(tmp_path / "nowhere", port=0), "1")
+
+
+def test_a_repository_without_models(tmp_path, serving):
+    with pytest.raises(FlowError, match="has no models"):
+        run(Settings(tmp_path, port=0), "1")
+    (tmp_path / "manifest.json").write_text("{}")
+    with pytest.raises(FlowError, match="is a bundle"):
+        run(Settings(tmp_path, port=0), "1")
+    server = serving(tmp_path, "--wait", "--poll", 0.1)
+    server.wait_for("no model is ready")
+    place(tmp_path, "mlp", mlp())
+    server.wait_for("a version answers", model="mlp")
+    assert is_well(server)
 
 
 @pytest.mark.parametrize("option", ["--port", "--grpc-port"])

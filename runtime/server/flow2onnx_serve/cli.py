@@ -91,6 +91,8 @@ Examples:
               show_default=True, help="Seconds that a client may take to send it.")  # fmt: skip
 @click.option("--max-body", type=click.IntRange(1), default=64 << 20, show_default=True,
               help="Bytes of a request.")  # fmt: skip
+@click.option("--wait", "waits", is_flag=True,
+              help="Answer also while the repository has no models.")  # fmt: skip
 @click.option("--poll", type=click.FloatRange(0), default=5.0, show_default=True,
               help="Seconds between looks at the repository; 0 for none.")  # fmt: skip
 @click.option("--linger", type=click.FloatRange(0), default=1.0, show_default=True,

@@ -1,7 +1,9 @@
 """HTTP connections whose clients have only so much time, around those of the HTTP server."""
 
 import asyncio
+from collections.abc import Callable
 from contextvars import ContextVar
+from http import HTTPStatus
 from time import monotonic
 from typing import Any
 
@@ -53,14 +55,15 @@ class _Transport:
 
 class Connection(asyncio.Protocol):
     """Ends a connection whose request's head takes too long or too much, or whose client does not
-    read its answer; `inner`, the HTTP server's protocol, does everything else.
+    read its answer; `inner`, the HTTP server's protocol, does everything else. `count` is told the
+    status of what is refused here.
 
     The application tells when a head has come (`begin`) and when it is answered (`end`): whatever
     arrives in between belongs to a body, whatever arrives at another time to the next head.
     """
 
-    def __init__(self, inner: Any, patience: float) -> None:  # no type of the server's is public
-        self._inner, self._patience = inner, patience
+    def __init__(self, inner: Any, patience: float, count: Callable[[int], None]) -> None:
+        self._inner, self._patience, self._count = inner, patience, count
         self._transport: Any = None  # has no type either
         self._since: float | None = None  # when the head that is awaited began
         self._head = self._unread = self._requests = 0
@@ -121,7 +124,7 @@ class Connection(asyncio.Protocol):
 
     def _check_head(self) -> None:
         if self._head > _HEAD_LIMIT:
-            self._refuse("431 Request Header Fields Too Large", _TOO_LARGE)
+            self._refuse(431, _TOO_LARGE)
 
     def _watch(self) -> None:
         loop = asyncio.get_running_loop()
@@ -130,20 +133,21 @@ class Connection(asyncio.Protocol):
     def _look(self) -> None:
         """End what takes too long."""
         if self._since is not None and monotonic() - self._since > self._patience:
-            self._refuse("408 Request Timeout", "the request's head did not arrive in time")
+            self._refuse(408, "the request's head did not arrive in time")
         before, self._unread = self._unread, self._transport.get_write_buffer_size()
         if before and self._unread == before:
             self._transport.abort()
         self._watch()
 
-    def _refuse(self, status: str, text: str) -> None:
+    def _refuse(self, status: int, text: str) -> None:
         """Answer, and close soon: closing at once would take back what was just sent."""
         if self._is_over or self._transport.is_closing():
             return
         self._is_over = True
+        self._count(status)
         body = dump({"error": text})
         head = (
-            f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\n"
+            f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json\r\n"
             f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
         )
         self._transport.write(head.encode() + body)
@@ -154,12 +158,15 @@ class Connection(asyncio.Protocol):
         asyncio.get_running_loop().call_later(_LINGER, self._transport.close)
 
 
-def limit_connections(config: Config, seconds: float) -> None:
-    """Let a server's clients have so much time: for a head, and between reads of an answer."""
+def limit_connections(config: Config, seconds: float, count: Callable[[int], None]) -> None:
+    """Let a server's clients have so much time: for a head, and between reads of an answer.
+
+    `count` is told the status of each refusal.
+    """
     config.load()
     inner: Any = config.http_protocol_class
 
     def connect(**options: Any) -> Connection:  # whatever the server gives its protocols
-        return Connection(inner(**options), seconds)
+        return Connection(inner(**options), seconds, count)
 
     config.http_protocol_class = connect  # type: ignore[assignment]  # is only called

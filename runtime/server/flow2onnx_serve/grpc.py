@@ -187,13 +187,10 @@ class _Calls:
                     reply = await answer(self._parse(kind, data, hold))
                 timer = self._limit_time()
                 context.add_done_callback(lambda _: timer.cancel())
+                self._count(200)
                 return bytes(reply.SerializeToString())
-            except FlowError as error:
-                problem = as_request_error(error)
-            except Exception as error:  # a fault of ours: an answer all the same
-                _log.exception("a request failed", extra={"method": name})
-                problem = RequestError(f"internal error: {type(error).__name__}", 500)
-            return await _abort(context, problem)
+            except Exception as error:
+                return await self._abort(context, error)
 
         return call
 
@@ -202,7 +199,7 @@ class _Calls:
         try:
             self._check_token(context)
         except RequestError as error:
-            await _abort(context, error)
+            await self._abort(context, error)
         while (data := await context.read()) is not grpc.aio.EOF:
             with self._service.holding() as hold:
                 reply = await self._stream_reply(data, hold)
@@ -215,9 +212,11 @@ class _Calls:
         try:
             request = self._parse(MESSAGES["ModelInferRequest"], data, hold)
             name = request.id
-            return _message("ModelStreamInferResponse", infer_response=await self._infer(request))
-        except FlowError as error:
-            failed, text = _message("ModelInferResponse", id=name), as_request_error(error).text
+            found = await self._infer(request)
+            self._count(200)
+            return _message("ModelStreamInferResponse", infer_response=found)
+        except Exception as error:
+            failed, text = _message("ModelInferResponse", id=name), self._problem(error).text
             return _message("ModelStreamInferResponse", infer_response=failed, error_message=text)
 
     async def _infer(self, request: Message) -> Message:
@@ -226,6 +225,25 @@ class _Calls:
         asked = decode(request, live.version.inputs, live.version.outputs)
         results = await self._service.infer(live, asked)
         return encode(live.model, str(live.version.number), asked.id, results)
+
+    def _count(self, status: int) -> None:
+        self._service.metrics.answered("grpc", status)
+
+    def _problem(self, error: Exception) -> RequestError:
+        """The answer to a request that failed, which is counted."""
+        if isinstance(error, FlowError):
+            problem = as_request_error(error)
+        else:  # a fault of ours: an answer all the same
+            _log.error("a request failed", exc_info=error)
+            problem = RequestError(f"internal error: {type(error).__name__}", 500)
+        self._count(problem.status)
+        return problem
+
+    async def _abort(self, context: Context, error: Exception) -> NoReturn:
+        problem = self._problem(error)
+        code = _CODES.get(problem.status, grpc.StatusCode.UNKNOWN)
+        await context.abort(code, problem.text[:_LONGEST])
+        raise AssertionError("abort raises")
 
     def _check_token(self, context: Context) -> None:
         if self._authorization is None:
@@ -261,12 +279,6 @@ class _Calls:
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
         assert task is not None, "calls are tasks"
         return loop.call_later(self._service.settings.read_timeout, task.cancel)
-
-
-async def _abort(context: Context, problem: RequestError) -> NoReturn:
-    code = _CODES.get(problem.status, grpc.StatusCode.UNKNOWN)
-    await context.abort(code, problem.text[:_LONGEST])
-    raise AssertionError("abort raises")
 
 
 def _message(name: str, **fields: Any) -> Message:

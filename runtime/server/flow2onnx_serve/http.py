@@ -48,15 +48,21 @@ class Application:
         """Answer one request."""
         if scope["type"] != "http":  # no lifespan; a websocket is refused by the HTTP server
             return
+
+        async def counted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._service.metrics.answered("http", message["status"])
+            await send(message)
+
         connection = CONNECTION.get()
         if connection is None:
-            await self._respond(scope, receive, send)
+            await self._respond(scope, receive, counted)
             return
         try:
             connection.begin(_head_size(scope))
-            await self._respond(scope, receive, send)
+            await self._respond(scope, receive, counted)
         except RequestError as error:
-            await _send_last(receive, send, _error_reply(error, _CLOSE))
+            await _send_last(receive, counted, _error_reply(error, _CLOSE))
         finally:
             connection.end()
 

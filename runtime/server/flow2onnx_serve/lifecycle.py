@@ -6,6 +6,7 @@ import logging
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 
 import onnxruntime as ort
 import uvicorn
@@ -70,7 +71,7 @@ def _config(service: Service) -> uvicorn.Config:
         ssl_certfile=settings.certificate,
         ssl_keyfile=settings.key,
     )
-    limit_connections(config, settings.read_timeout)
+    limit_connections(config, settings.read_timeout, partial(service.metrics.answered, "http"))
     return config
 
 
@@ -114,12 +115,18 @@ async def _serve(service: Service, server: uvicorn.Server, listener: socket.sock
 
 
 def _check_start(service: Service) -> None:
-    """One file that cannot be served is an error; a repository may get better."""
-    repository = service.repository
-    if service.settings.models.is_file() and not repository.is_ready:
-        raise FlowError(f"{service.settings.models}: {repository.index()[0]['reason']}")
+    """Raise `FlowError` for one file that cannot be served; a repository may get better."""
+    repository, settings = service.repository, service.settings
+    if settings.models.is_file() and not repository.is_ready:
+        raise FlowError(f"{settings.models}: {repository.index()[0]['reason']}")
+    if not repository.names() and not settings.waits:
+        is_bundle = (settings.models / "manifest.json").exists()
+        raise FlowError(
+            f"{settings.models} is a bundle" if is_bundle else f"{settings.models} has no models",
+            hint="give a folder with MODEL/VERSION/model.onnx, an .onnx file, or --wait for models",
+        )
     if not repository.index(only_ready=True):
-        _log.warning("no model is ready", extra={"repository": str(service.settings.models)})
+        _log.warning("no model is ready", extra={"repository": str(settings.models)})
 
 
 def _on_signals(stop: Callable[[], None]) -> None:

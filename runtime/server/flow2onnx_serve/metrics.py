@@ -68,6 +68,7 @@ class Metrics(Collector):
 
     def __init__(self) -> None:
         self.held = 0  # bytes
+        self.answers: Counter[tuple[str, int]] = Counter()  # by protocol and HTTP's status
         self._models: dict[str, ModelMetrics] = {}
         self.registry = CollectorRegistry()
         self.registry.register(self)
@@ -81,6 +82,10 @@ class Metrics(Collector):
     def loaded(self, name: str, *, is_good: bool) -> None:
         """Count a version that was loaded, or refused."""
         self.model(name).loads["loaded" if is_good else "refused"] += 1
+
+    def answered(self, protocol: str, status: int) -> None:
+        """Count an answer, by HTTP's number of its status whatever the protocol."""
+        self.answers[protocol, status] += 1
 
     def serving(self, name: str, version: int) -> None:
         """Note which version answers."""
@@ -100,7 +105,13 @@ class Metrics(Collector):
                 requests.add_metric([name, str(code)], count)
             for result, count in sorted(found.loads.items()):
                 loads.add_metric([name, result], count)
-        yield from (requests, loads)
+        answers = CounterMetricFamily(
+            "flow2onnx_answers", "Answers, whether or not a model was asked.",
+            labels=["protocol", "code"],
+        )  # fmt: skip
+        for (protocol, status), count in sorted(self.answers.items()):
+            answers.add_metric([protocol, str(status)], count)
+        yield from (requests, loads, answers)
         yield _histogram(
             "request_seconds", "From a whole request to its results.",
             {name: found.seconds for name, found in models},
