@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from flow2onnx_runtime.session_options import runtime_names
+
 __all__ = [
     "ALIAS",
     "CALL",
@@ -39,7 +41,7 @@ class TRACE:
 
 @dataclass(frozen=True)
 class SESSION:
-    """Attributes of `SessionOptions`, or session config entries where a name has a dot."""
+    """Fields of the runtime's `Options`, or entries of its session where a name has a dot."""
 
     settings: tuple[str, ...]
     values: Values = None
@@ -144,7 +146,7 @@ def describe(effect: Effect) -> str:
         case TRACE(what):
             return what
         case SESSION(settings):
-            return f"session option {', '.join(settings)}"
+            return f"session option {', '.join(n for s in settings for n in runtime_names(s))}"
         case PROVIDER(provider, None):
             return f"asks for {provider}"
         case PROVIDER(provider, option):

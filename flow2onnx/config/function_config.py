@@ -228,8 +228,8 @@ class FunctionConfig(Surface):
         twin._adopt(self._record.copy())
         return twin
 
-    def session_options(self) -> dict[str, Any]:  # SessionOptions takes bool, int and str
-        """`SessionOptions` attributes that differ from the runtime's defaults."""
+    def session_options(self) -> dict[str, Any]:  # of the types that the fields have
+        """Fields of `Options` and entries of the session that differ from the defaults."""
         return self._record.session_options()
 
     def providers(self) -> tuple[str, ...]:

@@ -99,8 +99,8 @@ class Record:
         """Where in the user's program a flag was set last, or None if it was not."""
         return self._sources.get(self.table.meant(name).name) or None
 
-    def session_options(self) -> dict[str, Any]:  # SessionOptions takes bool, int and str
-        """Settings for `SessionOptions` that differ from the runtime's defaults."""
+    def session_options(self) -> dict[str, Any]:  # of the types that the fields have
+        """Fields of `Options` and entries of the session that differ from the defaults."""
         found: dict[str, Any] = {}
         for row in self.table.rows.values():
             if isinstance(row.effect, SESSION):

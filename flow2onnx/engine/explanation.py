@@ -8,6 +8,7 @@ from typing import Any
 from flow2onnx_runtime import AssignedNode, Options, kernels, open_session, why_unusable
 from flow2onnx_runtime.assignment import nodes_of, recording
 from flow2onnx_runtime.providers import provider_named
+from flow2onnx_runtime.session_options import runtime_names
 
 from flow2onnx.analysis.in_place import InPlace
 from flow2onnx.config import CONFIG, FLAGS, FunctionConfig, Settings
@@ -181,13 +182,16 @@ class _SessionAnswers:
         self._session = session
 
     def setting(self, name: str) -> str | None:
-        """A session option or entry as the session has it."""
+        """A session option or entry as the session has it, by the runtime's name."""
         if self._session is None:
             return None
-        held = self._session.get_session_options()
+        if name in runtime_names("profile"):  # which the session that was asked goes without
+            prefix = self.options.profile
+            return str(prefix is not None) if name == "enable_profiling" else prefix
+        session_options = self._session.get_session_options()
         if "." in name:
-            return str(held.get_session_config_entry(name))
-        return str(getattr(held, name))
+            return str(session_options.get_session_config_entry(name))
+        return str(getattr(session_options, name))
 
     def option(self, provider: str, option: str) -> str | None:
         """An option of a provider as the session has it; as it was asked for, where it is mute."""
@@ -224,8 +228,9 @@ def _outcome(effect: Effect, value: object, answers: _SessionAnswers) -> tuple[b
         case SESSION(settings):
             if translated(effect, value) is None:
                 return True, "as the runtime does by itself"
-            held = ", ".join(f"{name} = {answers.setting(name)}" for name in settings)
-            return True, f"session option {held}"
+            names = [name for setting in settings for name in runtime_names(setting)]
+            shown = ", ".join(f"{name} = {answers.setting(name)}" for name in names)
+            return True, f"session option {shown}"
         case PROVIDER(provider, option):
             return _provider_outcome(effect, value, answers, provider_name(provider), option)
         case IGNORED(reason, unless):

@@ -50,11 +50,9 @@ def job_options(
     check_conflicts(config, settings, trains=trains)
     asked = settings.session_options() | config.session_options()
     entries = {k: str(v) for k, v in asked.items() if "." in k}
-    fields = dict(_field(k, v) for k, v in asked.items() if "." not in k)
-    if fields.pop("is_profiled", False):
-        fields.setdefault("profile", "flow2onnx")
-    elif "profile" in fields:
-        del fields["profile"]
+    fields = {k: v for k, v in asked.items() if "." not in k}
+    if not (config.value("runtime.enable_profiling") or settings.value("collect_act_event")):
+        fields.pop("profile", None)  # a prefix alone
     if trains and "optimization" not in fields:
         fields["optimization"] = DEFAULT_OPTIONS.for_training().optimization
     library = config.value("runtime.provider_library")
@@ -70,27 +68,6 @@ def job_options(
         provider_libraries=() if library is None else (library,),
         **fields,
     )
-
-
-# Where `Options` has another name for what the runtime calls a session option.
-_FIELDS = {
-    "intra_op_num_threads": "intra_op_threads",
-    "inter_op_num_threads": "inter_op_threads",
-    "execution_mode": "parallel",
-    "enable_mem_pattern": "memory_pattern",
-    "enable_mem_reuse": "memory_reuse",
-    "enable_cpu_mem_arena": "cpu_arena",
-    "use_deterministic_compute": "deterministic",
-    "graph_optimization_level": "optimization",
-    "log_severity_level": "log_level",
-    "enable_profiling": "is_profiled",
-    "profile_file_prefix": "profile",
-}
-
-
-def _field(setting: str, value: Any) -> tuple[str, Any]:
-    field = _FIELDS[setting]
-    return field, value == "parallel" if field == "parallel" else value
 
 
 def _providers(

@@ -120,6 +120,14 @@ def test_what_became_of_flags():
     assert all(f.source.startswith("tests/api/test_explain.py:") for f in found.flags)
 
 
+def test_a_profile_is_explained_as_the_job_has_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = flow.function_config()
+    config.runtime.enable_profiling()
+    outcome = flag(dense(config).explain(), "runtime.enable_profiling").outcome
+    assert outcome == "session option enable_profiling = True, profile_file_prefix = flow2onnx"
+
+
 def test_settings_followed_in_part_say_so():
     flow.config.cpu_device_num(4)
     found = dense().explain()

@@ -403,7 +403,7 @@ def test_memory_planners_are_added_and_removed(config: FunctionConfig) -> None:
     assert config.session_options() == {}
     planners.remove(second)
     planners.remove(third)
-    assert config.session_options() == {"enable_mem_pattern": False}
+    assert config.session_options() == {"memory_pattern": False}
 
 
 @pytest.mark.parametrize("call", ["has", "add", "remove"])
@@ -421,7 +421,7 @@ def test_the_stricter_of_two_memory_switches_holds(config: FunctionConfig) -> No
     config.enable_reused_mem(False)
     config.use_memory_allocation_algorithm_v2(True)
     config.enable_inplace(True)
-    options = {"enable_mem_reuse": False, "enable_mem_pattern": False}
+    options = {"memory_reuse": False, "memory_pattern": False}
     assert config.session_options() == options
 
 

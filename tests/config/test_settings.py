@@ -186,7 +186,7 @@ def test_settings_reach_the_runtime(settings: Settings, config: SettingsFacade) 
     assert settings.provider_options("cuda") == {}
     config.compute_thread_pool_size(2)
     config.enable_tensor_float_32_compute(False)
-    assert settings.session_options() == {"intra_op_num_threads": 2}
+    assert settings.session_options() == {"intra_op_threads": 2}
     assert settings.provider_options("cuda") == {"use_tf32": "0"}
 
 

@@ -1,5 +1,6 @@
 """Every row of the three tables of settings, by what the row itself says."""
 
+import dataclasses
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import onnxruntime
 import pytest
 from flow2onnx_runtime import Options, open_session
 from flow2onnx_runtime.providers import PROVIDERS
+from flow2onnx_runtime.session_options import SESSION_OPTIONS, runtime_names
 
 from flow2onnx.config import (
     CONFIG,
@@ -296,12 +298,22 @@ def test_session_settings_are_read_back_from_the_session(
                     assert held.get_session_config_entry(setting) == wanted
                     reached += 1
                 continue
-            expected = AS_THE_RUNTIME_SAYS.get(str(wanted), wanted)
+            *switches, name = runtime_names(setting)
+            expected = AS_THE_RUNTIME_SAYS.get(str(value), wanted)
             if wanted is None:
-                expected = getattr(plain.get_session_options(), setting)
-            assert getattr(held, setting) == expected
+                expected = getattr(plain.get_session_options(), name)
+            assert getattr(held, name) == expected
+            assert all(getattr(held, switch) for switch in switches if wanted is not None)
             reached += wanted is not None
     assert reached, "no value of the flag reaches the runtime"
+
+
+def test_session_rows_name_fields_of_options_or_entries() -> None:
+    fields = {f.name for f in dataclasses.fields(Options)}
+    assert SESSION_OPTIONS.keys() <= fields
+    for flag in (f for f in VALUES + SETTINGS if isinstance(f.effect, SESSION)):
+        for setting in flag.effect.settings:
+            assert "." in setting or setting in SESSION_OPTIONS
 
 
 CPU, CUDA, TENSORRT = (f"{name}ExecutionProvider" for name in ("CPU", "CUDA", "Tensorrt"))

@@ -22,6 +22,7 @@ from flow2onnx_runtime.provider_checks import (
     why_unusable,
 )
 from flow2onnx_runtime.providers import CPU, provider_named
+from flow2onnx_runtime.session_options import SESSION_OPTIONS
 
 __all__ = [
     "DEFAULT_OPTIONS",
@@ -38,6 +39,11 @@ _LEVELS = {
     "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
 }
 _SEVERITIES = {"info": 1, "warning": 2, "error": 3, "fatal": 4}
+_MODES = {False: ort.ExecutionMode.ORT_SEQUENTIAL, True: ort.ExecutionMode.ORT_PARALLEL}
+# What the runtime takes for the value of a field, where that is not the value itself.
+_RUNTIME_VALUES: Mapping[str, Mapping[Any, Any]] = {
+    "optimization": _LEVELS, "log_level": _SEVERITIES, "parallel": _MODES,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -220,27 +226,19 @@ def _checked_model(model: Model) -> str:
 
 def _session_options(options: Options) -> Any:
     settings = ort.SessionOptions()
-    settings.graph_optimization_level = _LEVELS[options.optimization]
-    settings.log_severity_level = _SEVERITIES[options.log_level]
-    settings.enable_mem_pattern = options.memory_pattern
-    settings.enable_mem_reuse = options.memory_reuse
-    settings.enable_cpu_mem_arena = options.cpu_arena
-    settings.use_deterministic_compute = options.deterministic
+    for field_name, (*switches, attribute) in SESSION_OPTIONS.items():
+        value = getattr(options, field_name)
+        if value is not None:
+            values = _RUNTIME_VALUES.get(field_name)
+            setattr(settings, attribute, value if values is None else values[value])
+            for switch in switches:
+                setattr(settings, switch, True)
+    if options.inter_op_threads is not None:
+        settings.execution_mode = ort.ExecutionMode.ORT_PARALLEL
     if options.shared_threads:
         settings.use_per_session_threads = False
-    if options.intra_op_threads is not None:
-        settings.intra_op_num_threads = options.intra_op_threads
-    if options.inter_op_threads is not None:
-        settings.inter_op_num_threads = options.inter_op_threads
-    if options.parallel or options.inter_op_threads is not None:
-        settings.execution_mode = ort.ExecutionMode.ORT_PARALLEL
-    if options.profile is not None:
-        settings.enable_profiling = True
-        settings.profile_file_prefix = options.profile
     for library in options.operator_libraries:
         settings.register_custom_ops_library(library)
-    if options.optimized_path is not None:
-        settings.optimized_model_filepath = options.optimized_path
     for key, value in options.session_entries.items():
         settings.add_session_config_entry(key, value)
     return settings
