@@ -10,6 +10,8 @@ from flow2onnx.passes.base import Pass, remove
 __all__ = ["CommonSubexpressionElimination"]
 
 
+# onnx_ir has such a pass; it merges equal Dropout and Bernoulli nodes, which are to draw different
+# values, and gives outputs of the job other makers and names.
 class CommonSubexpressionElimination(Pass):
     """Compute once what several nodes compute alike; gradients ask for much of the forward again.
 

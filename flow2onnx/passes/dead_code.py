@@ -7,6 +7,8 @@ from flow2onnx.passes.base import Pass
 __all__ = ["DeadCodeElimination"]
 
 
+# onnx_ir has such a pass; it also blanks outputs that nobody reads and drops attributes of their
+# default value, so that exported files would change with its version.
 class DeadCodeElimination(Pass):
     """Remove nodes and constants that no output depends on.
 

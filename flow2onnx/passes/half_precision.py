@@ -64,7 +64,7 @@ class ConvertToHalf(Pass):
     half_io: bool = False
     halved: Counter[str] = field(default_factory=Counter)
     left: Counter[tuple[str, str]] = field(default_factory=Counter)
-    _small: dict[ir.Value, ir.Value] = field(default_factory=dict)
+    _float16: dict[ir.Value, ir.Value] = field(default_factory=dict)
     _names: set[str] = field(default_factory=set)
 
     def run(self, graph: ir.Graph) -> bool:
@@ -75,20 +75,20 @@ class ConvertToHalf(Pass):
         if self.half_io:
             for value in graph.inputs:
                 if str(value.name) not in self.weights and _is_float32(value):
-                    self._store_small(graph, value)
+                    self._store_as_float16(graph, value)
         for node in nodes:
-            self._rewrite(graph, node)
+            self._convert(graph, node)
         if self.half_io:
             for i, value in enumerate(graph.outputs):
-                graph.outputs[i] = self._small_output(graph, value)
+                graph.outputs[i] = self._output_as_float16(graph, value)
         RemoveRedundantCasts().run(graph)
         DeadCodeElimination().run(graph)
         return bool(self.halved)
 
-    def _rewrite(self, graph: ir.Graph, node: ir.Node) -> None:
+    def _convert(self, graph: ir.Graph, node: ir.Node) -> None:
         opset = graph.opset_imports[""]
-        if node.op_type in _TYPE_BLIND and node.inputs[0] in self._small:
-            node.replace_input_with(0, self._small[node.inputs[0]])
+        if node.op_type in _TYPE_BLIND and node.inputs[0] in self._float16:
+            node.replace_input_with(0, self._float16[node.inputs[0]])
         if node.op_type in _NEUTRAL or not any(_is_float32(v) for v in node.outputs):
             return
         if node.name in self.fixed:
@@ -104,9 +104,9 @@ class ConvertToHalf(Pass):
         for i in reads:
             value = node.inputs[i]
             assert value is not None, "a wide operand is there"
-            node.replace_input_with(i, self._small_of(graph, node, value))
+            node.replace_input_with(i, self._as_float16(graph, node, value))
         for value in [v for v in node.outputs if _is_float32(v)]:
-            self._narrow(graph, node, value)
+            self._compute_in_float16(graph, node, value)
         self.halved[node.op_type] += 1
 
     def _reason(self, kind: Schema, node: ir.Node, reads: list[int]) -> str | None:
@@ -125,19 +125,19 @@ class ConvertToHalf(Pass):
         contents = [constant_of(v) for v in operands]
         return None if all(c is None or _fits_float16(c) for c in contents) else _WHY_RANGE
 
-    def _small_of(self, graph: ir.Graph, node: ir.Node, value: ir.Value) -> ir.Value:
+    def _as_float16(self, graph: ir.Graph, node: ir.Node, value: ir.Value) -> ir.Value:
         """The float16 form of a value, made before `node` if there is none yet."""
-        if value in self._small:
-            return self._small[value]
+        if value in self._float16:
+            return self._float16[value]
         content = constant_of(value)
         if content is not None:
             return self._constant(graph, value, content)
         if value.name in self.weights:
-            self._store_small(graph, value)
+            self._store_as_float16(graph, value)
             return value
         cast = self._cast(value, float16, f"{value.name}/float16")
         graph.insert_before(node, cast)
-        self._small[value] = cast.outputs[0]
+        self._float16[value] = cast.outputs[0]
         return cast.outputs[0]
 
     def _constant(self, graph: ir.Graph, value: ir.Value, content: Any) -> ir.Value:
@@ -147,20 +147,20 @@ class ConvertToHalf(Pass):
             name=name, shape=value.shape, type=_tensor_type(float16), const_value=tensor
         )  # fmt: skip
         graph.initializers[name] = small
-        self._small[value] = small
+        self._float16[value] = small
         return small
 
-    def _store_small(self, graph: ir.Graph, value: ir.Value) -> None:
+    def _store_as_float16(self, graph: ir.Graph, value: ir.Value) -> None:
         """Make an input float16; who reads it in float32 reads a cast of it."""
         cast = self._cast(value, float32, f"{value.name}/float32")
         _redirect_readers(value, cast)
         value.type = _tensor_type(float16)
         graph.insert_before(graph[0], cast)
-        self._small[cast.outputs[0]] = value
+        self._float16[cast.outputs[0]] = value
         # nodes seen later may still hold the value itself: it is its own small form
-        self._small[value] = value
+        self._float16[value] = value
 
-    def _narrow(self, graph: ir.Graph, node: ir.Node, value: ir.Value) -> None:
+    def _compute_in_float16(self, graph: ir.Graph, node: ir.Node, value: ir.Value) -> None:
         """The node makes float16 from now on; whoever read `value` reads a cast of it."""
         name = str(value.name)
         cast = self._cast(value, float32, None)
@@ -171,13 +171,13 @@ class ConvertToHalf(Pass):
         value.name, wide.name = self._unique(f"{name}/float16"), name
         value.type = _tensor_type(float16)
         graph.insert_after(node, cast)
-        self._small[wide] = value
+        self._float16[wide] = value
 
-    def _small_output(self, graph: ir.Graph, value: ir.Value) -> ir.Value:
+    def _output_as_float16(self, graph: ir.Graph, value: ir.Value) -> ir.Value:
         """An output in float16 under the name that it had."""
         if not _is_float32(value):
             return value
-        name, small = str(value.name), self._small.get(value)
+        name, small = str(value.name), self._float16.get(value)
         value.name = self._unique(f"{name}/float32")
         if small is not None and small.producer() is not None and not small.is_graph_output():
             small.name = name
@@ -220,7 +220,7 @@ class RoundMissingKernels(UpcastMissingKernels):
     def __init__(self, kernels: Kernels) -> None:
         super().__init__(float16, kernels)
 
-    def _is_gap(self, node: ir.Node, opset: int) -> bool:
+    def _lacks_kernel(self, node: ir.Node, opset: int) -> bool:
         types = type_bindings(node, opset)
         is_small = node.op_type != "Cast" and "float16" in types.values()
         return is_small and not self._kernels.supports(node.op_type, opset, types)

@@ -75,7 +75,7 @@ def mix_precision(
 class _Rewrite:
     """The graph being rewritten, and what is known of its values by now.
 
-    `settled` are weights, some in another shape; `halves` what nodes made in half precision;
+    `weight_views` are weights, some in another shape; `halves` what nodes made in half precision;
     `casts` what was cast to it.
     """
 
@@ -83,7 +83,7 @@ class _Rewrite:
     half: DType
     kernels: Kernels | None
     watched: frozenset[ir.Value]
-    settled: set[ir.Value]
+    weight_views: set[ir.Value]
     halves: dict[ir.Value, ir.Value] = field(default_factory=dict)
     casts: dict[ir.Value, ir.Value] = field(default_factory=dict)
 
@@ -96,15 +96,15 @@ class _Rewrite:
         self.b.nodes.clear()
         for node in nodes:
             if node in able and self._is_chosen(node, node in ahead):
-                self._put_half(node)
+                self._append_half(node)
             else:
-                self._put(node)
+                self._append_unchanged(node)
 
-    def _put(self, node: ir.Node) -> None:
+    def _append_unchanged(self, node: ir.Node) -> None:
         self.b.graph.append(node)
         self.b.nodes.append(node)
-        if node.op_type in CLEAR and all(self._is_settled(v) for v in self._reals(node)):
-            self.settled.update(node.outputs)
+        if node.op_type in CLEAR and all(self._is_weight_or_constant(v) for v in self._reals(node)):
+            self.weight_views.update(node.outputs)
 
     def _is_able(self, node: ir.Node) -> bool:
         """Whether ONNX takes the node in half precision, and the runtime if it computes in it."""
@@ -126,12 +126,12 @@ class _Rewrite:
         if _is_white(node):
             return True
         follows = any(v in self.halves for v in reals) and all(
-            v in self.halves or self._is_settled(v) for v in reals
+            v in self.halves or self._is_weight_or_constant(v) for v in reals
         )
         return follows and (node.op_type in CLEAR or is_before_white)
 
-    def _is_settled(self, value: ir.Value) -> bool:
-        return value in self.settled or constant_of(value) is not None
+    def _is_weight_or_constant(self, value: ir.Value) -> bool:
+        return value in self.weight_views or constant_of(value) is not None
 
     def _fits(self, value: ir.Value) -> bool:
         """False for a constant of which a number would become infinite or zero."""
@@ -152,13 +152,13 @@ class _Rewrite:
         ]
         return alike if all(dtype_of(v) == float32 for v in alike) else []
 
-    def _put_half(self, node: ir.Node) -> None:
+    def _append_half(self, node: ir.Node) -> None:
         """The node on halves; a real number that it made before is a cast of what it makes now."""
         small = {v: self._half_of(v) for v in self._reals(node)}
         outputs, casts = [], []
         for old in _detach_outputs(node):
             if dtype_of(old) == float32:
-                new = self._made(f"{old.name}/{self.half.name}", old)
+                new = self._new_value(f"{old.name}/{self.half.name}", old)
                 casts.append((new, old))
                 outputs.append(new)
             else:
@@ -170,14 +170,14 @@ class _Rewrite:
         node.resize_inputs(0)  # it reads nothing any more
         self._append(again)
         for new, old in casts:
-            self._put_cast(new, old, node)
+            self._append_cast(new, old, node)
             self.halves[old] = self._half_of(old) if old in self.watched else new
 
-    def _made(self, name: str, like: ir.Value) -> ir.Value:
+    def _new_value(self, name: str, like: ir.Value) -> ir.Value:
         code = ir.TensorType(ir.DataType(self.half.code))
         return ir.Value(name=self.b.unique(name), shape=like.shape, type=code)
 
-    def _put_cast(self, source: ir.Value, target: ir.Value, of: ir.Node) -> None:
+    def _append_cast(self, source: ir.Value, target: ir.Value, of: ir.Node) -> None:
         """Make `target`, which nothing makes any more, a cast of `source`."""
         code = ir.AttrInt64("to", dtype_of(target).code)
         cast = ir.Node("", "Cast", [source], [code], outputs=[target])

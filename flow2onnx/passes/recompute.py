@@ -118,44 +118,44 @@ class _Segment:
     ) -> None:
         self._graph, self._forward, self._nodes, self._state = graph, forward, nodes, state
         self._ordered = [n for n in graph if n in nodes]
-        self._moved = self._not_fixed()
+        self._varying = self._varying_values()
         self._copies: dict[ir.Value, ir.Value] = {}
         self._made: list[ir.Node] = []
 
     def rewrite(self) -> RecomputedSegment:
         """Let the gradients read second copies, unless nothing would be saved."""
         ends = str(self._ordered[0].name), str(self._ordered[-1].name)
-        spared = [v for n in self._ordered for v in n.outputs if self._is_spared(v)]
-        again = self._makers(spared)
+        freed = [v for n in self._ordered for v in n.outputs if self._is_freed(v)]
+        again = self._producers(freed)
         sources = dict.fromkeys(v for n in again for v in _inputs_of(n) if self._is_source(v))
-        saved = sum(map(byte_size, spared)) - sum(
+        saved = sum(map(byte_size, freed)) - sum(
             byte_size(v) for v in sources if not _readers(v) - self._forward
         )
-        place = self._first_reader(spared)
-        due = self._due_before(place) if place is not None else None
+        place = self._first_reader(freed)
+        due = self._last_gradient_before(place) if place is not None else None
         if place is None or due is None or saved <= 0 or any(v.shape is None for v in sources):
             return RecomputedSegment(*ends, 0, 0)
-        late = self._never(due)
+        zero = self._zero_after(due)
         for source in sources:
-            self._copies[source] = self._gated(source, late)
+            self._copies[source] = self._delay(source, zero)
         for node in again:
             self._copy(node)
-        for value in spared:
+        for value in freed:
             for reader in _readers(value) - self._forward:
                 _replace_operand(reader, value, self._copies[value])
         self._graph.insert_before(place, self._made)
         return RecomputedSegment(*ends, len(again), saved)
 
-    def _not_fixed(self) -> set[ir.Value]:
+    def _varying_values(self) -> set[ir.Value]:
         """The values, here and from before, that are more than weights and constants."""
-        moved: set[ir.Value] = set()
+        varying: set[ir.Value] = set()
         for node in self._ordered:
-            moved.update(v for v in _inputs_of(node) if self._enters(v))
-            if not moved.isdisjoint(_inputs_of(node)):
-                moved.update(node.outputs)
-        return moved
+            varying.update(v for v in _inputs_of(node) if self._varies_outside(v))
+            if not varying.isdisjoint(_inputs_of(node)):
+                varying.update(node.outputs)
+        return varying
 
-    def _enters(self, value: ir.Value) -> bool:
+    def _varies_outside(self, value: ir.Value) -> bool:
         maker = value.producer()
         if maker is None:
             return value.is_graph_input() and value.name not in self._state
@@ -164,7 +164,7 @@ class _Segment:
     def _is_repeated(self, value: ir.Value) -> bool:
         """Whether a value is made again where it is needed, and not kept."""
         maker = value.producer()
-        if maker is None or maker not in self._nodes or value not in self._moved:
+        if maker is None or maker not in self._nodes or value not in self._varying:
             return False
         readers = _readers(value)
         is_read_on = bool((readers & self._forward) - self._nodes)
@@ -172,14 +172,14 @@ class _Segment:
         is_shown = value.is_graph_output()
         return _is_repeatable(maker) and not (is_read_on or is_captured or is_shown)
 
-    def _is_spared(self, value: ir.Value) -> bool:
+    def _is_freed(self, value: ir.Value) -> bool:
         is_kept = bool(_readers(value) - self._forward) and byte_size(value) > 0
         return is_kept and self._is_repeated(value)
 
     def _is_source(self, value: ir.Value) -> bool:
-        return value in self._moved and not self._is_repeated(value)
+        return value in self._varying and not self._is_repeated(value)
 
-    def _makers(self, values: Iterable[ir.Value]) -> list[ir.Node]:
+    def _producers(self, values: Iterable[ir.Value]) -> list[ir.Node]:
         """The nodes that make values again, in order."""
         found, pending = set[ir.Node](), list(values)
         while pending:
@@ -195,10 +195,10 @@ class _Segment:
         readers = {r for v in values for r in _readers(v)} - self._forward
         return next((n for n in self._graph if n in readers), None)
 
-    def _due_before(self, place: ir.Node) -> ir.Value | None:
+    def _last_gradient_before(self, place: ir.Node) -> ir.Value | None:
         """Of the gradients made before `place` that which most of the others go into.
 
-        Nothing before `place` depends on what is spared: it is the first node to read of it.
+        Nothing before `place` depends on what is freed: it is the first node to read of it.
         """
         behind: dict[ir.Node, int] = {}  # as bits, the nodes that lead to one, itself included
         best, most = None, 1
@@ -216,7 +216,7 @@ class _Segment:
                 best, most = real[0], found.bit_count()
         return best if most > 1 else None
 
-    def _never(self, due: ir.Value) -> ir.Value:
+    def _zero_after(self, due: ir.Value) -> ir.Value:
         """A zero in int64 that is there once `due` is: whether its first element exceeds all."""
         size = math.prod(dims(due)) if is_static(due) else None
         flat = self._emit("Reshape", [due, self._const([-1])], due.dtype, [size])
@@ -226,11 +226,11 @@ class _Segment:
         over = self._emit("Greater", [wide, most], ir.DataType.BOOL, [1])
         return self._emit("Cast", [over], ir.DataType.INT64, [1], to=int(ir.DataType.INT64))
 
-    def _gated(self, value: ir.Value, late: ir.Value) -> ir.Value:
-        """The value itself, once `late` is there."""
+    def _delay(self, value: ir.Value, zero: ir.Value) -> ir.Value:
+        """The value itself, once `zero` is there."""
         assert value.shape is not None, "values of a job are typed"
         as_it_is = self._const([0] * len(value.shape))
-        shape = self._emit("Add", [as_it_is, late], ir.DataType.INT64, [len(value.shape)])
+        shape = self._emit("Add", [as_it_is, zero], ir.DataType.INT64, [len(value.shape)])
         return self._emit("Reshape", [value, shape], value.dtype, value.shape)
 
     def _copy(self, node: ir.Node) -> None:

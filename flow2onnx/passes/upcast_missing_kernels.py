@@ -35,12 +35,12 @@ class UpcastMissingKernels(Pass):
     def run(self, graph: ir.Graph) -> bool:
         """Put casts around each node without a kernel."""
         opset = graph.opset_imports[""]
-        found = [n for n in graph if self._is_gap(n, opset)]
+        found = [n for n in graph if self._lacks_kernel(n, opset)]
         for node in found:
-            self._widen(graph, node)
+            self._upcast(graph, node)
         return bool(found)
 
-    def _is_gap(self, node: ir.Node, opset: int) -> bool:
+    def _lacks_kernel(self, node: ir.Node, opset: int) -> bool:
         values = [v for v in (*node.inputs, *node.outputs) if v is not None and v.name]
         if node.op_type in _TYPED_BY_ATTRIBUTE or not any(self._is_half(v) for v in values):
             return False
@@ -54,9 +54,9 @@ class UpcastMissingKernels(Pass):
     def _is_half(self, value: ir.Value) -> bool:
         return dtype_of(value) == self._half
 
-    def _widen(self, graph: ir.Graph, node: ir.Node) -> None:
+    def _upcast(self, graph: ir.Graph, node: ir.Node) -> None:
         wide = {
-            v: _cast(graph, node, v)
+            v: _cast_to_float32(graph, node, v)
             for v in node.inputs
             if v is not None and v.name and self._is_half(v)
         }
@@ -64,9 +64,9 @@ class UpcastMissingKernels(Pass):
             if value in wide:
                 node.replace_input_with(i, wide[value])
         for value in [v for v in node.outputs if v.name and self._is_half(v)]:
-            self._narrow(graph, node, value)
+            self._downcast_output(graph, node, value)
 
-    def _narrow(self, graph: ir.Graph, node: ir.Node, value: ir.Value) -> None:
+    def _downcast_output(self, graph: ir.Graph, node: ir.Node, value: ir.Value) -> None:
         """The node makes float32 from now on; whoever read `value` reads a cast of it."""
         to = ir.AttrInt64("to", self._half.code)
         cast = ir.Node("", "Cast", [value], [to], num_outputs=1, name=f"{value.name}/narrow")
@@ -83,7 +83,7 @@ class UpcastMissingKernels(Pass):
         graph.insert_after(node, cast)
 
 
-def _cast(graph: ir.Graph, node: ir.Node, value: ir.Value) -> ir.Value:
+def _cast_to_float32(graph: ir.Graph, node: ir.Node, value: ir.Value) -> ir.Value:
     """`value` as float32, made before `node`."""
     to = ir.AttrInt64("to", float32.code)
     cast = ir.Node("", "Cast", [value], [to], num_outputs=1, name=f"{node.name}/{value.name}/wide")
