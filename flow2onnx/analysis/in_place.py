@@ -1,4 +1,4 @@
-"""Which state may be updated in its own buffer: where every reader comes before the write.
+"""State that may be updated in its own buffer: every reader comes before the write.
 
 A runtime is free to run nodes in any order that their data allow, and fuses some. So the order of
 the list proves nothing: a reader of the old value has to be something that the new one is made of.
@@ -54,7 +54,7 @@ _INDEXING = frozenset({
 
 @dataclass(frozen=True)
 class InPlace:
-    """Whether the next value of a state tensor may go into its own buffer, or else why not."""
+    """The verdict on writing a state tensor's next value into its own buffer, with the reason."""
 
     name: str
     is_safe: bool
@@ -89,7 +89,7 @@ def in_place(
 
 
 class _Reads:
-    """Who reads the memory of which state tensor, and what has run whenever a node begins."""
+    """The readers of each state tensor's memory, and the nodes that run before each node."""
 
     def __init__(self, nodes: list[ir.Node], states: set[ir.Value]) -> None:
         self.owners = _owners(nodes, states)
@@ -106,12 +106,12 @@ class _Reads:
         return self._readers[state]
 
     def precedes(self, reader: ir.Node, node: ir.Node) -> bool:
-        """Whether the data of `node` depend on what `reader` made."""
+        """True if the data of `node` depend on what `reader` made."""
         return bool(self._before[node] & self._bits[reader])
 
 
 class _Checks:
-    """What may fail in a run, and what has succeeded whenever a node begins.
+    """The checks that may fail in a run, and those that have passed whenever a node begins.
 
     Two nodes that look up the same indices on the same extents fail together, so it is enough that
     one of them came before.
@@ -169,7 +169,7 @@ def _index_operands(
 
 
 def _shapes_agree(node: ir.Node) -> bool:
-    """Whether the shapes of a node's operands go together, whatever its sizes turn out to be."""
+    """True if the shapes of a node's operands go together, whatever its sizes turn out to be."""
     inputs = [v for v in node.inputs if v is not None]
     if all(v.shape is not None and v.shape.is_static() for v in (*inputs, *node.outputs)):
         return True
@@ -187,7 +187,7 @@ def _count(value: ir.Value | None) -> int | None:
 
 
 def _is_position(value: ir.Value, extents: tuple[object, ...]) -> bool:
-    """Whether these are places among what `Unique` was given, and there are as many."""
+    """True for positions among what `Unique` was given, where there are as many."""
     made = value.producer()
     if made is None or made.op_type != "Unique" or value not in made.outputs[1:3]:
         return False
@@ -214,7 +214,7 @@ def index_origin(value: ir.Value) -> tuple[ir.Value, tuple[int, ...]]:
 
 
 def _is_integer_cast(node: ir.Node) -> bool:
-    """Whether a node makes no other whole numbers of whole numbers."""
+    """True for a cast between integer types that changes no number."""
     whole = {ir.DataType.INT32, ir.DataType.INT64}
     source, made = node.inputs[0], node.outputs[0]
     return (
@@ -263,7 +263,7 @@ def _predecessor_bits(nodes: Iterable[ir.Node], own: Mapping[ir.Node, int]) -> d
 
 
 def _producers(node: ir.Node) -> list[ir.Node]:
-    """What has run whenever a node begins, directly."""
+    """The nodes whose outputs a node needs before it begins."""
     # the graph inside a node may be chosen, or drawn out, before the node would run
     if node.op_type in _SHAPE_ONLY or subgraphs_of(node):
         return []
@@ -333,7 +333,7 @@ def _conflict(
 def _may_overwrite(
     writer: ir.Node, old: ir.Value, reads: _Reads, traits: OperatorTraits | None
 ) -> bool:
-    """Whether the node that makes the next value may find the present one in the same memory."""
+    """True if the node that makes the next value may write it over the present one."""
     places = [
         i for i, v in enumerate(writer.inputs) if v is not None and reads.owners.get(v) is old
     ]
@@ -352,7 +352,7 @@ def _may_overwrite(
 
 
 def _may_fuse_with_reader(writer: ir.Node, old: ir.Value, reads: _Reads) -> bool:
-    """Whether a runtime may make one node of the writer and a product that reads the old value.
+    """True if a runtime may fuse the writer with a product that reads the old value.
 
     A sum and the product before it become one, and so do a product and what its operands come
     from: then the whole would read the old value while it writes the new one.

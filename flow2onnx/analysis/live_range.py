@@ -1,4 +1,4 @@
-"""How much memory a graph needs between its inputs and its outputs, told from its shapes."""
+"""The memory that a graph needs between its inputs and outputs, computed from live ranges."""
 
 import math
 from collections.abc import Iterable

@@ -116,7 +116,7 @@ def expansion(*op_types: str) -> Callable[[Expansion], Expansion]:
 
 
 def expansion_for(op_type: str) -> Expansion | None:
-    """How an operator is made of others, if that is registered."""
+    """The expansion of an operator into others, if one is registered."""
     return _EXPANSIONS.get(op_type)
 
 
@@ -131,7 +131,7 @@ def rule_for(op_type: str) -> Rule | None:
 
 
 def has_rule(op_type: str) -> bool:
-    """Whether gradients pass this operator."""
+    """True if the operator has a rule."""
     return op_type in _RULES
 
 

@@ -27,11 +27,11 @@ class Override(Protocol):
 
     @property
     def inputs(self) -> tuple[Value, ...]:
-        """What flows in; gradients are for these."""
+        """The inputs, for which there are gradients."""
 
     @property
     def outputs(self) -> tuple[Value, ...]:
-        """What flows out."""
+        """The outputs."""
 
     def vjp(self, b: Builder, inputs: object, outputs: object, *gradients: Value | None) -> object:
         """One gradient, or None, for each input."""

@@ -15,7 +15,7 @@ from onnx.shape_inference import InferenceError, infer_node_outputs
 from flow2onnx.dtypes import DType, by_name, by_numpy
 from flow2onnx.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
 from flow2onnx.graph.nodes import read_values
-from flow2onnx.graph.schemas import Schema, opset_ids, schema
+from flow2onnx.graph.schemas import Schema, element_name, opset_ids, schema
 from flow2onnx.graph.shape_inference import infer_missing_shape
 from flow2onnx.graph.symbolic_sizes import SymbolicSize, known_bounds, output_bounds
 from flow2onnx.graph.types import dims, dtype_of, is_static, sizes_of
@@ -173,16 +173,10 @@ class Builder:
         return value
 
     def _initializer(self, array: np.ndarray[Any, Any]) -> ir.Value:
-        tensor = ir.Tensor(array, dtype=ir.DataType(by_numpy(array.dtype).code))
         name = self.unique(f"const/{len(self._constants)}")
-        tensor.name = name
-        value = ir.Value(
-            name=name,
-            shape=ir.Shape(array.shape),
-            type=ir.TensorType(tensor.dtype),
-            const_value=tensor,
-        )
-        self.graph.initializers[name] = value
+        tensor = ir.Tensor(array, dtype=ir.DataType(by_numpy(array.dtype).code), name=name)
+        value = ir.val(name, const_value=tensor)
+        self.graph.register_initializer(value)
         return value
 
     def emit(
@@ -269,7 +263,7 @@ class Builder:
         if isinstance(operand, list | tuple) and any(isinstance(d, str) for d in operand):
             return self.vector(operand)
         if variable.startswith("tensor("):
-            return self.const(operand, _fixed_type(variable))
+            return self.const(operand, by_name(element_name(variable)))
         if isinstance(operand, np.ndarray):
             return self.const(operand)
         return self.const(operand, known.get(variable))
@@ -336,7 +330,7 @@ class Builder:
                 self._name_sizes(value, bounds)
 
     def _name_sizes(self, value: ir.Value, bounds: Sequence[int | None]) -> None:
-        """Give every size of a value that has none a name; `bounds` are those of new names."""
+        """Name every size of a value that has no name; `bounds` are those of the new names."""
         shape: list[int | str] = []
         for axis, d in enumerate(value.shape or ()):
             name = d if isinstance(d, int) else d.value or self._free_size_name()
@@ -427,14 +421,9 @@ def _complete_type(proto: onnx.TypeProto | None, said: ir.Value | None) -> onnx.
 
 
 def _may_mix_types(kind: Schema, position: int) -> bool:
-    """Whether inputs of this operator may differ though they share a type variable's name."""
+    """True if inputs of this operator may differ though they share a type variable's name."""
     heterogeneous = kind.is_variadic and not kind.definition.inputs[-1].is_homogeneous
     return heterogeneous and position >= len(kind.type_variables) - 1
-
-
-def _fixed_type(text: str) -> DType:
-    name = text.removeprefix("tensor(").removesuffix(")")
-    return by_name({"float": "float32", "double": "float64"}.get(name, name))
 
 
 def _attribute(kind: Schema, opset: int, name: str, value: Any) -> ir.Attr:

@@ -66,7 +66,7 @@ def _newest_version(versions: Iterable[int], opset: int) -> int | None:
 
 
 def _default_attributes(b: Builder, node: ir.Node) -> dict[str, ir.Attr]:
-    """What the standard assumes for the attributes that a node does not give."""
+    """The standard's defaults of the attributes that a node does not give."""
     known = schema(node.op_type, b.opset).definition.attributes
     return {
         name: ir.serde.deserialize_attribute(a.default_value)
@@ -135,7 +135,7 @@ def _copy_node(
 
 
 def expand_sequence(b: Builder, node: ir.Node, inputs: Sequence[ir.Value | None]) -> ir.Value:
-    """What a node makes of a sequence, made of the tensors that the sequence holds."""
+    """The output of a node that reads a sequence, computed from the tensors in that sequence."""
 
     def map_body(body: ir.Graph, actual: Sequence[ir.Value | None]) -> Sequence[ir.Value | None]:
         return inline_nodes(b, body, body.inputs, actual, body.outputs)
@@ -194,7 +194,7 @@ def constant_branch(node: ir.Node, inputs: Sequence[ir.Value | None]) -> ir.Grap
 
 
 def _fold_compress(b: Builder, node: ir.Node, inputs: Sequence[ir.Value | None]) -> ir.Value | None:
-    """What a Compress with a constant condition takes, whose size is then known."""
+    """A Compress with a constant condition as a Gather, whose size is known."""
     condition = constant_of(inputs[1]) if node.op_type == "Compress" else None
     if condition is None:
         return None

@@ -8,6 +8,7 @@ import onnx_ir as ir
 __all__ = [
     "IR_VERSION",
     "copy_model",
+    "drop_unread_constants",
     "model_bytes",
     "model_of",
     "model_text",
@@ -55,3 +56,12 @@ def copy_model(model: ir.Model) -> ir.Model:
 def model_text(model: ir.Model) -> str:
     """The graph in ONNX's textual form, for people and for golden files."""
     return str(ir.to_onnx_text(model))
+
+
+def drop_unread_constants(graph: ir.Graph) -> bool:
+    """Remove the initializers that nothing reads and no output is; returns whether any was."""
+    constants = graph.initializers.items()
+    unread = [name for name, v in constants if not v.uses() and not v.is_graph_output()]
+    for name in unread:
+        del graph.initializers[name]
+    return bool(unread)

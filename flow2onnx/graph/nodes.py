@@ -1,4 +1,4 @@
-"""What is asked of one node: its attributes, the graphs inside it, whether it is random."""
+"""Questions about one node: its attributes, the graphs inside it, its random draws."""
 
 from typing import Any
 
@@ -52,7 +52,7 @@ def read_values(node: ir.Node) -> tuple[ir.Value | None, ...]:
 
 
 def nesting_depth(node: ir.Node) -> int:
-    """How many graphs lie in each other inside a node."""
+    """The number of graphs that lie in each other inside a node."""
     deepest, open_nodes = 0, [(node, 0)]
     while open_nodes:  # no recursion: a file from elsewhere may nest beyond Python's stack
         current, depth = open_nodes.pop()

@@ -1,4 +1,4 @@
-"""What the ONNX standard says of an operator, in the form the builder needs at every node."""
+"""Schemas of the ONNX standard, in the form that the builder needs at every node."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -14,7 +14,8 @@ __all__ = ["PRODUCTS", "Schema", "schema"]
 # Products with a weight, which is the second operand.
 PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 
-_ONNX_NAMES = {"float32": "float", "float64": "double"}
+# The element types that ONNX calls otherwise than numpy does.
+_NUMPY_NAMES = {"float": "float32", "double": "float64"}
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,15 @@ class Schema:
         return self.type_variables[min(position, len(self.type_variables) - 1)]
 
     def allows(self, variable: str, dtype: DType) -> bool:
-        """Whether the standard lets a type variable be `dtype`."""
+        """True if the standard lets a type variable be `dtype`."""
         allowed = {c.type_param_str: c.allowed_type_strs for c in self.definition.type_constraints}
-        return f"tensor({_ONNX_NAMES.get(dtype.name, dtype.name)})" in allowed.get(variable, ())
+        return dtype.name in map(element_name, allowed.get(variable, ()))
+
+
+def element_name(onnx_type: str) -> str:
+    """Our name of the element type that ONNX writes ``tensor(float)`` or ``FLOAT``."""
+    name = onnx_type.lower().removeprefix("tensor(").removesuffix(")")
+    return _NUMPY_NAMES.get(name, name)
 
 
 @cache

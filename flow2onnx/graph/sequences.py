@@ -152,7 +152,7 @@ def _elements(b: Builder, value: ir.Value | None, map_body: MapBody) -> ir.Value
 def _map_elements(
     n: ir.Node, inputs: Sequence[ir.Value | Parts | None], output: int, map_body: MapBody
 ) -> Parts:
-    """What the graph inside a SequenceMap makes of each element."""
+    """An output of the graph inside a SequenceMap for each element."""
     body = n.attributes["body"].as_graph()
     first = inputs[0]
     assert isinstance(first, tuple), f"{n.name} maps a sequence"

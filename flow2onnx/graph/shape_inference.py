@@ -1,4 +1,4 @@
-"""Shapes that the standard says, and that its inference leaves out."""
+"""Shape inference that ONNX's own leaves out though the standard says the shape."""
 
 from collections.abc import Callable, Sequence
 

@@ -1,4 +1,4 @@
-"""Sizes known at run time only: their names, where each is read, and how large it may be."""
+"""Symbolic sizes, known at run time only: their names, where they are read, upper bounds."""
 
 import math
 from collections.abc import Callable, Sequence

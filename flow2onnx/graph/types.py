@@ -1,4 +1,4 @@
-"""What is known of a value while the graph is built: shape, element type, constant content."""
+"""Shape, element type and constant content of values while a graph is built."""
 
 import math
 from typing import Any
@@ -29,7 +29,7 @@ _STATIC = "this needs a static shape: flow.cast_to_static_shape fills up with ze
 
 
 def is_static(value: Value) -> bool:
-    """Whether every dimension is known."""
+    """True if every dimension is known."""
     return value.shape is not None and value.shape.is_static()
 
 
@@ -63,7 +63,7 @@ def bounds_of(value: Value) -> tuple[int, ...]:
 
 
 def may_match(x: Value, y: Value) -> bool:
-    """Whether two shapes are the same, as far as they are known."""
+    """True if two shapes are the same as far as they are known."""
     pairs = list(zip(sizes_of(x), sizes_of(y), strict=False))
     known = [(a, b) for a, b in pairs if isinstance(a, int) and isinstance(b, int)]
     return rank_of(x) == rank_of(y) and all(a == b for a, b in known)

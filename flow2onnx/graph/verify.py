@@ -22,16 +22,16 @@ _UNLESS_DOUBLE = ", or leave default_data_type at flow.float32 where it is flow.
 
 
 class Kernels(Protocol):
-    """What a runtime can say of its kernels (`flow2onnx_runtime.kernels`)."""
+    """The kernels of a runtime (`flow2onnx_runtime.kernels`)."""
 
     def supports(self, op_type: str, opset: int, types: Mapping[str, str]) -> bool:
-        """Whether a kernel takes these element types."""
+        """True if a kernel takes these element types."""
 
     def has(self, op_type: str) -> bool:
-        """Whether there is a kernel for any types."""
+        """True if there is a kernel for any types."""
 
     def knows(self, op_type: str, opset: int) -> bool:
-        """Whether the operator is known, kernel or not."""
+        """True if the operator is known, kernel or not."""
 
     def refuses_half(self, op_type: str, reduction: str) -> bool:
         """True if a kernel that lists half precision fails there when it is to reduce so."""
@@ -39,7 +39,7 @@ class Kernels(Protocol):
 
 @dataclass(frozen=True)
 class Report:
-    """What verification counted: nodes by operator, and the operators the runtime expands."""
+    """Nodes counted by operator, and the operators that the runtime expands."""
 
     nodes: dict[str, int]
     expanded: tuple[str, ...]
@@ -149,7 +149,7 @@ def _placeholder(b: Builder, value: ir.Value | None, name: str) -> ir.Value | No
 
 
 def _hint(op_type: str, opset: int, types: Mapping[str, str], kernels: Kernels) -> str:
-    """What to do about a missing kernel: another opset where that helps, else another type."""
+    """The way around a missing kernel: another opset where that helps, else another type."""
     others = [n for n in range(18, onnx.defs.onnx_opset_version() + 1) if n != opset]
     able = [n for n in others if kernels.supports(op_type, n, types)]
     if able:

@@ -1,4 +1,4 @@
-"""Undoing broadcasts and reshapes, in one place. Sizes may be known at run time only."""
+"""The inverse of broadcasts and reshapes; sizes may be known at run time only."""
 
 from collections.abc import Sequence
 

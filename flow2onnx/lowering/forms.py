@@ -1,4 +1,4 @@
-"""Alternatives: lowerings that compute the same in several forms, and how one is picked.
+"""Lowerings: computations that have several forms, and how one of them is picked.
 
 A lowering names its forms once, with the rule that picks by shape. What is asked for by name goes
 before what was measured, and that before the rule.
@@ -43,7 +43,7 @@ Why = Literal["static rule", "tuned", "asked"]
 
 @dataclass(frozen=True)
 class Tensor:
-    """What an operand is: element type, shape, and its content where that is constant."""
+    """An operand's element type and shape, and its content where that is constant."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -51,7 +51,7 @@ class Tensor:
 
     @classmethod
     def of(cls, value: Value | None) -> "Tensor | None":
-        """What is known of a value."""
+        """The description of a value."""
         if value is None:
             return None
         known = constant_of(value)
@@ -74,7 +74,7 @@ class NodeType:
 
     @classmethod
     def of(cls, node: Node) -> "NodeType":
-        """What is known of a node."""
+        """The description of a node."""
         attributes = sorted((k, _hashable(a.value)) for k, a in node.attributes.items())
         inputs = tuple(Tensor.of(v) for v in node.inputs)
         return cls(node.op_type, tuple(attributes), inputs, len(node.outputs))
@@ -228,7 +228,7 @@ def choose_forms(picks: Picks = BY_RULE) -> Iterator[list[Choice]]:
 
 
 def lowerings() -> list[str]:
-    """The names of the lowerings with alternatives."""
+    """The names of all lowerings."""
     return sorted(_LOWERINGS)
 
 
@@ -242,7 +242,7 @@ def check_form_names(asked: Mapping[str, str], source: str | None = None) -> Non
     for name, form in asked.items():
         if name not in _LOWERINGS:
             raise ArgumentError(
-                f"{name!r} is no lowering with alternatives",
+                f"{name!r} is no lowering with several forms",
                 source=source,
                 hint=f"there are {', '.join(lowerings())}",
             )

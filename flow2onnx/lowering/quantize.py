@@ -17,7 +17,7 @@ _LEAST = 1e-30  # the scale of a value that is 0 everywhere
 
 @dataclass(frozen=True)
 class Scheme:
-    """How a range becomes eight bits: around 0 or anywhere, with any scale or a power of two."""
+    """A mapping of ranges to 8 bits: around 0 or anywhere, with any scale or a power of two."""
 
     is_symmetric: bool = True
     is_power_of_two: bool = False
@@ -50,7 +50,7 @@ def _power_of_two(b: Builder, extent: Value) -> Value:
 
 
 def zero_point(b: Builder, low: Value, scale: Value, scheme: Scheme) -> Value | None:
-    """What stands for 0, or None where that is 0."""
+    """The 8-bit number that stands for 0, or None where that is 0."""
     if scheme.is_symmetric:
         return None
     steps = b.Round(b.Div(b.Neg(b.Min(low, 0.0)), scale))
@@ -60,7 +60,7 @@ def zero_point(b: Builder, low: Value, scale: Value, scheme: Scheme) -> Value | 
 def fake_quantize(
     b: Builder, x: Value, scale: Value, zero: Value | None, axis: int | None = None
 ) -> Value:
-    """`x` rounded to what eight bits hold; without `zero` they have a sign."""
+    """`x` rounded to 8-bit numbers and scaled back; without `zero` they are signed."""
     if zero is None:
         zero = b.const(np.zeros(dims(scale)), int8)
     where = {} if axis is None else {"axis": axis}

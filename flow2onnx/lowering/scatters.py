@@ -1,4 +1,4 @@
-"""Scatters that add: what every provider can run."""
+"""Scatters that add, in a form that every provider can run."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ __all__ = ["scatter_add", "scatter_sum", "zeros"]
 
 
 def zeros(b: Builder, shape: Sequence[int | str], dtype: DType) -> Value:
-    """Zeros; ConstantOfShape keeps large ones out of the file."""
+    """Zeros of `shape`, made by ConstantOfShape, which keeps large ones out of the file."""
     is_known = all(isinstance(d, int) for d in shape)
     sizes = np.asarray(shape, np.int64) if is_known else list(shape)
     made: Value = b.ConstantOfShape(sizes, value=np.zeros(1, dtype.numpy))

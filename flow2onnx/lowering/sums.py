@@ -17,7 +17,7 @@ _MOST_ROWS = 1 << 16  # the ones are a constant of the model
 
 
 def _is_matrix(lead: int, x: Value) -> bool:
-    """Whether the sum is a product with ones, of more than one column and some rows."""
+    """True if the sum can be a product with ones, of more than one column and some rows."""
     if dtype_of(x) != float32 or not is_static(x):
         return False
     return 0 < math.prod(dims(x)[:lead]) <= _MOST_ROWS and math.prod(dims(x)[lead:]) > 1

@@ -1,4 +1,4 @@
-"""Importing: the nodes of any ONNX model appended to a builder, typed and with shapes."""
+"""Import: the nodes of any ONNX model appended to a builder, typed and with shapes."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -219,14 +219,9 @@ class _Appender:
 def _constant(b: Builder, name: str, tensor: ir.TensorProtocol) -> ir.Value:
     """A constant under a name of its own, which does not refer to another file."""
     by_code(int(tensor.dtype))  # raises for an element type that we do not have
-    kept = ir.Tensor(tensor.numpy(), dtype=tensor.dtype, name=name)
-    value = ir.Value(
-        name=name,
-        shape=ir.Shape(tensor.shape.numpy()),
-        type=ir.TensorType(tensor.dtype),
-        const_value=kept,
-    )
-    b.graph.initializers[name] = value
+    content = ir.Tensor(tensor.numpy(), dtype=tensor.dtype, name=name)
+    value = ir.val(name, const_value=content)
+    b.graph.register_initializer(value)
     return value
 
 

@@ -290,7 +290,7 @@ def _prune(graph: onnx.GraphProto, outputs: Collection[str] | None) -> None:
 
 
 def _names_read(node: onnx.NodeProto) -> Iterator[str]:
-    """What a node and the graphs inside it name; inner names do no harm."""
+    """The names that a node and the graphs inside it read; inner names do no harm."""
     yield from node.input
     for inner in _subgraphs(node):
         yield from (o.name for o in inner.output)
@@ -389,7 +389,7 @@ def _convert_opset(proto: onnx.ModelProto, opset: int | None) -> onnx.ModelProto
 
 
 def _is_defined_alike(nodes: Iterable[onnx.NodeProto], have: int, want: int) -> bool:
-    """Whether every operator is defined alike at both opsets."""
+    """True if every operator is defined alike at both opsets."""
     for node in nodes:
         if node.domain not in _STANDARD:
             continue
@@ -405,7 +405,7 @@ def _is_defined_alike(nodes: Iterable[onnx.NodeProto], have: int, want: int) -> 
 
 
 def _tensor_kinds(graph: onnx.GraphProto) -> dict[str, str]:
-    """What torch's exporter says its tensors are."""
+    """The kind that torch's exporter gives each tensor."""
     return {
         value.name: entry.value
         for value in (*graph.value_info, *graph.input)

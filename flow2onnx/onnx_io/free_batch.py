@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from flow2onnx.errors import UnsupportedError
+from flow2onnx.graph.model import drop_unread_constants
 from flow2onnx.graph.types import constant_of, dims
 
 __all__ = ["SYMBOL", "free_batch"]
@@ -54,9 +55,7 @@ def free_batch(
     traces.check_results(*declared)
     traces.free_shapes()
     graph = graphs[0]
-    for name, value in list(graph.initializers.items()):
-        if not value.uses() and not value.is_graph_output():
-            del graph.initializers[name]
+    drop_unread_constants(graph)
     return graph
 
 
@@ -289,14 +288,8 @@ class _Traces:
     def _constant(self, content: Any) -> ir.Value:
         array = np.asarray(content, getattr(content, "dtype", np.int64))
         tensor = ir.tensor(array, name=self._unique(f"const/{SYMBOL}"))
-        value = ir.Value(
-            name=tensor.name,
-            shape=ir.Shape(array.shape),
-            type=ir.TensorType(tensor.dtype),
-            const_value=tensor,
-        )
-        assert value.name is not None, "a constant has a name"
-        self.graph.initializers[value.name] = value
+        value = ir.val(tensor.name, const_value=tensor)
+        self.graph.register_initializer(value)
         return value
 
     def _unique(self, name: str) -> str:
@@ -307,7 +300,7 @@ class _Traces:
 
 
 def _content(attribute: ir.Attr) -> bytes:
-    """What an attribute holds; graphs without the shapes of their values, which they lose."""
+    """The bytes of an attribute; a graph in it loses the shapes of its values."""
     if attribute.type == ir.AttributeType.GRAPH:
         _forget_shapes(attribute.as_graph())
     content: bytes = ir.to_proto(attribute).SerializeToString(deterministic=True)
@@ -347,7 +340,7 @@ def _equal(contents: Sequence[Any]) -> bool:
 
 
 def _is_one_number(contents: Sequence[Any]) -> bool:
-    """Whether all the tensors hold the same number everywhere, and only their shapes differ."""
+    """True if all the tensors hold the same number everywhere, and only their shapes differ."""
     if any(math.prod(c.shape) == 0 for c in contents):
         return False
     numbers = {c.ravel()[0].tobytes() for c in contents}

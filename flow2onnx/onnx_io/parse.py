@@ -1,4 +1,4 @@
-"""Finished models taken apart again: what a quantizer wrote, made ready to be placed."""
+"""Finished models parsed again: what a quantizer wrote, with its values taken out."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator
@@ -10,7 +10,7 @@ import onnx
 import onnx_ir as ir
 
 from flow2onnx.dtypes import DType
-from flow2onnx.graph.model import IR_VERSION
+from flow2onnx.graph.model import IR_VERSION, drop_unread_constants
 from flow2onnx.graph.schemas import PRODUCTS
 from flow2onnx.graph.types import dtype_of
 
@@ -84,9 +84,7 @@ def _drop_unread_quantization(graph: ir.Graph, unquantized: Collection[str]) -> 
         if all(use.node.name in unquantized for use in shown.uses()):
             _replace_value(graph, shown, x)
             graph.remove([back[0], node], safe=True)
-    for name, value in list(graph.initializers.items()):
-        if not value.uses() and not value.is_graph_output():
-            del graph.initializers[name]
+    drop_unread_constants(graph)
 
 
 def _replace_value(graph: ir.Graph, old: ir.Value, new: ir.Value) -> None:

@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError, Message  # type: ignore[import-
 from onnx.defs import SchemaError, get_schema
 
 from flow2onnx.errors import BundleError
+from flow2onnx.graph.schemas import element_name
 
 __all__ = ["ModelFile", "all_nodes", "open_model", "parameter_totals", "typed_model"]
 
@@ -34,7 +35,7 @@ class ModelFile:
         return max((o.version for o in self.proto.opset_import if o.domain in _STANDARD), default=0)
 
     def summary(self) -> dict[str, Any]:
-        """What the model is, in plain data: signature, operators, parameters, labels."""
+        """The model in plain data: signature, operators, parameters, metadata."""
         proto, graph = self.proto, self.proto.graph
         weights = [t for t in graph.initializer if not t.name.startswith("const/")]
         inside = {t.name for t in graph.initializer}
@@ -69,7 +70,7 @@ class ModelFile:
         return sorted(found | {f"{f.domain}::{f.name}" for f in self.proto.functions})
 
     def checker_complaint(self) -> str | None:
-        """What the ONNX checker and its strict shape inference find wrong, if anything."""
+        """The complaint of the ONNX checker and its strict shape inference, if any."""
         try:
             onnx.checker.check_model(os.fspath(self.path), full_check=True)
         except Exception as error:  # of many classes with no common base
@@ -148,7 +149,7 @@ def parameter_totals(tensors: Iterable[tuple[str, int, int]]) -> dict[str, Any]:
 
 
 def _is_text(message: Message) -> bool:
-    """Whether all names are text; protobuf shows one that is no UTF-8 as bytes."""
+    """True if all names are text; protobuf shows one that is no UTF-8 as bytes."""
     for field, content in message.ListFields():
         if field.type not in (field.TYPE_STRING, field.TYPE_MESSAGE):
             continue
@@ -193,8 +194,7 @@ def _dtype_name(code: int) -> str:
     """Our name of an element type, which but for two is the standard's."""
     if code not in onnx.TensorProto.DataType.values():
         return f"type {code}"
-    name: str = onnx.TensorProto.DataType.Name(code).lower()
-    return {"float": "float32", "double": "float64"}.get(name, name)
+    return element_name(onnx.TensorProto.DataType.Name(code))
 
 
 def _bytes_of(tensor: onnx.TensorProto) -> int:

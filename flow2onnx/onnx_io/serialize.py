@@ -1,4 +1,4 @@
-"""Models made ready to be written: variables inside or beside them, chosen outputs, labels."""
+"""Models ready to be written: values inside or in other files, chosen outputs, metadata."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ NEWEST_OPSET: int = onnx.defs.onnx_opset_version()
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a tensor lies: bytes `offset` to `offset + length` of a file beside the model."""
+    """The place of a tensor: bytes `offset` to `offset + length` of a file beside the model."""
 
     file: str
     offset: int

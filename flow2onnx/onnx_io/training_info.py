@@ -1,6 +1,6 @@
 """`TrainingInfoProto`: a training algorithm inside the file of an inference model."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,7 +72,7 @@ def _prefix_names(graph: onnx.GraphProto, kept: Iterable[str]) -> onnx.GraphProt
     return copy
 
 
-def _rename(graph: onnx.GraphProto, new: Any) -> None:
+def _rename(graph: onnx.GraphProto, new: Callable[[str], str]) -> None:
     for value in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
         value.name = new(value.name)
     for node in graph.node:
@@ -87,7 +87,7 @@ def _rename(graph: onnx.GraphProto, new: Any) -> None:
 def _add_initialization(
     info: onnx.TrainingInfoProto, init: ir.Model, wanted: Iterable[str]
 ) -> None:
-    """What computes the first values of the state that the inference graph does not hold."""
+    """Add the nodes that compute the first values of state outside the inference graph."""
     chosen = set(wanted)
     graph: onnx.GraphProto = ir.to_proto(init).graph
     outputs = [v for v in graph.output if v.name in chosen]
@@ -102,20 +102,12 @@ def _add_initialization(
     part.node.extend(reversed(nodes))
     part.output.extend(outputs)
     part.initializer.extend(t for t in graph.initializer if t.name in needed)
-    part = _prefix_names(part, ())
+    first = {v.name: f"first/{PREFIX}{v.name}" for v in outputs}
+    _rename(part, lambda name: first.get(name, name and PREFIX + name))
     part.name = f"{PREFIX}initialization"
-    for value in part.output:
-        _bind(info.initialization_binding, value.name.removeprefix(PREFIX), f"first/{value.name}")
-        _rename_exact(part, {value.name: f"first/{value.name}"})
+    for name, value in first.items():
+        _bind(info.initialization_binding, name, value)
     info.initialization.CopyFrom(part)
-
-
-def _rename_exact(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
-    for value in (*graph.output, *graph.value_info):
-        value.name = names.get(value.name, value.name)
-    for node in graph.node:
-        node.input[:] = [names.get(n, n) for n in node.input]
-        node.output[:] = [names.get(n, n) for n in node.output]
 
 
 def _bind(bindings: Any, key: str, value: str) -> None:

@@ -1,4 +1,4 @@
-"""Equal nodes."""
+"""Common subexpression elimination."""
 
 from typing import Any
 

@@ -1,7 +1,8 @@
-"""Dead code."""
+"""Dead code elimination."""
 
 import onnx_ir as ir
 
+from flow2onnx.graph.model import drop_unread_constants
 from flow2onnx.passes.base import Pass
 
 __all__ = ["DeadCodeElimination"]
@@ -25,9 +26,4 @@ class DeadCodeElimination(Pass):
             if not any(v.is_graph_output() for v in node.outputs) and dead.issuperset(users):
                 dead.add(node)
         graph.remove(dead, safe=True)
-        changed = bool(dead)
-        for name, value in list(graph.initializers.items()):
-            if not value.uses() and not value.is_graph_output():
-                del graph.initializers[name]
-                changed = True
-        return changed
+        return drop_unread_constants(graph) or bool(dead)

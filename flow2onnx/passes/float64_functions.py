@@ -1,4 +1,4 @@
-"""Functions of double precision numbers that runtimes compute in single precision only."""
+"""Functions of float64 numbers composed of such that runtimes have float64 kernels for."""
 
 import math
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Batch normalizations that a predict job does after a convolution."""
+"""Folding of batch normalizations into convolutions, for predict jobs."""
 
 from typing import Any
 

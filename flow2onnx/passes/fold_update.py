@@ -1,4 +1,4 @@
-"""Updates that are a matrix product and a sum."""
+"""Folding of the update of a weight into the matrix product that makes the change."""
 
 import onnx_ir as ir
 

@@ -1,4 +1,4 @@
-"""Biases."""
+"""Fusion of biases into the products that they are added to."""
 
 import onnx_ir as ir
 

@@ -1,4 +1,4 @@
-"""Half precision for serving: a whole predict graph in float16, its weights too."""
+"""Conversion to half precision for serving: a whole predict graph in float16, its weights too."""
 
 from collections import Counter
 from collections.abc import Collection
@@ -253,7 +253,7 @@ def _is_float32(value: ir.Value | None) -> bool:
 
 
 def _is_type_variable(kind: Schema, position: int) -> bool:
-    """Whether an operand's type may vary at all: a Resize has its scales in float32 always."""
+    """True if an operand's type may vary: the scales of a Resize are always float32."""
     return not kind.type_variable(position).startswith("tensor(")
 
 
@@ -264,7 +264,7 @@ def _output_variables(kind: Schema, node: ir.Node) -> set[str]:
 
 
 def _fits_float16(content: np.ndarray[Any, Any]) -> bool:
-    """Whether numbers stay finite in float16; a lone one, which scales all, keeps its digits."""
+    """True if numbers stay finite in float16; a lone one, which scales all, keeps its digits."""
     with np.errstate(over="ignore", under="ignore"):
         small = content.astype(np.float16)
     is_finite = bool(np.all(np.isfinite(small) == np.isfinite(content)))

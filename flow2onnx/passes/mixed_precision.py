@@ -41,7 +41,7 @@ FAILING_IN_HALF = frozenset({"ScatterElements", "ScatterND"})
 
 
 def computes_in(half: DType, opset: int, kernels: Kernels | None) -> bool:
-    """Whether a runtime multiplies matrices of such numbers itself, so that they gain speed."""
+    """True if a runtime multiplies matrices of such numbers itself, so that they gain speed."""
     return kernels is None or kernels.supports("MatMul", opset, {"T": half.name})
 
 
@@ -107,7 +107,7 @@ class _Rewrite:
             self.weight_views.update(node.outputs)
 
     def _is_able(self, node: ir.Node) -> bool:
-        """Whether ONNX takes the node in half precision, and the runtime if it computes in it."""
+        """True if ONNX, and a runtime that computes in it, take the node in half precision."""
         is_listed = _is_white(node) or node.op_type in GREY or node.op_type in CLEAR
         if not is_listed or not self._reals(node):
             return False

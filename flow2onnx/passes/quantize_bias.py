@@ -1,4 +1,4 @@
-"""Biases of quantized products."""
+"""Quantization of the biases of quantized products."""
 
 import onnx_ir as ir
 

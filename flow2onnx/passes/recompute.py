@@ -1,4 +1,4 @@
-"""Activations made once more on the way back, in place of being kept from the way there.
+"""Recomputation: activations computed again for the gradients, in place of being kept.
 
 The nodes of a job that come before its gradients are cut into segments. What crosses a cut is
 kept; what only the gradients of a segment read is computed again from there, when they are due.
@@ -162,7 +162,7 @@ class _Segment:
         return maker not in self._nodes and maker.op_type != "Constant"
 
     def _is_repeated(self, value: ir.Value) -> bool:
-        """Whether a value is made again where it is needed, and not kept."""
+        """True if a value is computed again where it is needed, and not kept."""
         maker = value.producer()
         if maker is None or maker not in self._nodes or value not in self._varying:
             return False
@@ -267,7 +267,6 @@ class _Segment:
         name = f"again/{self._ordered[0].name}/const_{len(self._graph.initializers)}"
         array = np.array(content, dtype)
         value = ir.val(name, const_value=ir.tensor(array, name=name))
-        value.shape, value.dtype = ir.Shape(array.shape), ir.DataType.from_numpy(array.dtype)
         self._graph.register_initializer(value)
         return value
 

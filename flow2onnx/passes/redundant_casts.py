@@ -1,4 +1,4 @@
-"""Casts that change nothing."""
+"""Removal of casts that change nothing."""
 
 import onnx_ir as ir
 

@@ -1,4 +1,4 @@
-"""Updates that change a few rows of a table."""
+"""Updates that scatter a few rows into a table."""
 
 import onnx_ir as ir
 

@@ -1,4 +1,4 @@
-"""ReLU behind the pool that reads it."""
+"""Sinking of a ReLU behind the pool that reads it."""
 
 from collections.abc import Collection
 

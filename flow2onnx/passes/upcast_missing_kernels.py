@@ -1,4 +1,4 @@
-"""Half precision where a runtime has no kernel for it."""
+"""Upcasts to float32 where a runtime has no kernel for half precision."""
 
 import onnx_ir as ir
 
@@ -14,7 +14,7 @@ _TYPED_BY_ATTRIBUTE = frozenset({"Cast", "ConstantOfShape"})
 
 
 def casts_itself(half: DType, opset: int, kernels: Kernels) -> bool:
-    """Whether the runtime casts around what it has no kernel for, as the CPU provider does.
+    """True if the runtime casts around nodes without a kernel itself, as the CPU provider does.
 
     Between two of its own casts it rounds nothing; casts of ours it carries out.
     """

@@ -77,7 +77,7 @@ def _pad_mask(b, mask, width, content):
 
 
 def _visible_keys(b, n, mask, counts, past, raw):
-    """Which keys each query may look at; None if all."""
+    """True where a query may look at a key; None if all may at all."""
     rows, width = dims(raw)[2:]
     conditions = []
     if mask is not None and dtype_of(mask) == bool_:

@@ -60,7 +60,7 @@ def _(b, n):
 
 
 def _known_when_built(n, expand):
-    """What `expand` makes of a loop or sequence, which asks for counts that are constants."""
+    """The values that `expand` makes of a loop or sequence, whose counts have to be constants."""
     try:
         return expand()
     except UnsupportedError as error:

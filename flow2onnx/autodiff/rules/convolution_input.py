@@ -20,7 +20,7 @@ def _pick_form(s, w, g):
 
 
 def _is_convolution(s, *_):
-    """Whether the gradient is a convolution: no strides, and no pads wider than the kernel."""
+    """True if the gradient is a convolution: no strides, and no pads wider than the kernel."""
     pads = zip(s.reach, s.before, s.after, strict=True)
     return s.is_unit_stride and all(max(p, q) <= r for r, p, q in pads)
 

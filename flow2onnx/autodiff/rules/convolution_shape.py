@@ -26,7 +26,7 @@ class Convolution(Windows):
 
     @property
     def reach(self):
-        """How far the last tap of a window is from the first."""
+        """The distance of a window's last tap from its first."""
         return [(k - 1) * d for k, d in zip(self.kernel, self.dilations, strict=True)]
 
     @property

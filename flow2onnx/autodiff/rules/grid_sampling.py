@@ -62,7 +62,7 @@ def _as_float32(b, value):
 
 
 def _factor(n, extent):
-    """How many elements one unit of a point is: the image is 2 units wide."""
+    """The number of elements that one unit of a point is: the image is 2 units wide."""
     return (extent - 1) / 2 if attribute(n, "align_corners", 0) else extent / 2
 
 
@@ -208,7 +208,7 @@ def _(b, n):
 
 
 def _kernel_positions(at, axis, dtype):
-    """Where an ordinary convolution's taps lie: (taps, outputs)."""
+    """The positions of an ordinary convolution's taps: (taps, outputs)."""
     taps = np.indices(at.kernel)[axis].reshape(-1, 1) * at.dilations[axis]
     starts = np.indices(at.outputs)[axis].reshape(1, -1) * at.strides[axis] - at.before[axis]
     return (taps + starts).astype(dtype.numpy)

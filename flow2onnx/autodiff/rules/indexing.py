@@ -32,7 +32,7 @@ def _(b, n, g):
 
 @dataclass(frozen=True)
 class _Table:
-    """What rows were gathered from."""
+    """The table that rows were gathered from."""
 
     shape: tuple[int | str, ...]
 

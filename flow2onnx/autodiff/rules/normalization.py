@@ -39,7 +39,7 @@ def _(b, n, g):
 
 
 def _is_one_sided(n, g, g_mean, g_rate):
-    """Whether only the normalised output has a gradient, and the scale is as wide as a row."""
+    """True if only the normalized output has a gradient, and the scale is as wide as a row."""
     x, scale = n.inputs[:2]
     if g is None or g_mean is not None or g_rate is not None or not is_static(x):
         return False

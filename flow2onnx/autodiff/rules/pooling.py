@@ -19,7 +19,7 @@ def _(b, n, g, _indices_g=None):
 
 
 def _tiles(n, _g):
-    """Whether the windows tile an image exactly, so that its windows need no positions."""
+    """True if the windows tile an image exactly, so that maxima need no positions."""
     kernel = attribute(n, "kernel_shape")
     return (
         len(kernel) == 2
@@ -101,7 +101,7 @@ def _row_major(b, indices, extents):
 
 
 def _may_overlap(n):
-    """Whether two windows may share an element."""
+    """True if two windows may share an element."""
     kernel = attribute(n, "kernel_shape")
     ones = [1] * len(kernel)
     strides, dilations = attribute(n, "strides", ones), attribute(n, "dilations", ones)

@@ -133,7 +133,7 @@ def _unroll(b, n, cell, defaults):
 
 
 def _split_directions(b, value, count):
-    """What each direction has of an input."""
+    """The part of an input that belongs to each direction."""
     if value is None:
         return [None] * count
     parts = [value] if count == 1 else _split(b, value, 0, count)

@@ -139,7 +139,7 @@ def _(b, n, g):
 
 
 def _contains(size, exclusive, reverse):
-    """Whether factor i, down, is in product j, across."""
+    """A matrix that is True where factor i, down, is in product j, across."""
     i, j = np.indices((size, size))
     if reverse:
         i, j = j, i

@@ -134,7 +134,7 @@ def _cubic(x, a):
 
 
 def _coordinates(how, i, scale, extent, length, region):
-    """Where each element of the result lies on the axis, in the runtime's single precision."""
+    """The place of each element of the result on the axis, in the runtime's single precision."""
     scale = np.float32(scale)
     centre = (i + np.float32(0.5)) / scale - np.float32(0.5)
     if how == "half_pixel" or (how == "pytorch_half_pixel" and length > 1):

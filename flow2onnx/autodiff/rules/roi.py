@@ -37,7 +37,7 @@ class _Samples:
 
 
 def _axis_samples(b, n, rois, ends, bins, extent, is_max):
-    """How the parts of an axis of each region are made of the elements of the image.
+    """The weights with which the parts of an axis of each region are made of elements.
 
     An average has one part for each bin. The runtime's maximum is over the weighted elements that
     the samples of a bin are mixed of: one part for each.
@@ -113,7 +113,7 @@ def _max_gradient(b, images, g, rows, columns):
 
 
 def _used_pairs(b, samples, axes):
-    """Which samples are used, twice each, beside (region, channel, row, column, both's samples)."""
+    """The samples used, twice each, beside (region, channel, row, column, both's samples)."""
     regions = dims(samples.used)[0]
     twice = b.Expand(b.Unsqueeze(samples.used, [3]), [regions, 1, samples.each // 2, 2])
     shape = [regions, 1, 1, 1, 1, 1]
@@ -156,7 +156,7 @@ def _(b, n):
 
 
 def _bins(b, corners, ends, bins, extent):
-    """Which elements of an axis are in each bin of each region."""
+    """True where an element of an axis is in a bin of a region: (region, bin, element)."""
     first, last = (b.Gather(corners, np.asarray([e]), axis=1) for e in ends)
     one = b.like(1.0, corners)
     size = b.Div(b.Max(b.Add(b.Sub(last, first), one), one), float(bins))

@@ -78,7 +78,7 @@ def _(b, n, g):
 
 
 def _is_known(n):
-    """Whether a slice takes the same of the same extents at every run."""
+    """True if a slice takes the same positions of the same extents at every run."""
     operands = [constant_of(v) for v in n.inputs[1:] if v is not None]
     if any(v is None for v in operands):
         return False

@@ -185,7 +185,7 @@ def _(b, n, g):
 
 
 def _tie_shares(b, x, ends, inside):
-    """What each end that varies gets where it equals x and the other does not: half."""
+    """The gradient of each end that varies where it equals x and the other does not: half."""
     ties = [None if end is None else b.Equal(x, end) for end in ends]
     alone = [
         tie if tie is None or other is None else b.And(tie, b.Not(other))
@@ -195,7 +195,7 @@ def _tie_shares(b, x, ends, inside):
 
 
 def _low_gradient(b, x, low, high, g):
-    """What the lower end gets where it cut x off: nothing where the upper end is below it."""
+    """The lower end's gradient where it cut x off: none where the upper end is below it."""
     if low is None:
         return None
     is_cut = b.Less(x, low)

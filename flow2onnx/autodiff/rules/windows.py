@@ -22,7 +22,7 @@ class Windows:
 
     @property
     def left_over(self):
-        """How many elements of each padded axis lie behind the last window; with ceil_mode < 0."""
+        """The number of elements of each padded axis behind the last window; with ceil_mode < 0."""
         return [
             h - ((o - 1) * s - p - q + (k - 1) * d + 1)
             for h, o, k, s, d, p, q in zip(
