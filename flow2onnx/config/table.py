@@ -3,7 +3,7 @@
 import copy
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -30,6 +30,7 @@ class Flag:
     default: object
     effect: Effect
     doc: str
+    _: KW_ONLY
     required: bool = False
     also: tuple[tuple[str, object], ...] = ()
     needs: str | None = None

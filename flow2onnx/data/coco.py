@@ -63,7 +63,7 @@ class Photo:
         return np.concatenate(points), np.concatenate(places)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CocoReader:
     """Images of an annotation file in batches, for ever; in groups of like shape if asked."""
 

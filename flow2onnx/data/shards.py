@@ -3,7 +3,7 @@
 import itertools
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +40,7 @@ class Parts:
 
     folder: str
     count: int
+    _: KW_ONLY
     prefix: str = "part-"
     suffix_length: int = -1
     shuffles_parts: bool = False

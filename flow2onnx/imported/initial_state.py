@@ -44,7 +44,14 @@ def state_variable(
 ) -> Variable:
     """The variable that begins with a tensor of the model."""
     shape, dtype = tensor_type(foreign, name)
-    return Variable(name, shape, dtype, TensorInitializer(name), role, is_trainable)
+    return Variable(
+        name=name,
+        shape=shape,
+        dtype=dtype,
+        initializer=TensorInitializer(name),
+        role=role,
+        is_trainable=is_trainable,
+    )
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,14 @@ def kaiming_initializer(
     """Standard deviation gain / sqrt(fan) of a weight of `shape`."""
     if not isinstance(shape, tuple):
         raise ArgumentError(f"shape is a tuple, got {shape!r}")
-    return Kaiming(shape, distribution, mode, nonlinearity, negative_slope, data_format)
+    return Kaiming(
+        weight_shape=shape,
+        distribution=distribution,
+        mode=mode,
+        nonlinearity=nonlinearity,
+        negative_slope=negative_slope,
+        data_format=data_format,
+    )
 
 
 def l1(l: float = 0.01) -> Regularizer:  # noqa: E741  # OneFlow's name

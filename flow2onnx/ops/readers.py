@@ -52,11 +52,11 @@ def ofrecord_reader(
     parts = Parts(
         ofrecord_dir,
         positive(data_part_num, "data_part_num"),
-        part_name_prefix,
-        part_name_suffix_length,
-        shuffle_after_epoch,
-        positive(shuffle_buffer_size, "shuffle_buffer_size") if random_shuffle else 0,
-        seed_of(full, None),
+        prefix=part_name_prefix,
+        suffix_length=part_name_suffix_length,
+        shuffles_parts=shuffle_after_epoch,
+        buffer=positive(shuffle_buffer_size, "shuffle_buffer_size") if random_shuffle else 0,
+        seed=seed_of(full, None),
     )
     size = positive(batch_size, "batch_size")
     return emit(full, "source", partial(batches, parts, size), (), HostType((size,), record))[0]
@@ -220,9 +220,14 @@ def coco_reader(
     full = named("data.coco_reader", name, "COCOReader")
     size = positive(batch_size, "batch_size")
     reader = CocoReader(
-        annotation_file, image_dir, size, shuffle, seed_of(full, random_seed),
-        group_by_aspect_ratio, remove_images_without_annotations,
-    )  # fmt: skip
+        annotation_file=annotation_file,
+        image_dir=image_dir,
+        size=size,
+        shuffles=shuffle,
+        seed=seed_of(full, random_seed),
+        groups=group_by_aspect_ratio,
+        only_useful=remove_images_without_annotations,
+    )
     buffer = buffer_type(size)
     return emit(
         full, "source", reader.batches, (), buffer, HostType((size,), int64),

@@ -47,16 +47,15 @@ def get_variable(
         known: Blob = job.user_variables[full]
         return known
     variable = Variable(
-        full,
-        _shape(shape, full),
-        dtype or job.spec.config.value("default_data_type"),
-        initializer or job.default_initializer(full),
-        "variable",
-        trainable is not False,
-        regularizer,
-        model_name or "weight",
-        random_seed,
-        user_frame(),
+        name=full,
+        shape=_shape(shape, full),
+        dtype=dtype or job.spec.config.value("default_data_type"),
+        initializer=initializer or job.default_initializer(full),
+        is_trainable=trainable is not False,
+        regularizer=regularizer,
+        model_name=model_name or "weight",
+        seed=random_seed,
+        source=user_frame(),
     )
     blob = Blob(job.state(variable), distribute=distribute)
     job.user_variables[full] = blob

@@ -12,10 +12,8 @@ from flow2onnx.errors import UnsupportedError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dims, dtype_of
 from flow2onnx.optim.base import Optimizer, Step
-from flow2onnx.trace.initializers import Constant
 from flow2onnx.trace.job import Job
 from flow2onnx.trace.spec import JobSpec
-from flow2onnx.trace.variables import Variable
 
 __all__ = [
     "WHOLE",
@@ -55,8 +53,7 @@ def rate_of(job: Job, optimizer: Optimizer, counter: Value, training: Training) 
     b, scheduled = job.b, optimizer.scheduler.rate(job.b, counter)
     if not training.adjusts_rate:
         return scheduled
-    name = learning_rate(job.spec)
-    given = job.state(Variable(name, (1,), float32, Constant(-1.0), "counter", False))
+    given = job.counter(learning_rate(job.spec), float32, -1.0)
     chosen: Value = b.Where(b.Less(given, b.const([0.0], float32)), scheduled, given)
     return chosen
 

@@ -8,10 +8,8 @@ import numpy as np
 from flow2onnx.dtypes import float32, int64
 from flow2onnx.errors import ArgumentError
 from flow2onnx.graph import Builder, Value
-from flow2onnx.trace.initializers import Constant
 from flow2onnx.trace.job import Job
 from flow2onnx.trace.registry import publish
-from flow2onnx.trace.variables import Variable
 
 __all__ = ["DynamicScale", "LossScale", "StaticScale", "dynamic_loss_scale", "static_loss_scale"]
 
@@ -70,9 +68,7 @@ class DynamicScale(LossScale):
 
     def _state(self, job: Job) -> tuple[Value, Value]:
         scale, good = self.states(job)
-        start = Constant(self.initial)
-        factor = job.state(Variable(scale, (1,), float32, start, "counter", False))
-        return factor, job.counter(good, int64)
+        return job.counter(scale, float32, self.initial), job.counter(good)
 
     def advance(self, job: Job, grads: list[Value]) -> Value:
         """Move the factor and the count; true if all gradients are finite."""

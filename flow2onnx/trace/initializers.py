@@ -139,7 +139,7 @@ class VarianceScaling(Initializer):
 _GAINS = {"linear": 1.0, "sigmoid": 1.0, "tanh": 5.0 / 3.0, "relu": math.sqrt(2.0)}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Kaiming(Initializer):
     """Standard deviation gain / sqrt(fan) of a weight of `weight_shape`."""
 

@@ -4,7 +4,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from flow2onnx.dtypes import DType, int64
@@ -63,6 +63,7 @@ class Job:
     """
 
     spec: JobSpec
+    _: KW_ONLY
     opset: int = 21
     seed: int = 0
     pieces: int = 1
@@ -162,13 +163,32 @@ class Job:
     def slot(self, owner: str, suffix: str, fill: float = 0.0) -> Value:
         """The optimizer's own tensor beside variable `owner`, such as ``w-momentum``."""
         of = self.variables[owner]
-        name = f"{owner}-{suffix}"
-        start = Constant(fill)
-        return self.state(Variable(name, of.shape, of.dtype, start, "slot", False, owner=owner))
+        return self.state(
+            Variable(
+                name=f"{owner}-{suffix}",
+                shape=of.shape,
+                dtype=of.dtype,
+                initializer=Constant(fill),
+                role="slot",
+                is_trainable=False,
+                owner=owner,
+            )
+        )
 
-    def counter(self, name: str, dtype: DType = int64) -> Value:
-        """A number that the job itself keeps, shape (1,), starting at 0."""
-        return self.state(Variable(name, (1,), dtype, Constant(0), "counter", False))
+    def counter(
+        self, name: str, dtype: DType = int64, start: float = 0, shape: tuple[int, ...] = (1,)
+    ) -> Value:
+        """A number that the job itself keeps."""
+        return self.state(
+            Variable(
+                name=name,
+                shape=shape,
+                dtype=dtype,
+                initializer=Constant(start),
+                role="counter",
+                is_trainable=False,
+            )
+        )
 
     def assign(self, name: str, value: Value) -> None:
         """Make `value` what variable `name` holds after this call."""

@@ -15,9 +15,7 @@ from flow2onnx.graph.schemas import PRODUCTS
 from flow2onnx.graph.types import dtype_of, rank_of
 from flow2onnx.lowering.quantize import Scheme, fake_quantize, min_max, scale_of, zero_point
 from flow2onnx.trace.context import tracing
-from flow2onnx.trace.initializers import Constant
 from flow2onnx.trace.job import Job, Region
-from flow2onnx.trace.variables import Variable
 
 __all__ = ["Observer", "quantize", "straight_through"]
 
@@ -102,8 +100,7 @@ class Observer:
         self.job.assign(f"{self.name}-{which}", value)
 
     def _state(self, which: str, dtype: DType = float32, start: float = math.nan) -> Value:
-        name = f"{self.name}-{which}"
-        return self.job.state(Variable(name, (), dtype, Constant(start), "counter", False))
+        return self.job.counter(f"{self.name}-{which}", dtype, start, ())
 
     def _zero(self) -> Value:
         return self._state("zero_point", uint8, 0)

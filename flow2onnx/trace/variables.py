@@ -28,7 +28,7 @@ class Regularizer:
         return b.Add(g, b.Mul(w, self.l2)) if self.l2 else g
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Variable:
     """A named tensor that lives from call to call.
 

@@ -417,7 +417,12 @@ def coco(tmp_path):
 
 
 def coco_batches(coco, size=2, shuffles=False, groups=False, only_useful=True):
-    return CocoReader(*coco, size, shuffles, 0, groups, only_useful).batches()
+    file, folder = coco
+    reader = CocoReader(
+        annotation_file=file, image_dir=folder, size=size, shuffles=shuffles, seed=0,
+        groups=groups, only_useful=only_useful,
+    )  # fmt: skip
+    return reader.batches()
 
 
 def test_coco_images_come_by_number(coco):
