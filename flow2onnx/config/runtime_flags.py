@@ -47,6 +47,10 @@ RUNTIME_FLAGS = (
          "Whether independent operators run at the same time; small graphs become much slower."),
     Flag("runtime.allow_spinning", BOOL, None, SESSION(_SPINNING, _SWITCH),
          "Let idle threads wait busily; False where several processes share the cores."),
+    Flag("runtime.force_spinning_stop", BOOL, False,
+         SESSION(("session.force_spinning_stop",), {True: "1"}),
+         "Let idle threads wait busily within a call, and sleep between calls: for programs whose "
+         "jobs take turns on the same cores."),
     Flag("runtime.graph_optimization_level", Choice(("disable", "basic", "extended", "all")), None,
          SESSION(("optimization",)),
          "How far ONNX Runtime rewrites the graph; unset, extended to train and all to predict."),

@@ -255,6 +255,19 @@ def test_entries_and_options_by_the_runtimes_names(config):
     assert given(config, CUDA)[CUDA]["sdpa_kernel"] == "0"
 
 
+def test_threads_stop_spinning_between_calls_if_asked_for(config):
+    config.runtime.force_spinning_stop()
+    assert options(config).session_entries == {"session.force_spinning_stop": "1"}
+
+    @flow.global_function(type="predict", function_config=config)
+    def job(x: tp.Numpy.Placeholder((2,))) -> tp.Numpy:
+        return x * 2
+
+    assert job(np.ones(2, np.float32)).tolist() == [2, 2]
+    (flag,) = job.explain().flags
+    assert flag.outcome == "session option session.force_spinning_stop = 1"
+
+
 def test_an_option_by_name_wins_over_a_default_and_not_over_a_flag(config):
     config.runtime.provider_option("cuda", "cudnn_conv_algo_search", "DEFAULT")
     assert given(config, CUDA)[CUDA]["cudnn_conv_algo_search"] == "DEFAULT"
