@@ -21,6 +21,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 import flow2onnx as flow
 import flow2onnx.export.comparison as comparison_module
 import flow2onnx.export.triton as triton_module
+import flow2onnx.export.triton_config as triton_config
 import flow2onnx.typing as tp
 from flow2onnx.errors import ArgumentError, BundleError, UnsupportedError
 from flow2onnx.export import Check, Report, export_triton
@@ -160,7 +161,7 @@ def test_tensorrt_if_the_job_asks_for_it(tmp_path):
 
 
 def test_triton_is_told_options_that_tensorrt_has():
-    told = {*triton_module._TOLD, *triton_module._RENAMED, *triton_module._PRECISIONS}
+    told = {*triton_config._SAME, *triton_config._RENAMED, *triton_config._PRECISIONS}
     assert told <= set(PROVIDERS["tensorrt"].options)
 
 
