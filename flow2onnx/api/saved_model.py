@@ -115,8 +115,8 @@ def blobs_shown(graph: Any) -> list[str]:
 
 
 def _write_job(path: Path, job: JobFunction, graph: Any) -> None:
-    spec = export.showing(job.spec, blobs_shown(graph)) if graph.signatures else job.spec
-    written = export.write_saved(path, job.session, spec, _VARIABLES)
+    spec = export.with_results(job.spec, blobs_shown(graph)) if graph.signatures else job.spec
+    written = export.write_saved_model(path, job.session, spec, _VARIABLES)
     for name in export.operators_of(written):
         graph.op_list.add(name=name, device_tag="cpu")
     _describe_inputs(job, written, graph)

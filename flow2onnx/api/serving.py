@@ -198,7 +198,7 @@ class InferenceSession:
                     f"there is no {path}: the model was not saved by flow2onnx",
                     "run the program that saves it once more, with `flow2onnx run`",
                 )
-            job.opened = export.open_saved(path, self._checkpoint, self._option.device_tag)
+            job.opened = export.open_saved_model(path, self._checkpoint, self._option.device_tag)
             job.outputs = self._list_files(path.parent, name)
         self._status = _Status.RUNNING
 

@@ -81,7 +81,7 @@ class SavedVariable:
                 )
         if self.held is not None:
             return self.held.copy()
-        with _explained(self.file_path, "read"):
+        with _checkpoint_errors(self.file_path, "read"):
             return _value(self.file_path, tuple(shape), dtype)
 
 
@@ -103,7 +103,7 @@ def save(path: PathLike, values: Mapping[str, Array]) -> None:
 
 def load(path: PathLike) -> dict[str, SavedVariable] | SavedVariable:
     """The variables of a checkpoint by name; a single one if `path` is a variable's directory."""
-    with _explained(path, "read"):
+    with _checkpoint_errors(path, "read"):
         if os.fspath(path).endswith(".safetensors"):
             return _load_file(os.fspath(path))
         if not os.path.isdir(path):
@@ -120,7 +120,7 @@ def list_checkpoints(root: PathLike, prefix: str = "snapshot_") -> list[str]:
     """The sorted names of the finished checkpoint directories in `root`."""
     if not os.path.isdir(root):
         return []
-    with _explained(root, "read"):
+    with _checkpoint_errors(root, "read"):
         return sorted(
             name
             for name in os.listdir(root)
@@ -144,7 +144,7 @@ def _is_done(folder: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _explained(path: PathLike, done: str) -> Iterator[None]:
+def _checkpoint_errors(path: PathLike, done: str) -> Iterator[None]:
     """Turn what the system and the file formats refuse into a CheckpointError."""
     try:
         yield
@@ -189,7 +189,7 @@ def _check_is_file_name(name: str) -> None:
 
 
 def _check_is_free(path: PathLike) -> None:
-    with _explained(path, "written"):
+    with _checkpoint_errors(path, "written"):
         if not os.path.lexists(path) or (os.path.isdir(path) and not os.listdir(path)):
             return
     raise CheckpointError(
@@ -199,7 +199,7 @@ def _check_is_free(path: PathLike) -> None:
 
 
 def _write(path: PathLike, write: Callable[[Path], None]) -> None:
-    with _explained(path, "written"):
+    with _checkpoint_errors(path, "written"):
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         _remove_leftovers(target.parent)
@@ -234,12 +234,12 @@ def _load_file(path: str) -> dict[str, SavedVariable]:
     while header != (now := read_header(path)):  # a save replaced the file in between
         header, (tensors, _) = now, load_safetensors(path)
     return {
-        name: _held_variable(name, array, by_name(header.tensors[name].element), path)
+        name: _loaded_variable(name, array, by_name(header.tensors[name].element), path)
         for name, array in sorted(tensors.items())
     }
 
 
-def _held_variable(name: str, array: Array, dtype: DType, path: str) -> SavedVariable:
+def _loaded_variable(name: str, array: Array, dtype: DType, path: str) -> SavedVariable:
     # bfloat16 comes as the bits of its values
     return SavedVariable(name, array.shape, dtype, path, array.view(dtype.numpy))
 
@@ -258,12 +258,12 @@ def _variable(home: Path, root: Path) -> SavedVariable:
     """The variable in directory `home` of the checkpoint `root`."""
     value, meta = home / _VALUE, home / _META
     name = os.path.basename(os.path.abspath(home))
-    if not _has(value, root):
+    if not _is_there(value, root):
         raise CheckpointError(
             f"{home} has no file {_VALUE!r}: the checkpoint is incomplete",
             hint="copy it again, or load an earlier one",
         )
-    if not _has(meta, root):
+    if not _is_there(meta, root):
         return SavedVariable(name, None, None, str(value))
     with meta.open("rb") as file:
         shape, dtype = parse_meta(file.read(_META_LIMIT), str(meta))
@@ -271,8 +271,8 @@ def _variable(home: Path, root: Path) -> SavedVariable:
     return SavedVariable(name, shape, dtype, str(value))
 
 
-def _has(part: Path, root: Path) -> bool:
-    """Whether `part` is there; an error if it is something else than a file inside `root`."""
+def _is_there(part: Path, root: Path) -> bool:
+    """True if `part` is there; an error if it is something else than a file inside `root`."""
     inside = Path(os.path.realpath(part)).is_relative_to(os.path.realpath(root))
     if os.path.lexists(part) and not (inside and os.path.isfile(part)):
         raise CheckpointError(

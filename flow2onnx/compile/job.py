@@ -134,21 +134,21 @@ def compile_job(
     asked = spec.config.value("runtime.lowering")
     check_form_names(asked, spec.config.source("runtime.lowering"))
     with choose_forms(Picks(asked, target.tuned)) as choices:
-        job = _compiled(spec, shapes, target)
+        job = _build(spec, shapes, target)
     return replace(job, choices=surviving_choices(choices, job.model.graph))
 
 
-def _compiled(
-    spec: JobSpec, shapes: Sequence[tuple[int, ...]] | None, target: Target
-) -> CompiledJob:
+def _build(spec: JobSpec, shapes: Sequence[tuple[int, ...]] | None, target: Target) -> CompiledJob:
     traced = trace(spec, shapes, target.opset, target.seed, target.devices)
     job = traced.job
     if job.is_trainable:
-        sink_relu(job.b, _kept(traced))  # before there are gradients, which would read the ReLU
+        sink_relu(
+            job.b, _values_in_use(traced)
+        )  # before there are gradients, which would read the ReLU
     if spec.is_quantized:
         quantize(job)
     if spec.half is not None:  # before there are gradients, which follow its casts
-        mix_precision(job.b, spec.half, target.kernels, **_precise(job))
+        mix_precision(job.b, spec.half, target.kernels, **_mixed_precision_facts(job))
     forward = [str(n.name) for n in job.b.nodes]
     diffs = append_training(job, target.training) if job.is_trainable else {}
     results, losses, watches = _name_outputs(traced, diffs, target)
@@ -177,7 +177,7 @@ def _compiled(
     )
 
 
-def _kept(traced: Traced) -> set[Value]:
+def _values_in_use(traced: Traced) -> set[Value]:
     """The values that something besides the nodes of the job refers to."""
     job = traced.job
     regions = [v for r in job.regions.values() for v in (*r.inputs, *r.outputs)]
@@ -185,7 +185,7 @@ def _kept(traced: Traced) -> set[Value]:
     return {*traced.results, *job.losses, *watched, *job.updates.values(), *regions}
 
 
-def _precise(job: Job) -> dict[str, Collection[Any]]:
+def _mixed_precision_facts(job: Job) -> dict[str, Collection[Any]]:
     """What mixed precision has to know of a job: `weights`, `fixed` nodes, `watched` values."""
     return {
         "weights": job.values.values(),

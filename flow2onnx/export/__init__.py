@@ -6,17 +6,17 @@ from flow2onnx_runtime.on_demand import import_on_demand
 
 if TYPE_CHECKING:
     from flow2onnx.export.bundle import BundleExport
-    from flow2onnx.export.info import describe
+    from flow2onnx.export.description import describe
     from flow2onnx.export.job import export
     from flow2onnx.export.model import ModelExport
     from flow2onnx.export.preprocess import Preprocess
     from flow2onnx.export.report import Check, Comparison, Output, Report
-    from flow2onnx.export.saved import (
+    from flow2onnx.export.saved_model import (
         OLDEST_OPSET,
-        open_saved,
+        open_saved_model,
         operators_of,
-        showing,
-        write_saved,
+        with_results,
+        write_saved_model,
         write_with_checkpoint,
     )
     from flow2onnx.export.triton import export_triton
@@ -26,17 +26,17 @@ else:
         __name__,
         {
             "bundle": ("BundleExport",),
-            "info": ("describe",),
+            "description": ("describe",),
             "job": ("export",),
             "model": ("ModelExport",),
             "preprocess": ("Preprocess",),
             "report": ("Check", "Comparison", "Output", "Report"),
-            "saved": (
+            "saved_model": (
                 "OLDEST_OPSET",
-                "open_saved",
+                "open_saved_model",
                 "operators_of",
-                "showing",
-                "write_saved",
+                "with_results",
+                "write_saved_model",
                 "write_with_checkpoint",
             ),
             "triton": ("export_triton",),
@@ -56,10 +56,10 @@ __all__ = [
     "describe",
     "export",
     "export_triton",
-    "open_saved",
+    "open_saved_model",
     "operators_of",
-    "showing",
     "verify_model",
-    "write_saved",
+    "with_results",
+    "write_saved_model",
     "write_with_checkpoint",
 ]

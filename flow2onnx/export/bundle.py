@@ -24,7 +24,7 @@ from flow2onnx.engine.opening import open_model, plan_portable_opening
 from flow2onnx.errors import ArgumentError, BundleError, UnsupportedError
 from flow2onnx.export.device import OPERATORS, README, convert, write_notes
 from flow2onnx.export.files import places_in, write_bytes, write_weights
-from flow2onnx.export.metadata import label, producer, version
+from flow2onnx.export.metadata import producer, set_job_metadata, version
 from flow2onnx.export.options import ExportOptions
 from flow2onnx.export.session_view import Exportable, SessionView, find_job, known_spec
 from flow2onnx.graph import Model
@@ -212,7 +212,7 @@ def _fill(folder: Path, bundle: Bundle) -> None:
     init = bundle.source.initial(bundle.variables)
     places = places_in(folder / WEIGHTS, bundle.values)
     externalize_values(init, {first_value(name): place for name, place in places.items()})
-    label(bundle.step, bundle.metadata)
+    set_job_metadata(bundle.step, bundle.metadata)
     metadata = bundle.step.model.metadata_props
     models = {name: job.model for name, job in bundle.half_files.items()}
     for name, model in {INIT: init, **models}.items():
@@ -231,7 +231,7 @@ def _fill(folder: Path, bundle: Bundle) -> None:
 
 def _predict(folder: Path, job: CompiledJob, index: int, bundle: Bundle) -> PredictJob:
     """Write a predict model whose weights lie in the bundle's file: it also runs by itself."""
-    label(job, bundle.metadata)
+    set_job_metadata(job, bundle.metadata)
     usual = f"predict-{job.spec.name}.onnx" if index else "predict.onnx"
     file = bundle.names.get(job.spec.name, usual)
     feeds, results = _feeds(job), _results(job)

@@ -35,25 +35,25 @@ def read_batches(what: str, given: object, feeds: Sequence[TensorInfo]) -> list[
     other; or a tuple in the order of the inputs in place of a dict.
     """
     parts = [
-        _checked(what, _named(what, part, feeds), feeds) for part in _parts(what, given, feeds)
+        _check_part(what, _by_name(what, part, feeds), feeds) for part in _parts(what, given, feeds)
     ]
     if not parts:
         raise ArgumentError(f"{what} is empty", hint="give at least one batch")
     if not all(_has_rows(feed, feeds[0]) for feed in feeds):
         return [Batch(part, len(part[feeds[0].name])) for part in parts]
     whole = {f.name: np.concatenate([part[f.name] for part in parts]) for f in feeds}
-    return list(_cut(whole, feeds))
+    return list(_split_batches(whole, feeds))
 
 
 def random_batches(feeds: Sequence[TensorInfo], rows: int = 32) -> list[Batch]:
     """Feeds that any model takes: normal numbers, bytes, and indices 0 and 1."""
     draws = np.random.default_rng(0)
     count = next((f.shape[0] for f in feeds if f.shape and isinstance(f.shape[0], int)), rows)
-    made = {f.name: _drawn(f, int(count), draws) for f in feeds}
+    made = {f.name: _random_input(f, int(count), draws) for f in feeds}
     return [Batch(made, int(count))]
 
 
-def _drawn(feed: TensorInfo, rows: int, draws: np.random.Generator) -> Array:
+def _random_input(feed: TensorInfo, rows: int, draws: np.random.Generator) -> Array:
     shape = [s if isinstance(s, int) else rows for s in feed.shape]
     integers = (0, 256 if feed.dtype == np.uint8 else 2)
     return random_array(draws, shape, feed.dtype, integers=integers)
@@ -75,7 +75,7 @@ def _parts(what: str, given: object, feeds: Sequence[TensorInfo]) -> Iterator[ob
         )
 
 
-def _named(what: str, part: object, feeds: Sequence[TensorInfo]) -> dict[str, Array]:
+def _by_name(what: str, part: object, feeds: Sequence[TensorInfo]) -> dict[str, Array]:
     names = [f.name for f in feeds]
     if isinstance(part, Mapping):
         wrong = sorted({str(n) for n in part} ^ set(names))
@@ -95,9 +95,11 @@ def _named(what: str, part: object, feeds: Sequence[TensorInfo]) -> dict[str, Ar
     return {n: np.asarray(a) for n, a in zip(names, arrays, strict=True)}
 
 
-def _checked(what: str, part: Mapping[str, Array], feeds: Sequence[TensorInfo]) -> dict[str, Array]:
+def _check_part(
+    what: str, part: Mapping[str, Array], feeds: Sequence[TensorInfo]
+) -> dict[str, Array]:
     for feed in feeds:
-        _check(what, part[feed.name], feed, _has_rows(feed, feeds[0]))
+        _check_array(what, part[feed.name], feed, _has_rows(feed, feeds[0]))
     rows = {n: len(a) for n, a in part.items() if a.ndim}
     aligned = {rows[f.name] for f in feeds if _has_rows(f, feeds[0])}
     if len(aligned) > 1:
@@ -106,7 +108,7 @@ def _checked(what: str, part: Mapping[str, Array], feeds: Sequence[TensorInfo]) 
     return dict(part)
 
 
-def _check(what: str, array: Array, feed: TensorInfo, has_rows: bool) -> None:
+def _check_array(what: str, array: Array, feed: TensorInfo, has_rows: bool) -> None:
     element = find_element(feed.element)
     if element is None or not element.takes(array.dtype):
         raise DTypeError(f"{what}: {feed.name} is {feed.element}, got {array.dtype}",
@@ -127,11 +129,11 @@ def _check(what: str, array: Array, feed: TensorInfo, has_rows: bool) -> None:
 
 
 def _has_rows(feed: TensorInfo, first: TensorInfo) -> bool:
-    """Whether an input has the batch of the first along its first axis."""
+    """True if an input has the batch of the first along its first axis."""
     return bool(feed.shape) and bool(first.shape) and feed.shape[0] == first.shape[0]
 
 
-def _cut(whole: Mapping[str, Array], feeds: Sequence[TensorInfo]) -> Iterator[Batch]:
+def _split_batches(whole: Mapping[str, Array], feeds: Sequence[TensorInfo]) -> Iterator[Batch]:
     fixed = feeds[0].shape[0]
     rows = len(whole[feeds[0].name])
     size = fixed if isinstance(fixed, int) else min(_ROWS, rows)

@@ -62,7 +62,7 @@ def compare(
         answers=_answers(names[0], found, labels),
         bytes=_bytes(reduced),
         float32_bytes=_bytes(full),
-        timing=_timed(ours, theirs, batches[0]),
+        timing=_time_both(ours, theirs, batches[0]),
         reduced=dict(sorted(counts.reduced.items())),
         left=tuple(Left(op, n, why) for (op, why), n in sorted(counts.left.items())),
     )
@@ -87,10 +87,10 @@ Pairs = Sequence[tuple[Mapping[str, Array], Mapping[str, Array], Batch]]
 
 def _pairs(name: str, found: Pairs) -> list[tuple[Array, Array]]:
     """The values of one output in both models, without the rows that fill batches up."""
-    return [(_meant(ours[name], b), _meant(theirs[name], b)) for ours, theirs, b in found]
+    return [(_meant_rows(ours[name], b), _meant_rows(theirs[name], b)) for ours, theirs, b in found]
 
 
-def _meant(value: Array, batch: Batch) -> Array:
+def _meant_rows(value: Array, batch: Batch) -> Array:
     whole = len(next(iter(batch.feeds.values()))) if batch.rows else 0
     return value[: batch.rows] if value.ndim and len(value) == whole else value
 
@@ -108,7 +108,7 @@ def _difference(name: str, found: Pairs) -> Difference:
 
 def _answers(name: str, found: Pairs, labels: object) -> Answers | None:
     """The classes that both models choose, where the first output chooses any."""
-    pairs = [(_chosen(x), _chosen(y)) for x, y in _pairs(name, found)]
+    pairs = [(_classes(x), _classes(y)) for x, y in _pairs(name, found)]
     if any(x is None or y is None for x, y in pairs):
         if labels is not None:
             raise ArgumentError(
@@ -120,13 +120,13 @@ def _answers(name: str, found: Pairs, labels: object) -> Answers | None:
     agreement = float(np.mean(ours == theirs))
     if labels is None:
         return Answers(len(ours), agreement)
-    truth = _checked_labels(labels, len(ours))
+    truth = _read_labels(labels, len(ours))
     return Answers(
         len(ours), agreement, float(np.mean(ours == truth)), float(np.mean(theirs == truth))
     )
 
 
-def _chosen(value: Array) -> Array | None:
+def _classes(value: Array) -> Array | None:
     """The class for each row: the largest of the last axis, or the whole number that is there."""
     if value.dtype.kind in "iu" and value.ndim == 1:
         return value
@@ -135,7 +135,7 @@ def _chosen(value: Array) -> Array | None:
     return np.asarray(value.argmax(-1))
 
 
-def _checked_labels(labels: object, count: int) -> Array:
+def _read_labels(labels: object, count: int) -> Array:
     truth = np.asarray(labels)
     if truth.dtype.kind not in "iu":
         raise ArgumentError(
@@ -149,7 +149,7 @@ def _checked_labels(labels: object, count: int) -> Array:
     return truth.ravel()
 
 
-def _timed(ours: Predictor, theirs: Predictor, batch: Batch) -> Timing:
+def _time_both(ours: Predictor, theirs: Predictor, batch: Batch) -> Timing:
     """Milliseconds of one run, in the middle of runs of both in alternating blocks."""
     feeds = [(p, _fitting(p, batch)) for p in (ours, theirs)]
     once = max(_seconds(p, f, 1)[0] for p, f in feeds)

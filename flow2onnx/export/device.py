@@ -43,11 +43,11 @@ def convert(folder: Path) -> list[str]:
         for path in made:
             (folder / path.name).write_bytes(path.read_bytes())
         (config,) = target.glob("required_operators*.config")
-        (folder / OPERATORS).write_text(_sorted(config.read_text()))
+        (folder / OPERATORS).write_text(_drop_comments(config.read_text()))
     return [path.name for path in made]
 
 
-def _sorted(config: str) -> str:
+def _drop_comments(config: str) -> str:
     """The converter's list without its comments, which name folders of this machine."""
     return "".join(f"{line}\n" for line in config.splitlines() if line and line[0] != "#")
 
@@ -107,17 +107,19 @@ def _what(name: str, manifest: Manifest) -> str:
 
 
 def _signature(manifest: Manifest) -> str:
-    lines = [f"## {manifest.step}", "", f"Feeds: {_listed(manifest.feeds)}.  "]
+    lines = [f"## {manifest.step}", "", f"Feeds: {_list_tensors(manifest.feeds)}.  "]
     losses = f" (losses: {', '.join(f'`{n}`' for n in manifest.losses)})"
-    lines.append(f"Results: {_listed(manifest.results)}{losses if manifest.losses else ''}.  ")
+    lines.append(
+        f"Results: {_list_tensors(manifest.results)}{losses if manifest.losses else ''}.  "
+    )
     lines.append("Every other input `v` is state, and output `next/v` is its next value.")
     for job in manifest.predict:
-        lines += ["", f"## {job.file}", "", f"Feeds: {_listed(job.feeds)}.  "]
-        lines.append(f"Results: {_listed(job.results)}.")
+        lines += ["", f"## {job.file}", "", f"Feeds: {_list_tensors(job.feeds)}.  "]
+        lines.append(f"Results: {_list_tensors(job.results)}.")
     return "\n".join([*lines, ""])
 
 
-def _listed(specs: Sequence[TensorSpec]) -> str:
+def _list_tensors(specs: Sequence[TensorSpec]) -> str:
     texts = [f"`{s.name}` {s.dtype} {_shape(s.shape)}" for s in specs]
     return ", ".join(texts) or "none"
 

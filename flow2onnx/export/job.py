@@ -34,23 +34,25 @@ def export(job: Exportable, path: str | os.PathLike[str], **options: Any) -> Rep
     Options are the fields of `ModelExport` for a predict job, those of `BundleExport` for a train
     job. A report whose `ok` is false means that the files are written and should not be used.
     """
-    target, spec, given = _checked_path(path), known_spec(job), _given(options)
+    target, spec, given = _check_path(path), known_spec(job), _changed_options(options)
     common = ExportOptions(**{name: given[name] for name in _COMMON if name in given})
     unopened = job.session.start_for_values()
     view = common.view(job.session, for_devices=bool(given.get("on_device")))
     compiled = view.compile(spec)
     if compiled.kind == "train":
-        bundle = compile_bundle(target, view, job, compiled, _own(BundleExport, given, compiled))
+        bundle = compile_bundle(
+            target, view, job, compiled, _options_for(BundleExport, given, compiled)
+        )
         bundle.write(target)
         jobs, written = [compiled, *bundle.predicts], Written(sorted(target.iterdir()))
     else:
-        own = _own(ModelExport, given, compiled)
+        own = _options_for(ModelExport, given, compiled)
         jobs, written = [compiled], export_model(target, view, compiled, own)
     rows = [*_session_rows(unopened), *written.rows, *_host_rows(jobs)]
     return _report(target, written, common.verify, rows)
 
 
-def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+def _changed_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options that say something else than their default does."""
     for name in options:
         if name not in _DEFAULTS:
@@ -66,7 +68,7 @@ def _is_default(name: str, value: object) -> bool:
     return value is default or (type(value) is type(default) and value == default)
 
 
-def _own(kind: type[T], given: Mapping[str, Any], job: CompiledJob) -> T:
+def _options_for(kind: type[T], given: Mapping[str, Any], job: CompiledJob) -> T:
     """The options for a job; one that only the other kind of job has is refused."""
     known = {f.name for f in fields(kind)}
     for name in given:
@@ -107,7 +109,7 @@ def _report(path: Path, made: Written, verify: bool, rows: Sequence[Check]) -> R
     return Report(report.subject, (*first, *report.rows), report.outputs, made.comparison)
 
 
-def _checked_path(path: object) -> Path:
+def _check_path(path: object) -> Path:
     if not isinstance(path, str | os.PathLike) or "\0" in os.fspath(path) or not os.fspath(path):
         raise ArgumentError(f"{path!r} is no path", hint="give the name of a file or folder")
     return Path(path)

@@ -8,7 +8,7 @@ from flow2onnx.errors import ArgumentError
 from flow2onnx.onnx_io.serialize import set_metadata, signature
 from flow2onnx.trace.spec import GENERATIONS, JobSpec
 
-__all__ = ["check_metadata", "label", "producer", "version"]
+__all__ = ["check_metadata", "producer", "set_job_metadata", "version"]
 
 _OURS = "flow2onnx."
 
@@ -38,7 +38,7 @@ def check_metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
     return given
 
 
-def label(
+def set_job_metadata(
     job: CompiledJob, metadata: Mapping[str, str], more: Mapping[str, str] = {}
 ) -> dict[str, str]:
     """Write the user's metadata and ours into a job's model; returns all of it."""
@@ -47,8 +47,8 @@ def label(
         "kind": job.kind,
         "release": job.spec.release,
         "generation": _generation(job.spec),
-        "inputs": _listed(job, job.feeds),
-        "outputs": _listed(job, job.results),
+        "inputs": _list_tensors(job, job.feeds),
+        "outputs": _list_tensors(job, job.results),
         **more,
     }
     whole = {**metadata, **{_OURS + key: text for key, text in ours.items()}}
@@ -62,7 +62,7 @@ def _generation(spec: JobSpec) -> str:
     )
 
 
-def _listed(job: CompiledJob, names: tuple[str, ...]) -> str:
+def _list_tensors(job: CompiledJob, names: tuple[str, ...]) -> str:
     graph = job.model.graph
     shown = {s.name: s for s in signature([*graph.inputs, *graph.outputs])}
     return "; ".join(f"{n} {shown[n].dtype} [{', '.join(map(str, shown[n].shape))}]" for n in names)

@@ -28,7 +28,7 @@ from flow2onnx.passes import (
     count_missing_kernels,
 )
 
-__all__ = ["PRECISIONS", "Precision", "Reduction", "write_reduced"]
+__all__ = ["PRECISIONS", "Precision", "Reduction", "write_in_precision"]
 
 PRECISIONS = ("fp32", "fp16", "int8", "int8-dynamic")
 Precision = Literal["fp32", "fp16", "int8", "int8-dynamic"]
@@ -110,7 +110,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def write_reduced(
+def write_in_precision(
     path: Path,
     job: CompiledJob,
     values: Mapping[str, Array],
@@ -145,7 +145,7 @@ def write_reduced(
             held = dict(values)
             FoldBatchNorm(held).run(job.model.graph)
             write_predict(folded, copy_model(job.model), held, weights=weights)
-            written, counts = _write_quantized(
+            written, counts = _write_int8(
                 stage / path.name, job, folded, calibration, weights, options, fixed
             )
         comparison = compare(
@@ -209,7 +209,7 @@ def _kernel_row(model: Model, halving: ConvertToHalf) -> Check:
 # int8
 
 
-def _write_quantized(
+def _write_int8(
     path: Path,
     job: CompiledJob,
     base: Path,
@@ -247,7 +247,7 @@ def _verdicts(comparison: Comparison, options: Reduction) -> list[Check]:
 
 
 def _answers_row(comparison: Comparison, max_drop: float) -> Check:
-    """Whether too many answers are lost: by labels, or by how many are another model's."""
+    """The row on answers that are lost: by labels, or by how many are another model's."""
     answers, allowed = comparison.answers, f"{max_drop:.2%} allowed"
     if answers is None:
         return Check("accuracy", None, "it chooses no classes; tolerance= limits differences")

@@ -11,13 +11,13 @@ import numpy as np
 from flow2onnx.dtypes import by_name, float32
 from flow2onnx.errors import ArgumentError, DTypeError, FlowError
 from flow2onnx.graph import Builder, Model, Value
-from flow2onnx.onnx_io.prefix import prefix_input
 from flow2onnx.onnx_io.serialize import Signature, signature
 
-__all__ = ["Preprocess", "embed", "parse_preprocess"]
+__all__ = ["Preprocess", "add_preprocessing", "parse_preprocess"]
 
 _LAYOUTS = ("NCHW", "NHWC")
 _ORDERS = ("RGB", "BGR")
+Shape = tuple[int | str, ...]
 _RAW = ("uint8", "int8", "int32", "float16", "float32")
 
 
@@ -69,8 +69,71 @@ class Preprocess:
         parts = [self.dtype, self.layout, self.order, " ".join(["x", *done])]
         return ", ".join(part for part in parts if part)
 
+    def check_input(self, shape: Shape) -> None:
+        """Raise unless a job's input of this shape can be made so of raw images."""
+        has_channels = any(isinstance(v, Sequence) for v in (self.mean, self.std))
+        needs_image = self.layout or self.order or has_channels
+        if needs_image and len(shape) != 4:
+            raise ArgumentError(
+                f"the input of shape {list(shape)} is no batch of images, which has four axes",
+                hint="without layout, order, and lists for mean and std, any shape will do",
+            )
+        if needs_image and self.layout is None:
+            raise ArgumentError(
+                "which axis has the channels is not said",
+                hint='give layout="NCHW" or "NHWC->NCHW"',
+            )
+        if self.channel_axis is not None:
+            self._check_channels(shape[self.channel_axis])
 
-def embed(model: Model, given: object, feeds: Sequence[str]) -> dict[str, Preprocess]:
+    def _check_channels(self, count: int | str) -> None:
+        for name, value in (("mean", self.mean), ("std", self.std)):
+            if isinstance(value, Sequence) and len(value) not in (1, count):
+                raise ArgumentError(
+                    f"{name} has {len(value)} numbers, the images have {count} channels",
+                    hint="one number, or one for each channel; layout says where the channels are",
+                )
+        if self.order and count != 3:
+            raise ArgumentError(
+                f"order={self.order!r} is for 3 channels, the images have {count}",
+                hint="leave it out",
+            )
+
+    @property
+    def channel_axis(self) -> int | None:
+        """Where the job's input has its channels."""
+        return None if self.layout is None else self.layout[-4:].index("C")
+
+    def raw_shape(self, shape: Shape) -> Shape:
+        """The shape of the raw images for a job's input."""
+        if self.layout is None or "->" not in self.layout:
+            return shape
+        raw, job = self.layout.split("->")
+        return tuple(shape[job.index(axis)] for axis in raw)
+
+    def apply(self, b: Builder, raw: Value, rank: int) -> Value:
+        """The job's input; in its layout, so that numbers by channel lie as the job has them."""
+        x = raw if self.dtype == "float32" else b.Cast(raw, to=float32)
+        if self.layout and "->" in self.layout and len(set(self.layout.split("->"))) > 1:
+            source, job = self.layout.split("->")
+            x = b.Transpose(x, perm=[source.index(axis) for axis in job])
+        if self.order and len(set(self.order.split("->"))) > 1:
+            x = b.Gather(x, b.const([2, 1, 0]), axis=self.channel_axis)
+        for operator, value, idle in (("Mul", self.scale, 1.0), ("Sub", self.mean, 0.0),
+                                      ("Div", self.std, 1.0)):  # fmt: skip
+            if any(v != idle for v in _numbers(value)):
+                x = getattr(b, operator)(x, self._operand(value, rank))
+        return x
+
+    def _operand(self, value: float | Sequence[float], rank: int) -> Any:
+        numbers = np.asarray(_numbers(value), np.float32)
+        if numbers.size == 1:
+            return numbers.reshape(())
+        assert self.channel_axis is not None, "numbers by channel come with a layout"
+        return numbers.reshape([-1 if i == self.channel_axis else 1 for i in range(rank)])
+
+
+def add_preprocessing(model: Model, given: object, feeds: Sequence[str]) -> dict[str, Preprocess]:
     """Put preprocessings before the inputs of a model; returns them by input.
 
     `given` is one for the only input, or a dict by input.
@@ -83,15 +146,48 @@ def embed(model: Model, given: object, feeds: Sequence[str]) -> dict[str, Prepro
                 f"preprocess names {name!r}, which is no input", hint=f"inputs: {', '.join(feeds)}"
             )
         try:
-            _embed(model, tensors[name], preprocess)
+            _prepend(model, tensors[name], preprocess)
         except FlowError as error:
             raise error.located(None, f"preprocess of {name}", None) from None
     return wanted
 
 
+def _prepend(model: Model, tensor: Signature, preprocess: Preprocess) -> None:
+    """Make an input of raw images; it keeps its name and its place.
+
+    The nodes that make the old one of it are named ``name/prepared/…``.
+    """
+    if tensor.dtype != "float32":
+        raise DTypeError(
+            f"the job's input is {tensor.dtype}: only float32 is made of raw images",
+            hint="leave preprocess out for this input",
+        )
+    preprocess.check_input(tensor.shape)
+    graph, prefix = model.graph, f"{tensor.name}/prepared"
+    b = Builder(graph.opset_imports[""])
+    raw = b.input(tensor.name, preprocess.raw_shape(tensor.shape), by_name(preprocess.dtype))
+    with b.under(prefix):
+        prepared = preprocess.apply(b, raw, len(tensor.shape))
+    if prepared is raw:
+        return
+    position = next(i for i, v in enumerate(graph.inputs) if v.name == tensor.name)
+    old, nodes = graph.inputs[position], list(b.nodes)
+    b.graph.remove(nodes)
+    b.graph.inputs.remove(raw)
+    for value in list(b.graph.initializers.values()):
+        del b.graph.initializers[str(value.name)]
+        value.name = f"{prefix}/{value.name}"
+        graph.initializers[value.name] = value
+    old.replace_all_uses_with(prepared)
+    graph.inputs[position] = raw
+    graph.insert_before(graph[0], nodes)
+
+
 def _by_input(given: object, feeds: Sequence[str]) -> dict[str, Preprocess]:
     is_one = isinstance(given, Preprocess) or (
-        isinstance(given, Mapping) and bool(given) and set(given) <= _fields()
+        isinstance(given, Mapping)
+        and bool(given)
+        and set(given) <= {f.name for f in fields(Preprocess)}
     )
     if is_one and len(feeds) == 1:
         return {feeds[0]: Preprocess.of(given)}
@@ -105,90 +201,6 @@ def _by_input(given: object, feeds: Sequence[str]) -> dict[str, Preprocess]:
             f"preprocess is {given!r}", hint="give Preprocess(...), or a dict of them by input"
         )
     return {str(name): Preprocess.of(one) for name, one in given.items()}
-
-
-def _fields() -> set[str]:
-    return {f.name for f in fields(Preprocess)}
-
-
-def _embed(model: Model, tensor: Signature, way: Preprocess) -> None:
-    if tensor.dtype != "float32":
-        raise DTypeError(
-            f"the job's input is {tensor.dtype}: only float32 is made of raw images",
-            hint="leave preprocess out for this input",
-        )
-    _check_image(tensor, way)
-    channel = _channel_axis(way)
-    if channel is not None:
-        _check_channels(tensor.shape[channel], way)
-    shape = _raw_shape(tensor.shape, way.layout)
-
-    def prepare(b: Builder, raw: Value) -> Value:
-        return _prepared(b, raw, way, len(shape), channel)
-
-    prefix_input(model, tensor.name, shape, by_name(way.dtype), prepare)
-
-
-def _check_image(tensor: Signature, way: Preprocess) -> None:
-    has_channels = any(isinstance(v, Sequence) for v in (way.mean, way.std))
-    needs_image = way.layout or way.order or has_channels
-    if needs_image and len(tensor.shape) != 4:
-        raise ArgumentError(
-            f"the input of shape {list(tensor.shape)} is no batch of images, which has four axes",
-            hint="without layout, order, and lists for mean and std, any shape will do",
-        )
-    if needs_image and way.layout is None:
-        raise ArgumentError(
-            "which axis has the channels is not said", hint='give layout="NCHW" or "NHWC->NCHW"'
-        )
-
-
-def _check_channels(count: int | str, way: Preprocess) -> None:
-    for name, value in (("mean", way.mean), ("std", way.std)):
-        if isinstance(value, Sequence) and len(value) not in (1, count):
-            raise ArgumentError(
-                f"{name} has {len(value)} numbers, the images have {count} channels",
-                hint="one number, or one for each channel; layout says where the channels are",
-            )
-    if way.order and count != 3:
-        raise ArgumentError(
-            f"order={way.order!r} is for 3 channels, the images have {count}", hint="leave it out"
-        )
-
-
-def _channel_axis(way: Preprocess) -> int | None:
-    """Where the job's input has its channels."""
-    return None if way.layout is None else way.layout[-4:].index("C")
-
-
-def _raw_shape(shape: tuple[int | str, ...], layout: str | None) -> tuple[int | str, ...]:
-    if layout is None or "->" not in layout:
-        return shape
-    raw, job = layout.split("->")
-    return tuple(shape[job.index(axis)] for axis in raw)
-
-
-def _prepared(b: Builder, raw: Value, way: Preprocess, rank: int, channel: int | None) -> Value:
-    """The nodes: in the job's layout, so that numbers by channel lie as the job has them."""
-    x = raw if way.dtype == "float32" else b.Cast(raw, to=float32)
-    if way.layout and "->" in way.layout and len(set(way.layout.split("->"))) > 1:
-        source, job = way.layout.split("->")
-        x = b.Transpose(x, perm=[source.index(axis) for axis in job])
-    if way.order and len(set(way.order.split("->"))) > 1:
-        x = b.Gather(x, b.const([2, 1, 0]), axis=channel)
-    for operator, value, idle in (("Mul", way.scale, 1.0), ("Sub", way.mean, 0.0),
-                                  ("Div", way.std, 1.0)):  # fmt: skip
-        if any(v != idle for v in _numbers(value)):
-            x = getattr(b, operator)(x, _operand(value, rank, channel))
-    return x
-
-
-def _operand(value: float | Sequence[float], rank: int, channel: int | None) -> Any:
-    numbers = np.asarray(_numbers(value), np.float32)
-    if numbers.size == 1:
-        return numbers.reshape(())
-    assert channel is not None, "numbers by channel come with a layout"
-    return numbers.reshape([-1 if i == channel else 1 for i in range(rank)])
 
 
 def _numbers(value: float | Sequence[float]) -> list[float]:

@@ -55,16 +55,16 @@ def quantize_statically(
     """
     quantization = _library()
     # histograms are of batches of one size
-    scores = _scores(open_model(source))
+    scores = _scores_before_softmax(open_model(source))
     used = [b for b in batches if method == "minmax" or _shapes(b) == _shapes(batches[0])]
     named = {
         "minmax": quantization.CalibrationMethod.MinMax,
         "entropy": quantization.CalibrationMethod.Entropy,
         "percentile": quantization.CalibrationMethod.Percentile,
     }
-    with _quietly(source):
+    with _quiet(source):
         quantization.quantize_static(
-            str(_plain(source)),
+            str(_write_plain(source)),
             str(target),
             _reader(quantization, used),
             quant_format=quantization.QuantFormat.QDQ,
@@ -84,9 +84,9 @@ def quantize_statically(
 def quantize_dynamically(source: Path, target: Path, fixed: Sequence[str]) -> Counts:
     """Write a model whose products are of int8 weights and inputs quantized at run time."""
     quantization = _library()
-    with _quietly(source):
+    with _quiet(source):
         quantization.quantize_dynamic(
-            str(_plain(source)),
+            str(_write_plain(source)),
             str(target),
             op_types_to_quantize=[op for op in _DYNAMIC if op != "Gemm"],
             per_channel=True,
@@ -98,7 +98,7 @@ def quantize_dynamically(source: Path, target: Path, fixed: Sequence[str]) -> Co
     return _dynamic_counts(open_model(source), open_model(target), fixed)
 
 
-def _scores(stored: ModelFile) -> list[str]:
+def _scores_before_softmax(stored: ModelFile) -> list[str]:
     """What stands between a product and a softmax, by name: masks there have a range of their own.
 
     With -10000 for what is left out, eight bits would know nothing else.
@@ -140,7 +140,7 @@ def _library() -> Any:
     return quantization
 
 
-def _plain(source: Path) -> Path:
+def _write_plain(source: Path) -> Path:
     """The model without inner types, which would contradict the weights that are turned round."""
     plain = source.with_name("plain.onnx")
     plain.write_bytes(prepare_for_quantizer(source.read_bytes()))
@@ -166,10 +166,10 @@ def _reader(quantization: Any, batches: Sequence[Batch]) -> Any:
 
 
 @contextmanager
-def _quietly(source: Path) -> Iterator[None]:
+def _quiet(source: Path) -> Iterator[None]:
     """Keep the quantizer's advice to people out of the log, and name the model if it fails."""
     root = logging.getLogger()
-    root.addFilter(_is_no_advice)
+    root.addFilter(_is_relevant)
     try:
         # it tells of its progress there; ranges that it cannot divide by are looked for afterwards
         with redirect_stdout(io.StringIO()), np.errstate(all="ignore"):
@@ -181,10 +181,10 @@ def _quietly(source: Path) -> Iterator[None]:
             hint='export with precision="fp16", or as it is',
         ) from error
     finally:
-        root.removeFilter(_is_no_advice)
+        root.removeFilter(_is_relevant)
 
 
-def _is_no_advice(record: logging.LogRecord) -> bool:
+def _is_relevant(record: logging.LogRecord) -> bool:
     return "pre-processing before quantization" not in record.getMessage()
 
 

@@ -165,7 +165,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing failed; what could not be checked has not."""
+        """True if nothing failed; what could not be checked has not."""
         return not any(row.ok is False for row in self.rows) and all(o.ok for o in self.outputs)
 
     def to_dict(self) -> dict[str, Any]:
@@ -197,11 +197,11 @@ class Report:
             titles = ["", "output", "type", "max abs", "max rel"]
             lines += ["", *_table([titles, *(_cells(o) for o in self.outputs)])]
         if self.comparison is not None:
-            lines += ["", *_compared(self.comparison)]
+            lines += ["", *_comparison_lines(self.comparison)]
         return "\n".join(lines)
 
 
-def _compared(comparison: Comparison) -> list[str]:
+def _comparison_lines(comparison: Comparison) -> list[str]:
     titles = ["output", "max abs", "max rel", "mean"]
     rows = [[d.name, *map(_short, (d.max_abs, d.max_rel, d.mean_abs))]
             for d in comparison.differences]  # fmt: skip

@@ -97,9 +97,9 @@ class SessionView:
 
     def _compile(self, spec: JobSpec, target: Target) -> CompiledJob:
         shapes = _shapes_at(spec, self.batch) if self.batch is not None else None
-        job = self._checked(spec, shapes, target)
+        job = self._compile_known(spec, shapes, target)
         if job.kind == "train" and not job.losses:
-            job = self._checked(spec, shapes, replace(target, shows_losses=True))
+            job = self._compile_known(spec, shapes, replace(target, shows_losses=True))
         job = without_watches(job)
         if self.for_devices and job.kind == "train":
             counters = (spec.step_counter, batch_count(spec))  # they tell one batch from another
@@ -109,7 +109,7 @@ class SessionView:
 
     def _compile_at(self, spec: JobSpec, batch: int) -> CompiledJob:
         try:
-            return without_watches(self._checked(spec, _shapes_at(spec, batch), self.target))
+            return without_watches(self._compile_known(spec, _shapes_at(spec, batch), self.target))
         except UnsupportedError:
             raise
         except FlowError as error:
@@ -122,7 +122,7 @@ class SessionView:
                 hint="write sizes with -1, or take them from the shape of an input",
             ) from error
 
-    def _checked(self, spec: JobSpec, shapes: Shapes | None, target: Target) -> CompiledJob:
+    def _compile_known(self, spec: JobSpec, shapes: Shapes | None, target: Target) -> CompiledJob:
         """A job, if it has the variables of the session for these inputs too."""
         with self._hint_at_opset():
             job = self.session.compile(spec, target, shapes)

@@ -13,8 +13,8 @@ from flow2onnx_runtime.dtypes import find_element
 from flow2onnx_runtime.synthetic import random_array
 
 from flow2onnx.errors import ArgumentError, BundleError
+from flow2onnx.export.description import describe
 from flow2onnx.export.files import write_bytes
-from flow2onnx.export.info import describe
 from flow2onnx.export.job import export
 from flow2onnx.export.report import Check, Report
 from flow2onnx.export.session_view import Exportable

@@ -39,7 +39,7 @@ class Feeds:
 
     @property
     def is_free(self) -> bool:
-        """Whether the batch may have any size."""
+        """True if the batch may have any size."""
         return bool(self.symbols)
 
     def sizes(self) -> set[int]:

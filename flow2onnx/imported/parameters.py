@@ -86,7 +86,7 @@ def choose(foreign: ForeignModel, trainable: Patterns, frozen: Patterns) -> tupl
 
 
 def depends(foreign: ForeignModel, names: Collection[str]) -> bool:
-    """Whether an output depends on one of the tensors."""
+    """True if an output depends on one of the tensors."""
     reached = set(names)
     for node in foreign.graph:
         if any(v is not None and v.name in reached for v in read_values(node)):

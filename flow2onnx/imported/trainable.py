@@ -21,7 +21,7 @@ from flow2onnx.errors import ArgumentError, BundleError
 from flow2onnx.export import Report, verify_model
 from flow2onnx.export.bundle import Bundle
 from flow2onnx.export.files import INSIDE_LIMIT, write_bytes
-from flow2onnx.export.metadata import check_metadata, label
+from flow2onnx.export.metadata import check_metadata, set_job_metadata
 from flow2onnx.imported.call_text import known_names
 from flow2onnx.imported.feeds import read_feeds
 from flow2onnx.imported.initial_state import ModelState
@@ -92,7 +92,7 @@ class TrainableModel:
                 hint="write a bundle with save()",
             )
         embed_values(predict.model, values)
-        label(predict, self.metadata)
+        set_job_metadata(predict, self.metadata)
         init = self.state.initial(
             {n: v for n, v in step.variables.items() if n not in predict.variables}
         )

@@ -28,7 +28,7 @@ def statistics(foreign: ForeignModel, is_asked: bool) -> frozenset[str]:
 
 
 def has_training_mode(node: Node) -> bool:
-    """Whether a BatchNormalization is in training form in the model itself."""
+    """True if a BatchNormalization is in training form in the model itself."""
     attribute = node.attributes.get("training_mode")
     return attribute is not None and bool(attribute.value)
 

@@ -100,13 +100,13 @@ def _init_row(folder: Path, manifest: Manifest, settings: Settings) -> Check:
         return Check(name, False, f"computes {have}, the manifest says {wanted}")
     if any(not np.isfinite(v.astype(np.float64)).all() for v in found.values()):
         return Check(name, False, "computes values that are not finite")
-    odd = _oddly_distributed(open_model(folder / manifest.init), found, settings)
+    odd = _odd_distributions(open_model(folder / manifest.init), found, settings)
     if odd:
         return Check(name, False, f"mean or spread is not what the model says: {', '.join(odd)}")
     return Check(name, True, f"{len(found)} tensors of the manifest's shapes, means and spreads")
 
 
-def _oddly_distributed(
+def _odd_distributions(
     stored: ModelFile, found: Mapping[str, Array], settings: Settings
 ) -> list[str]:
     try:
@@ -117,12 +117,12 @@ def _oddly_distributed(
     return (
         []
         if drawn is None
-        else [n for n, v in found.items() if n in drawn and not _alike(v, drawn[n])]
+        else [n for n, v in found.items() if n in drawn and not _same_distribution(v, drawn[n])]
     )
 
 
-def _alike(a: Array, b: Array) -> bool:
-    """Whether two samples may be of one distribution: means and spreads within six deviations."""
+def _same_distribution(a: Array, b: Array) -> bool:
+    """True if two samples may be of one distribution: means and spreads within six deviations."""
     x, y = a.astype(np.float64), b.astype(np.float64)
     spread, root = float(np.sqrt((x.var() + y.var()) / 2)), float(np.sqrt(max(x.size, 1)))
     apart = max(abs(x.mean() - y.mean()), abs(x.std() - y.std()))

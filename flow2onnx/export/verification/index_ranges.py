@@ -35,7 +35,7 @@ def index_ranges(
         elif node.op_type in _DIVIDES:
             _note(ranges, node.input[1], [_DIVISORS])
         elif len(node.input) > 1:
-            name, size = _indexed(node, shapes, constants)
+            name, size = _index_input(node, shapes, constants)
             _note(ranges, name, [(0, max(size, 1))] if size is not None else [])
     return ranges
 
@@ -46,7 +46,7 @@ def _note(ranges: dict[str, Range], name: str, found: list[Range]) -> None:
         ranges[name] = max(low, known[0]), min(high, known[1])
 
 
-def _indexed(
+def _index_input(
     node: onnx.NodeProto, shapes: Shapes, constants: Mapping[str, Array]
 ) -> tuple[str, int | None]:
     """The input that a node indexes with, and the size of what it indexes if that is known."""

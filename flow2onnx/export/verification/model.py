@@ -129,7 +129,7 @@ def _reference(
         return [Check("reference", False, error.message)], []
     if trial.random:
         rows.append(
-            Check("randomness", True, f"one draw for both engines: {_counted(trial.random)}")
+            Check("randomness", True, f"one draw for both engines: {_count_names(trial.random)}")
         )
     return rows, outputs
 
@@ -161,7 +161,7 @@ def _left_out(trial: Trial, ours: Mapping[str, Array], done: set[str]) -> Iterat
         yield Check(
             "left out",
             None,
-            f"not compared: {_counted(trial.slow)}, too slow for the reference; "
+            f"not compared: {_count_names(trial.slow)}, too slow for the reference; "
             "full=True (--full) compares all",
         )
     if trial.failed:
@@ -193,7 +193,7 @@ def restore_bfloat16(value: Array, element: str) -> Array:
     return value.view(bfloat16.numpy) if element == "bfloat16" else value
 
 
-def _counted(names: list[str]) -> str:
+def _count_names(names: list[str]) -> str:
     return ", ".join(f"{n} ×{names.count(n)}" for n in sorted(set(names)))
 
 

@@ -64,23 +64,23 @@ class Trial:
         budget: float | None,
     ) -> None:
         self._stored, self._rng, self._budget = stored, np.random.default_rng(seed), budget
-        self._model = _loaded(stored)
+        self._model = _load(stored)
         self._fix_inputs({name: array.shape for name, array in given.items()})
         self.random: list[str] = []
         self._draws: dict[str, Callable[[], Array]] = {}
         self._types = _types(self._model)
-        self._cut_random_nodes()
+        self._replace_random_nodes()
         self._types = _types(self._model)
         self._constants = _constants(self._model.graph)
         self._check_size()
-        self._left_out = self._too_slow()
+        self._left_out = self._slow_nodes()
         self.slow = [n.op_type for n in self._left_out]
         self.failed: list[str] = []
-        self.feeds = self._feeds(given)
+        self.feeds = self._make_feeds(given)
 
     @property
     def is_changed(self) -> bool:
-        """Whether the runtime must run `content` in place of the file."""
+        """True if the runtime must run `content` in place of the file."""
         return bool(self.random)
 
     @property
@@ -115,7 +115,7 @@ class Trial:
         readers = _last_readers(self._model.graph)
         try:
             for position, node in self._nodes():
-                values.update(self._evaluated(node, values))
+                values.update(self._evaluate(node, values))
                 for name in readers.get(position, ()):
                     values.pop(name, None)
         except _ReferenceFailureError:
@@ -135,7 +135,7 @@ class Trial:
             if node.output[0] in left_out or node.op_type in self.failed:
                 continue
             try:
-                yield {n: np.asarray(v) for n, v in self._evaluated(node, known).items()}
+                yield {n: np.asarray(v) for n, v in self._evaluate(node, known).items()}
             except _ReferenceFailureError:
                 self.failed.append(node.op_type)
 
@@ -147,7 +147,7 @@ class Trial:
                 return
             yield position, node
 
-    def _evaluated(self, node: onnx.NodeProto, values: Mapping[str, Any]) -> dict[str, Any]:
+    def _evaluate(self, node: onnx.NodeProto, values: Mapping[str, Any]) -> dict[str, Any]:
         graph = onnx.GraphProto(name="node", node=[node])
         inputs = {name: values[name] for name in node.input if name}
         graph.input.extend(onnx.ValueInfoProto(name=n) for n in inputs)
@@ -179,20 +179,20 @@ class Trial:
             output.type.tensor_type.ClearField("shape")
         del graph.value_info[:]
 
-    def _cut_random_nodes(self) -> None:
+    def _replace_random_nodes(self) -> None:
         graph = self._model.graph
         constants = _constants(graph)
         nodes = list(graph.node)
         del graph.node[:]
         for node in nodes:
-            replaced = self._cut(node, constants) if node.output else None
+            replaced = self._replace_random(node, constants) if node.output else None
             graph.node.extend([node] if replaced is None else replaced)
 
-    def _cut(
+    def _replace_random(
         self, node: onnx.NodeProto, constants: Mapping[str, Array]
     ) -> list[onnx.NodeProto] | None:
         if node.op_type == "Dropout":
-            return self._cut_dropout(node, constants)
+            return self._replace_dropout(node, constants)
         if node.op_type not in _DRAWS:
             return None
         shape, code = self._type(node.output[0])
@@ -202,7 +202,7 @@ class Trial:
         )
         return [make_node("Identity", [name], node.output[:1])]
 
-    def _cut_dropout(
+    def _replace_dropout(
         self, node: onnx.NodeProto, constants: Mapping[str, Array]
     ) -> list[onnx.NodeProto] | None:
         """The product with a mask that is an input; None for a dropout that drops nothing."""
@@ -241,7 +241,7 @@ class Trial:
         total = sum(math.prod(s) * _numpy(code).itemsize for s, code in self._types.values())
         check_bytes(total, is_full=self._budget is None)
 
-    def _too_slow(self) -> list[onnx.NodeProto]:
+    def _slow_nodes(self) -> list[onnx.NodeProto]:
         """The nodes to leave out, slowest first, for the rest to be within the budget."""
         shapes = {name: shape for name, (shape, _) in self._types.items()}
         nodes = self._model.graph.node
@@ -256,15 +256,15 @@ class Trial:
             chosen.append(nodes[position])
         return chosen
 
-    def _feeds(self, given: Mapping[str, Array]) -> dict[str, Array]:
+    def _make_feeds(self, given: Mapping[str, Array]) -> dict[str, Array]:
         shapes = {n: s for n, (s, _) in self._types.items()}
         ranges = index_ranges(self._model.graph, shapes, self._constants)
         return {
-            v.name: self._feed(v.name, given, ranges.get(v.name, (0, 2)))
+            v.name: self._make_feed(v.name, given, ranges.get(v.name, (0, 2)))
             for v in _inputs(self._model.graph)
         }
 
-    def _feed(self, name: str, given: Mapping[str, Array], within: tuple[int, int]) -> Array:
+    def _make_feed(self, name: str, given: Mapping[str, Array], within: tuple[int, int]) -> Array:
         shape, code = self._type(name)
         if name in self._draws:
             return self._draws[name]()
@@ -279,7 +279,7 @@ class Trial:
         )
 
 
-def _loaded(stored: ModelFile) -> onnx.ModelProto:
+def _load(stored: ModelFile) -> onnx.ModelProto:
     """A copy with all tensors inside and every graph small enough to be taken apart."""
     if stored.proto.functions or any(n.domain for n in all_nodes(stored.proto.graph)):
         raise IncomparableError("it has operators beyond the standard")

@@ -30,7 +30,7 @@ def reference_seconds(node: onnx.NodeProto, shapes: Shapes) -> float:
     if node.op_type == "MaxPool":
         return plain + _PER_WINDOW * out * _window(node)
     if node.op_type == "ConvTranspose":
-        return plain + _PER_SCATTER * _scattered(node, shapes)
+        return plain + _PER_SCATTER * _scatter_count(node, shapes)
     return plain + _LOOPS.get(node.op_type, 0.0) * out + _products(node, shapes, out)
 
 
@@ -43,7 +43,7 @@ def _products(node: onnx.NodeProto, shapes: Shapes, out: int) -> float:
     return _PER_PRODUCT[node.op_type] * out * depth
 
 
-def _scattered(node: onnx.NodeProto, shapes: Shapes) -> int:
+def _scatter_count(node: onnx.NodeProto, shapes: Shapes) -> int:
     x, w = shapes.get(node.input[0], ()), shapes.get(node.input[1], ())
     return math.prod(x[:1]) * math.prod(x[2:]) * math.prod(w[1:])
 

@@ -16,7 +16,7 @@ class GatherElements(OpRun):
     op_domain = ""
 
     def _run(self, data: Array, indices: Array, axis: int = 0) -> tuple[Array]:
-        return (np.take_along_axis(_cut(data, indices, axis), indices, axis),)
+        return (np.take_along_axis(_reached_part(data, indices, axis), indices, axis),)
 
 
 class ScatterElements(OpRun):
@@ -57,7 +57,7 @@ _COMBINE = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maxi
 FIXES: list[type[OpRun]] = [GatherElements, LogSoftmax, ScatterElements]
 
 
-def _cut(data: Array, indices: Array, axis: int) -> Array:
+def _reached_part(data: Array, indices: Array, axis: int) -> Array:
     """The part of `data` that indices, which may be smaller along other axes, reach."""
     axis %= data.ndim
     parts = (slice(None if i == axis else n) for i, n in enumerate(indices.shape))

@@ -46,7 +46,7 @@ def _exists(path: Path) -> bool:
 
 
 def _looks_like_checkpoint(path: Path) -> bool:
-    """Whether a folder has what OneFlow writes, if only half: no manifest and no model."""
+    """True if a folder has what OneFlow writes, if only half: no manifest and no model."""
     try:
         return not any(p.suffix == ".onnx" for p in path.iterdir())
     except OSError as error:

@@ -22,7 +22,7 @@ from flow2onnx.engine.session import Session
 from flow2onnx.errors import ArgumentError, CheckpointError, UnsupportedError
 from flow2onnx.export.bundle import check_keeps_nothing
 from flow2onnx.export.files import Weights, write_bytes, write_predict
-from flow2onnx.export.metadata import label
+from flow2onnx.export.metadata import set_job_metadata
 from flow2onnx.export.session_view import SessionView
 from flow2onnx.graph.model import model_bytes, parse_model
 from flow2onnx.onnx_io.serialize import Placement, externalize_values, load_external_values
@@ -33,17 +33,17 @@ from flow2onnx.typing import ArrayReturn, BundleReturn
 
 __all__ = [
     "OLDEST_OPSET",
-    "open_saved",
+    "open_saved_model",
     "operators_of",
-    "showing",
-    "write_saved",
+    "with_results",
+    "write_saved_model",
     "write_with_checkpoint",
 ]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-def showing(spec: JobSpec, names: Sequence[str]) -> JobSpec:
+def with_results(spec: JobSpec, names: Sequence[str]) -> JobSpec:
     """The job with the blobs of these logical names as its results, whatever its body returns."""
 
     def body(*arguments: Any) -> list[Blob]:
@@ -54,7 +54,7 @@ def showing(spec: JobSpec, names: Sequence[str]) -> JobSpec:
     return replace(spec, function=body, returns=BundleReturn(ArrayReturn("list")))
 
 
-def write_saved(path: Path, session: Session, spec: JobSpec, checkpoint: str) -> CompiledJob:
+def write_saved_model(path: Path, session: Session, spec: JobSpec, checkpoint: str) -> CompiledJob:
     """Write a predict job that refers to the checkpoint folder of this name beside `path`.
 
     It takes batches of any size if the job can be made for them, else of the declared size.
@@ -66,7 +66,7 @@ def write_saved(path: Path, session: Session, spec: JobSpec, checkpoint: str) ->
         job = view.compile_for_any_batch(spec, job)
     except UnsupportedError:
         job = view.compile(spec)  # compiled anew: the attempt may have changed it
-    label(job, {})
+    set_job_metadata(job, {})
     sizes = {n: int(np.prod(v.shape)) * v.dtype.numpy.itemsize for n, v in job.variables.items()}
     externalize_values(
         job.model, {n: Placement(f"{checkpoint}/{n}/out", 0, s) for n, s in sizes.items()}
@@ -81,7 +81,7 @@ def operators_of(job: CompiledJob) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def open_saved(path: Path, checkpoint: Path, device: str) -> Predictor:
+def open_saved_model(path: Path, checkpoint: Path, device: str) -> Predictor:
     """A job that `write_saved` wrote, with the weights in the folder `checkpoint`.
 
     `device` is the tag of a provider or of a placement on it: on ``"gpu"`` the job runs on CUDA if
@@ -137,7 +137,7 @@ def write_with_checkpoint(
             f"{spec.name} is a train job", hint="define a predict job with the same layers"
         )
     check_keeps_nothing(job)
-    label(job, {})
+    set_job_metadata(job, {})
     saved = _Checkpoint(folder, Path(path).name)
     values = {n: saved.value(n, v.shape, v.dtype) for n, v in job.variables.items()}
     place: Weights = "inside" if is_inside else "safetensors"
