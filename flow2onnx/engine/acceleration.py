@@ -19,7 +19,7 @@ def accelerate(
     *,
     native: Wish = "auto",
 ) -> tuple[str | os.PathLike[str] | bytes, Options]:
-    """What to open in the place of a model, and with which options: ``Predictor(*accelerate(m))``.
+    """The model to open in the place of another, and its options: ``Predictor(*accelerate(m))``.
 
     The operators of the package flow2onnx-native take the place of convolutions of 3x3 and 5x5
     whose weights are constant, computed by Winograd's algorithm to within 2e-5 of the largest

@@ -25,7 +25,7 @@ class JobCompiler:
     placement: Placement
 
     def target(self) -> Target:
-        """What to compile for."""
+        """The opset, seed, kernels and devices to compile for."""
         settings = self.placement.settings
         return Target(
             seed=settings.value("random_seed"),

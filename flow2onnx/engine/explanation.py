@@ -1,4 +1,4 @@
-"""What became of a job: its flags, the provider of each of its nodes, its memory."""
+"""Explanations of jobs: the outcome of flags, the provider of each node, state, memory."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -93,7 +93,7 @@ class LoweringChoice:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What became of a job. `str()` is a table, `as_dict()` what JSON holds.
+    """The outcome of flags, nodes and state. `str()` is a table, `as_dict()` what JSON holds.
 
     `native` counts the operators of flow2onnx-native by name, which stand in `nodes` too.
     `nodes` is empty where the installed runtime does not tell which provider runs what. `state`
@@ -130,11 +130,11 @@ class Explanation:
         yield from _section("recomputed", map(_recomputed_line, self.recomputed))
         yield from _section("memory", map(_memory_line, self.memory))
         yield from _section("lowerings", map(_lowering_line, self.lowerings))
-        yield from _section("native operators", [_counted(self.native)] if self.native else [])
+        yield from _section("native operators", [_counts_text(self.native)] if self.native else [])
 
 
 def explain(opening: Opening, settings: Settings, placed_on: str) -> Explanation:
-    """What became of a job: told by its opening, and by sessions that keep a record of nodes."""
+    """The explanation of a job, by its opening and by sessions that keep a record of nodes."""
     job, options = opening.job, opening.options
     sessions = [_open_recording(half) for half in opening.halves if half.opens_model]
     recorded = [nodes_of(session) for session in sessions]
@@ -174,7 +174,7 @@ def _state(opening: Opening) -> tuple[InPlace, ...]:
 
 # --- flags ---------------------------------------------------------------------------------------
 class _SessionAnswers:
-    """What a session was opened with, and what it says of itself."""
+    """The options that a session was opened with, and its own answers."""
 
     def __init__(self, options: Options, session: Any) -> None:
         self.options = options
@@ -322,15 +322,15 @@ def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
 
 
 def _nodes_line(nodes: ProviderNodes) -> str:
-    return f"{nodes.provider}: {nodes.count}: {_counted(nodes.operators)}"
+    return f"{nodes.provider}: {nodes.count}: {_counts_text(nodes.operators)}"
 
 
-def _counted(operators: Mapping[str, int]) -> str:
+def _counts_text(operators: Mapping[str, int]) -> str:
     return ", ".join(name if n == 1 else f"{n} {name}" for name, n in operators.items())
 
 
 def _fallback_line(fallback: Fallback) -> str:
-    return f"{fallback.provider}: {_counted(fallback.operators)}: {fallback.why}"
+    return f"{fallback.provider}: {_counts_text(fallback.operators)}: {fallback.why}"
 
 
 def _lowering_line(choice: LoweringChoice) -> str:

@@ -50,12 +50,12 @@ class Opening:
 
     @property
     def halves(self) -> "tuple[Opening, ...]":
-        """What is opened for the job: itself, and its update if that is apart."""
+        """The opening itself, and that of the update where it is apart."""
         return (self,) if self.update is None else (self, self.update)
 
     @property
     def opens_model(self) -> bool:
-        """Whether there is a model to open: the runtime opens none without outputs."""
+        """True unless the model has no outputs: the runtime opens none without."""
         return bool(self.model.graph.outputs)
 
     @property
@@ -99,7 +99,7 @@ def plan_portable_opening(job: CompiledJob) -> Opening:
 
 
 def open_model(opening: Opening, create: Callable[[bytes, Options], T]) -> tuple[T, Opening]:
-    """What `create` opens, and the opening with what the runtime's own graph says of `in_place`.
+    """The result of `create`, and the opening with verdicts that the runtime's own graph bears out.
 
     An optimiser may move readers of an old value behind its update.
     """

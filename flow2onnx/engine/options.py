@@ -27,7 +27,7 @@ _log = logging.getLogger("flow2onnx.execute")
 
 
 def options_of(job: CompiledJob, settings: Settings, device: Device) -> Options:
-    """How the session of a compiled job is opened on a device; raises as `job_options`."""
+    """The options of a compiled job on a device; raises as `job_options`."""
     config = job.spec.config
     provider = provider_of(device.tag, config.value("runtime.placement"))
     trains = job.kind == "train"
@@ -42,7 +42,7 @@ def job_options(
     trains: bool = False,
     device_id: int = 0,
 ) -> Options:
-    """How the session of a job is opened: the rows of the flag tables that reach the runtime.
+    """The options of a job's session: the rows of the flag tables that reach the runtime.
 
     Raises `ConfigError` for settings that contradict each other, and `OptionsError` for names and
     values that the runtime does not know.
@@ -57,7 +57,7 @@ def job_options(
         fields["optimization"] = DEFAULT_OPTIONS.for_training().optimization
     library = config.value("runtime.provider_library")
     providers = tuple(_providers(config, settings, provider, trains, device_id))
-    _say_what_is_idle(config, providers)
+    _warn_of_idle_flags(config, providers)
     _check_free_forms(config, entries, providers)
     return Options(
         providers=providers,
@@ -110,7 +110,7 @@ def _defaults(row: Provider, config: FunctionConfig) -> dict[str, str]:
     return found | ({half: "1"} if half and config.value("enable_auto_mixed_precision") else {})
 
 
-def _say_what_is_idle(config: FunctionConfig, providers: Sequence[Any]) -> None:
+def _warn_of_idle_flags(config: FunctionConfig, providers: Sequence[Any]) -> None:
     """Name the settings of the group `runtime` for a provider that a job is without."""
     names = {p if isinstance(p, str) else p[0] for p in providers}
     set_here = [FLAGS.rows[n] for n in config.values() if n.startswith("runtime.")]
@@ -119,11 +119,11 @@ def _say_what_is_idle(config: FunctionConfig, providers: Sequence[Any]) -> None:
         if isinstance(row.effect, PROVIDER) and provider_name(row.effect.provider) not in names:
             idle.setdefault(row.effect.provider, []).append(row.name)
     for tag, flags in idle.items():
-        _say_idle(tag, tuple(flags))
+        _warn_once(tag, tuple(flags))
 
 
 @functools.cache
-def _say_idle(tag: str, flags: tuple[str, ...]) -> None:
+def _warn_once(tag: str, flags: tuple[str, ...]) -> None:
     shown = ", ".join(flags)
     _log.warning("%s: no effect on a job that does not run on %s", shown, find_provider(tag).title)
 
@@ -170,7 +170,7 @@ def _check_free_forms(
 
 
 def _explicit(config: FunctionConfig, flags: Mapping[str, str], option: str) -> str | None:
-    """What a flag set by the program makes of an option; defaults give way."""
+    """The value that a flag of the program gives an option; None by default."""
     rows = [r.name for r in FLAGS.rows.values() if getattr(r.effect, "option", None) == option]
     return flags.get(option) if config.values().keys() & set(rows) else None
 

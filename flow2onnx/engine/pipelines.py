@@ -1,4 +1,4 @@
-"""What feeds the jobs of a session from the host: one pipeline for each job that reads."""
+"""Pipelines that feed the jobs of a session from the host, one for each job that reads."""
 
 import weakref
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,7 @@ class Pipelines:
         return iter(self._pipelines.values())
 
     def feeding(self, job: CompiledJob) -> Pipeline | None:
-        """What feeds a job: one pipeline, whatever shapes its other inputs have, or None."""
+        """The one pipeline of a job, for inputs of any shape; None if it reads nothing."""
         if job.host is None:
             return None
         if not self._pipelines:

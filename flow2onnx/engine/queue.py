@@ -67,7 +67,7 @@ class CallQueue:
         if self._unfinished:
             queued: Future[T] = self._put(work, is_run=True, is_awaited=True)
             return self.wait(queued)
-        with self._taken():
+        with self._hold_turn():
             return work()
 
     def submit(self, work: Callable[[], T], width: float = math.inf) -> "Future[T]":
@@ -92,7 +92,7 @@ class CallQueue:
         try:
             return future.result()
         except BaseException as error:
-            self._raised(error)
+            self._forget_failure(error)
             raise
 
     def sync(self) -> None:
@@ -106,7 +106,7 @@ class CallQueue:
         """Raise the failure of a queued run that was not raised anywhere yet."""
         failure = self._failure
         if failure is not None:
-            self._raised(failure)
+            self._forget_failure(failure)
             raise failure
 
     def close(self) -> None:
@@ -123,7 +123,7 @@ class CallQueue:
         return self._owner == threading.get_ident()
 
     @contextmanager
-    def _taken(self) -> Iterator[None]:
+    def _hold_turn(self) -> Iterator[None]:
         with self._turn:
             before, self._owner = self._owner, threading.get_ident()
             try:
@@ -178,21 +178,21 @@ class CallQueue:
             item.future.set_exception(stop)
             return
         try:
-            with self._taken():
+            with self._hold_turn():
                 result = item.context.run(item.work)
         except BaseException as error:  # whatever it is, it belongs to whoever waits
             if item.is_run and not item.is_awaited:
-                self._failed(error)
+                self._keep_failure(error)
             item.future.set_exception(error)
         else:
             item.future.set_result(result)
 
-    def _failed(self, error: BaseException) -> None:
+    def _keep_failure(self, error: BaseException) -> None:
         with self._changed:
             self._failure = self._stop = error
             self._stopped_through = math.inf
 
-    def _raised(self, error: BaseException) -> None:
+    def _forget_failure(self, error: BaseException) -> None:
         """The user has seen `error`: skip what was queued until now, run what comes."""
         with self._changed:
             if self._failure is error:

@@ -78,7 +78,7 @@ class Session:
 
     @property
     def is_running(self) -> bool:
-        """Whether the jobs are compiled."""
+        """True once the jobs are compiled."""
         return self._state is not None
 
     @property
@@ -155,7 +155,7 @@ class Session:
 
     @staticmethod
     def has_gpu() -> bool:
-        """Whether the runtime can use a GPU."""
+        """True if the runtime can use a GPU."""
         return best_device() == "gpu"
 
     def spec(self, name: str) -> JobSpec:
@@ -167,7 +167,7 @@ class Session:
         return tuple(self._specs)
 
     def pieces(self, spec: JobSpec) -> int:
-        """How many pieces the lists among the arguments and results of a job have."""
+        """The length of the lists among the arguments and results of a job."""
         return pieces_of(spec, self._placement.device_count())
 
     def tree(self, name: str) -> TreeDef:
@@ -175,7 +175,7 @@ class Session:
         return self._trees[name]
 
     def target(self) -> Target:
-        """What to compile for, by the session's settings."""
+        """The opset, seed, kernels and devices to compile for, by the session's settings."""
         return self._compiler.target()
 
     def run(self, spec: JobSpec, arrays: Sequence[Array]) -> list[Array]:
@@ -215,7 +215,7 @@ class Session:
         return self._queue.later(work)
 
     def opening(self, name: str) -> Opening:
-        """How a job was opened."""
+        """The opening of a job; starts the session."""
         self.start()
         return next(e.opening for (job, _), e in self._executables.items() if job == name)
 
@@ -327,7 +327,7 @@ class Session:
 
 
 def _is_same(known: JobSpec, spec: JobSpec) -> bool:
-    """Whether both were made of one piece of text, with the same interface."""
+    """True if both were made of one piece of text, with the same interface."""
     codes = [getattr(s.function, "__code__", None) for s in (known, spec)]
     is_one_text = codes[0] is not None and codes[0] is codes[1]
     return is_one_text and (known.kind, known.parameters) == (spec.kind, spec.parameters)

@@ -69,7 +69,7 @@ def emit_trials(job: CompiledJob, path: Path) -> int:
 
 
 def _measurable(job: CompiledJob) -> Iterator[Choice]:
-    """What can be measured: several forms, known shapes, none asked for by name."""
+    """The choices to measure: of several forms, for known shapes, none asked for by name."""
     for choice in (*job.choices, *(job.update.choices if job.update is not None else ())):
         question = choice.question
         if question.is_static and len(question.forms) > 1 and choice.why != "asked":

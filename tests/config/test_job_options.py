@@ -28,7 +28,7 @@ def fresh():
     """Warnings that are given once are given again."""
     provider_of.cache_clear()
     module._runs_without.cache_clear()
-    module._say_idle.cache_clear()
+    module._warn_once.cache_clear()
 
 
 @pytest.fixture
