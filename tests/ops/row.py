@@ -25,7 +25,8 @@ class Row:
     `distinct` no two nearer than 0.1 to each other. `dtypes` are what the operator is for;
     those in `lacks` have no kernel in the runtime. `result` is the element type of what comes
     out, if not that of the input. `grad` are the inputs that gradients reach.
-    `how(operator, *blobs)` calls an operator that takes blobs in another way.
+    `how(operator, *blobs)` calls an operator that takes blobs in another way. One that is `ours`
+    is none of OneFlow's.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Row:
     how: Callable[..., Any] | None = None
     owns: dict[str, tuple[int, ...]] = field(default_factory=dict)
     note: str = ""
+    ours: bool = False
 
     @property
     def id(self):

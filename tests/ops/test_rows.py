@@ -47,7 +47,7 @@ ELSEWHERE = {
 }
 
 # modules whose operators run on the host, which tests/data is about
-ON_THE_HOST = {"blob_conf", "buffers", "images", "objects", "readers"}
+ON_THE_HOST = {"blob_conf", "detection", "images", "readers", "tensor_buffers"}
 
 PAIRS = [pytest.param(row, dtype, id=f"{row.id}-{dtype}") for row in ROWS for dtype in row.dtypes]
 DIFFERENTIABLE = [
