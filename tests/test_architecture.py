@@ -203,6 +203,32 @@ def test_wings_need_no_compiler(wing):
             assert module.split(".")[0] in known, f"{path}:{line}: {module}"
 
 
+# A user's record, whose signature is part of the surface.
+BY_POSITION = {"Preprocess"}
+
+
+def positional_fields(record: ast.ClassDef) -> int:
+    """How many values the constructor of a dataclass takes by position; 0 for other classes."""
+    decorators = [ast.unparse(d) for d in record.decorator_list]
+    if not any(d.startswith("dataclass") and "kw_only=True" not in d for d in decorators):
+        return 0
+    fields = [s for s in record.body if isinstance(s, ast.AnnAssign)]
+    kinds = [ast.unparse(field.annotation) for field in fields]
+    end = kinds.index("KW_ONLY") if "KW_ONLY" in kinds else len(fields)
+    return sum(
+        "ClassVar" not in kind and "init=False" not in ast.unparse(field.value or ast.Constant(0))
+        for field, kind in zip(fields[:end], kinds[:end], strict=True)
+    )
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_records_take_few_values_by_position(path):
+    for node in ast.walk(TREES[path]):
+        if isinstance(node, ast.ClassDef) and node.name not in BY_POSITION:
+            count = positional_fields(node)
+            assert count <= 5, f"{path}:{node.lineno}: {node.name} takes {count} by position"
+
+
 # Filled while modules are imported, and only then.
 REGISTRIES = {"trace/registry.py:_ENTRIES", "autodiff/registry.py:_RULES",
               "autodiff/registry.py:_EXPANSIONS", "lowering/forms.py:_LOWERINGS",

@@ -6,7 +6,7 @@ translated by a function.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -33,6 +33,7 @@ class OpType:
     inputs: tuple[tuple[str, ...], ...]
     attributes: Mapping[str, str] = field(default_factory=dict)
     translate: Callable[[Attributes], Attributes] = dict
+    _: KW_ONLY
     lists: bool = False
     parameters: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()

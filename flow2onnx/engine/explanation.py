@@ -76,7 +76,7 @@ class Fallback:
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LoweringChoice:
     """The form that a lowering with several took for a node, and why: by static rule, tuned, asked.
 
@@ -91,7 +91,7 @@ class LoweringChoice:
     question: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Explanation:
     """The outcome of flags, nodes and state. `str()` is a table, `as_dict()` what JSON holds.
 
@@ -310,7 +310,14 @@ def _lowerings(opening: Opening) -> Iterator[LoweringChoice]:
     for c in (choice for half in opening.halves for choice in half.job.choices):
         asked = c.question
         key = asked.key if asked.is_static else ""
-        yield LoweringChoice(c.node, asked.lowering, c.form, c.why, asked.forms, key)
+        yield LoweringChoice(
+            node=c.node,
+            lowering=asked.lowering,
+            form=c.form,
+            why=c.why,
+            forms=asked.forms,
+            question=key,
+        )
 
 
 # --- as text -------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ T = TypeVar("T")
 _LINGER_SECONDS = 1.0
 
 
-@dataclass(eq=False)
+@dataclass(kw_only=True, eq=False)
 class _Item:
     """Work for the worker thread. A run is skipped behind a failed run; a callback is not."""
 
@@ -138,7 +138,15 @@ class CallQueue:
         context = contextvars.copy_context()  # callbacks see the session of their caller
         with self._changed:
             self._last_number += 1
-            self._items.append(_Item(work, self._last_number, is_run, is_awaited, future, context))
+            item = _Item(
+                work=work,
+                number=self._last_number,
+                is_run=is_run,
+                is_awaited=is_awaited,
+                future=future,
+                context=context,
+            )
+            self._items.append(item)
             self._unfinished += 1
             self._unfinished_runs += is_run
             self._changed.notify_all()

@@ -38,7 +38,7 @@ _LARGEST_HALF = 65504.0
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Reduction(ExportOptions):
     """In what precision to export, on what data to calibrate and compare, and what may be lost.
 

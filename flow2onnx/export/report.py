@@ -30,7 +30,7 @@ class Check:
     detail: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Output:
     """The runtime's values of one output against the reference's.
 
@@ -92,7 +92,7 @@ class Left:
     reason: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Comparison:
     """A reduced export beside the float32 one; `reduced` counts its operators, `left` the others.
 

@@ -18,7 +18,7 @@ PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 _NUMPY_NAMES = {"float": "float32", "double": "float64"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Schema:
     """One operator at one opset: its type variables by position, and the schema itself."""
 
@@ -60,12 +60,12 @@ def schema(op_type: str, opset: int) -> Schema:
     )
     attributes = {name: a.type for name, a in found.attributes.items()}
     return Schema(
-        op_type,
-        tuple(i.type_str for i in found.inputs),
-        variadic,
-        max(found.min_output, 1),
-        attributes,
-        found,
+        op_type=op_type,
+        type_variables=tuple(i.type_str for i in found.inputs),
+        is_variadic=variadic,
+        minimum_outputs=max(found.min_output, 1),
+        attribute_types=attributes,
+        definition=found,
     )
 
 

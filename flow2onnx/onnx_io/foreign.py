@@ -27,7 +27,7 @@ _KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
 Source = str | os.PathLike[str] | onnx.ModelProto | ir.Model
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ForeignModel:
     """A model as nodes of the standard domain at one opset, and its tensors by name.
 
@@ -85,14 +85,14 @@ def foreign_model(
     small = {str(v.name): v.const_value for v in graph.initializers.values()}
     large = {n: t for n, t in parts.tensors.items() if n not in small}
     return ForeignModel(
-        proto.graph.name,
-        graph,
-        _opset(proto),
-        tuple(v for v in graph.inputs if v.name not in small and v.name not in large),
-        large | {n: t for n, t in small.items() if t is not None},
-        _tensor_kinds(proto.graph),
-        {p.key: p.value for p in proto.metadata_props},
-        unknown,
+        name=proto.graph.name,
+        graph=graph,
+        opset=_opset(proto),
+        inputs=tuple(v for v in graph.inputs if v.name not in small and v.name not in large),
+        tensors=large | {n: t for n, t in small.items() if t is not None},
+        kinds=_tensor_kinds(proto.graph),
+        metadata={p.key: p.value for p in proto.metadata_props},
+        unknown=unknown,
     )
 
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -59,6 +59,7 @@ class ConvertToHalf(Pass):
     """
 
     weights: Collection[str]
+    _: KW_ONLY
     large: Collection[str] = ()
     fixed: Collection[str] = ()
     half_io: bool = False

@@ -67,11 +67,17 @@ def mix_precision(
     """
     if not computes_in(half, b.opset, kernels):
         _warn_no_speedup(half)
-    rewrite = _Rewrite(b, half, kernels, frozenset(watched), set(weights))
+    rewrite = _Rewrite(
+        b=b,
+        half=half,
+        kernels=kernels,
+        watched=frozenset(watched),
+        weight_views=set(weights),
+    )
     rewrite.run(frozenset(fixed))
 
 
-@dataclass
+@dataclass(kw_only=True)
 class _Rewrite:
     """The graph being rewritten, and what is known of its values by now.
 

@@ -55,7 +55,7 @@ def _kind(loss: Value, is_dynamic: bool) -> str:
     return f"{'dynamic ' * is_dynamic}{dtype_of(loss).name}{bounds_of(loss)}"
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Job:
     """The graph under construction and what the body has said so far about training it.
 

@@ -86,7 +86,7 @@ def trace(
             job=outer.spec.name,
             hint="call a plain function instead: only the outermost function is a job",
         )
-    with tracing(Job(spec, opset=opset, seed=seed, pieces=pieces_of(spec, devices))) as job:
+    with tracing(Job(spec=spec, opset=opset, seed=seed, pieces=pieces_of(spec, devices))) as job:
         try:
             returned = spec.function(*_arguments(job, shapes))
         except FlowError as error:

@@ -1,7 +1,7 @@
 """Variables: what a job keeps between calls, and how they are regularized."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 from flow2onnx.dtypes import DType
@@ -41,6 +41,7 @@ class Variable:
     dtype: DType
     initializer: Initializer
     role: Role = "variable"
+    _: KW_ONLY
     is_trainable: bool = True
     regularizer: Regularizer | None = None
     model_name: str = "weight"

@@ -49,7 +49,9 @@ def test_a_good_model(tmp_path):
     assert [r.check for r in report.rows] == [
         "checker", "operators", "kernels", "session", "reference",
     ]  # fmt: skip
-    assert report.outputs == (Output("y", (3, 3), "float32", 0.0, 0.0, True),)
+    assert report.outputs == (
+        Output(name="y", shape=(3, 3), dtype="float32", max_abs=0.0, max_rel=0.0, ok=True),
+    )
 
 
 def test_foreign_operators_are_listed(tmp_path):
@@ -317,7 +319,14 @@ def test_a_bundle_without_a_file(folder):
 
 def test_reports_as_text_and_json():
     rows = (Check("checker", True, "valid"), Check("reference", None, "not compared: why"))
-    infinite = Output("y", (2,), "float32", float("inf"), float("nan"), False)
+    infinite = Output(
+        name="y",
+        shape=(2,),
+        dtype="float32",
+        max_abs=float("inf"),
+        max_rel=float("nan"),
+        ok=False,
+    )
     report = Report("m.onnx", rows, (infinite,))
     assert not report.ok
     assert str(report).splitlines()[0] == "m.onnx: FAILED"

@@ -8,7 +8,7 @@ from flow2onnx.autodiff.registry import attribute
 from flow2onnx.graph.types import dims, dtype_of, rank_of
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Windows:
     """The windows of one node, axis by axis, with every pad a number."""
 
@@ -48,7 +48,15 @@ def windows(n, kernel):
             for h, o, k, s, d in zip(extents, outputs, kernel, strides, dilations, strict=True)
         ]
         before, after = split_padding(needed, is_upper=how == "SAME_UPPER")
-    return Windows(extents, outputs, tuple(kernel), strides, dilations, tuple(before), tuple(after))
+    return Windows(
+        extents=extents,
+        outputs=outputs,
+        kernel=tuple(kernel),
+        strides=strides,
+        dilations=dilations,
+        before=tuple(before),
+        after=tuple(after),
+    )
 
 
 def split_padding(totals, *, is_upper):

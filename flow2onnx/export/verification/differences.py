@@ -36,15 +36,23 @@ class Tolerance:
 
     def compare(self, name: str, ours: Array, theirs: Array) -> Output:
         """The runtime's array beside the reference's: whole numbers must be equal, others near."""
-        dtype = ours.dtype.name
-        if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
-            return Output(name, ours.shape, dtype, np.inf, np.inf, ok=False)
-        apart, relative = distances(ours, theirs, self.atol)
-        size = np.abs(theirs.astype(np.float64))
-        limit = self.atol + self.rtol * np.where(np.isfinite(size), size, 0.0)
-        near = apart <= limit if ours.dtype.kind not in "iub" else apart == 0
-        most, most_relative = (float(a.max(initial=0.0)) for a in (apart, relative))
-        return Output(name, ours.shape, dtype, most, most_relative, ok=bool(near.all()))
+        most = most_relative = np.inf
+        is_near = False
+        if ours.shape == theirs.shape and ours.dtype == theirs.dtype:
+            apart, relative = distances(ours, theirs, self.atol)
+            most, most_relative = (float(a.max(initial=0.0)) for a in (apart, relative))
+            size = np.abs(theirs.astype(np.float64))
+            limit = self.atol + self.rtol * np.where(np.isfinite(size), size, 0.0)
+            is_whole = ours.dtype.kind in "iub"
+            is_near = bool((apart == 0 if is_whole else apart <= limit).all())
+        return Output(
+            name=name,
+            shape=ours.shape,
+            dtype=ours.dtype.name,
+            max_abs=most,
+            max_rel=most_relative,
+            ok=is_near,
+        )
 
     def __str__(self) -> str:
         return f"rtol {self.rtol:g}, atol {self.atol:g}"
