@@ -318,6 +318,7 @@ _ROWS = [
     OpType("indexed_slices_reduce_sum", "experimental.indexed_slices_reduce_sum",
            (("x_indices",), ("x_values",)), results=("y_indices", "y_values", "num_unique")),
     OpType("multi_count_not_finite", "multi_count_not_finite", (("x",),), lists=True),
+    OpType("multi_square_sum", user_ops.multi_square_sum, (("x",),), lists=True),
     OpType("ctc_loss", "ctc_loss",
            (("log_probs",), ("targets",), ("input_lengths",), ("target_lengths",)),
            translate=_by_sample, outputs=("loss",)),

@@ -165,3 +165,11 @@ def argwhere(b: Builder, condition: Value, name: str | None = None) -> tuple[Val
     places = indexing.argwhere.lower(b, condition)
     count = b.Slice(b.Shape(places), [0], [1])
     return places, b.Cast(count, to=dtype_of(places))
+
+
+@op("multi_square_sum", is_public=False)
+def multi_square_sum(b: Builder, x: list[Value] | None = None, name: str | None = None) -> Value:
+    """The sum of the squares of all elements of several blobs, shape (1,)."""
+    if not x:
+        raise ArgumentError("multi_square_sum needs at least one blob in x")
+    return b.Reshape(b.Sum(*(b.ReduceSumSquare(v, list(range(rank_of(v)))) for v in x)), [1])

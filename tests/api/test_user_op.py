@@ -45,6 +45,8 @@ CASES = [
      lambda x: flow.clip_by_value(x, -1.0, 2.0)),
     ("reduce_sum", {"input_tensor": [X]}, {"axis": [1], "keepdims": True},
      lambda x: flow.math.reduce_sum(x, [1], keepdims=True)),
+    ("multi_square_sum", {"x": [X, V]}, {},
+     lambda x, y: flow.math.reduce_sum(x * x) + flow.math.reduce_sum(y * y)),
     ("concat", {"in": [X, X]}, {"axis": 1, "max_dim_size": 8},
      lambda x, y: flow.concat([x, y], axis=1)),
     ("cast", {"in": [X]}, {"dtype": flow.int32}, lambda x: flow.cast(x, flow.int32)),
