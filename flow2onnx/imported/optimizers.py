@@ -50,6 +50,20 @@ class _TorchRMSProp(RMSProp):
         return b.Sub(w, step.scaled(b.Div(g, root), step.rate))
 
 
+class _Adagrad(Optimizer):
+    """w - rate * g / (sqrt(s) + epsilon), s the sum of all g² so far."""
+
+    epsilon: float
+
+    def update(self, step: Step, name: str, w: Value, g: Value) -> Value:
+        """The next value; the sum is state beside the variable."""
+        b = step.b
+        total = b.Add(step.slot(name, "sum"), b.Mul(g, g))
+        step.assign(f"{name}-sum", total)
+        root = b.Add(b.Sqrt(total), step.scalar(self.epsilon, w))
+        return b.Sub(w, step.scaled(b.Div(g, root), step.rate))
+
+
 def sgd(
     lr: Rate = 0.01, momentum: float = 0.0, clip_norm: float | None = None, **scaling: Any
 ) -> Optimizer:
@@ -96,6 +110,13 @@ def rmsprop(
     return _TorchRMSProp(_rate(lr), grad_clipping=_clip(clip_norm), **own, **scaling)
 
 
+def adagrad(
+    lr: Rate = 0.01, eps: float = 1e-10, clip_norm: float | None = None, **scaling: Any
+) -> Optimizer:
+    """Adagrad."""
+    return _Adagrad(_rate(lr), epsilon=eps, grad_clipping=_clip(clip_norm), **scaling)
+
+
 def lamb(
     lr: Rate = 1e-3,
     beta1: float = 0.9,
@@ -124,7 +145,8 @@ def lars(
 
 
 OPTIMIZERS: dict[str, Made] = {
-    "sgd": sgd, "adam": adam, "adamw": adamw, "rmsprop": rmsprop, "lamb": lamb, "lars": lars,
+    "sgd": sgd, "adam": adam, "adamw": adamw, "rmsprop": rmsprop, "adagrad": adagrad, "lamb": lamb,
+    "lars": lars,
 }  # fmt: skip
 
 

@@ -350,6 +350,18 @@ def test_a_new_variable_in_a_loss_function_is_trained_too():
     assert trainer.state_dict()["scale"] == pytest.approx(2 - 0.1 * P.mean(), rel=1e-5)
 
 
+def test_adagrad_divides_by_the_root_of_all_squares():
+    trainer = flow.make_trainable(shifted(), "y", "adagrad(eps=0.1)", lr=0.5).trainer()
+    x, total = np.float32([[1, -2, 3]]), np.zeros(3)
+    shift = trainer.state_dict()["offset"].copy()
+    for _ in range(3):
+        gradient = np.float32([1, 1, 1]) / 3
+        trainer.step(x)
+        total += gradient**2
+        shift -= 0.5 * gradient / (np.sqrt(total) + 0.1)
+        np.testing.assert_allclose(trainer.state_dict()["offset"], shift, rtol=1e-6)
+
+
 def test_named_optimizers_check_their_settings():
     with pytest.raises(ArgumentError, match="has no setting 'momentun'"):
         flow.make_trainable(shifted(), "y", "sgd(momentun=0.9)")

@@ -13,6 +13,7 @@ from flow2onnx.cli.show import heading, note, print_json, print_table, shape_tex
 from flow2onnx.export import Report
 from flow2onnx.imported import TrainableModel
 from flow2onnx.imported import make_trainable as made_trainable
+from flow2onnx.imported.optimizers import OPTIMIZERS
 
 __all__ = ["make_trainable"]
 
@@ -36,7 +37,7 @@ Examples:
 )  # fmt: skip
 @click.option(
     "--optimizer", default="adam", show_default=True, metavar="NAME",
-    help="sgd, adam, adamw, rmsprop, lamb, lars, perhaps with settings: 'sgd(momentum=0.9)'.",
+    help=f"{', '.join(OPTIMIZERS)}, perhaps with settings: 'sgd(momentum=0.9)'.",
 )  # fmt: skip
 @click.option("--lr", type=float, metavar="RATE", help="The learning rate.")
 @click.option(
