@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.reliability import racing_savers
+from tests.reliability import interrupted_steps, racing_savers, shared_trainer
 
 
 @pytest.mark.parametrize("kind", racing_savers.KINDS)
@@ -13,3 +13,21 @@ def test_racing_savers_all_succeed(kind, saves):
     assert found["last is whole"]
     assert found["left over"] == 0
     assert kind == "model" or found["mixed reads"] == 0  # two files cannot be read at one moment
+
+
+@pytest.mark.parametrize(
+    ("runs", "steps"), [(1, 50), pytest.param(20, 500, marks=pytest.mark.slow)]
+)
+def test_threads_that_share_a_trainer_are_not_stuck(runs, steps):
+    for _ in range(runs):
+        found = shared_trainer.run_in_process(steps)
+        assert not isinstance(found, str), found
+        assert found["step_async"] == steps
+
+
+@pytest.mark.parametrize(
+    ("exits", "prompts"), [(2, 10), pytest.param(100, 200, marks=pytest.mark.slow)]
+)
+def test_an_interrupt_ends_the_process_or_leaves_whole_steps(exits, prompts):
+    found = interrupted_steps.measure(exits, prompts, seed=1, burst=5)
+    assert found == {"ended": exits, "whole": prompts}

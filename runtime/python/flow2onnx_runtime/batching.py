@@ -1,5 +1,6 @@
 """Calls with few rows each, from many threads, computed together."""
 
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from flow2onnx_runtime.closeable import Closeable
 from flow2onnx_runtime.errors import FeedError, RunError
+from flow2onnx_runtime.forks import check_process
 from flow2onnx_runtime.program import Program
 from flow2onnx_runtime.rebatching import row_count
 from flow2onnx_runtime.run_future import Results, RunFuture
@@ -55,7 +57,7 @@ class Batched(Closeable):
         self._max_batch, self._max_delay = max_batch, max_delay
         self._waiting: deque[_Call] = deque()
         self._changed = threading.Condition()
-        self._is_open = True
+        self._is_open, self._process = True, os.getpid()
         self._thread = threading.Thread(target=self._work, name=program.name, daemon=True)
         self._thread.start()
 
@@ -65,6 +67,7 @@ class Batched(Closeable):
 
     def submit(self, *arrays: Any, **named_arrays: Any) -> RunFuture:
         """A future of the results; arrays that do not fit raise at once."""
+        check_process(self._process, "a predictor that joins calls")
         chosen = self._program.check_feeds(self._program.arrange(arrays, named_arrays))
         rows = row_count(self._program.name, chosen)
         call = _Call(RunFuture(), chosen, rows, monotonic() + self._max_delay)

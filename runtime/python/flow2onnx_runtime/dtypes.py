@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ELEMENTS",
     "Element",
+    "all_finite",
     "as_bits",
     "element_named",
     "element_of",
@@ -101,3 +102,10 @@ def element_of(dtype: "np.dtype[Any]", error: type[FlowError], what: str) -> Ele
 def as_bits(array: "NDArray[Any]", element: Element) -> "NDArray[Any]":
     """`array` in the numpy dtype that carries `element`; the same memory."""
     return array if array.dtype == element.numpy else array.view(element.numpy)
+
+
+def all_finite(array: "NDArray[Any]", element: Element) -> bool:
+    """True if no element is NaN or infinite; also of bits, of which numpy finds none so."""
+    if element.name == "bfloat16":
+        return bool(np.all(array & 0x7F80 != 0x7F80))
+    return bool(np.isfinite(array).all())

@@ -16,6 +16,7 @@ from flow2onnx_runtime.batching import Batched
 from flow2onnx_runtime.bundle import Bundle
 from flow2onnx_runtime.closeable import Closeable
 from flow2onnx_runtime.errors import DeadlineError, FeedError, OptionsError, RunError
+from flow2onnx_runtime.forks import check_process
 from flow2onnx_runtime.options import DEFAULT_OPTIONS, Model, Options
 from flow2onnx_runtime.preference import preferred
 from flow2onnx_runtime.program import Program, TensorInfo
@@ -64,7 +65,7 @@ class Predictor(Closeable):
         self._program = _open(model, recording(options), job)
         self.feeds, self.results = self._program.feeds, self._program.results
         self._pool = ThreadPoolExecutor(workers or os.cpu_count(), self._program.name)
-        self._is_open = True
+        self._is_open, self._process = True, os.getpid()
         self._zero_copy, self._is_captured = ZeroCopyProgram(self._program), options.captures
 
     @property
@@ -122,6 +123,7 @@ class Predictor(Closeable):
         Arrays that do not fit raise at once. The arrays are read where they are, so leave them as
         they are until it is done. `cancel` ends also a run under way.
         """
+        check_process(self._process, "a predictor's pool of workers")
         chosen = self._zero_copy.fit_feeds(self._given(arrays, named_arrays))
         options = run_options(self._program)
         pending = RunFuture(lambda: _stop(options))

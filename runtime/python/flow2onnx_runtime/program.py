@@ -140,16 +140,18 @@ class Program:
         *,
         commit: bool = True,
         guard: Callable[[list[NDArray[Any]]], None] | None = None,
+        keep: int = 0,
         run_options: Any = None,
     ) -> list[NDArray[Any]]:
         """Run once on one array per feed; returns one new array per result.
 
         Any strides are accepted, shapes and dtypes must match. If `commit`, the state takes its
-        next values once the run has succeeded; without, or if the run fails, it stays as it was,
-        as it also does if `guard`, which sees the results first, raises. Of what is updated in
-        place, a failed run leaves neither the old values nor the new ones, and a guard comes too
-        late. `run_options`, an `onnxruntime.RunOptions`, stands in for the program's own where no
-        state is touched: another thread may stop the run through it.
+        next values once the run has succeeded, but for the tensors whose bits are in `keep`;
+        without, or if the run fails, it stays as it was, as it also does if `guard`, which sees the
+        results first, raises. Of what is updated in place, a failed run leaves neither the old
+        values nor the new ones, and a guard comes too late. An interrupt leaves the state as before
+        the run or as after it. `run_options`, an `onnxruntime.RunOptions`, stands in for the
+        program's own where no state is touched: another thread may stop the run through it.
         Raises `FeedError` for arrays that do not fit, `RunError` if the runtime fails.
         """
         if not isinstance(arrays, DeviceFeeds):
@@ -167,11 +169,12 @@ class Program:
             lane = self._lanes.get(key)
             if lane is None:
                 lane = self._lanes[key] = _Lane(self, self.in_place, commit)
+            flips = self.write_mask & ~keep if commit else 0
+            if guard is None:
+                return lane.run(arrays, flips=flips)
             results = lane.run(arrays)
-            if guard is not None:
-                guard(results)
-            if commit:
-                state.mask ^= self.write_mask
+            guard(results)
+            state.mask ^= flips
         return results
 
     def release(self) -> None:
@@ -316,8 +319,14 @@ class _Lane:
         self, program: Program, in_place: frozenset[str] = frozenset(), commits: bool = True
     ) -> None:
         self._in_place, self._commits = in_place, commits
-        self._program, self._session = program, program.session
+        self._program = program
         self._binding = program.session.io_binding()
+        self._call, self._handle = program.session.run_with_iobinding, self._binding
+        if in_place and commits:
+            # The method in C itself, in place of that which wraps it: an interrupt that such a
+            # call raises came after the run, and not before it.
+            self._call = program.session._sess.run_with_iobinding
+            self._handle = self._binding._iobinding
         self._run_options = program.lane_options()
         self._place = program.options.device
         # A captured graph may not reach into host memory.
@@ -331,16 +340,27 @@ class _Lane:
         self._fetches = self._bind_outputs()
 
     def run(
-        self, arrays: Sequence[NDArray[Any]] | DeviceFeeds, run_options: Any = None
+        self,
+        arrays: Sequence[NDArray[Any]] | DeviceFeeds,
+        run_options: Any = None,
+        *,
+        flips: int = 0,
     ) -> list[NDArray[Any]]:
+        """Run once; as soon as that has succeeded, flip these bits of the state's mask."""
         self._feed(arrays)
         for name in self._open:
             # An output left bound keeps the last run's shape and refuses any other.
             self._binding.bind_output(name, "cpu")
+        state, options = self._program.state, run_options or self._run_options
         try:
-            self._session.run_with_iobinding(self._binding, run_options or self._run_options)
+            self._call(self._handle, options)
         except Exception as error:  # the runtime's exceptions have no common base
             raise self._run_error(error) from error
+        except BaseException:  # an interrupt, which came while the runtime was computing
+            if self._in_place and self._commits:
+                state.mask ^= flips  # the rest has its next values already
+            raise
+        state.mask ^= flips
         results = [fetch() for fetch in self._fetches]
         for name in self._dropped:
             self._binding.bind_output(name, *self._place)  # which lets go of what was made

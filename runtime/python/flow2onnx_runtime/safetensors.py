@@ -2,11 +2,11 @@
 
 import json
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +27,8 @@ from flow2onnx_runtime.json_reader import MOST, Fields, parse_object
 __all__ = [
     "Header",
     "StoredTensor",
-    "check_signature",
     "load_safetensors",
+    "load_signed",
     "read_header",
     "replace_tensors",
     "save_safetensors",
@@ -36,6 +36,7 @@ __all__ = [
 
 _HEADER_LIMIT = 100_000_000  # the format's own
 _RANK_LIMIT = 64  # numpy's
+T = TypeVar("T")
 _METADATA = "__metadata__"
 _DIGEST_KEY = b'{"__metadata__":{"digest":"'
 _BY_STORED = {element.safetensors: element for element in ELEMENTS}
@@ -72,7 +73,7 @@ def save_safetensors(
 
     `elements` names the element type of arrays whose dtype does not say it: bfloat16 as uint16.
     Those named by `first` lie before the others. With `signs`, the metadata begin with a `digest`,
-    which `check_signature` compares with the file.
+    which `load_signed` compares with the file.
     """
     entries = [
         _entry(str(path), name, array, (elements or {}).get(name))
@@ -94,13 +95,6 @@ def save_safetensors(
             file.write(part)
 
     replace_file(path, write)
-
-
-def check_signature(path: str | os.PathLike[str]) -> None:
-    """Raise `BundleError` unless the file has the digest that `save_safetensors` gave it."""
-    with open_file(path) as file:
-        file.seek(8)  # behind the header's length, which the places of the tensors give too
-        check_digest(file, _DIGEST_KEY, str(path))
 
 
 def replace_tensors(
@@ -139,6 +133,22 @@ def load_safetensors(
         header = _header(file, str(path))
         tensors = {name: _read(file, str(path), t) for name, t in header.tensors.items()}
     return tensors, dict(header.metadata)
+
+
+def load_signed(
+    path: str | os.PathLike[str], check: Callable[[Mapping[str, str]], T]
+) -> tuple[dict[str, NDArray[Any]], T]:
+    """The tensors of a file that `save_safetensors` signed, and what `check` says of its metadata.
+
+    The file is opened once, so a save that replaces it meanwhile changes nothing. Raises
+    `BundleError` also where the digest is wrong.
+    """
+    with open_file(path) as file:
+        header = _header(file, str(path))
+        checked = check(header.metadata)
+        file.seek(8)  # behind the header's length, which the places of the tensors give too
+        check_digest(file, _DIGEST_KEY, str(path))
+        return {name: _read(file, str(path), t) for name, t in header.tensors.items()}, checked
 
 
 def read_header(path: str | os.PathLike[str]) -> Header:

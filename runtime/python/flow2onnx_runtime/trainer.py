@@ -1,10 +1,16 @@
-"""Train a bundle: steps, evaluation, prediction, and a state that can be saved and resumed."""
+"""Train a bundle: steps, evaluation, prediction, and a state that can be saved and resumed.
+
+Two things are waited for, in this order: the queue of steps, until those begun before are done, and
+the state's lock, for as long as somebody uses the state. Whoever has the lock waits for no step,
+because a step needs the lock: `_turn` takes both, and nothing inside it asks for the queue again.
+"""
 
 import fnmatch
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +21,16 @@ from flow2onnx_runtime.buffers import wrap_array
 from flow2onnx_runtime.bundle import Bundle
 from flow2onnx_runtime.deltas import add_delta, difference, float_variables
 from flow2onnx_runtime.device_feeds import FeedBuffers
-from flow2onnx_runtime.dtypes import element_named
+from flow2onnx_runtime.dtypes import all_finite, element_named
 from flow2onnx_runtime.errors import BundleError, NonFiniteError, StateError
 from flow2onnx_runtime.in_place_check import verify_in_place
 from flow2onnx_runtime.manifest import PredictJob
 from flow2onnx_runtime.options import DEFAULT_OPTIONS, Options
-from flow2onnx_runtime.prefetch import WorkQueue, prefetch_items
+from flow2onnx_runtime.prefetch import prefetch_items
 from flow2onnx_runtime.program import DeviceFeeds, Program
-from flow2onnx_runtime.safetensors import (
-    check_signature,
-    load_safetensors,
-    read_header,
-    save_safetensors,
-)
+from flow2onnx_runtime.safetensors import load_signed, save_safetensors
 from flow2onnx_runtime.state import State
+from flow2onnx_runtime.step_queue import StepQueue
 
 __all__ = ["STATE_FORMAT", "STATE_VERSION", "Trainer"]
 
@@ -45,8 +47,12 @@ class Trainer:
 
     The state begins with the bundle's weights, or else with what its init model computes. Arrays
     are given by position, in the order of `feeds`, or by name; results come by name. With
-    `finite_losses`, a step whose loss is not finite raises `NonFiniteError` and changes nothing.
-    Calls from several threads take turns.
+    `finite_losses`, which may be set between steps too, a step whose loss is not finite raises
+    `NonFiniteError` with the number of its batch and changes nothing.
+
+    Calls from several threads take turns. An interrupt leaves the state as before a step or as
+    after it. A trainer that has begun steps in the background belongs to its process: in a forked
+    one it raises `StateError`.
 
     State that the manifest lists as `in_place` is updated in its own buffer, which saves the
     second one and, of a large table of which a step changes few rows, the copy. Up to 64 MB of it
@@ -70,14 +76,14 @@ class Trainer:
         self._options = options
         self.manifest = self._bundle.manifest
         self._state = self._bundle.first_state(options)
-        self._queue = WorkQueue(_IN_FLIGHT)
+        self._queue = StepQueue(_IN_FLIGHT, self._state.lock)
         self._feed_buffers: FeedBuffers | None = None
-        self._may_tear = in_place and not finite_losses
+        self._asks_in_place, self._finite_losses = in_place, finite_losses
         self._held: frozenset[str] = frozenset()  # what is frozen, slots included
         self._in_place_names: dict[str, frozenset[str]] = {}
         self._program = self._in_place(self._bundle.step(self._state, options))
         self.feeds, self.results = self._program.feeds, self._program.results
-        self._guard = self._check_losses if finite_losses else None
+        self._batches = 0  # given since it was opened
         self._steps = 0  # of use only where the state has no counter
         self._runs = 0  # those that changed the state: tells whether baked weights are stale
         self._predicts: dict[str, tuple[tuple[int, int], Program]] = {}
@@ -94,8 +100,34 @@ class Trainer:
     @property
     def steps(self) -> int:
         """The number of steps done, those before a resumed save included."""
+        self._queue.settle()
+        return self._present_steps()
+
+    @property
+    def finite_losses(self) -> bool:
+        """True if a step whose loss is not finite is refused; set it from a step to the next."""
+        return self._finite_losses
+
+    @finite_losses.setter
+    def finite_losses(self, is_asked: bool) -> None:
+        with self._turn():
+            self._finite_losses = is_asked
+            self._plan_in_place()
+
+    @property
+    def batches(self) -> int:
+        """The number of batches that were trained on since it was opened, refused ones included."""
+        self._queue.settle()
+        return self._batches
+
+    def _present_steps(self) -> int:
         counter = self.manifest.counter
-        return self._steps if counter is None else int(self.state.read(counter).item())
+        return self._steps if counter is None else int(self._state.read(counter).item())
+
+    def _turn(self) -> AbstractContextManager[object]:
+        """The state's lock, once every step that was asked for is done."""
+        self._queue.settle()
+        return self._state.lock
 
     def step(self, *arrays: Any, **named_arrays: Any) -> dict[str, NDArray[Any]]:
         """One training step: the results by name; the state has its next values."""
@@ -112,12 +144,15 @@ class Trainer:
         copied at once. Every other method waits for the steps before it. When a step fails, those
         begun behind it fail alike and change nothing.
         """
-        if self._feed_buffers is None:
-            self._feed_buffers = FeedBuffers(self._program, _IN_FLIGHT + 1)
-        buffers, given = self._feed_buffers, self._program.arrange(arrays, named_arrays)
-        with self._queue.room():
-            feeds = buffers.put(given)
-            return self._queue.submit(lambda: self._step(feeds))
+        given = self._program.arrange(arrays, named_arrays)
+
+        def prepare() -> Callable[[], dict[str, NDArray[Any]]]:
+            if self._feed_buffers is None:
+                self._feed_buffers = FeedBuffers(self._program, _IN_FLIGHT + 1)
+            feeds = self._feed_buffers.put(given)
+            return lambda: self._step(feeds)
+
+        return self._queue.submit(prepare)
 
     def fit(self, batches: Iterable[Any], prefetch: int = 2) -> Iterator[dict[str, NDArray[Any]]]:
         """A step for each batch as it is asked for; yields what `step` returns.
@@ -138,6 +173,7 @@ class Trainer:
 
     def _step(self, given: Sequence[NDArray[Any]] | DeviceFeeds) -> dict[str, NDArray[Any]]:
         with self._state.lock:
+            self._batches += 1
             results = self._run(self._program, given)
             self._steps += 1
         return self._program.by_name(results)
@@ -147,15 +183,16 @@ class Trainer:
 
         Raises `BundleError` for a bundle that was exported without accumulation of gradients.
         """
-        with self.state.lock:
+        with self._turn():
             gradients, _ = self._accumulation()
+            self._batches += 1
             return gradients.by_name(self._run(gradients, gradients.arrange(arrays, named_arrays)))
 
     def update(self) -> None:
         """One training step by the mean gradients of the batches accumulated since the last."""
-        with self.state.lock:
+        with self._turn():
             _, update = self._accumulation()
-            if not self.accumulated:
+            if not self._present_sums():
                 raise StateError("no gradients to update by", hint="call accumulate() before")
             self._run(update, [])
             self._steps += 1
@@ -163,8 +200,12 @@ class Trainer:
     @property
     def accumulated(self) -> int:
         """The number of batches accumulated since the last update."""
+        self._queue.settle()
+        return self._present_sums()
+
+    def _present_sums(self) -> int:
         parts = self.manifest.accumulate
-        return int(self.state.read(parts.count).item()) if parts else 0
+        return int(self._state.read(parts.count).item()) if parts else 0
 
     @property
     def learning_rate(self) -> float | None:
@@ -210,15 +251,14 @@ class Trainer:
             if not matching:
                 raise StateError(f"no variable matches {pattern!r}", hint=f"there are {names}")
             chosen.update(matching)
-        with self.state.lock:
-            if self.accumulated:
+        with self._turn():
+            if self._present_sums():
                 raise StateError("gradients are being accumulated", hint="call update() before")
             held = [s.name for s in self.manifest.state if s.name in chosen or s.of in chosen]
             self._frozen = tuple(name for name in names if name in chosen)
             self._held = frozenset(held)
-            self._frozen_mask = sum(self.state.bit(name) for name in held)
-            for program in (self._program, *(self._halves or ())):
-                self._in_place(program)
+            self._frozen_mask = sum(self._state.bit(name) for name in held)
+            self._plan_in_place()
         return self._frozen
 
     def evaluate(self, *arrays: Any, **named_arrays: Any) -> dict[str, NDArray[Any]]:
@@ -240,7 +280,7 @@ class Trainer:
         is opened anew, with the present ones, when the state has changed since its last use.
         """
         entry = self._bundle.predict_job(job)
-        with self.state.lock:
+        with self._turn():
             program = self._predict_program(entry)
         return program.by_name(program.run(program.arrange(arrays, named_arrays)))
 
@@ -250,8 +290,8 @@ class Trainer:
 
     def load_state_dict(self, values: Mapping[str, NDArray[Any]]) -> None:
         """Replace the whole state; raises `StateError` and changes nothing if anything is off."""
-        with self.state.lock:
-            self.state.from_dict(values)
+        with self._turn():
+            self._state.from_dict(values)
 
     def delta(self, since: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """The changes by training since an earlier `state_dict()`: new minus old of each variable.
@@ -262,10 +302,10 @@ class Trainer:
 
     def apply_delta(self, delta: Mapping[str, NDArray[Any]], scale: float = 1.0) -> None:
         """Add `scale` times a delta, or a mean of deltas, to the variables; slots stay."""
-        with self.state.lock:
-            values = self.state_dict()
+        with self._turn():
+            values = self._state.to_dict()
             values.update(add_delta(values, delta, scale, float_variables(self.manifest)))
-            self.load_state_dict(values)
+            self._state.from_dict(values)
 
     def export_predict(self, folder: str | os.PathLike[str], job: str | None = None) -> Path:
         """Write a predict job (the bundle's first if None) with the present weights to a folder.
@@ -278,9 +318,9 @@ class Trainer:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state to a .safetensors file, which appears whole or not at all."""
-        with self.state.lock:
-            values, steps = self.state.to_dict(), self.steps
-        elements = {name: self.state.element(name) for name in values}
+        with self._turn():
+            values, steps = self._state.to_dict(), self._present_steps()
+        elements = {name: self._state.element(name) for name in values}
         metadata = {
             "format": STATE_FORMAT,
             "version": STATE_VERSION,
@@ -295,19 +335,16 @@ class Trainer:
 
         Raises `BundleError` and changes nothing if the file is damaged or of another job.
         """
-        metadata = read_header(path).metadata
-        steps = self._checked_metadata(str(path), metadata)
-        check_signature(path)
-        values, _ = load_safetensors(path)
+        values, steps = load_signed(path, lambda given: self._checked_steps(str(path), given))
         self._bundle.check_state(values, str(path))
         counter = self.manifest.counter
         if counter is not None and int(values[counter].item()) != steps:
             raise BundleError(f"{path}: steps is {steps}, {counter} {values[counter].item()}")
-        with self.state.lock:
-            self.load_state_dict(values)
+        with self._turn():
+            self._state.from_dict(values)
             self._steps = steps
 
-    def _checked_metadata(self, path: str, metadata: Mapping[str, str]) -> int:
+    def _checked_steps(self, path: str, metadata: Mapping[str, str]) -> int:
         wanted = {
             "format": STATE_FORMAT,
             "version": STATE_VERSION,
@@ -329,43 +366,51 @@ class Trainer:
         self, program: Program, arrays: Sequence[NDArray[Any]] | DeviceFeeds
     ) -> list[NDArray[Any]]:
         """Run and commit, but for what is frozen."""
-        results = program.run(arrays, guard=self._guard if program.results else None)
-        self._state.mask ^= program.write_mask & self._frozen_mask
+        guard = self._check_losses if self._finite_losses and program.results else None
+        results = program.run(arrays, guard=guard, keep=self._frozen_mask)
         self._runs += 1
         return results
 
     def _accumulation(self) -> tuple[Program, Program]:
         if self._halves is None:
-            gradients, update = self._bundle.halves(self.state, self._options)
+            gradients, update = self._bundle.halves(self._state, self._options)
             self._halves = self._in_place(gradients), self._in_place(update)
         return self._halves
 
     def _in_place(self, program: Program) -> Program:
         """The program, that updates in place what may be and is not frozen."""
-        if self._may_tear and program.name not in self._in_place_names:
-            names = self.manifest.in_place.get(program.name, ())
-            self._in_place_names[program.name] = verify_in_place(program, names, _VERIFIED_BYTES)
-        program.update_in_place(self._in_place_names.get(program.name, frozenset()) - self._held)
+        may_tear = self._asks_in_place and not self._finite_losses
+        if may_tear and program.name not in self._in_place_names:
+            asked = self.manifest.in_place.get(program.name, ())
+            self._in_place_names[program.name] = verify_in_place(program, asked, _VERIFIED_BYTES)
+        names = self._in_place_names.get(program.name, frozenset()) if may_tear else frozenset()
+        program.update_in_place(names - self._held)
         return program
 
+    def _plan_in_place(self) -> None:
+        for program in (self._program, *(self._halves or ())):
+            self._in_place(program)
+
     def _predict_program(self, entry: PredictJob) -> Program:
-        present = (self._runs, self.state.written)
+        present = (self._runs, self._state.written)
         opened_at, program = self._predicts.get(entry.job, (present, None))
         if program is None or (entry.holds and opened_at != present):
             inside = {name: self._initializer(name) for name in entry.holds}
-            program = self._bundle.predict(entry, self.state, self._options, inside)
+            program = self._bundle.predict(entry, self._state, self._options, inside)
             self._predicts[entry.job] = (present, program)
         return program
 
     def _initializer(self, name: str) -> Any:
-        return wrap_array(self.state.read(name), element_named(self.state.element(name)))
+        return wrap_array(self._state.read(name), element_named(self._state.element(name)))
 
     def _check_losses(self, results: list[NDArray[Any]]) -> None:
         by_name = self._program.by_name(results)
+        elements = {info.name: element_named(info.element) for info in self.results}
         for loss in self.manifest.losses:
-            if not np.isfinite(by_name[loss]).all():
+            if not all_finite(by_name[loss], elements[loss]):
                 raise NonFiniteError(
-                    f"the loss {loss} is not finite at step {self.steps}: the state is kept",
+                    f"the loss {loss} of batch {self._batches} is not finite at step "
+                    f"{self._present_steps()}: the state is kept",
                     hint="lower the learning rate, or look at this batch",
                     job=self.manifest.job,
                 )

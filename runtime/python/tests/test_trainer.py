@@ -145,7 +145,7 @@ def test_a_loss_that_is_not_finite(bundle):
     train(trainer, 2)
     before = trainer.state_dict()
     x, y = batch(0)
-    with pytest.raises(NonFiniteError, match=r"loss is not finite at step 2.*\n.*train_job"):
+    with pytest.raises(NonFiniteError, match=r"batch 3 is not finite at step 2.*\n.*train_job"):
         trainer.step(x, np.full_like(y, np.nan))
     assert_same(trainer.state_dict(), before)
     assert trainer.steps == 2
