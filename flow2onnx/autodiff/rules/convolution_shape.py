@@ -10,7 +10,7 @@ from flow2onnx.autodiff.rules.windows import Windows, split_padding, windows
 from flow2onnx.graph.types import dims
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Convolution(Windows):
     """One convolution: its windows, the images, channels in and out, groups."""
 
@@ -82,6 +82,7 @@ def transposed_of(n, g):
         totals = [max(t - o, 0) for t, o in zip(natural, dims(g)[2:], strict=True)]
         before, after = split_padding(totals, is_upper=how == "SAME_UPPER")
     return Convolution(
-        dims(g)[2:], extents, kernel, strides, dilations, tuple(before), tuple(after),
+        extents=dims(g)[2:], outputs=extents, kernel=kernel, strides=strides, dilations=dilations,
+        before=tuple(before), after=tuple(after),
         n=dims(x)[0], ci=dims(g)[1], co=dims(x)[1], groups=attribute(n, "group", 1),
     )  # fmt: skip
