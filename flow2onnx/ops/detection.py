@@ -6,11 +6,11 @@ from typing import Any
 
 from flow2onnx.data import detection
 from flow2onnx.dtypes import float32, int32
-from flow2onnx.ops.host_arguments import buffer_type, buffers, dense, named
+from flow2onnx.ops.host_arguments import buffers, dense, operator_name, per_sample
 from flow2onnx.ops.images import flip_codes
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.host import HostValue
-from flow2onnx.trace.host_blob import HostBlob, emit
+from flow2onnx.trace.host_blob import HostBlob
 from flow2onnx.trace.op import composite
 
 Key = tuple[int, int]
@@ -27,30 +27,30 @@ def _flip(
     given: Blob,
     image_size: Blob,
     code: int | Blob,
-    flipped: Callable[..., Any],
+    flip: Callable[..., Any],
 ) -> HostBlob:
     source = buffers(given, what)
     codes, fixed = flip_codes(code, source, what)
     inputs = [source, _size(image_size, source, what), *codes]
-    run = partial(_flipped, flipped, fixed)
-    full = named(what, name, kind)
-    return emit(full, "sample", run, inputs, buffer_type(*source.type.shape))[0]
+    run = partial(_flip_one, flip, fixed)
+    full = operator_name(name, kind)
+    return per_sample(full, run, *inputs)
 
 
-def _flipped(
-    flipped: Callable[..., Any], fixed: int, key: Key, values: Any, size: Any, code: Any = None
+def _flip_one(
+    flip: Callable[..., Any], fixed: int, key: Key, values: Any, size: Any, code: Any = None
 ) -> tuple[Any]:
-    return (flipped(values, size, fixed if code is None else int(code)),)
+    return (flip(values, size, fixed if code is None else int(code)),)
 
 
 def _scale(what: str, name: str | None, kind: str, given: Blob, scale: Blob) -> HostBlob:
     source = buffers(given, what)
     factors = dense(scale, what, (*source.type.shape, 2), (float32,))
-    full = named(what, name, kind)
-    return emit(full, "sample", _scaled, [source, factors], buffer_type(*source.type.shape))[0]
+    full = operator_name(name, kind)
+    return per_sample(full, _scale_one, source, factors)
 
 
-def _scaled(key: Key, values: Any, factors: Any) -> tuple[Any]:
+def _scale_one(key: Key, values: Any, factors: Any) -> tuple[Any]:
     return (detection.scale(values, factors),)
 
 
@@ -91,9 +91,9 @@ def object_segmentation_polygon_to_mask(
     """For each image a mask (objects, height, width), int8; `image_size` is (width, height)."""
     what = "object_segmentation_polygon_to_mask"
     source, places = buffers(poly, what), buffers(poly_index, what)
-    full = named(what, name, "ObjectSegmPolyToMask")
+    full = operator_name(name, "ObjectSegmPolyToMask")
     inputs = [source, places, _size(image_size, source, what)]
-    return emit(full, "sample", _masks, inputs, buffer_type(*source.type.shape))[0]
+    return per_sample(full, _masks, *inputs)
 
 
 def _masks(key: Key, points: Any, places: Any, size: Any) -> tuple[Any]:

@@ -1,6 +1,6 @@
 """Arguments of operators that run on the host: names, types and checks."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from flow2onnx.dtypes import DType, record, tensor_buffer
@@ -8,15 +8,28 @@ from flow2onnx.errors import ArgumentError, DTypeError
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import current_job
 from flow2onnx.trace.host import HostType, HostValue
-from flow2onnx.trace.host_blob import host_value
+from flow2onnx.trace.host_blob import HostBlob, emit, host_value
 
-__all__ = ["buffer_type", "buffers", "channels_of", "choice", "dense", "named", "pair", "positive",
-           "records", "seed_of"]  # fmt: skip
+__all__ = ["buffer_type", "buffers", "channels_of", "choice", "dense", "operator_name", "pair",
+           "per_sample", "positive", "records", "seed_of"]  # fmt: skip
 
 
-def named(what: str, name: str | None, kind: str) -> str:
+def operator_name(name: str | None, kind: str) -> str:
     """The name of a new operator of the job; stateful ones have a default that is used once."""
-    return current_job(what).name_op(name, kind)
+    return current_job(kind).name_op(name, kind)
+
+
+def per_sample(
+    full: str,
+    run: Callable[..., Any],
+    *inputs: HostValue,
+    shape: Sequence[int] = (),
+    dtype: DType | None = None,
+) -> HostBlob:
+    """The results of `run` for each sample: buffers, or arrays of one shape and element type."""
+    batch = inputs[0].type.shape[0]
+    made = buffer_type(batch) if dtype is None else HostType((batch, *shape), dtype)
+    return emit(full, "sample", run, inputs, made)[0]
 
 
 def seed_of(full: str, seed: int | None) -> int:

@@ -22,7 +22,8 @@ from flow2onnx.ops.host_arguments import (
     channels_of,
     choice,
     dense,
-    named,
+    operator_name,
+    per_sample,
     positive,
     seed_of,
 )
@@ -50,12 +51,12 @@ def decode(
     source = buffers(images_bytes_buffer, "image.decode")
     kind = _pixel_type(dtype)
     channels_of(color_space)
-    full = named("image.decode", name, "ImageDecode")
-    run = partial(_decoded, Encoded(None, color_space), kind)
-    return emit(full, "sample", run, [source], buffer_type(*source.type.shape))[0]
+    full = operator_name(name, "ImageDecode")
+    run = partial(_decode_as, Encoded(None, color_space), kind)
+    return per_sample(full, run, source)
 
 
-def _decoded(decoder: Encoded, dtype: DType, key: Key, data: Array) -> tuple[Array]:
+def _decode_as(decoder: Encoded, dtype: DType, key: Key, data: Array) -> tuple[Array]:
     (image,) = decoder(key, data)
     return (image.astype(dtype.numpy, copy=False),)
 
@@ -78,13 +79,13 @@ def random_crop(
 ) -> Blob:
     """A random part of each image, another one at each call."""
     source = buffers(input_blob, "image.random_crop")
-    full = named("image.random_crop", name, "ImageRandomCrop")
+    full = operator_name(name, "ImageRandomCrop")
     window = window_of(num_attempts, random_area, random_aspect_ratio)
-    run = partial(_cropped, window, seed_of(full, seed))
-    return emit(full, "sample", run, [source], buffer_type(*source.type.shape))[0]
+    run = partial(_crop, window, seed_of(full, seed))
+    return per_sample(full, run, source)
 
 
-def _cropped(window: images.Window, seed: int, key: Key, image: Array) -> tuple[Array]:
+def _crop(window: images.Window, seed: int, key: Key, image: Array) -> tuple[Array]:
     return (image[window.draw(random_of(seed, key), *image.shape[:2])],)
 
 
@@ -105,16 +106,15 @@ def image_decoder_random_crop_resize(
     """A random part of each encoded image, RGB, in one size; the pool's sizes are ours."""
     what = "data.image_decoder_random_crop_resize"
     source = buffers(input_blob, what)
-    full = named(what, name, "ImageDecoderRandomCropResize")
+    full = operator_name(name, "ImageDecoderRandomCropResize")
     window = window_of(num_attempts, random_area, random_aspect_ratio)
     width, height = positive(target_width, "target_width"), positive(target_height, "target_height")
     decoder = Encoded(None, "RGB", window, seed_of(full, seed))
-    run = partial(_decoded_at, decoder, FixedSize(height, width, 3, uint8, "bilinear"))
-    whole = HostType((*source.type.shape, height, width, 3), uint8)
-    return emit(full, "sample", run, [source], whole)[0]
+    run = partial(_decode_and_resize, decoder, FixedSize(height, width, 3, uint8, "bilinear"))
+    return per_sample(full, run, source, shape=(height, width, 3), dtype=uint8)
 
 
-def _decoded_at(decoder: Encoded, size: FixedSize, key: Key, data: Array) -> tuple[Array]:
+def _decode_and_resize(decoder: Encoded, size: FixedSize, key: Key, data: Array) -> tuple[Array]:
     return size(key, *decoder(key, data))[:1]
 
 
@@ -178,7 +178,7 @@ def _to_size(
     if channels not in (1, 3):
         raise ArgumentError(f"channels is 1 or 3, got {channels!r}")
     kind = _pixel_type(uint8 if dtype is None else dtype)
-    full = named("image.resize", name, "ImageResize")
+    full = operator_name(name, "ImageResize")
     run = FixedSize(height, width, channels, kind, method)
     (batch,) = source.type.shape
     whole = HostType((batch, height, width, channels), kind)
@@ -198,14 +198,14 @@ def _by_side(
     size = positive(target, "target_size")
     is_longer = choice(side, ("shorter", "longer"), "resize_side") == "longer"
     chosen: Side = "longer" if is_longer else "shorter"
-    full = named("image.resize", name, "ImageResize")
-    run = partial(_kept, size, chosen, least, most, method)
+    full = operator_name(name, "ImageResize")
+    run = partial(_resize_side, size, chosen, least, most, method)
     (batch,) = source.type.shape
     types = buffer_type(batch), HostType((batch, 2), int32), HostType((batch, 2), float32)
     return emit(full, "sample", run, [source], *types)
 
 
-def _kept(
+def _resize_side(
     target: int,
     side: Side,
     least: int | None,
@@ -260,12 +260,11 @@ def batch_align(
         raise ArgumentError(f"shape is (height, width, channels), got {shape!r}")
     if type(alignment) is not int or alignment < 0 or alignment & (alignment - 1):
         raise ArgumentError(f"alignment is 0 or a power of 2, got {alignment!r}")
-    full = named("image.batch_align", name, "ImageBatchAlign")
-    whole = HostType((*source.type.shape, *sizes), kind)
-    return emit(full, "sample", partial(_aligned, sizes, kind), [source], whole)[0]
+    full = operator_name(name, "ImageBatchAlign")
+    return per_sample(full, partial(_align, sizes, kind), source, shape=sizes, dtype=kind)
 
 
-def _aligned(sizes: tuple[int, ...], dtype: DType, key: Key, image: Array) -> tuple[Array]:
+def _align(sizes: tuple[int, ...], dtype: DType, key: Key, image: Array) -> tuple[Array]:
     if image.ndim != 3 or any(have > most for have, most in zip(image.shape, sizes, strict=True)):
         raise DataError(
             f"an image of shape {image.shape} is larger than {sizes}",
@@ -280,11 +279,9 @@ def _aligned(sizes: tuple[int, ...], dtype: DType, key: Key, image: Array) -> tu
 def flip(image: Blob, flip_code: int | Blob, name: str | None = None) -> Blob:
     """Images mirrored: code 1 left and right, 16 top and bottom, 17 both, 0 as they are."""
     source = buffers(image, "image.flip")
-    full = named("image.flip", name, "ImageFlip")
+    full = operator_name(name, "ImageFlip")
     codes, fixed = flip_codes(flip_code, source, "image.flip")
-    return emit(
-        full, "sample", partial(_flipped, fixed), [source, *codes], buffer_type(*source.type.shape)
-    )[0]
+    return per_sample(full, partial(_flip_one, fixed), source, *codes)
 
 
 def flip_codes(code: object, source: HostValue, what: str) -> tuple[list[HostValue], int]:
@@ -296,7 +293,7 @@ def flip_codes(code: object, source: HostValue, what: str) -> tuple[list[HostVal
     return [], int(code)
 
 
-def _flipped(fixed: int, key: Key, image: Array, code: int | None = None) -> tuple[Array]:
+def _flip_one(fixed: int, key: Key, image: Array, code: int | None = None) -> tuple[Array]:
     return (images.flip(image, fixed if code is None else int(code)),)
 
 
@@ -307,9 +304,9 @@ def normalize(
 ) -> Blob:  # fmt: skip
     """Images apart, float32: less the mean of each channel, over its standard deviation."""
     source = buffers(image, "image.normalize")
-    full = named("image.normalize", name, "ImageNormalize")
-    run = partial(_normalized, _per_channel(mean, "mean"), _per_channel(std, "std"))
-    return emit(full, "sample", run, [source], buffer_type(*source.type.shape))[0]
+    full = operator_name(name, "ImageNormalize")
+    run = partial(_normalize_one, _per_channel(mean, "mean"), _per_channel(std, "std"))
+    return per_sample(full, run, source)
 
 
 def _per_channel(values: object, what: str) -> Array:
@@ -321,7 +318,7 @@ def _per_channel(values: object, what: str) -> Array:
     return given
 
 
-def _normalized(mean: Array, std: Array, key: Key, image: Array) -> tuple[Array]:
+def _normalize_one(mean: Array, std: Array, key: Key, image: Array) -> tuple[Array]:
     if mean.size not in (1, image.shape[2]) or std.size not in (1, image.shape[2]):
         raise DataError(f"an image of {image.shape[2]} channels; mean or std have others")
     return (((image - mean) / std).astype(np.float32),)
@@ -352,7 +349,7 @@ def crop_mirror_normalize(
         if not isinstance(place, int | float) or not 0 <= place <= 1:
             raise ArgumentError(f"crop_pos_y and crop_pos_x are in [0, 1], got {place!r}")
     window = Crop(crop_h, crop_w, channels, crop_pos_y, crop_pos_x)
-    cut = _cut(input_blob, window) if input_blob.dtype == tensor_buffer else input_blob
+    cut = _crop_window(input_blob, window) if input_blob.dtype == tensor_buffer else input_blob
     made: Blob = _mirror_normalize(
         cut, mirror_blob, window if cut is input_blob else None, channels,
         choice(output_layout, ("NCHW", "NHWC"), "output_layout"), mean, std, output_dtype, name,
@@ -360,7 +357,7 @@ def crop_mirror_normalize(
     return made
 
 
-def _cut(images: Blob, window: Crop) -> Blob:
+def _crop_window(images: Blob, window: Crop) -> Blob:
     if not window.height or not window.width:
         raise ArgumentError(
             "images of different sizes need crop_h and crop_w",
@@ -368,8 +365,8 @@ def _cut(images: Blob, window: Crop) -> Blob:
         )
     source = buffers(images, "image.crop_mirror_normalize")
     sizes = positive(window.height, "crop_h"), positive(window.width, "crop_w"), window.channels
-    full = named("image.crop_mirror_normalize", None, "CropWindow")
-    return emit(full, "sample", window, [source], HostType((*source.type.shape, *sizes), uint8))[0]
+    full = operator_name(None, "CropWindow")
+    return per_sample(full, window, source, shape=sizes, dtype=uint8)
 
 
 @op("image.crop_mirror_normalize_tensor", is_public=False)
@@ -394,7 +391,7 @@ def _mirror_normalize(
         )
     cut = images if window is None else _window(b, images, window)
     if mirror is not None:
-        cut = _mirrored(b, cut, mirror)
+        cut = _mirror(b, cut, mirror)
     offset, divisor = (_channelwise(v, channels, w) for v, w in ((mean, "mean"), (std, "std")))
     made = b.Mul(
         b.Sub(b.Cast(cut, to=float32), b.const(offset, float32)),
@@ -416,7 +413,7 @@ def _window(b: Builder, images: Value, window: Crop) -> Value:
     return b.Slice(images, [top, left], [top + h, left + w], [1, 2])
 
 
-def _mirrored(b: Builder, images: Value, mirror: Value) -> Value:
+def _mirror(b: Builder, images: Value, mirror: Value) -> Value:
     if dims(mirror) != dims(images)[:1]:
         raise ShapeError(
             f"mirror_blob has one number for each of {dims(images)[0]} images, got {dims(mirror)}"

@@ -14,8 +14,9 @@ from flow2onnx.ops.arguments import element_type
 from flow2onnx.ops.host_arguments import (
     buffer_type,
     channels_of,
-    named,
+    operator_name,
     pair,
+    per_sample,
     positive,
     records,
     seed_of,
@@ -48,7 +49,7 @@ def ofrecord_reader(
     """
     if not isinstance(ofrecord_dir, str):
         raise ArgumentError(f"ofrecord_dir is the path of a folder, got {ofrecord_dir!r}")
-    full = named("data.ofrecord_reader", name, "OFRecordReader")
+    full = operator_name(name, "OFRecordReader")
     parts = Parts(
         ofrecord_dir,
         positive(data_part_num, "data_part_num"),
@@ -88,9 +89,8 @@ def ofrecord_raw_decoder(
     kind, sizes = element_type(dtype), _shape(shape)
     is_padded = bool(dim1_varying_length or auto_zero_padding)
     decoder = Raw(blob_name, sizes, kind, is_padded)
-    full = named(what, name, "OFRecordRawDecoder")
-    whole = HostType((*source.type.shape, *sizes), kind)
-    return emit(full, "sample", decoder, [source], whole)[0]
+    full = operator_name(name, "OFRecordRawDecoder")
+    return per_sample(full, decoder, source, shape=sizes, dtype=kind)
 
 
 def _shape(shape: object) -> tuple[int, ...]:
@@ -104,8 +104,8 @@ def ofrecord_bytes_decoder(input_blob: Blob, blob_name: str, name: str | None = 
     """The bytes of feature `blob_name`, a buffer for each sample."""
     what = "data.OFRecordBytesDecoder"
     source = records(input_blob, what)
-    full = named(what, name, "OFRecordBytesDecoder")
-    return emit(full, "sample", Bytes(blob_name), [source], buffer_type(*source.type.shape))[0]
+    full = operator_name(name, "OFRecordBytesDecoder")
+    return per_sample(full, Bytes(blob_name), source)
 
 
 @composite("data.ofrecord_image_decoder", "data.OFRecordImageDecoder")
@@ -116,9 +116,9 @@ def ofrecord_image_decoder(
     what = "data.OFRecordImageDecoder"
     source = records(input_blob, what)
     channels_of(color_space)
-    full = named(what, name, "OFRecordImageDecoder")
+    full = operator_name(name, "OFRecordImageDecoder")
     decoder = Encoded(blob_name, color_space)
-    return emit(full, "sample", decoder, [source], buffer_type(*source.type.shape))[0]
+    return per_sample(full, decoder, source)
 
 
 @composite(
@@ -143,10 +143,10 @@ def ofrecord_image_decoder_random_crop(
     what = "data.OFRecordImageDecoderRandomCrop"
     source = records(input_blob, what)
     channels_of(color_space)
-    full = named(what, name, "OFRecordImageDecoderRandomCrop")
+    full = operator_name(name, "OFRecordImageDecoderRandomCrop")
     window = window_of(num_attempts, random_area, random_aspect_ratio)
     decoder = Encoded(blob_name, color_space, window, seed_of(full, seed))
-    return emit(full, "sample", decoder, [source], buffer_type(*source.type.shape))[0]
+    return per_sample(full, decoder, source)
 
 
 def window_of(attempts: int | None, area: object, ratio: object) -> Window:
@@ -217,7 +217,7 @@ def coco_reader(
     """
     if name is None:
         raise ArgumentError("coco_reader needs a name", hint="pass name=")
-    full = named("data.coco_reader", name, "COCOReader")
+    full = operator_name(name, "COCOReader")
     size = positive(batch_size, "batch_size")
     reader = CocoReader(
         annotation_file=annotation_file,

@@ -72,7 +72,7 @@ def pads(
             if ceil_mode:
                 last += -(d + first + last - window) % s
         else:
-            first, last = _named(str(padding), d, window, s)
+            first, last = _same_or_valid(str(padding), d, window, s)
         if d + first + last < window:
             raise ArgumentError(
                 f"a window of {window} does not fit {d} elements padded by {first + last}"
@@ -97,7 +97,7 @@ def _explicit(padding: Sequence[int | Sequence[int]], data_format: str) -> list[
     return [p for i, p in enumerate(pairs) if i not in (0, channel)]
 
 
-def _named(padding: str, extent: int, window: int, stride: int) -> tuple[int, int]:
+def _same_or_valid(padding: str, extent: int, window: int, stride: int) -> tuple[int, int]:
     name = padding.upper()
     if name == "VALID":
         return 0, 0

@@ -8,10 +8,9 @@ from flow2onnx.data.decoding import as_tensor
 from flow2onnx.dtypes import DType
 from flow2onnx.errors import ArgumentError, ShapeError
 from flow2onnx.ops.arguments import element_type
-from flow2onnx.ops.host_arguments import buffer_type, buffers, named
+from flow2onnx.ops.host_arguments import buffers, operator_name, per_sample
 from flow2onnx.trace.blob import Blob
-from flow2onnx.trace.host import HostType
-from flow2onnx.trace.host_blob import emit, host_value
+from flow2onnx.trace.host_blob import host_value
 from flow2onnx.trace.op import composite
 
 
@@ -24,12 +23,11 @@ def tensor_buffer_to_tensor(
     source, kind, shape = buffers(x, what), element_type(dtype), tuple(instance_shape)
     if any(type(n) is not int or n < 1 for n in shape):
         raise ArgumentError(f"instance_shape is positive ints, got {instance_shape!r}")
-    full = named(what, name, "TensorBufferToTensor")
-    whole = HostType((*source.type.shape, *shape), kind)
-    return emit(full, "sample", partial(_unpacked, shape, kind), [source], whole)[0]
+    full = operator_name(name, "TensorBufferToTensor")
+    return per_sample(full, partial(_unpack, shape, kind), source, shape=shape, dtype=kind)
 
 
-def _unpacked(shape: tuple[int, ...], dtype: DType, key: object, buffer: Any) -> tuple[Any]:
+def _unpack(shape: tuple[int, ...], dtype: DType, key: object, buffer: Any) -> tuple[Any]:
     return (as_tensor(shape, dtype, buffer),)
 
 
@@ -43,9 +41,9 @@ def tensor_to_tensor_buffer(x: Blob, instance_dims: int, name: str | None = None
             f"instance_dims is {instance_dims!r}; a blob of shape {source.type.shape} has "
             f"{len(source.type.shape) - 1} axes for each sample"
         )
-    full = named(what, name, "TensorToTensorBuffer")
-    return emit(full, "sample", _packed, [source], buffer_type(source.type.shape[0]))[0]
+    full = operator_name(name, "TensorToTensorBuffer")
+    return per_sample(full, _pack, source)
 
 
-def _packed(key: object, array: Any) -> tuple[Any]:
+def _pack(key: object, array: Any) -> tuple[Any]:
     return (array,)
