@@ -1,5 +1,6 @@
 """Graphs as models: opset and IR version always said, bytes and text out."""
 
+import itertools
 from collections.abc import Mapping
 
 import onnx
@@ -14,6 +15,7 @@ __all__ = [
     "model_text",
     "parse_model",
     "to_proto",
+    "unique_name",
 ]
 
 # onnx writes its newest IR version unless told otherwise, and older runtimes refuse that.
@@ -65,3 +67,11 @@ def drop_unread_constants(graph: ir.Graph) -> bool:
     for name in unread:
         del graph.initializers[name]
     return bool(unread)
+
+
+def unique_name(name: str, taken: set[str]) -> str:
+    """`name`, or the first of ``name_1``, ``name_2``, … that is not `taken`; it is from then on."""
+    numbered = (f"{name}_{i}" for i in itertools.count(1))
+    free = next(n for n in itertools.chain([name], numbered) if n not in taken)
+    taken.add(free)
+    return free

@@ -1,6 +1,5 @@
 """A batch of any size: what the traces of one job at several sizes have in common."""
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from flow2onnx.errors import UnsupportedError
-from flow2onnx.graph.model import drop_unread_constants
+from flow2onnx.graph.model import drop_unread_constants, unique_name
 from flow2onnx.graph.types import constant_of, dims
 
 __all__ = ["SYMBOL", "free_batch"]
@@ -109,7 +108,7 @@ class _Traces:
         self.graphs, self.graph, self.sizes, self.axes = graphs, graphs[0], sizes, axes
         self._first = self.graph[0] if len(self.graph) else None
         self._values = list(zip(*(_typed_values(g) for g in graphs), strict=True))
-        self._names = {*self.graph.initializers, *(v.name for v in _typed_values(self.graph))}
+        self._names = {str(v.name) for v in _typed_values(self.graph)} | {*self.graph.initializers}
         self._made: dict[object, ir.Value] = {}
 
     def free(self, nodes: tuple[ir.Node, ...]) -> None:
@@ -279,7 +278,7 @@ class _Traces:
         """A node before all nodes of the job."""
         node = ir.Node("", op_type, inputs, attributes, num_outputs=1)
         value = node.outputs[0]
-        value.name = node.name = self._unique(f"{SYMBOL}/{op_type}")
+        value.name = node.name = unique_name(f"{SYMBOL}/{op_type}", self._names)
         value.shape = ir.Shape(shape)
         assert self._first is not None, "an empty graph has no constants"
         self.graph.insert_before(self._first, node)
@@ -287,16 +286,10 @@ class _Traces:
 
     def _constant(self, content: Any) -> ir.Value:
         array = np.asarray(content, getattr(content, "dtype", np.int64))
-        tensor = ir.tensor(array, name=self._unique(f"const/{SYMBOL}"))
+        tensor = ir.tensor(array, name=unique_name(f"const/{SYMBOL}", self._names))
         value = ir.val(tensor.name, const_value=tensor)
         self.graph.register_initializer(value)
         return value
-
-    def _unique(self, name: str) -> str:
-        numbered = (f"{name}_{i}" for i in itertools.count(1))
-        free = next(n for n in itertools.chain([name], numbered) if n not in self._names)
-        self._names.add(free)
-        return free
 
 
 def _content(attribute: ir.Attr) -> bytes:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
+from flow2onnx.dtypes import DType
 from flow2onnx.graph.builder import Builder
 from flow2onnx.graph.types import dtype_of
 
@@ -11,8 +12,10 @@ __all__ = [
     "Pass",
     "Placeholders",
     "add_operand",
+    "cast_node",
     "fuse_addend",
     "only_user",
+    "redirect_readers",
     "remove",
     "replace_node",
     "replace_output",
@@ -118,3 +121,18 @@ def state_updates(graph: ir.Graph) -> Iterator[tuple[ir.Node, ir.Value, ir.Node]
             continue
         if weight.shape == change.shape and only_user(change) is add:
             yield add, weight, maker
+
+
+def cast_node(value: ir.Value, to: DType, name: str, source: object = None) -> ir.Node:
+    """A cast of a value that is in no graph yet; `source` is the user's line."""
+    node = ir.Node("", "Cast", [value], [ir.AttrInt64("to", to.code)], num_outputs=1, name=name)
+    node.meta["source"] = source
+    made = node.outputs[0]
+    made.shape, made.type = value.shape, ir.TensorType(ir.DataType(to.code))
+    return node
+
+
+def redirect_readers(old: ir.Value, node: ir.Node) -> None:
+    """Let every node but `node` read what it makes in place of `old`."""
+    for use in [u for u in old.uses() if u.node is not node]:
+        use.node.replace_input_with(use.idx, node.outputs[0])

@@ -9,11 +9,12 @@ import numpy as np
 import onnx_ir as ir
 
 from flow2onnx.dtypes import DType, float16, float32
+from flow2onnx.graph.model import unique_name
 from flow2onnx.graph.nodes import RANDOM_OPERATORS, subgraphs_of
 from flow2onnx.graph.schemas import Schema, schema
 from flow2onnx.graph.types import constant_of, dtype_of
 from flow2onnx.graph.verify import Kernels, type_bindings
-from flow2onnx.passes.base import Pass
+from flow2onnx.passes.base import Pass, cast_node, redirect_readers
 from flow2onnx.passes.dead_code import DeadCodeElimination
 from flow2onnx.passes.mixed_precision import FAILING_IN_HALF
 from flow2onnx.passes.redundant_casts import RemoveRedundantCasts
@@ -144,17 +145,15 @@ class ConvertToHalf(Pass):
     def _constant(self, graph: ir.Graph, value: ir.Value, content: Any) -> ir.Value:
         name = self._unique(f"{value.name}/float16")
         tensor = ir.Tensor(content.astype(np.float16), name=name)
-        small = ir.Value(
-            name=name, shape=value.shape, type=_tensor_type(float16), const_value=tensor
-        )  # fmt: skip
-        graph.initializers[name] = small
+        small = ir.val(name, const_value=tensor)
+        graph.register_initializer(small)
         self._float16[value] = small
         return small
 
     def _store_as_float16(self, graph: ir.Graph, value: ir.Value) -> None:
         """Make an input float16; who reads it in float32 reads a cast of it."""
         cast = self._cast(value, float32, f"{value.name}/float32")
-        _redirect_readers(value, cast)
+        redirect_readers(value, cast)
         value.type = _tensor_type(float16)
         graph.insert_before(graph[0], cast)
         self._float16[cast.outputs[0]] = value
@@ -166,7 +165,7 @@ class ConvertToHalf(Pass):
         name = str(value.name)
         cast = self._cast(value, float32, None)
         wide = cast.outputs[0]
-        _redirect_readers(value, cast)
+        redirect_readers(value, cast)
         for i in [i for i, v in enumerate(graph.outputs) if v is value]:
             graph.outputs[i] = wide
         value.name, wide.name = self._unique(f"{name}/float16"), name
@@ -189,23 +188,15 @@ class ConvertToHalf(Pass):
         return cast.outputs[0]
 
     def _cast(self, value: ir.Value, to: DType, name: str | None) -> ir.Node:
-        """A cast of a value, which stands nowhere yet."""
-        node = ir.Node("", "Cast", [value], [ir.AttrInt64("to", to.code)], num_outputs=1)
-        node.name = self._unique(f"{value.name}/to_{to.name}")
+        """A cast of a value, in no graph yet, attributed to what makes the value."""
         maker = value.producer()
-        node.meta["source"] = maker.meta.get("source") if maker is not None else None
-        made = node.outputs[0]
-        made.name = self._unique(name) if name is not None else None
-        made.shape, made.type = value.shape, _tensor_type(to)
+        source = maker.meta.get("source") if maker is not None else None
+        node = cast_node(value, to, self._unique(f"{value.name}/to_{to.name}"), source)
+        node.outputs[0].name = self._unique(name) if name is not None else None
         return node
 
     def _unique(self, name: str) -> str:
-        free, count = name, 0
-        while free in self._names:
-            count += 1
-            free = f"{name}_{count}"
-        self._names.add(free)
-        return free
+        return unique_name(name, self._names)
 
 
 class RoundMissingKernels(UpcastMissingKernels):
@@ -236,12 +227,6 @@ def count_missing_kernels(graph: ir.Graph, kernels: Kernels) -> Counter[str]:
         for op, types in bound
         if "float16" in types.values() and not kernels.supports(op, opset, types)
     )
-
-
-def _redirect_readers(old: ir.Value, cast: ir.Node) -> None:
-    """Let everyone but `cast` read what it makes in place of `old`."""
-    for use in [u for u in old.uses() if u.node is not cast]:
-        use.node.replace_input_with(use.idx, cast.outputs[0])
 
 
 def _tensor_type(dtype: DType) -> ir.TensorType:

@@ -5,7 +5,7 @@ import onnx_ir as ir
 from flow2onnx.dtypes import DType, float16, float32
 from flow2onnx.graph.types import dtype_of
 from flow2onnx.graph.verify import Kernels, type_bindings
-from flow2onnx.passes.base import Pass
+from flow2onnx.passes.base import Pass, cast_node, redirect_readers
 from flow2onnx.passes.mixed_precision import FAILING_IN_HALF, computes_in
 
 __all__ = ["UpcastMissingKernels", "casts_itself"]
@@ -68,14 +68,9 @@ class UpcastMissingKernels(Pass):
 
     def _downcast_output(self, graph: ir.Graph, node: ir.Node, value: ir.Value) -> None:
         """The node makes float32 from now on; whoever read `value` reads a cast of it."""
-        to = ir.AttrInt64("to", self._half.code)
-        cast = ir.Node("", "Cast", [value], [to], num_outputs=1, name=f"{value.name}/narrow")
-        cast.meta["source"] = node.meta.get("source")
-        small = cast.outputs[0]
-        small.shape, small.type = value.shape, value.type
-        is_output, name = value.is_graph_output(), value.name
-        for use in [u for u in value.uses() if u.node is not cast]:
-            use.node.replace_input_with(use.idx, small)
+        cast = cast_node(value, self._half, f"{value.name}/narrow", node.meta.get("source"))
+        small, is_output, name = cast.outputs[0], value.is_graph_output(), value.name
+        redirect_readers(value, cast)
         if is_output:
             graph.outputs[list(graph.outputs).index(value)] = small
         value.name, small.name = f"{name}/wide", name
@@ -85,11 +80,8 @@ class UpcastMissingKernels(Pass):
 
 def _cast_to_float32(graph: ir.Graph, node: ir.Node, value: ir.Value) -> ir.Value:
     """`value` as float32, made before `node`."""
-    to = ir.AttrInt64("to", float32.code)
-    cast = ir.Node("", "Cast", [value], [to], num_outputs=1, name=f"{node.name}/{value.name}/wide")
-    cast.meta["source"] = node.meta.get("source")
-    wide = cast.outputs[0]
-    wide.name, wide.shape = cast.name, value.shape
-    wide.type = ir.TensorType(ir.DataType.FLOAT)
+    name = f"{node.name}/{value.name}/wide"
+    cast = cast_node(value, float32, name, node.meta.get("source"))
+    cast.outputs[0].name = name
     graph.insert_before(node, cast)
-    return wide
+    return cast.outputs[0]

@@ -1,9 +1,14 @@
-"""Convolutions and their transposes: what becomes of their gradients."""
+"""Convolutions and their transposes: their shape, by which the forms of gradients are picked."""
 
-from flow2onnx.autodiff.registry import vjp
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from flow2onnx.autodiff.registry import attribute, vjp
 from flow2onnx.autodiff.rules.convolution_input import input_gradient
-from flow2onnx.autodiff.rules.convolution_shape import convolution_of, transposed_of
 from flow2onnx.autodiff.rules.convolution_weight import weight_gradient
+from flow2onnx.autodiff.rules.windows import Windows, split_padding, windows
 from flow2onnx.graph.types import dims
 from flow2onnx.lowering.sums import channel_sum
 
@@ -32,3 +37,81 @@ def _bias_gradient(b, bias, g):
     if not bias or bias[0] is None:
         return []
     return [channel_sum(b, None, g)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Convolution(Windows):
+    """One convolution: its windows, the images, channels in and out, groups."""
+
+    n: int
+    ci: int
+    co: int
+    groups: int
+
+    @property
+    def axes(self):
+        """The axes of an image."""
+        return list(range(2, 2 + len(self.kernel)))
+
+    @property
+    def reach(self):
+        """The distance of a window's last tap from its first."""
+        return [(k - 1) * d for k, d in zip(self.kernel, self.dilations, strict=True)]
+
+    @property
+    def is_dense(self):
+        return self.groups == 1
+
+    @property
+    def is_unit_stride(self):
+        return set(self.strides) == {1}
+
+    @property
+    def is_pointwise(self):
+        return self.is_dense and set(self.kernel) == {1} and not any(self.before + self.after)
+
+    @property
+    def spread(self):
+        """Elements of one output channel of one image."""
+        return math.prod(self.outputs)
+
+    def taps(self):
+        """Start and end of each tap's slice of the padded input, the last axis fastest."""
+        spans = [(o - 1) * s + 1 for o, s in zip(self.outputs, self.strides, strict=True)]
+        for tap in np.ndindex(*self.kernel):
+            low = [i * d for i, d in zip(tap, self.dilations, strict=True)]
+            yield low, [at + span for at, span in zip(low, spans, strict=True)]
+
+
+def convolution_of(n):
+    """The convolution that a node is."""
+    x, w = n.inputs[:2]
+    at = windows(n, dims(w)[2:])
+    groups = attribute(n, "group", 1)
+    return Convolution(**vars(at), n=dims(x)[0], ci=dims(x)[1], co=dims(w)[0], groups=groups)
+
+
+def transposed_of(n, g):
+    """The convolution that a node transposes: from its output's gradient to its input."""
+    x, w = n.inputs[:2]
+    extents, kernel = dims(x)[2:], dims(w)[2:]
+    ones = [1] * len(kernel)
+    strides, dilations = (tuple(attribute(n, k, ones)) for k in ("strides", "dilations"))
+    how = attribute(n, "auto_pad", "NOTSET")
+    pads = list(attribute(n, "pads", [0] * 2 * len(kernel)))
+    before, after = pads[: len(kernel)], pads[len(kernel) :]
+    if how == "VALID":
+        before = after = [0] * len(kernel)
+    elif how != "NOTSET" or "output_shape" in n.attributes:
+        more = attribute(n, "output_padding", [0] * len(kernel))
+        natural = [
+            (h - 1) * s + (k - 1) * d + 1 + m
+            for h, k, s, d, m in zip(extents, kernel, strides, dilations, more, strict=True)
+        ]
+        totals = [max(t - o, 0) for t, o in zip(natural, dims(g)[2:], strict=True)]
+        before, after = split_padding(totals, is_upper=how == "SAME_UPPER")
+    return Convolution(
+        extents=dims(g)[2:], outputs=extents, kernel=kernel, strides=strides, dilations=dilations,
+        before=tuple(before), after=tuple(after),
+        n=dims(x)[0], ci=dims(g)[1], co=dims(x)[1], groups=attribute(n, "group", 1),
+    )  # fmt: skip
