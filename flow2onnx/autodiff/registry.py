@@ -85,7 +85,6 @@ NOT_DIFFERENTIABLE: Mapping[str, str] = {
     ),
     "ImageDecoder": "it reads bytes",
     "Optional": "what it holds is not followed: give the tensor itself",
-    "OneHot": "its values are taken as given: on and off are no variables",
     "Range": "its ends are taken as given: its length depends on them",
     "Unique": "which elements are left depends on equality alone",
 }  # fmt: skip

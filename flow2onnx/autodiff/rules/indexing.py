@@ -30,6 +30,16 @@ def _(b, n, g):
     return b.Transpose(added, perm=[int(i) for i in np.argsort(swapped)]), None
 
 
+@vjp("OneHot")
+def _(b, n, g):
+    indices, depth, _ = n.inputs
+    # in the type of g: the runtime has no kernel for every pair of indices and values
+    is_on = b.OneHot(indices, depth, b.const([0, 1], dtype_of(g)), axis=attribute(n, "axis", -1))
+    on = b.ReduceSum(b.Mul(g, is_on), keepdims=0)
+    off = b.Sub(b.ReduceSum(g, keepdims=0), on)
+    return None, None, b.Concat(b.Unsqueeze(off, [0]), b.Unsqueeze(on, [0]), axis=0)
+
+
 @dataclass(frozen=True)
 class _Table:
     """The table that rows were gathered from."""

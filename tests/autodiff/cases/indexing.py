@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tests.autodiff.cases.case import ADDING, Case, moved
+from tests.autodiff.cases.case import ADDING, NO_DOUBLE, Case, moved
 
 X = [(2, 3, 4)]
 
@@ -23,6 +23,21 @@ INDEXING = [
     moved("Gather", "negative", X, lambda b, x: b.Gather(x, _indices(-1, 3, 0), axis=-1)),
     moved("Gather", "scalar", X, lambda b, x: b.Gather(x, np.asarray(1), axis=1)),
     moved("Gather", "vector", [(5,)], lambda b, x: b.Gather(x, _indices(4, 4, -5))),
+    Case(
+        "OneHot",
+        lambda b, x: b.OneHot(_indices(2, 0, 9, -1), _indices(3), x),
+        [(2,)],
+        step=0.5,
+        lacks=NO_DOUBLE,
+    ),
+    Case(
+        "OneHot",
+        lambda b, x: b.OneHot(_indices([2, 0], [1, 1]), _indices(3), x, axis=1),
+        [(2,)],
+        "axis",
+        step=0.5,
+        lacks=NO_DOUBLE,
+    ),
     moved("GatherND", "", X, lambda b, x: b.GatherND(x, _indices([0, 1], [1, 2], [0, 1]))),
     moved("GatherND", "element", X, lambda b, x: b.GatherND(x, _indices([0, 1, 3], [1, -1, 0]))),
     moved("GatherND", "rows", X, lambda b, x: b.GatherND(x, _indices([[1], [0]], [[1], [1]]))),
