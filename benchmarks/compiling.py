@@ -21,7 +21,7 @@ import flow2onnx as flow
 import flow2onnx.typing as tp
 from benchmarks.native import OPERATORS
 from flow2onnx.analysis.in_place import index_origin, late_readers
-from flow2onnx.compile import _name_outputs
+from flow2onnx.compile.job import _name_outputs
 from flow2onnx.engine.session import current_session
 from flow2onnx.graph.model import model_bytes, model_of
 from flow2onnx.graph.verify import verify

@@ -8,9 +8,8 @@ import click
 import numpy as np
 
 from flow2onnx.errors import ArgumentError
-from flow2onnx.export.precision import PRECISIONS
+from flow2onnx.export.options import METHODS, PRECISIONS
 from flow2onnx.export.preprocess import Preprocess, parse_preprocess
-from flow2onnx.export.quantizer import METHODS
 
 __all__ = ["serving_arguments", "serving_options"]
 

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from flow2onnx.export.bundle import BundleExport
     from flow2onnx.export.description import describe
     from flow2onnx.export.job import export
-    from flow2onnx.export.model import ModelExport
+    from flow2onnx.export.options import ModelExport
     from flow2onnx.export.preprocess import Preprocess
     from flow2onnx.export.report import Check, Comparison, Output, Report
     from flow2onnx.export.saved_model import (
@@ -28,7 +28,7 @@ else:
             "bundle": ("BundleExport",),
             "description": ("describe",),
             "job": ("export",),
-            "model": ("ModelExport",),
+            "options": ("ModelExport",),
             "preprocess": ("Preprocess",),
             "report": ("Check", "Comparison", "Output", "Report"),
             "saved_model": (

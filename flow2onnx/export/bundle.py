@@ -281,7 +281,7 @@ def _names_in_place(job: CompiledJob) -> tuple[str, ...]:
 
 
 def _state(bundle: Bundle) -> tuple[StateSpec, ...]:
-    counter = bundle.step.spec.step_counter
+    counter, written = bundle.step.spec.step_counter, set(bundle.step.writes)
     return tuple(
         StateSpec(
             name,
@@ -289,7 +289,7 @@ def _state(bundle: Bundle) -> tuple[StateSpec, ...]:
             v.dtype.name,
             # the manifest knows one counter, the step's own
             "slot" if v.role == "counter" and name != counter else v.role,
-            name in bundle.step.writes,
+            name in written,
             v.owner,
         )
         for name, v in bundle.variables.items()

@@ -1,19 +1,23 @@
-"""What every export may be told; a model and a bundle add options of their own."""
+"""Options of exports: those that all have, and those of a model; a bundle has its own beside it."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 from flow2onnx_runtime.tuning_file import forms_in
 
 from flow2onnx.compile.opsets import USUAL_OPSET, check_opset
 from flow2onnx.engine.session import Session
 from flow2onnx.errors import ArgumentError
+from flow2onnx.export.files import Weights
 from flow2onnx.export.metadata import check_metadata
 from flow2onnx.export.session_view import SessionView
 
-__all__ = ["ExportOptions", "check_batch", "check_word"]
+__all__ = ["METHODS", "PRECISIONS", "ExportOptions", "ModelExport"]
+
+PRECISIONS = ("fp32", "fp16", "int8", "int8-dynamic")
+METHODS = ("minmax", "entropy", "percentile")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +40,8 @@ class ExportOptions:
     def __post_init__(self) -> None:
         check_metadata(self.metadata)
         check_opset(self.opset)
-        check_batch(self.batch)
+        if self.batch is not None and (type(self.batch) is not int or self.batch < 1):
+            raise ArgumentError(f"batch is {self.batch!r}", hint="give a number of at least 1")
 
     def view(self, session: Session, *, for_devices: bool = False) -> SessionView:
         """A started session, compiled by these options."""
@@ -44,13 +49,106 @@ class ExportOptions:
         return SessionView(session, self.opset, self.batch, for_devices, tuned)
 
 
-def check_batch(batch: object) -> None:
-    """Raise unless `batch` is a size or None."""
-    if batch is not None and (type(batch) is not int or batch < 1):
-        raise ArgumentError(f"batch is {batch!r}", hint="give a number of at least 1")
+@dataclass(frozen=True, kw_only=True)
+class ModelExport(ExportOptions):
+    """Options for a predict job.
+
+    Weights are initializers under the variables' names, in the file or, with
+    ``weights="safetensors"`` and above 1.8 GB, in a .safetensors file of the same stem beside it;
+    with ``weights="external"`` in a file with .data after the model's name. With `dynamic_batch`
+    the first axis is free for inputs that share the first input's batch.
+
+    `precision`: "fp16" computes in float16 what keeps its digits there, and stores the weights so
+    (inputs and outputs stay float32, unless `half_io`); "int8" quantizes with the runtime's own
+    quantizer, by the ranges that values have on the batches of `calibration`, found by `method`
+    ("minmax", "entropy", "percentile"); "int8-dynamic" finds ranges at run time.
+
+    The report's `comparison` is with the same export in float32, on `samples`, else on
+    `calibration`, else on random numbers: arrays, dicts of arrays by input, or batches of these.
+    `labels` are the classes of these rows: a loss of accuracy above `max_drop` fails the report,
+    and so does a difference above `tolerance`. `preprocess` puts a `Preprocess`, or one for each
+    input named, before the model: `calibration` and `samples` are raw then too.
+    """
+
+    advice: ClassVar[str] = (
+        "export the predict job by itself; a step has a fixed batch, and its configuration says "
+        "what precision it computes in"
+    )
+
+    dynamic_batch: bool = False
+    weights: Weights = "inside"
+    precision: str = "fp32"
+    calibration: object = None
+    method: str = "minmax"
+    samples: object = None
+    labels: object = None
+    max_drop: float = 0.005
+    tolerance: float | None = None
+    half_io: bool = False
+    preprocess: object = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_word("weights", self.weights, get_args(Weights))
+        _check_word("precision", self.precision, PRECISIONS)
+        _check_word("method", self.method, METHODS)
+        if not (_is_number(self.max_drop) and 0 <= self.max_drop <= 1):
+            raise ArgumentError(
+                f"max_drop is {self.max_drop!r}", hint="a share of the answers: 0.005 is 0.5 %"
+            )
+        if self.tolerance is not None and not (_is_number(self.tolerance) and self.tolerance >= 0):
+            raise ArgumentError(
+                f"tolerance is {self.tolerance!r}", hint="give a number of at least 0, or None"
+            )
+        for is_wrong, message, hint in self._contradictions():
+            if is_wrong:
+                raise ArgumentError(message, hint=hint)
+
+    def _contradictions(self) -> Iterator[tuple[bool, str, str]]:
+        """What cannot be asked for together: whether it is, what is wrong, what to do."""
+        precision, has_labels = self.precision, self.labels is not None
+        has_calibration, has_samples = self.calibration is not None, self.samples is not None
+        yield (
+            self.dynamic_batch and self.batch is not None,
+            f"dynamic_batch takes batches of any size, batch={self.batch} fixes one",
+            "give one",
+        )
+        yield (
+            precision == "int8" and not has_calibration,
+            'precision="int8" needs calibration=, from which ranges are found',
+            'give some batches of inputs, or ask for "int8-dynamic"',
+        )
+        yield (
+            precision != "int8" and has_calibration,
+            f'calibration is for precision="int8", precision is {precision!r}',
+            "give the inputs to compare on as samples=",
+        )
+        yield (
+            precision != "fp16" and self.half_io,
+            f'half_io is for precision="fp16", precision is {precision!r}',
+            "leave it out",
+        )
+        yield (
+            precision == "fp32" and (has_samples or has_labels),
+            "samples and labels are for an export in reduced precision",
+            f"precision= {', '.join(PRECISIONS[1:])}",
+        )
+        yield (
+            has_labels and not has_samples and not has_calibration,
+            "labels without samples",
+            "give the inputs that they are of",
+        )
+
+    @property
+    def is_reduced(self) -> bool:
+        """True unless the precision is the job's own."""
+        return self.precision != "fp32"
 
 
-def check_word(name: str, value: Any, known: Sequence[str]) -> None:
-    """Raise unless an option has one of the values that it knows."""
+def _check_word(name: str, value: Any, known: Sequence[str]) -> None:
     if value not in known:
         raise ArgumentError(f"{name} is {value!r}", hint=f"one of {', '.join(known)}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

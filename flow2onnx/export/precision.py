@@ -1,21 +1,19 @@
 """Reduced precision: a predict model in float16 or int8, compared with itself in float32."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from flow2onnx_runtime import Predictor, kernels
 from flow2onnx_runtime.providers import find_provider
 
 from flow2onnx.compile import CompiledJob
-from flow2onnx.errors import ArgumentError
 from flow2onnx.export.calibration import Batch, random_batches, read_batches
 from flow2onnx.export.comparison import Counts, compare
-from flow2onnx.export.files import Weights, publish, staging, write_predict
-from flow2onnx.export.options import ExportOptions, check_word
-from flow2onnx.export.quantizer import METHODS, quantize_dynamically, quantize_statically
+from flow2onnx.export.files import publish, staging, write_predict
+from flow2onnx.export.options import ModelExport
+from flow2onnx.export.quantizer import quantize_dynamically, quantize_statically
 from flow2onnx.export.report import Check, Comparison
 from flow2onnx.graph import Model
 from flow2onnx.graph.model import copy_model
@@ -28,94 +26,18 @@ from flow2onnx.passes import (
     count_missing_kernels,
 )
 
-__all__ = ["PRECISIONS", "Precision", "Reduction", "write_in_precision"]
-
-PRECISIONS = ("fp32", "fp16", "int8", "int8-dynamic")
-Precision = Literal["fp32", "fp16", "int8", "int8-dynamic"]
+__all__ = ["write_in_precision"]
 
 _LARGEST_HALF = 65504.0
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reduction(ExportOptions):
-    """In what precision to export, on what data to calibrate and compare, and what may be lost.
-
-    `precision`: "fp16" computes in float16 what keeps its digits there, and stores the weights so
-    (inputs and outputs stay float32, unless `half_io`); "int8" quantizes with the runtime's own
-    quantizer, by the ranges that values have on the batches of `calibration`, found by `method`
-    ("minmax", "entropy", "percentile"); "int8-dynamic" finds ranges at run time.
-
-    The report's `comparison` is with the same export in float32, on `samples`, else on
-    `calibration`, else on random numbers: arrays, dicts of arrays by input, or batches of these.
-    `labels` are the classes of these rows: a loss of accuracy above `max_drop` fails the report,
-    and so does a difference above `tolerance`.
-    """
-
-    precision: str = "fp32"
-    calibration: object = None
-    method: str = "minmax"
-    samples: object = None
-    labels: object = None
-    max_drop: float = 0.005
-    tolerance: float | None = None
-    half_io: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_word("precision", self.precision, PRECISIONS)
-        check_word("method", self.method, METHODS)
-        if not (_is_number(self.max_drop) and 0 <= self.max_drop <= 1):
-            raise ArgumentError(
-                f"max_drop is {self.max_drop!r}", hint="a share of the answers: 0.005 is 0.5 %"
-            )
-        if self.tolerance is not None and not (_is_number(self.tolerance) and self.tolerance >= 0):
-            raise ArgumentError(
-                f"tolerance is {self.tolerance!r}", hint="give a number of at least 0, or None"
-            )
-        self._check_together()
-
-    def _check_together(self) -> None:
-        if self.precision == "int8" and self.calibration is None:
-            raise ArgumentError(
-                'precision="int8" needs calibration=, from which ranges are found',
-                hint='give some batches of inputs, or ask for "int8-dynamic"',
-            )
-        if self.precision != "int8" and self.calibration is not None:
-            raise ArgumentError(
-                f'calibration is for precision="int8", precision is {self.precision!r}',
-                hint="give the inputs to compare on as samples=",
-            )
-        if self.half_io and self.precision != "fp16":
-            raise ArgumentError(
-                f'half_io is for precision="fp16", precision is {self.precision!r}',
-                hint="leave it out",
-            )
-        if self.precision == "fp32" and (self.samples is not None or self.labels is not None):
-            raise ArgumentError(
-                "samples and labels are for an export in reduced precision",
-                hint=f"precision= {', '.join(PRECISIONS[1:])}",
-            )
-        if self.labels is not None and self.samples is None and self.calibration is None:
-            raise ArgumentError("labels without samples", hint="give the inputs that they are of")
-
-    @property
-    def is_reduced(self) -> bool:
-        """True unless the precision is the job's own."""
-        return self.precision != "fp32"
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def write_in_precision(
     path: Path,
     job: CompiledJob,
     values: Mapping[str, Array],
-    weights: Weights,
-    options: Reduction,
+    options: ModelExport,
     fixed: Sequence[str],
 ) -> tuple[list[Path], Comparison, list[Check]]:
     """Write a job in reduced precision; `fixed` nodes, by name, stay as they are.
@@ -125,7 +47,7 @@ def write_in_precision(
     with staging(path) as place:
         base, stage = Path(place) / path.name, Path(place) / "finished"
         stage.mkdir()
-        full = write_predict(base, copy_model(job.model), values, weights=weights)
+        full = write_predict(base, copy_model(job.model), values, weights=options.weights)
         feeds = Predictor(base).feeds
         calibration = _batches("calibration", options.calibration, feeds)
         samples = _batches("samples", options.samples, feeds) or calibration
@@ -137,16 +59,16 @@ def write_in_precision(
         if options.precision == "fp16":
             exact = Path(place) / "rounded" / path.name
             written, counts, rows = _write_half(
-                stage / path.name, exact, job, values, weights, options, fixed
+                stage / path.name, exact, job, values, options, fixed
             )
         else:
             folded = Path(place) / "folded" / path.name
             folded.parent.mkdir()
             held = dict(values)
             FoldBatchNorm(held).run(job.model.graph)
-            write_predict(folded, copy_model(job.model), held, weights=weights)
+            write_predict(folded, copy_model(job.model), held, weights=options.weights)
             written, counts = _write_int8(
-                stage / path.name, job, folded, calibration, weights, options, fixed
+                stage / path.name, job, folded, calibration, options, fixed
             )
         comparison = compare(
             options.precision, written, full, samples, data, options.labels, counts, exact
@@ -168,8 +90,7 @@ def _write_half(
     exact: Path,
     job: CompiledJob,
     values: Mapping[str, Array],
-    weights: Weights,
-    options: Reduction,
+    options: ModelExport,
     fixed: Sequence[str],
 ) -> tuple[list[Path], Counts, list[Check]]:
     """Write the model, and at `exact` one that rounds also where the CPU would not."""
@@ -185,8 +106,8 @@ def _write_half(
     rounding = copy_model(job.model)
     RoundMissingKernels(kernels()).run(rounding.graph)
     exact.parent.mkdir()
-    write_predict(exact, rounding, small, weights=weights)
-    written = write_predict(path, job.model, small, weights=weights)
+    write_predict(exact, rounding, small, weights=options.weights)
+    written = write_predict(path, job.model, small, weights=options.weights)
     return written, Counts(halving.halved, halving.left), [row]
 
 
@@ -214,8 +135,7 @@ def _write_int8(
     job: CompiledJob,
     base: Path,
     calibration: Sequence[Batch],
-    weights: Weights,
-    options: Reduction,
+    options: ModelExport,
     fixed: Sequence[str],
 ) -> tuple[list[Path], Counts]:
     made = base.with_name("quantized.onnx")
@@ -227,13 +147,13 @@ def _write_int8(
     else:
         counts = quantize_dynamically(base, made, fixed)
     model, held = load_with_inputs(made, job.model, counts.unquantized)
-    return write_predict(path, model, held, weights=weights), counts
+    return write_predict(path, model, held, weights=options.weights), counts
 
 
 # What follows
 
 
-def _verdicts(comparison: Comparison, options: Reduction) -> list[Check]:
+def _verdicts(comparison: Comparison, options: ModelExport) -> list[Check]:
     rows = [_answers_row(comparison, options.max_drop)]
     wild = [d.name for d in comparison.differences if not np.isfinite(d.max_abs)]
     if wild:

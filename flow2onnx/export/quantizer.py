@@ -17,9 +17,7 @@ from flow2onnx.graph.schemas import PRODUCTS
 from flow2onnx.onnx_io.parse import float_initializers, prepare_for_quantizer
 from flow2onnx.onnx_io.read import ModelFile, open_model
 
-__all__ = ["METHODS", "quantize_dynamically", "quantize_statically"]
-
-METHODS = ("minmax", "entropy", "percentile")
+__all__ = ["quantize_dynamically", "quantize_statically"]
 
 # Products, and what only moves or chooses numbers between them. Softmax and the normalizations
 # stay in float32: eight bits for what they make would decide answers by a coin.

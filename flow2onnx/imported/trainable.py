@@ -26,8 +26,8 @@ from flow2onnx.imported.call_text import known_names
 from flow2onnx.imported.feeds import read_feeds
 from flow2onnx.imported.initial_state import ModelState
 from flow2onnx.imported.job_body import TrainingPlan, job_body
-from flow2onnx.imported.job_compiler import JobCompiler
 from flow2onnx.imported.losses import named_loss
+from flow2onnx.imported.model_jobs import ModelJobs
 from flow2onnx.imported.optimizers import optimizer_of
 from flow2onnx.imported.parameters import Parameter, Patterns, choose, depends, separate_uses
 from flow2onnx.imported.training_mode import INFERENCE, TRAINING, statistics
@@ -190,7 +190,7 @@ def _roles(
 
 def _drop_unreached(
     plan: TrainingPlan,
-    compiler: Callable[[TrainingPlan], JobCompiler],
+    compiler: Callable[[TrainingPlan], ModelJobs],
     freezable: int,
     *,
     is_chosen: bool,
@@ -215,7 +215,7 @@ def _drop_unreached(
     return _keep_large_weights(replace(plan, trained=reached), freezable)
 
 
-def _compiler(plan: TrainingPlan, title: str, state: ModelState, half: str | None) -> JobCompiler:
+def _compiler(plan: TrainingPlan, title: str, state: ModelState, half: str | None) -> ModelJobs:
     """The jobs of a plan: ``train``, ``eval`` and ``predict``."""
     outputs = plan.foreign.outputs
 
@@ -226,7 +226,7 @@ def _compiler(plan: TrainingPlan, title: str, state: ModelState, half: str | Non
         losses = ["loss", *map(loss_name, range(1, parts))][:parts]
         return losses if kind == "train" else [*losses, *outputs]
 
-    return JobCompiler(
+    return ModelJobs(
         title=title,
         feeds=plan.feeds,
         body=partial(job_body, plan),

@@ -9,7 +9,7 @@ from flow2onnx.graph.types import dims, dtype_of
 from flow2onnx.imported.feeds import Feeds, read_feeds
 from flow2onnx.imported.initial_state import ModelState, state_variable, tensor_type
 from flow2onnx.imported.job_body import feed_values
-from flow2onnx.imported.job_compiler import JobCompiler
+from flow2onnx.imported.model_jobs import ModelJobs
 from flow2onnx.imported.parameters import Parameter
 from flow2onnx.imported.preview_training import PREVIEW_OPERATORS, preview_handlers
 from flow2onnx.imported.trainable import TrainableModel, title_of
@@ -67,7 +67,7 @@ def _compiler(
     algorithm: Algorithm | None,
     state: ModelState,
     held: tuple[str, ...] = (),
-) -> JobCompiler:
+) -> ModelJobs:
     updates = dict(algorithm.updates) if algorithm else {}
     results = [n for n in foreign.outputs if n not in updates.values()]
 
@@ -89,7 +89,7 @@ def _compiler(
     def names(kind: str, count: int) -> list[str]:
         return [n.removeprefix(_PREFIX) for n in results]
 
-    return JobCompiler(
+    return ModelJobs(
         title=title,
         feeds=feeds,
         body=body,

@@ -13,11 +13,11 @@ from flow2onnx.imported.feeds import Feeds
 from flow2onnx.onnx_io.serialize import rename_outputs
 from flow2onnx.trace.spec import GENERATIONS, JobSpec
 
-__all__ = ["JobCompiler"]
+__all__ = ["ModelJobs"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobCompiler:
+class ModelJobs:
     """Compiles jobs: `body(kind, batch)` is what one does, `names(kind, n)` its n results.
 
     `half` is the element type of mixed precision, or None.
