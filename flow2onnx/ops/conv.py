@@ -10,6 +10,11 @@ from flow2onnx.ops.spatial import Padding
 from flow2onnx.trace.op import Operator, op
 
 Ints = int | Sequence[int]
+# Until 0.1.7 the layout of conv2d defaulted to channels last.
+_FORMER = {
+    "0.1.8": "(input, filters, strides, padding, data_format='NHWC', dilations=None, groups=1, "
+    "name=None)"
+}
 
 
 def _conv(
@@ -72,10 +77,7 @@ conv3d = _plain_conv(
 
 @op(
     "nn.conv2d",
-    earlier={
-        "0.1.8": "(input, filters, strides, padding, data_format='NHWC', dilations=None, groups=1, "
-        "name=None)",
-    },
+    earlier=_FORMER,
     later={
         "0.6.0": "(input, filters, strides, padding, bias=None, data_format='NCHW', "
         "dilations=None, groups=1, name=None)",
@@ -98,13 +100,7 @@ def conv2d(
     return _conv(b, 2, input, filters, bias, strides, padding, data_format, dilations, groups)
 
 
-@op(
-    "nn.compat_conv2d",
-    earlier={
-        "0.1.8": "(input, filters, strides, padding, data_format='NHWC', dilations=None, groups=1, "
-        "name=None)",
-    },
-)
+@op("nn.compat_conv2d", earlier=_FORMER)
 def compat_conv2d(
     b: Builder,
     input: Value,

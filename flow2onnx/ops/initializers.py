@@ -1,7 +1,5 @@
 """Initializers and regularizers under OneFlow's names."""
 
-from typing import Any
-
 from flow2onnx.dtypes import DType, float32
 from flow2onnx.errors import ArgumentError
 from flow2onnx.trace.initializers import (
@@ -122,24 +120,13 @@ def l1_l2(l1: float = 0.01, l2: float = 0.01) -> Regularizer:
     return Regularizer(l1=l1, l2=l2)
 
 
-_NAMES: dict[str, Any] = {
-    "constant_initializer": constant_initializer,
-    "empty_initializer": empty_initializer,
-    "glorot_normal_initializer": glorot_normal_initializer,
-    "glorot_uniform_initializer": glorot_uniform_initializer,
-    "kaiming_initializer": kaiming_initializer,
-    "ones_initializer": ones_initializer,
-    "random_normal_initializer": random_normal_initializer,
-    "random_uniform_initializer": random_uniform_initializer,
-    "regularizers.l1": l1,
-    "regularizers.l1_l2": l1_l2,
-    "regularizers.l2": l2,
-    "truncated_normal": truncated_normal,
-    "truncated_normal_initializer": truncated_normal_initializer,
-    "variance_scaling_initializer": variance_scaling_initializer,
-    "xavier_normal_initializer": glorot_normal_initializer,
-    "xavier_uniform_initializer": glorot_uniform_initializer,
-    "zeros_initializer": zeros_initializer,
-}
-for _name, _function in _NAMES.items():
-    register(_name, _function)
+for _initializer in (
+    constant_initializer, empty_initializer, glorot_normal_initializer, glorot_uniform_initializer,
+    kaiming_initializer, ones_initializer, random_normal_initializer, random_uniform_initializer,
+    truncated_normal, truncated_normal_initializer, variance_scaling_initializer, zeros_initializer,
+):  # fmt: skip
+    register(_initializer.__name__, _initializer)
+register("xavier_normal_initializer", glorot_normal_initializer)
+register("xavier_uniform_initializer", glorot_uniform_initializer)
+for _regularizer in (l1, l2, l1_l2):
+    register(f"regularizers.{_regularizer.__name__}", _regularizer)

@@ -1,6 +1,7 @@
 """Layers: operators together with the variables they own."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from flow2onnx.dtypes import DType, float32
@@ -79,18 +80,9 @@ def dense(
         raise ArgumentError(f"dense needs two dimensions or more, got {inputs.shape}")
     layer = current_job("layers.dense").name_layer(name or "Dense", "Dense")
     fan_in, lead = inputs.shape[-1], inputs.shape[:-1]
-    weight = layer_variable(
-        layer, "weight", (units, fan_in), kernel_initializer or _ZERO, kernel_regularizer,
-        trainable, dtype=inputs.dtype,
-    )  # fmt: skip
-    bias = (
-        layer_variable(
-            layer, "bias", (units,), bias_initializer or _ZERO, bias_regularizer, trainable,
-            dtype=inputs.dtype,
-        )
-        if use_bias
-        else None
-    )  # fmt: skip
+    own = partial(layer_variable, layer, trainable=trainable, dtype=inputs.dtype)
+    weight = own("weight", (units, fan_in), kernel_initializer or _ZERO, kernel_regularizer)
+    bias = own("bias", (units,), bias_initializer or _ZERO, bias_regularizer) if use_bias else None
     with current_job("layers.dense").namespace(layer):
         x = inputs if len(lead) == 1 else array.reshape(inputs, (-1, fan_in))
         y = array.matmul(x, weight, transpose_b=True, name="matmul")
@@ -140,18 +132,15 @@ def _conv(axes: int, convolve: Callable[..., Blob]) -> Operator[Blob]:
         shape = _kernel_shape(inputs, filters, per_axis(kernel_size, axes, "kernel_size"),
                               is_channels_last(data_format), groups)  # fmt: skip
         default = _ZERO if job.spec.is_before("0.1.9") else _XAVIER
-        weight = layer_variable(
-            layer, "weight", shape, kernel_initializer or default, kernel_regularizer, trainable,
-            weight_name, inputs.dtype,
-        )  # fmt: skip
+        own = partial(layer_variable, layer, trainable=trainable, dtype=inputs.dtype)
+        kernel = kernel_initializer or default
+        weight = own("weight", shape, kernel, kernel_regularizer, full_name=weight_name)
+        zero = bias_initializer or _ZERO
         bias = (
-            layer_variable(
-                layer, "bias", (filters,), bias_initializer or _ZERO, bias_regularizer, trainable,
-                bias_name, inputs.dtype,
-            )
+            own("bias", (filters,), zero, bias_regularizer, full_name=bias_name)
             if use_bias
             else None
-        )  # fmt: skip
+        )
         with job.namespace(layer):
             y = convolve(
                 inputs, weight, strides=strides, padding=padding, data_format=data_format,

@@ -78,17 +78,12 @@ def moving_average_min_max_observer(
     return _moving(b, input, momentum, steps)
 
 
-@op("quantization.moving_average_min_maxObserver")
+@op("quantization.moving_average_min_maxObserver", catalogued=True)
 def moving_average_min_max_observer_before_0_4(
-    b: Builder,
-    input: Value,
-    quantization_bit: int = 8,
-    quantization_scheme: str = "symmetric",
-    momentum: float = 0.95,
-    name: str | None = None,
+    b: Builder, input: Value, bit: int, scheme: str, momentum: float, name: str | None
 ) -> _Pair:
     """The spelling of 0.3 of moving_average_min_max_observer."""
-    return _moving(b, input, momentum, _steps(quantization_bit, quantization_scheme, "google"))
+    return _moving(b, input, momentum, _steps(bit, scheme, "google"))
 
 
 @op("quantization.fake_quantization", vjp=lambda b, x, y, g: (g, None, None))
