@@ -36,8 +36,8 @@ class _TorchAdam(AdamW):
         direction = b.Div(m, b.Add(root, step.scalar(self.epsilon, w)))
         decay = self.decay.of_variable(name)
         if decay:
-            w = b.Sub(w, step.scaled(step.scaled(w, decay), step.rate))
-        return b.Sub(w, step.scaled(direction, b.Div(step.rate, first)))
+            w = b.Sub(w, step.scale(step.scale(w, decay), step.rate))
+        return b.Sub(w, step.scale(direction, b.Div(step.rate, first)))
 
 
 class _TorchRMSProp(RMSProp):
@@ -47,7 +47,7 @@ class _TorchRMSProp(RMSProp):
         """The next value; the moving means are state beside the variable."""
         b = step.b
         root = b.Add(b.Sqrt(self.spread(step, name, g)), step.scalar(self.epsilon, w))
-        return b.Sub(w, step.scaled(b.Div(g, root), step.rate))
+        return b.Sub(w, step.scale(b.Div(g, root), step.rate))
 
 
 class _Adagrad(Optimizer):
@@ -61,7 +61,7 @@ class _Adagrad(Optimizer):
         total = b.Add(step.slot(name, "sum"), b.Mul(g, g))
         step.assign(f"{name}-sum", total)
         root = b.Add(b.Sqrt(total), step.scalar(self.epsilon, w))
-        return b.Sub(w, step.scaled(b.Div(g, root), step.rate))
+        return b.Sub(w, step.scale(b.Div(g, root), step.rate))
 
 
 def sgd(

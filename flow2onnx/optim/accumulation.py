@@ -88,7 +88,7 @@ def mean_of_sums(job: Job, step: Step, names: list[str]) -> dict[str, Value]:
         for name, total in sums.items():
             job.assign(f"{name}-gradients", _emptied(b, total))
         job.assign(count, b.const([0], job.variables[count].dtype))
-        return {name: step.scaled(total, share) for name, total in sums.items()}
+        return {name: step.scale(total, share) for name, total in sums.items()}
 
 
 def _emptied(b: Builder, total: Value) -> Value:

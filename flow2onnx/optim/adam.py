@@ -21,15 +21,15 @@ class RMSProp(Optimizer):
         """The next value; the moving means are state beside the variable."""
         b = step.b
         root = b.Sqrt(b.Add(self.spread(step, name, g), step.scalar(self.epsilon, w)))
-        return b.Sub(w, step.scaled(b.Div(g, root), step.rate))
+        return b.Sub(w, step.scale(b.Div(g, root), step.rate))
 
     def spread(self, step: Step, name: str, g: Value) -> Value:
         """The moving mean of g², or if `centered` the moving variance."""
         b = step.b
-        square = step.moving(name, "mean_square", self.decay_rate, b.Mul(g, g))
+        square = step.moving_mean(name, "mean_square", self.decay_rate, b.Mul(g, g))
         if not self.centered:
             return square
-        mean = step.moving(name, "mean_gradient", self.decay_rate, g)
+        mean = step.moving_mean(name, "mean_gradient", self.decay_rate, g)
         return b.Sub(square, b.Mul(mean, mean))
 
 
@@ -55,13 +55,13 @@ class AdamW(Optimizer):
         direction = b.Div(m, b.Add(b.Sqrt(v), step.scalar(self.epsilon, w)))
         decay = self.decay.of_variable(name)
         if decay:
-            direction = b.Add(direction, step.scaled(w, decay))
-        return b.Sub(w, step.scaled(direction, self._rate(step)))
+            direction = b.Add(direction, step.scale(w, decay))
+        return b.Sub(w, step.scale(direction, self._rate(step)))
 
     def moments(self, step: Step, name: str, g: Value) -> tuple[Value, Value]:
         """The moving means of g and g²."""
-        m = step.moving(name, "m", self.beta1, g)
-        return m, step.moving(name, "v", self.beta2, step.b.Mul(g, g))
+        m = step.moving_mean(name, "m", self.beta1, g)
+        return m, step.moving_mean(name, "v", self.beta2, step.b.Mul(g, g))
 
     def corrections(self, step: Step) -> tuple[Value, Value]:
         """1 - beta^t of both moments: the correction for their start at 0."""
@@ -104,8 +104,8 @@ class LAMB(AdamW):
         divisor = b.Where(is_usable, direction, b.like(1.0, direction))
         trust = b.Where(is_usable, b.Div(weight, divisor), b.like(1.0, weight))
         decay = self.decay.of_variable(name)
-        moved = b.Add(u, step.scaled(w, decay)) if decay else u
-        return b.Sub(w, step.scaled(step.scaled(moved, trust), step.rate))
+        moved = b.Add(u, step.scale(w, decay)) if decay else u
+        return b.Sub(w, step.scale(step.scale(moved, trust), step.rate))
 
 
 for _optimizer in (RMSProp, Adam, AdamW, LAMB, LazyAdam):

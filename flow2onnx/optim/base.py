@@ -50,7 +50,7 @@ class Step:
             value = b.Cast(value, to=dtype_of(like))
         return value if len(shape) == 1 else b.Reshape(value, shape)
 
-    def scaled(self, x: Value, factor: Any) -> Value:
+    def scale(self, x: Value, factor: Any) -> Value:
         """x times a number or a value of shape (1,)."""
         is_one = isinstance(factor, float) and factor == 1.0
         return x if is_one else self.b.Mul(x, self.scalar(factor, x))
@@ -63,10 +63,10 @@ class Step:
         """Make `value` what a variable or slot holds after this call."""
         self.job.assign(name, value)
 
-    def moving(self, name: str, suffix: str, beta: float, sample: Value) -> Value:
+    def moving_mean(self, name: str, suffix: str, beta: float, sample: Value) -> Value:
         """The slot ``<name>-<suffix>`` moved to beta * itself + (1 - beta) * sample."""
-        kept = self.scaled(self.slot(name, suffix), beta)
-        moved = self.b.Add(kept, self.scaled(sample, 1.0 - beta))
+        kept = self.scale(self.slot(name, suffix), beta)
+        moved = self.b.Add(kept, self.scale(sample, 1.0 - beta))
         self.assign(f"{name}-{suffix}", moved)
         return moved
 

@@ -31,15 +31,15 @@ class Rows:
     index: Value
     slots: Value | None
 
-    def of(self, b: Builder, table: Value) -> Value:
+    def gather(self, b: Builder, table: Value) -> Value:
         """The rows of a table."""
         return b.GatherND(table, self.index)
 
-    def put(self, b: Builder, table: Value, rows: Value) -> Value:
+    def scatter(self, b: Builder, table: Value, rows: Value) -> Value:
         """The table with these rows."""
         return b.ScatterND(table, self.index, rows)
 
-    def add(self, b: Builder, table: Value, rows: Value) -> Value:
+    def scatter_add(self, b: Builder, table: Value, rows: Value) -> Value:
         """The table to which these rows are added."""
         return scatter_add(b, "ScatterND", table, self.index, rows)
 
@@ -58,17 +58,17 @@ class RowStep(Step):
 
     def slot(self, name: str, suffix: str) -> Value:
         """The rows of the optimizer's tensor beside a variable."""
-        return self.rows.of(self.b, super().slot(name, suffix))
+        return self.rows.gather(self.b, super().slot(name, suffix))
 
     def assign(self, name: str, value: Value) -> None:
         """Put rows into a variable or slot."""
-        self.job.assign(name, self.rows.put(self.b, self.job.values[name], value))
+        self.job.assign(name, self.rows.scatter(self.b, self.job.values[name], value))
 
     def move(self, member: Optimizer, name: str, g: Value) -> None:
         """Update the rows of a variable by its gradient."""
         assert self.rows.slots is not None, "the rows of the gradient are sums"
         total = self.b.Gather(g, self.rows.slots, axis=0)
-        rows = self.rows.of(self.b, self.job.values[name])
+        rows = self.rows.gather(self.b, self.job.values[name])
         self.assign(name, member.update(self, name, rows, total))
 
 

@@ -24,13 +24,13 @@ class SGDW(Optimizer):
 
     def update(self, step: Step, name: str, w: Value, g: Value) -> Value:
         """The next value; the velocity is state beside the variable."""
-        b, change = step.b, step.b.Neg(step.scaled(g, step.rate))
+        b, change = step.b, step.b.Neg(step.scale(g, step.rate))
         if self.momentum:
-            change = b.Add(step.scaled(step.slot(name, "momentum"), self.momentum), change)
+            change = b.Add(step.scale(step.slot(name, "momentum"), self.momentum), change)
             step.assign(f"{name}-momentum", change)
         decay = self.decay.of_variable(name)
         if decay:
-            change = b.Sub(change, step.scaled(step.scaled(w, decay), step.rate))
+            change = b.Sub(change, step.scale(step.scale(w, decay), step.rate))
         return b.Add(w, change)
 
 
@@ -52,11 +52,11 @@ class LARS(Optimizer):
         """The next value; the velocity is state beside the variable."""
         b, decay = step.b, self.decay.of_variable(name)
         rate = self._local_rate(step, w, g, decay)
-        kept = step.scaled(step.slot(name, "momentum"), self.momentum_beta)
-        velocity = b.Sub(kept, step.scaled(g, rate))
+        kept = step.scale(step.slot(name, "momentum"), self.momentum_beta)
+        velocity = b.Sub(kept, step.scale(g, rate))
         step.assign(f"{name}-momentum", velocity)
         moved = b.Add(w, velocity)
-        return b.Sub(moved, step.scaled(step.scaled(w, decay), rate)) if decay else moved
+        return b.Sub(moved, step.scale(step.scale(w, decay), rate)) if decay else moved
 
     def _local_rate(self, step: Step, w: Value, g: Value, decay: float) -> Value:
         b, weight, gradient = step.b, step.norm(w), step.norm(g)

@@ -233,7 +233,7 @@ def _move(
         if variable.regularizer is not None:
             g = variable.regularizer.apply(b, g, w)
         if is_folded:
-            job.assign(name, rows.add(b, w, g) if rows is not None else b.Add(w, g))
+            job.assign(name, rows.scatter_add(b, w, g) if rows is not None else b.Add(w, g))
         else:
             job.assign(name, member.update(step, name, w, g))
 
@@ -245,7 +245,7 @@ def _unscale(
     step, scale, b = next(iter(steps.values())), optimizer.scale, job.b
     with b.under("unscale" if scale.is_dynamic else b.prefix):
         share = _share(job, scale, _loss_count(job) if _divides_later(job, scale) else 1)
-        return {n: step.scaled(g, share) for n, g in grads.items()}
+        return {n: step.scale(g, share) for n, g in grads.items()}
 
 
 def _check_counted(job: Job, optimizer: Optimizer) -> None:
