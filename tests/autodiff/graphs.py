@@ -16,7 +16,7 @@ def as_tuple(values):
     return values if isinstance(values, tuple) else (values,)
 
 
-def opened(b):
+def open_graph(b):
     """The graph of a builder as a function of arrays, or None where the runtime lacks a kernel.
 
     What the runtime opens, our own check has to allow, and the other way round.
@@ -48,10 +48,10 @@ def forward(case, dtype):
     inputs = [b.input(f"x{i}", s, dtype) for i, s in enumerate(case.shapes)]
     for i, y in enumerate(as_tuple(case.make(b, *inputs))):
         b.output(y, f"y{i}")
-    return opened(b)
+    return open_graph(b)
 
 
-def differentiated(case, dtype):
+def differentiate(case, dtype):
     """The gradients of a case: a function of its inputs and of one seed for each output.
 
     None without kernels; and the element types of the outputs.
@@ -63,7 +63,7 @@ def differentiated(case, dtype):
     grads = gradients(b, dict(zip(outputs, seeds, strict=True)), inputs)
     for i, x in enumerate(inputs):
         b.output(grads[x], f"dx{i}")
-    return opened(b), [dtype_of(y).numpy for y in outputs]
+    return open_graph(b), [dtype_of(y).numpy for y in outputs]
 
 
 def slope(function, point, direction, seeds, step):

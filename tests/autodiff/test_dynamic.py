@@ -9,7 +9,7 @@ from flow2onnx.errors import GradientError, UnknownShapeError
 from flow2onnx.graph import Builder
 from flow2onnx.graph.types import bounds_of, dims, is_static, sizes_of
 from flow2onnx.lowering.broadcasts import unbroadcast
-from tests.autodiff.graphs import opened, slope
+from tests.autodiff.graphs import open_graph, slope
 
 TABLE = (4, 6)
 
@@ -117,7 +117,7 @@ def chained(chain, dtype=float64):
     grads = gradients(b, {loss: b.const(np.ones((), dtype.numpy))}, [x])
     b.output(loss, "loss")
     b.output(grads[x], "dx")
-    return opened(b)
+    return open_graph(b)
 
 
 @pytest.mark.parametrize("chain", CHAINS)

@@ -11,7 +11,7 @@ from flow2onnx.dtypes import by_name, float32
 from flow2onnx.errors import GradientError
 from flow2onnx.graph import Builder
 from tests.autodiff.cases import CASES
-from tests.autodiff.graphs import as_tuple, opened
+from tests.autodiff.graphs import as_tuple, open_graph
 
 # control flow and sequences are more than one node
 SINGLE = {"Attention", "DeformConv", "GRU", "LSTM", "MaxRoiPool", "RNN"}
@@ -28,7 +28,7 @@ def outputs(case, dtype, is_expanded):
         made = expand_node(b, next(n for n in b.nodes if n.op_type == case.op_type))
     for i, y in enumerate(made):
         b.output(y, f"y{i}")
-    return opened(b)
+    return open_graph(b)
 
 
 def test_what_is_expanded():
@@ -63,7 +63,7 @@ def run(make, arrays, is_expanded=True, opset=21):
         b.graph.remove(node)
     for i, y in enumerate(made):
         b.output(y, f"y{i}")
-    return opened(b)(*arrays)
+    return open_graph(b)(*arrays)
 
 
 @pytest.mark.parametrize("kind", ["numbers", "truths"])

@@ -10,7 +10,7 @@ from flow2onnx.autodiff.registry import expansion_names
 from flow2onnx.dtypes import by_name
 from flow2onnx.lowering.forms import choose_forms, lowering
 from tests.autodiff.cases import CASES, CONVOLUTION
-from tests.autodiff.graphs import differentiated, forward, slope
+from tests.autodiff.graphs import differentiate, forward, slope
 
 # differences do not show what passes straight through: tests of its own
 STRAIGHT = {"QuantizeLinear"}
@@ -29,9 +29,9 @@ def test_every_rule_has_a_case():
 @pytest.mark.parametrize(("case", "dtype"), PAIRS)
 def test_gradient(case, dtype):
     rng = np.random.default_rng(zlib.crc32(f"{case.id} {dtype}".encode()))
-    gradient, kinds = differentiated(case, by_name(dtype))
+    gradient, kinds = differentiate(case, by_name(dtype))
     if dtype in case.lacks and gradient is None:
-        return  # the verifier said the same: asserted in `opened`
+        return  # the verifier said the same: asserted in `open_graph`
     assert gradient is not None, f"no kernel for the gradient of {case.id} in {dtype}"
     point = case.draw(rng, dtype)
     function, wide = None, "float64"
@@ -63,7 +63,7 @@ def test_gradient(case, dtype):
 def taken(case):
     """The forms that the gradient of a convolution takes."""
     with choose_forms() as record:
-        differentiated(case, by_name("float32"))
+        differentiate(case, by_name("float32"))
     return [c.form for c in record if c.question.lowering.startswith("Conv")]
 
 

@@ -8,7 +8,7 @@ from flow2onnx.dtypes import bool_, float32, int64
 from flow2onnx.errors import GradientError
 from flow2onnx.graph import Builder
 from flow2onnx.graph.types import dims
-from tests.autodiff.graphs import as_tuple, opened
+from tests.autodiff.graphs import as_tuple, open_graph
 
 
 def gradient(make, *arrays, extra=()):
@@ -22,7 +22,7 @@ def gradient(make, *arrays, extra=()):
         b.output(found[x], f"dx{i}")
     for i, position in enumerate(extra):
         b.output(outputs[position], f"y{i}")
-    return opened(b)(*arrays)
+    return open_graph(b)(*arrays)
 
 
 def array(*content):

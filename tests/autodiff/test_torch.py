@@ -7,7 +7,7 @@ from flow2onnx.autodiff import gradients
 from flow2onnx.dtypes import by_numpy, uint8
 from flow2onnx.graph import Builder
 from flow2onnx.graph.types import dims
-from tests.autodiff.graphs import opened
+from tests.autodiff.graphs import open_graph
 
 torch = pytest.importorskip("torch")
 
@@ -20,7 +20,7 @@ def ours(make, seed, *arrays, opset=21):
     found = gradients(b, {y: b.const(seed)}, inputs)
     for i, x in enumerate(inputs):
         b.output(found[x], f"dx{i}")
-    return opened(b)(*arrays)
+    return open_graph(b)(*arrays)
 
 
 def theirs(make, seed, *arrays):
@@ -131,7 +131,7 @@ def test_both_outputs_of_cross_entropy():
     t = torch.tensor(x, requires_grad=True)
     total = 2 * torch.nn.functional.cross_entropy(t, torch.tensor(labels))
     (total + (t.log_softmax(1) * torch.tensor(seed)).sum()).backward()
-    np.testing.assert_allclose(opened(b)(x)[0], t.grad.numpy(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(open_graph(b)(x)[0], t.grad.numpy(), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("axis", [None, 0])

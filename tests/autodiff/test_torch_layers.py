@@ -7,7 +7,7 @@ from flow2onnx.autodiff import gradients
 from flow2onnx.dtypes import by_numpy
 from flow2onnx.graph import Builder
 from flow2onnx.graph.types import dims
-from tests.autodiff.graphs import as_tuple, opened
+from tests.autodiff.graphs import as_tuple, open_graph
 
 torch = pytest.importorskip("torch")
 functional = torch.nn.functional
@@ -18,7 +18,7 @@ def numbers(*shapes, seed=3, low=-1.0, high=1.0):
     return [rng.uniform(low, high, shape).astype(np.float32) for shape in shapes]
 
 
-def differentiated(make, arrays, opset=21):
+def differentiate(make, arrays, opset=21):
     """The output of what `make` makes, its gradients at the inputs, and the seed."""
     b = Builder(opset)
     inputs = [b.input(f"x{i}", a.shape, by_numpy(a.dtype)) for i, a in enumerate(arrays)]
@@ -28,12 +28,12 @@ def differentiated(make, arrays, opset=21):
     b.output(y, "y")
     for i, x in enumerate(inputs):
         b.output(found[x], f"dx{i}")
-    return opened(b)(*arrays), seed
+    return open_graph(b)(*arrays), seed
 
 
 def compare(make, reference, arrays, *, opset=21):
     """Value and gradients of the node of `make` against those of torch's `reference`."""
-    values, seed = differentiated(make, arrays, opset)
+    values, seed = differentiate(make, arrays, opset)
     tensors = [torch.tensor(a, requires_grad=True) for a in arrays]
     wanted = reference(*tensors)
     wanted.backward(torch.tensor(seed))
@@ -109,7 +109,7 @@ def test_recurrent_layer(op_type, is_both_ways):
     if op_type == "GRU":
         attrs["linear_before_reset"] = 1
     arrays = [x, *of_torch(lambda p: p.detach())]
-    (y, *found), seed = differentiated(lambda b, *v: b.emit(op_type, v, attrs, 1)[0], arrays)
+    (y, *found), seed = differentiate(lambda b, *v: b.emit(op_type, v, attrs, 1)[0], arrays)
     start = torch.tensor(x, requires_grad=True)
     made, _ = layer(start)
     made.backward(torch.tensor(seed.transpose(0, 2, 1, 3).reshape(made.shape)))

@@ -9,7 +9,7 @@ from flow2onnx.graph import Builder
 from flow2onnx.graph.types import dims
 from flow2onnx.lowering.broadcasts import unbroadcast
 from flow2onnx.trace.job import Region
-from tests.autodiff.graphs import opened
+from tests.autodiff.graphs import open_graph
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def values(b, found, wanted, *arrays):
     """The gradients of the values `wanted`, for the inputs of the graph."""
     for i, v in enumerate(wanted):
         b.output(found[v], f"d{i}")
-    return opened(b)(*(np.asarray(a, np.float32) for a in arrays))
+    return open_graph(b)(*(np.asarray(a, np.float32) for a in arrays))
 
 
 def seed(b, value, content=1.0):
@@ -189,7 +189,7 @@ def test_unbroadcast_sums_over_what_was_repeated(b, have, want):
     wanted = array.sum(tuple(range(lead)))
     stretched = tuple(i for i, d in enumerate(want) if d == 1 and wanted.shape[i] != 1)
     wanted = wanted.sum(stretched, keepdims=True).reshape(want)
-    (found,) = opened(b)(array, np.zeros(want, np.float32))
+    (found,) = open_graph(b)(array, np.zeros(want, np.float32))
     np.testing.assert_array_equal(found, wanted)
 
 

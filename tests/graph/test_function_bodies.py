@@ -9,7 +9,7 @@ from flow2onnx.errors import UnsupportedError
 from flow2onnx.graph import Builder
 from flow2onnx.graph.model import model_of
 from flow2onnx.graph.verify import missing_kernels, verify
-from tests.autodiff.graphs import opened
+from tests.autodiff.graphs import open_graph
 
 
 def of(op_type, dtype, shape=(2, 3), operands=(), **attributes):
@@ -22,8 +22,8 @@ def of(op_type, dtype, shape=(2, 3), operands=(), **attributes):
 @pytest.mark.parametrize("op_type", ["Gelu", "HardSwish", "Mish", "ReduceL1", "Softsign"])
 @pytest.mark.parametrize("dtype", [float32, float64])
 def test_the_check_follows_bodies(op_type, dtype):
-    """`opened` asserts that the runtime says the same."""
-    run = opened(of(op_type, dtype))
+    """`open_graph` asserts that the runtime says the same."""
+    run = open_graph(of(op_type, dtype))
     if dtype is float32:
         assert run is not None
         assert run(np.ones((2, 3), np.float32))[0].shape[0] in (1, 2)

@@ -26,7 +26,7 @@ def _trained(note, x, outputs=3, **attrs):
     return Case("BatchNormalization", make, [x, *[(x[1],)] * 4], f"training-{note}")
 
 
-NORMALISATION = [
+NORMALIZATION = [
     _layer_norm("", [(3, 5), (5,), (5,)]),
     _layer_norm("no-offset", [(3, 5), (5,)], epsilon=0.1),
     _layer_norm("axis", [(2, 3, 4), (3, 4), (3, 4)], axis=1),

@@ -23,7 +23,7 @@ from flow2onnx.lowering.forms import (
 )
 from flow2onnx.lowering.sums import row_sum
 from tests.autodiff.cases import CASES
-from tests.autodiff.graphs import as_tuple, differentiated
+from tests.autodiff.graphs import as_tuple, differentiate
 
 NUMPY = {"tensor(float)": "float32", "tensor(double)": "float64"}
 
@@ -168,7 +168,7 @@ def test_the_rule_is_a_function_of_the_shape(name):
 
     def forms(case):
         with choose_forms() as record:
-            differentiated(case, by_name(name))
+            differentiate(case, by_name(name))
         return [(c.question.key, c.form) for c in record]
 
     assert [forms(c) for c in conv[:12]] == [forms(c) for c in conv[:12]]

@@ -12,7 +12,7 @@ from flow2onnx.graph import Builder
 from flow2onnx.graph.functions import inline_nodes
 from flow2onnx.graph.types import dims
 from tests.autodiff.cases.composed import body, branch, imported
-from tests.autodiff.graphs import opened
+from tests.autodiff.graphs import open_graph
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def ones(b, value):
 def run(b, found, wanted, *arrays):
     for i, v in enumerate(wanted):
         b.output(found[v], f"d{i}")
-    return opened(b)(*arrays)
+    return open_graph(b)(*arrays)
 
 
 @pytest.mark.parametrize("taken", [True, False])
@@ -57,7 +57,7 @@ def test_a_branch_that_reads_nothing_that_varies(b):
     )
     found = gradients(b, {y: ones(b, y)}, [x])
     b.output(found[x], "dx")
-    function = opened(b)
+    function = open_graph(b)
     np.testing.assert_array_equal(function(np.float32([2, 3]), np.asarray(True))[0], [4, 6])
     np.testing.assert_array_equal(function(np.float32([2, 3]), np.asarray(False))[0], [0, 0])
 
