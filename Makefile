@@ -1,6 +1,7 @@
 # make demo      train the seeds' MLP on digits, export it, use the export without the compiler
 # make test      the fast tests, and the style and type checks
 # make test-all  the slow tests too
+# make test-oldest  the Python runtime's tests on the oldest onnxruntime that it supports
 # make tools     the Node packages that the tests of the JavaScript runtime need
 # make runtimes  the JavaScript and C runtimes against the recorded traces, and in a browser
 # make triton    the real Triton server, which the serving tests ask the same as ours (320 MB)
@@ -12,11 +13,12 @@ EXTRA ?= cpu
 VENV := .venv/$(EXTRA)
 DEVICE := .venv/device-$(EXTRA)
 TRITON := .venv/triton
+OLDEST := .venv/oldest
 OUT ?= demo
 NODE_MODULES := $(if $(shell command -v npm),runtime/js/node_modules)
 PIP := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-all tools runtimes triton check bench clean
+.PHONY: demo test test-all test-oldest tools runtimes triton check bench clean
 
 demo: $(VENV)/ready $(DEVICE)/ready
 	$(VENV)/bin/python -m examples.mlp_digits --out $(OUT)
@@ -28,6 +30,15 @@ test: check
 
 test-all: check
 	$(VENV)/bin/python -m pytest -n auto --maxprocesses 8 -m "not gpu"
+
+test-oldest: $(OLDEST)/ready
+	PYTHONPATH=runtime/python $(OLDEST)/bin/python -m pytest -m "not slow and not gpu" runtime/python/tests
+
+$(OLDEST)/ready: runtime/python/pyproject.toml
+	$(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/python $(PIP) onnxruntime==$$(sed -n 's/^cpu = \["onnxruntime>=\([0-9.]*\)"\]$$/\1/p' $<).* \
+	  onnx safetensors 'pytest>=8.2' 'pytest-randomly>=3.15'
+	@touch $@
 
 # Tests whose tool is missing (npm, Chromium, a C compiler, valgrind) are skipped and say so.
 runtimes: $(VENV)/ready

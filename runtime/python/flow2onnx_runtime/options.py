@@ -9,6 +9,7 @@ from typing import Any
 import onnxruntime as ort
 
 from flow2onnx_runtime.errors import BundleError, OptionsError, ProviderError
+from flow2onnx_runtime.external_data import check_external_data
 from flow2onnx_runtime.graph_cache import GraphCache
 from flow2onnx_runtime.ort_settings import check_run_entry, check_session_entry
 from flow2onnx_runtime.plugins import is_listed, register_libraries
@@ -38,6 +39,8 @@ _LEVELS = {
     "extended": ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
     "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
 }
+_FOLDER = "session.model_external_initializers_file_folder_path"
+_FORMAT = "session.load_model_format"
 _SEVERITIES = {"info": 1, "warning": 2, "error": 3, "fatal": 4}
 _MODES = {False: ort.ExecutionMode.ORT_SEQUENTIAL, True: ort.ExecutionMode.ORT_PARALLEL}
 # What the runtime takes for the value of a field, where that is not the value itself.
@@ -181,16 +184,21 @@ def open_session(
 
     `initializers` (name to OrtValue on the host) replace initializers that the model has as
     external data; the caller keeps the values alive. Raises `ProviderError` if a provider is
-    missing or would silently not be used, and `BundleError` if the model cannot be opened.
+    missing or would silently not be used, and `BundleError` if the model cannot be opened or has
+    values in files outside its folder; a model given as bytes has no folder but that of the session
+    entry `session.model_external_initializers_file_folder_path`.
     """
     what = _checked_model(model)
+    entries = options.session_entries
+    is_alone = not check_external_data(model, entries.get(_FOLDER), entries.get(_FORMAT, ""))
     providers = _available(options)
     settings = _session_options(options)
     if initializers:
         # add_initializer would come too late: what the optimizer made of the old values stays
         settings.add_external_initializers(list(initializers), list(initializers.values()))
     try:
-        if options.graph_cache and not initializers and providers == [CPU.name]:
+        # the cache's key goes by the model alone
+        if options.graph_cache and is_alone and not initializers and providers == [CPU.name]:
             session = _create_kept(model, settings, options)
         else:
             session = create_session(model, settings, providers)
@@ -260,8 +268,6 @@ def _available(options: Options) -> list[ProviderSpec]:
 def _create_kept(model: Model, settings: Any, options: Options) -> Any:
     """A CPU session whose graph is kept in the folder that the options name."""
     content = model if isinstance(model, bytes) else Path(model).read_bytes()
-    if b"\n\x08location" in content:  # weights in another file, by which the key does not go
-        return create_session(model, settings, [CPU.name])
     decisive = (
         options.optimization, options.deterministic, options.memory_pattern, options.parallel,
         sorted(options.session_entries.items()), options.operator_libraries,

@@ -23,6 +23,9 @@ WEBGPU = PROVIDERS["webgpu"]
 lists_devices = pytest.mark.skipif(
     not hasattr(ort, "get_ep_devices"), reason="this onnxruntime lists no devices"
 )
+takes_plugins = pytest.mark.skipif(
+    not hasattr(ort, "register_execution_provider_library"), reason="this onnxruntime takes none"
+)
 
 
 @pytest.fixture
@@ -62,6 +65,7 @@ def test_a_runtime_that_lists_no_devices_is_asked_by_name(monkeypatch):
     assert plugins.listed_providers() == tuple(ort.get_available_providers())
 
 
+@takes_plugins
 @pytest.mark.parametrize("act", [lambda o: open_session(b"", o), require_providers])
 def test_a_library_that_cannot_be_registered(act):
     options = Options(provider_libraries=("none.so",))
@@ -92,6 +96,7 @@ def test_a_plugin_that_is_not_installed_says_which_package_has_it():
         open_session(b"", Options(providers=(WEBGPU.name,)))
 
 
+@takes_plugins
 def test_a_plugin_that_cannot_be_loaded_says_why(package):
     said = why_unusable(WEBGPU.name)
     assert said.startswith("onnxruntime-ep-webgpu is installed and does not work: none.so cannot")
