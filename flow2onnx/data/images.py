@@ -7,6 +7,7 @@ without smoothing and exact averages of areas, is computed here.
 
 import io
 import math
+import warnings
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
@@ -16,13 +17,15 @@ from numpy.typing import NDArray
 
 from flow2onnx.errors import ArgumentError, DataError, UnsupportedError
 
-__all__ = ["COLORS", "MAX_PIXELS", "METHODS", "Side", "Window", "decode", "flip", "resize",
-           "size_in_ratio"]  # fmt: skip
+__all__ = ["COLORS", "FORMATS", "MAX_PIXELS", "METHODS", "Side", "Window", "decode", "flip",
+           "resize", "size_in_ratio"]  # fmt: skip
 
 Image = NDArray[np.uint8]
 Array = NDArray[Any]
 Side = Literal["shorter", "longer"]
 
+# What OpenCV reads, and GIF. Others stay shut: EPS starts a program.
+FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "SUN", "TIFF", "WEBP")
 COLORS = {"BGR": 3, "RGB": 3, "GRAY": 1}
 MAX_PIXELS = 1 << 26  # of one decoded image; a few bytes can claim any size
 _FEW = 4  # pixels for each place, up to which adding them is faster than differences of sums
@@ -42,20 +45,32 @@ def _pillow() -> Any:  # a module
 
 
 def decode(data: bytes, color: str = "BGR") -> Image:
-    """The image in a JPEG, PNG or other file, in the order of channels that `color` names."""
+    """The image in a file of one of `FORMATS`, in the order of channels that `color` names.
+
+    One of more than `MAX_PIXELS` is refused before it is decoded.
+    """
     pillow = _pillow()
     try:
-        with pillow.Image.open(io.BytesIO(data)) as image:
+        with _open_image(pillow, data) as image:
             _check_size(image.size)
             return _pixels(pillow, image, color)
     except DataError:
         raise
+    except pillow.Image.DecompressionBombError as error:
+        raise _too_large(str(error)) from error
     except Exception as error:  # Pillow's decoders raise whatever they meet
         kind = "no image that Pillow knows" if _is_unknown(pillow, error) else "a damaged image"
         raise DataError(
             f"{kind}, {len(data)} bytes that begin with {data[:8]!r}: {error}",
-            hint="is this the feature that holds the encoded image?",
+            hint=f"the feature that holds the encoded image? read are {', '.join(FORMATS)}",
         ) from error
+
+
+def _open_image(pillow: Any, data: bytes) -> Any:
+    with warnings.catch_warnings():
+        # of sizes that are refused just after, with the limit that holds here
+        warnings.simplefilter("ignore", pillow.Image.DecompressionBombWarning)
+        return pillow.Image.open(io.BytesIO(data), formats=FORMATS)
 
 
 def _is_unknown(pillow: Any, error: Exception) -> bool:
@@ -64,10 +79,14 @@ def _is_unknown(pillow: Any, error: Exception) -> bool:
 
 def _check_size(size: tuple[int, int]) -> None:
     if size[0] * size[1] > MAX_PIXELS:
-        raise DataError(
-            f"an image of {size[0]} × {size[1]} pixels",
-            hint=f"images have at most {MAX_PIXELS} pixels; is the file damaged?",
-        )
+        raise _too_large(f"{size[0]} × {size[1]} pixels")
+
+
+def _too_large(size: str) -> DataError:
+    return DataError(
+        f"an image is too large: {size}",
+        hint=f"images have at most {MAX_PIXELS} pixels; is the file damaged?",
+    )
 
 
 def _pixels(pillow: Any, image: Any, color: str) -> Image:

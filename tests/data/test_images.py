@@ -3,6 +3,8 @@
 import contextlib
 import io
 import itertools
+import struct
+import zlib
 
 import numpy as np
 import pytest
@@ -67,10 +69,36 @@ def test_what_is_no_image():
         decode(whole[: len(whole) // 2])
 
 
-def test_a_few_bytes_that_claim_a_large_image(monkeypatch):
-    data = encoded(Image.new("1", (10000, 8000)))
+def test_only_declared_formats_are_opened(monkeypatch):
+    def start(*given, **named):
+        pytest.fail("a program was started")
+
+    monkeypatch.setattr("subprocess.check_call", start)
+    monkeypatch.setattr("subprocess.Popen", start)
+    for kind in ("EPS", "PDF", "ICO", "PCX", "TGA", "SGI"):
+        with pytest.raises(DataError, match="no image that Pillow knows"):
+            decode(encoded(Image.fromarray(photo(0, 40, 40)), kind))
+    for kind in images.FORMATS:
+        if kind != "SUN":  # which Pillow does not write
+            assert decode(encoded(Image.fromarray(photo(0, 40, 40)), kind)).shape == (40, 40, 3)
+
+
+def png_of_size(width, height):
+    """A PNG that claims a size, with the pixels of another."""
+    whole = encoded(Image.new("1", (8, 8)))
+    header = whole[12:16] + struct.pack(">II", width, height) + whole[24:29]
+    return whole[:12] + header + struct.pack(">I", zlib.crc32(header)) + whole[33:]
+
+
+@pytest.mark.parametrize("size", [(10000, 8000), (10000, 10000), (20000, 20000), (2**31 - 1, 2)])
+def test_a_few_bytes_that_claim_a_large_image(size):
+    with pytest.raises(DataError, match=r"an image is too large: .*pixels"):
+        decode(png_of_size(*size))
+
+
+def test_the_limit_of_pixels(monkeypatch):
     with pytest.raises(DataError, match="10000 × 8000 pixels"):
-        decode(data)
+        decode(encoded(Image.new("1", (10000, 8000))))
     monkeypatch.setattr(images, "MAX_PIXELS", 100)
     with pytest.raises(DataError, match="at most 100 pixels"):
         decode(png(photo(0)))
