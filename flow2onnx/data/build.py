@@ -150,13 +150,20 @@ def build(
     return part_files(folder)
 
 
+def _holds_parts_alone(folder: Path) -> bool:
+    """Whether a folder is an earlier one of part files, whose content may go."""
+    parts = part_files(folder)
+    others = {p.name for p in folder.iterdir()} - {p.name for p in parts}
+    return bool(parts) and others <= {LABELS_FILE}
+
+
 @contextmanager
 def _whole_folder(folder: Path, overwrite: bool) -> Iterator[Path]:
     """A new folder that takes the place of `folder` when the body has ended well."""
     is_taken = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
     if is_taken and not overwrite:
         raise ArgumentError(f"{folder} is there already", hint="give another, or --overwrite")
-    if is_taken and not part_files(folder):
+    if is_taken and not _holds_parts_alone(folder):
         raise ArgumentError(
             f"{folder} holds other things than part files, and is not overwritten",
             hint="give a folder of its own",

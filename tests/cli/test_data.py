@@ -136,6 +136,9 @@ def test_an_earlier_folder(flow2onnx, folder):
     (folder / "mine" / "thesis.txt").write_text("keep")
     done = flow2onnx("data", "build", "n.npy", "-o", "mine", "--overwrite")
     assert "mine holds other things" in done.output
+    (folder / "mine" / "part-0").write_bytes(b"")
+    done = flow2onnx("data", "build", "n.npy", "-o", "mine", "--overwrite")
+    assert "mine holds other things" in done.output
     assert (folder / "mine" / "thesis.txt").read_text() == "keep"
 
 
