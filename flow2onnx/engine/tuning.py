@@ -8,9 +8,10 @@ from pathlib import Path
 
 from flow2onnx_runtime import Options
 from flow2onnx_runtime.tune import SECONDS, Report, Trial, tune, write_trials
-from flow2onnx_runtime.tuning_file import Answer, cache_path, machine_of, recall
+from flow2onnx_runtime.tuning_file import Answer, cache_path, machine_of, recall, remember
 
 from flow2onnx.compile import CompiledJob
+from flow2onnx.errors import BundleError
 from flow2onnx.lowering.forms import Choice, Question, lowering, trial_bytes
 
 __all__ = ["Tuning", "cache_path", "emit_trials", "fastest_forms", "measure_lowerings"]
@@ -53,8 +54,18 @@ def measure_lowerings(
     report: Report | None = None,
     seconds: float = SECONDS,
 ) -> list[Tuning]:
-    """Every question of a job with its answer, measured now where the file has none."""
-    answers = tune(_trials(job), _trial_options(options), path, report=report, seconds=seconds)
+    """Every question of a job with its answer, measured now where the file has none.
+
+    Raises BundleError before anything is measured where the file cannot be written.
+    """
+    options = _trial_options(options)
+    try:
+        remember(path, machine_of(options), {})
+    except OSError as error:
+        raise BundleError(
+            f"{path} cannot be written: {error.strerror}", hint="give another path"
+        ) from error
+    answers = tune(_trials(job), options, path, report=report, seconds=seconds)
     return [
         Tuning(asked[0].question, len(asked), asked[0].rule, answers.get(key))
         for key, asked in _by_question(job).items()

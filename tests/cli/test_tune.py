@@ -55,6 +55,21 @@ def test_models_for_a_target_without_a_place(flow2onnx, script, tmp_path):
     assert "is a folder, not a file" in result.stderr
 
 
+def test_a_cache_that_cannot_be_written_is_told_first(flow2onnx, script, tmp_path):
+    target = f"{script(SCRIPT)}:train_job"
+    other = tmp_path / "notes.txt"
+    other.write_text("mine\n")
+    for path, words in ((other, "something else"), (tmp_path, "Is a directory"),
+                        (other / "t.json", "cannot be written")):  # fmt: skip
+        result = flow2onnx("tune", target, "--cache", str(path))
+        assert result.exit_code == 1
+        assert words in " ".join(result.stderr.split())
+        assert "measuring" not in result.stderr
+        assert "Traceback" not in result.stderr
+    assert other.read_text() == "mine\n"
+    assert not list(tmp_path.glob("*.lock"))
+
+
 def test_explain_shows_the_forms(flow2onnx, script):
     result = flow2onnx("explain", f"{script(SCRIPT)}:train_job")
     assert any(

@@ -171,11 +171,18 @@ def _keep(path: Path, machine: str, found: Mapping[str, Answer]) -> None:
         remember(path, machine, found)
     except OSError as error:
         _log.warning("%s: measured lowerings cannot be kept: %s", path, error.strerror)
+    except BundleError as error:
+        _log.warning("measured lowerings cannot be kept: %s", error.message)
 
 
 # --- trials in a file ----------------------------------------------------------------------------
 def write_trials(path: str | os.PathLike[str], trials: Sequence[Trial]) -> None:
-    """Write trials as a zip file, for a machine that has this package alone."""
+    """Write trials as a zip file, for a machine that has this package alone.
+
+    It replaces earlier trials; a file of something else raises `BundleError`.
+    """
+    if os.path.isfile(path) and os.path.getsize(path):
+        read_trials(path)
     try:
         replace_file(path, lambda file: _pack(file, trials))
     except OSError as error:

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import platform
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,8 @@ __all__ = ["MOST_ANSWERS", "Answer", "cache_path", "forms_in", "machine_of", "re
 MOST_ANSWERS = 4096  # of one machine; the oldest give way
 _MOST_MACHINES = 16
 _FORMAT = 1
+_BEGINNING = b'{\n "format": '
+_OURS = re.compile(rb'\s*\{\s*"format":\s*\d+,\s*"machines":')
 
 
 @dataclass(frozen=True)
@@ -98,14 +101,13 @@ def forms_in(path: str | os.PathLike[str]) -> dict[str, str]:
 def remember(path: Path, machine: str, answers: Mapping[str, Answer]) -> None:
     """Add what was measured to the file, which is replaced whole.
 
-    Raises OSError where it cannot be written. A damaged file is begun anew.
+    Raises OSError where it cannot be written, and `BundleError` for a file of something else, which
+    is left as it is. A damaged file is begun anew.
     """
+    _to_extend(path)  # nothing is made beside a file of something else
     path.parent.mkdir(parents=True, exist_ok=True)
     with _locked(path.with_name(f"{path.name}.lock")):
-        try:
-            machines = _read(path)
-        except (OSError, BundleError):
-            machines = {}
+        machines = _to_extend(path)
         known = machines.pop(machine, {})
         merged = {k: v for k, v in known.items() if k not in answers} | dict(answers)
         machines[machine] = dict(list(merged.items())[-MOST_ANSWERS:])
@@ -117,10 +119,26 @@ def remember(path: Path, machine: str, answers: Mapping[str, Answer]) -> None:
         replace_file(path, write)
 
 
+def _to_extend(path: Path) -> dict[str, Answers]:
+    """What a file holds; nothing where it is missing, empty or damaged."""
+    try:
+        return _read(path)
+    except FileNotFoundError:
+        return {}
+    except BundleError:
+        content = path.read_bytes()
+        if not _BEGINNING.startswith(content[: len(_BEGINNING)]) and not _OURS.match(content):
+            raise BundleError(
+                f"{path} holds something else than measured lowerings, and is left as it is",
+                hint="give another path, or remove the file",
+            ) from None
+        return {}
+
+
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Alone among the processes that write beside `path`."""
-    with path.open("wb") as file:
+    with path.open("ab") as file:  # not emptied: it may be somebody's
         if fcntl is not None:
             fcntl.flock(file, fcntl.LOCK_EX)
         yield

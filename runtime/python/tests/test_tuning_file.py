@@ -58,9 +58,7 @@ def test_the_oldest_give_way(tmp_path):
     [
         b"",
         b"{",
-        b"\xff\xfe",
-        b"[]",
-        b"{}",
+        b'{\n "format": 1,\n "mach',
         b'{"format": 2, "machines": {}}',
         b'{"format": 1, "machines": []}',
         b'{"format": 1, "machines": {"here": []}}',
@@ -77,6 +75,23 @@ def test_a_damaged_file_is_begun_anew(tmp_path, content):
         forms_in(path)
     remember(path, "here", {"a": FAST})
     assert recall(path, "here") == {"a": FAST}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"\xff\xfe", b"[]", b"{}", b"import oneflow\n", b'{"format": 1}', b'{"machines": {}}'],
+)
+def test_a_file_of_something_else_is_left_alone(tmp_path, content, caplog):
+    path = tmp_path / "train.py"
+    path.write_bytes(content)
+    (tmp_path / "train.py.lock").write_bytes(b"somebody's")
+    with pytest.raises(BundleError, match="something else than measured lowerings"):
+        remember(path, "here", {"a": FAST})
+    with pytest.raises(BundleError, match="holds no trials"):
+        tune.write_trials(path, [])
+    assert path.read_bytes() == content
+    assert (tmp_path / "train.py.lock").read_bytes() == b"somebody's"
+    assert tune.tune([], Options(), path) == {}
 
 
 def test_writers_at_once_lose_nothing(tmp_path):
