@@ -48,6 +48,8 @@ class Builder:
         self._contents: dict[ir.TensorProtocol, onnx.TensorProto] = {}
         self._opsets = opset_ids(opset)
         self._extents: ChainMap[str, SymbolicSize] = ChainMap()  # sizes known at run time, by name
+        self.unrolled = 0  # nodes that loops have been unrolled to
+        self.most_nodes: int | None = None  # more raise, where others say what is made
         self._place: int | None = None  # where nodes go; None: at the end
         # a size that stands for any: nothing of that size becomes a constant
         self.free_size: int | None = None
@@ -225,6 +227,11 @@ class Builder:
             self._place = None
 
     def _place_node(self, node: ir.Node) -> None:
+        if self.most_nodes is not None and len(self.nodes) >= self.most_nodes:
+            raise UnsupportedError(
+                f"a graph of more than {self.most_nodes} nodes",
+                hint="set FLOW2ONNX_MOST_NODES if it is meant to be so large",
+            )
         if self._place is None:
             self.graph.append(node)
             self.nodes.append(node)

@@ -1,5 +1,6 @@
 """Constant folding while a graph is built: of shapes and the like, not of data."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -48,7 +49,7 @@ def _is_small(value: ir.Value) -> bool:
     if value.shape is None or not value.shape.is_static():
         # known inputs, so it is known: the number of results is what depends on them
         return True
-    return int(np.prod(value.shape.numpy(), dtype=np.int64)) <= _LARGEST_CONSTANT
+    return math.prod(value.shape.numpy()) <= _LARGEST_CONSTANT
 
 
 def _shape_content(node: ir.Node) -> Sequence[np.ndarray[Any, Any]] | None:

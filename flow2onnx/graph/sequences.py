@@ -9,6 +9,7 @@ from flow2onnx.errors import UnsupportedError
 from flow2onnx.graph.builder import Builder
 from flow2onnx.graph.nodes import attribute
 from flow2onnx.graph.types import constant_of, dims
+from flow2onnx.graph.unroll import MOST_ITERATIONS
 
 __all__ = ["SEQUENCES", "SEQUENCE_READERS", "MapBody", "Parts", "read_sequence"]
 
@@ -26,6 +27,11 @@ def _split(b: Builder, node: ir.Node, inputs: Operands) -> Parts:
     given = (
         _constant_integers(node, inputs[1]) if len(inputs) > 1 and inputs[1] is not None else None
     )
+    step = 1 if given is None or given.ndim else max(int(given), 1)
+    if size > MOST_ITERATIONS * step and (given is None or not given.ndim):
+        raise UnsupportedError(
+            f"SplitToSequence makes {-(-size // step)} parts; {MOST_ITERATIONS} are the most"
+        )
     if given is None:
         sizes = [1] * size
     elif given.ndim:

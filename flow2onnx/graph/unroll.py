@@ -10,9 +10,10 @@ from flow2onnx.graph.builder import Builder
 from flow2onnx.graph.nodes import attribute
 from flow2onnx.graph.types import constant_of, dims, rank_of
 
-__all__ = ["Iteration", "unroll_loop", "unroll_scan"]
+__all__ = ["MOST_ITERATIONS", "Iteration", "unroll_loop", "unroll_scan"]
 
-_MOST_ITERATIONS = 4096
+MOST_ITERATIONS = 4096
+_MOST_COPIES = 32_768  # of nodes, for all loops of a graph
 
 # iterate(inputs of the body) -> its outputs
 Iteration = Callable[[Sequence[ir.Value | None]], Sequence[ir.Value]]
@@ -28,13 +29,10 @@ def unroll_loop(
     goes_on = inputs[1] is None or condition is None or bool(condition.all())
     if inputs[1] is not None and condition is None:
         raise _unknown_count(node)
-    limit = int(count.item()) if count is not None else _MOST_ITERATIONS + 1
+    limit = int(count.item()) if count is not None else MOST_ITERATIONS + 1
     state, stacks, done = list(inputs[2:]), list[list[ir.Value]](), 0
     while goes_on and done < limit:
-        if done == _MOST_ITERATIONS:
-            raise UnsupportedError(
-                f"{node.name}: more than {_MOST_ITERATIONS} iterations to unroll"
-            )
+        _count_copies(b, node, done)
         after, *made = iterate([b.const(np.int64(done)), b.const(np.bool_(True)), *state])
         stacks.append(made[len(state) :])
         state, done = list(made[: len(state)]), done + 1
@@ -48,6 +46,22 @@ def unroll_loop(
         b.Concat(*(b.Unsqueeze(v, [0]) for v in s), axis=0) for s in zip(*stacks, strict=True)
     ]
     return [*(v for v in state if v is not None), *stacked]
+
+
+def _count_copies(b: Builder, node: ir.Node, done: int) -> None:
+    """Count the nodes of one more iteration; raise where it is one too many."""
+    b.unrolled += sum(1 for _ in node.attributes["body"].as_graph().all_nodes())
+    if done == MOST_ITERATIONS:
+        raise _too_many_iterations(node)
+    if b.unrolled > _MOST_COPIES:
+        raise UnsupportedError(
+            f"{node.name}: more than {_MOST_COPIES} nodes in the unrolled loops of the model",
+            hint="give the loop fewer iterations, or leave it out",
+        )
+
+
+def _too_many_iterations(node: ir.Node) -> UnsupportedError:
+    return UnsupportedError(f"{node.name}: more than {MOST_ITERATIONS} iterations to unroll")
 
 
 def _unknown_count(node: ir.Node) -> UnsupportedError:
@@ -69,8 +83,11 @@ def unroll_scan(
     axes = attribute(node, "scan_input_axes", [0] * count)
     backward = attribute(node, "scan_input_directions", [0] * count)
     length = dims(scanned[0])[axes[0]]
+    if length > MOST_ITERATIONS:
+        raise _too_many_iterations(node)
     stacks: list[Sequence[ir.Value]] = []
     for i in range(length):
+        _count_copies(b, node, i)
         places = [length - 1 - i if back else i for back in backward]
         parts = [
             b.Gather(v, np.int64(p), axis=axis)

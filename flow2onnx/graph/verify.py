@@ -61,8 +61,19 @@ def verify(model: ir.Model, kernels: Kernels | None = None) -> Report:
         assert node.domain == "", f"{node.name} is of domain {node.domain}"
         if kernels is not None and not _has_kernel(node, opset, kernels):
             expanded.add(node.op_type)
-    onnx.checker.check_model(ir.to_proto(model))
+    _check_valid(model)
     return Report(counts, tuple(sorted(expanded)))
+
+
+def _check_valid(model: ir.Model) -> None:
+    try:
+        onnx.checker.check_model(ir.to_proto(model))
+    except onnx.checker.ValidationError as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise UnsupportedError(
+            f"what is made of this is no valid ONNX: {reason}",
+            hint="do values of an imported model share a name in graphs inside each other?",
+        ) from error
 
 
 def _check_assignment(graph: ir.Graph) -> None:

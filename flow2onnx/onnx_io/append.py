@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import onnx_ir as ir
+from flow2onnx_runtime.model_limits import most_nodes
 
 from flow2onnx.dtypes import DType, by_code
 from flow2onnx.errors import ArgumentError, DTypeError, FlowError, ShapeError, UnsupportedError
@@ -83,6 +84,7 @@ def append_model(
     `values` stand for inputs and tensors of those names; other tensors become constants.
     `handlers`, by ``domain::Operator``, say what a node becomes instead of itself.
     """
+    b.most_nodes = most_nodes()
     return _Appender(b, foreign, dict(values), handlers).run()
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import onnx
 import onnx_ir as ir
+from flow2onnx_runtime.model_limits import check_limits
 from onnx import inliner, version_converter
 from onnx.defs import SchemaError, get_schema, onnx_opset_version
 
@@ -98,9 +99,9 @@ def foreign_model(
 
 def _separate_tensors(model: Source) -> _Parts:
     if isinstance(model, onnx.ModelProto):
-        return _split_proto(model, "")
+        return _within_limits(_split_proto(model, ""))
     if isinstance(model, ir.Model):
-        return _split_ir(model)
+        return _within_limits(_split_ir(model))
     if isinstance(model, str | os.PathLike):
         path = Path(model)
         return _split_proto(open_model(path).proto, str(path.parent))
@@ -108,6 +109,12 @@ def _separate_tensors(model: Source) -> _Parts:
         f"{type(model).__name__} is no model",
         hint="give the path of an .onnx file, an onnx.ModelProto or an onnx_ir.Model",
     )
+
+
+def _within_limits(parts: _Parts) -> _Parts:
+    """The parts of a model, which a file would not have passed on with more than the limits."""
+    check_limits(parts.proto.SerializeToString(), "the model")
+    return parts
 
 
 def _split_proto(model: onnx.ModelProto, folder: str) -> _Parts:

@@ -10,6 +10,7 @@ from typing import Any
 
 import onnx
 import onnx_ir as ir
+from flow2onnx_runtime.model_limits import check_limits
 from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]  # has no types
 from onnx.defs import SchemaError, get_schema
 
@@ -100,8 +101,12 @@ def open_model(path: str | os.PathLike[str]) -> ModelFile:
     try:
         if path.stat().st_size > _LARGEST:
             raise _corrupt(path, "it has more than 2 GB, which no .onnx file can have")
-        proto = onnx.ModelProto.FromString(path.read_bytes())
+        content = path.read_bytes()
+        check_limits(content, str(path))
+        proto = onnx.ModelProto.FromString(content)
         foreign = not proto.opset_import or not proto.graph.output
+    except BundleError:  # a ValueError too
+        raise
     except OSError as error:
         raise BundleError(
             f"{path}: cannot be read: {error.strerror}", hint="give the path of an .onnx file"

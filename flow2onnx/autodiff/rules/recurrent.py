@@ -6,8 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from flow2onnx.autodiff.registry import attribute, expansion, no_gradient
+from flow2onnx.errors import UnsupportedError
 from flow2onnx.graph import Value
 from flow2onnx.graph.types import constant_of, dims, dtype_of
+from flow2onnx.graph.unroll import MOST_ITERATIONS
 
 
 @dataclass(frozen=True)
@@ -159,6 +161,12 @@ def _split_bias(b, n, offsets, size):
 def _project_inputs(b, x, weights, offsets):
     """The input of every step times its weights: one product for all steps."""
     length, images, width = dims(x)
+    if length > MOST_ITERATIONS:
+        raise UnsupportedError(
+            f"a recurrent layer over {length} steps is unrolled to train it; {MOST_ITERATIONS} are "
+            "the most",
+            hint="train on shorter parts of the sequence: inputs={…: (steps, …)}",
+        )
     rows = b.Reshape(x, [length * images, width])
     made = b.Gemm(rows, weights, *([] if offsets is None else [offsets]), transB=1)
     parts = [made] if length == 1 else _split(b, made, 0, length)

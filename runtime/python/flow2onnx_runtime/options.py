@@ -11,6 +11,7 @@ import onnxruntime as ort
 from flow2onnx_runtime.errors import BundleError, OptionsError, ProviderError
 from flow2onnx_runtime.external_data import check_external_data
 from flow2onnx_runtime.graph_cache import GraphCache
+from flow2onnx_runtime.model_limits import check_limits
 from flow2onnx_runtime.ort_settings import check_run_entry, check_session_entry
 from flow2onnx_runtime.plugins import is_listed, register_libraries
 from flow2onnx_runtime.provider_checks import (
@@ -225,10 +226,12 @@ def require_providers(options: Options) -> None:
 
 def _checked_model(model: Model) -> str:
     if isinstance(model, bytes):
+        check_limits(model)
         return f"the model ({len(model)} bytes)"
     path = Path(model)
     if not path.is_file():
         raise BundleError(f"{path} is not there", hint="give the path of an .onnx file")
+    check_limits(path)
     return str(path)
 
 

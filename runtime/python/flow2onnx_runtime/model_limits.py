@@ -1,0 +1,267 @@
+"""Limits of what a model may hold, counted before anyone parses, expands or opens it.
+
+A model of a thousand bytes can call functions that call functions until there are 10^30 nodes, and
+runtimes expand them without counting. Whoever opens a model calls `check_limits` before.
+"""
+
+import mmap
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from flow2onnx_runtime.errors import BundleError
+from flow2onnx_runtime.files import open_file
+from flow2onnx_runtime.wire import Buffer, Field, GroupError, WireError, fields
+
+__all__ = ["LIMITS", "Limits", "check_limits", "most_nodes"]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The most that a model may hold."""
+
+    nodes: int = 100_000  # those in graphs inside nodes and in expanded functions counted
+    operands: int = 500_000  # inputs and outputs of nodes
+    of_one_node: int = 16_384  # its inputs and outputs
+    entries: int = 200_000  # tensors, types, opsets, texts
+    nested: int = 8_000  # nodes in graphs of depth d > 2, each d (d - 2) times: as they cost
+    depth: int = 32  # functions that call functions
+    copied: int = 1 << 26  # bytes that the expansion of functions adds
+    text: int = 1 << 24  # bytes of one name, note or type
+
+
+LIMITS = Limits()
+_VARIABLE = "FLOW2ONNX_MOST_NODES"
+
+_Key = tuple[bytes, bytes, bytes]  # domain, operator, overload
+
+# The numbers of the fields that are looked into, by message of onnx.proto.
+_MODEL_GRAPH, _MODEL_TRAINING, _MODEL_FUNCTION = 7, 20, 25
+_GRAPH_NODE, _FUNCTION_NODE, _TRAINING_GRAPHS = 1, 7, (1, 2)
+_NODE_OPERANDS, _NODE_ATTRIBUTE, _NODE_NAMES = (1, 2), 5, {4: 1, 7: 0, 8: 2}
+_GRAPH_TENSORS = (5, 15)
+_ATTRIBUTE_GRAPHS = (6, 11)
+_FUNCTION_NAMES = {1: 1, 10: 0, 13: 2}
+
+
+@dataclass
+class _Body:
+    """What a graph or a function holds, and which functions it calls how often."""
+
+    nodes: int = 0
+    operands: int = 0
+    bytes: int = 0
+    calls: Counter[_Key] = field(default_factory=Counter)
+
+
+def check_limits(model: str | os.PathLike[str] | Buffer, what: str | None = None) -> None:
+    """Raise BundleError for a model, bytes or a file, that holds more than `LIMITS`.
+
+    `what` is its name in the message. The environment variable FLOW2ONNX_MOST_NODES allows more
+    nodes. Tensors are skipped, not read; a model of 10,000 nodes takes about 50 ms.
+    """
+    if isinstance(model, bytes | memoryview):
+        _check(model, what or f"the model ({len(model)} bytes)")
+        return
+    with _mapped(model) as content:
+        _check(content, what or os.fspath(model))
+
+
+@contextmanager
+def _mapped(path: str | os.PathLike[str]) -> Iterator[Buffer]:
+    with open_file(path) as file:
+        if not os.fstat(file.fileno()).st_size:
+            yield b""
+            return
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            view = memoryview(content)
+            try:
+                yield view
+            finally:
+                view.release()
+
+
+def _check(content: Buffer, what: str) -> None:
+    if content[4:8] == b"ORTM":
+        return  # the runtime's own format, whose functions are expanded already
+    try:
+        _Counter(content).check()
+    except WireError:
+        return  # the parser says it better
+    except GroupError as error:
+        raise BundleError(f"{what} cannot be opened: {error}", hint="export it again") from None
+    except BundleError as error:
+        raise BundleError(f"{what} cannot be opened: {error.message}", hint=error.hint) from None
+
+
+class _Counter:
+    """The counts of one model."""
+
+    def __init__(self, content: Buffer) -> None:
+        self._content = content
+        self._limits = LIMITS
+        self._most_nodes = most_nodes()
+        self._entries = 0
+        self._nested = 0
+        self._main = _Body()
+        self._functions: dict[_Key, _Body] = {}
+
+    def check(self) -> None:
+        for one in fields(self._content, 0, len(self._content)):
+            if one.number == _MODEL_GRAPH and one.end:
+                self._read_graph(one, self._main, 0)
+            elif one.number == _MODEL_TRAINING and one.end:
+                self._read_training(one)
+            elif one.number == _MODEL_FUNCTION and one.end:
+                self._read_function(one)
+            else:
+                self._count_entry(one)
+        self._check_expanded()
+
+    def _read_graph(self, graph: Field, body: _Body, depth: int) -> None:
+        for one in fields(self._content, graph.start, graph.end):
+            if one.number == _GRAPH_NODE and one.end:
+                self._read_node(one, body, depth)
+            else:
+                self._count_entry(None if one.number in _GRAPH_TENSORS else one)
+
+    def _read_training(self, training: Field) -> None:
+        for one in fields(self._content, training.start, training.end):
+            if one.number in _TRAINING_GRAPHS and one.end:
+                self._read_graph(one, self._main, 0)
+            else:
+                self._count_entry(one)
+
+    def _read_function(self, function: Field) -> None:
+        body, names = _Body(), [b"", b"", b""]
+        for one in fields(self._content, function.start, function.end):
+            if one.number == _FUNCTION_NODE and one.end:
+                self._read_node(one, body, 0)
+            else:
+                self._count_entry(one)
+                if one.number in _FUNCTION_NAMES and one.end:
+                    names[_FUNCTION_NAMES[one.number]] = self._text(one)
+        known = self._functions.setdefault(_key(names), body)
+        if known is not body:  # the second of a name, which may be the one that counts
+            _add(known, body, 1)
+
+    def _read_node(self, node: Field, body: _Body, depth: int) -> None:
+        names = [b"", b"", b""]
+        body.nodes += 1
+        body.bytes += node.end - node.start if not depth else 0  # the outer node has them
+        if body.nodes > self._most_nodes:
+            raise _too_many_nodes(body.nodes, self._most_nodes)
+        if depth > 2:
+            self._nested += depth * (depth - 2)
+        if self._nested > self._limits.nested:
+            raise _too_much("(weighed) nodes in graphs inside each other", self._nested,
+                            self._limits.nested)  # fmt: skip
+        operands = 0
+        for one in fields(self._content, node.start, node.end):
+            if one.number == _NODE_ATTRIBUTE and one.end:
+                self._read_attribute(one, body, depth)
+                continue
+            self._check_text(one)
+            if one.number in _NODE_OPERANDS:
+                operands += 1
+            elif one.number in _NODE_NAMES and one.end:
+                names[_NODE_NAMES[one.number]] = self._text(one)
+        body.operands += operands
+        if operands > self._limits.of_one_node:
+            raise _too_much("inputs and outputs of one node", operands, self._limits.of_one_node)
+        body.calls[_key(names)] += 1
+
+    def _read_attribute(self, attribute: Field, body: _Body, depth: int) -> None:
+        for one in fields(self._content, attribute.start, attribute.end):
+            if one.number in _ATTRIBUTE_GRAPHS and one.end:
+                self._read_graph(one, body, depth + 1)
+
+    def _text(self, one: Field) -> bytes:
+        self._check_text(one)
+        return bytes(self._content[one.start : one.end])
+
+    def _check_text(self, one: Field) -> None:
+        if one.end - one.start > self._limits.text:
+            raise _too_much("bytes of one text", one.end - one.start, self._limits.text)
+
+    def _count_entry(self, text: Field | None) -> None:
+        if text is not None:
+            self._check_text(text)
+        self._entries += 1
+        if self._entries > self._limits.entries:
+            raise _too_much("tensors, types and texts", self._entries, self._limits.entries)
+
+    def _check_expanded(self) -> None:
+        """Raise where functions, expanded, are too many nodes or bytes."""
+        expanded = _Expansion(self._functions, self._limits.depth)
+        whole = expanded.whole(self._main, 0)
+        nodes = whole.nodes + sum(body.nodes for body in self._functions.values())
+        if nodes > self._most_nodes:
+            raise _too_many_nodes(nodes, self._most_nodes)
+        if whole.operands > self._limits.operands:
+            raise _too_much("inputs and outputs of nodes", whole.operands, self._limits.operands)
+        copied = whole.bytes - self._main.bytes
+        if copied > self._limits.copied:
+            raise _too_much("bytes of expanded functions", copied, self._limits.copied)
+
+
+class _Expansion:
+    """Bodies with the functions that they call in the place of the calls."""
+
+    def __init__(self, functions: Mapping[_Key, _Body], depth: int) -> None:
+        self._functions, self._depth = functions, depth
+        self._known: dict[_Key, tuple[_Body, int]] = {}  # with the calls inside each other
+
+    def whole(self, body: _Body, depth: int) -> _Body:
+        return self._expand(body, depth)[0]
+
+    def _expand(self, body: _Body, depth: int) -> tuple[_Body, int]:
+        if depth > self._depth:
+            raise _too_much("functions that call each other", depth, self._depth,
+                            "a function that calls itself has no end")  # fmt: skip
+        made, deepest = _Body(), 0
+        _add(made, body, 1)
+        for key, count in body.calls.items():
+            callee = self._functions.get(key)
+            if callee is None:
+                continue
+            if key not in self._known:
+                self._known[key] = self._expand(callee, depth + 1)
+            inner, inside = self._known[key]
+            _add(made, inner, count)
+            deepest = max(deepest, inside + 1)
+        if depth + deepest > self._depth:
+            raise _too_much("functions that call each other", depth + deepest, self._depth)
+        return made, deepest
+
+
+def _add(total: _Body, body: _Body, times: int) -> None:
+    total.nodes += body.nodes * times
+    total.operands += body.operands * times
+    total.bytes += body.bytes * times
+
+
+def _key(names: list[bytes]) -> _Key:
+    domain, operator, overload = names
+    return (b"" if domain == b"ai.onnx" else domain), operator, overload
+
+
+def most_nodes() -> int:
+    """The most nodes of a model: those of `LIMITS`, or FLOW2ONNX_MOST_NODES."""
+    given = os.environ.get(_VARIABLE, "")
+    return int(given) if given.isdecimal() else LIMITS.nodes
+
+
+def _too_many_nodes(count: int, most: int) -> BundleError:
+    return _too_much("nodes, those of expanded functions counted", count, most,
+                     f"set {_VARIABLE} for a model that you trust")  # fmt: skip
+
+
+def _too_much(what: str, count: int, most: int, hint: str | None = None) -> BundleError:
+    shown = count if count < 10**18 else f"{float(count) if count < 10**300 else 1e300:.0e}"
+    return BundleError(
+        f"{shown} {what}; {most} are the most",
+        hint=hint or "is the model damaged? if not, split it or export it in a simpler form",
+    )

@@ -1,0 +1,75 @@
+"""The fields of a protobuf message, read from its bytes without a copy of them.
+
+Where models of gigabytes are looked into before anyone parses them, only lengths are read.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+__all__ = ["Buffer", "Field", "GroupError", "WireError", "fields"]
+
+Buffer = bytes | memoryview
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_LONGEST_VARINT = 10
+
+
+class WireError(ValueError):
+    """Bytes that are no protobuf message, or a damaged one, which no parser takes either."""
+
+
+class GroupError(ValueError):
+    """A group of fields, as messages had them once."""
+
+
+class Field(NamedTuple):
+    """A field by its number, and where its content lies; numbers have none, and `end` is 0."""
+
+    number: int
+    start: int
+    end: int
+
+
+def fields(content: Buffer, start: int, end: int) -> Iterator[Field]:
+    """The fields of the message in `content[start:end]`; raises WireError for a damaged one."""
+    at = start
+    while at < end:
+        tag = content[at]
+        at += 1
+        if tag > 127:
+            tag, at = _varint(content, at - 1)
+        kind = tag & 7
+        if kind == _BYTES:
+            if at >= end:
+                raise _damaged()
+            size = content[at]
+            at += 1
+            if size > 127:
+                size, at = _varint(content, at - 1)
+            found = Field(tag >> 3, at, at + size)
+            at += size
+        elif kind == _VARINT:
+            at = _varint(content, at)[1]
+            found = Field(tag >> 3, at, 0)
+        elif kind in (_FIXED32, _FIXED64):
+            at += 4 if kind == _FIXED32 else 8
+            found = Field(tag >> 3, at, 0)
+        else:
+            raise GroupError("a group, which parsers skip and ONNX has none of")
+        if at > end:
+            raise _damaged()
+        yield found
+
+
+def _varint(content: Buffer, at: int) -> tuple[int, int]:
+    """A number, and where it ends."""
+    value = 0
+    for place, byte in enumerate(content[at : at + _LONGEST_VARINT]):
+        value |= (byte & 127) << 7 * place
+        if byte < 128:
+            return value, at + place + 1
+    raise _damaged()
+
+
+def _damaged() -> WireError:
+    return WireError("no protobuf message, or a damaged one")

@@ -1,0 +1,129 @@
+"""Models that hold, nest or expand more than the limits are refused before anyone opens them."""
+
+import pytest
+
+from flow2onnx_runtime import BundleError, Predictor
+from flow2onnx_runtime.model_limits import LIMITS, check_limits
+from flow2onnx_runtime.options import open_session
+
+
+def field(number, content):
+    """A field of a message: another message, or text."""
+    content = content.encode() if isinstance(content, str) else content
+    return varint(number << 3 | 2) + varint(len(content)) + content
+
+
+def varint(value):
+    made = bytearray()
+    while value > 127:
+        made.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*made, value])
+
+
+def node(kind, reads="x", makes="y", domain="", attribute=b""):
+    return (
+        field(1, reads) + field(2, makes) + field(4, kind) + field(7, domain)
+        + (field(5, attribute) if attribute else b"")
+    )  # fmt: skip
+
+
+def graph(*nodes):
+    return b"".join(field(1, n) for n in nodes)
+
+
+def function(name, *nodes):
+    return field(25, field(1, name) + field(10, "f") + b"".join(field(7, n) for n in nodes))
+
+
+def model(*nodes, functions=()):
+    return field(7, graph(*nodes)) + b"".join(functions)
+
+
+def test_nodes_are_counted():
+    check_limits(model(*[node("Relu")] * 1000))
+    with pytest.raises(
+        BundleError, match=r"^the model \(\d+ bytes\) cannot be opened: 100001 nodes"
+    ):
+        check_limits(model(*[node("Relu")] * (LIMITS.nodes + 1)))
+
+
+def test_more_nodes_can_be_allowed(monkeypatch):
+    monkeypatch.setenv("FLOW2ONNX_MOST_NODES", "4")
+    check_limits(model(*[node("Relu")] * 4))
+    with pytest.raises(BundleError, match=r"5 nodes.*; 4 are the most\n.*FLOW2ONNX_MOST_NODES"):
+        check_limits(model(*[node("Relu")] * 5))
+    monkeypatch.setenv("FLOW2ONNX_MOST_NODES", "many")
+    check_limits(model(*[node("Relu")] * 5))
+
+
+def test_functions_that_expand_without_end():
+    calls = [function(f"F{i}", *[node(f"F{i + 1}", domain="f")] * 10) for i in range(30)]
+    last = function("F30", node("Relu"))
+    with pytest.raises(BundleError, match=r"2e\+30 nodes, those of expanded functions counted"):
+        open_session(model(node("F0", domain="f"), functions=[*calls, last]))
+    check_limits(model(node("F27", domain="f"), functions=[*calls[27:], last]))
+
+
+def test_functions_that_call_themselves(tmp_path):
+    path = tmp_path / "circle.onnx"
+    circle = [function("F0", node("F1", domain="f")), function("F1", node("F0", domain="f"))]
+    path.write_bytes(model(node("F0", domain="f"), functions=circle))
+    with pytest.raises(BundleError, match=r"circle.onnx cannot.*functions that call each other"):
+        Predictor(path)
+
+
+def test_functions_that_hold_much():
+    big = function("F", node("Constant", attribute=field(5, field(9, bytes(1 << 20)))))
+    check_limits(model(*[node("F", domain="f")] * 60, functions=[big]))
+    with pytest.raises(BundleError, match=r"\d+ bytes of expanded functions; 67108864"):
+        check_limits(model(*[node("F", domain="f")] * 65, functions=[big]))
+
+
+def test_graphs_inside_each_other():
+    def nested(depth):
+        content = graph(node("Relu"))
+        for _ in range(depth):
+            content = graph(node("If", attribute=field(6, content)))
+        return field(7, content)
+
+    check_limits(nested(20))
+    with pytest.raises(BundleError, match=r"\(weighed\) nodes in graphs inside each other"):
+        check_limits(nested(32))
+
+
+def test_many_nodes_deep_inside():
+    content = graph(*[node("Relu")] * 1000)
+    check_limits(field(7, graph(node("If", attribute=field(6, content)))))
+    for _ in range(5):
+        content = graph(node("If", attribute=field(6, content)))
+    with pytest.raises(BundleError, match="nodes in graphs inside each other"):
+        check_limits(field(7, content))
+
+
+def test_operands_entries_and_texts():
+    wide = field(7, graph(field(1, "x") * 20_000))
+    with pytest.raises(BundleError, match="20000 inputs and outputs of one node; 16384"):
+        check_limits(wide)
+    with pytest.raises(BundleError, match="inputs and outputs of nodes; 500000"):
+        check_limits(model(*[field(1, "x") * 10_000] * 51))
+    with pytest.raises(BundleError, match="200001 tensors, types and texts"):
+        check_limits(field(7, field(12, "") * 200_001))
+    with pytest.raises(BundleError, match="16777217 bytes of one text"):
+        check_limits(model(node("Relu", reads="x" * ((1 << 24) + 1))))
+
+
+def test_tensors_may_be_large():
+    check_limits(field(7, field(5, bytes(1 << 25)) + field(1, node("Relu"))))
+
+
+def test_damage_is_left_to_the_parser():
+    whole = model(node("Relu"), node("Neg"))
+    for end in range(len(whole)):
+        check_limits(whole[:end])
+    check_limits(b"\xff" * 20)
+
+
+def test_groups_do_not_hide_what_follows():
+    with pytest.raises(BundleError, match="a group, which parsers skip"):
+        check_limits(b"\x0b\x0c" + model(node("Relu")))
