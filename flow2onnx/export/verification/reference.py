@@ -26,6 +26,8 @@ Shape = tuple[int, ...]
 
 _SYMBOL_SIZE = 3  # what free sizes are in a trial: no size that broadcasts
 _MOST_BYTES = 1 << 31  # what the values of a trial may take, and what a protobuf message can
+# A small file that asks for much more than it holds is not run unless the user asks for it.
+_LEAST_BYTES, _TIMES_LARGER = 1 << 28, 64
 _MOST_BYTES_EVER = 1 << 36  # where the user asks for everything
 _SLOWER = 6.0  # how much slower than estimated the reference may be before it is stopped
 
@@ -239,7 +241,15 @@ class Trial:
 
     def _check_size(self) -> None:
         total = sum(math.prod(s) * _numpy(code).itemsize for s, code in self._types.values())
-        check_bytes(total, is_full=self._budget is None)
+        is_full = self._budget is None
+        size = self._stored.path.stat().st_size + sum(
+            filter(None, self._stored.summary()["external"].values())
+        )
+        if not is_full and total > max(_LEAST_BYTES, _TIMES_LARGER * size):
+            raise IncomparableError(
+                f"its values take {total / 2**30:.1f} GB, {total // size} times as much as the file"
+            )
+        check_bytes(total, is_full=is_full)
 
     def _slow_nodes(self) -> list[onnx.NodeProto]:
         """The nodes to leave out, slowest first, for the rest to be within the budget."""

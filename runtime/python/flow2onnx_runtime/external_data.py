@@ -13,6 +13,7 @@ from pathlib import Path, PureWindowsPath
 
 from flow2onnx_runtime.errors import BundleError
 from flow2onnx_runtime.files import open_file
+from flow2onnx_runtime.wire import fields
 
 __all__ = ["check_external_data", "external_locations"]
 
@@ -34,7 +35,6 @@ _INSIDE: dict[str, dict[int, str]] = {
     "Training": {1: "Graph", 2: "Graph"},
     "Tensor": {13: "Entry"},
 }
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 Content = bytes | mmap.mmap
 
@@ -70,8 +70,8 @@ def external_locations(content: Content) -> Iterator[str]:
         if end - at <= _SMALL and content.find(_KEY, at, end) < 0:
             continue
         inside = _INSIDE[message]
-        for number, start, stop in _fields(content, at, end):
-            if (kind := inside.get(number)) is None:
+        for number, start, stop in fields(content, at, end):
+            if not stop or (kind := inside.get(number)) is None:
                 continue
             if kind != "Entry":
                 todo.append((kind, start, stop))
@@ -121,44 +121,7 @@ def _is_inside(folder: Path, location: str) -> bool:
 def _location(content: Content, at: int, end: int) -> str | None:
     """The location that an entry of external data holds; None if it holds something else."""
     texts = {1: b"", 2: b""}
-    for number, start, stop in _fields(content, at, end):
-        if number in texts:
+    for number, start, stop in fields(content, at, end):
+        if stop and number in texts:
             texts[number] = content[start:stop]
     return texts[2].decode() if texts[1] == _KEY else None
-
-
-def _fields(content: Content, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """The fields of a message that have a length: their numbers, and where they start and stop."""
-    while at < end:
-        tag = content[at]
-        at += 1
-        if tag >= 0x80:
-            tag, at = _varint(content, at - 1)
-        kind = tag & 7
-        if kind == _BYTES:
-            size = content[at]
-            at += 1
-            if size >= 0x80:
-                size, at = _varint(content, at - 1)
-            start, at = at, at + size
-            if at <= end:
-                yield tag >> 3, start, at
-        elif kind == _VARINT:
-            at = _varint(content, at)[1]
-        elif kind in (_FIXED32, _FIXED64):
-            at += 4 if kind == _FIXED32 else 8
-        else:
-            raise ValueError(f"a field of wire type {kind} at byte {at}")
-    if at != end:
-        raise ValueError(f"a message that ends at byte {end} goes on to {at}")
-
-
-def _varint(content: Content, at: int) -> tuple[int, int]:
-    """A number of seven bits a byte, and where it ends."""
-    value = 0
-    for i in range(10):
-        byte = content[at + i]
-        value |= (byte & 0x7F) << 7 * i
-        if byte < 0x80:
-            return value & (1 << 64) - 1, at + i + 1
-    raise ValueError(f"a number without end at byte {at}")

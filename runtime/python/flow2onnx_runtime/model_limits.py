@@ -29,6 +29,7 @@ class Limits:
     nested: int = 8_000  # nodes in graphs of depth d > 2, each d (d - 2) times: as they cost
     depth: int = 32  # functions that call functions
     copied: int = 1 << 26  # bytes that the expansion of functions adds
+    equation: int = 1 << 10  # bytes of an Einsum's attributes: inference reads them slowly
     text: int = 1 << 24  # bytes of one name, note or type
 
 
@@ -56,13 +57,13 @@ class _Body:
     calls: Counter[_Key] = field(default_factory=Counter)
 
 
-def check_limits(model: str | os.PathLike[str] | Buffer, what: str | None = None) -> None:
+def check_limits(model: str | os.PathLike[str] | bytes, what: str | None = None) -> None:
     """Raise BundleError for a model, bytes or a file, that holds more than `LIMITS`.
 
     `what` is its name in the message. The environment variable FLOW2ONNX_MOST_NODES allows more
     nodes. Tensors are skipped, not read; a model of 10,000 nodes takes about 50 ms.
     """
-    if isinstance(model, bytes | memoryview):
+    if isinstance(model, bytes):
         _check(model, what or f"the model ({len(model)} bytes)")
         return
     with _mapped(model) as content:
@@ -158,10 +159,11 @@ class _Counter:
         if self._nested > self._limits.nested:
             raise _too_much("(weighed) nodes in graphs inside each other", self._nested,
                             self._limits.nested)  # fmt: skip
-        operands = 0
+        operands = attributes = 0
         for one in fields(self._content, node.start, node.end):
             if one.number == _NODE_ATTRIBUTE and one.end:
                 self._read_attribute(one, body, depth)
+                attributes += one.end - one.start
                 continue
             self._check_text(one)
             if one.number in _NODE_OPERANDS:
@@ -171,6 +173,8 @@ class _Counter:
         body.operands += operands
         if operands > self._limits.of_one_node:
             raise _too_much("inputs and outputs of one node", operands, self._limits.of_one_node)
+        if names[1] == b"Einsum" and attributes > self._limits.equation:
+            raise _too_much("bytes of an Einsum's equation", attributes, self._limits.equation)
         body.calls[_key(names)] += 1
 
     def _read_attribute(self, attribute: Field, body: _Body, depth: int) -> None:

@@ -1,5 +1,6 @@
 """How a session is opened: providers, threads, optimisation."""
 
+import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -175,6 +176,11 @@ def _check_entries(
         check(key, value)
 
 
+# A constant that is much larger than the model is made when it runs, not while it opens: a few
+# bytes can ask for gigabytes.
+_FOLDED = "optimization.constant_folding_max_output_size_in_bytes"
+_LEAST_FOLDED = 1 << 26
+
 DEFAULT_OPTIONS = Options()
 
 
@@ -194,6 +200,8 @@ def open_session(
     is_alone = not check_external_data(model, entries.get(_FOLDER), entries.get(_FORMAT, ""))
     providers = _available(options)
     settings = _session_options(options)
+    if is_alone and _FOLDED not in entries:
+        settings.add_session_config_entry(_FOLDED, str(max(_LEAST_FOLDED, 2 * _size(model))))
     if initializers:
         # add_initializer would come too late: what the optimizer made of the old values stays
         settings.add_external_initializers(list(initializers), list(initializers.values()))
@@ -233,6 +241,10 @@ def _checked_model(model: Model) -> str:
         raise BundleError(f"{path} is not there", hint="give the path of an .onnx file")
     check_limits(path)
     return str(path)
+
+
+def _size(model: Model) -> int:
+    return len(model) if isinstance(model, bytes) else os.path.getsize(model)
 
 
 def _session_options(options: Options) -> Any:

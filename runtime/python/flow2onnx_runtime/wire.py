@@ -3,12 +3,13 @@
 Where models of gigabytes are looked into before anyone parses them, only lengths are read.
 """
 
+import mmap
 from collections.abc import Iterator
 from typing import NamedTuple
 
 __all__ = ["Buffer", "Field", "GroupError", "WireError", "fields"]
 
-Buffer = bytes | memoryview
+Buffer = bytes | memoryview | mmap.mmap
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _LONGEST_VARINT = 10

@@ -127,3 +127,12 @@ def test_damage_is_left_to_the_parser():
 def test_groups_do_not_hide_what_follows():
     with pytest.raises(BundleError, match="a group, which parsers skip"):
         check_limits(b"\x0b\x0c" + model(node("Relu")))
+
+
+def test_an_equation_without_end():
+    def einsum(size):
+        return model(node("Einsum", attribute=field(1, "equation") + field(4, "." * size)))
+
+    check_limits(einsum(900))
+    with pytest.raises(BundleError, match="bytes of an Einsum's equation; 1024 are the most"):
+        check_limits(einsum(9000))
