@@ -11,6 +11,7 @@ from flow2onnx_runtime.errors import NonFiniteError
 from flow2onnx.compile import CompiledJob
 from flow2onnx.compile.garbage_collection import collector_paused
 from flow2onnx.data.pipeline import Pipeline
+from flow2onnx.engine.labels import fed_labels
 from flow2onnx.engine.opening import Opening, open_model
 from flow2onnx.errors import FlowError
 from flow2onnx.graph.types import dtype_of
@@ -52,6 +53,8 @@ class Executable:
             self._update, update = _open_program(opening.update, state, "/update")
             opening = replace(opening, update=update)
         self.opening, self._job = opening, job
+        fed = len(job.feeds) - (len(job.host.feeds) if job.host is not None else 0)
+        self._labels = [labels for labels in fed_labels(job) if labels.position < fed]
         self._results = [outputs.index(name) for name in job.results]
         self._losses = [outputs.index(name) for name in job.losses if name in outputs]
         self._watches = [
@@ -64,6 +67,8 @@ class Executable:
     def run(self, arrays: Sequence[Array]) -> list[Array]:
         """One call: new arrays in the order of the job's results. Watch handlers run first."""
         try:
+            for labels in self._labels:
+                labels.check(arrays)
             outputs = self._outputs(self._program, arrays) if self._program else []
         except FlowError as error:
             error.located(self._job.spec.name, None, None)

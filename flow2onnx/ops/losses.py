@@ -5,6 +5,7 @@ from typing import Any
 from flow2onnx.dtypes import DType
 from flow2onnx.errors import ArgumentError, ContextError, DTypeError, ShapeError, UnsupportedError
 from flow2onnx.graph import Builder, Value
+from flow2onnx.graph.class_numbers import annotate_class_numbers
 from flow2onnx.graph.types import bounds_of, dims, dtype_of, rank_of, sizes_of
 from flow2onnx.lowering.broadcasts import reshape_to
 from flow2onnx.lowering.scatters import scatter_add
@@ -22,6 +23,7 @@ def as_column(b: Builder, labels: Value, logits: Value) -> Value:
     same_rank = rank_of(labels) == rank_of(logits) and bounds_of(labels)[-1] == 1
     if bounds_of(labels) != (*bounds_of(logits)[:-1], *([1] if same_rank else [])):
         raise ShapeError(f"labels {bounds_of(labels)} do not fit logits {bounds_of(logits)}")
+    annotate_class_numbers(b, labels, logits)
     index = as_index(b, labels)
     return index if same_rank else b.Unsqueeze(index, [-1])
 
