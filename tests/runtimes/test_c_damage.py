@@ -36,8 +36,25 @@ from tests.runtimes.c_driver import (
     same,
     set_at,
 )
+from tests.runtimes.outside import OUTSIDE, fill, model_with
 
 pytestmark = MARKS
+
+
+# ---- External data -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("in_branch", [False, True])
+def test_no_file_outside_a_models_folder_is_read(watched, in_branch, tmp_path):
+    path = fill(tmp_path) / "m.onnx"
+    for location in ("a.bin", "sub/a.bin", "./a.bin"):
+        path.write_bytes(model_with(location, in_branch=in_branch))
+        watched.ok("predictor", path)
+    for location in OUTSIDE:
+        path.write_bytes(model_with(location.format(tmp_path), in_branch=in_branch))
+        assert "inside its folder" in watched.refused(BUNDLE, "predictor", path), location
+    path.write_bytes(model_with("a.bin")[:-3])
+    assert "no ONNX model" in watched.refused(BUNDLE, "predictor", path)
 
 
 # ---- Damage --------------------------------------------------------------------------------------

@@ -104,12 +104,27 @@ static f2o_status fill_folder(const f2o_trainer *trainer, const PredictJob *entr
     return status;
 }
 
+/* Make a folder beside the target and lock it. */
+static int make_temporary(const Target *target, char path[PATH_MAX]) {
+    for (unsigned attempt = 0; attempt < 100; attempt++) {
+        if (!name_temporary(target, attempt, path)) break;
+        if (mkdir(path, 0777) != 0) {
+            if (errno == EEXIST) continue;
+            break;
+        }
+        int lock = open(path, O_RDONLY | O_CLOEXEC);
+        if (lock >= 0 && lock_temporary(lock, path)) return lock;
+        if (lock >= 0) close(lock);
+    }
+    return -1;
+}
+
 f2o_status f2o_trainer_export_predict(const f2o_trainer *trainer, const char *folder,
                                       const char *job, f2o_error *error) {
     const PredictJob *entry;
     Target target;
     char temporary[PATH_MAX];
-    bool has_content, made = false;
+    bool has_content;
     const char *weights = trainer->bundle.manifest.weights;
     TRY(clear_error(error));
     TRY(find_job(&trainer->bundle, job, &entry, error));
@@ -120,22 +135,17 @@ f2o_status f2o_trainer_export_predict(const f2o_trainer *trainer, const char *fo
     TRY(check_folder(folder, entry->file, weights, &has_content, error));
     TRY(find_target(folder, &target, error));
     remove_stale(&target);
-    for (unsigned attempt = 0; !made && attempt < 100; attempt++) {
-        if (!name_temporary(&target, attempt, temporary)) break;
-        made = mkdir(temporary, 0777) == 0;
-        if (!made && errno != EEXIST) break;
-    }
-    if (!made) return unwritable(folder, "no folder can be made beside it", error);
-    int lock = open(temporary, O_RDONLY | O_CLOEXEC);
-    if (lock >= 0) (void)flock(lock, LOCK_EX | LOCK_NB);
+    int lock = make_temporary(&target, temporary);
+    if (lock < 0) return unwritable(folder, "no folder can be made beside it", error);
     f2o_status status = fill_folder(trainer, entry, temporary, error);
     if (status == F2O_OK) {
-        bool put =
-            has_content ? swap_paths(temporary, target.path) : rename(temporary, target.path) == 0;
+        bool put = !has_content && rename(temporary, target.path) == 0;
+        has_content = !put; /* for another writer may have been first */
+        put = put || swap_paths(temporary, target.path);
         if (!put) status = unwritable(folder, strerror(errno), error);
     }
     if (status != F2O_OK || has_content) remove_path(temporary); /* by now perhaps the old one */
-    if (lock >= 0) close(lock);
+    close(lock);
     sync_folder(target.folder);
     return status;
 }

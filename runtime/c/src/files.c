@@ -238,7 +238,8 @@ INTERNAL f2o_status find_target(const char *path, Target *target, f2o_error *err
 }
 
 /* Temporaries are named ".NAME.<12 hexadecimal digits>.tmp" and locked by their writer. The system
- * drops the lock when the process dies, so one that can be locked belongs to nobody any more. */
+ * drops the lock when the process dies, so one that can be locked is a leftover, or so new that its
+ * writer has not locked it yet: that writer sees that it is gone and makes another. */
 
 static bool is_temporary_of(const char *entry, const char *name) {
     size_t length = strlen(name);
@@ -297,12 +298,23 @@ INTERNAL void sync_folder(const char *path) {
     close(descriptor);
 }
 
-/* Open a new file beside the target. */
+/* Wait for the lock of a new temporary; false if another writer took it for a leftover before. */
+INTERNAL bool lock_temporary(int descriptor, const char *path) {
+    struct stat opened, named;
+    (void)flock(descriptor, LOCK_EX); /* without locks, leftovers stay */
+    return fstat(descriptor, &opened) == 0 && stat(path, &named) == 0 &&
+           opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+}
+
+/* Open a new file beside the target, locked. */
 static int open_temporary(const Target *target, char path[PATH_MAX]) {
     for (unsigned attempt = 0; attempt < 100; attempt++) {
         if (!name_temporary(target, attempt, path)) break;
         int descriptor = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (descriptor >= 0 || errno != EEXIST) return descriptor;
+        if (descriptor < 0 && errno != EEXIST) return -1;
+        if (descriptor < 0) continue;
+        if (lock_temporary(descriptor, path)) return descriptor;
+        close(descriptor);
     }
     return -1;
 }
@@ -320,7 +332,6 @@ INTERNAL f2o_status replace_file(const char *path, const Part *parts, size_t cou
     remove_stale(&target);
     int descriptor = open_temporary(&target, temporary);
     if (descriptor < 0) return unwritable(path, strerror(errno), error);
-    (void)flock(descriptor, LOCK_EX | LOCK_NB); /* without locks, leftovers stay */
     bool done = write_all(descriptor, parts, count) && fsync(descriptor) == 0 &&
                 rename(temporary, target.path) == 0;
     int why = errno;

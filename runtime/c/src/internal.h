@@ -145,7 +145,12 @@ INTERNAL bool name_temporary(const Target *target, unsigned attempt, char path[P
 INTERNAL void sync_folder(const char *path);
 INTERNAL f2o_status replace_file(const char *path, const Part *parts, size_t count,
                                  f2o_error *error);
+INTERNAL bool lock_temporary(int descriptor, const char *path);
 INTERNAL bool swap_paths(const char *a, const char *b);
+
+/* ---- External data of a model: external.c ---------------------------------------------------- */
+
+INTERNAL f2o_status check_external_data(const char *path, f2o_error *error);
 
 /* ---- JSON: json.c ---------------------------------------------------------------------------- */
 

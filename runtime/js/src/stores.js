@@ -60,8 +60,7 @@ export async function replaceFile(path, content) {
   } = /** @type {NonNullable<ReturnType<typeof nodeFiles>>} */ (nodeFiles());
   const target = await fs.realpath(path).catch(() => paths.resolve(path));
   const { dir, base } = paths.parse(target);
-  const random = crypto.getRandomValues(new Uint32Array(2)).join("");
-  const temporary = paths.join(dir, `.${base}.${process.pid}-${random}.tmp`);
+  const temporary = paths.join(dir, temporaryName(base, process.pid));
   try {
     await removeStale(dir, base);
     await writeSynced(temporary, content);
@@ -71,6 +70,15 @@ export async function replaceFile(path, content) {
     throw new BundleError(`${path} cannot be written: ${reason(error)}`, { cause: error });
   }
   await syncFolder(dir);
+}
+
+/**
+ * A name for what is being written, which nobody else chooses; `removeStale` knows it.
+ * @param {string} base
+ * @param {number} pid
+ */
+function temporaryName(base, pid) {
+  return `.${base}.${pid}-${crypto.getRandomValues(new Uint32Array(2)).join("")}.tmp`;
 }
 
 /**
@@ -112,7 +120,9 @@ async function removeStale(folder, base) {
   for (const name of await fs.readdir(folder)) {
     const owner =
       name.startsWith(`.${base}.`) && /^(\d+)-\d+\.tmp$/.exec(name.slice(base.length + 2));
-    if (owner && !isAlive(Number(owner[1]))) await fs.rm(path.join(folder, name), { force: true });
+    if (owner && !isAlive(Number(owner[1]))) {
+      await fs.rm(path.join(folder, name), { force: true, recursive: true });
+    }
   }
 }
 
@@ -149,8 +159,10 @@ export async function writeFolder(folder, files, changing) {
   }
   if (there.length) return replaceOne(folder, there, files, changing);
   const target = path.resolve(folder);
-  const temporary = path.join(path.dirname(target), `.${path.basename(target)}.${process.pid}.tmp`);
+  const name = temporaryName(path.basename(target), process.pid);
+  const temporary = path.join(path.dirname(target), name);
   try {
+    await removeStale(path.dirname(target), path.basename(target));
     await fs.mkdir(temporary);
     for (const [name, content] of files) await writeSynced(path.join(temporary, name), content);
     await syncFolder(temporary);

@@ -20,7 +20,7 @@ class WireError(ValueError):
 
 
 class GroupError(ValueError):
-    """A group of fields, as messages had them once."""
+    """A group of fields, as messages had them once, or a tag that parsers cut to 32 bits."""
 
 
 class Field(NamedTuple):
@@ -39,6 +39,8 @@ def fields(content: Buffer, start: int, end: int) -> Iterator[Field]:
         at += 1
         if tag > 127:
             tag, at = _varint(content, at - 1)
+            if tag >= 1 << 32:
+                raise GroupError("a field without number: parsers take the lower half of its tag")
         kind = tag & 7
         if kind == _BYTES:
             if at >= end:

@@ -83,6 +83,13 @@ def written_otherwise(location):
     return model.SerializeToString() + b"\xba\x00" + helper_varint(len(graph)) + graph
 
 
+def test_a_tag_beyond_32_bits_hides_nothing():
+    # protobuf would read field 7, the graph, of which it takes the lower 32 bits
+    model = b"\xba\x80\x80\x80\x10\x08location"
+    with pytest.raises(ValueError, match="without number"):
+        list(external_locations(model))
+
+
 def helper_varint(number):
     return bytes([number]) if number < 0x80 else bytes([number & 0x7F | 0x80, number >> 7])
 
