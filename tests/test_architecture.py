@@ -79,10 +79,9 @@ ROOMS = {
 # Facts about the package as a whole.
 EVERYWHERE = {"__version__"}
 
-GRAPHS = {"graph", "lowering", "analysis", "onnx_io", "passes"}
 MAY_USE = {
-    "onnx": {*GRAPHS, "export"},
-    "onnx_ir": {*GRAPHS, "autodiff"},
+    "onnx": {"graph", "onnx_io", "export"},
+    "onnx_ir": {"graph", "analysis", "onnx_io", "autodiff", "passes"},
     "onnxruntime": {"engine", "cli", "export"},
     "flow2onnx_runtime": {
         "errors", "proto", "config", "analysis", "onnx_io", "passes", "checkpoint",

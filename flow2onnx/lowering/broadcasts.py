@@ -2,9 +2,7 @@
 
 from collections.abc import Sequence
 
-from onnx_ir import Value
-
-from flow2onnx.graph.builder import Builder
+from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import sizes_of
 from flow2onnx.lowering.sums import row_sum
 

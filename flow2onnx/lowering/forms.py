@@ -11,11 +11,10 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 import numpy as np
-from onnx_ir import Graph, Node, Value
 
 from flow2onnx.dtypes import by_name
 from flow2onnx.errors import ArgumentError
-from flow2onnx.graph.builder import Builder
+from flow2onnx.graph import Builder, Graph, Node, Value
 from flow2onnx.graph.model import model_bytes, model_of
 from flow2onnx.graph.types import bounds_of, constant_of, dtype_of, is_static
 
@@ -191,7 +190,7 @@ class Lowering:
         picks, record = _PICKS.get((BY_RULE, []))
         rule = self.rule(at, *operands)
         assert rule in question.forms, f"{self.name}: the rule picks {rule}, which is not valid"
-        form, why = self._picked(picks, question, rule)
+        form, why = self._pick(picks, question, rule)
         made = self.forms[form].build(b, at, *operands)
         for node in filter(None, (v.producer() for v in _values(made))):
             node.meta[_CHOICE_KEY] = len(record)
@@ -206,7 +205,7 @@ class Lowering:
         types = tuple(Tensor.of(v) for v in operands) if known else ()
         return Question(self.name, about, types, forms, known)
 
-    def _picked(self, picks: Picks, question: Question, rule: str) -> tuple[str, Why]:
+    def _pick(self, picks: Picks, question: Question, rule: str) -> tuple[str, Why]:
         asked = picks.asked.get(self.name)
         if asked in question.forms:
             return asked, "asked"

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from onnx_ir import Value
 
 from flow2onnx.dtypes import DType, float32, int8, uint8
-from flow2onnx.graph.builder import Builder
+from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dims, dtype_of, rank_of
 
 __all__ = ["Scheme", "fake_quantize", "min_max", "scale_of", "zero_point"]

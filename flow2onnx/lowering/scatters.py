@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from onnx_ir import Value
 
 from flow2onnx.dtypes import DType, float16, float32
-from flow2onnx.graph.builder import Builder
+from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dtype_of
 
 __all__ = ["scatter_add", "scatter_sum", "zeros"]

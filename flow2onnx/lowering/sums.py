@@ -3,10 +3,9 @@
 import math
 
 import numpy as np
-from onnx_ir import Value
 
 from flow2onnx.dtypes import float32
-from flow2onnx.graph.builder import Builder
+from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dims, dtype_of, is_static, rank_of
 from flow2onnx.lowering.forms import Lowering
 

@@ -148,22 +148,22 @@ class _Traces:
         self, nodes: tuple[ir.Node, ...], i: int, contents: Sequence[Any]
     ) -> ir.Value:
         node, first = nodes[0], contents[0]
-        share = self._share(contents)
+        share = self._inverse_batch(contents)
         if share is not None:
             return share
-        lines = self._lines(contents)
+        lines = self._fit_elements(contents)
         if lines is not None and node.op_type == "Reshape" and i == 1:
-            return self._target(nodes, lines)
+            return self._reshape_target(nodes, lines)
         if lines is not None:
-            return self._computed(lines, first.ndim == 0)
+            return self._compute_sizes(lines, first.ndim == 0)
         sizes = [self._fit(d) for d in zip(*(c.shape for c in contents), strict=True)]
         if len({c.ndim for c in contents}) > 1 or not _is_one_number(contents) or None in sizes:
             raise _refusal(
                 node, f"a {first.dtype} constant of shape {first.shape} depends on the batch size",
             )  # fmt: skip
-        return self._filled(first, [line for line in sizes if line is not None])
+        return self._fill(first, [line for line in sizes if line is not None])
 
-    def _share(self, contents: Sequence[Any]) -> ir.Value | None:
+    def _inverse_batch(self, contents: Sequence[Any]) -> ir.Value | None:
         """A real number that is a factor divided by the batch, such as 1 / batch of a mean."""
         first = contents[0]
         if first.dtype.kind != "f" or any(c.shape != first.shape or c.size != 1 for c in contents):
@@ -177,7 +177,7 @@ class _Traces:
             dtype = ir.DataType.from_numpy(first.dtype)
             batch = self._node("Cast", [self._batch()], [1], [ir.AttrInt64("to", int(dtype))])
             batch.type = ir.TensorType(dtype)
-            factor = self._constant(np.asarray([_rounded(factors[0])], first.dtype))
+            factor = self._constant(np.asarray([_round_to_integer(factors[0])], first.dtype))
             share = self._node("Div", [factor, batch], [1])
             share.type = batch.type
             if first.shape != (1,):
@@ -187,7 +187,7 @@ class _Traces:
             self._made[key] = share
         return self._made[key]
 
-    def _lines(self, contents: Sequence[Any]) -> list[_Line] | None:
+    def _fit_elements(self, contents: Sequence[Any]) -> list[_Line] | None:
         """The elements as lines, if all are: int64 vectors or numbers of equal length."""
         first = contents[0]
         if (
@@ -209,7 +209,7 @@ class _Traces:
         fits = all(slope * s + line.offset == n for s, n in zip(self.sizes, numbers, strict=True))
         return line if fits else None
 
-    def _target(self, nodes: tuple[ir.Node, ...], lines: Sequence[_Line]) -> ir.Value:
+    def _reshape_target(self, nodes: tuple[ir.Node, ...], lines: Sequence[_Line]) -> ir.Value:
         """The shape operand of a Reshape: with 0 and -1 if they can say it."""
         node = nodes[0]
         have = [self._fit(d) for d in zip(*(dims(n.inputs[0]) for n in nodes), strict=True)]  # type: ignore[arg-type]  # a Reshape has its input
@@ -219,12 +219,12 @@ class _Traces:
         allows_zero = node.attributes.get("allowzero")
         is_literal = allows_zero is not None and bool(allows_zero.value)
         if is_literal or len(unsaid) + said.count(-1) > 1:
-            return self._computed(lines, False)
+            return self._compute_sizes(lines, False)
         for j in unsaid:
             said[j] = -1
         return self._constant(np.array(said, np.int64))
 
-    def _computed(self, lines: Sequence[_Line], is_number: bool) -> ir.Value:
+    def _compute_sizes(self, lines: Sequence[_Line], is_number: bool) -> ir.Value:
         """A vector (or number) computed from the batch at run time."""
         key = (tuple(lines), is_number)
         if key not in self._made:
@@ -239,11 +239,11 @@ class _Traces:
             self._made[key] = value
         return self._made[key]
 
-    def _filled(self, content: Any, sizes: Sequence[_Line]) -> ir.Value:
+    def _fill(self, content: Any, sizes: Sequence[_Line]) -> ir.Value:
         """A tensor of one number everywhere, in a shape known at run time."""
         number = self._constant(content.ravel()[:1].reshape(()))
         dtype = number.type
-        shape = self._computed(sizes, False)
+        shape = self._compute_sizes(sizes, False)
         value = self._node("Expand", [number, shape], [_size(line) for line in sizes])
         value.type = dtype
         return value
@@ -321,7 +321,7 @@ def _size(line: _Line | None) -> int | str | None:
     return str(line) if line.slope else line.offset
 
 
-def _rounded(factor: float) -> float:
+def _round_to_integer(factor: float) -> float:
     """The whole number that a factor is but for rounding, or else itself."""
     whole = round(factor)
     return float(whole) if abs(factor - whole) <= 1e-6 * abs(factor) else factor

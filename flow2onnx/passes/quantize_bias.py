@@ -29,14 +29,14 @@ class QuantizeBias(Pass):
         for node in found:
             start = len(self._b.nodes)
             with self._b.under(f"{node.name}/bias", node.meta.get("source")):
-                bias = self._quantized(node)
+                bias = self._quantize(node)
             made = self._b.nodes[start:]
             graph.remove(made)
             graph.insert_before(node, made)
             node.replace_input_with(2, bias)
         return bool(found)
 
-    def _quantized(self, node: ir.Node) -> ir.Value:
+    def _quantize(self, node: ir.Node) -> ir.Value:
         b, (x, w, bias) = self._b, node.inputs
         scale = b.Mul(_producer(x).inputs[1], _producer(w).inputs[1])
         rank = len(scale.shape or ())

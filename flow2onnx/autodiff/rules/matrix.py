@@ -77,7 +77,7 @@ def _terms(n):
     ranks = [rank_of(v) - len(t) + 3 for v, t in zip(n.inputs, terms, strict=True) if "..." in t]
     more = "".join(free[: max(ranks, default=0)])
 
-    def filled(term, rank):
+    def expand_ellipsis(term, rank):
         return term.replace("...", more[len(more) - (rank - len(term) + 3) :] if rank else more)
 
     if right:
@@ -86,7 +86,8 @@ def _terms(n):
         once = sorted(c for c in set(left) - set(".,") if left.count(c) == 1)
         result = more + "".join(once)
     full = [
-        filled(t, rank_of(v)) if "..." in t else t for v, t in zip(n.inputs, terms, strict=True)
+        expand_ellipsis(t, rank_of(v)) if "..." in t else t
+        for v, t in zip(n.inputs, terms, strict=True)
     ]
     return full, result
 
