@@ -41,7 +41,7 @@ class DType:
 
     @property
     def is_floating_point(self) -> bool:
-        """Whether values are real numbers, so that a gradient can exist."""
+        """True if values are real numbers, so that a gradient can exist."""
         return self.name in ("float16", "bfloat16", "float32", "float64")
 
     def __repr__(self) -> str:

@@ -216,7 +216,7 @@ def _providers() -> list[Facts]:
 
 
 def _why_not(name: str, is_compiled_in: bool) -> str:
-    """What to do about a provider, in one line."""
+    """The advice on a provider, in one line."""
     row = provider_named(name)
     if not is_compiled_in and row.plugin is None:
         return row.remedy

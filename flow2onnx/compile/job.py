@@ -49,7 +49,7 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """What to compile for: opset, seed of random nodes, kernels to have, whether to show losses.
+    """The target of a compilation: opset, seed of random nodes, kernels, whether to show losses.
 
     `devices`: how many a mirrored job is fed for. `training`: which part of a train step, and
     whether its rate can be set. `tuned`: forms of lowerings that were measured, by question.
@@ -186,7 +186,7 @@ def _values_in_use(traced: Traced) -> set[Value]:
 
 
 def _mixed_precision_facts(job: Job) -> dict[str, Collection[Any]]:
-    """What mixed precision has to know of a job: `weights`, `fixed` nodes, `watched` values."""
+    """The arguments of mixed precision for a job: `weights`, `fixed` nodes, `watched` values."""
     return {
         "weights": job.values.values(),
         "fixed": job.regions,

@@ -1,4 +1,4 @@
-"""What setting a flag leads to: the effect column of the tables of settings."""
+"""Effects of settings: what each row of the tables leads to."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -125,7 +125,7 @@ def translated(effect: SESSION | PROVIDER, value: object) -> object:
 
 
 def note(effect: Effect, value: object, default: object) -> str | None:
-    """What the user is told, once, when a flag with this effect is set to `value`."""
+    """The message, shown once, when a flag with this effect is set to `value`."""
     match effect:
         case TRACE(only=only, caveat=caveat) if only and value not in only:
             return f"is followed in part: {caveat}"

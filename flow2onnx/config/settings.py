@@ -145,7 +145,7 @@ class Settings(Record):
 
     @property
     def started(self) -> bool:
-        """Whether the session runs."""
+        """True once the session runs."""
         return self._running
 
     def set(self, name: str, value: object) -> object:
@@ -175,7 +175,7 @@ class Settings(Record):
         return None
 
     def legacy_model_io_enabled(self) -> bool:
-        """Whether `enable_legacy_model_io` is on."""
+        """True if `enable_legacy_model_io` is on."""
         return bool(self.value("enable_legacy_model_io"))
 
     def current_resource(self) -> dict[str, Any]:  # of the kinds the rows name

@@ -37,7 +37,7 @@ class Flag:
 
     @property
     def may_be_bare(self) -> bool:
-        """Whether it can be called without an argument."""
+        """True if it can be called without an argument."""
         return self.type is BOOL and not self.required
 
 
@@ -85,7 +85,7 @@ class Record:
         return None
 
     def value(self, name: str) -> Any:  # of the kind the row names
-        """What was set, or the default; the aliases of a flag read alike."""
+        """The value set, or the default; the aliases of a flag read alike."""
         row, meant = self.table.row(name), self.table.meant(name)
         value = self._values.get(meant.name, meant.default)
         if isinstance(row.effect, ALIAS):
@@ -93,7 +93,7 @@ class Record:
         return copy.deepcopy(value) if isinstance(value, dict) else value
 
     def values(self) -> dict[str, Any]:  # of the kinds the rows name
-        """What was set, by full name such as ``"train.primary_lr"``; aliases by what they mean."""
+        """The values set, by full name such as ``"train.primary_lr"``; aliases resolved."""
         return {name: self.value(name) for name in self._values}
 
     def source(self, name: str) -> str | None:

@@ -90,7 +90,7 @@ class StateSource(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Bundle:
-    """What goes into a bundle.
+    """The parts of a bundle.
 
     `halves`: the step as two models, or none. `names` are the file names of predict jobs that are
     to have others than by default. `for_devices` adds a README and the list of operators,

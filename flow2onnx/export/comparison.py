@@ -25,7 +25,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True)
 class Counts:
-    """What became of the operators: reduced, by operator; left in float32, with the reason.
+    """The outcome for the operators: reduced, by operator; left in float32, with the reason.
 
     `unquantized` nodes, by name, are those left in float32 on purpose.
     """

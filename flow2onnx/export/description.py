@@ -21,7 +21,7 @@ __all__ = ["describe"]
 
 
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What lies at `path`; its ``kind`` says which of these it is.
+    """The content of `path`; its ``kind`` says which of these it is.
 
     ``model`` (an .onnx file), ``bundle`` (a folder with manifest.json), ``checkpoint`` (a folder as
     OneFlow writes it), ``weights`` (a .safetensors file). Raises BundleError or CheckpointError,

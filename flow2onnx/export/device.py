@@ -1,4 +1,4 @@
-"""What a bundle to ship holds besides: models in the runtime's own format, operators, a README."""
+"""Extras of a bundle to ship: models in the runtime's own format, operators, a README."""
 
 import re
 import subprocess

@@ -89,7 +89,7 @@ def _session_rows(unopened: str | None) -> list[Check]:
 
 
 def _host_rows(jobs: Sequence[CompiledJob]) -> list[Check]:
-    """What the files leave to whoever runs them: the inputs that readers in the jobs feed here."""
+    """The inputs that readers in the jobs feed here, which the files leave to whoever runs them."""
     rows = []
     for job in jobs:
         names = job.feeds[-len(job.host.feeds) :] if job.host is not None else ()

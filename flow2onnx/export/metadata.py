@@ -1,4 +1,4 @@
-"""What an exported file says of itself, for people: no runtime needs it."""
+"""Metadata of exported files, for people: no runtime needs it."""
 
 from collections.abc import Mapping
 

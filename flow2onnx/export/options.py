@@ -105,7 +105,7 @@ class ModelExport(ExportOptions):
                 raise ArgumentError(message, hint=hint)
 
     def _contradictions(self) -> Iterator[tuple[bool, str, str]]:
-        """What cannot be asked for together: whether it is, what is wrong, what to do."""
+        """Options that exclude each other: if they are set, what is wrong, what to do."""
         precision, has_labels = self.precision, self.labels is not None
         has_calibration, has_samples = self.calibration is not None, self.samples is not None
         yield (

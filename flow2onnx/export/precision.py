@@ -116,7 +116,7 @@ def _most(value: Array) -> float:
 
 
 def _kernel_row(model: Model, halving: ConvertToHalf) -> Check:
-    """What the CPU does itself in float16, which is little: it casts around the rest."""
+    """The operators that the CPU has in float16, which are few: it casts around the rest."""
     lacking = count_missing_kernels(model.graph, kernels())
     count, missing = sum(halving.halved.values()), sum(lacking.values())
     text = f"{count} operators in float16"

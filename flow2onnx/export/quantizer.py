@@ -97,7 +97,7 @@ def quantize_dynamically(source: Path, target: Path, fixed: Sequence[str]) -> Co
 
 
 def _scores_before_softmax(stored: ModelFile) -> list[str]:
-    """What stands between a product and a softmax, by name: masks there have a range of their own.
+    """The nodes between a product and a softmax, by name: masks there have a range of their own.
 
     With -10000 for what is left out, eight bits would know nothing else.
     """

@@ -110,7 +110,7 @@ class Comparison:
     left: tuple[Left, ...]
 
     def table(self) -> list[tuple[str, str, str]]:
-        """What is compared, of the reduced and of the float32 model, as text."""
+        """The figures of the reduced and of the float32 model, as text."""
         answers, timing = self.answers, self.timing
         rows = [
             ("size", f"{self.bytes:,} bytes", f"{self.float32_bytes:,} bytes"),

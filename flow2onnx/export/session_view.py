@@ -32,7 +32,7 @@ class Exportable(Protocol):
 
     @property
     def spec(self) -> JobSpec:
-        """What the job is."""
+        """The specification of the job."""
 
     @property
     def session(self) -> Session:
@@ -54,7 +54,7 @@ class SessionView:
 
     @property
     def target(self) -> Target:
-        """What to compile for."""
+        """The target to compile for."""
         return replace(
             self.session.target(),
             opset=self.opset,

@@ -64,7 +64,7 @@ class ModelState:
 
     @property
     def target(self) -> Target:
-        """What to compile for."""
+        """The target to compile for."""
         return Target(opset=self.opset, seed=self.seed, kernels=kernels())
 
     def initial(self, variables: dict[str, Variable]) -> Model:

@@ -1,4 +1,4 @@
-"""What an imported model does as a job: its nodes, the loss, the optimizer."""
+"""The body of an imported model's job: its nodes, the loss, the optimizer."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -125,7 +125,7 @@ def _labels(job: Job, plan: TrainingPlan, batch: int, shape: tuple[int, ...], dt
 def _arguments(
     job: Job, plan: TrainingPlan, batch: int, made: Mapping[str, Value], loss: LossFunction
 ) -> dict[str, Any]:
-    """What a loss function asks for by the names of its parameters."""
+    """The arguments of a loss function, by the names of its parameters."""
     outputs = {name: Blob(made[name]) for name in plan.foreign.outputs}
     offered: dict[str, Any] = dict(outputs)
     offered |= {f.name: Blob(made[f.name]) for f in plan.feeds.model}

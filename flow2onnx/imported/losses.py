@@ -28,7 +28,7 @@ class NamedLoss:
     settings: dict[str, Any]
 
     def labels(self, output: Value) -> tuple[Shape, DType]:
-        """What labels it takes for an output of the model."""
+        """The labels that it takes for an output of the model."""
         if not dtype_of(output).is_floating_point:
             raise DTypeError(
                 f"the loss {self.name} is of real numbers, output {output.name} is "

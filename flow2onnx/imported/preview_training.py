@@ -27,7 +27,7 @@ Update = Callable[..., Sequence[Value]]
 
 
 def preview_handlers(foreign: ForeignModel) -> dict[str, Handler]:
-    """What the operators of the domain become in a model."""
+    """The expansions of the domain's operators in a model."""
     optimizers: dict[str, tuple[Update, int]] = {
         "Adagrad": (_adagrad, 1),
         "Adam": (_adam, 2),

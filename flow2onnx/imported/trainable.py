@@ -177,7 +177,7 @@ def make_trainable(
 def _roles(
     foreign: ForeignModel, parameters: Sequence[Parameter], training_mode: bool
 ) -> dict[str, Any]:
-    """What is trained, what is kept beside it, and how nodes that know training are made."""
+    """The choice of what is trained, what is kept, and how nodes that know training are made."""
     moved = statistics(foreign, training_mode)
     return {
         "trained": tuple(p.name for p in parameters if p.is_trained and p.name not in moved),

@@ -43,7 +43,7 @@ class Watch:
 
 
 def input_name(name: str) -> str:
-    """What an input is called whose parameter has the name of a variable.
+    """The name of an input whose parameter has the name of a variable.
 
     The variable keeps it, as checkpoints know it by that.
     """

@@ -91,7 +91,7 @@ def _in_bundle(
 
 
 def _init_row(folder: Path, manifest: Manifest, settings: Settings) -> Check:
-    """What init computes, against the manifest and against its own model with numpy's draws."""
+    """Check what init computes against the manifest, and against its model with numpy's draws."""
     name = f"{manifest.init}: state"
     found = run_model(folder / manifest.init, {}, settings)
     wanted = {s.name: (s.shape, s.dtype) for s in manifest.state}

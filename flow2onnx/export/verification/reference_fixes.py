@@ -1,4 +1,4 @@
-"""What the ONNX reference evaluator computes wrongly or too slowly, as ONNX defines it."""
+"""Operators that the ONNX reference evaluator gets wrong or slow, as ONNX defines them."""
 
 from typing import Any
 

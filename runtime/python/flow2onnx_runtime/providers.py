@@ -78,7 +78,7 @@ class Provider:
 
     @property
     def remedy(self) -> str:
-        """What to install where the runtime lacks it."""
+        """The package to install where the runtime lacks it."""
         where = "beside" if self.plugin else "in place of"
         return f"install {self.package} {where} the onnxruntime here"
 
