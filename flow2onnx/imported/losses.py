@@ -112,6 +112,8 @@ def nll(
 def _picked_mean(b: Builder, scores: Value, labels: Value, axis: int, ignored: int) -> Value:
     kept, count = _kept(b, labels, ignored, dtype_of(scores))
     safe = b.Where(b.Equal(labels, ignored), 0, labels)
+    # one that the runtime refuses, as it would count -1 from the end
+    safe = b.Where(b.Less(safe, 0), dims(scores)[axis], safe)
     picked = b.GatherElements(scores, b.Unsqueeze(safe, [axis]), axis=axis)
     total = b.ReduceSum(b.Mul(b.Squeeze(picked, [axis]), kept), keepdims=0)
     return b.Neg(b.Div(total, count))

@@ -81,8 +81,14 @@ class TrainableModel:
         """Write one file: the inference model, which runtimes load as usual, and the algorithm.
 
         The algorithm is the step, in the standard's TrainingInfoProto, with the first values of its
-        own state; `from_training_info` trains from it. It needs less than 2 GB of weights.
+        own state; `from_training_info` trains from it. It needs less than 2 GB of weights. A file
+        that is there already is replaced if its name ends in .onnx.
         """
+        if os.path.exists(path) and Path(path).suffix != ".onnx":
+            raise BundleError(
+                f"{os.fspath(path)} is there already, and no .onnx file: it is left as it is",
+                hint="give a name in .onnx",
+            )
         predict, step = _copy(self.predicts[0]), _copy(self.step)
         values = self.state.values(step.variables)
         size = sum(array.nbytes for array in values.values())

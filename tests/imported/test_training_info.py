@@ -181,3 +181,12 @@ def test_files_without_a_whole_algorithm():
     model.training_info.add().algorithm.name = "second"
     with pytest.raises(BundleError, match="2 training algorithms"):
         flow.from_training_info(model)
+
+
+def test_a_file_of_something_else_is_left_alone(tmp_path):
+    made = flow.make_trainable(models.perceptron(4), "mse", "sgd", lr=0.1)
+    notes = tmp_path / "notes.txt"
+    notes.write_text("mine")
+    with pytest.raises(BundleError, match=r"notes.txt is there already, and no .onnx file"):
+        made.save_training_info(notes)
+    assert notes.read_text() == "mine"
