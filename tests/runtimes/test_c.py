@@ -348,7 +348,7 @@ def test_losses_that_are_not_finite(watched, tmp_path):
     watched.ok("feeds", tmp_path / "f.safetensors")
     watched.ok("step", 0)
     before = watched.state(tmp_path)
-    watched.refused(NON_FINITE, "step", 1)
+    assert "batch 2: the loss" in watched.refused(NON_FINITE, "step", 1)
     assert same(watched.state(tmp_path), before)
     watched.ok("step", 2)
 

@@ -8,6 +8,7 @@ import signal
 import struct
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +56,24 @@ def test_no_file_outside_a_models_folder_is_read(watched, in_branch, tmp_path):
         assert "inside its folder" in watched.refused(BUNDLE, "predictor", path), location
     path.write_bytes(model_with("a.bin")[:-3])
     assert "no ONNX model" in watched.refused(BUNDLE, "predictor", path)
+
+
+# ---- Savers that race ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("each", [40, pytest.param(500, marks=pytest.mark.slow)])
+def test_savers_of_one_path_all_succeed(built, each, tmp_path):
+    path = tmp_path / "s.safetensors"
+    requests = "\n".join([f"open {MLP / 'bundle'}", *[f"save {path}"] * each, ""])
+    command = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    savers = [subprocess.Popen([built / "driver"], **command) for _ in range(3)]
+    with ThreadPoolExecutor(3) as pool:
+        answers = list(pool.map(lambda saver: saver.communicate(requests)[0], savers))
+    said = [line for answer in answers for line in answer.splitlines()]
+    assert len(said) == 3 * (each + 1)
+    assert not [line for line in said if line.startswith("error")]
+    assert os.listdir(tmp_path) == ["s.safetensors"]
+    Trainer(MLP / "bundle").load(path)
 
 
 # ---- Damage --------------------------------------------------------------------------------------

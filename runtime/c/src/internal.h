@@ -523,6 +523,7 @@ struct f2o_trainer {
     unsigned char *frozen;    /* of each state tensor, slots included */
     size_t counter;           /* which state tensor counts the steps, or NONE */
     int64_t steps;            /* of use only without it */
+    long long batches;        /* given since it was opened */
 };
 
 INTERNAL void close_bundle(Bundle *bundle);

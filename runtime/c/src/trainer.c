@@ -189,9 +189,14 @@ static const Names *guarded_losses(const f2o_trainer *trainer) {
 /* Run and commit, but for what is frozen. */
 static f2o_status train(f2o_trainer *trainer, Program *program, const f2o_tensor *feeds,
                         size_t count, f2o_tensors *results, f2o_error *error) {
-    TRY(run_program(program, feeds, count, guarded_losses(trainer), results, error));
-    commit(program, trainer->frozen);
-    return F2O_OK;
+    char said[200];
+    trainer->batches += program->results.count > 0;
+    f2o_status status =
+        run_program(program, feeds, count, guarded_losses(trainer), results, error);
+    if (status == F2O_OK) commit(program, trainer->frozen);
+    if (status != F2O_NON_FINITE_ERROR || error == NULL) return status;
+    snprintf(said, sizeof said, "%.199s", error->message);
+    return fail(error, status, NULL, "batch %lld: %s", trainer->batches, said);
 }
 
 f2o_status f2o_trainer_step(f2o_trainer *trainer, const f2o_tensor *feeds, size_t count,

@@ -35,6 +35,7 @@ export class Trainer {
   #finiteLosses;
   #queue = new Queue();
   #steps = 0; // of use only where the state has no counter
+  #batches = 0; // given since it was opened
   #changes = 0; // how often the state changed: tells whether baked weights are stale
   /** @type {Map<string, {openedAt: number, program: Program}>} */
   #predicts = new Map();
@@ -357,6 +358,7 @@ export class Trainer {
    * @returns {Promise<Results>}
    */
   async #run(program, feeds) {
+    if (program.results.length) this.#batches += 1;
     const { results, next } = await program.run(feeds);
     try {
       if (this.#finiteLosses && program.results.length) this.#checkLosses(results);
@@ -377,7 +379,8 @@ export class Trainer {
   #checkLosses(results) {
     for (const loss of this.manifest.losses) {
       if (!results[loss].toNumbers().every(Number.isFinite)) {
-        throw new NonFiniteError(`the loss ${loss} is not finite at step ${this.steps}`, {
+        const where = `of batch ${this.#batches} is not finite at step ${this.steps}`;
+        throw new NonFiniteError(`the loss ${loss} ${where}`, {
           hint: "the state is kept: lower the learning rate, or look at this batch",
         });
       }
