@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import errno
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -100,7 +101,13 @@ def replace_folder(
 
 @contextlib.contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Wait until nobody else is in here for the same folder; for moves of more than one file."""
+    """Wait until nobody else is in here for the same folder; for moves of more than one file.
+
+    A temporary of `replace_folder` is its writer's alone, who holds its lock already.
+    """
+    if _TEMPORARY.fullmatch(folder.name):
+        yield
+        return
     descriptor = _open_folder(folder)
     try:
         _lock(descriptor)
@@ -223,6 +230,7 @@ def _rename(temporary: Path, target: Path) -> None:
     os.replace(temporary, target)
 
 
+_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{12}\.tmp")
 _NONE = -1  # no descriptor: Windows opens no folders
 
 
