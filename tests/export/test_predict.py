@@ -192,8 +192,8 @@ def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"opset": 17}, ArgumentError, "18 to 26"),
-        ({"opset": 99}, ArgumentError, "18 to 26"),
+        ({"opset": 17}, ArgumentError, "18 to 2[678]"),
+        ({"opset": 99}, ArgumentError, "18 to 2[678]"),
         ({"opset": "21"}, ArgumentError, "opset '21'"),
         ({"weights": "outside"}, ArgumentError, "one of inside, safetensors, external"),
         ({"metadata": {"a": 1}}, ArgumentError, "is not text"),

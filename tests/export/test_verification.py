@@ -97,7 +97,7 @@ def test_the_checker_sees_wrong_shapes(tmp_path):
 
 
 def test_an_opset_the_runtime_refuses(tmp_path):
-    report = verify_model(relu(tmp_path / "m.onnx", opset=27))
+    report = verify_model(relu(tmp_path / "m.onnx", opset=99))
     assert row(report, "session").ok is False
 
 

@@ -257,14 +257,6 @@ _ROWS = (
         libraries="CUDA and libnvinfer.so.10",
     ),
     Provider(
-        name="NvTensorRTRTXExecutionProvider",
-        title="TensorRT for RTX",
-        memory="cuda",
-        trains=False,
-        fallbacks=("cuda", "cpu"),
-        has_kernels=False,
-    ),
-    Provider(
         name="DmlExecutionProvider",
         title="DirectML",
         aliases=("directml",),

@@ -50,7 +50,9 @@ def is_ort_value(value: Given) -> bool:
 def _runtime_value(tensor: Any, *, is_bool: bool) -> Any:
     from onnxruntime.capi.onnxruntime_pybind11_state import OrtValue
 
-    return ort.OrtValue(OrtValue.from_dlpack(tensor.__dlpack__(), is_bool))
+    # until 1.31 truths came as bytes, and had to be said to be truths
+    says_bool = "is_bool_tensor" in (OrtValue.from_dlpack.__doc__ or "")
+    return ort.OrtValue(OrtValue.from_dlpack(tensor.__dlpack__(), *((is_bool,) * says_bool)))
 
 
 def run_options(program: Program) -> Any:

@@ -224,7 +224,9 @@ def test_tensors_that_only_the_runtime_can_share(double, onnx_model):
     double.run({"x": Tensor(rows(2), elsewhere)}, out={"y": out})
     np.testing.assert_array_equal(out, 2 * rows(2))
     inverted = Predictor(onnx_model("n (bool[N] x) => (bool[N] y) { y = Not(x) }"), OPTIONS)
-    found = inverted.submit(Tensor(np.array([1, 0], np.uint8), elsewhere)).result(60)
+    says_bool = "is_bool_tensor" in ort.capi.onnxruntime_pybind11_state.OrtValue.from_dlpack.__doc__
+    truths = np.uint8 if says_bool else bool  # until 1.31 truths came as bytes
+    found = inverted.submit(Tensor(np.array([1, 0], truths), elsewhere)).result(60)
     np.testing.assert_array_equal(found["y"], [False, True])
 
 
