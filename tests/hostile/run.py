@@ -184,12 +184,14 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="where every outcome is written")
     asked = parser.parse_args()
     begin = time.monotonic()
-    outcomes = list(_outcomes(asked.count, asked.seed, asked.family, asked.action or [*ACTIONS]))
+    outcomes = []
+    for o in _outcomes(asked.count, asked.seed, asked.family, asked.action or [*ACTIONS]):
+        outcomes.append(o)
+        if not o.ok:
+            cost = f"{o.seconds:.2f} s, {o.megabytes:.0f} MB"
+            print(f"FAILED {o.model} {o.action}: {cost}: {o.error[:300]}", flush=True)
     _print_table(outcomes)
     failed = [o for o in outcomes if not o.ok]
-    for o in failed:
-        cost = f"{o.seconds:.2f} s, {o.megabytes:.0f} MB"
-        print(f"FAILED {o.model} {o.action}: {cost}: {o.error[:300]}")
     print(f"{len({o.model for o in outcomes})} models, {len(outcomes)} attempts, {len(failed)} "
           f"failed, {time.monotonic() - begin:.0f} s")  # fmt: skip
     if asked.json:
