@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from flow2onnx_runtime import Options, Program, State
+from flow2onnx_runtime.dtypes import all_finite, element_named
 from flow2onnx_runtime.errors import NonFiniteError
 
 from flow2onnx.compile import CompiledJob
@@ -56,7 +57,11 @@ class Executable:
         fed = len(job.feeds) - (len(job.host.feeds) if job.host is not None else 0)
         self._labels = [labels for labels in fed_labels(job) if labels.position < fed]
         self._results = [outputs.index(name) for name in job.results]
-        self._losses = [outputs.index(name) for name in job.losses if name in outputs]
+        self._losses = [
+            (i, element_named(info.element))
+            for i, info in enumerate(self._program.results if self._program else ())
+            if info.name in job.losses
+        ]
         self._watches = [
             ([[outputs.index(o) for o in pieces] for pieces in w.arguments], w.handler)
             for w in job.watches
@@ -107,7 +112,7 @@ class Executable:
                 self._state.write(name, zeros)
 
     def _check_finite(self, outputs: list[Array]) -> None:
-        if all(np.isfinite(outputs[i]).all() for i in self._losses):
+        if all(all_finite(outputs[i], element) for i, element in self._losses):
             return
         name = self._job.spec.name
         step = int(self._state.read(self._job.spec.step_counter)[0])

@@ -450,6 +450,22 @@ class TestStopOnNonFinite:
         assert out.shape == (2,)
         assert values("System-Train-TrainStep-train")[0] == [2]
 
+    def test_stops_where_the_loss_is_bfloat16(self):
+        flow.config.stop_on_non_finite()
+
+        @flow.global_function(type="train")
+        def train(x: tp.Numpy.Placeholder((2,))) -> tp.Numpy:
+            w = flow.get_variable("w", (2,), initializer=flow.ones_initializer())
+            loss = flow.cast(flow.math.log(x * w), flow.bfloat16)
+            flow.optimizer.SGD(
+                flow.optimizer.PiecewiseConstantScheduler([], [0.1]), momentum=0
+            ).minimize(loss)
+            return loss
+
+        train(f32(2, 3))
+        with pytest.raises(NonFiniteError, match="loss of step 1 is not finite"):
+            train(f32(4, -1))
+
     def test_off_by_default(self):
         train = self.job()
         assert not np.isfinite(train(f32(1, -1))).all()
