@@ -10,7 +10,7 @@ from flow2onnx.autodiff import gradients
 from flow2onnx.errors import ArgumentError, DTypeError, GradientError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.model import model_of, to_proto
-from flow2onnx.graph.types import dims, dtype_of
+from flow2onnx.graph.types import dims, dtype_of, size_of
 from flow2onnx.graph.verify import verify
 from flow2onnx.imported.call_text import known_names
 from flow2onnx.imported.feeds import read_feeds
@@ -22,6 +22,8 @@ from flow2onnx.onnx_io.serialize import embed_values
 from flow2onnx.passes import run_passes
 
 __all__ = ["grad"]
+
+_MOST_SEEDS = 1 << 24  # elements of a constant of ones
 
 
 def grad(
@@ -133,6 +135,11 @@ def _outputs_to_differentiate(
 def _seed(b: Builder, name: str, value: Value, is_input: bool) -> Value:
     if is_input:
         return b.input(f"seed/{name}", dims(value), dtype_of(value))
+    if size_of(value) > _MOST_SEEDS:
+        raise ArgumentError(
+            f"output {name} has {size_of(value)} elements; {_MOST_SEEDS} are the most",
+            hint="give smaller shapes with inputs=, or pass seeds=True",
+        )
     return b.const(np.ones(dims(value)), dtype_of(value))
 
 

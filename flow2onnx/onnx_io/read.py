@@ -85,7 +85,7 @@ class ModelFile:
     def _is_standard(self, node: onnx.NodeProto) -> bool:
         try:
             return node.domain in _STANDARD and bool(get_schema(node.op_type, self.opset, ""))
-        except SchemaError:
+        except (SchemaError, TypeError):  # TypeError: an opset that is no 32-bit number
             return False
 
     def _tensors(self) -> Iterator[onnx.TensorProto]:

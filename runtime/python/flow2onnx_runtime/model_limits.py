@@ -25,7 +25,7 @@ class Limits:
     nodes: int = 100_000  # those in graphs inside nodes and in expanded functions counted
     operands: int = 500_000  # inputs and outputs of nodes
     of_one_node: int = 16_384  # its inputs and outputs
-    entries: int = 200_000  # tensors, types, opsets, texts
+    entries: int = 80_000  # tensors, types, opsets, texts
     nested: int = 8_000  # nodes in graphs of depth d > 2, each d (d - 2) times: as they cost
     depth: int = 32  # functions that call functions
     copied: int = 1 << 26  # bytes that the expansion of functions adds

@@ -107,8 +107,8 @@ def test_operands_entries_and_texts():
         check_limits(wide)
     with pytest.raises(BundleError, match="inputs and outputs of nodes; 500000"):
         check_limits(model(*[field(1, "x") * 10_000] * 51))
-    with pytest.raises(BundleError, match="200001 tensors, types and texts"):
-        check_limits(field(7, field(12, "") * 200_001))
+    with pytest.raises(BundleError, match="80001 tensors, types and texts"):
+        check_limits(field(7, field(12, "") * 80_001))
     with pytest.raises(BundleError, match="16777217 bytes of one text"):
         check_limits(model(node("Relu", reads="x" * ((1 << 24) + 1))))
 
