@@ -25,8 +25,16 @@ def test_functions_that_expand_without_end(action):
     assert "functions" in outcome.error
 
 
+# Over the limits until onnx's shape inference is kept from computing what shapes are made of.
+_KNOWN = {24: "SplitToSequence over ten million rows", 39: "Range to 2^31 of constants"}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("number", range(50))
+@pytest.mark.parametrize(
+    "number",
+    [pytest.param(n, marks=pytest.mark.xfail(reason=_KNOWN[n])) if n in _KNOWN else n
+     for n in range(50)],
+)  # fmt: skip
 def test_a_tenth_of_the_corpus(number):
     made = case(number, seed=1)
     outcomes = [attempt(*made, action) for action in ACTIONS]
