@@ -1,8 +1,8 @@
 """`flow2onnx data`."""
 
+import importlib
 import io
 import json
-import sys
 
 import numpy as np
 import pytest
@@ -197,7 +197,7 @@ def test_check_of_images(flow2onnx, folder):
 def test_a_bar_on_a_terminal(flow2onnx, folder, monkeypatch):
     written = io.StringIO()
     terminal = Console(file=written, force_terminal=True, width=80)
-    commands = sys.modules["flow2onnx.cli.commands.data"]
+    commands = importlib.import_module("flow2onnx.cli.commands.data")
     monkeypatch.setattr(commands, "output", lambda **options: terminal)
     np.save(folder / "n.npy", np.arange(6))
     assert flow2onnx("data", "build", "n.npy", "-o", "out").exit_code == 0
