@@ -151,7 +151,7 @@ def build(
 
 
 def _holds_parts_alone(folder: Path) -> bool:
-    """Whether a folder is an earlier one of part files, whose content may go."""
+    """True for an earlier folder of part files, whose content may go."""
     parts = part_files(folder)
     others = {p.name for p in folder.iterdir()} - {p.name for p in parts}
     return bool(parts) and others <= {LABELS_FILE}

@@ -37,7 +37,7 @@ class FedLabels:
         ).located(None, self.numbers.layer, self.numbers.source)
 
     def _are_within(self, labels: Array) -> bool:
-        """Whether all are classes; one reduction, as this is done at every step."""
+        """True if all are classes; one reduction, as this is done at every step."""
         unsigned = _UNSIGNED.get(labels.dtype.char)
         if unsigned is None or self.numbers.classes > np.iinfo(labels.dtype).max:
             return bool(labels.min() >= 0 and labels.max() < self.numbers.classes)

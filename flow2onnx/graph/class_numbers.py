@@ -35,6 +35,6 @@ def annotate_class_numbers(b: Builder, labels: ir.Value, scores: ir.Value) -> No
 
 
 def class_numbers(value: ir.Value) -> ClassNumbers | None:
-    """What a layer takes an input for, if it takes it for class numbers."""
+    """The class numbers that a layer takes an input for; None if it takes it for none."""
     found: ClassNumbers | None = value.meta.get(_KEY)
     return found

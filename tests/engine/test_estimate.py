@@ -1,4 +1,4 @@
-"""What a job is estimated to need, beside what it takes and what there is."""
+"""The memory a job is estimated to need, beside what it takes and what there is."""
 
 import logging
 import subprocess

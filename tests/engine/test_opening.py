@@ -1,4 +1,4 @@
-"""What is decided of a job before it runs: memory check, explanation and run agree on it."""
+"""The opening of a job: memory check, explanation and run agree on it."""
 
 import numpy as np
 import pytest
@@ -75,7 +75,7 @@ JOBS = {
 
 @pytest.fixture
 def checked(monkeypatch):
-    """What memory checks found to be needed."""
+    """The bytes that memory checks found to be needed."""
     found = []
 
     def needed(openings):

@@ -51,7 +51,7 @@ class Outcome:
 
     @property
     def ok(self) -> bool:
-        """Whether it was accepted or refused in words, within the limits."""
+        """True if it was accepted or refused in words, within the limits."""
         return self.is_refusal and self.seconds <= SECONDS and self.megabytes <= MEGABYTES
 
 
@@ -78,7 +78,7 @@ ACTIONS: dict[str, Callable[[Path], object]] = {
 
 
 def attempt(name: str, content: bytes, action: str) -> Outcome:
-    """What an action on a model does in a process of its own."""
+    """The outcome of an action on a model in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         path.write_bytes(content)

@@ -1,4 +1,4 @@
-"""What has threads of its own is used in the process that opened it, not in one forked from it."""
+"""Forks detected: an object with threads is used in the process that opened it, in no other."""
 
 import os
 

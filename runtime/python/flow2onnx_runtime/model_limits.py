@@ -49,7 +49,7 @@ _FUNCTION_NAMES = {1: 1, 10: 0, 13: 2}
 
 @dataclass
 class _Body:
-    """What a graph or a function holds, and which functions it calls how often."""
+    """Counts of a graph or a function, and of its calls of functions."""
 
     nodes: int = 0
     operands: int = 0

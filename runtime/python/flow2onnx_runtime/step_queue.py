@@ -116,7 +116,7 @@ class StepFuture(Future[T]):
 
 @dataclass(frozen=True)
 class _Work:
-    """What the threads of a queue share with it; they hold no queue, so that a dropped one ends."""
+    """State that threads share with a queue, which they do not hold: a dropped one ends."""
 
     unfinished: deque[StepFuture[Any]] = field(default_factory=deque)
     untold: deque[StepFuture[Any]] = field(default_factory=deque)

@@ -120,7 +120,7 @@ def remember(path: Path, machine: str, answers: Mapping[str, Answer]) -> None:
 
 
 def _to_extend(path: Path) -> dict[str, Answers]:
-    """What a file holds; nothing where it is missing, empty or damaged."""
+    """The content of a file; nothing where it is missing, empty or damaged."""
     try:
         return _read(path)
     except FileNotFoundError:
