@@ -32,9 +32,9 @@ RECIPES = {
     "native": Recipe(
         (
             "-e",
-            f"{ROOT / 'runtime' / 'python'}[cpu]",
+            str(ROOT / "runtime" / "python"),
             "-e",
-            str(ROOT),
+            f"{ROOT}[cpu]",  # not [cpu] of the runtime: older pips ask the index for it then
             f"{ROOT / 'runtime' / 'native'}[onednn]",
         )
     ),
