@@ -45,7 +45,7 @@ class JobFunction:
             self.session.start()
             spec, pieces = self.spec, self.session.pieces(self.spec)
             arrays = check_arguments(spec.parameters, spec.names, args, spec.name, pieces)
-            return self._call(arrays)
+            return self._call(arrays, pieces)
         except FlowError as error:
             error.located(self.spec.name, None, user_frame())
             raise
@@ -79,9 +79,8 @@ class JobFunction:
                 hint="a job takes its arrays by position",
             )
 
-    def _call(self, arrays: list[Array]) -> Any:
+    def _call(self, arrays: list[Array], pieces: int) -> Any:
         spec, returns, tree = self.spec, self.spec.returns, self.session.tree(self.spec.name)
-        pieces = self.session.pieces(spec)
         if isinstance(returns, AbsentReturn):
             if tree.kind == "none":
                 self.session.run(spec, arrays)

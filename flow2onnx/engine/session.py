@@ -28,7 +28,7 @@ from flow2onnx.graph.model import model_text
 from flow2onnx.source import user_frame
 from flow2onnx.trace.context import traced_job
 from flow2onnx.trace.spec import JobSpec
-from flow2onnx.trace.trace import fed_shapes, pieces_of
+from flow2onnx.trace.trace import fed_shapes
 from flow2onnx.trace.variables import Variable
 from flow2onnx.typing import TreeDef
 
@@ -63,7 +63,7 @@ class Session:
         self.redefines = False
         self.events: Any = None  # the EventWriter that flow.summary writes with
         self._specs: dict[str, JobSpec] = {}
-        self._trees: dict[str, TreeDef] = {}
+        self._jobs: Mapping[str, CompiledJob] = {}
         self._executables: dict[tuple[str, Shapes], Executable] = {}
         self._state: State | None = None
         self._device = Device()
@@ -120,6 +120,8 @@ class Session:
                 source=user_frame(),
                 hint="return or watch the blob, and use its value after a call",
             )
+        if self.is_running and not self._closed:
+            return  # without the lock: every call asks
         with self._lock:
             if self.redefines and not self._specs:
                 return  # an eager program makes its jobs later
@@ -167,12 +169,12 @@ class Session:
         return tuple(self._specs)
 
     def pieces(self, spec: JobSpec) -> int:
-        """The length of the lists among the arguments and results of a job."""
-        return pieces_of(spec, self._placement.device_count())
+        """The length of the lists among the arguments and results of a job; it has started."""
+        return self._jobs[spec.name].pieces
 
     def tree(self, name: str) -> TreeDef:
         """The nesting of what the body of a job returned."""
-        return self._trees[name]
+        return self._jobs[name].tree
 
     def target(self) -> Target:
         """The opset, seed, kernels and devices to compile for, by the session's settings."""
@@ -290,7 +292,7 @@ class Session:
         for executable in bound:
             job = executable.opening.job
             self._executables[job.spec.name, tuple(fed_shapes(job.spec, job.pieces))] = executable
-        self._trees = {name: job.tree for name, job in jobs.items()}
+        self._jobs = jobs
         if self.settings.value("enable_debug_mode"):
             _write_graphs(jobs, Path(self.settings.value("log_dir")))
         self.settings.start()
