@@ -98,6 +98,52 @@ MAY_USE = {
 }  # fmt: skip
 
 
+# Where files and bytes become models or sessions, each behind `check_model`. `ir.load`, `onnx.load`
+# and their like read whatever other files a model names.
+OPENERS = {
+    "InferenceSession": {"flow2onnx_runtime/provider_checks.py"},  # create_session
+    "create_session": {"flow2onnx_runtime/options.py", "flow2onnx_runtime/provider_checks.py"},
+    "check_model": {
+        "flow2onnx_runtime/options.py",  # open_session
+        "flow2onnx/onnx_io/read.py",  # open_model
+        "flow2onnx/onnx_io/foreign.py",  # models that are no files
+        "flow2onnx/export/saved_model.py",
+        "flow2onnx_native/accelerator.py",
+    },
+    "onnx.checker.check_model": {
+        "flow2onnx/onnx_io/read.py", "flow2onnx/onnx_io/foreign.py", "flow2onnx/graph/verify.py",
+    },
+    "parse_model": {  # bytes that were checked, or that this process has written
+        "flow2onnx/engine/opening.py", "flow2onnx/export/saved_model.py",
+        "flow2onnx/graph/model.py",
+    },
+    "ModelProto.FromString": {
+        "flow2onnx/graph/model.py", "flow2onnx/onnx_io/read.py", "flow2onnx/onnx_io/parse.py",
+        "flow2onnx/export/verification/reference.py",  # copies of what open_model has read
+    },
+    "onnx.load_external_data_for_model": {"flow2onnx/export/verification/reference.py"},
+    "onnx.load": {"flow2onnx_native/accelerator.py"},
+    "onnx.load_from_string": {"flow2onnx_native/accelerator.py"},
+    "ir.load": {"flow2onnx/onnx_io/parse.py"},  # what a quantizer wrote just now
+    # made by the engine, node by node, and so not checked
+    "OwnModel": {
+        "flow2onnx/engine/opening.py", "flow2onnx/engine/explanation.py",
+        "flow2onnx/engine/variables.py",
+    },
+}  # fmt: skip
+LOADERS = (
+    "onnx.load",
+    "onnx.external_data_helper.load",
+    "onnx.shape_inference.infer_shapes_path",
+    "onnx.hub",
+    "onnx.parser",
+    "ir.load",
+    "ir.external_data.load",
+    "ir.from_onnx_text",
+)
+PARSERS = ("load_model", "TrainingSession", "load_external_data_for_model")
+
+
 def is_typing_only(path: Path, line: int) -> bool:
     """Whether the line stands below `if TYPE_CHECKING:`."""
     return any(
@@ -206,6 +252,43 @@ def test_wings_need_no_compiler(wing):
     for path in wing.rglob("*.py"):
         for module, line in imports(TREES[path]):
             assert module.split(".")[0] in known, f"{path}:{line}: {module}"
+
+
+def opener(call: ast.Call) -> str | None:
+    """The name in OPENERS of what a call opens a model by, or the call's own if it has none."""
+    name, node = "", call.func
+    while isinstance(node, ast.Attribute):
+        name, node = f".{node.attr}{name}", node.value
+    name = (node.id if isinstance(node, ast.Name) else "") + name
+    known = [o for o in OPENERS if name == o or name.endswith(f".{o}")]
+    if known:
+        return max(known, key=len)
+    return name if name.startswith(LOADERS) or name.split(".")[-1] in PARSERS else None
+
+
+def place_of(path: Path) -> str:
+    """A module by its distribution and what follows."""
+    part = next(part for part in (PACKAGE, *PARTS) if path.is_relative_to(part))
+    return str(path.relative_to(part.parent))
+
+
+@pytest.mark.parametrize("path", OURS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_models_are_opened_in_one_way(path):
+    for node in ast.walk(TREES[path]):
+        name = opener(node) if isinstance(node, ast.Call) else None
+        assert name is None or place_of(path) in OPENERS.get(name, ()), (
+            f"{path}:{node.lineno}: opens a model by {name}, beside check_model"
+        )
+
+
+def test_openers_are_where_the_table_has_them():
+    used = {
+        (name, place_of(path))
+        for path, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and (name := opener(node))
+    }
+    assert used == {(name, place) for name, places in OPENERS.items() for place in places}
 
 
 # A user's record, whose signature is part of the surface.

@@ -8,6 +8,7 @@ import numpy as np
 from flow2onnx_runtime import Options, Program, State
 from flow2onnx_runtime.dtypes import all_finite, element_named
 from flow2onnx_runtime.errors import NonFiniteError
+from flow2onnx_runtime.model_check import OwnModel
 
 from flow2onnx.compile import CompiledJob
 from flow2onnx.compile.garbage_collection import collector_paused
@@ -26,7 +27,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 def _open_program(opening: Opening, state: State, suffix: str = "") -> tuple[Program, Opening]:
     """The program of a model, and the opening as the runtime confirmed it."""
 
-    def create(content: bytes, options: Options) -> Program:
+    def create(content: OwnModel, options: Options) -> Program:
         return Program(content, state, options, name=f"{opening.job.spec.name}{suffix}")
 
     program, opening = open_model(opening, create)

@@ -7,6 +7,7 @@ from typing import Any
 
 from flow2onnx_runtime import AssignedNode, Options, kernels, open_session, why_unusable
 from flow2onnx_runtime.assignment import nodes_of, recording
+from flow2onnx_runtime.model_check import OwnModel
 from flow2onnx_runtime.providers import provider_named
 from flow2onnx_runtime.session_options import runtime_names
 
@@ -159,7 +160,7 @@ def explain(opening: Opening, settings: Settings, placed_on: str) -> Explanation
 def _open_recording(opening: Opening) -> Any:
     """An `onnxruntime.InferenceSession` that remembers which provider took which node."""
     return open_session(
-        model_bytes(opening.model), recording(replace(opening.options, profile=None))
+        OwnModel(model_bytes(opening.model)), recording(replace(opening.options, profile=None))
     )
 
 

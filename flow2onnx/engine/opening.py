@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from flow2onnx_runtime import Options
 from flow2onnx_runtime.extensions import GraphAnalysis, OperatorTraits, accelerator
+from flow2onnx_runtime.model_check import OwnModel
 from flow2onnx_runtime.options import DEFAULT_OPTIONS
 from flow2onnx_runtime.providers import CPU
 
@@ -98,18 +99,18 @@ def plan_portable_opening(job: CompiledJob) -> Opening:
     return Opening(job=job, model=job.model, options=options, in_place=verdicts)
 
 
-def open_model(opening: Opening, create: Callable[[bytes, Options], T]) -> tuple[T, Opening]:
+def open_model(opening: Opening, create: Callable[[OwnModel, Options], T]) -> tuple[T, Opening]:
     """The result of `create`, and the opening with verdicts that the runtime's own graph bears out.
 
     An optimiser may move readers of an old value behind its update.
     """
-    content = model_bytes(opening.model)
+    content = OwnModel(model_bytes(opening.model))
     if not opening.names_in_place:
         return create(content, opening.options), opening
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "optimized.onnx")
         opened = create(content, replace(opening.options, optimized_path=str(path)))
-        graph = parse_model(path.read_bytes()).graph
+        graph = parse_model(path.read_bytes()).graph  # which the runtime wrote just now
     names = [v.name for v in opening.in_place]
     optimized = {v.name: v for v in in_place(graph, names, opening.traits)}
     verdicts = tuple(_stricter(v, optimized[v.name]) for v in opening.in_place)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from flow2onnx_runtime import Options, State, require_providers
 from flow2onnx_runtime.init_model import bind_init_model
+from flow2onnx_runtime.model_check import OwnModel
 
 from flow2onnx.compile import CompiledJob, Target, initial_state
 from flow2onnx.errors import JobError
@@ -47,5 +48,5 @@ def new_state(
         return state, lambda: None
     tensors = [(name, v.shape, v.dtype.name) for name, v in variables.items()]
     plain = Options(optimization="disable")  # else it would hold every large constant
-    model = model_bytes(initial_state(variables, target))
+    model = OwnModel(model_bytes(initial_state(variables, target)))
     return state, bind_init_model(state, model, tensors, plain)

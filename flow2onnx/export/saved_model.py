@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from flow2onnx_runtime import Predictor
+from flow2onnx_runtime.model_check import check_model
 from flow2onnx_runtime.providers import find_provider
 
 from flow2onnx.checkpoint import store
@@ -95,7 +96,9 @@ def open_saved_model(path: Path, checkpoint: Path, device: str) -> Predictor:
 
 def _with_weights(path: Path, checkpoint: Path) -> bytes:
     """The model with the values of another checkpoint inside."""
-    model = parse_model(path.read_bytes())
+    content = path.read_bytes()
+    check_model(content, path=path, reads_values=False)
+    model = parse_model(content)
     load_external_values(model, _Checkpoint(checkpoint, path.name).value)
     return model_bytes(model)
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import onnx
 import onnx_ir as ir
-from flow2onnx_runtime.model_limits import check_limits
+from flow2onnx_runtime.external_data import check_locations
+from flow2onnx_runtime.model_check import check_model
 from onnx import inliner, version_converter
 from onnx.defs import SchemaError, get_schema, onnx_opset_version
 
@@ -99,7 +100,7 @@ def foreign_model(
 
 def _separate_tensors(model: Source) -> _Parts:
     if isinstance(model, onnx.ModelProto):
-        return _within_limits(_split_proto(model, ""))
+        return _within_limits(_split_proto(model, None))
     if isinstance(model, ir.Model):
         return _within_limits(_split_ir(model))
     if isinstance(model, str | os.PathLike):
@@ -112,12 +113,12 @@ def _separate_tensors(model: Source) -> _Parts:
 
 
 def _within_limits(parts: _Parts) -> _Parts:
-    """The parts of a model, which a file would not have passed on with more than the limits."""
-    check_limits(parts.proto.SerializeToString(), "the model")
+    """The parts of a model that is no file, which has passed the check that files pass."""
+    check_model(parts.proto.SerializeToString())
     return parts
 
 
-def _split_proto(model: onnx.ModelProto, folder: str) -> _Parts:
+def _split_proto(model: onnx.ModelProto, folder: str | None) -> _Parts:
     graph = onnx.GraphProto()
     for field, content in model.graph.ListFields():
         if field.name not in ("initializer", "node"):
@@ -148,8 +149,11 @@ def _split_ir(model: ir.Model) -> _Parts:
     for name, value in list(copy.graph.initializers.items()):
         if value.const_value is None:
             raise ArgumentError(f"initializer {name} has no content", hint="load the model whole")
+        is_elsewhere = isinstance(value.const_value, ir.ExternalTensor)
+        if is_elsewhere:
+            _check_external(value.const_value, os.fspath(value.const_value.base_dir))
         tensors[name] = value.const_value
-        if value.const_value.size > _SMALL:
+        if is_elsewhere or value.const_value.size > _SMALL:
             del copy.graph.initializers[name]
             value.const_value = None
             if not value.is_graph_input():
@@ -181,12 +185,12 @@ def _is_large(tensor: onnx.TensorProto) -> bool:
     return count > _SMALL or tensor.data_location == onnx.TensorProto.EXTERNAL
 
 
-def _read_tensor(proto: onnx.TensorProto, folder: str) -> Any:
+def _read_tensor(proto: onnx.TensorProto, folder: str | None) -> Any:
     """The tensor; one that lies in another file is read when its content is asked for."""
     if any(size < 0 for size in proto.dims):
         raise BundleError(f"tensor {proto.name} has the shape {list(proto.dims)}")
     tensor = _translate_errors(
-        lambda: ir.serde.deserialize_tensor(proto, folder), f"tensor {proto.name} is damaged"
+        lambda: ir.serde.deserialize_tensor(proto, folder or ""), f"tensor {proto.name} is damaged"
     )
     if isinstance(tensor, ir.ExternalTensor):
         _check_external(tensor, folder)
@@ -197,24 +201,11 @@ def _read_tensor(proto: onnx.TensorProto, folder: str) -> Any:
     return tensor
 
 
-def _check_external(tensor: ir.ExternalTensor, folder: str) -> None:
+def _check_external(tensor: ir.ExternalTensor, folder: str | None) -> None:
     """Raise unless the file is beside the model and long enough."""
-    inside = os.path.realpath(folder or ".")
-    path = os.path.realpath(os.path.join(folder, tensor.location))
-    if os.path.commonpath([inside, path]) != inside:
-        raise BundleError(
-            f"tensor {tensor.name} lies in {tensor.location}, outside the model's folder",
-            hint="put the file beside the model",
-        )
-    try:
-        size = os.path.getsize(path) if os.path.isfile(path) else None
-    except (OSError, ValueError):  # ValueError: a null character in the name
-        size = None
-    if size is None:
-        raise BundleError(
-            f"tensor {tensor.name} lies in {str(tensor.location)!r}, which is not there",
-            hint="copy the file beside the model, or give the model by its path",
-        )
+    location = os.fspath(tensor.location)
+    check_locations(f"tensor {tensor.name}", [location], [] if folder is None else [folder or "."])
+    size = os.path.getsize(os.path.join(folder or "", location))
     if (tensor.offset or 0) + tensor.nbytes > size:
         raise BundleError(
             f"{tensor.location} ends before the tensor {tensor.name} in it does",

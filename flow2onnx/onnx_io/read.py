@@ -10,7 +10,7 @@ from typing import Any
 
 import onnx
 import onnx_ir as ir
-from flow2onnx_runtime.model_limits import check_limits
+from flow2onnx_runtime.model_check import check_model
 from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]  # has no types
 from onnx.defs import SchemaError, get_schema
 
@@ -102,7 +102,7 @@ def open_model(path: str | os.PathLike[str]) -> ModelFile:
         if path.stat().st_size > _LARGEST:
             raise _corrupt(path, "it has more than 2 GB, which no .onnx file can have")
         content = path.read_bytes()
-        check_limits(content, str(path))
+        check_model(content, path=path)
         proto = onnx.ModelProto.FromString(content)
         foreign = not proto.opset_import or not proto.graph.output
     except BundleError:  # a ValueError too

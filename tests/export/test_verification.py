@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 import flow2onnx as flow
 import flow2onnx.typing as tp
 from flow2onnx.errors import ArgumentError, BundleError, ProviderError
-from flow2onnx.export import Check, Output, Report, verify_model
+from flow2onnx.export import Check, Output, Report, describe, verify_model
 from flow2onnx.export.verification.differences import Tolerance
 from flow2onnx.export.verification.reference import Trial
 from flow2onnx.onnx_io.read import open_model
@@ -94,6 +94,20 @@ def test_the_checker_sees_wrong_shapes(tmp_path):
     report = verify_model(path)
     assert row(report, "checker").ok is False
     assert row(report, "reference").ok is None
+
+
+def test_values_outside_the_models_folder_are_not_read(tmp_path):
+    path = tmp_path / "m" / "m.onnx"
+    path.parent.mkdir()
+    model = onnx.load(relu(path))
+    weight = model.graph.initializer.add(name="w", data_type=FLOAT, dims=[1])
+    weight.data_location = TensorProto.EXTERNAL
+    weight.external_data.add(key="location", value="../w.bin")
+    onnx.save(model, path)
+    (tmp_path / "w.bin").write_bytes(bytes(4))
+    for look in (verify_model, describe):
+        with pytest.raises(BundleError, match="no path inside its folder"):
+            look(path)
 
 
 def test_an_opset_the_runtime_refuses(tmp_path):

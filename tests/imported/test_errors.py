@@ -2,6 +2,7 @@
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from onnx import helper
 
@@ -200,6 +201,30 @@ def test_external_files_that_are_wrong(change, tmp_path):
         (folder / "m.onnx").write_bytes(model.SerializeToString())
     with pytest.raises(BundleError, match=r"w\.bin"):
         flow.make_trainable(folder / "m.onnx", "mse")
+
+
+def test_a_model_that_is_no_file_names_no_files(tmp_path, monkeypatch):
+    onnx.save(
+        models.perceptron(4), tmp_path / "m.onnx", save_as_external_data=True, location="w.bin",
+        size_threshold=0,
+    )  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    proto = onnx.load(tmp_path / "m.onnx", load_external_data=False)
+    with pytest.raises(BundleError, match="no folder: it was given as bytes"):
+        flow.make_trainable(proto, "mse")
+    model = ir.load(tmp_path / "m.onnx")
+    assert flow.make_trainable(model, "mse").trained
+    for value in model.graph.initializers.values():
+        value.const_value = moved(value.const_value, "../w.bin")
+    with pytest.raises(BundleError, match=r"'\.\./w\.bin', which is no path inside its folder"):
+        flow.make_trainable(model, "mse")
+
+
+def moved(tensor: ir.ExternalTensor, location: str) -> ir.ExternalTensor:
+    return ir.ExternalTensor(
+        location, tensor.offset, tensor.length, tensor.dtype, shape=tensor.shape,
+        name=tensor.name, base_dir=tensor.base_dir,
+    )  # fmt: skip
 
 
 def test_a_batch_that_must_be_fixed_is_named():

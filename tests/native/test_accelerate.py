@@ -155,6 +155,22 @@ def test_a_file_with_weights_beside_it(tmp_path: Path, convolving: NativeLibrary
     assert path.read_bytes() == before
 
 
+def test_weights_outside_the_models_folder(tmp_path: Path, convolving: NativeLibrary) -> None:
+    path = tmp_path / "model" / "m.onnx"
+    path.parent.mkdir()
+    onnx.save(
+        onnx.load_from_string(model(2)), path, save_as_external_data=True, size_threshold=0,
+        location="w.bin",
+    )  # fmt: skip
+    proto = onnx.load(path, load_external_data=False)
+    for tensor in proto.graph.initializer:
+        tensor.external_data[0].value = "../w.bin"
+    (path.parent / "w.bin").rename(tmp_path / "w.bin")
+    path.write_bytes(proto.SerializeToString())
+    with pytest.raises(BundleError, match="no path inside its folder"):
+        flow.accelerate(path, ONE, native=True)
+
+
 def test_without_the_library(not_installed: None) -> None:
     content = model(2)
     assert flow.accelerate(content)[0] is content

@@ -8,7 +8,7 @@ import onnx
 import onnx_ir as ir
 from flow2onnx_runtime.errors import BundleError
 from flow2onnx_runtime.extensions import GraphAnalysis
-from flow2onnx_runtime.model_limits import check_limits
+from flow2onnx_runtime.model_check import check_model
 from flow2onnx_runtime.options import Options
 from flow2onnx_runtime.providers import CPU
 
@@ -70,7 +70,7 @@ def accelerate(
 
 def _parse(model: str | os.PathLike[str] | bytes) -> ir.Model | None:
     """A model with its tensors inside and the shapes of its values; None beyond 2 GB."""
-    check_limits(model)
+    check_model(model)
     try:
         proto = onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(model)
     except Exception as error:  # onnx raises what protobuf and the system raise

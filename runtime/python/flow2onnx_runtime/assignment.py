@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from flow2onnx_runtime.errors import BundleError, OptionsError
+from flow2onnx_runtime.model_check import OwnModel
 from flow2onnx_runtime.options import DEFAULT_OPTIONS, Model, Options, open_session
 from flow2onnx_runtime.ort_settings import session_keys
 from flow2onnx_runtime.provider_checks import ProviderSpec, split
@@ -55,14 +56,17 @@ def recording(options: Options) -> Options:
 
 
 def assigned_nodes(
-    model: Model, options: Options = DEFAULT_OPTIONS
+    model: Model | OwnModel, options: Options = DEFAULT_OPTIONS
 ) -> tuple[AssignedNode, ...] | None:
     """Every node with its provider; None if the installed runtime does not tell."""
     return nodes_of(open_session(model, recording(options)))
 
 
 def open_capturing(
-    name: str, model: Model, options: Options, initializers: Mapping[str, Any] | None = None
+    name: str,
+    model: Model | OwnModel,
+    options: Options,
+    initializers: Mapping[str, Any] | None = None,
 ) -> Any:
     """`open_session` for runs captured as CUDA graphs.
 
@@ -78,7 +82,7 @@ def open_capturing(
     return session
 
 
-def _blame_nodes(name: str, model: Model, options: Options, error: BundleError) -> None:
+def _blame_nodes(name: str, model: Model | OwnModel, options: Options, error: BundleError) -> None:
     """Say which nodes the CUDA provider leaves to another, if that is why nothing opened."""
     nodes = assigned_nodes(model, _without_capture(options)) or ()
     elsewhere = sorted({n.op_type for n in nodes if n.provider not in options.provider_names[:1]})

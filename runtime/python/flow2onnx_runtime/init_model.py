@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from flow2onnx_runtime.buffers import Buffer, new_buffer
 from flow2onnx_runtime.dtypes import element_named
 from flow2onnx_runtime.errors import BundleError, RunError
+from flow2onnx_runtime.model_check import OwnModel
 from flow2onnx_runtime.options import DEFAULT_OPTIONS, Model, Options, open_session
 from flow2onnx_runtime.state import State
 
@@ -13,7 +14,7 @@ __all__ = ["bind_init_model"]
 
 def bind_init_model(
     state: State,
-    model: Model,
+    model: Model | OwnModel,
     tensors: Sequence[tuple[str, tuple[int, ...], str]],
     options: Options = DEFAULT_OPTIONS,
     *,

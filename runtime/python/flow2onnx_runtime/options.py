@@ -10,9 +10,8 @@ from typing import Any
 import onnxruntime as ort
 
 from flow2onnx_runtime.errors import BundleError, OptionsError, ProviderError
-from flow2onnx_runtime.external_data import check_external_data
 from flow2onnx_runtime.graph_cache import GraphCache
-from flow2onnx_runtime.model_limits import check_limits
+from flow2onnx_runtime.model_check import OwnModel, check_model
 from flow2onnx_runtime.ort_settings import check_run_entry, check_session_entry
 from flow2onnx_runtime.plugins import is_listed, register_libraries
 from flow2onnx_runtime.provider_checks import (
@@ -185,7 +184,9 @@ DEFAULT_OPTIONS = Options()
 
 
 def open_session(
-    model: Model, options: Options = DEFAULT_OPTIONS, initializers: Mapping[str, Any] | None = None
+    model: Model | OwnModel,
+    options: Options = DEFAULT_OPTIONS,
+    initializers: Mapping[str, Any] | None = None,
 ) -> Any:
     """An `onnxruntime.InferenceSession` for a model's bytes or file, on the providers asked for.
 
@@ -195,9 +196,12 @@ def open_session(
     values in files outside its folder; a model given as bytes has no folder but that of the session
     entry `session.model_external_initializers_file_folder_path`.
     """
-    what = _checked_model(model)
     entries = options.session_entries
-    is_alone = not check_external_data(model, entries.get(_FOLDER), entries.get(_FORMAT, ""))
+    if isinstance(model, OwnModel):
+        model, is_alone = model.content, True
+    else:
+        is_alone = not _check(model, entries)
+    what = f"the model ({len(model)} bytes)" if isinstance(model, bytes) else os.fspath(model)
     providers = _available(options)
     settings = _session_options(options)
     if is_alone and _FOLDED not in entries:
@@ -232,15 +236,11 @@ def require_providers(options: Options) -> None:
             raise ProviderError(_unusable(name), hint=why_unusable(name))
 
 
-def _checked_model(model: Model) -> str:
-    if isinstance(model, bytes):
-        check_limits(model)
-        return f"the model ({len(model)} bytes)"
-    path = Path(model)
-    if not path.is_file():
-        raise BundleError(f"{path} is not there", hint="give the path of an .onnx file")
-    check_limits(path)
-    return str(path)
+def _check(model: Model, entries: Mapping[str, str]) -> bool:
+    """True if the model has values in other files; `BundleError` for one that nobody may open."""
+    if not isinstance(model, bytes) and not Path(model).is_file():
+        raise BundleError(f"{model} is not there", hint="give the path of an .onnx file")
+    return check_model(model, folder=entries.get(_FOLDER), load_format=entries.get(_FORMAT, ""))
 
 
 def _size(model: Model) -> int:

@@ -18,6 +18,7 @@ from flow2onnx_runtime.buffers import new_buffer, wrap_array
 from flow2onnx_runtime.dtypes import Element, as_bits, element_named, find_onnx_element
 from flow2onnx_runtime.errors import BundleError, FeedError, OptionsError, RunError, StateError
 from flow2onnx_runtime.manifest import NEXT
+from flow2onnx_runtime.model_check import OwnModel
 from flow2onnx_runtime.options import DEFAULT_OPTIONS, Model, Options, open_session
 from flow2onnx_runtime.state import State
 
@@ -86,7 +87,7 @@ class Program:
 
     def __init__(
         self,
-        model: Model,
+        model: Model | OwnModel,
         state: State | None = None,
         options: Options = DEFAULT_OPTIONS,
         *,
@@ -94,7 +95,7 @@ class Program:
         initializers: Mapping[str, Any] | None = None,
         in_place: Collection[str] = (),
     ) -> None:
-        self.name = name or ("model" if isinstance(model, bytes) else Path(model).name)
+        self.name = name or ("model" if isinstance(model, bytes | OwnModel) else Path(model).name)
         self.options = options
         self.state = State() if state is None else state
         self._pinned = initializers  # the session reads them where they are

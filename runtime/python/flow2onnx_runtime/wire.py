@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 __all__ = ["Buffer", "Field", "GroupError", "WireError", "fields"]
 
-Buffer = bytes | memoryview | mmap.mmap
+Buffer = bytes | mmap.mmap
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _LONGEST_VARINT = 10

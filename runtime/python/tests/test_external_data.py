@@ -9,7 +9,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from flow2onnx_runtime import BundleError, Options, Predictor
-from flow2onnx_runtime.external_data import check_external_data, external_locations
+from flow2onnx_runtime.model_check import check_model
+from flow2onnx_runtime.model_limits import count_model
 from flow2onnx_runtime.options import open_session
 from flow2onnx_runtime.ort_settings import session_keys
 
@@ -87,7 +88,7 @@ def test_a_tag_beyond_32_bits_hides_nothing():
     # protobuf would read field 7, the graph, of which it takes the lower 32 bits
     model = b"\xba\x80\x80\x80\x10\x08location"
     with pytest.raises(ValueError, match="without number"):
-        list(external_locations(model))
+        count_model(model)
 
 
 def helper_varint(number):
@@ -115,8 +116,8 @@ def folder(tmp_path):
 def test_every_place_of_a_tensor_is_looked_at(folder, place):
     path = folder / "m.onnx"
     path.write_bytes(place("a.bin"))
-    assert set(external_locations(path.read_bytes())) == {"a.bin"}
-    assert check_external_data(path)
+    assert count_model(path.read_bytes()) == {"a.bin"}
+    assert check_model(path)
     path.write_bytes(place("../secret.bin"))
     for opener in (open_session, Predictor):
         with pytest.raises(BundleError, match=r"'\.\./secret\.bin', which is no path inside"):
@@ -168,16 +169,16 @@ def test_a_model_that_is_a_link_has_its_data_beside_either_end(folder, tmp_path)
     (snapshot / "m.onnx").symlink_to("../blobs/1")
     (snapshot / "m.data").symlink_to("../blobs/2")
     with pytest.raises(BundleError, match="inside its folder"):
-        check_external_data(snapshot / "m.onnx")
+        check_model(snapshot / "m.onnx")
     (blobs / "m.data").write_bytes(VALUES.tobytes())
-    assert check_external_data(snapshot / "m.onnx")
+    assert check_model(snapshot / "m.onnx")
 
 
 def test_a_model_without_such_data_may_speak_of_locations(folder):
     model = onnx.load_model_from_string(model_of([helper.make_node("Neg", ["x"], ["y"])]))
     model.graph.doc_string = model.graph.node[0].name = "location"
     (folder / "m.onnx").write_bytes(model.SerializeToString())
-    assert not check_external_data(folder / "m.onnx")
+    assert not check_model(folder / "m.onnx")
     Predictor(folder / "m.onnx")
 
 

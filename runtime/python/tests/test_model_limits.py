@@ -2,8 +2,9 @@
 
 import pytest
 
-from flow2onnx_runtime import BundleError, Predictor
-from flow2onnx_runtime.model_limits import LIMITS, check_limits
+from flow2onnx_runtime import BundleError, Predictor, Program
+from flow2onnx_runtime.model_check import OwnModel, check_model
+from flow2onnx_runtime.model_limits import LIMITS
 from flow2onnx_runtime.options import open_session
 
 
@@ -41,20 +42,20 @@ def model(*nodes, functions=()):
 
 
 def test_nodes_are_counted():
-    check_limits(model(*[node("Relu")] * 1000))
+    check_model(model(*[node("Relu")] * 1000))
     with pytest.raises(
         BundleError, match=r"^the model \(\d+ bytes\) cannot be opened: 100001 nodes"
     ):
-        check_limits(model(*[node("Relu")] * (LIMITS.nodes + 1)))
+        check_model(model(*[node("Relu")] * (LIMITS.nodes + 1)))
 
 
 def test_more_nodes_can_be_allowed(monkeypatch):
     monkeypatch.setenv("FLOW2ONNX_MOST_NODES", "4")
-    check_limits(model(*[node("Relu")] * 4))
+    check_model(model(*[node("Relu")] * 4))
     with pytest.raises(BundleError, match=r"5 nodes.*; 4 are the most\n.*FLOW2ONNX_MOST_NODES"):
-        check_limits(model(*[node("Relu")] * 5))
+        check_model(model(*[node("Relu")] * 5))
     monkeypatch.setenv("FLOW2ONNX_MOST_NODES", "many")
-    check_limits(model(*[node("Relu")] * 5))
+    check_model(model(*[node("Relu")] * 5))
 
 
 def test_functions_that_expand_without_end():
@@ -62,7 +63,7 @@ def test_functions_that_expand_without_end():
     last = function("F30", node("Relu"))
     with pytest.raises(BundleError, match=r"2e\+30 nodes, those of expanded functions counted"):
         open_session(model(node("F0", domain="f"), functions=[*calls, last]))
-    check_limits(model(node("F27", domain="f"), functions=[*calls[27:], last]))
+    check_model(model(node("F27", domain="f"), functions=[*calls[27:], last]))
 
 
 def test_functions_that_call_themselves(tmp_path):
@@ -75,9 +76,9 @@ def test_functions_that_call_themselves(tmp_path):
 
 def test_functions_that_hold_much():
     big = function("F", node("Constant", attribute=field(5, field(9, bytes(1 << 20)))))
-    check_limits(model(*[node("F", domain="f")] * 60, functions=[big]))
+    check_model(model(*[node("F", domain="f")] * 60, functions=[big]))
     with pytest.raises(BundleError, match=r"\d+ bytes of expanded functions; 67108864"):
-        check_limits(model(*[node("F", domain="f")] * 65, functions=[big]))
+        check_model(model(*[node("F", domain="f")] * 65, functions=[big]))
 
 
 def test_graphs_inside_each_other():
@@ -87,52 +88,69 @@ def test_graphs_inside_each_other():
             content = graph(node("If", attribute=field(6, content)))
         return field(7, content)
 
-    check_limits(nested(20))
+    check_model(nested(20))
     with pytest.raises(BundleError, match=r"\(weighed\) nodes in graphs inside each other"):
-        check_limits(nested(32))
+        check_model(nested(32))
 
 
 def test_many_nodes_deep_inside():
     content = graph(*[node("Relu")] * 1000)
-    check_limits(field(7, graph(node("If", attribute=field(6, content)))))
+    check_model(field(7, graph(node("If", attribute=field(6, content)))))
     for _ in range(5):
         content = graph(node("If", attribute=field(6, content)))
     with pytest.raises(BundleError, match="nodes in graphs inside each other"):
-        check_limits(field(7, content))
+        check_model(field(7, content))
 
 
 def test_operands_entries_and_texts():
     wide = field(7, graph(field(1, "x") * 20_000))
     with pytest.raises(BundleError, match="20000 inputs and outputs of one node; 16384"):
-        check_limits(wide)
+        check_model(wide)
     with pytest.raises(BundleError, match="inputs and outputs of nodes; 500000"):
-        check_limits(model(*[field(1, "x") * 10_000] * 51))
+        check_model(model(*[field(1, "x") * 10_000] * 51))
     with pytest.raises(BundleError, match="80001 tensors, types and texts"):
-        check_limits(field(7, field(12, "") * 80_001))
+        check_model(field(7, field(12, "") * 80_001))
     with pytest.raises(BundleError, match="16777217 bytes of one text"):
-        check_limits(model(node("Relu", reads="x" * ((1 << 24) + 1))))
+        check_model(model(node("Relu", reads="x" * ((1 << 24) + 1))))
 
 
 def test_tensors_may_be_large():
-    check_limits(field(7, field(5, bytes(1 << 25)) + field(1, node("Relu"))))
+    check_model(field(7, field(5, bytes(1 << 25)) + field(1, node("Relu"))))
 
 
-def test_damage_is_left_to_the_parser():
+def test_damage_is_told():
     whole = model(node("Relu"), node("Neg"))
-    for end in range(len(whole)):
-        check_limits(whole[:end])
-    check_limits(b"\xff" * 20)
+    for end in range(1, len(whole)):
+        with pytest.raises(BundleError, match="is no ONNX model, or a damaged one"):
+            check_model(whole[:end])
+    with pytest.raises(BundleError, match="is no ONNX model, or a damaged one"):
+        check_model(b"\xff" * 20)
+
+
+def test_graphs_in_the_defaults_of_a_functions_attributes_are_counted(monkeypatch):
+    monkeypatch.setenv("FLOW2ONNX_MOST_NODES", "4")
+    default = field(11, field(6, graph(*[node("Relu")] * 4)))
+    with pytest.raises(BundleError, match="5 nodes"):
+        check_model(field(25, default + field(7, node("Relu"))))
+
+
+def test_a_model_that_the_program_made_itself_is_not_counted(monkeypatch, onnx_model):
+    content = onnx_model("g (float[2] x) => (float[2] y) { y = Neg(x) }")
+    monkeypatch.setenv("FLOW2ONNX_MOST_NODES", "0")
+    with pytest.raises(BundleError, match="1 nodes"):
+        Program(content)
+    assert [info.name for info in Program(OwnModel(content)).feeds] == ["x"]
 
 
 def test_groups_do_not_hide_what_follows():
     with pytest.raises(BundleError, match="a group, which parsers skip"):
-        check_limits(b"\x0b\x0c" + model(node("Relu")))
+        check_model(b"\x0b\x0c" + model(node("Relu")))
 
 
 def test_an_equation_without_end():
     def einsum(size):
         return model(node("Einsum", attribute=field(1, "equation") + field(4, "." * size)))
 
-    check_limits(einsum(900))
+    check_model(einsum(900))
     with pytest.raises(BundleError, match="bytes of an Einsum's equation; 1024 are the most"):
-        check_limits(einsum(9000))
+        check_model(einsum(9000))
