@@ -5,9 +5,21 @@ nodes, differentiated, and run or exported.
 """
 
 import sys as _sys
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from flow2onnx.api import modules as _modules
 from flow2onnx.api import surface as _surface
+
+if _TYPE_CHECKING:  # what editors and type checkers know by its signature; the rest is anything
+    from typing import Any as _Any
+
+    from flow2onnx.api.foreign import accelerate as accelerate
+    from flow2onnx.api.foreign import from_training_info as from_training_info
+    from flow2onnx.api.foreign import grad as grad
+    from flow2onnx.api.foreign import make_trainable as make_trainable
+
+    def __getattr__(name: str) -> _Any: ...
+
 
 __version__ = "0.1.0"
 __all__ = _surface.top_level_names()

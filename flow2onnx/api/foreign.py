@@ -1,23 +1,127 @@
-"""Models from elsewhere below `flow`; the runtime is not loaded before one is asked for."""
+"""Models from elsewhere below `flow`; the runtime is not loaded before one is asked for.
+
+The signatures are written out here and in `flow2onnx.imported`, which is slow to import; a test
+holds them equal.
+"""
 
 import os
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from flow2onnx import engine, imported
+from flow2onnx.optim.base import Optimizer
+from flow2onnx.optim.schedules import Scheduler
 
 if TYPE_CHECKING:
     from flow2onnx_runtime import Options
 
-    from flow2onnx.imported import TrainableModel
+    from flow2onnx.imported import ModelSource, TrainableModel
 
 __all__ = ["accelerate", "from_training_info", "grad", "make_trainable"]
 
 
 def make_trainable(
-    model: Any, loss: Any, optimizer: Any = "adam", **options: Any
+    model: "ModelSource",
+    loss: str | Callable[..., Any],
+    optimizer: str | Optimizer = "adam",
+    *,
+    lr: float | Scheduler | None = None,
+    trained: str | Sequence[str] | None = None,
+    frozen: str | Sequence[str] | None = None,
+    inputs: Mapping[str, Any] | None = None,
+    output: str | None = None,
+    labels: str = "labels",
+    training_mode: bool = False,
+    precision: Literal["fp16", "bf16"] | None = None,
+    on_device: bool = False,
+    accumulate: bool = False,
+    ema: float | None = None,
+    recompute: bool | int | Sequence[str] = False,
+    in_place: bool = True,
+    opset: int | None = None,
+    name: str | None = None,
+    seed: int = 0,
+    metadata: Mapping[str, str] | None = None,
+    freezable: int = 1_500_000_000,
+    trainable: str | Sequence[str] | None = None,
 ) -> "TrainableModel":
-    """An ONNX model with a training step: see `flow2onnx.imported.make_trainable`."""
-    return imported.make_trainable(model, loss, optimizer, **options)
+    """An ONNX model (path, `onnx.ModelProto` or `onnx_ir.Model`) with a training step of its own.
+
+    `flow2onnx make-trainable` has the same options under the same names.
+
+    model, loss, optimizer
+        `loss` is a name with settings, such as ``"cross_entropy(axis=-1)"``, of the first output or
+        the one called `output`, against an input called `labels`; the name of an output, whose mean
+        is minimised; or a function written with flow's operators, whose parameters are named after
+        outputs, inputs, or entries of `inputs`, and which returns a blob, or a dict with ``"loss"``
+        and others to see. `optimizer` is a name with settings, whose defaults are torch's, or a
+        `flow.optimizer` object.
+    lr
+        A rate, or a schedule of `flow.optimizer`, for an optimizer by name. Whatever it is,
+        `Trainer.learning_rate` overrides it at run time.
+    trained, frozen
+        Shell patterns of the names of tensors to train, and not to train.
+    inputs
+        Shapes, of a free batch too (``{"x": (8, 3, 224, 224)}``), sizes of free dimensions
+        (``{"sequence": 128}``), and the inputs that only a loss function reads
+        (``{"target": (("batch", 10), flow.float32)}``).
+    training_mode
+        BatchNormalization takes the statistics of the batch and moves the running ones, and Dropout
+        drops, in the step alone.
+    precision
+        Compute products and convolutions in half precision; weights stay as they are.
+    on_device
+        A bundle to ship, as of a job: random draws depend on the step and not on the past, so that
+        a resumed training is an undisturbed one, and a README and the list of operators are added.
+    accumulate
+        Add the step in two halves: `Trainer.accumulate` sums up gradients of several batches, and
+        `Trainer.update` makes one step of their mean.
+    ema
+        Keep moving averages of the trained tensors, a = ema * a + (1 - ema) * w after each step,
+        beginning with the tensors themselves; the predict jobs ``ema`` and ``ema-eval`` compute
+        with them.
+    recompute
+        Compute activations twice in place of keeping them: True, a number of segments, or names of
+        layers. Less memory for more time, results the same to the bit.
+    in_place
+        Update state in its own buffer where that is proven; False keeps two buffers, and the old
+        values where a step fails.
+    opset, name, seed, metadata
+        The opset (the model's own, at least 18), the name of the job, the seed of random draws,
+        texts for the files.
+    freezable
+        Frozen weights are constants, up to so many bytes in all, and state beyond.
+    trainable
+        The earlier name of `trained`.
+
+    >>> import flow2onnx as flow
+    >>> made = flow.make_trainable("model.onnx", "cross_entropy", "adam", lr=1e-3)  # doctest: +SKIP
+    >>> made.save("bundle")  # doctest: +SKIP
+    """
+    return imported.make_trainable(
+        model,
+        loss,
+        optimizer,
+        lr=lr,
+        trained=trained,
+        frozen=frozen,
+        inputs=inputs,
+        output=output,
+        labels=labels,
+        training_mode=training_mode,
+        precision=precision,
+        on_device=on_device,
+        accumulate=accumulate,
+        ema=ema,
+        recompute=recompute,
+        in_place=in_place,
+        opset=opset,
+        name=name,
+        seed=seed,
+        metadata=metadata,
+        freezable=freezable,
+        trainable=trainable,
+    )
 
 
 def accelerate(
@@ -30,11 +134,39 @@ def accelerate(
     return engine.accelerate(model, options, native=native)
 
 
-def grad(model: Any, wrt: Any = None, **options: Any) -> Any:
-    """The gradients of an ONNX model as a model: see `flow2onnx.imported.grad`."""
-    return imported.grad(model, wrt, **options)
+def grad(
+    model: "ModelSource",
+    wrt: str | Sequence[str] | None = None,
+    *,
+    outputs: str | Sequence[str] | None = None,
+    seeds: bool = False,
+    inputs: Mapping[str, Any] | None = None,
+    keep_outputs: bool = True,
+    opset: int | None = None,
+) -> Any:
+    """The gradients of an ONNX model as a model: an `onnx.ModelProto`.
+
+    `wrt` are names of, or shell patterns for, inputs and initializers of a real type; without it,
+    all such inputs. The gradient of ``x`` is the output ``grad/x``. It is that of the sum of all
+    elements of `outputs` (without it, of all real outputs) or, with `seeds`, of the sum weighted by
+    inputs ``seed/y``, one of the shape of each output ``y``. `inputs` and `opset` are as in
+    `make_trainable`. The model's own outputs come first unless `keep_outputs` is false.
+    """
+    return imported.grad(
+        model,
+        wrt,
+        outputs=outputs,
+        seeds=seeds,
+        inputs=inputs,
+        keep_outputs=keep_outputs,
+        opset=opset,
+    )
 
 
-def from_training_info(model: Any, **options: Any) -> "TrainableModel":
-    """The training step in an ONNX file: see `flow2onnx.imported.from_training_info`."""
-    return imported.from_training_info(model, **options)
+def from_training_info(
+    model: "ModelSource", *, inputs: Mapping[str, Any] | None = None, name: str | None = None
+) -> "TrainableModel":
+    """The training step in an ONNX file (path or `onnx.ModelProto`) that has one in the standard's
+    TrainingInfoProto, ready to be trained; `inputs` are as in `make_trainable`.
+    """
+    return imported.from_training_info(model, inputs=inputs, name=name)

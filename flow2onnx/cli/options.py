@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-__all__ = ["json_option", "release_option"]
+__all__ = ["json_option", "key_values", "release_option"]
 
 Command = Callable[..., Any]  # a function becoming a command
 
@@ -30,3 +30,11 @@ def _checked_release(
     if value is not None and not re.fullmatch(r"\d+\.\d+(\.\d+)*", value):
         raise click.BadParameter(f"{value} is not a release of OneFlow, such as 0.1.4")
     return value
+
+
+def key_values(texts: tuple[str, ...]) -> dict[str, str]:
+    """The values of ``--metadata KEY=VALUE`` by key."""
+    for text in texts:
+        if "=" not in text:
+            raise click.BadParameter(f"--metadata {text}: write KEY=VALUE")
+    return {key: value for key, _, value in (text.partition("=") for text in texts)}

@@ -6,16 +6,16 @@ from flow2onnx_runtime.on_demand import import_on_demand
 
 if TYPE_CHECKING:
     from flow2onnx.imported.gradient import grad
-    from flow2onnx.imported.trainable import TrainableModel, make_trainable
+    from flow2onnx.imported.trainable import ModelSource, TrainableModel, make_trainable
     from flow2onnx.imported.training_info import from_training_info
 else:
     __getattr__ = import_on_demand(
         __name__,
         {
             "gradient": ("grad",),
-            "trainable": ("TrainableModel", "make_trainable"),
+            "trainable": ("ModelSource", "TrainableModel", "make_trainable"),
             "training_info": ("from_training_info",),
         },
     )
 
-__all__ = ["TrainableModel", "from_training_info", "grad", "make_trainable"]
+__all__ = ["ModelSource", "TrainableModel", "from_training_info", "grad", "make_trainable"]

@@ -17,7 +17,7 @@ from flow2onnx.imported.feeds import read_feeds
 from flow2onnx.imported.initial_state import tensor_type
 from flow2onnx.imported.preview_training import PREVIEW_OPERATORS, preview_handlers
 from flow2onnx.onnx_io.append import add_output, append_model
-from flow2onnx.onnx_io.foreign import ForeignModel, foreign_model
+from flow2onnx.onnx_io.foreign import ForeignModel, Source, foreign_model
 from flow2onnx.onnx_io.serialize import embed_values
 from flow2onnx.passes import run_passes
 
@@ -27,7 +27,7 @@ _MOST_SEEDS = 1 << 24  # elements of a constant of ones
 
 
 def grad(
-    model: Any,
+    model: Source,
     wrt: str | Sequence[str] | None = None,
     *,
     outputs: str | Sequence[str] | None = None,

@@ -1,7 +1,7 @@
 """State that begins with the tensors of a model, as a bundle is written from it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,19 +14,24 @@ from flow2onnx.errors import JobError
 from flow2onnx.graph import Builder, Model, Value
 from flow2onnx.graph.model import model_bytes
 from flow2onnx.onnx_io.foreign import ForeignModel
+from flow2onnx.optim.averages import average_name
 from flow2onnx.trace.initializers import Initializer
 from flow2onnx.trace.variables import Role, Variable
 
-__all__ = ["ModelState", "TensorInitializer", "state_variable", "tensor_type"]
+__all__ = ["ModelState", "TensorInitializer", "average_variable", "state_variable", "tensor_type"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True)
 class TensorInitializer(Initializer):
-    """The content of a tensor of the model, which the init model reads from the weights file."""
+    """The content of a tensor of the model, which the init model reads from the weights file.
+
+    `name` is that of the variable there, `tensor` that of the model.
+    """
 
     name: str
+    tensor: str
 
     def emit(self, b: Builder, shape: tuple[int, ...], dtype: DType, seed: float) -> Value:
         """A value that becomes an initializer when the file is written."""
@@ -48,10 +53,16 @@ def state_variable(
         name=name,
         shape=shape,
         dtype=dtype,
-        initializer=TensorInitializer(name),
+        initializer=TensorInitializer(name, name),
         role=role,
         is_trainable=is_trainable,
     )
+
+
+def average_variable(foreign: ForeignModel, weight: str) -> Variable:
+    """The moving average of a weight, which begins with what the weight does."""
+    name, own = average_name(weight), state_variable(foreign, weight, "slot", is_trainable=False)
+    return replace(own, name=name, initializer=TensorInitializer(name, weight), owner=weight)
 
 
 @dataclass(frozen=True)
@@ -73,9 +84,13 @@ class ModelState:
 
     def values(self, variables: Mapping[str, Variable]) -> dict[str, Array]:
         """The first values of variables."""
-        is_new = {n: not isinstance(v.initializer, TensorInitializer) for n, v in variables.items()}
-        computed = self._compute({n: v for n, v in variables.items() if is_new[n]})
-        return {n: computed[n] if is_new[n] else self._content(n) for n in variables}
+        tensors = {
+            n: v.initializer.tensor
+            for n, v in variables.items()
+            if isinstance(v.initializer, TensorInitializer)
+        }
+        computed = self._compute({n: v for n, v in variables.items() if n not in tensors})
+        return {n: self._content(tensors[n]) if n in tensors else computed[n] for n in variables}
 
     def _compute(self, variables: dict[str, Variable]) -> dict[str, Array]:
         if not variables:

@@ -10,7 +10,7 @@ from flow2onnx.graph import Value
 from flow2onnx.graph.types import dtype_of, size_of
 from flow2onnx.imported.call_text import known_names
 from flow2onnx.imported.feeds import Feed, Feeds
-from flow2onnx.imported.initial_state import state_variable
+from flow2onnx.imported.initial_state import average_variable, state_variable
 from flow2onnx.imported.losses import NamedLoss, mean
 from flow2onnx.onnx_io.append import Handler, append_model
 from flow2onnx.onnx_io.foreign import ForeignModel
@@ -19,9 +19,11 @@ from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import current_job
 from flow2onnx.trace.job import Job
 
-__all__ = ["TrainingPlan", "feed_values", "job_body"]
+__all__ = ["EMA", "EMA_EVAL", "OUTPUTS_ALONE", "TrainingPlan", "feed_values", "job_body"]
 
 LossFunction = Callable[..., Any]
+EMA, EMA_EVAL = "ema", "ema-eval"
+OUTPUTS_ALONE = ("predict", EMA)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +31,9 @@ class TrainingPlan:
     """How a model is trained.
 
     `loss`: a loss by name, which reads `output` and an input called `labels`; the name of an
-    output; or a function. `trained` and `kept` (running statistics, frozen weights) are tensors
-    that become state; the first have gradients.
+    output; or a function. `ema` is the decay of averages of the trained tensors. `trained` and
+    `kept` (running statistics, frozen weights) are tensors that become state; the first have
+    gradients.
     """
 
     foreign: ForeignModel
@@ -39,6 +42,7 @@ class TrainingPlan:
     output: str
     labels: str
     optimizer: Optimizer
+    ema: float | None
     trained: tuple[str, ...]
     kept: tuple[str, ...]
     handlers: Mapping[str, Handler]
@@ -46,28 +50,45 @@ class TrainingPlan:
 
 
 def job_body(plan: TrainingPlan, kind: str, batch: int) -> Callable[[], list[Blob]]:
-    """The body of the job ``train``, ``eval`` (loss and outputs) or ``predict`` (outputs)."""
+    """The body of a job: ``train``, ``eval`` (loss and outputs) or ``predict`` (outputs).
+
+    ``ema`` and ``ema-eval`` are the last two with the averages of the weights.
+    """
 
     def body() -> list[Blob]:
         job = current_job("make_trainable")
         values = feed_values(job, plan.feeds, batch)
-        for name in (*plan.trained, *plan.kept):
-            is_trained = name in plan.trained
-            values[name] = job.state(state_variable(plan.foreign, name, is_trainable=is_trained))
-            job.user_variables[name] = Blob(values[name])
+        values |= _weights(job, plan, kind)
         handlers = plan.handlers if kind == "train" else plan.inference
         made = append_model(job.b, plan.foreign, values, handlers)
         outputs = [made[name] for name in plan.foreign.outputs]
-        if kind == "predict":
+        if kind in OUTPUTS_ALONE:
             return [Blob(v) for v in outputs]
         losses = _losses(job, plan, batch, made)
-        if kind == "eval":
+        if kind in ("eval", EMA_EVAL):
             return [Blob(v) for v in (*losses.values(), *outputs)]
         with job.b.under("loss"):  # the scale of a loss has one dimension
             plan.optimizer.minimize(Blob(job.b.Reshape(losses["loss"], [1])))
         return [Blob(v) for v in losses.values()]
 
     return body
+
+
+def _weights(job: Job, plan: TrainingPlan, kind: str) -> dict[str, Value]:
+    """The tensors that are state; in the jobs for averages those of the trained ones."""
+    values = {}
+    for name in (*plan.trained, *plan.kept):
+        is_trained = name in plan.trained
+        if is_trained and kind in (EMA, EMA_EVAL):
+            values[name] = job.state(average_variable(plan.foreign, name))
+            continue
+        values[name] = job.state(state_variable(plan.foreign, name, is_trainable=is_trained))
+        job.user_variables[name] = Blob(values[name])
+        if is_trained and kind == "train" and plan.ema is not None:
+            average = average_variable(plan.foreign, name)
+            job.state(average)
+            job.averages[average.name] = plan.ema
+    return values
 
 
 def feed_values(job: Job, feeds: Feeds, batch: int) -> dict[str, Value]:

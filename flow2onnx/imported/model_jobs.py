@@ -6,21 +6,46 @@ from functools import partial
 from typing import Any
 
 from flow2onnx.compile import CompiledJob, Target, compile_job
-from flow2onnx.compile.variants import for_any_batch, unusual_sizes
+from flow2onnx.compile.variants import for_any_batch, halves, unusual_sizes
 from flow2onnx.config import FunctionConfig
 from flow2onnx.errors import FlowError, UnsupportedError
 from flow2onnx.imported.feeds import Feeds
 from flow2onnx.onnx_io.serialize import rename_outputs
+from flow2onnx.optim import Training, batch_count
+from flow2onnx.passes import CounterBasedRandom
 from flow2onnx.trace.spec import GENERATIONS, JobSpec
 
 __all__ = ["ModelJobs"]
 
 
 @dataclass(frozen=True, kw_only=True)
+class Rewrites:
+    """How a step is rewritten: the element type of mixed precision, or None; what is computed again
+    for gradients, as in `config.runtime.recompute`; whether state may be updated in its own buffer;
+    whether random draws depend on the step alone, and not on what was run before.
+    """
+
+    half: str | None = None
+    recompute: bool | int | Sequence[str] = False
+    in_place: bool = True
+    draws_by_step: bool = False
+
+    def config(self) -> FunctionConfig:
+        """The configuration of a job that is rewritten so."""
+        config = FunctionConfig()
+        if self.half is not None:
+            config.enable_auto_mixed_precision(True)
+            config.runtime.mixed_precision_dtype(self.half)
+        config.runtime.recompute(self.recompute)
+        config.runtime.in_place(self.in_place)
+        return config
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelJobs:
     """Compiles jobs: `body(kind, batch)` is what one does, `names(kind, n)` its n results.
 
-    `half` is the element type of mixed precision, or None.
+    The target says how a step is trained.
     """
 
     title: str
@@ -28,40 +53,60 @@ class ModelJobs:
     body: Callable[[str, int], Callable[[], Any]]
     names: Callable[[str, int], Sequence[str]]
     target: Target
-    half: str | None = None
+    rewrites: Rewrites = Rewrites()
     has_optimizer: bool = True
 
     def job(self, kind: str) -> CompiledJob:
         """A job, for any batch if that is free; "train" is the step."""
-        if not self.feeds.is_free:
-            return self._rename_results(self.at(kind), kind)
-        try:
-            job = for_any_batch(partial(self.at, kind), self.feeds.sizes())
-        except UnsupportedError as error:
-            if error.job is None:  # no job at one size is at fault, but what they have in common
-                error.hint = f"fix the batch: inputs={self._example_shapes()}"
-            raise error.located(self.title, None, None) from None
-        return self._rename_results(job, kind)
+        return self._rename_results(self._for_any_batch(partial(self.at, kind)), kind)
 
-    def at(self, kind: str, batch: int | None = None) -> CompiledJob:
-        """A job at one batch size, or at the first of those it would be compiled at."""
-        config = FunctionConfig()
-        if self.half is not None:
-            config.enable_auto_mixed_precision(True)
-            config.runtime.mixed_precision_dtype(self.half)
+    def halves(self) -> tuple[CompiledJob, CompiledJob]:
+        """The step as two models: sum up gradients of a batch; update by the mean."""
+
+        def compile_half(training: Training) -> CompiledJob:
+            if training.part == "update":  # which reads no batch
+                return self.at("train", training=training)
+            return self._for_any_batch(lambda n: self.at("train", n, training))
+
+        gradients, update = halves(self.target.training, compile_half)
+        return self._rename_results(gradients, "train"), update
+
+    def at(
+        self, kind: str, batch: int | None = None, training: Training | None = None
+    ) -> CompiledJob:
+        """A job at one batch size, or at the first of those it would be compiled at.
+
+        `training` is the part of the step, or None for the target's.
+        """
         is_train = kind == "train"
         spec = JobSpec(
             name=self.title if is_train else kind,
             function=self.body(kind, batch or self._size()),
             kind="train" if is_train and self.has_optimizer else "predict",
-            config=config,
+            config=self.rewrites.config(),
             release=GENERATIONS["c"],
         )
+        target = replace(self.target, training=training or self.target.training)
         try:
-            job = compile_job(spec, None, self.target)
+            job = compile_job(spec, None, target)
         except FlowError as error:
             raise error.located(self.title, None, None) from None
+        if is_train and self.rewrites.draws_by_step:
+            counters = (spec.step_counter, batch_count(spec))  # they tell one batch from another
+            known = [name for name in counters if name in job.variables]
+            CounterBasedRandom(known).run(job.model.graph)
         return replace(job, kind="train") if is_train else job
+
+    def _for_any_batch(self, compile_at: Callable[[int], CompiledJob]) -> CompiledJob:
+        """The job at the one size of the batch, or for any if that is free."""
+        if not self.feeds.is_free:
+            return compile_at(self._size())
+        try:
+            return for_any_batch(compile_at, self.feeds.sizes())
+        except UnsupportedError as error:
+            if error.job is None:  # no job at one size is at fault, but what they have in common
+                error.hint = f"fix the batch: inputs={self._example_shapes()}"
+            raise error.located(self.title, None, None) from None
 
     def _size(self) -> int:
         return unusual_sizes(self.feeds.sizes())[0] if self.feeds.is_free else 1

@@ -67,19 +67,19 @@ def check_patterns(patterns: Patterns, what: str) -> tuple[str, ...] | None:
     return given
 
 
-def choose(foreign: ForeignModel, trainable: Patterns, frozen: Patterns) -> tuple[Parameter, ...]:
+def choose(foreign: ForeignModel, trained: Patterns, frozen: Patterns) -> tuple[Parameter, ...]:
     """The float tensors of a model, each with the decision whether it is trained.
 
-    `trainable` are shell patterns of names to train, and `frozen` of names not to; a pattern
-    without a match raises ArgumentError. Without `trainable`, those that the exporter calls
+    `trained` are shell patterns of names to train, and `frozen` of names not to; a pattern
+    without a match raises ArgumentError. Without `trained`, those that the exporter calls
     parameters are trained or, where it says nothing, those that no operator takes as a setting and
     that are no single number.
     """
-    wanted, held = check_patterns(trainable, "trainable"), check_patterns(frozen, "frozen")
+    wanted, held = check_patterns(trained, "trained"), check_patterns(frozen, "frozen")
     uses = _uses(foreign)
     dtypes = {name: _dtype(t) for name, t in foreign.tensors.items() if name in uses}
     names = [n for n, d in dtypes.items() if d is not None and d.is_floating_point]
-    for what, patterns in (("trainable", wanted), ("frozen", held)):
+    for what, patterns in (("trained", wanted), ("frozen", held)):
         for pattern in patterns or ():
             _check_pattern(pattern, what, names, list(dtypes))
     return tuple(_parameter(foreign, n, dtypes[n], uses[n], wanted, held) for n in names)

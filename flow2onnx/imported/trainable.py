@@ -25,20 +25,25 @@ from flow2onnx.export.metadata import check_metadata, set_job_metadata
 from flow2onnx.imported.call_text import known_names
 from flow2onnx.imported.feeds import read_feeds
 from flow2onnx.imported.initial_state import ModelState
-from flow2onnx.imported.job_body import TrainingPlan, job_body
+from flow2onnx.imported.job_body import EMA, EMA_EVAL, OUTPUTS_ALONE, TrainingPlan, job_body
 from flow2onnx.imported.losses import named_loss
-from flow2onnx.imported.model_jobs import ModelJobs
+from flow2onnx.imported.model_jobs import ModelJobs, Rewrites
 from flow2onnx.imported.optimizers import optimizer_of
 from flow2onnx.imported.parameters import Parameter, Patterns, choose, depends, separate_uses
 from flow2onnx.imported.training_mode import INFERENCE, TRAINING, statistics
 from flow2onnx.onnx_io.foreign import ForeignModel, foreign_model
+from flow2onnx.onnx_io.foreign import Source as ModelSource
 from flow2onnx.onnx_io.serialize import embed_values
 from flow2onnx.onnx_io.training_info import add_training_info
+from flow2onnx.optim import Training
+from flow2onnx.optim.averages import check_decay
+from flow2onnx.optim.base import Optimizer
+from flow2onnx.optim.schedules import Scheduler
 from flow2onnx.typing import PlaceholderSpec
 
-__all__ = ["TrainableModel", "make_trainable", "title_of"]
+__all__ = ["FREEZABLE", "ModelSource", "TrainableModel", "make_trainable", "title_of"]
 
-_FREEZABLE = 1_500_000_000  # bytes of frozen weights that models of less than 2 GB can hold
+FREEZABLE = 1_500_000_000  # bytes of frozen weights that models of less than 2 GB can hold
 _SMALL = 1024  # elements of a tensor that is a constant in any case
 _HALVES = {"fp16": "float16", "bf16": "bfloat16", "float16": "float16", "bfloat16": "bfloat16"}
 
@@ -55,6 +60,8 @@ class TrainableModel:
     predicts: tuple[CompiledJob, ...]
     state: ModelState
     parameters: tuple[Parameter, ...]
+    halves: tuple[CompiledJob, ...] = ()
+    for_devices: bool = False
     notes: tuple[str, ...] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
 
@@ -63,9 +70,13 @@ class TrainableModel:
         """The names of the tensors that are trained."""
         return tuple(p.name for p in self.parameters if p.is_trained)
 
-    def save(self, path: str | os.PathLike[str], *, verify: bool = True) -> Report | None:
+    def save(
+        self, path: str | os.PathLike[str], *, verify: bool = True, ort_format: bool = False
+    ) -> Report | None:
         """Write the bundle: a folder for `flow2onnx_runtime.Trainer`, with init.onnx, step.onnx,
         eval.onnx, predict.onnx, weights.safetensors and manifest.json; an earlier one is replaced.
+
+        `ort_format` adds the models as .ort files, for reduced builds of the runtime.
         """
         step, *predicts = (_copy(job) for job in (self.step, *self.predicts))
         Bundle(
@@ -73,7 +84,10 @@ class TrainableModel:
             step=step,
             predicts=predicts,
             metadata=self.metadata,
-            names={"eval": "eval.onnx"},
+            halves=tuple(map(_copy, self.halves)),
+            names={job.spec.name: f"{job.spec.name}.onnx" for job in predicts[1:]},
+            for_devices=self.for_devices,
+            ort_format=ort_format,
         ).write(Path(path))
         return verify_model(path) if verify else None
 
@@ -119,44 +133,36 @@ class TrainableModel:
 
 
 def make_trainable(
-    model: Any,
+    model: ModelSource,
     loss: str | Callable[..., Any],
-    optimizer: Any = "adam",
+    optimizer: str | Optimizer = "adam",
     *,
-    lr: Any = None,
-    trainable: Patterns = None,
+    lr: float | Scheduler | None = None,
+    trained: Patterns = None,
     frozen: Patterns = None,
     inputs: Mapping[str, Any] | None = None,
     output: str | None = None,
     labels: str = "labels",
     training_mode: bool = False,
     precision: Literal["fp16", "bf16"] | None = None,
+    on_device: bool = False,
+    accumulate: bool = False,
+    ema: float | None = None,
+    recompute: bool | int | Sequence[str] = False,
+    in_place: bool = True,
     opset: int | None = None,
     name: str | None = None,
     seed: int = 0,
     metadata: Mapping[str, str] | None = None,
-    freezable: int = _FREEZABLE,
+    freezable: int = FREEZABLE,
+    trainable: Patterns = None,
 ) -> TrainableModel:
-    """A model (path, `onnx.ModelProto` or `onnx_ir.Model`) with a training step of its own.
-
-    `loss` is a name with settings, such as ``"cross_entropy(axis=-1)"``, of the first output or
-    the one called `output`, against an input called `labels`; the name of an output, whose mean is
-    minimised; or a function written with flow's operators, whose parameters are named after
-    outputs, inputs, or entries of `inputs`, and which returns a blob, or a dict with ``"loss"`` and
-    others to see. `optimizer` is a name with settings (`lr`: a rate or schedule), whose defaults
-    are torch's, or a `flow.optimizer` object.
-
-    `trainable` and `frozen` are shell patterns of tensor names. `inputs` gives shapes, of a free
-    batch too (``{"x": (8, 3, 224, 224)}``), sizes of free dimensions (``{"sequence": 128}``), and
-    the inputs that only a loss function reads (``{"target": (("batch", 10), flow.float32)}``).
-    With `training_mode`, BatchNormalization takes the statistics of the batch and moves the running
-    ones, and Dropout drops, in the step alone. `precision` computes products and convolutions in
-    half precision. Frozen weights are constants, up to `freezable` bytes in all, and state beyond.
-    """
+    """A model with a training step of its own: see `flow2onnx.make_trainable`, which this is."""
+    trained = _renamed(trained, trainable)
     foreign = foreign_model(model, None, opset, skips_foreign=True)
     check_opset(foreign.opset)
     foreign, separated = separate_uses(foreign)
-    half, parameters = _half(precision), choose(foreign, trainable, frozen)
+    half, parameters = _half(precision), choose(foreign, trained, frozen)
     plan = TrainingPlan(
         foreign=foreign,
         feeds=read_feeds(foreign, _with_annotations(loss, foreign, inputs)),
@@ -164,20 +170,34 @@ def make_trainable(
         output=_output(foreign, output),
         labels=_unused_name(labels, foreign),
         optimizer=optimizer_of(optimizer, lr, half == "float16"),
+        ema=check_decay(ema),
         **_roles(foreign, parameters, training_mode),
     )
     state = ModelState(foreign, foreign.opset, seed)
-    compiler = partial(_compiler, title=title_of(name or "train"), state=state, half=half)
-    plan = _drop_unreached(plan, compiler, freezable, is_chosen=trainable is not None)
+    rewrites = Rewrites(half=half, recompute=recompute, in_place=in_place, draws_by_step=on_device)
+    compiler = partial(_compiler, title=title_of(name or "train"), state=state, rewrites=rewrites)
+    plan = _drop_unreached(plan, compiler, freezable, is_chosen=trained is not None)
     jobs = compiler(plan)
+    kinds = ("predict", "eval", *((EMA, EMA_EVAL) if ema is not None else ()))
     return TrainableModel(
         step=jobs.job("train"),
-        predicts=(jobs.job("predict"), jobs.job("eval")),
+        predicts=tuple(map(jobs.job, kinds)),
+        halves=jobs.halves() if accumulate else (),
+        for_devices=on_device,
         state=state,
         parameters=tuple(_decide(p, plan) for p in parameters),
         notes=_notes(foreign, training_mode, separated),
         metadata=_metadata(foreign, metadata),
     )
+
+
+def _renamed(trained: Patterns, trainable: Patterns) -> Patterns:
+    """`trained`, or what is given by its earlier name."""
+    if trainable is None:
+        return trained
+    if trained is not None:
+        raise ArgumentError("trained and trainable are one argument", hint="give trained= alone")
+    return trainable
 
 
 def _roles(
@@ -205,7 +225,7 @@ def _drop_unreached(
     if not plan.trained or not depends(plan.foreign, plan.trained):
         raise ArgumentError(
             "no output of the model depends on a tensor that could be trained",
-            hint="name tensors with trainable=; constants are initializers, not Constant nodes"
+            hint="name tensors with trained=; constants are initializers, not Constant nodes"
             if not plan.trained
             else "the nodes between are missing: export the model again",
         )
@@ -214,19 +234,19 @@ def _drop_unreached(
     idle = [n for n in plan.trained if n not in written]
     if idle and is_chosen:
         raise ArgumentError(
-            f"trainable: the loss does not depend on {', '.join(idle[:5])}",
+            f"trained: the loss does not depend on {', '.join(idle[:5])}",
             hint="leave it out, or take another loss",
         )
     reached = tuple(n for n in plan.trained if n not in idle)
     return _keep_large_weights(replace(plan, trained=reached), freezable)
 
 
-def _compiler(plan: TrainingPlan, title: str, state: ModelState, half: str | None) -> ModelJobs:
-    """The jobs of a plan: ``train``, ``eval`` and ``predict``."""
+def _compiler(plan: TrainingPlan, title: str, state: ModelState, rewrites: Rewrites) -> ModelJobs:
+    """The jobs of a plan: ``train``, ``eval``, ``predict`` and those with averages."""
     outputs = plan.foreign.outputs
 
     def names(kind: str, count: int) -> list[str]:
-        if kind == "predict":
+        if kind in OUTPUTS_ALONE:
             return list(outputs)
         parts = count if kind == "train" else count - len(outputs)
         losses = ["loss", *map(loss_name, range(1, parts))][:parts]
@@ -237,8 +257,8 @@ def _compiler(plan: TrainingPlan, title: str, state: ModelState, half: str | Non
         feeds=plan.feeds,
         body=partial(job_body, plan),
         names=names,
-        target=state.target,
-        half=half,
+        target=replace(state.target, training=Training(adjusts_rate=True)),
+        rewrites=rewrites,
     )
 
 

@@ -14,7 +14,7 @@ from flow2onnx.imported.parameters import Parameter
 from flow2onnx.imported.preview_training import PREVIEW_OPERATORS, preview_handlers
 from flow2onnx.imported.trainable import TrainableModel, title_of
 from flow2onnx.onnx_io.append import append_model
-from flow2onnx.onnx_io.foreign import ForeignModel, foreign_model
+from flow2onnx.onnx_io.foreign import ForeignModel, Source, foreign_model
 from flow2onnx.onnx_io.training_info import Algorithm, drop_training_info, read_training_info
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import current_job
@@ -27,7 +27,7 @@ _PREFIX = "training/"
 
 
 def from_training_info(
-    model: Any, *, inputs: Mapping[str, Any] | None = None, name: str | None = None
+    model: Source, *, inputs: Mapping[str, Any] | None = None, name: str | None = None
 ) -> TrainableModel:
     """The training step in a file (path or `onnx.ModelProto`) that has one, ready to be trained.
 

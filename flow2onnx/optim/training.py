@@ -22,6 +22,7 @@ from flow2onnx.optim.accumulation import (
     mean_of_sums,
     rate_of,
 )
+from flow2onnx.optim.averages import append_averages
 from flow2onnx.optim.base import Optimizer, Step
 from flow2onnx.optim.indexed_slices import Rows, RowStep, lookups, rows_of
 from flow2onnx.optim.loss_scale import LossScale
@@ -207,6 +208,7 @@ def _update(
                 mine = member.clipping.apply(job.b, mine)
         for name, g in mine.items():
             _move(job, member, steps[member], name, g, rows.get(name), is_folded)
+    append_averages(job, next(iter(steps.values())), list(grads))
     counter = job.spec.step_counter
     with job.b.under("step"):
         job.assign(counter, job.b.Add(job.values[counter], 1))

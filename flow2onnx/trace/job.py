@@ -77,6 +77,7 @@ class Job:
     is_loss_dynamic: bool = False
     optimizer: Any = None
     trained: frozenset[str] = frozenset()
+    averages: dict[str, float] = field(default_factory=dict)  # of weights: state tensor to decay
     watches: list[Watch] = field(default_factory=list)
     regions: dict[Node, Region] = field(default_factory=dict)
     user_variables: dict[str, Any] = field(default_factory=dict)

@@ -26,7 +26,7 @@ def with_classes():
 
 
 CALLS = [
-    (dict(loss="mse", trainable="fc3*"), ArgumentError, "fc3*' matches no tensor"),
+    (dict(loss="mse", trained="fc3*"), ArgumentError, "fc3*' matches no tensor"),
     (dict(loss="crossentropy"), ArgumentError, "did you mean cross_entropy"),
     (dict(loss="mse)("), ArgumentError, "not understood"),
     (dict(loss="mse", optimizer="adan"), ArgumentError, "did you mean adam"),
@@ -73,7 +73,7 @@ def test_parameters_that_are_whole_numbers():
         [models.tensor("w", models.random(0, 3, 4)), models.tensor("i", np.int64([0, 2]))],
     )
     with pytest.raises(DTypeError, match="i is not of a real type"):
-        flow.make_trainable(model, "mse", trainable="i")
+        flow.make_trainable(model, "mse", trained="i")
 
 
 def test_a_loss_that_depends_on_nothing_trainable():

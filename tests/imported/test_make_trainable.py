@@ -183,13 +183,13 @@ def test_schedules_and_optimizers_of_flow():
 
 def test_patterns_choose_and_freeze():
     made = flow.make_trainable(
-        models.perceptron(), "cross_entropy", "sgd", trainable=["fc*"], frozen="*.bias"
+        models.perceptron(), "cross_entropy", "sgd", trained=["fc*"], frozen="*.bias"
     )
     assert made.trained == ("fc1.weight", "fc2.weight")
     reasons = {p.name: p.reason for p in made.parameters}
     assert reasons["fc1.bias"] == "frozen"
     assert set(made.trainer().state_dict()) == {
-        "fc1.weight", "fc2.weight", "System-Train-TrainStep-train",
+        "fc1.weight", "fc2.weight", "System-Train-Rate-train", "System-Train-TrainStep-train",
     }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from flow2onnx.api.job import JobFunction
 from flow2onnx.api.models import get, load_variables
 from flow2onnx.checkpoint.store import SavedVariable
 from flow2onnx.cli.failures import traceback_option
-from flow2onnx.cli.options import json_option, release_option
+from flow2onnx.cli.options import json_option, key_values, release_option
 from flow2onnx.cli.reports import print_files, print_report
 from flow2onnx.cli.script import opened_job
 from flow2onnx.cli.serving_options import serving_arguments, serving_options
@@ -134,7 +134,7 @@ def export(
         {k: options.pop(k) for k in ("name", "labels", "max_batch", "delay_ms")}, triton
     )
     options["on_device"] = on_device is not None
-    options["metadata"] = _pairs(options["metadata"])
+    options["metadata"] = key_values(options["metadata"])
     for_serving = serving_arguments(options, is_triton=triton is not None)
     options["predict"] = list(options["predict"]) or None
     with opened_job(target, args, release) as job, working(f"Exporting {target}"):
@@ -178,13 +178,6 @@ def _serving_options(given: dict[str, Any], triton: Path | None) -> dict[str, An
     if "delay_ms" in asked:
         asked["delay"] = asked.pop("delay_ms") / 1000
     return asked
-
-
-def _pairs(texts: tuple[str, ...]) -> dict[str, str]:
-    for text in texts:
-        if "=" not in text:
-            raise click.BadParameter(f"--metadata {text}: write KEY=VALUE")
-    return {key: value for key, _, value in (text.partition("=") for text in texts)}
 
 
 def _export(

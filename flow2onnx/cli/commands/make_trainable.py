@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from flow2onnx.cli.failures import traceback_option
-from flow2onnx.cli.options import json_option
+from flow2onnx.cli.options import json_option, key_values
 from flow2onnx.cli.reports import print_files, print_report
 from flow2onnx.cli.show import heading, note, print_json, print_table, shape_text, working
 from flow2onnx.export import Report
@@ -23,12 +23,12 @@ __all__ = ["make_trainable"]
     epilog="""\b
 Examples:
   flow2onnx make-trainable model.onnx --loss cross_entropy --optimizer adam --lr 1e-3 -o bundle/
-  flow2onnx make-trainable gpt.onnx --loss "cross_entropy(axis=-1)" --input sequence=128 -o bundle/
-  flow2onnx make-trainable net.onnx --loss mse --trainable "head.*" --training-mode -o bundle/""",
+  flow2onnx make-trainable gpt.onnx --loss "cross_entropy(axis=-1)" --inputs sequence=128 -o bundle/
+  flow2onnx make-trainable net.onnx --loss mse --trained "head.*" --training-mode -o bundle/""",
 )  # fmt: skip
 @click.argument("model", metavar="MODEL.ONNX", type=click.Path(path_type=Path))
 @click.option(
-    "-o", "--output", "folder", required=True, type=click.Path(path_type=Path), metavar="DIR",
+    "-o", "--folder", "folder", required=True, type=click.Path(path_type=Path), metavar="DIR",
     help="The folder for the bundle.",
 )  # fmt: skip
 @click.option(
@@ -41,21 +41,52 @@ Examples:
 )  # fmt: skip
 @click.option("--lr", type=float, metavar="RATE", help="The learning rate.")
 @click.option(
-    "--trainable", multiple=True, metavar="PATTERN", help="Tensors to train; may be repeated."
-)
+    "--trained", "--trainable", "trained", multiple=True, metavar="PATTERN",
+    help="Tensors to train; may be repeated.",
+)  # fmt: skip
 @click.option(
     "--frozen", multiple=True, metavar="PATTERN", help="Tensors not to train; may be repeated."
 )
 @click.option(
-    "--input", "inputs", multiple=True, metavar="NAME=SHAPE",
-    help="The shape of an input, as x=8,3,32,32, or the size of a free dimension.",
+    "--inputs", "--input", "inputs", multiple=True, metavar="NAME=SHAPE",
+    help="The shape of an input, as x=8,3,32,32, or the size of a free dimension; may be repeated.",
 )  # fmt: skip
-@click.option("--of", "output", metavar="OUTPUT", help="The output that the loss is of.")
+@click.option(
+    "--output", "--of", "output", metavar="OUTPUT",
+    help="The output that the loss is of; the first by default.",
+)  # fmt: skip
+@click.option(
+    "--labels", default="labels", show_default=True, metavar="NAME",
+    help="What the input of the labels is called.",
+)  # fmt: skip
 @click.option(
     "--training-mode", is_flag=True, help="BatchNormalization and Dropout as in training."
 )
 @click.option("--precision", type=click.Choice(["fp16", "bf16"]), help="Mixed precision.")
+@click.option("--accumulate", is_flag=True, help="With models that accumulate gradients.")
+@click.option(
+    "--ema", type=float, metavar="DECAY", help="Keep moving averages of the weights, as 0.999."
+)
+@click.option(
+    "--recompute", multiple=True, metavar="WHAT",
+    help="Compute activations twice to save memory: yes, a number of segments, or names of layers.",
+)  # fmt: skip
+@click.option(
+    "--in-place/--no-in-place", default=True, help="Update state in its own buffer where proven."
+)
 @click.option("--opset", type=int, metavar="N", help="The ONNX opset; the model's own by default.")
+@click.option("--name", metavar="NAME", help="The name of the job; train.")
+@click.option("--seed", type=int, default=0, metavar="N", help="The seed of random draws; 0.")
+@click.option(
+    "--metadata", multiple=True, metavar="KEY=VALUE",
+    help="A text to keep in the files; may be repeated.",
+)  # fmt: skip
+@click.option(
+    "--freezable", type=int, metavar="BYTES",
+    help="Frozen weights are constants, up to so many bytes in all; 1.5 GB.",
+)  # fmt: skip
+@click.option("--on-device", is_flag=True, help="A bundle to ship: draws by step, notes.")
+@click.option("--ort", "ort_format", is_flag=True, help="With .ort files, for reduced builds.")
 @click.option(
     "--training-info", type=click.Path(path_type=Path), metavar="FILE.ONNX",
     help="Also write one file with the algorithm in the standard's TrainingInfoProto.",
@@ -66,25 +97,20 @@ Examples:
 def make_trainable(
     model: Path,
     folder: Path,
-    inputs: tuple[str, ...],
-    trainable: tuple[str, ...],
-    frozen: tuple[str, ...],
     training_info: Path | None,
     no_verify: bool,
+    ort_format: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
     """Add a loss, gradients and an optimizer to an ONNX model, and write it as a bundle.
 
     flow2onnx_runtime trains the bundle on any stock ONNX Runtime; predict.onnx in it is the model
-    itself. The exit code is 1 if the verification fails.
+    itself. Options are those of flow.make_trainable. The exit code is 1 if the verification fails.
     """
     with working(f"Reading {model}"):
-        made = made_trainable(
-            model, trainable=trainable or None, frozen=frozen or None, inputs=_shapes(inputs),
-            **options,
-        )  # fmt: skip
-        report = made.save(folder, verify=not no_verify)
+        made = made_trainable(model, **_arguments(options))
+        report = made.save(folder, verify=not no_verify, ort_format=ort_format)
         if training_info is not None:
             made.save_training_info(training_info)
     files = [*folder.iterdir(), *([training_info] if training_info is not None else [])]
@@ -95,6 +121,26 @@ def make_trainable(
     sys.exit(0 if report is None or report.ok else 1)
 
 
+def _arguments(options: dict[str, Any]) -> dict[str, Any]:
+    """Options as arguments of `make_trainable`; those that are not given have its defaults."""
+    given = {name: value for name, value in options.items() if value not in (None, ())}
+    readers = {"inputs": _shapes, "metadata": key_values, "recompute": _parts}
+    return {name: readers.get(name, _same)(value) for name, value in given.items()}
+
+
+def _same(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _parts(texts: tuple[str, ...]) -> bool | int | list[str]:
+    """``yes`` or ``no``, a number of segments, or names of layers."""
+    if len(texts) == 1 and texts[0].lower() in ("yes", "true", "no", "false"):
+        return texts[0].lower() in ("yes", "true")
+    if len(texts) == 1 and texts[0].isascii() and texts[0].isdigit():
+        return int(texts[0])
+    return list(texts)
+
+
 def _shapes(texts: tuple[str, ...]) -> dict[str, Any]:
     """``x=8,3,32,32`` as a shape, ``sequence=128`` as a size, ``x=batch,3`` with a free one."""
     found: dict[str, Any] = {}
@@ -102,7 +148,7 @@ def _shapes(texts: tuple[str, ...]) -> dict[str, Any]:
         name, equals, sizes = text.rpartition("=")
         parts = [p.strip() for p in sizes.split(",") if p.strip()]
         if not equals or not name or not parts:
-            raise click.BadParameter(f"--input {text}: write NAME=8,3,32,32")
+            raise click.BadParameter(f"--inputs {text}: write NAME=8,3,32,32")
         dims = [int(p) if p.isascii() and p.isdigit() else p for p in parts]
         is_size = "," not in sizes and isinstance(dims[0], int)
         found[name] = dims[0] if is_size else tuple(dims)

@@ -219,7 +219,7 @@ static f2o_status open_halves(f2o_trainer *trainer, f2o_error *error) {
     const Manifest *manifest = &bundle->manifest;
     static const Specs nothing = {NULL, NULL, 0};
     if (manifest->gradients == NULL) {
-        return fail(error, F2O_BUNDLE_ERROR, "export it with accumulation of gradients",
+        return fail(error, F2O_BUNDLE_ERROR, "export it, or make it trainable, with accumulate=True",
                     "%s holds no step in two halves", bundle->folder);
     }
     if (trainer->update.session != NULL) return F2O_OK;

@@ -111,7 +111,7 @@ export class Bundle {
     const { accumulate, feeds, results } = this.manifest;
     if (!accumulate) {
       throw new BundleError("the bundle holds no step in two halves", {
-        hint: "export it with accumulation of gradients",
+        hint: "export it, or make it trainable, with accumulate=True",
       });
     }
     const gradients = await this.#program(runtime, accumulate.gradients, state, feeds, results);

@@ -57,7 +57,7 @@ class Bundle:
         if parts is None:
             raise BundleError(
                 f"{self.folder} holds no step in two halves",
-                hint="export it with accumulation of gradients",
+                hint="export it, or make it trainable, with accumulate=True",
             )
         gradients = self._training(parts.gradients, state, options)
         return gradients, self._training(parts.update, state, options, is_alone=True)

@@ -1,0 +1,201 @@
+"""make_trainable: its signature, one vocabulary with the command, and what each option does."""
+
+import inspect
+import typing
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from flow2onnx_runtime import Manifest, StateError, Trainer
+from onnx import helper
+
+import flow2onnx as flow
+from flow2onnx import imported
+from flow2onnx.cli.commands.make_trainable import make_trainable as command
+from flow2onnx.errors import ArgumentError, ConfigError
+from tests.imported import models
+
+X = models.random(10, 6, 4)
+Y = np.int64([0, 2, 1, 1, 0, 2])
+
+
+def parameters(function):
+    return inspect.signature(function).parameters
+
+
+@pytest.mark.parametrize("name", ["make_trainable", "grad", "from_training_info"])
+def test_signatures_are_written_out(name):
+    """What `help` and editors show is what the function does, defaults included."""
+    shown, done = parameters(getattr(flow, name)), parameters(getattr(imported, name))
+    assert {n: (p.default, p.kind) for n, p in shown.items()} == {
+        n: (p.default, p.kind) for n, p in done.items()
+    }
+    for parameter in shown.values():
+        assert parameter.kind is not parameter.VAR_KEYWORD
+        assert parameter.annotation is not parameter.empty
+
+
+def test_every_option_is_described():
+    text = inspect.getdoc(flow.make_trainable)
+    for name in parameters(flow.make_trainable):
+        assert name in text
+
+
+def test_the_command_has_the_same_vocabulary():
+    own = {"folder", "ort_format", "training_info", "no_verify"}  # of `save`
+    names = {p.name for p in command.params} - own - {"as_json", "show_traceback", "traceback"}
+    assert names == set(parameters(flow.make_trainable)) - {"trainable"}
+    for option in command.params:
+        if option.name in names - {"model"}:
+            assert f"--{option.name.replace('_', '-')}" in option.opts
+
+
+def test_the_command_passes_everything_on(tmp_path):
+    models_path, folder = tmp_path / "m.onnx", tmp_path / "bundle"
+    models_path.write_bytes(models.perceptron().SerializeToString())
+    given = [
+        "--loss", "cross_entropy", "--labels", "target", "--accumulate", "--ema", "0.5",
+        "--recompute", "2", "--no-in-place", "--name", "job", "--seed", "3",
+        "--metadata", "author=me", "--freezable", "0", "--frozen", "fc1.*", "--on-device",
+        "--no-verify",
+    ]  # fmt: skip
+    result = CliRunner().invoke(command, [str(models_path), "-o", str(folder), *given])
+    assert result.exit_code == 0, result.output
+    manifest = Manifest.read(folder)
+    assert manifest.job == "job"
+    assert [f.name for f in manifest.feeds] == ["x", "target"]
+    assert manifest.accumulate is not None
+    assert manifest.metadata["author"] == "me"
+    assert "fc2.weight-ema" in [s.name for s in manifest.state]
+    assert "fc1.weight-ema" not in [s.name for s in manifest.state]
+    assert (folder / "README.md").exists()
+    assert not manifest.in_place
+
+
+def test_the_rate_can_be_set_at_run_time():
+    trainer = flow.make_trainable(models.perceptron(), "cross_entropy", "sgd", lr=0.5).trainer()
+    assert trainer.learning_rate is None
+    before = trainer.state_dict()["fc2.weight"]
+    trainer.learning_rate = 0.0
+    trainer.step(X, Y)
+    np.testing.assert_array_equal(trainer.state_dict()["fc2.weight"], before)
+    trainer.learning_rate = None
+    trainer.step(X, Y)
+    assert (trainer.state_dict()["fc2.weight"] != before).any()
+
+
+@pytest.mark.parametrize("shapes", [None, {"x": (3, 4)}], ids=["free", "fixed"])
+def test_accumulated_batches_are_one_large_one(shapes):
+    def opened(batch):
+        inputs = {"x": batch} if shapes else None
+        return flow.make_trainable(
+            models.perceptron(), "cross_entropy", "adam", lr=0.1, accumulate=True, inputs=inputs
+        ).trainer()
+
+    parts, whole = opened((3, 4)), opened((6, 4))
+    for _ in range(2):
+        parts.accumulate(X[:3], Y[:3])
+        parts.accumulate(X[3:], Y[3:])
+        parts.update()
+        whole.step(X, Y)
+    assert parts.steps == whole.steps == 2
+    expected = whole.state_dict()
+    for name, value in parts.state_dict().items():
+        if name in expected:
+            np.testing.assert_allclose(value, expected[name], rtol=2e-5, atol=2e-7, err_msg=name)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_averages_follow_their_formula(optimizer, tmp_path):
+    made = flow.make_trainable(models.perceptron(), "cross_entropy", optimizer, lr=0.1, ema=0.75)
+    assert made.save(tmp_path / "b").ok
+    trainer = Trainer(tmp_path / "b")
+    average = trainer.state_dict()["fc1.weight"]
+    np.testing.assert_array_equal(trainer.state_dict()["fc1.weight-ema"], average)
+    for _ in range(3):
+        trainer.step(X, Y)
+        average = 0.75 * average + 0.25 * trainer.state_dict()["fc1.weight"]
+    state = trainer.state_dict()
+    np.testing.assert_allclose(state["fc1.weight-ema"], average, rtol=1e-5)
+    averages = {n: state[f"{n}-ema"] for n in state if f"{n}-ema" in state}
+    found = trainer.predict(X, job="ema")["scores"]
+    trainer.load_state_dict(state | averages)
+    np.testing.assert_allclose(found, trainer.predict(X)["scores"], rtol=1e-6)
+
+
+@pytest.mark.parametrize("decay", [-0.1, 1, 2.0, True, "0.9", float("nan")])
+def test_a_decay_of_averages_is_a_share(decay):
+    with pytest.raises(ArgumentError, match="from 0 to below 1"):
+        flow.make_trainable(models.perceptron(), "cross_entropy", ema=decay)
+
+
+def test_recomputed_activations_change_no_bit():
+    def losses(**options):
+        made = flow.make_trainable(models.perceptron(), "cross_entropy", "adam", **options)
+        trainer = made.trainer()
+        return made, [trainer.step(X, Y)["loss"].tobytes() for _ in range(3)]
+
+    _, plain = losses()
+    for recompute in (True, 3):
+        made, found = losses(recompute=recompute)
+        assert found == plain
+        assert made.step.spec.config.value("runtime.recompute") == recompute
+    with pytest.raises(ConfigError, match="nowhere"):
+        losses(recompute=["nowhere"])
+
+
+def test_state_keeps_two_buffers_if_asked(tmp_path):
+    node = helper.make_node("Gather", ["table", "i"], ["rows"])
+    table = models.tensor("table", models.random(0, 5000, 4))
+    inputs, outputs = [models.info("i", ["n"], models.I)], [models.info("rows", ["n", 4])]
+    model = models.model([node], inputs, outputs, [table])
+    for name, asked in (("one", True), ("two", False)):
+        made = flow.make_trainable(model, "mse", "sgd", inputs={"i": (6,)}, in_place=asked)
+        made.save(tmp_path / name, verify=False)
+    assert Manifest.read(tmp_path / "one").in_place
+    assert not Manifest.read(tmp_path / "two").in_place
+
+
+def test_the_earlier_name_of_trained():
+    made = flow.make_trainable(models.perceptron(), "cross_entropy", trainable="fc2.*")
+    assert made.trained == ("fc2.weight", "fc2.bias")
+    with pytest.raises(ArgumentError, match="give trained= alone"):
+        flow.make_trainable(models.perceptron(), "mse", trained="fc2.*", trainable="fc2.*")
+
+
+def test_a_bundle_without_the_other_half_says_so():
+    trainer = flow.make_trainable(models.perceptron(), "cross_entropy").trainer()
+    with pytest.raises(ValueError, match="accumulate=True"):
+        trainer.accumulate(X, Y)
+    with pytest.raises(StateError, match="at least 0"):
+        trainer.learning_rate = -1
+
+
+def test_literals_of_the_signature_are_those_accepted():
+    (choice,) = typing.get_args(parameters(flow.make_trainable)["precision"].annotation)[:1]
+    for name in typing.get_args(choice):
+        flow.make_trainable(models.perceptron(), "cross_entropy", precision=name)
+
+
+@pytest.mark.parametrize("shapes", [None, {"x": (6, 4)}], ids=["free", "fixed"])
+def test_draws_on_devices_depend_on_the_step_alone(shapes, tmp_path):
+    """A training that goes on from a saved state is the one that was not interrupted."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"]),
+        helper.make_node("Dropout", ["h", "half"], ["y"]),
+    ]
+    tensors = [models.tensor("w", models.random(0, 4, 3)), models.tensor("half", np.float32(0.5))]
+    model = models.model(nodes, [models.info("x", ["n", 4])], [models.info("y", ["n", 3])], tensors)
+    made = flow.make_trainable(
+        model, "cross_entropy", "sgd", training_mode=True, on_device=True, inputs=shapes
+    )
+    made.save(tmp_path / "b", verify=False)
+    whole, first = Trainer(tmp_path / "b"), Trainer(tmp_path / "b")
+    losses = [whole.step(X, Y)["loss"].item() for _ in range(4)]
+    for _ in range(2):
+        first.step(X, Y)
+    first.save(tmp_path / "state.safetensors")
+    resumed = Trainer(tmp_path / "b")
+    resumed.load(tmp_path / "state.safetensors")
+    assert [resumed.step(X, Y)["loss"].item() for _ in range(2)] == losses[2:]
+    assert len(set(losses)) == 4
