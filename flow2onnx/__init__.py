@@ -16,7 +16,11 @@ if _TYPE_CHECKING:  # what editors and type checkers know by its signature; the 
     from flow2onnx.api.foreign import accelerate as accelerate
     from flow2onnx.api.foreign import from_training_info as from_training_info
     from flow2onnx.api.foreign import grad as grad
+    from flow2onnx.api.foreign import hvp as hvp
+    from flow2onnx.api.foreign import jacobian as jacobian
+    from flow2onnx.api.foreign import jvp as jvp
     from flow2onnx.api.foreign import make_trainable as make_trainable
+    from flow2onnx.api.foreign import vjp as vjp
 
     def __getattr__(name: str) -> _Any: ...
 

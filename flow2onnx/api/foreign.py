@@ -17,7 +17,16 @@ if TYPE_CHECKING:
 
     from flow2onnx.imported import ModelSource, TrainableModel
 
-__all__ = ["accelerate", "from_training_info", "grad", "make_trainable"]
+__all__ = [
+    "accelerate",
+    "from_training_info",
+    "grad",
+    "hvp",
+    "jacobian",
+    "jvp",
+    "make_trainable",
+    "vjp",
+]
 
 
 def make_trainable(
@@ -144,19 +153,121 @@ def grad(
     keep_outputs: bool = True,
     opset: int | None = None,
 ) -> Any:
-    """The gradients of an ONNX model as a model: an `onnx.ModelProto`.
+    """An `onnx.ModelProto` that computes the gradients of a model.
 
     `wrt` are names of, or shell patterns for, inputs and initializers of a real type; without it,
     all such inputs. The gradient of ``x`` is the output ``grad/x``. It is that of the sum of all
     elements of `outputs` (without it, of all real outputs) or, with `seeds`, of the sum weighted by
-    inputs ``seed/y``, one of the shape of each output ``y``. `inputs` and `opset` are as in
-    `make_trainable`. The model's own outputs come first unless `keep_outputs` is false.
+    inputs ``seed/y``, one of the shape of each output ``y``. Axes that the model leaves free stay
+    free; `inputs` fixes sizes, as in `make_trainable`. The model's own outputs come first unless
+    `keep_outputs` is false.
     """
     return imported.grad(
         model,
         wrt,
         outputs=outputs,
         seeds=seeds,
+        inputs=inputs,
+        keep_outputs=keep_outputs,
+        opset=opset,
+    )
+
+
+def vjp(
+    model: "ModelSource",
+    wrt: str | Sequence[str] | None = None,
+    *,
+    outputs: str | Sequence[str] | None = None,
+    inputs: Mapping[str, Any] | None = None,
+    keep_outputs: bool = True,
+    opset: int | None = None,
+) -> Any:
+    """An `onnx.ModelProto` of the products of cotangents with the Jacobian of a model: uᵀ J.
+
+    Inputs ``cotangent/y`` stand beside the model's own, one for each of `outputs` and of its shape;
+    the product for ``x`` is the output ``vjp/x``. Everything else is as in `grad`.
+    """
+    return imported.vjp(
+        model,
+        wrt,
+        outputs=outputs,
+        inputs=inputs,
+        keep_outputs=keep_outputs,
+        opset=opset,
+    )
+
+
+def jvp(
+    model: "ModelSource",
+    wrt: str | Sequence[str] | None = None,
+    *,
+    outputs: str | Sequence[str] | None = None,
+    inputs: Mapping[str, Any] | None = None,
+    keep_outputs: bool = True,
+    opset: int | None = None,
+) -> Any:
+    """An `onnx.ModelProto` of the derivatives of a model along tangents: J v, forward mode.
+
+    Inputs ``tangent/x`` stand beside the model's own, one for each of `wrt` and of its shape; the
+    derivative of output ``y`` is ``jvp/y``, zeros where it depends on none of them. Everything
+    else is as in `grad`.
+    """
+    return imported.jvp(
+        model,
+        wrt,
+        outputs=outputs,
+        inputs=inputs,
+        keep_outputs=keep_outputs,
+        opset=opset,
+    )
+
+
+def hvp(
+    model: "ModelSource",
+    wrt: str | Sequence[str] | None = None,
+    *,
+    outputs: str | Sequence[str] | None = None,
+    seeds: bool = False,
+    inputs: Mapping[str, Any] | None = None,
+    keep_outputs: bool = True,
+    opset: int | None = None,
+) -> Any:
+    """An `onnx.ModelProto` of the products of a Hessian with tangents: H v.
+
+    The Hessian is that of what `grad` differentiates, in all of `wrt` at once. Inputs
+    ``tangent/x`` are the direction; outputs are the gradient, ``grad/x``, and the product,
+    ``hvp/x``, zeros where the gradient is constant. Everything else is as in `grad`.
+    """
+    return imported.hvp(
+        model,
+        wrt,
+        outputs=outputs,
+        seeds=seeds,
+        inputs=inputs,
+        keep_outputs=keep_outputs,
+        opset=opset,
+    )
+
+
+def jacobian(
+    model: "ModelSource",
+    wrt: str | Sequence[str] | None = None,
+    *,
+    outputs: str | Sequence[str] | None = None,
+    inputs: Mapping[str, Any] | None = None,
+    keep_outputs: bool = True,
+    opset: int | None = None,
+) -> Any:
+    """An `onnx.ModelProto` of the derivatives of all elements of outputs in all elements of `wrt`.
+
+    That of ``y`` in ``x`` is the output ``jacobian/y/x``, of the shape of y followed by that of x.
+    A Scan computes one row at a time, so that memory holds one walk back and the result; of known
+    size, that has at most 2²⁸ elements. Everything else is as in `grad`.
+    """
+    return imported.jacobian(
+        model,
+        wrt,
+        outputs=outputs,
         inputs=inputs,
         keep_outputs=keep_outputs,
         opset=opset,

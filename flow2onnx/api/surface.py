@@ -21,7 +21,16 @@ from flow2onnx.api import (
     watch,
 )
 from flow2onnx.api.aliases import ALIASES, deprecated
-from flow2onnx.api.foreign import accelerate, from_training_info, grad, make_trainable
+from flow2onnx.api.foreign import (
+    accelerate,
+    from_training_info,
+    grad,
+    hvp,
+    jacobian,
+    jvp,
+    make_trainable,
+    vjp,
+)
 from flow2onnx.api.function import function
 from flow2onnx.api.global_function import global_function
 from flow2onnx.api.session import clear_default_session, current_session, sync_default_session
@@ -113,8 +122,11 @@ _FRONTS: dict[str, Any] = {
     "get_all_variables": models.get_all_variables,
     "global_function": global_function,
     "grad": grad,
+    "hvp": hvp,
     "inter_job_reuse_mem_strategy": environment.inter_job_reuse_mem_strategy,
     "is_deprecated": environment.is_deprecated,
+    "jacobian": jacobian,
+    "jvp": jvp,
     "load": models.get,
     "load_variables": models.load_variables,
     "make_trainable": make_trainable,
@@ -164,6 +176,7 @@ _FRONTS: dict[str, Any] = {
     "unique_str": environment.unique_str,
     "user_op_builder": user_op_builder,
     "util.unique_str": environment.unique_str,
+    "vjp": vjp,
     "watch": watch.watch,
     "watch_diff": watch.watch_diff,
     **{

@@ -13,7 +13,7 @@ from flow2onnx.errors import ConfigError
 __all__ = ["COMMANDS", "app"]
 
 COMMANDS = (
-    "run", "export", "make-trainable", "info", "verify", "explain", "tune", "data", "flags",
+    "run", "export", "make-trainable", "grad", "info", "verify", "explain", "tune", "data", "flags",
     "symbols", "doctor",
 )  # fmt: skip
 _GROUP = "flow2onnx.commands"  # entry points of distributions that add commands

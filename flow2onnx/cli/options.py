@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-__all__ = ["json_option", "key_values", "release_option"]
+__all__ = ["input_option", "json_option", "key_values", "parse_inputs", "release_option"]
 
 Command = Callable[..., Any]  # a function becoming a command
 
@@ -14,6 +14,29 @@ Command = Callable[..., Any]  # a function becoming a command
 def json_option(command: Command) -> Command:
     """``--json``, as the parameter `as_json`."""
     return click.option("--json", "as_json", is_flag=True, help="Write JSON.")(command)
+
+
+def input_option(command: Command) -> Command:
+    """``--inputs``, as the parameter `inputs`, which `parse_inputs` reads."""
+    return click.option(
+        "--inputs", "--input", "inputs", multiple=True, metavar="NAME=SHAPE",
+        help="The shape of an input, as x=8,3,32,32, or the size of a free dimension; may be "
+        "repeated.",
+    )(command)  # fmt: skip
+
+
+def parse_inputs(texts: tuple[str, ...]) -> dict[str, Any]:
+    """``x=8,3,32,32`` as a shape, ``sequence=128`` as a size, ``x=batch,3`` with a free one."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, sizes = text.rpartition("=")
+        parts = [p.strip() for p in sizes.split(",") if p.strip()]
+        if not equals or not name or not parts:
+            raise click.BadParameter(f"--inputs {text}: write NAME=8,3,32,32")
+        dims = [int(p) if p.isascii() and p.isdigit() else p for p in parts]
+        is_size = "," not in sizes and isinstance(dims[0], int)
+        found[name] = dims[0] if is_size else tuple(dims)
+    return found
 
 
 def release_option(command: Command) -> Command:

@@ -50,13 +50,28 @@ class Feeds:
         """The shape of an input at a batch size."""
         return tuple(batch if d in self.symbols else int(d or 0) for d in feed.shape)
 
+    def free_shape(self, feed: Feed) -> tuple[int | str, ...]:
+        """The shape of an input with a name for every free size, the same where they are equal."""
+        batch = next(iter(sorted(str(s) for s in self.symbols if s != BATCH)), BATCH)
+        return tuple(
+            d
+            if isinstance(d, int)
+            else batch
+            if d in self.symbols and d is not None
+            else d or f"{feed.name}_{axis}"
+            for axis, d in enumerate(feed.shape)
+        )
 
-def read_feeds(foreign: ForeignModel, inputs: Mapping[str, Any] | None) -> Feeds:
+
+def read_feeds(
+    foreign: ForeignModel, inputs: Mapping[str, Any] | None, *, any_axis: bool = False
+) -> Feeds:
     """The inputs of a model under what the user says of them.
 
     `inputs` has, by input, a shape, a pair of shape and element type, or a placeholder; by name of
     a free dimension, its size. Names that the model does not have are inputs for the loss. The
-    batch is the first axis of the first input that has a free one.
+    batch is the first axis of the first input that has a free one; other axes may be free too with
+    `any_axis`.
     """
     given = dict(inputs or {})
     fixed = {k: v for k, v in given.items() if type(v) is int}
@@ -77,7 +92,9 @@ def read_feeds(foreign: ForeignModel, inputs: Mapping[str, Any] | None) -> Feeds
         for n, f in shapes.items()
         if n not in known
     ]
-    return _checked(Feeds(tuple(model), tuple(extra), _batch_symbols(model)), extra)
+    feeds = Feeds(tuple(model), tuple(extra), _batch_symbols(model))
+    _check_sizes(feeds)
+    return feeds if any_axis else _check_batch(feeds)
 
 
 def _batch_symbols(model: Sequence[Feed]) -> frozenset[Size]:
@@ -85,11 +102,15 @@ def _batch_symbols(model: Sequence[Feed]) -> frozenset[Size]:
     return frozenset({free[0], BATCH}) if free else frozenset()
 
 
-def _checked(feeds: Feeds, extra: Sequence[Feed]) -> Feeds:
-    for feed in (*feeds.model, *extra):
+def _check_sizes(feeds: Feeds) -> None:
+    for feed in (*feeds.model, *feeds.extra):
+        if any(isinstance(size, int) and size < 1 for size in feed.shape):
+            raise ShapeError(f"input {feed.name} has the shape {feed.shape}")
+
+
+def _check_batch(feeds: Feeds) -> Feeds:
+    for feed in (*feeds.model, *feeds.extra):
         for axis, size in enumerate(feed.shape):
-            if isinstance(size, int) and size < 1:
-                raise ShapeError(f"input {feed.name} has the shape {feed.shape}")
             if isinstance(size, int) or size in feeds.symbols:
                 continue
             hint = (

@@ -1,29 +1,20 @@
-"""grad: a model's gradients as a model, for people who only want those."""
+"""grad, vjp, jvp, hvp and jacobian: derivatives of a model as a model, for who only wants those."""
 
-import fnmatch
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from flow2onnx.autodiff import gradients
-from flow2onnx.errors import ArgumentError, DTypeError, GradientError
-from flow2onnx.graph import Builder, Value
-from flow2onnx.graph.model import model_of, to_proto
-from flow2onnx.graph.types import dims, dtype_of, size_of
-from flow2onnx.graph.verify import verify
-from flow2onnx.imported.call_text import known_names
-from flow2onnx.imported.feeds import read_feeds
-from flow2onnx.imported.initial_state import tensor_type
-from flow2onnx.imported.preview_training import PREVIEW_OPERATORS, preview_handlers
-from flow2onnx.onnx_io.append import add_output, append_model
-from flow2onnx.onnx_io.foreign import ForeignModel, Source, foreign_model
-from flow2onnx.onnx_io.serialize import embed_values
-from flow2onnx.passes import run_passes
+from flow2onnx.autodiff import gradients, hessian_products, jacobians, tangents
+from flow2onnx.errors import ArgumentError, GradientError
+from flow2onnx.graph import Value
+from flow2onnx.graph.types import dtype_of, is_static, size_of, sizes_of
+from flow2onnx.imported.differentiated import Differentiated, read_model
+from flow2onnx.onnx_io.foreign import Source
 
-__all__ = ["grad"]
+__all__ = ["grad", "hvp", "jacobian", "jvp", "vjp"]
 
-_MOST_SEEDS = 1 << 24  # elements of a constant of ones
+_MOST_DERIVATIVES = 1 << 28  # elements of a Jacobian whose size is known
 
 
 def grad(
@@ -41,115 +32,156 @@ def grad(
     `wrt` are names of, or shell patterns for, inputs and initializers of a real type; without it,
     all such inputs. The gradient of ``x`` is the output ``grad/x``. It is that of the sum of all
     elements of `outputs` (without it, of all real outputs) or, with `seeds`, of the sum weighted by
-    inputs ``seed/y``, one of the shape of each output ``y``. Sizes are fixed by `inputs`, as in
-    `make_trainable`. The model's own outputs come first unless `keep_outputs` is false.
+    inputs ``seed/y``, one of the shape of each output ``y``. Axes that the model leaves free stay
+    free; `inputs` fixes sizes, as in `make_trainable`. The model's own outputs come first unless
+    `keep_outputs` is false.
     """
-    foreign = foreign_model(model, None, opset, allowed=PREVIEW_OPERATORS)
-    feeds = read_feeds(foreign, inputs)
-    if feeds.is_free or feeds.extra:
-        free = next((f for f in feeds.model if set(f.shape) & feeds.symbols), None)
-        name = free.name if free else feeds.extra[0].name
-        shown = free.shape if free else "no input of the model"
-        raise ArgumentError(
-            f"grad needs fixed shapes: {name} is {shown}",
-            hint=f"inputs={{{name!r}: (8, …)}}" if free else "leave it out of inputs=",
-        )
-    b = Builder(foreign.opset)
-    values: dict[str, Value] = {
-        f.name: b.input(f.name, feeds.shape(f, 1), f.dtype) for f in feeds.model
-    }
-    given = list(values)
-    tensors = _tensors_to_differentiate(foreign, values, wrt)
-    for name in tensors:
-        if name not in values:
-            # an initializer again at the end, as constants have no gradient
-            values[name] = b.input(name, *tensor_type(foreign, name))
-    made = append_model(b, foreign, values, preview_handlers(foreign))
-    wanted = _outputs_to_differentiate(foreign, made, outputs)
-    weights = {y: _seed(b, y, made[y], seeds) for y in wanted}
-    found = gradients(b, {made[y]: weights[y] for y in wanted}, [values[n] for n in tensors])
-    if keep_outputs:
-        for name in foreign.outputs:
-            add_output(b, made[name], name)
-    for name in tensors:
-        _add_gradient(b, found, values[name], name, wanted)
-    result = model_of(b.graph)
-    embed_values(result, {n: foreign.tensors[n].numpy() for n in tensors if n not in given})
-    run_passes(b.graph)
-    b.graph.name = f"grad_{foreign.name or 'model'}"
-    verify(result)
-    return to_proto(result)
+    read = read_model(model, wrt, outputs, inputs, opset)
+    weights = read.inputs_like("seed", read.outputs) if seeds else read.ones()
+    return _gradient_model(read, weights, "grad", keep_outputs)
 
 
-def _tensors_to_differentiate(
-    foreign: ForeignModel, values: Mapping[str, Value], wrt: Any
-) -> list[str]:
-    real = [n for n, v in values.items() if dtype_of(v).is_floating_point]
-    if wrt is None:
-        if not real:
-            raise DTypeError(
-                "the model has no input of a real type", hint="name initializers with wrt="
-            )
-        return real
-    known = [*values, *(n for n in foreign.tensors if n not in values)]
-    found: dict[str, None] = {}
-    for pattern in [wrt] if isinstance(wrt, str) else list(wrt):
-        names = fnmatch.filter(known, pattern) if isinstance(pattern, str) else []
-        names = [pattern] if pattern in known else names
-        if not names:
-            raise ArgumentError(
-                f"wrt={pattern!r} is no input or tensor", hint=known_names(str(pattern), known)
-            )
-        for name in names:
-            dtype = dtype_of(values[name]) if name in values else tensor_type(foreign, name)[1]
-            if not dtype.is_floating_point:
-                raise DTypeError(
-                    f"wrt: {name} is {dtype.name}, which has no gradient", hint="leave it out"
-                )
-            found[name] = None
-    return list(found)
+def vjp(
+    model: Source,
+    wrt: str | Sequence[str] | None = None,
+    *,
+    outputs: str | Sequence[str] | None = None,
+    inputs: Mapping[str, Any] | None = None,
+    keep_outputs: bool = True,
+    opset: int | None = None,
+) -> Any:
+    """An `onnx.ModelProto` of the products of cotangents with the Jacobian of a model: uᵀ J.
+
+    Inputs ``cotangent/y`` stand beside the model's own, one for each of `outputs` and of its shape;
+    the product for ``x`` is the output ``vjp/x``. Everything else is as in `grad`.
+    """
+    read = read_model(model, wrt, outputs, inputs, opset)
+    return _gradient_model(read, read.inputs_like("cotangent", read.outputs), "vjp", keep_outputs)
 
 
-def _outputs_to_differentiate(
-    foreign: ForeignModel, made: Mapping[str, Value], outputs: Any
-) -> list[str]:
-    if outputs is None:
-        wanted = [n for n in foreign.outputs if dtype_of(made[n]).is_floating_point]
-    else:
-        wanted = [outputs] if isinstance(outputs, str) else list(outputs)
-    for name in wanted:
-        if name not in foreign.outputs:
-            raise ArgumentError(
-                f"the model has no output {name!r}", hint=known_names(str(name), foreign.outputs)
-            )
-        if not dtype_of(made[name]).is_floating_point:
-            raise DTypeError(
-                f"output {name} is {dtype_of(made[name]).name}, which has no gradient",
-                hint="name another with outputs=",
-            )
-    if not wanted:
-        raise DTypeError("the model has no output of a real type", hint="there is no gradient")
-    return wanted
+def jvp(
+    model: Source,
+    wrt: str | Sequence[str] | None = None,
+    *,
+    outputs: str | Sequence[str] | None = None,
+    inputs: Mapping[str, Any] | None = None,
+    keep_outputs: bool = True,
+    opset: int | None = None,
+) -> Any:
+    """An `onnx.ModelProto` of the derivatives of a model along tangents: J v, forward mode.
 
-
-def _seed(b: Builder, name: str, value: Value, is_input: bool) -> Value:
-    if is_input:
-        return b.input(f"seed/{name}", dims(value), dtype_of(value))
-    if size_of(value) > _MOST_SEEDS:
-        raise ArgumentError(
-            f"output {name} has {size_of(value)} elements; {_MOST_SEEDS} are the most",
-            hint="give smaller shapes with inputs=, or pass seeds=True",
-        )
-    return b.const(np.ones(dims(value)), dtype_of(value))
-
-
-def _add_gradient(
-    b: Builder, found: Mapping[Value, Value], x: Value, name: str, outputs: Sequence[str]
-) -> None:
-    if x not in found:
+    Inputs ``tangent/x`` stand beside the model's own, one for each of `wrt` and of its shape; the
+    derivative of output ``y`` is ``jvp/y``, zeros where it depends on none of them. Everything
+    else is as in `grad`.
+    """
+    read = read_model(model, wrt, outputs, inputs, opset)
+    directions = read.inputs_like("tangent", read.wrt)
+    along = {x: directions[n] for n, x in read.wrt.items()}
+    found = tangents(read.b, along, list(dict.fromkeys(read.outputs.values())))
+    if not found:
         raise GradientError(
-            f"no gradient reaches {name}: {', '.join(outputs)} does not depend on it, or only by "
-            "operators without one",
-            hint="leave it out of wrt=",
+            f"{', '.join(read.wanted)} depends on none of {', '.join(read.wrt)}, or only by "
+            "operators without a gradient",
+            hint="name others with wrt= or outputs=",
         )
-    b.output(found[x], f"grad/{name}")
+    results = {f"jvp/{n}": _found_or_zeros(read, found, y) for n, y in read.outputs.items()}
+    return read.finish(results, "jvp", keep_outputs=keep_outputs)
+
+
+def hvp(
+    model: Source,
+    wrt: str | Sequence[str] | None = None,
+    *,
+    outputs: str | Sequence[str] | None = None,
+    seeds: bool = False,
+    inputs: Mapping[str, Any] | None = None,
+    keep_outputs: bool = True,
+    opset: int | None = None,
+) -> Any:
+    """An `onnx.ModelProto` of the products of a Hessian with tangents: H v.
+
+    The Hessian is that of what `grad` differentiates, in all of `wrt` at once. Inputs
+    ``tangent/x`` are the direction; outputs are the gradient, ``grad/x``, and the product,
+    ``hvp/x``, zeros where the gradient is constant. Everything else is as in `grad`.
+    """
+    read = read_model(model, wrt, outputs, inputs, opset)
+    weights = read.inputs_like("seed", read.outputs) if seeds else read.ones()
+    directions = read.inputs_like("tangent", read.wrt)
+    along = {x: directions[n] for n, x in read.wrt.items()}
+    first, second = hessian_products(read.b, _by_value(read, weights), along)
+    read.check_reached(first)
+    results = {f"grad/{n}": first[x] for n, x in read.wrt.items()}
+    results |= {f"hvp/{n}": _found_or_zeros(read, second, x) for n, x in read.wrt.items()}
+    return read.finish(results, "hvp", keep_outputs=keep_outputs)
+
+
+def jacobian(
+    model: Source,
+    wrt: str | Sequence[str] | None = None,
+    *,
+    outputs: str | Sequence[str] | None = None,
+    inputs: Mapping[str, Any] | None = None,
+    keep_outputs: bool = True,
+    opset: int | None = None,
+) -> Any:
+    """An `onnx.ModelProto` of the derivatives of all elements of outputs in all elements of `wrt`.
+
+    That of ``y`` in ``x`` is the output ``jacobian/y/x``, of the shape of y followed by that of x.
+    A Scan computes one row at a time, so that memory holds one walk back and the result; of known
+    size, that has at most 2²⁸ elements. Everything else is as in `grad`.
+    """
+    read = read_model(model, wrt, outputs, inputs, opset)
+    for y, value in read.outputs.items():
+        _check_size(y, value, read.wrt)
+    rows = {y: jacobians(read.b, v, list(read.wrt.values())) for y, v in read.outputs.items()}
+    read.check_reached({x: x for found in rows.values() for x in found})
+    results = {
+        f"jacobian/{y}/{n}": rows[y][x]
+        if x in rows[y]
+        else _zeros(read, (*sizes_of(read.outputs[y]), *sizes_of(x)), x)
+        for y in rows
+        for n, x in read.wrt.items()
+    }
+    return read.finish(results, "jacobian", keep_outputs=keep_outputs)
+
+
+def _gradient_model(
+    read: Differentiated, weights: Mapping[str, Value], kind: str, keep_outputs: bool
+) -> Any:
+    found = gradients(read.b, _by_value(read, weights), read.wrt.values())
+    read.check_reached(found)
+    results = {f"{kind}/{n}": found[x] for n, x in read.wrt.items()}
+    return read.finish(results, kind, keep_outputs=keep_outputs)
+
+
+def _by_value(read: Differentiated, weights: Mapping[str, Value]) -> dict[Value, Value]:
+    """The weights of outputs by their values; two outputs may be one value."""
+    found: dict[Value, Value] = {}
+    for name, value in read.outputs.items():
+        weight = weights[name]
+        found[value] = read.b.Add(found[value], weight) if value in found else weight
+    return found
+
+
+def _found_or_zeros(read: Differentiated, found: Mapping[Value, Value], value: Value) -> Value:
+    return found[value] if value in found else _zeros(read, sizes_of(value), value)
+
+
+def _zeros(read: Differentiated, sizes: Sequence[int | str], like: Value) -> Value:
+    """Zeros of the element type of a value."""
+    zero = np.zeros(1, dtype_of(like).numpy)
+    made: Value = read.b.ConstantOfShape(list(sizes), value=zero)
+    return made
+
+
+def _check_size(name: str, y: Value, wrt: Mapping[str, Value]) -> None:
+    """Raise for a Jacobian that is known to be too large."""
+    for x, value in wrt.items():
+        if not (is_static(y) and is_static(value)):
+            continue
+        if size_of(y) * size_of(value) > _MOST_DERIVATIVES:
+            raise ArgumentError(
+                f"the Jacobian of {name} in {x} has {size_of(y)} × {size_of(value)} elements; "
+                f"{_MOST_DERIVATIVES} are the most",
+                hint="ask for products with it: vjp or jvp, or name smaller parts with wrt=",
+            )

@@ -6,7 +6,7 @@ import onnx
 import pytest
 from flow2onnx_runtime import Manifest
 
-from flow2onnx.cli.commands.make_trainable import _shapes
+from flow2onnx.cli.options import parse_inputs
 from tests.imported import models
 
 
@@ -53,6 +53,6 @@ def test_errors_are_shown(flow2onnx, model):
 
 
 def test_shapes():
-    assert _shapes(("x=8,3,32,32", "sequence=128", "y=batch,3", "z=5,")) == {
+    assert parse_inputs(("x=8,3,32,32", "sequence=128", "y=batch,3", "z=5,")) == {
         "x": (8, 3, 32, 32), "sequence": 128, "y": ("batch", 3), "z": (5,),
     }  # fmt: skip

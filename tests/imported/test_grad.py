@@ -37,12 +37,22 @@ def test_seeds_weigh_and_patterns_choose_tensors():
     np.testing.assert_allclose(made["grad/fc2.bias"], seed.sum(0), rtol=1e-5)
 
 
+def test_a_free_batch_stays_free():
+    model = flow.grad(models.perceptron(), ["x", "fc1.bias"])
+    for rows in (1, 3):
+        made = run(model, x=models.random(10, rows, 4))
+        assert made["grad/x"].shape == (rows, 4)
+        fixed = run(
+            flow.grad(models.perceptron(rows), ["x", "fc1.bias"]), x=models.random(10, rows, 4)
+        )
+        np.testing.assert_allclose(made["grad/x"], fixed["grad/x"], rtol=1e-6)
+        np.testing.assert_allclose(made["grad/fc1.bias"], fixed["grad/fc1.bias"], rtol=1e-5)
+
+
 def test_what_has_no_gradient():
     model = models.perceptron(2)
     with pytest.raises(ArgumentError, match=r"did you mean fc1\.bias"):
         flow.grad(model, "fc1.bia")
-    with pytest.raises(ArgumentError, match="needs fixed shapes"):
-        flow.grad(models.perceptron())
     with pytest.raises(ArgumentError, match="no output 'z'"):
         flow.grad(model, outputs="z")
     node = helper.make_node("ArgMax", ["x"], ["k"])

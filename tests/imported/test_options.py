@@ -23,7 +23,9 @@ def parameters(function):
     return inspect.signature(function).parameters
 
 
-@pytest.mark.parametrize("name", ["make_trainable", "grad", "from_training_info"])
+@pytest.mark.parametrize(
+    "name", ["make_trainable", "grad", "vjp", "jvp", "hvp", "jacobian", "from_training_info"]
+)
 def test_signatures_are_written_out(name):
     """What `help` and editors show is what the function does, defaults included."""
     shown, done = parameters(getattr(flow, name)), parameters(getattr(imported, name))

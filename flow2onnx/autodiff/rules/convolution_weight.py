@@ -134,7 +134,7 @@ def _(b, s, x, g):
     grouped = b.Reshape(x, [s.n, s.groups, per_group, *s.extents])
     images = b.Transpose(grouped, perm=[2, 1, 0, *(a + 1 for a in s.axes)])
     images = b.Reshape(images, [per_group, s.groups * s.n, *s.extents])
-    kernels = b.Transpose(g, perm=[1, 0, *s.axes])
+    kernels = b.Transpose(_hide_pad(b, g), perm=[1, 0, *s.axes])
     y = b.Conv(
         images, kernels, strides=s.dilations, dilations=s.strides, group=s.groups,
         pads=s.before + s.after,
@@ -142,6 +142,19 @@ def _(b, s, x, g):
     if dims(y)[2:] != s.kernel:
         y = b.Slice(y, [0] * len(s.axes), list(s.kernel), s.axes)
     return b.Transpose(y, perm=[1, 0, *s.axes])
+
+
+def _hide_pad(b, g):
+    """`g`, from behind a reshape if it was padded: the runtime takes pads into a convolution.
+
+    It does so at the kernel too, where that gives a graph which it then refuses.
+    """
+    maker = g.producer()
+    while maker is not None and maker.op_type == "Transpose":
+        maker = maker.inputs[0].producer()
+    if maker is None or maker.op_type != "Pad":
+        return g
+    return b.Reshape(b.Reshape(g, [-1]), list(dims(g)))
 
 
 # --- groups --------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from flow2onnx.cli.failures import traceback_option
-from flow2onnx.cli.options import json_option, key_values
+from flow2onnx.cli.options import input_option, json_option, key_values, parse_inputs
 from flow2onnx.cli.reports import print_files, print_report
 from flow2onnx.cli.show import heading, note, print_json, print_table, shape_text, working
 from flow2onnx.export import Report
@@ -47,10 +47,7 @@ Examples:
 @click.option(
     "--frozen", multiple=True, metavar="PATTERN", help="Tensors not to train; may be repeated."
 )
-@click.option(
-    "--inputs", "--input", "inputs", multiple=True, metavar="NAME=SHAPE",
-    help="The shape of an input, as x=8,3,32,32, or the size of a free dimension; may be repeated.",
-)  # fmt: skip
+@input_option
 @click.option(
     "--output", "--of", "output", metavar="OUTPUT",
     help="The output that the loss is of; the first by default.",
@@ -124,7 +121,7 @@ def make_trainable(
 def _arguments(options: dict[str, Any]) -> dict[str, Any]:
     """Options as arguments of `make_trainable`; those that are not given have its defaults."""
     given = {name: value for name, value in options.items() if value not in (None, ())}
-    readers = {"inputs": _shapes, "metadata": key_values, "recompute": _parts}
+    readers = {"inputs": parse_inputs, "metadata": key_values, "recompute": _parts}
     return {name: readers.get(name, _same)(value) for name, value in given.items()}
 
 
@@ -139,20 +136,6 @@ def _parts(texts: tuple[str, ...]) -> bool | int | list[str]:
     if len(texts) == 1 and texts[0].isascii() and texts[0].isdigit():
         return int(texts[0])
     return list(texts)
-
-
-def _shapes(texts: tuple[str, ...]) -> dict[str, Any]:
-    """``x=8,3,32,32`` as a shape, ``sequence=128`` as a size, ``x=batch,3`` with a free one."""
-    found: dict[str, Any] = {}
-    for text in texts:
-        name, equals, sizes = text.rpartition("=")
-        parts = [p.strip() for p in sizes.split(",") if p.strip()]
-        if not equals or not name or not parts:
-            raise click.BadParameter(f"--inputs {text}: write NAME=8,3,32,32")
-        dims = [int(p) if p.isascii() and p.isdigit() else p for p in parts]
-        is_size = "," not in sizes and isinstance(dims[0], int)
-        found[name] = dims[0] if is_size else tuple(dims)
-    return found
 
 
 def _plain(made: TrainableModel, files: list[Path], report: Report | None) -> dict[str, Any]:
