@@ -11,12 +11,13 @@ import onnx_ir as ir
 from flow2onnx_runtime.external_data import check_locations
 from flow2onnx_runtime.model_check import check_model
 from onnx import inliner, version_converter
-from onnx.defs import SchemaError, get_schema, onnx_opset_version
+from onnx.defs import onnx_opset_version
 
 from flow2onnx.errors import ArgumentError, BundleError, FlowError, ShapeError, UnsupportedError
+from flow2onnx.onnx_io.opset_conversion import OLDEST_CONVERTED, convert_graph, convert_nodes
 from flow2onnx.onnx_io.read import open_model
 
-__all__ = ["OLDEST", "USUAL", "ForeignModel", "Source", "foreign_model"]
+__all__ = ["OLDEST", "USUAL", "ForeignModel", "Source", "foreign_model", "source_content"]
 
 OLDEST = 18  # before it, reductions take their axes in another form
 USUAL = 21
@@ -75,7 +76,10 @@ def foreign_model(
     outputs are left out. The opset is the model's, but at least 18, or the one asked for.
     """
     parts = _translate_errors(lambda: _separate_tensors(model), "the model cannot be read")
-    proto = _inline_functions(_check_model(parts.proto))
+    proto = _translate_errors(
+        lambda: _align_functions(_leave_deprecated(parts.proto)), "the model is not valid"
+    )
+    proto = _inline_functions(_check_model(proto))
     if not proto.graph.output:
         raise BundleError("the model has no outputs", hint="export it again")
     _refuse_references(proto.graph.node)
@@ -96,6 +100,15 @@ def foreign_model(
         metadata={p.key: p.value for p in proto.metadata_props},
         unknown=unknown,
     )
+
+
+def source_content(model: Source) -> str | bytes:
+    """A model as a runtime takes it: the path of its file, or the content of one."""
+    if isinstance(model, str | os.PathLike):
+        return os.fspath(model)
+    proto = ir.to_proto(model) if isinstance(model, ir.Model) else model
+    content = _translate_errors(proto.SerializeToString, "the model cannot be written")
+    return bytes(content)
 
 
 def _separate_tensors(model: Source) -> _Parts:
@@ -222,6 +235,16 @@ def _declare_inputs(graph: onnx.GraphProto, tensors: Mapping[str, Any]) -> None:
             graph.input.append(onnx.helper.make_tensor_value_info(name, int(tensor.dtype), shape))
 
 
+def _leave_deprecated(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """The model without GroupNormalization of opset 18 to 20: valid once, and refused today."""
+    have = _opset(proto)
+    if 18 <= have < 21 and any(n.op_type == "GroupNormalization" for n in proto.graph.node):
+        proto = _infer_shapes(proto)
+        convert_graph(proto.graph, have, 21)
+        _set_opset(proto, 21)
+    return proto
+
+
 def _check_model(proto: onnx.ModelProto) -> onnx.ModelProto:
     for value in proto.graph.input:
         kind = value.type.WhichOneof("value")
@@ -234,11 +257,26 @@ def _check_model(proto: onnx.ModelProto) -> onnx.ModelProto:
     return proto
 
 
+def _align_functions(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with the bodies of its functions at its own opset, as the standard wants them."""
+    opset = _opset(proto) or max(map(_opset, proto.functions), default=0)
+    for function in proto.functions:
+        have = _opset(function)
+        if have and have != opset:
+            nodes = convert_nodes(function.node, have, opset)
+            del function.node[:]
+            function.node.extend(nodes)
+        _set_opset(function, opset)
+    if proto.functions:
+        _set_opset(proto, opset)
+    return proto
+
+
 def _inline_functions(proto: onnx.ModelProto) -> onnx.ModelProto:
     if not proto.functions:
         return proto
     result: onnx.ModelProto = _translate_errors(
-        lambda: inliner.inline_local_functions(proto, convert_version=True),
+        lambda: inliner.inline_local_functions(proto),
         "the model's functions cannot be expanded",
     )
     return result
@@ -354,8 +392,14 @@ def _refuse_references(nodes: Iterable[onnx.NodeProto]) -> None:
             _refuse_references(inner.node)
 
 
-def _opset(proto: onnx.ModelProto) -> int:
+def _opset(proto: onnx.ModelProto | onnx.FunctionProto) -> int:
     return max((o.version for o in proto.opset_import if o.domain in _STANDARD), default=0)
+
+
+def _set_opset(proto: onnx.ModelProto | onnx.FunctionProto, opset: int) -> None:
+    imports = [o for o in proto.opset_import if o.domain not in _STANDARD]
+    del proto.opset_import[:]
+    proto.opset_import.extend([onnx.helper.make_opsetid("", opset), *imports])
 
 
 def _convert_opset(proto: onnx.ModelProto, opset: int | None) -> onnx.ModelProto:
@@ -366,40 +410,26 @@ def _convert_opset(proto: onnx.ModelProto, opset: int | None) -> onnx.ModelProto
     if not have:
         raise BundleError("the model names no opset of the ONNX standard", hint="export it again")
     want = opset or (have if have >= OLDEST else USUAL)
-    if not OLDEST <= want <= onnx_opset_version():
+    wrong = next((n for n in (want, have) if n > onnx_opset_version()), want)
+    if wrong != want or not OLDEST <= want <= onnx_opset_version():
         raise UnsupportedError(
-            f"opset {want} is not supported", hint=f"{OLDEST} to {onnx_opset_version()} are"
+            f"opset {wrong} is not supported",
+            hint=f"{OLDEST} to {onnx_opset_version()} are",
         )
-    if want != have and not _is_defined_alike(proto.graph.node, have, want):
+    if have < OLDEST_CONVERTED:
         proto = _translate_errors(
-            lambda: version_converter.convert_version(proto, want),
+            lambda: version_converter.convert_version(proto, OLDEST_CONVERTED),
+            f"the model is of opset {have} and cannot be brought to {OLDEST_CONVERTED}",
+        )
+        have = OLDEST_CONVERTED
+    if want != have:
+        proto = _infer_shapes(proto)
+        _translate_errors(
+            lambda: convert_graph(proto.graph, have, want),
             f"the model is of opset {have} and cannot be brought to {want}",
         )
-        if _opset(proto) != want:
-            raise UnsupportedError(
-                f"the model is of opset {have} and cannot be brought to {want}",
-                hint=f"export it with opset {want}",
-            )
-    imports = [o for o in proto.opset_import if o.domain not in _STANDARD]
-    del proto.opset_import[:]
-    proto.opset_import.extend([onnx.helper.make_opsetid("", want), *imports])
+    _set_opset(proto, want)
     return proto
-
-
-def _is_defined_alike(nodes: Iterable[onnx.NodeProto], have: int, want: int) -> bool:
-    """True if every operator is defined alike at both opsets."""
-    for node in nodes:
-        if node.domain not in _STANDARD:
-            continue
-        try:
-            versions = {get_schema(node.op_type, n, "").since_version for n in (have, want)}
-        except SchemaError:
-            return False
-        if len(versions) > 1 or not all(
-            _is_defined_alike(inner.node, have, want) for inner in _subgraphs(node)
-        ):
-            return False
-    return True
 
 
 def _tensor_kinds(graph: onnx.GraphProto) -> dict[str, str]:
