@@ -52,6 +52,7 @@ def make_trainable(
     seed: int = 0,
     metadata: Mapping[str, str] | None = None,
     freezable: int = 1_500_000_000,
+    check_import: bool | None = None,
     trainable: str | Sequence[str] | None = None,
 ) -> "TrainableModel":
     """An ONNX model (path, `onnx.ModelProto` or `onnx_ir.Model`) with a training step of its own.
@@ -100,6 +101,9 @@ def make_trainable(
         texts for the files.
     freezable
         Frozen weights are constants, up to so many bytes in all, and state beyond.
+    check_import
+        Run the model itself and the imported one once on the same random numbers; a difference
+        raises. None leaves out models of more than 256 MB and those in half precision.
     trainable
         The earlier name of `trained`.
 
@@ -129,6 +133,7 @@ def make_trainable(
         seed=seed,
         metadata=metadata,
         freezable=freezable,
+        check_import=check_import,
         trainable=trainable,
     )
 

@@ -24,6 +24,7 @@ from flow2onnx.export.files import INSIDE_LIMIT, write_bytes
 from flow2onnx.export.metadata import check_metadata, set_job_metadata
 from flow2onnx.imported.call_text import known_names
 from flow2onnx.imported.feeds import read_feeds
+from flow2onnx.imported.import_check import NOT_CHECKED, ImportCheck, compare_import
 from flow2onnx.imported.initial_state import ModelState
 from flow2onnx.imported.job_body import EMA, EMA_EVAL, OUTPUTS_ALONE, TrainingPlan, job_body
 from flow2onnx.imported.losses import named_loss
@@ -53,7 +54,8 @@ class TrainableModel:
     """A model with its training step, ready to be written or trained.
 
     `parameters` are the float tensors of the model with the decision about each; `notes` is what
-    else one should know, such as outputs that were left out.
+    else one should know, such as outputs that were left out; `check` is how near the imported
+    model is to the one it was made of.
     """
 
     step: CompiledJob
@@ -64,6 +66,7 @@ class TrainableModel:
     for_devices: bool = False
     notes: tuple[str, ...] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
+    check: ImportCheck = NOT_CHECKED
 
     @property
     def trained(self) -> tuple[str, ...]:
@@ -155,6 +158,7 @@ def make_trainable(
     seed: int = 0,
     metadata: Mapping[str, str] | None = None,
     freezable: int = FREEZABLE,
+    check_import: bool | None = None,
     trainable: Patterns = None,
 ) -> TrainableModel:
     """A model with a training step of its own: see `flow2onnx.make_trainable`, which this is."""
@@ -179,15 +183,18 @@ def make_trainable(
     plan = _drop_unreached(plan, compiler, freezable, is_chosen=trained is not None)
     jobs = compiler(plan)
     kinds = ("predict", "eval", *((EMA, EMA_EVAL) if ema is not None else ()))
+    predicts = tuple(map(jobs.job, kinds))
+    asked = False if half and check_import is None else check_import
     return TrainableModel(
         step=jobs.job("train"),
-        predicts=tuple(map(jobs.job, kinds)),
+        predicts=predicts,
         halves=jobs.halves() if accumulate else (),
         for_devices=on_device,
         state=state,
         parameters=tuple(_decide(p, plan) for p in parameters),
         notes=_notes(foreign, training_mode, separated),
         metadata=_metadata(foreign, metadata),
+        check=compare_import(model, foreign, plan.feeds, predicts[0], state, is_asked=asked),
     )
 
 

@@ -82,6 +82,10 @@ Examples:
     "--freezable", type=int, metavar="BYTES",
     help="Frozen weights are constants, up to so many bytes in all; 1.5 GB.",
 )  # fmt: skip
+@click.option(
+    "--check-import/--no-check-import", default=None,
+    help="Compare the imported model with the model itself; up to 256 MB by default.",
+)  # fmt: skip
 @click.option("--on-device", is_flag=True, help="A bundle to ship: draws by step, notes.")
 @click.option("--ort", "ort_format", is_flag=True, help="With .ort files, for reduced builds.")
 @click.option(
@@ -150,6 +154,7 @@ def _plain(made: TrainableModel, files: list[Path], report: Report | None) -> di
             for p in made.parameters
         ],
         "notes": list(made.notes),
+        "check": {"difference": made.check.difference, "reason": made.check.reason},
         **({} if report is None else report.to_dict()),
     }  # fmt: skip
 
@@ -161,7 +166,7 @@ def _print(made: TrainableModel, folder: Path, files: list[Path], report: Report
         [(p.name, shape_text(p.shape), "yes" if p.is_trained else "no", p.reason)
          for p in made.parameters],
     )  # fmt: skip
-    for text in made.notes:
+    for text in (*made.notes, str(made.check)):
         note(text)
     note("")
     print_files(files)
