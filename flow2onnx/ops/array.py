@@ -165,7 +165,7 @@ def flatten(
     return b.Reshape(input, [*shape[:first], -1, *shape[last + 1 :]])
 
 
-@op("transpose", earlier={"0.1.5": "(a, perm=None, conjugate=False, name=None)"})
+@op("transpose")
 def transpose(
     b: Builder,
     a: Value,
@@ -203,7 +203,7 @@ def squeeze(
     return at_least_1d(b, b.Squeeze(input, axes)) if axes else input
 
 
-@op("concat", earlier={"0.1.5": "(values, axis, name=None)"})
+@op("concat")
 def concat(
     b: Builder,
     inputs: Sequence[Value] | None = None,
@@ -220,7 +220,7 @@ def concat(
     return given[0] if len(given) == 1 else b.Concat(*given, axis=along)
 
 
-@op("stack", earlier={"0.1.5": "(inputs, axis, name=None)"})
+@op("stack")
 def stack(b: Builder, inputs: Sequence[Value], axis: int = 0, name: str | None = None) -> Value:
     """Values of one shape along a new axis."""
     if not inputs:
@@ -229,13 +229,7 @@ def stack(b: Builder, inputs: Sequence[Value], axis: int = 0, name: str | None =
     return b.Concat(*(b.Unsqueeze(x, [along]) for x in inputs), axis=along)
 
 
-@op(
-    "matmul",
-    "linalg.matmul",
-    earlier={
-        "0.4.0": "(a, b, transpose_a=False, transpose_b=False, name=None)",
-    },
-)
+@op("matmul", "linalg.matmul")
 def matmul(
     builder: Builder,
     a: Value,

@@ -98,10 +98,7 @@ def categorical_ordinal_encode(
     return found
 
 
-@composite(
-    "layers.categorical_ordinal_encoder",
-    earlier={"0.1.5": "(input_tensor, capacity, hash_precomputed=True, name=None)"},
-)
+@composite("layers.categorical_ordinal_encoder")
 def categorical_ordinal_encoder(
     input_tensor: Blob,
     capacity: int,

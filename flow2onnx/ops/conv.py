@@ -10,11 +10,6 @@ from flow2onnx.ops.spatial import Padding
 from flow2onnx.trace.op import Operator, op
 
 Ints = int | Sequence[int]
-# Until 0.1.7 the layout of conv2d defaulted to channels last.
-_FORMER = {
-    "0.1.8": "(input, filters, strides, padding, data_format='NHWC', dilations=None, groups=1, "
-    "name=None)"
-}
 
 
 def _conv(
@@ -47,8 +42,8 @@ def _conv(
     return spatial.channels_back(b, y, data_format)
 
 
-def _plain_conv(axes: int, doc: str) -> Operator[Value]:
-    """Publish the convolution over `axes` spatial axes, which has no earlier signature."""
+def _plain_conv(kind: str, axes: int, doc: str, same: str = "SAME_LOWER") -> Operator[Value]:
+    """Publish a convolution over `axes` spatial axes; `same` is what SAME pads like."""
 
     def lower(
         b: Builder,
@@ -61,28 +56,29 @@ def _plain_conv(axes: int, doc: str) -> Operator[Value]:
         groups: int,
         name: str | None,
     ) -> Value:
-        return _conv(b, axes, x, w, None, strides, padding, data_format, dilations, groups)
+        is_same = isinstance(padding, str) and padding.upper() == "SAME"
+        pads = same if is_same else padding
+        return _conv(b, axes, x, w, None, strides, pads, data_format, dilations, groups)
 
-    lower.__name__, lower.__doc__ = f"conv{axes}d", doc
-    return op(f"nn.conv{axes}d", catalogued=True)(lower)
+    lower.__name__, lower.__doc__ = kind, doc
+    return op(f"nn.{kind}", catalogued=True)(lower)
 
 
 conv1d = _plain_conv(
-    1, "One spatial axis; filters (out, in/groups, k), or (out, k, in/groups) for NWC."
+    "conv1d", 1, "One spatial axis; filters (out, in/groups, k), or (out, k, in/groups) for NWC."
 )
 conv3d = _plain_conv(
-    3, "Three spatial axes; filters (out, in/groups, kd, kh, kw), channels last for NDHWC."
+    "conv3d",
+    3,
+    "Three spatial axes; filters (out, in/groups, kd, kh, kw), channels last for NDHWC.",
 )
+compat_conv2d = _plain_conv(
+    "compat_conv2d", 2, "nn.conv2d whose SAME puts the extra zeros after, as in TensorFlow.",
+    same="SAME_UPPER",
+)  # fmt: skip
 
 
-@op(
-    "nn.conv2d",
-    earlier=_FORMER,
-    later={
-        "0.6.0": "(input, filters, strides, padding, bias=None, data_format='NCHW', "
-        "dilations=None, groups=1, name=None)",
-    },
-)
+@op("nn.conv2d")
 def conv2d(
     b: Builder,
     input: Value,
@@ -98,21 +94,3 @@ def conv2d(
 ) -> Value:
     """Two spatial axes; filters (out, in/groups, kh, kw), or (out, kh, kw, in/groups) for NHWC."""
     return _conv(b, 2, input, filters, bias, strides, padding, data_format, dilations, groups)
-
-
-@op("nn.compat_conv2d", earlier=_FORMER)
-def compat_conv2d(
-    b: Builder,
-    input: Value,
-    filters: Value,
-    strides: Ints,
-    padding: Padding,
-    data_format: str = "NCHW",
-    dilations: Ints | None = None,
-    groups: int = 1,
-    name: str | None = None,
-) -> Value:
-    """nn.conv2d whose SAME puts the extra zeros after, as in TensorFlow."""
-    is_same = isinstance(padding, str) and padding.upper() == "SAME"
-    pads = "SAME_UPPER" if is_same else padding
-    return _conv(b, 2, input, filters, None, strides, pads, data_format, dilations, groups)

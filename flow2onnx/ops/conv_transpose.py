@@ -44,13 +44,7 @@ def _conv_transpose(
     return spatial.channels_back(b, y, data_format)
 
 
-@op(
-    "nn.conv2d_transpose",
-    earlier={
-        "0.1.8": "(value=None, filter=None, output_shape=None, strides=None, padding='VALID', "
-        "data_format='NHWC', name=None, input=None, filters=None, dilations=None)",
-    },
-)
+@op("nn.conv2d_transpose")
 def conv2d_transpose(
     b: Builder,
     value: Value | None = None,

@@ -6,11 +6,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flow2onnx.data import images
 from flow2onnx.data.decoding import Crop, Encoded, FixedSize, random_of
-from flow2onnx.data.images import METHODS, Side
+from flow2onnx.data.images import METHODS, Array, Side
 from flow2onnx.dtypes import DType, float32, int8, int32, tensor_buffer, uint8
 from flow2onnx.errors import ArgumentError, DataError, DTypeError, ShapeError
 from flow2onnx.graph import Builder, Value
@@ -33,7 +32,6 @@ from flow2onnx.trace.host import HostType, HostValue
 from flow2onnx.trace.host_blob import HostBlob, emit
 from flow2onnx.trace.op import composite, op
 
-Array = NDArray[Any]
 Key = tuple[int, int]
 _PIXELS = (uint8, float32)
 # Former values of `interp_type`.
@@ -118,10 +116,7 @@ def _decode_and_resize(decoder: Encoded, size: FixedSize, key: Key, data: Array)
     return size(key, *decoder(key, data))[:1]
 
 
-@composite("image.resize", "image.Resize", "image_resize", earlier={
-    "0.1.9": "(image, color_space='BGR', interp_type='Linear', resize_shorter=0, resize_x=0, "
-    "resize_y=0, name=None)"
-})  # fmt: skip
+@composite("image.resize", "image.Resize", "image_resize")
 def resize(
     image: Blob,
     target_size: int | Sequence[int] | None = None,
@@ -224,8 +219,7 @@ def _resize_side(
     )
 
 
-@composite("image.target_resize", "image_target_resize",
-           earlier={"0.1.9": "(images, target_size, max_size, name=None)"})  # fmt: skip
+@composite("image.target_resize", "image_target_resize")
 def target_resize(
     images: Blob,
     target_size: int,

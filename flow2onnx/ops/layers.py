@@ -54,14 +54,7 @@ def activate(x: Blob, activation: Activation | None) -> Blob:
     return x if activation is None else activation(x, name="activation")
 
 
-@composite(
-    "layers.dense",
-    earlier={
-        "0.1.5": "(inputs, units, activation=None, use_bias=True, kernel_initializer=None, "
-        "bias_initializer=None, kernel_regularizer=None, bias_regularizer=None, trainable=True, "
-        "name='Dense', model_distribute=None)"
-    },
-)
+@composite("layers.dense")
 def dense(
     inputs: Blob,
     units: int,
@@ -163,13 +156,7 @@ def _conv(axes: int, convolve: Callable[..., Blob]) -> Operator[Blob]:
 conv1d, conv2d, conv3d = _conv(1, conv.conv1d), _conv(2, conv.conv2d), _conv(3, conv.conv3d)
 
 
-@composite(
-    "layers.prelu",
-    earlier={
-        "0.1.5": "(inputs, alpha_initializer=None, alpha_regularizer=None, shared_axes=None, "
-        "trainable=True, name='PRelu', model_distribute=None)",
-    },
-)
+@composite("layers.prelu")
 def prelu(
     inputs: Blob,
     alpha_initializer: Initializer | None = None,

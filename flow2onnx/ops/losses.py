@@ -45,7 +45,6 @@ def _sparse_vjp(
     "nn.sparse_softmax_cross_entropy_with_logits",
     "nn.distributed_sparse_softmax_cross_entropy_with_logits",
     vjp=_sparse_vjp,
-    earlier={"0.1.5": "(labels=None, logits=None, name=None)"},
 )
 def sparse_softmax_cross_entropy_with_logits(
     b: Builder, labels: Value, logits: Value, name: str | None = None
@@ -56,10 +55,7 @@ def sparse_softmax_cross_entropy_with_logits(
     return b.Neg(reshape_to(b, picked, sizes_of(logits)[:-1]))
 
 
-@op(
-    "nn.softmax_cross_entropy_with_logits",
-    earlier={"0.1.5": "(labels=None, logits=None, name=None)"},
-)
+@op("nn.softmax_cross_entropy_with_logits")
 def softmax_cross_entropy_with_logits(
     b: Builder, labels: Value, logits: Value, name: str | None = None
 ) -> Value:
@@ -69,10 +65,7 @@ def softmax_cross_entropy_with_logits(
     return b.Neg(b.ReduceSum(b.Mul(labels, b.LogSoftmax(logits, axis=-1)), [-1], keepdims=0))
 
 
-@op(
-    "nn.sigmoid_cross_entropy_with_logits",
-    earlier={"0.1.5": "(labels=None, logits=None, name=None)"},
-)
+@op("nn.sigmoid_cross_entropy_with_logits")
 def sigmoid_cross_entropy_with_logits(
     b: Builder, labels: Value, logits: Value, name: str | None = None
 ) -> Value:
@@ -85,7 +78,7 @@ def sigmoid_cross_entropy_with_logits(
     return b.Add(b.Sub(b.Relu(x), b.Mul(x, z)), tail)
 
 
-@op("nn.sparse_cross_entropy", earlier={"0.1.5": "(labels=None, prediction=None, name=None)"})
+@op("nn.sparse_cross_entropy")
 def sparse_cross_entropy(
     b: Builder, labels: Value, prediction: Value, name: str | None = None
 ) -> Value:

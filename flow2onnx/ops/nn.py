@@ -50,7 +50,7 @@ def logsoftmax(
     return b.LogSoftmax(logits, axis=_last_unless(axis, logits))
 
 
-@op("nn.dropout", earlier={"0.1.5": "(x, noise_shape=None, seed=None, name=None, rate=None)"})
+@op("nn.dropout")
 def dropout(
     b: Builder,
     x: Value,

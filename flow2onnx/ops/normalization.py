@@ -54,13 +54,7 @@ def channels_second(b: Builder, x: Value, axis: int) -> Value:
     return b.Reshape(x, [before, shape[axis], *([math.prod(after)] if after else [])])
 
 
-@op(
-    "nn.batch_normalization",
-    earlier={
-        "0.1.9": "(x, mean, variance, offset, scale, variance_epsilon, axis=1, name=None)",
-        "0.1.8": "(x, mean, variance, offset, scale, variance_epsilon, axis=-1, name=None)",
-    },
-)
+@op("nn.batch_normalization")
 def batch_normalization(
     b: Builder,
     x: Value,
@@ -175,10 +169,7 @@ def _from(value: Value, axis: int) -> Sequence[int]:
     return list(range(axis_of(axis, rank_of(value)), rank_of(value)))
 
 
-@op(
-    "layers.layer_norm_grad",
-    earlier={"0.1.5": "(dy, x, mean, inv_variance, begin_norm_axis=1, name=None)"},
-)
+@op("layers.layer_norm_grad")
 def layer_norm_grad(
     b: Builder,
     dy: Value,
@@ -198,10 +189,7 @@ def layer_norm_grad(
     return b.Mul(rate, b.Sub(b.Sub(dy, level), b.Mul(normal, slope)))
 
 
-@op(
-    "layers.layer_norm_param_grad",
-    earlier={"0.1.5": "(dy, norm, gamma, begin_params_axis=-1, name=None)"},
-)
+@op("layers.layer_norm_param_grad")
 def layer_norm_param_grad(
     b: Builder,
     dy: Value,

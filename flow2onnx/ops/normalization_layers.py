@@ -67,12 +67,6 @@ def _name_of(job: Job, variable: Blob) -> str:
 
 @composite(
     "layers.batch_normalization",
-    earlier={
-        "0.1.5": "(inputs, axis=-1, momentum=0.99, epsilon=0.001, center=True, scale=True, "
-        "beta_initializer=None, gamma_initializer=None, beta_regularizer=None, "
-        "gamma_regularizer=None, moving_mean_initializer=None, moving_variance_initializer=None, "
-        "trainable=True, training=True, name='BatchNorm')",
-    },
     catalogued=True,
 )
 def batch_normalization(
@@ -145,13 +139,7 @@ def batch_normalization_relu(inputs: Blob, **options: Any) -> Blob:
     return result
 
 
-@composite(
-    "layers.layer_norm",
-    earlier={
-        "0.1.5": "(inputs, center=True, scale=True, trainable=True, begin_norm_axis=1, "
-        "begin_params_axis=-1, epsilon=1e-05, name='LayerNorm')",
-    },
-)
+@composite("layers.layer_norm")
 def layer_norm(
     inputs: Blob,
     center: bool = True,

@@ -44,13 +44,8 @@ def _pool(kind: str, op_type: str, axes: int, doc: str) -> Operator[Value]:
         y = b.emit(op_type, (x,), {**shape, **_ATTRIBUTES[op_type]})[0]
         return spatial.channels_back(b, y, data_format)
 
-    # Until 0.1.7 the layout defaulted to channels last and SAME put the extra element after.
-    former = (
-        f"(input, ksize, strides, padding, data_format='N{'DHW'[-axes:]}C', ceil_mode=False, "
-        "name=None)"
-    )
     lower.__name__, lower.__doc__ = f"{kind}_pool{axes}d", doc
-    return op(f"nn.{lower.__name__}", earlier={"0.1.8": former}, catalogued=True)(lower)
+    return op(f"nn.{lower.__name__}", catalogued=True)(lower)
 
 
 max_pool2d, max_pool3d = (
@@ -62,39 +57,26 @@ avg_pool2d, avg_pool3d = (
 )
 
 
-def _no_pool(kind: str) -> UnsupportedError:
-    return UnsupportedError(
-        f"{kind} was never implemented",
-        hint=f"give the blob a height of 1 by flow.expand_dims and use flow.nn.{kind[:-2]}2d",
-    )
+def _no_pool(kind: str) -> Operator[Value]:
+    """Publish a pool of one spatial axis, which OneFlow declared and refused."""
+
+    def lower(
+        b: Builder,
+        x: Value,
+        ksize: Ints,
+        strides: Ints,
+        padding: Padding,
+        data_format: str,
+        name: str | None,
+    ) -> Value:
+        """Refuses, as OneFlow does."""
+        raise UnsupportedError(
+            f"{kind}_pool1d was never implemented",
+            hint=f"give the blob a height of 1 by flow.expand_dims and use flow.nn.{kind}_pool2d",
+        )
+
+    lower.__name__ = f"{kind}_pool1d"
+    return op(f"nn.{lower.__name__}", catalogued=True)(lower)
 
 
-@op(
-    "nn.avg_pool1d",
-    earlier={"0.1.8": "(input, ksize, strides, padding, data_format='NWC', name=None)"},
-)
-def avg_pool1d(
-    b: Builder,
-    input: Value,
-    ksize: Ints,
-    strides: Ints,
-    padding: Padding,
-    data_format: str = "NCW",
-    name: str | None = None,
-) -> Value:
-    """Refuses, as OneFlow does."""
-    raise _no_pool("avg_pool1d")
-
-
-@op("nn.max_pool1d")
-def max_pool1d(
-    b: Builder,
-    input: Value,
-    ksize: Ints,
-    strides: Ints,
-    padding: Padding,
-    data_format: str = "NWC",
-    name: str | None = None,
-) -> Value:
-    """Refuses, as OneFlow does."""
-    raise _no_pool("max_pool1d")
+avg_pool1d, max_pool1d = _no_pool("avg"), _no_pool("max")

@@ -26,7 +26,7 @@ def _seed(b: Builder, kind: str, seed: int | None, name: str | None) -> float:
     return current_job(kind).random_seed(b.prefix, seed)
 
 
-@op("random.bernoulli", earlier={"0.1.8": "(x, seed=None, dtype=None, name=None)"})
+@op("random.bernoulli")
 def bernoulli(
     b: Builder,
     x: Value,
@@ -44,11 +44,7 @@ def bernoulli(
     return b.Cast(b.Less(draws, chances), to=element_type(dtype, dtype_of(x)))
 
 
-@op(
-    "random.coin_flip",
-    "random.CoinFlip",
-    earlier={"0.1.8": "(batch_size=1, seed=None, probability=0.5, name=None)"},
-)
+@op("random.coin_flip", "random.CoinFlip")
 def coin_flip(
     b: Builder,
     batch_size: int = 1,

@@ -121,14 +121,7 @@ def ofrecord_image_decoder(
     return per_sample(full, decoder, source)
 
 
-@composite(
-    "data.ofrecord_image_decoder_random_crop",
-    "data.OFRecordImageDecoderRandomCrop",
-    earlier={
-        "0.1.8": "(input_blob, blob_name, color_space='BGR', num_attempts=10, seed=None, "
-        "random_area=[0.08, 1.0], random_aspect_ratio=[0.75, 1.333333], name=None)"
-    },
-)
+@composite("data.ofrecord_image_decoder_random_crop", "data.OFRecordImageDecoderRandomCrop")
 def ofrecord_image_decoder_random_crop(
     input_blob: Blob,
     blob_name: str,
@@ -195,10 +188,7 @@ def decode_random(
     return drawn.emit(b, whole, element_type(dtype), seed)
 
 
-@composite("data.coco_reader", earlier={
-    "0.1.8": "(annotation_file, image_dir, batch_size, shuffle=True, random_seed=None, "
-    "group_by_aspect_ratio=True, stride_partition=True, name=None)"
-})  # fmt: skip
+@composite("data.coco_reader")
 def coco_reader(
     annotation_file: str,
     image_dir: str,

@@ -1,7 +1,6 @@
 """Reductions. A full reduction has shape (1,): OneFlow 0.4 has no blobs of rank 0."""
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
 
 import numpy as np
 
@@ -33,12 +32,9 @@ def _truth(b: Builder, x: Value) -> Value:
 
 
 Reduction = Callable[[Builder, Value, Axes, bool], Value]
-_FORMER = {"0.1.5": "(input_tensor, axis=None, keepdims=False, name=None)"}
 
 
-def _reduction(
-    name: str, doc: str, compute: Reduction, earlier: Mapping[str, str] = MappingProxyType({})
-) -> Operator[Value]:
+def _reduction(name: str, doc: str, compute: Reduction) -> Operator[Value]:
     """Publish ``(x, axis=None, keepdims=False, name=None)``, or as the catalogue calls them."""
 
     def lower(
@@ -47,7 +43,7 @@ def _reduction(
         return compute(b, x, axis, keepdims)
 
     lower.__name__, lower.__doc__ = name, doc
-    return op(f"math.{name}", earlier=earlier, catalogued=True)(lower)
+    return op(f"math.{name}", catalogued=True)(lower)
 
 
 def _node(op_type: str) -> Reduction:
@@ -63,10 +59,10 @@ def _variance(b: Builder, x: Value, axis: Axes, keepdims: bool) -> Value:
 reduce_sum = _reduction("reduce_sum", "The sum over `axis`.", _node("ReduceSum"))
 reduce_mean = _reduction("reduce_mean", "The mean over `axis`.", _node("ReduceMean"))
 reduce_max = _reduction(
-    "reduce_max", "The largest over `axis`; ties share the gradient.", _node("ReduceMax"), _FORMER
+    "reduce_max", "The largest over `axis`; ties share the gradient.", _node("ReduceMax")
 )
 reduce_min = _reduction(
-    "reduce_min", "The smallest over `axis`; ties share the gradient.", _node("ReduceMin"), _FORMER
+    "reduce_min", "The smallest over `axis`; ties share the gradient.", _node("ReduceMin")
 )
 reduce_variance = _reduction(
     "reduce_variance", "The biased variance over `axis`, as mean(x²) - mean(x)².", _variance
@@ -111,7 +107,7 @@ def square_sum(b: Builder, x: Value, name: str | None = None) -> Value:
     return _reduce(b, "ReduceSum", b.Mul(x, x), None, False)
 
 
-@op("math.argmax", earlier={"0.3.0": "(input, name=None)"})
+@op("math.argmax")
 def argmax(b: Builder, input: Value, axis: int = -1, name: str | None = None) -> Value:
     """The position of the largest element along `axis`, int32."""
     place = b.ArgMax(input, axis=axis_of(axis, rank_of(input)), keepdims=0)

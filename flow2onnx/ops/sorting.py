@@ -22,7 +22,7 @@ def _top_k(b: Builder, x: Value, axis: int, direction: str) -> tuple[Value, Valu
     return values, places
 
 
-@op("sort", earlier={"0.3.0": "(input, direction='ASCENDING', name=None)"})
+@op("sort")
 def sort(
     b: Builder,
     input: Value,
@@ -34,7 +34,7 @@ def sort(
     return _top_k(b, input, axis, direction)[0]
 
 
-@op("argsort", earlier={"0.3.0": "(input, direction='ASCENDING', name=None)"})
+@op("argsort")
 def argsort(
     b: Builder,
     input: Value,
@@ -46,7 +46,7 @@ def argsort(
     return b.Cast(_top_k(b, input, axis, direction)[1], to=int32)
 
 
-@op("math.top_k", earlier={"0.3.0": "(input, k=1, sorted=True, name=None)"})
+@op("math.top_k")
 def top_k(
     b: Builder,
     input: Value,

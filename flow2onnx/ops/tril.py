@@ -22,7 +22,7 @@ def _lower(b: Builder, x: Value, diagonal: int, fill_value: float, inside: Value
     return b.Where(is_lower, inside, b.like(fill_value, x))
 
 
-@op("math.tril", "nn.tril", earlier={"0.3.4": "(x, diagonal=0, name=None)"})
+@op("math.tril", "nn.tril")
 def tril(
     b: Builder, x: Value, diagonal: int = 0, fill_value: float = 0, name: str | None = None
 ) -> Value:

@@ -13,13 +13,7 @@ from flow2onnx.trace.op import op
 _MODES = {"nearest": "nearest", "bilinear": "linear"}
 
 
-@op(
-    "layers.upsample_2d",
-    earlier={
-        "0.1.8": "(x, size=(2, 2), data_format='NCHW', interpolation='nearest', name='Upsample2D')",
-        "0.1.5": "(x, size=(2, 2), data_format='NCHW', interpolation='nearest', name=None)",
-    },
-)
+@op("layers.upsample_2d")
 def upsample_2d(
     b: Builder,
     x: Value,

@@ -12,13 +12,8 @@ from flow2onnx.trace.initializers import Initializer
 from flow2onnx.trace.op import composite
 from flow2onnx.trace.variables import Regularizer, Variable
 
-_EARLIER = (
-    "(name, shape=None, dtype=None, initializer=None, regularizer=None, trainable=None, "
-    "model_name=None, random_seed=None, distribute=None)"
-)
 
-
-@composite("get_variable", earlier={"0.1.1": _EARLIER})
+@composite("get_variable")
 def get_variable(
     name: str,
     shape: Sequence[int] | None = None,

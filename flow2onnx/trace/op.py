@@ -4,7 +4,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType, NoneType, UnionType
+from types import NoneType, UnionType
 from typing import Any, Protocol, TypeVar, Union, cast, get_args, get_origin
 
 from flow2onnx.errors import ArgumentError, FlowError
@@ -14,13 +14,12 @@ from flow2onnx.trace.blob import Blob, unwrap, wrap
 from flow2onnx.trace.context import current_job
 from flow2onnx.trace.job import Job, Region
 from flow2onnx.trace.registry import bind, register
-from flow2onnx.trace.symbols import annotated_signature
+from flow2onnx.trace.symbols import Symbol, annotated_signature, symbols
 from flow2onnx.typing.pytree import elements
 
 __all__ = ["Operator", "composite", "op"]
 
 Rule = Callable[..., Any]
-_NONE: Mapping[str, str] = MappingProxyType({})
 
 
 T = TypeVar("T")
@@ -135,8 +134,6 @@ def _is_list_of_blobs(given: Any) -> bool:
 def op(
     *names: str,
     vjp: Rule | None = None,
-    earlier: Mapping[str, str] = _NONE,
-    later: Mapping[str, str] = _NONE,
     catalogued: bool = False,
     is_public: bool = True,
     is_static: bool = False,
@@ -144,17 +141,16 @@ def op(
     """Publish a lowering ``f(b, values..., attributes...)`` under its OneFlow names.
 
     `vjp` replaces the gradient composed from the nodes: ``rule(b, inputs, outputs, *gradients)``
-    returns one gradient, or None, for each blob argument in order. `earlier` maps a release to the
-    signature that held before it, as text; `later` one to that which holds from it on, taken when
-    a call has a keyword that only it knows: a keyword-only parameter of the lowering, which users
-    do not see. With `catalogued` the names and defaults that users see are those of OneFlow's
-    signature in the catalogue, in the order of the lowering's parameters. An operator that is not
-    public is a part of others; the results of one that is static have their shape at every call,
-    whatever goes in.
+    returns one gradient, or None, for each blob argument in order. The signatures of earlier
+    releases are those in the catalogue, and those of later ones too, taken when a call has a
+    keyword that only they know: a keyword-only parameter of the lowering, which users do not see.
+    With `catalogued` the names and defaults that users see are those of OneFlow's signature there,
+    in the order of the lowering's parameters. An operator that is not public is a part of others;
+    the results of one that is static have their shape at every call, whatever goes in.
     """
 
     def publish(lower: Callable[..., Any]) -> Operator[Value]:
-        signatures = _signatures(names[0] if catalogued else None, lower, earlier, later)
+        signatures = _signatures(lower, symbols().get(names[0]), catalogued)
 
         @functools.wraps(lower)
         def public(*args: Any, **kwargs: Any) -> Any:
@@ -175,15 +171,14 @@ def op(
 
 def composite(
     *names: str,
-    earlier: Mapping[str, str] = _NONE,
     catalogued: bool = False,
     like: Operator[Any] | None = None,
     is_public: bool = True,
 ) -> Callable[[Callable[..., T]], Operator[T]]:
     """Publish a function over blobs: it makes variables and calls operators, but emits no node.
 
-    `earlier` and `catalogued` are those of `op`. A function that hands further arguments on to
-    the operator `like` takes them by ``**``; its signature is the catalogue's too.
+    `catalogued` is that of `op`. A function that hands further arguments on to the operator `like`
+    takes them by ``**``; its signature is the catalogue's too.
     """
 
     def publish(function: Callable[..., T]) -> Operator[T]:
@@ -191,8 +186,9 @@ def composite(
         others = inspect.signature(like.lower).parameters if like else {}
         known = {**others, **signature.parameters}
         own = tuple(p for p in known.values() if p.kind is not p.VAR_KEYWORD)
+        symbol = symbols().get(names[0])
         shown = _shown(names[0], own, signature) if catalogued or like else signature
-        signatures = _Signatures(own, shown, _parse(earlier))
+        signatures = _Signatures(own, shown, symbol.signatures("before") if symbol else ())
 
         @functools.wraps(function)
         def public(*args: Any, **kwargs: Any) -> Any:
@@ -212,25 +208,20 @@ def composite(
     return publish
 
 
-def _signatures(
-    catalogued: str | None,
-    lower: Callable[..., Any],
-    earlier: Mapping[str, str],
-    later: Mapping[str, str],
-) -> _Signatures:
+def _signatures(lower: Callable[..., Any], symbol: Symbol | None, catalogued: bool) -> _Signatures:
     signature = inspect.signature(lower)
     own = tuple(
         p.replace(annotation=_as_users_see(p.annotation))
         for p in list(signature.parameters.values())[1:]
     )
-    newer = _parse(later)
+    older, newer = (symbol.signatures(w) if symbol else () for w in ("before", "from"))
     hidden = {p for _, s in newer for p in s.parameters} if newer else set[str]()
     seen = [p for p in own if p.name not in hidden or p.kind is not p.KEYWORD_ONLY]
     returned = _as_users_see(signature.return_annotation)
     current = signature.replace(parameters=seen, return_annotation=returned)
-    if catalogued is not None:
-        current = _shown(catalogued, seen, current)
-    return _Signatures(own, current, _parse(earlier), newer)
+    if catalogued and symbol is not None:
+        current = _shown(symbol.name, seen, current)
+    return _Signatures(own, current, older, newer)
 
 
 def _shown(
@@ -251,14 +242,6 @@ def _as_users_see(annotation: Any) -> Any:
         return annotation
     origin = get_origin(annotation)
     return Union[shown] if origin in (Union, UnionType) else origin[shown]  # noqa: UP007
-
-
-def _parse(earlier: Mapping[str, str]) -> tuple[tuple[str, inspect.Signature], ...]:
-    """Signatures written as text; the text is ours."""
-    return tuple(
-        (until, inspect.signature(eval(f"lambda {text.strip('()')}: None")))
-        for until, text in earlier.items()
-    )
 
 
 def _call(

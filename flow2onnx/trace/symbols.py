@@ -3,7 +3,7 @@
 import functools
 import inspect
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -29,26 +29,45 @@ _MEANT = {
 
 @dataclass(frozen=True)
 class Symbol:
-    """A dotted name below `flow`, the releases that had it, and the text of its signature."""
+    """A dotted name below `flow`, the releases that had it, and the text of its signature.
+
+    `others` are the texts of other releases, by ``before 0.1.8`` or ``from 0.6.0``.
+    """
 
     name: str
     releases: str
     text: str
+    others: dict[str, str] = field(default_factory=dict)
 
     @property
     def signature(self) -> inspect.Signature:
         """The signature; empty for what is no function."""
-        text = (self.text or "()").replace("=...", "=FunctionConfig()")
-        # The text is ours. The builtins hide nothing in it.
-        return inspect.signature(eval(f"lambda {text[1:-1]}: None", dict(_MEANT)))
+        return _signature(self.text or "()")
+
+    def signatures(self, when: str) -> tuple[tuple[str, inspect.Signature], ...]:
+        """The signatures ``before`` a release, the newest first, or ``from`` one on, with it."""
+        found = ((*key.split(), text) for key, text in self.others.items())
+        return tuple((release, _signature(text)) for w, release, text in found if w == when)
+
+
+def _signature(text: str) -> inspect.Signature:
+    # The text is ours. The builtins hide nothing in it.
+    parameters = text[1:-1].replace("=...", "=FunctionConfig()")
+    return inspect.signature(eval(f"lambda {parameters}: None", dict(_MEANT)))
 
 
 @functools.cache
 def symbols() -> dict[str, Symbol]:
     """Every symbol by name."""
     lines = Path(__file__).with_name("symbols.txt").read_text(encoding="utf-8").splitlines()
-    rows = ([part.strip() for part in line.split("|")] for line in lines if line[0] != "#")
-    return {row[0]: Symbol(*row, *[""] * (3 - len(row))) for row in rows}
+    found: dict[str, Symbol] = {}
+    for line in lines:
+        row = [part.strip() for part in line.split("|")]
+        if line.startswith(" "):
+            found[next(reversed(found))].others[row[0]] = row[1]
+        elif not line.startswith("#"):
+            found[row[0]] = Symbol(*row, *[""] * (3 - len(row)))
+    return found
 
 
 def annotated_signature(name: str, own: Sequence[inspect.Parameter]) -> inspect.Signature:
