@@ -86,7 +86,7 @@ MAY_USE = {
     "onnx_ir": {"graph", "analysis", "onnx_io", "autodiff", "passes"},
     "onnxruntime": {"engine", "cli", "export"},
     "flow2onnx_runtime": {
-        "errors", "proto", "config", "analysis", "onnx_io", "passes", "checkpoint",
+        "errors", "proto", "typing", "config", "analysis", "onnx_io", "passes", "checkpoint",
         "autodiff", "data", "compile", "engine", "export", "imported", "api", "cli",
     },
     "sklearn": {"data"},

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
+from flow2onnx_runtime.dtypes import Array
 
 from flow2onnx.api import models
 from flow2onnx.api.session import current_session
@@ -90,7 +90,7 @@ def enable_typing_check(val: bool = True) -> None:
     current_session().demands_annotations = val
 
 
-def get_interface_blob_value(op_name: str) -> np.ndarray[Any, np.dtype[Any]]:
+def get_interface_blob_value(op_name: str) -> Array:
     """The present value of a variable."""
     known = models.get_all_variables()
     if op_name not in known:
@@ -102,7 +102,7 @@ def get_interface_blob_value(op_name: str) -> np.ndarray[Any, np.dtype[Any]]:
     return known[op_name].numpy()
 
 
-def set_interface_blob_value(op_name: str, ndarray: np.ndarray[Any, np.dtype[Any]]) -> None:
+def set_interface_blob_value(op_name: str, ndarray: Array) -> None:
     """Give a variable a value."""
     models.load_variables({op_name: ndarray}, ignore_mismatch=False)
 

@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from flow2onnx_runtime.dtypes import Array
 
 from flow2onnx import engine, export
 from flow2onnx.api.results import FutureResult, deliver, local_blobs
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from flow2onnx.engine import Explanation, Session
 
 __all__ = ["JobFunction", "define"]
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class JobFunction:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from flow2onnx_runtime.dtypes import Array
 
 from flow2onnx.api.session import current_session
 from flow2onnx.checkpoint import store
@@ -28,8 +29,6 @@ __all__ = [
     "save",
     "save_variables",
 ]
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class VariableBlob:

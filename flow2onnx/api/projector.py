@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from flow2onnx_runtime.dtypes import Array
 
 from flow2onnx.api.session import current_session
 from flow2onnx.errors import ArgumentError
@@ -15,7 +15,6 @@ from flow2onnx.source import user_frame
 
 __all__ = ["Graph", "Projector"]
 
-Array = np.ndarray[Any, np.dtype[Any]]
 _KINDS = {"image": 0, "audio": 1, "text": 2}
 
 

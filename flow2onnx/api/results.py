@@ -6,6 +6,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from flow2onnx_runtime.dtypes import Array
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from flow2onnx.errors import ArgumentError, JobError
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["FutureResult", "LocalBlob", "check_callback", "deliver", "local_blobs"]
 
 _log = logging.getLogger("flow2onnx.callback")
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class LocalBlob(NDArrayOperatorsMixin):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from flow2onnx_runtime.dtypes import Array
 from flow2onnx_runtime.messages import parse_bytes, parse_text
 
 from flow2onnx import export
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from flow2onnx_runtime import Predictor, TensorInfo
 
 __all__ = ["InferenceSession", "ModelVersionPolicy", "SessionOption"]
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class _Policy(enum.Enum):

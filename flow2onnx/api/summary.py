@@ -1,9 +1,10 @@
 """`flow.summary` inside jobs: values written to TensorBoard event files at each call."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from flow2onnx_runtime.dtypes import Array
 
 from flow2onnx.api.session import current_session
 from flow2onnx.errors import ArgumentError, JobError
@@ -25,8 +26,6 @@ __all__ = [
     "pb",
     "scalar",
 ]
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def create_summary_writer(logdir: str, name: str | None = None) -> None:

@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
+from flow2onnx_runtime.dtypes import Array
 from flow2onnx_runtime.errors import FlowError
 from flow2onnx_runtime.files import remove_abandoned, replace_folder
 from flow2onnx_runtime.safetensors import load_safetensors, read_header, save_safetensors
-from numpy.typing import NDArray
 
 from flow2onnx.checkpoint.meta import meta_text, parse_meta
 from flow2onnx.dtypes import DType, by_name, by_numpy
@@ -37,7 +37,6 @@ __all__ = [
     "save",
 ]
 
-Array: TypeAlias = NDArray[Any]  # of any element type
 PathLike: TypeAlias = str | os.PathLike[str]
 
 _VALUE, _META, _DONE = "out", "meta", "snapshot_done"

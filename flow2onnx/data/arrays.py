@@ -6,10 +6,9 @@ import zipfile
 import zlib
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from flow2onnx_runtime.dtypes import Array
 
 __all__ = ["UNREADABLE", "read_arrays"]
 
@@ -28,7 +27,7 @@ UNREADABLE = (
 )
 
 
-def read_arrays(path: Path, keys: Collection[str] | None = None) -> dict[str, NDArray[Any]]:
+def read_arrays(path: Path, keys: Collection[str] | None = None) -> dict[str, Array]:
     """The arrays of a file by name, or those of `keys`; a single one has the file's name.
 
     Raises one of `UNREADABLE`.

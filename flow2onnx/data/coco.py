@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from flow2onnx_runtime.dtypes import Array
 
 from flow2onnx.errors import DataError
 
 __all__ = ["CocoReader", "Photo"]
 
-Array = NDArray[Any]
 _LEAST_KEYPOINTS = 10
 
 

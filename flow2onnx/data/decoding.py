@@ -3,10 +3,9 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from flow2onnx_runtime.dtypes import Array
 
 from flow2onnx.data import images
 from flow2onnx.data.ofrecord import Record
@@ -15,7 +14,6 @@ from flow2onnx.errors import DataError
 
 __all__ = ["Bytes", "Crop", "Encoded", "FixedSize", "Raw", "as_tensor", "random_of"]
 
-Array = NDArray[Any]
 Key = tuple[int, int]
 
 

@@ -1,16 +1,12 @@
 """Boxes and polygons of objects: moved with the images they are on, and drawn as masks."""
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
+from flow2onnx_runtime.dtypes import Array
 
 from flow2onnx.data.images import MAX_PIXELS
 from flow2onnx.errors import DataError
 
 __all__ = ["flip_boxes", "flip_polygons", "masks", "scale"]
-
-Array = NDArray[Any]
 
 
 def _rows(values: Array, columns: int, what: str) -> None:

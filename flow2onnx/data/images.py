@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
+from flow2onnx_runtime.dtypes import Array
 from numpy.typing import NDArray
 
 from flow2onnx.errors import ArgumentError, DataError, UnsupportedError
@@ -21,7 +22,6 @@ __all__ = ["COLORS", "FORMATS", "MAX_PIXELS", "METHODS", "Side", "Window", "deco
            "resize", "size_in_ratio"]  # fmt: skip
 
 Image = NDArray[np.uint8]
-Array = NDArray[Any]
 Side = Literal["shorter", "longer"]
 
 # What OpenCV reads, and GIF. Others stay shut: EPS starts a program.

@@ -14,8 +14,8 @@ from types import TracebackType
 from typing import Any, BinaryIO, Self
 
 import numpy as np
+from flow2onnx_runtime.dtypes import Array
 from flow2onnx_runtime.messages import parse_bytes
-from numpy.typing import NDArray
 
 from flow2onnx.errors import ArgumentError, DataError
 from flow2onnx.proto.record import OFRecord
@@ -29,7 +29,7 @@ _HEADER = struct.Struct("<q")
 MAX_RECORD = 1 << 28  # bytes; larger lengths are taken for damage
 
 Path_ = str | os.PathLike[str]
-Values = bytes | str | Sequence[Any] | NDArray[Any]
+Values = bytes | str | Sequence[Any] | Array
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Feature:
     """A named list of a record: its kind, and its values, an array or a tuple of bytes."""
 
     kind: str
-    values: NDArray[Any] | tuple[bytes, ...]
+    values: Array | tuple[bytes, ...]
 
     def __len__(self) -> int:
         return len(self.values)
@@ -186,7 +186,7 @@ def _list_of(name: str, values: Values) -> tuple[str, Any]:
     )
 
 
-def _integers(name: str, array: NDArray[Any]) -> tuple[str, NDArray[Any]]:
+def _integers(name: str, array: Array) -> tuple[str, Array]:
     for kind in ("int32", "int64"):
         bounds = np.iinfo(kind)
         if not array.size or (int(array.min()) >= bounds.min and int(array.max()) <= bounds.max):

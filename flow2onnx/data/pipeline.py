@@ -16,7 +16,7 @@ from queue import Full, Queue, SimpleQueue
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from flow2onnx_runtime.dtypes import Array
 
 from flow2onnx.data.ofrecord import Record
 from flow2onnx.errors import DataError, FlowError
@@ -24,7 +24,6 @@ from flow2onnx.trace.host import HostNode, HostPlan, HostValue
 
 __all__ = ["Pipeline"]
 
-Array = NDArray[Any]
 _IN_FLIGHT = 2  # batches whose samples are being computed
 _READY = 2  # finished batches that wait for their call
 _POLL_SECONDS = 0.1  # how soon a waiting thread notices that the pipeline was closed

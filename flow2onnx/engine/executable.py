@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from flow2onnx_runtime import Options, Program, State
-from flow2onnx_runtime.dtypes import all_finite, element_named
+from flow2onnx_runtime.dtypes import Array, all_finite, element_named
 from flow2onnx_runtime.errors import NonFiniteError
 from flow2onnx_runtime.model_check import OwnModel
 
@@ -19,8 +19,6 @@ from flow2onnx.errors import FlowError
 from flow2onnx.graph.types import dtype_of
 
 __all__ = ["Executable"]
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @collector_paused()

@@ -2,17 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from flow2onnx_runtime.dtypes import Array
 
 from flow2onnx.compile import CompiledJob
 from flow2onnx.errors import ArgumentError
 from flow2onnx.graph.class_numbers import ClassNumbers, class_numbers
 
 __all__ = ["FedLabels", "fed_labels"]
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from flow2onnx_runtime import Options, State
+from flow2onnx_runtime.dtypes import Array
 from flow2onnx_runtime.free_memory import free_bytes
 
 from flow2onnx.compile import CompiledJob, Target
@@ -40,7 +41,6 @@ __all__ = [
     "sync_default_session",
 ]
 
-Array = np.ndarray[Any, np.dtype[Any]]
 T = TypeVar("T")
 _NO_WISHES = Preset()
 _IN_FLIGHT = 2

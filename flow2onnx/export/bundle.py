@@ -6,7 +6,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-import numpy as np
 from flow2onnx_runtime import (
     FileEntry,
     Manifest,
@@ -16,6 +15,7 @@ from flow2onnx_runtime import (
     open_session,
     replace_folder,
 )
+from flow2onnx_runtime.dtypes import Array
 from flow2onnx_runtime.manifest import MANIFEST, Accumulation
 
 from flow2onnx.compile import CompiledJob
@@ -49,7 +49,6 @@ EXTRAS = (README, OPERATORS)
 INIT, STEP, WEIGHTS = "init.onnx", "step.onnx", "weights.safetensors"
 GRADIENTS, UPDATE = "gradients.onnx", "update.onnx"
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Predict = Exportable | str
 
 

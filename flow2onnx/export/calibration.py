@@ -3,11 +3,10 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
 import numpy as np
 from flow2onnx_runtime import TensorInfo
-from flow2onnx_runtime.dtypes import find_element
+from flow2onnx_runtime.dtypes import Array, find_element
 from flow2onnx_runtime.synthetic import random_array
 
 from flow2onnx.errors import ArgumentError, DTypeError, ShapeError
@@ -16,8 +15,6 @@ __all__ = ["Batch", "random_batches", "read_batches"]
 
 _MOST = 4096  # batches: a reader may go on for ever
 _ROWS = 64  # at a time where the batch is free
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from flow2onnx_runtime import Options, Predictor
+from flow2onnx_runtime.dtypes import Array
 
 from flow2onnx.errors import ArgumentError
 from flow2onnx.export.calibration import Batch
@@ -19,8 +19,6 @@ __all__ = ["Counts", "compare"]
 _SMALL = 1e-4  # below it, a relative difference says nothing
 _BLOCKS = 7
 _BLOCK_SECONDS = 0.1
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,11 @@ import os
 import tempfile
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import BinaryIO, Literal
 
 import numpy as np
 from flow2onnx_runtime import replace_file, save_safetensors
+from flow2onnx_runtime.dtypes import Array
 from flow2onnx_runtime.files import lock_folder
 from flow2onnx_runtime.safetensors import read_header
 
@@ -34,8 +35,6 @@ INSIDE_LIMIT = 1_800_000_000
 _PAGE = 4096
 
 Weights = Literal["inside", "safetensors", "external"]
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def write_bytes(path: Path, content: bytes) -> None:

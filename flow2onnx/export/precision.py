@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from flow2onnx_runtime import Predictor, kernels
+from flow2onnx_runtime.dtypes import Array
 from flow2onnx_runtime.providers import find_provider
 
 from flow2onnx.compile import CompiledJob
@@ -29,8 +30,6 @@ from flow2onnx.passes import (
 __all__ = ["write_in_precision"]
 
 _LARGEST_HALF = 65504.0
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def write_in_precision(

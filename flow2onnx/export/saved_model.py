@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from flow2onnx_runtime import Predictor
+from flow2onnx_runtime.dtypes import Array
 from flow2onnx_runtime.model_check import check_model
 from flow2onnx_runtime.providers import find_provider
 
@@ -40,8 +41,6 @@ __all__ = [
     "write_saved_model",
     "write_with_checkpoint",
 ]
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def with_results(spec: JobSpec, names: Sequence[str]) -> JobSpec:

@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
+from flow2onnx_runtime.dtypes import Array
 
 from flow2onnx.compile import CompiledJob, Target, initial_state
 from flow2onnx.compile.opsets import USUAL_OPSET
@@ -23,7 +24,6 @@ from flow2onnx.typing import PlaceholderSpec
 
 __all__ = ["Exportable", "SessionView", "find_job", "known_spec"]
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Shapes = tuple[tuple[int, ...], ...]
 
 

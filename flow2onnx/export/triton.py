@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from flow2onnx_runtime import Options, Predictor, replace_folder, save_safetensors
-from flow2onnx_runtime.dtypes import find_element
+from flow2onnx_runtime.dtypes import Array, find_element
 from flow2onnx_runtime.synthetic import random_array
 
 from flow2onnx.errors import ArgumentError, BundleError
@@ -32,8 +32,6 @@ __all__ = ["export_triton"]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _CHECK_ROWS = 2
 _CHECK_RTOL, _CHECK_ATOL = 5e-4, 5e-6  # half of what the server allows
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def export_triton(

@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
-import numpy as np
 from flow2onnx_runtime import Options, kernels, open_session
+from flow2onnx_runtime.dtypes import Array
 
 from flow2onnx.compile import Target, initial_state
 from flow2onnx.compile.names import first_value
@@ -19,8 +18,6 @@ from flow2onnx.trace.initializers import Initializer
 from flow2onnx.trace.variables import Role, Variable
 
 __all__ = ["ModelState", "TensorInitializer", "average_variable", "state_variable", "tensor_type"]
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True)

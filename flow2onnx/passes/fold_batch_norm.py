@@ -1,15 +1,12 @@
 """Folding of batch normalizations into convolutions, for predict jobs."""
 
-from typing import Any
-
 import numpy as np
 import onnx_ir as ir
+from flow2onnx_runtime.dtypes import Array
 
 from flow2onnx.passes.base import Pass, only_user, remove, replace_output
 
 __all__ = ["FoldBatchNorm"]
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class FoldBatchNorm(Pass):

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 from flow2onnx_runtime.closeable import Closeable
+from flow2onnx_runtime.dtypes import Array
 from flow2onnx_runtime.messages import parse_bytes, parse_text
-from numpy.typing import NDArray
 
 from flow2onnx.errors import ArgumentError, DataError
 from flow2onnx.proto.summary import Event, Summary
@@ -28,7 +28,6 @@ from flow2onnx.proto.summary import Event, Summary
 __all__ = ["EventWriter", "histogram_of", "png", "read_records", "summary_of"]
 
 _log = logging.getLogger("flow2onnx.summary")
-Array = NDArray[Any]
 
 _POLYNOMIAL = 0x82F63B78  # Castagnoli's, bits reversed
 _MASK = 0xA282EAD8

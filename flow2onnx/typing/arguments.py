@@ -2,18 +2,16 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from flow2onnx_runtime.dtypes import Array
 
 from flow2onnx.dtypes import DType
 from flow2onnx.errors import ArgumentError, DTypeError, FlowError, ShapeError, UnsupportedError
 from flow2onnx.typing.annotations import ParameterSpec, PlaceholderSpec
 
 __all__ = ["check_arguments"]
-
-Array: TypeAlias = NDArray[Any]  # of any element type
 
 
 def check_arguments(

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
+from flow2onnx_runtime.dtypes import Array
 
 from flow2onnx.errors import AnnotationError, JobError
 from flow2onnx.typing.annotations import (
@@ -23,8 +23,6 @@ from flow2onnx.typing.annotations import (
 from flow2onnx.typing.pytree import TreeDef, elements, flatten, unflatten
 
 __all__ = ["check_return", "present", "whole"]
-
-Array: TypeAlias = NDArray[Any]  # of any element type
 
 
 def check_return(

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from flow2onnx_runtime import BundleError, FlowError, Manifest, Trainer
+from flow2onnx_runtime.dtypes import Array
 from flow2onnx_runtime.manifest import MANIFEST
 
 from flow2onnx.errors import ProviderError
@@ -21,8 +21,6 @@ from flow2onnx.export.verification.reference import IncomparableError, Trial
 from flow2onnx.onnx_io.read import ModelFile, open_model
 
 __all__ = ["verify_bundle"]
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def verify_bundle(folder: Path, settings: Settings) -> Report:

@@ -1,15 +1,13 @@
 """How far one array is from another."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from flow2onnx_runtime.dtypes import Array
 
 from flow2onnx.export.report import Output
 
 __all__ = ["Tolerance", "distances"]
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def distances(ours: Array, theirs: Array, floor: float) -> tuple[Array, Array]:

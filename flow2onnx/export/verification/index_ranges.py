@@ -1,14 +1,12 @@
 """The whole numbers that an input may hold, by what the graph indexes or divides with it."""
 
 from collections.abc import Mapping
-from typing import Any
 
-import numpy as np
 import onnx
+from flow2onnx_runtime.dtypes import Array
 
 __all__ = ["index_ranges"]
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Shapes = Mapping[str, tuple[int, ...]]
 Range = tuple[int, int]  # from the first, below the second
 

@@ -4,10 +4,9 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 from flow2onnx_runtime import FlowError, Options, Program, TensorInfo, kernels
+from flow2onnx_runtime.dtypes import Array
 from flow2onnx_runtime.providers import CPU, provider_named
 
 from flow2onnx.dtypes import bfloat16
@@ -20,7 +19,6 @@ from flow2onnx.onnx_io.read import ModelFile, open_model, typed_model
 
 __all__ = ["Settings", "restore_bfloat16", "run_model", "verify_file"]
 
-Array = np.ndarray[Any, np.dtype[Any]]
 
 _BUDGET = 5.0  # seconds that the reference evaluator may take for a model, as estimated
 _RTOL, _ATOL = 1e-3, 1e-4

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from flow2onnx_runtime.dtypes import Array
 from flow2onnx_runtime.synthetic import random_array
 from onnx.helper import make_node, make_tensor_value_info
 from onnx.reference import ReferenceEvaluator
@@ -21,7 +22,6 @@ from flow2onnx.onnx_io.read import ModelFile, all_nodes
 
 __all__ = ["IncomparableError", "Trial", "check_bytes"]
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Shape = tuple[int, ...]
 
 _SYMBOL_SIZE = 3  # what free sizes are in a trial: no size that broadcasts

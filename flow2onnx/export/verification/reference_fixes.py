@@ -1,13 +1,10 @@
 """Operators that the ONNX reference evaluator gets wrong or slow, as ONNX defines them."""
 
-from typing import Any
-
 import numpy as np
+from flow2onnx_runtime.dtypes import Array
 from onnx.reference.op_run import OpRun
 
 __all__ = ["FIXES"]
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class GatherElements(OpRun):

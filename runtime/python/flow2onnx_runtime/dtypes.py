@@ -1,17 +1,15 @@
 """Element types: one row each, with the name every format gives it."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from flow2onnx_runtime.errors import FlowError
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 __all__ = [
     "ELEMENTS",
+    "Array",
     "Element",
     "all_finite",
     "as_bits",
@@ -20,6 +18,9 @@ __all__ = [
     "find_element",
     "find_onnx_element",
 ]
+
+# Of any shape and element type.
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True)
@@ -99,12 +100,12 @@ def element_of(dtype: "np.dtype[Any]", error: type[FlowError], what: str) -> Ele
     return element
 
 
-def as_bits(array: "NDArray[Any]", element: Element) -> "NDArray[Any]":
+def as_bits(array: Array, element: Element) -> Array:
     """`array` in the numpy dtype that carries `element`; the same memory."""
     return array if array.dtype == element.numpy else array.view(element.numpy)
 
 
-def all_finite(array: "NDArray[Any]", element: Element) -> bool:
+def all_finite(array: Array, element: Element) -> bool:
     """True if no element is NaN or infinite; also of bits, of which numpy finds none so."""
     if element.name == "bfloat16":
         return bool(np.all(array & 0x7F80 != 0x7F80))

@@ -14,12 +14,12 @@ import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import onnxruntime as ort
 
-from flow2onnx_runtime.dtypes import find_onnx_element
+from flow2onnx_runtime.dtypes import Array, find_onnx_element
 from flow2onnx_runtime.errors import BundleError, FlowError
 from flow2onnx_runtime.files import replace_file
 from flow2onnx_runtime.json_reader import Fields, parse_object
@@ -40,7 +40,6 @@ _MARGIN = 0.95  # another form must take less than this share of the rule's time
 _LIST = "trials.json"
 _FORMAT = 1
 
-Array = np.ndarray[Any, np.dtype[Any]]
 _log = logging.getLogger("flow2onnx.tune")
 Report = Callable[[int, int], None]
 
