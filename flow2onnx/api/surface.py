@@ -8,6 +8,7 @@ from flow2onnx import dtypes, ops, optim, typing
 from flow2onnx.api import (
     distribute,
     environment,
+    foreign,
     hparams,
     keras,
     models,
@@ -16,24 +17,14 @@ from flow2onnx.api import (
     saved_model,
     scope,
     serving,
+    session,
     summary,
     tensor_def,
     watch,
 )
 from flow2onnx.api.aliases import ALIASES, deprecated
-from flow2onnx.api.foreign import (
-    accelerate,
-    from_training_info,
-    grad,
-    hvp,
-    jacobian,
-    jvp,
-    make_trainable,
-    vjp,
-)
 from flow2onnx.api.function import function
 from flow2onnx.api.global_function import global_function
-from flow2onnx.api.session import clear_default_session, current_session, sync_default_session
 from flow2onnx.api.unsupported import UNSUPPORTED
 from flow2onnx.api.user_op import user_op_builder
 from flow2onnx.config import (
@@ -45,7 +36,7 @@ from flow2onnx.config import (
     SettingsFacade,
 )
 from flow2onnx.config import function_config as function_config_class
-from flow2onnx.data.mnist import load_mnist
+from flow2onnx.data import mnist
 from flow2onnx.errors import ContextError
 from flow2onnx.source import user_frame
 from flow2onnx.trace import blob as hints
@@ -81,109 +72,69 @@ def _settings() -> Settings:
             source=user_frame(),
             hint="make them before the first call of a job",
         )
-    return current_session().settings
+    return session.current_session().settings
 
 
-# What is not an operator, by dotted name.
+def _below(namespace: str, home: Any, *names: str) -> dict[str, Any]:
+    """Names of a module, or of an object, by their dotted names below `flow`."""
+    prefix = f"{namespace}." if namespace else ""
+    return {f"{prefix}{name}": getattr(home, name) for name in names}
+
+
+# What is not an operator, by dotted name: first what is called as in the module that has it.
 _FRONTS: dict[str, Any] = {
+    **_below("", tensor_def, "FixedTensorDef", "MirroredTensorDef", "MirroredTensorListDef"),
+    **_below("", dtypes, "dtypes", "convert_oneflow_dtype_to_numpy_dtype", "record",
+             "tensor_buffer", "char", "double", "float", "float16", "float32", "float64", "int8",
+             "int32", "int64", "uint8", "bfloat16"),
+    **_below("", environment, "current_machine_id", "current_resource", "eager_execution_enabled",
+             "enable_eager_execution", "inter_job_reuse_mem_strategy", "is_deprecated",
+             "unique_str"),
+    **_below("", foreign, "accelerate", "from_training_info", "grad", "hvp", "jacobian", "jvp",
+             "make_trainable", "vjp"),
+    **_below("", models, "get_all_variables", "load_variables"),
+    **_below("", session, "clear_default_session", "sync_default_session"),
+    **_below("", watch, "watch", "watch_diff"),
+    **_below("checkpoint", models, "get", "save"),
+    **_below("data", mnist, "load_mnist"),
+    **_below("distribute", hints, "auto", "broadcast", "split"),
+    **_below("distribute", distribute, "assert_is_valid_distribute"),
+    **_below("distributed", distribute, "get_rank", "get_world_size"),
+    **_below("experimental", environment, "enable_typing_check", "get_interface_blob_value",
+             "set_interface_blob_value"),
+    **_below("experimental.scope", scope, "config"),
+    **_below("onnx", onnx_export, "export"),
+    **_below("profiler", environment, "range_pop", "range_push"),
+    **_below("saved_model", saved_model, "GraphBuilder", "ModelBuilder", "SignatureBuilder"),
+    **_below("scope", scope, "consistent_view", "consistent_view_enabled", "mirrored_view",
+             "mirrored_view_enabled", "namespace", "placement"),
+    **_below("serving", serving, "InferenceSession", "ModelVersionPolicy", "SessionOption"),
+    **_below("summary", hparams, "HParam", "IntegerRange", "Metric", "RealRange", "ValueSet",
+             "hparams", "text"),
+    **_below("summary", projector, "Graph", "Projector"),
+    **_below("summary", summary, "create_summary_writer", "flush_summary_writer", "histogram",
+             "image", "pb", "scalar"),
+    **_below("sysconfig", environment, "get_compile_flags", "get_cuda_version", "with_cuda"),
+    **_below("train", models, "CheckPoint", "SimpleCheckPointManager"),
     "ExecutionConfig": ExecutionConfig,
-    "FixedTensorDef": tensor_def.FixedTensorDef,
     "FunctionConfig": FunctionConfig,
-    "MirroredTensorDef": tensor_def.MirroredTensorDef,
-    "MirroredTensorListDef": tensor_def.MirroredTensorListDef,
-    "checkpoint.get": models.get,
-    "checkpoint.save": models.save,
-    "clear_default_session": clear_default_session,
     "config": SettingsFacade(CONFIG, _settings),
-    "convert_oneflow_dtype_to_numpy_dtype": dtypes.convert_oneflow_dtype_to_numpy_dtype,
     "current_global_function_desc": _current_global_function_desc,
-    "data.load_mnist": load_mnist,
-    "current_machine_id": environment.current_machine_id,
-    "current_resource": environment.current_resource,
     "current_scope": scope.current_scope,
-    "distribute.assert_is_valid_distribute": distribute.assert_is_valid_distribute,
-    "distribute.auto": hints.auto,
-    "distribute.broadcast": hints.broadcast,
-    "distribute.split": hints.split,
-    "distributed.get_rank": distribute.get_rank,
-    "distributed.get_world_size": distribute.get_world_size,
-    "dtypes": dtypes.dtypes,
-    "eager_execution_enabled": environment.eager_execution_enabled,
-    "enable_eager_execution": environment.enable_eager_execution,
-    "experimental.enable_typing_check": environment.enable_typing_check,
-    "experimental.get_interface_blob_value": environment.get_interface_blob_value,
-    "experimental.scope.config": scope.config,
-    "experimental.set_interface_blob_value": environment.set_interface_blob_value,
-    "accelerate": accelerate,
     "env": SettingsFacade(ENV, _settings),
-    "from_training_info": from_training_info,
     "function": function,
     "function_config": function_config_class,
-    "get_all_variables": models.get_all_variables,
     "global_function": global_function,
-    "grad": grad,
-    "hvp": hvp,
-    "inter_job_reuse_mem_strategy": environment.inter_job_reuse_mem_strategy,
-    "is_deprecated": environment.is_deprecated,
-    "jacobian": jacobian,
-    "jvp": jvp,
     "load": models.get,
-    "load_variables": models.load_variables,
-    "make_trainable": make_trainable,
-    "onnx.export": onnx_export.export,
-    "profiler.range_pop": environment.range_pop,
-    "profiler.range_push": environment.range_push,
     "save": models.save_variables,
-    "saved_model.GraphBuilder": saved_model.GraphBuilder,
-    "saved_model.ModelBuilder": saved_model.ModelBuilder,
-    "saved_model.SignatureBuilder": saved_model.SignatureBuilder,
-    "serving.InferenceSession": serving.InferenceSession,
-    "serving.ModelVersionPolicy": serving.ModelVersionPolicy,
-    "serving.SessionOption": serving.SessionOption,
-    "scope.consistent_view": scope.consistent_view,
-    "scope.consistent_view_enabled": scope.consistent_view_enabled,
-    "scope.mirrored_view": scope.mirrored_view,
-    "scope.mirrored_view_enabled": scope.mirrored_view_enabled,
-    "scope.namespace": scope.namespace,
-    "scope.placement": scope.placement,
-    "summary.Graph": projector.Graph,
-    "summary.HParam": hparams.HParam,
     "summary.Hparam": hparams.HParam,
-    "summary.IntegerRange": hparams.IntegerRange,
-    "summary.Metric": hparams.Metric,
-    "summary.Projector": projector.Projector,
-    "summary.RealRange": hparams.RealRange,
-    "summary.ValueSet": hparams.ValueSet,
-    "summary.create_summary_writer": summary.create_summary_writer,
-    "summary.flush_summary_writer": summary.flush_summary_writer,
-    "summary.histogram": summary.histogram,
-    "summary.hparams": hparams.hparams,
-    "summary.image": summary.image,
-    "summary.pb": summary.pb,
-    "summary.scalar": summary.scalar,
-    "summary.text": hparams.text,
-    "sync_default_session": sync_default_session,
-    "sysconfig.get_compile_flags": environment.get_compile_flags,
-    "sysconfig.get_cuda_version": environment.get_cuda_version,
     "sysconfig.get_link_flags": environment.get_compile_flags,
     "sysconfig.has_rpc_backend_grpc": environment.never,
     "sysconfig.has_rpc_backend_local": environment.never,
-    "sysconfig.with_cuda": environment.with_cuda,
     "sysconfig.with_xla": environment.never,
-    "train.CheckPoint": models.CheckPoint,
-    "train.SimpleCheckPointManager": models.SimpleCheckPointManager,
     "typing": typing,
-    "unique_str": environment.unique_str,
     "user_op_builder": user_op_builder,
     "util.unique_str": environment.unique_str,
-    "vjp": vjp,
-    "watch": watch.watch,
-    "watch_diff": watch.watch_diff,
-    **{
-        name: getattr(dtypes, name)
-        for name in ("record", "tensor_buffer", "char", "double", "float", "float16", "float32",
-                     "float64", "int8", "int32", "int64", "uint8", "bfloat16")
-    },
 }  # fmt: skip
 
 
