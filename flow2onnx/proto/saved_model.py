@@ -8,34 +8,14 @@ from flow2onnx_runtime.messages import messages
 
 __all__ = ["DATA_TYPES", "GraphDef", "JobSignatureDef", "SavedModel"]
 
-# OneFlow's numbers of element types, by our names of them.
-DATA_TYPES = {
-    "char": 1,
-    "float32": 2,
-    "float64": 3,
-    "int8": 4,
-    "int32": 5,
-    "int64": 6,
-    "uint8": 7,
-    "float16": 9,
-    "bfloat16": 11,
-    "bool": 12,
-}
-_NAMES = {
-    "kInvalidDataType": 0,
-    "kChar": 1,
-    "kFloat": 2,
-    "kDouble": 3,
-    "kInt8": 4,
-    "kInt32": 5,
-    "kInt64": 6,
-    "kUInt8": 7,
-    "kOFRecord": 8,
-    "kFloat16": 9,
-    "kTensorBuffer": 10,
-    "kBFloat16": 11,
-    "kBool": 12,
-}
+# OneFlow's element types in the order of their numbers, with our names of those that blobs have.
+_TYPES = (
+    ("kInvalidDataType", ""), ("kChar", "char"), ("kFloat", "float32"), ("kDouble", "float64"),
+    ("kInt8", "int8"), ("kInt32", "int32"), ("kInt64", "int64"), ("kUInt8", "uint8"),
+    ("kOFRecord", ""), ("kFloat16", "float16"), ("kTensorBuffer", ""), ("kBFloat16", "bfloat16"),
+    ("kBool", "bool"),
+)  # fmt: skip
+DATA_TYPES = {ours: number for number, (_, ours) in enumerate(_TYPES) if ours}
 _CLASSES = messages(
     "oneflow",
     {
@@ -54,7 +34,7 @@ _CLASSES = messages(
         "required string checkpoint_dir = 3; map<string, GraphDef> graphs = 4; "
         "optional string default_graph_name = 5",
     },
-    {"DataType": _NAMES},
+    {"DataType": {name: number for number, (name, _) in enumerate(_TYPES)}},
 )
 SavedModel, GraphDef = _CLASSES["SavedModel"], _CLASSES["GraphDef"]
 JobSignatureDef = _CLASSES["JobSignatureDef"]
