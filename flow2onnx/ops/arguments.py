@@ -1,12 +1,13 @@
-"""Axes and element types as users name them."""
+"""Axes, element types and draws as users name them, and what operators ask of blobs."""
 
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 from flow2onnx.dtypes import DType
-from flow2onnx.errors import ArgumentError, DTypeError
+from flow2onnx.errors import ArgumentError, DTypeError, UnsupportedError
 from flow2onnx.graph import Builder, Value
-from flow2onnx.graph.types import rank_of
+from flow2onnx.graph.types import dtype_of, rank_of
 
 Axes = int | Sequence[int] | None
 
@@ -33,6 +34,27 @@ def element_type(dtype: Any, default: DType | None = None) -> DType:
     if not isinstance(chosen, DType):
         raise DTypeError(f"dtype is an element type such as flow.float32, got {chosen!r}")
     return chosen
+
+
+def real(x: Value) -> Value:
+    """`x`, whose elements have to be real numbers."""
+    if not dtype_of(x).is_floating_point:
+        raise DTypeError(f"takes real numbers, got {dtype_of(x).name}", hint="use flow.cast first")
+    return x
+
+
+def check_seed(seed: object, name: str | None) -> None:
+    """Raise for a seed without a name: one operator may have it, and no other."""
+    if seed is not None and name is None:
+        raise ArgumentError("a seed needs a name", hint="pass name= beside seed=")
+
+
+def check_rate(rate: object, noise_shape: object) -> None:
+    """Raise unless `rate` is the probability of a zero, drawn for each element."""
+    if not isinstance(rate, Real) or not 0 <= rate < 1:
+        raise ArgumentError(f"rate is a probability in [0, 1), got {rate!r}")
+    if noise_shape is not None:
+        raise UnsupportedError("noise_shape was never implemented", hint="leave it None")
 
 
 def at_least_1d(b: Builder, x: Value) -> Value:

@@ -3,10 +3,11 @@
 from typing import Any
 
 from flow2onnx.dtypes import float32, int8
-from flow2onnx.errors import ArgumentError, ShapeError, UnsupportedError
+from flow2onnx.errors import ShapeError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dims, rank_of
 from flow2onnx.ops import nn, unary
+from flow2onnx.ops.arguments import check_rate, check_seed
 from flow2onnx.trace.context import current_job
 from flow2onnx.trace.op import op
 
@@ -45,12 +46,8 @@ def random_mask_like(
     name: str | None = None,
 ) -> Value:
     """In the shape of `like` 0 with probability `rate`, else 1, int8; drawn anew at each call."""
-    if not isinstance(rate, int | float) or not 0 <= rate < 1:
-        raise ArgumentError(f"rate is a probability in [0, 1), got {rate!r}")
-    if noise_shape is not None:
-        raise UnsupportedError("noise_shape was never implemented", hint="leave it None")
-    if seed is not None and name is None:
-        raise ArgumentError("a seed needs a name", hint="pass name= beside seed=")
+    check_rate(rate, noise_shape)
+    check_seed(seed, name)
     seeded = current_job("nn.random_mask_like").random_seed(b.prefix, seed)
     draws = b.RandomUniformLike(like, dtype=float32, seed=seeded)
     return b.Cast(b.Greater(draws, float(rate)), to=int8)

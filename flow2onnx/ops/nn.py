@@ -3,10 +3,10 @@
 from typing import Any
 
 from flow2onnx.dtypes import bool_
-from flow2onnx.errors import ArgumentError, UnsupportedError
+from flow2onnx.errors import ArgumentError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import bounds_of, dims, rank_of
-from flow2onnx.ops.arguments import axis_of
+from flow2onnx.ops.arguments import axis_of, check_rate, check_seed
 from flow2onnx.trace.context import current_job
 from flow2onnx.trace.op import op
 
@@ -60,12 +60,8 @@ def dropout(
     name: str | None = None,
 ) -> Value:
     """In a train job, zeros with probability `rate` and x/(1-rate) elsewhere; else x."""
-    if rate is None or not 0 <= rate < 1:
-        raise ArgumentError(f"rate is a probability in [0, 1), got {rate!r}")
-    if noise_shape is not None:
-        raise UnsupportedError("noise_shape was never implemented", hint="leave it None")
-    if seed is not None and name is None:
-        raise ArgumentError("a seed needs a name", hint="pass name= beside seed=")
+    check_rate(rate, noise_shape)
+    check_seed(seed, name)
     job = current_job("nn.dropout")
     if not job.is_trainable or rate == 0:
         return x

@@ -11,7 +11,7 @@ from flow2onnx.errors import ArgumentError, DTypeError, ShapeError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dims, dtype_of, rank_of
 from flow2onnx.lowering.scatters import zeros
-from flow2onnx.ops.arguments import element_type
+from flow2onnx.ops.arguments import check_seed, element_type
 from flow2onnx.trace.context import current_job
 from flow2onnx.trace.host import Draw
 from flow2onnx.trace.op import composite, op
@@ -19,8 +19,7 @@ from flow2onnx.trace.op import composite, op
 
 def _seed(b: Builder, kind: str, seed: int | None, name: str | None) -> float:
     """The seed of a node: the user's, who then names the operator too, or one of the job's."""
-    if seed is not None and name is None:
-        raise ArgumentError("a seed needs a name", hint="pass name= beside seed=")
+    check_seed(seed, name)
     if seed is not None and not isinstance(seed, int):
         raise ArgumentError(f"seed is an int, got {seed!r}")
     return current_job(kind).random_seed(b.prefix, seed)

@@ -5,10 +5,10 @@ from collections.abc import Callable
 import numpy as np
 
 from flow2onnx.dtypes import int8, int32, int64, uint8
-from flow2onnx.errors import ArgumentError, DTypeError
+from flow2onnx.errors import ArgumentError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dtype_of, rank_of
-from flow2onnx.ops.arguments import Axes, at_least_1d, axes_of, axis_of
+from flow2onnx.ops.arguments import Axes, at_least_1d, axes_of, axis_of, real
 from flow2onnx.ops.arithmetic import condition
 from flow2onnx.trace.op import Operator, op
 
@@ -116,9 +116,7 @@ def argmax(b: Builder, input: Value, axis: int = -1, name: str | None = None) ->
 
 def not_finite(b: Builder, x: Value) -> Value:
     """True where `x` is infinite or NaN."""
-    if not dtype_of(x).is_floating_point:
-        raise DTypeError(f"takes real numbers, got {dtype_of(x).name}", hint="use flow.cast first")
-    return b.Or(b.IsNaN(x), b.IsInf(x))
+    return b.Or(b.IsNaN(real(x)), b.IsInf(x))
 
 
 @op("count_not_finite")

@@ -22,39 +22,20 @@ def _top_k(b: Builder, x: Value, axis: int, direction: str) -> tuple[Value, Valu
     return values, places
 
 
-@op("sort")
-def sort(
-    b: Builder,
-    input: Value,
-    axis: int = -1,
-    direction: str = "ASCENDING",
-    name: str | None = None,
-) -> Value:
+@op("sort", catalogued=True)
+def sort(b: Builder, input: Value, axis: int, direction: str, name: str | None) -> Value:
     """The values in order along `axis`."""
     return _top_k(b, input, axis, direction)[0]
 
 
-@op("argsort")
-def argsort(
-    b: Builder,
-    input: Value,
-    axis: int = -1,
-    direction: str = "ASCENDING",
-    name: str | None = None,
-) -> Value:
+@op("argsort", catalogued=True)
+def argsort(b: Builder, input: Value, axis: int, direction: str, name: str | None) -> Value:
     """Where the values in order along `axis` stand; of equal ones the first comes first."""
     return b.Cast(_top_k(b, input, axis, direction)[1], to=int32)
 
 
-@op("math.top_k")
-def top_k(
-    b: Builder,
-    input: Value,
-    axis: int = -1,
-    k: int = 1,
-    sorted: bool = True,
-    name: str | None = None,
-) -> Value:
+@op("math.top_k", catalogued=True)
+def top_k(b: Builder, input: Value, axis: int, k: int, sorted: bool, name: str | None) -> Value:
     """Where the `k` largest along `axis` stand, the largest first; all of them for a greater k."""
     if not isinstance(k, int) or k < 1:
         raise ArgumentError(f"k is a positive int, got {k!r}")

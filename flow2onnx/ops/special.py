@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from flow2onnx.dtypes import float64
-from flow2onnx.errors import ArgumentError, DTypeError, GradientError, ShapeError
+from flow2onnx.errors import ArgumentError, GradientError, ShapeError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dims, dtype_of, rank_of
 from flow2onnx.lowering.scatters import zeros
-from flow2onnx.ops.arguments import axis_of
+from flow2onnx.ops.arguments import axis_of, real
 from flow2onnx.ops.arithmetic import add, logical_and, maximum, minimum, multiply
 from flow2onnx.ops.array import zeros_like
 from flow2onnx.trace.op import op
@@ -24,13 +24,7 @@ def _alike(x: Value, y: Value) -> tuple[Value, Value]:
             f"x is {dims(x)}, y is {dims(y)}: this operator does not broadcast",
             hint="flow.broadcast_like repeats the smaller one",
         )
-    return _real(x), _real(y)
-
-
-def _real(x: Value) -> Value:
-    if not dtype_of(x).is_floating_point:
-        raise DTypeError(f"takes real numbers, got {dtype_of(x).name}", hint="use flow.cast first")
-    return x
+    return real(x), real(y)
 
 
 def _unless_zero(b: Builder, x: Value, value: Value) -> Value:
@@ -97,13 +91,13 @@ def atan2(b: Builder, x: Value, y: Value, name: str | None = None) -> Value:
 @op("math.log_sigmoid", vjp=lambda b, x, y, g: (b.Mul(g, b.Sigmoid(b.Neg(x[0]))),))
 def log_sigmoid(b: Builder, x: Value, name: str | None = None) -> Value:
     """-ln(1 + e^-x), which overflows for large negative x as OneFlow's does."""
-    return b.Neg(b.Log(b.Add(b.Exp(b.Neg(_real(x))), 1.0)))
+    return b.Neg(b.Log(b.Add(b.Exp(b.Neg(real(x))), 1.0)))
 
 
 @op("math.mish", "nn.mish")
 def mish(b: Builder, x: Value, name: str | None = None) -> Value:
     """x tanh(ln(1 + e^x))."""
-    return b.Mul(x, b.Tanh(b.Softplus(_real(x))))
+    return b.Mul(x, b.Tanh(b.Softplus(real(x))))
 
 
 def _no_gradient(name: str) -> Callable[..., NoReturn]:
@@ -128,7 +122,7 @@ _LANCZOS = (
 @op("math.lgamma", vjp=_no_gradient("lgamma"))
 def lgamma(b: Builder, x: Value, name: str | None = None) -> Value:
     """ln |Γ(x)|, infinite at 0 and at negative whole numbers."""
-    wide = b.Cast(_real(x), to=float64)
+    wide = b.Cast(real(x), to=float64)
     is_low = b.Less(wide, 0.5)
     upper = _lgamma(b, b.Where(is_low, b.Sub(1.0, wide), wide))
     sine = b.Abs(b.Sin(b.Mul(b.Sub(wide, b.Floor(wide)), math.pi)))
@@ -170,7 +164,7 @@ def l2_normalize(
     if axis is None:
         raise ArgumentError("l2_normalize needs an axis", hint="pass axis=, such as -1")
     along = axis_of(axis, rank_of(input))
-    square = b.ReduceSum(b.Mul(_real(input), input), [along], keepdims=1)
+    square = b.ReduceSum(b.Mul(real(input), input), [along], keepdims=1)
     return b.Div(input, b.Sqrt(b.Max(square, b.like(epsilon, square))))
 
 

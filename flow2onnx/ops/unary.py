@@ -5,24 +5,19 @@ from collections.abc import Callable
 from typing import Any
 
 from flow2onnx.dtypes import float32, float64
-from flow2onnx.errors import ArgumentError, DTypeError
+from flow2onnx.errors import ArgumentError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dtype_of
+from flow2onnx.ops.arguments import real
 from flow2onnx.trace.context import current_job
 from flow2onnx.trace.op import op
-
-
-def _real(x: Value) -> Value:
-    if not dtype_of(x).is_floating_point:
-        raise DTypeError(f"takes real numbers, got {dtype_of(x).name}", hint="use flow.cast first")
-    return x
 
 
 def _unary(op_type: str, doc: str, *names: str) -> Callable[..., Any]:
     """Publish an operator that is one ONNX node."""
 
     def lower(b: Builder, x: Value, name: str | None = None) -> Value:
-        return b.emit(op_type, (_real(x),))[0]
+        return b.emit(op_type, (real(x),))[0]
 
     lower.__name__, lower.__doc__ = names[0].rpartition(".")[2], doc
     published: Callable[..., Any] = op(*names)(lower)
@@ -83,7 +78,7 @@ def square(b: Builder, x: Value, name: str | None = None) -> Value:
 @op("math.rsqrt")
 def rsqrt(b: Builder, x: Value, name: str | None = None) -> Value:
     """1 over the square root."""
-    return b.Reciprocal(b.Sqrt(_real(x)))
+    return b.Reciprocal(b.Sqrt(real(x)))
 
 
 def _bell(b: Builder, x: Value, g: Value, height: float) -> tuple[Value]:
@@ -99,26 +94,26 @@ def _bell(b: Builder, x: Value, g: Value, height: float) -> tuple[Value]:
 @op("math.erf", vjp=lambda b, x, y, g: _bell(b, x[0], g, 2 / math.sqrt(math.pi)))
 def erf(b: Builder, x: Value, name: str | None = None) -> Value:
     """The error function."""
-    return b.Erf(_real(x))
+    return b.Erf(real(x))
 
 
 @op("math.erfc", vjp=lambda b, x, y, g: _bell(b, x[0], g, -2 / math.sqrt(math.pi)))
 def erfc(b: Builder, x: Value, name: str | None = None) -> Value:
     """1 - erf(x)."""
-    return b.Sub(1.0, b.Erf(_real(x)))
+    return b.Sub(1.0, b.Erf(real(x)))
 
 
 @op("math.expm1")
 def expm1(b: Builder, x: Value, name: str | None = None) -> Value:
     """e^x - 1, exact near 0 by 2 e^(x/2) sinh(x/2)."""
-    half = b.Mul(_real(x), 0.5)
+    half = b.Mul(real(x), 0.5)
     return b.Mul(b.Mul(b.Exp(half), b.Sinh(half)), 2.0)
 
 
 @op("math.log1p", vjp=lambda b, x, y, g: (b.Div(g, b.Add(x[0], 1.0)),))
 def log1p(b: Builder, x: Value, name: str | None = None) -> Value:
     """ln(1 + x), exact near 0: the logarithm of the rounded sum, scaled by what was rounded off."""
-    total = b.Add(_real(x), 1.0)
+    total = b.Add(real(x), 1.0)
     taken = b.Sub(total, 1.0)
     near = b.Where(b.Equal(taken, b.like(0, x)), x, b.Mul(b.Log(total), b.Div(x, taken)))
     return b.Where(b.Greater(b.Abs(x), 1.0), b.Log(total), near)
@@ -130,13 +125,13 @@ def gelu(b: Builder, x: Value, name: str | None = None) -> Value:
     # to predict, runtimes fuse the steps by themselves; to train, the gradient would read them
     if dtype_of(x) == float32 and b.opset >= 20 and current_job("math.gelu").is_trainable:
         return b.emit("Gelu", (x,))[0]
-    return b.Mul(b.Mul(_real(x), 0.5), b.Add(b.Erf(b.Mul(x, 2.0**-0.5)), 1.0))
+    return b.Mul(b.Mul(real(x), 0.5), b.Add(b.Erf(b.Mul(x, 2.0**-0.5)), 1.0))
 
 
 @op("math.softplus")
 def softplus(b: Builder, x: Value, name: str | None = None) -> Value:
     """ln(1 + e^x)."""
-    return b.Softplus(_real(x))
+    return b.Softplus(real(x))
 
 
 @op("math.clip_by_value", "clip_by_value", "clip_by_scalar", "clip", "clamp")
