@@ -11,13 +11,9 @@ from flow2onnx.trace.op import composite, op
 __all__ = ["assert_is_valid_distribute", "get_rank", "get_world_size"]
 
 
-@op("parallel_cast")
+@op("parallel_cast", catalogued=True)
 def parallel_cast(
-    b: Builder,
-    input: Value,
-    name: str | None = None,
-    distribute: Any = None,
-    gradient_distribute: Any = None,
+    b: Builder, input: Value, name: str | None, distribute: Any, gradient_distribute: Any
 ) -> Value:
     """The value itself."""
     return b.Identity(input)

@@ -8,13 +8,9 @@ from flow2onnx.trace.registry import operator
 __all__: list[str] = []
 
 
-@composite("keras.activations.relu")
+@composite("keras.activations.relu", catalogued=True)
 def relu(
-    x: Blob,
-    alpha: float = 0.0,
-    max_value: float | None = None,
-    threshold: float = 0.0,
-    name: str | None = None,
+    x: Blob, alpha: float, max_value: float | None, threshold: float, name: str | None
 ) -> Blob:
     """math.relu; the other arguments exist, and have to stay as they are."""
     if (alpha, max_value, threshold) != (0.0, None, 0.0):

@@ -28,13 +28,9 @@ def _expand(b: Builder, x: Value, shape: Sequence[int]) -> Value:
     return x if dims(x) == reached else b.Expand(x, list(shape))
 
 
-@op("broadcast_like")
+@op("broadcast_like", catalogued=True)
 def broadcast_like(
-    b: Builder,
-    x: Value,
-    like: Value,
-    broadcast_axes: Axes = None,
-    name: str | None = None,
+    b: Builder, x: Value, like: Value, broadcast_axes: Axes, name: str | None
 ) -> Value:
     """`x` repeated to the shape of `like`; `broadcast_axes` are those of `like` that `x` lacks."""
     missing = rank_of(like) - rank_of(x)
@@ -85,13 +81,9 @@ def elem_cnt(
     return b.Cast(b.Reshape(b.Size(inputs), [1]), to=element_type(dtype, int32))
 
 
-@op("math.reduced_shape_elem_cnt")
+@op("math.reduced_shape_elem_cnt", catalogued=True)
 def reduced_shape_elem_cnt(
-    b: Builder,
-    input_blob: Value,
-    axis: Axes = None,
-    dtype: DType | None = None,
-    name: str | None = None,
+    b: Builder, input_blob: Value, axis: Axes, dtype: DType | None, name: str | None
 ) -> Value:
     """The number of elements that a reduction over `axis` sees, shape (1,), int32 unless said."""
     dtype = element_type(dtype, int32)
@@ -117,14 +109,9 @@ def reverse(b: Builder, input: Value, axis: int | Sequence[int], name: str | Non
     return b.Slice(input, [-1] * count, [-(2**31)] * count, axes, [-1] * count)
 
 
-@op("range")
+@op("range", catalogued=True)
 def range_(
-    b: Builder,
-    start: int,
-    limit: int | None = None,
-    delta: int = 1,
-    dtype: DType | None = None,
-    name: str | None = "range",
+    b: Builder, start: int, limit: int | None, delta: int, dtype: DType | None, name: str | None
 ) -> Value:
     """The whole numbers from `start` (0, given one number) below `limit` by `delta`, int64."""
     first, last = (0, start) if limit is None else (start, limit)

@@ -171,13 +171,9 @@ def _check(
             raise DTypeError(f"labels and lengths are whole numbers, got {blob.dtype.name}")
 
 
-@op("nn.ctc_greedy_decoder")
+@op("nn.ctc_greedy_decoder", catalogued=True)
 def ctc_greedy_decoder(
-    b: Builder,
-    log_probs: Value,
-    input_lengths: Value,
-    merge_repeated: bool = True,
-    name: str | None = None,
+    b: Builder, log_probs: Value, input_lengths: Value, merge_repeated: bool, name: str | None
 ) -> tuple[Value, Value]:
     """The labels of the likeliest path (batch, time), 0 after the last; and -sum of its logarithms.
 

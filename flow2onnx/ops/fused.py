@@ -36,14 +36,9 @@ def fused_bias_add_dropout(
     return nn.dropout.lower(b, biased, rate, noise_shape, seed, name)
 
 
-@op("nn.random_mask_like")
+@op("nn.random_mask_like", catalogued=True)
 def random_mask_like(
-    b: Builder,
-    like: Value,
-    rate: float,
-    seed: int | None = None,
-    noise_shape: Any = None,
-    name: str | None = None,
+    b: Builder, like: Value, rate: float, seed: int | None, noise_shape: Any, name: str | None
 ) -> Value:
     """In the shape of `like` 0 with probability `rate`, else 1, int8; drawn anew at each call."""
     check_rate(rate, noise_shape)

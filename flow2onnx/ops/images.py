@@ -38,13 +38,8 @@ _PIXELS = (uint8, float32)
 _OLD_METHODS = {"Linear": "bilinear", "NN": "nearest_neighbor", "Cubic": "bicubic"}
 
 
-@composite("image.decode", "image_decode")
-def decode(
-    images_bytes_buffer: Blob,
-    dtype: DType = uint8,
-    color_space: str = "BGR",
-    name: str | None = None,
-) -> Blob:
+@composite("image.decode", "image_decode", catalogued=True)
+def decode(images_bytes_buffer: Blob, dtype: DType, color_space: str, name: str | None) -> Blob:
     """The images in buffers of bytes, such as `flow.data.OFRecordBytesDecoder` makes."""
     source = buffers(images_bytes_buffer, "image.decode")
     kind = _pixel_type(dtype)
@@ -235,13 +230,9 @@ def target_resize(
     return _by_side(source, target_size, min_size, max_size, resize_side, method, name)
 
 
-@composite("image.batch_align", "image_batch_align")
+@composite("image.batch_align", "image_batch_align", catalogued=True)
 def batch_align(
-    images: Blob,
-    shape: Sequence[int],
-    dtype: DType,
-    alignment: int,
-    name: str | None = None,
+    images: Blob, shape: Sequence[int], dtype: DType, alignment: int, name: str | None
 ) -> Blob:
     """Images of different sizes in one array of `shape`, zeros at their right and bottom.
 

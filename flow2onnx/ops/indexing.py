@@ -19,13 +19,9 @@ def as_index(b: Builder, indices: Value) -> Value:
     return indices if dtype_of(indices) in (int32, int64) else b.Cast(indices, to=int32)
 
 
-@op("slice")
+@op("slice", catalogued=True)
 def slice_(
-    b: Builder,
-    x: Value,
-    begin: Sequence[int | None],
-    size: Sequence[int | None],
-    name: str | None = None,
+    b: Builder, x: Value, begin: Sequence[int | None], size: Sequence[int | None], name: str | None
 ) -> Value:
     """From `begin` (None: the start) as many as `size` (None or -1: all that follow), per axis."""
     shape = bounds_of(x)
@@ -130,13 +126,9 @@ def one_hot(
     return b.Where(hit, b.const(on_value, dtype), b.const(off_value, dtype))
 
 
-@op("where")
+@op("where", catalogued=True)
 def where(
-    b: Builder,
-    condition: Value,
-    x: Value | None = None,
-    y: Value | None = None,
-    name: str | None = None,
+    b: Builder, condition: Value, x: Value | None, y: Value | None, name: str | None
 ) -> Value:
     """x where `condition` is not 0, else y, broadcast; without both, what `argwhere` gives."""
     if x is None and y is None:

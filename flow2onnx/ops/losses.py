@@ -124,14 +124,9 @@ def mse_loss(
     return _reduce(b, b.Mul(difference, difference), reduction)
 
 
-@op("nn.BCELoss")
+@op("nn.BCELoss", catalogued=True)
 def bce_loss(
-    b: Builder,
-    input: Value,
-    target: Value,
-    weight: Value | None = None,
-    reduction: str = "mean",
-    name: str | None = None,
+    b: Builder, input: Value, target: Value, weight: Value | None, reduction: str, name: str | None
 ) -> Value:
     """-(y ln x + (1 - y) ln(1 - x)) of probabilities x, times weight."""
     _check(reduction, input, target, *([] if weight is None else [weight]))
@@ -162,14 +157,9 @@ def bce_with_logits_loss(
     return _reduce(b, loss if weight is None else b.Mul(weight, loss), reduction)
 
 
-@op("nn.KLDivLoss")
+@op("nn.KLDivLoss", catalogued=True)
 def kl_div_loss(
-    b: Builder,
-    input: Value,
-    target: Value,
-    log_target: bool = False,
-    reduction: str = "mean",
-    name: str | None = None,
+    b: Builder, input: Value, target: Value, log_target: bool, reduction: str, name: str | None
 ) -> Value:
     """y (ln y - x) of log-probabilities x, 0 where y is; with `log_target` y is a logarithm too."""
     _check(reduction, input, target)

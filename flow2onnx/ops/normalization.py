@@ -189,14 +189,9 @@ def layer_norm_grad(
     return b.Mul(rate, b.Sub(b.Sub(dy, level), b.Mul(normal, slope)))
 
 
-@op("layers.layer_norm_param_grad")
+@op("layers.layer_norm_param_grad", catalogued=True)
 def layer_norm_param_grad(
-    b: Builder,
-    dy: Value,
-    norm: Value,
-    gamma: Value,
-    begin_params_axis: int = -1,
-    name: str = "LayerNormParamGrad",
+    b: Builder, dy: Value, norm: Value, gamma: Value, begin_params_axis: int, name: str
 ) -> tuple[Value, Value, Value]:
     """The gradients in the normalised value, beta and gamma."""
     lead = list(range(rank_of(dy) - len(_from(dy, begin_params_axis))))

@@ -67,13 +67,9 @@ def _around(x: Value, padding: int | Sequence[int]) -> tuple[list[int], list[int
     return [0, 0, top, left], [0, 0, bottom, right]
 
 
-@op("constant_pad2d")
+@op("constant_pad2d", catalogued=True)
 def constant_pad2d(
-    b: Builder,
-    x: Value,
-    padding: int | Sequence[int],
-    constant_value: float = 0,
-    name: str | None = None,
+    b: Builder, x: Value, padding: int | Sequence[int], constant_value: float, name: str | None
 ) -> Value:
     """A frame of `constant_value` around each image; four sides are left, right, top, bottom."""
     return _pad(b, x, _around(x, padding), constant_value)

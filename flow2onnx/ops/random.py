@@ -25,13 +25,9 @@ def _seed(b: Builder, kind: str, seed: int | None, name: str | None) -> float:
     return current_job(kind).random_seed(b.prefix, seed)
 
 
-@op("random.bernoulli")
+@op("random.bernoulli", catalogued=True)
 def bernoulli(
-    b: Builder,
-    x: Value,
-    seed: int | None = None,
-    dtype: DType | None = None,
-    name: str | None = "Bernoulli",
+    b: Builder, x: Value, seed: int | None, dtype: DType | None, name: str | None
 ) -> Value:
     """1 with the probability that each element of `x` is, else 0."""
     if not dtype_of(x).is_floating_point:
@@ -43,13 +39,9 @@ def bernoulli(
     return b.Cast(b.Less(draws, chances), to=element_type(dtype, dtype_of(x)))
 
 
-@op("random.coin_flip", "random.CoinFlip")
+@op("random.coin_flip", "random.CoinFlip", catalogued=True)
 def coin_flip(
-    b: Builder,
-    batch_size: int = 1,
-    seed: int | None = None,
-    probability: float = 0.5,
-    name: str | None = "CoinFlip",
+    b: Builder, batch_size: int, seed: int | None, probability: float, name: str | None
 ) -> Value:
     """1 with `probability` for each sample, else 0, int8."""
     if not isinstance(batch_size, int) or batch_size < 1:

@@ -45,13 +45,9 @@ def gather_nd(b: Builder, params: Value, indices: Value, name: str | None = None
     return slices if rank_of(slices) == 1 else b.Squeeze(slices, [0])
 
 
-@op("scatter_nd")
+@op("scatter_nd", catalogued=True)
 def scatter_nd(
-    b: Builder,
-    indices: Value,
-    updates: Value,
-    shape: Sequence[int],
-    name: str | None = None,
+    b: Builder, indices: Value, updates: Value, shape: Sequence[int], name: str | None
 ) -> Value:
     """Zeros of `shape` with `updates` added where `indices` point."""
     if not isinstance(shape, list | tuple) or not all(isinstance(d, int) and d > 0 for d in shape):
@@ -207,14 +203,9 @@ def unsorted_segment_sum(
     )
 
 
-@op("unsorted_segment_sum_like", "math.unsorted_segment_sum_like")
+@op("unsorted_segment_sum_like", "math.unsorted_segment_sum_like", catalogued=True)
 def unsorted_segment_sum_like(
-    b: Builder,
-    data: Value,
-    segment_ids: Value,
-    like: Value,
-    axis: int = 0,
-    name: str | None = None,
+    b: Builder, data: Value, segment_ids: Value, like: Value, axis: int, name: str | None
 ) -> Value:
     """`unsorted_segment_sum` with as many segments as `like` has along `axis`."""
     count = dims(like)[axis_of(axis, rank_of(like))]
@@ -224,13 +215,9 @@ def unsorted_segment_sum_like(
     return total
 
 
-@op("unsorted_batch_segment_sum", "math.unsorted_batch_segment_sum")
+@op("unsorted_batch_segment_sum", "math.unsorted_batch_segment_sum", catalogued=True)
 def unsorted_batch_segment_sum(
-    b: Builder,
-    data: Value,
-    segment_ids: Value,
-    num_segments: int,
-    name: str | None = None,
+    b: Builder, data: Value, segment_ids: Value, num_segments: int, name: str | None
 ) -> Value:
     """`unsorted_segment_sum` over the last axis of `segment_ids`, for each of those before it."""
     _check_count(num_segments)

@@ -83,13 +83,9 @@ def assign(ref: Blob, value: Blob, dtype: DType | None = None, name: str | None 
     job.assign(owner, value.value)
 
 
-@composite("system.assign")
+@composite("system.assign", catalogued=True)
 def system_assign(
-    ref: Blob,
-    value: Blob,
-    validate_shape: bool | None = None,
-    use_locking: bool | None = None,
-    name: str | None = None,
+    ref: Blob, value: Blob, validate_shape: bool | None, use_locking: bool | None, name: str | None
 ) -> Blob:
     """flow.assign, which always validates the shape; returns `ref`."""
     assign.lower(ref, value, name=name)
