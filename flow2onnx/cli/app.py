@@ -23,7 +23,8 @@ _DISTRIBUTIONS = {"serve": "flow2onnx-serve"}  # what to install for those that 
 class _Commands(click.Group):
     """Commands whose errors are shown as flow2onnx's, and whose log messages appear.
 
-    Each is imported when it is asked for: the doctor must not need what it looks for.
+    Each is imported when it is asked for: the doctor must not need what it looks for, and the list
+    of commands must not either.
     """
 
     def invoke(self, ctx: click.Context) -> Any:  # what the command returns
@@ -35,21 +36,54 @@ class _Commands(click.Group):
         return [*COMMANDS, *sorted(entry_points(group=_GROUP).names)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        command: click.Command
-        if cmd_name in COMMANDS:
-            name = cmd_name.replace("-", "_")
-            command = getattr(importlib.import_module(f"flow2onnx.cli.commands.{name}"), name)
-            return command
-        for point in entry_points(group=_GROUP, name=cmd_name):
-            command = point.load()
-            return command
-        if cmd_name in _DISTRIBUTIONS:
-            distribution = _DISTRIBUTIONS[cmd_name]
-            raise ConfigError(
-                f"`flow2onnx {cmd_name}` comes with {distribution}, which is not installed",
-                hint=f"pip install {distribution}",
-            )
-        return None
+        try:
+            return _load(cmd_name)
+        except Exception:  # a broken onnxruntime fails in any way
+            why = _runtime_error()
+            if why is None:
+                raise
+            return _without_runtime(cmd_name, why)
+
+
+def _load(name: str) -> click.Command | None:
+    command: click.Command
+    if name in COMMANDS:
+        function = name.replace("-", "_")
+        command = getattr(importlib.import_module(f"flow2onnx.cli.commands.{function}"), function)
+        return command
+    for point in entry_points(group=_GROUP, name=name):
+        command = point.load()
+        return command
+    if name in _DISTRIBUTIONS:
+        distribution = _DISTRIBUTIONS[name]
+        raise ConfigError(
+            f"`flow2onnx {name}` comes with {distribution}, which is not installed",
+            hint=f"pip install {distribution}",
+        )
+    return None
+
+
+def _runtime_error() -> str | None:
+    """Why onnxruntime cannot be imported, or None if it can."""
+    try:
+        importlib.import_module("onnxruntime")
+    except Exception as error:
+        return f"onnxruntime cannot be imported: {type(error).__name__}: {error}"
+    return None
+
+
+def _without_runtime(name: str, why: str) -> click.Command:
+    """A command in the place of one that cannot be loaded, which says so when it is called."""
+
+    @click.command(
+        name, short_help="Not here: onnxruntime cannot be imported (see doctor).", help=why,
+        context_settings={"ignore_unknown_options": True},
+    )  # fmt: skip
+    @click.argument("args", nargs=-1, type=click.UNPROCESSED)
+    def refuse(args: tuple[str, ...]) -> None:
+        raise ConfigError(why, hint="`flow2onnx doctor` tells what is wrong, and what to do")
+
+    return refuse
 
 
 @click.group(

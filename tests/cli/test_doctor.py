@@ -13,6 +13,7 @@ import pytest
 from flow2onnx_runtime.providers import PROVIDERS
 
 from flow2onnx.cli import diagnosis
+from flow2onnx.cli.app import COMMANDS
 from flow2onnx.engine.session import current_session
 from tests.cli.conftest import ROOT
 
@@ -144,6 +145,28 @@ def test_an_onnxruntime_that_cannot_be_imported(flow2onnx, wheels, folder, monke
     assert facts["problems"][0]["what"].startswith(
         "onnxruntime 1.30.0 cannot be imported: ModuleNotFoundError"
     )
+
+
+def test_other_commands_name_a_broken_onnxruntime(tmp_path):
+    package = tmp_path / "onnxruntime"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise OSError('libonnxruntime.so is not there')")
+    path = os.pathsep.join(map(str, (tmp_path, ROOT, ROOT / "runtime" / "python")))
+
+    def call(*arguments):
+        return subprocess.run(
+            [sys.executable, "-m", "flow2onnx", *arguments],
+            capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONPATH": path},
+        )  # fmt: skip
+
+    overview, verify = call("--help"), call("verify", "model.onnx", "--full")
+    assert (overview.returncode, overview.stderr) == (0, "")
+    assert all(f"  {name} " in overview.stdout for name in COMMANDS)
+    assert verify.returncode == 1
+    assert verify.stderr.splitlines() == [
+        "ConfigError: onnxruntime cannot be imported: OSError: libonnxruntime.so is not there",
+        "  `flow2onnx doctor` tells what is wrong, and what to do",
+    ]
 
 
 def test_a_train_step_that_fails(flow2onnx, monkeypatch):
