@@ -10,80 +10,38 @@ def _conv_row(name, shapes, reference, note="", /, **args):
     return Row(name, reference, shapes, args=args, lacks=NO_DOUBLE, note=note)
 
 
-def _pool_rows(axes):
-    first = {2: "NCHW", 3: "NCDHW"}[axes]
-    extents = {2: (7, 6), 3: (5, 6, 4)}[axes]
+def _pool_cases(axes, extents):
+    """(note, arguments, kernel, strides, padding before and after) of each case of a pool."""
+    ones, twos, threes, none = (1,) * axes, (2,) * axes, (3,) * axes, (0,) * axes
     pairs = [[0, 0], [0, 0], *[[1, 0]] * axes]
     upper = [(-n) % 2 for n in extents]  # what stride 2 and kernel 2 need in total
+    rest = [-(n + 1 - 2) % 2 for n in extents]
+    by_two = {"ksize": 2, "strides": 2}
+    return [
+        ("valid", {**by_two, "padding": "VALID"}, twos, twos, none, none),
+        ("lower", {**by_two, "padding": "SAME"}, twos, twos, upper, none),
+        ("upper", {**by_two, "padding": "SAME_UPPER"}, twos, twos, none, upper),
+        ("overlap", {"ksize": threes, "strides": 1, "padding": "VALID"}, threes, ones, none, none),
+        ("pairs", {"ksize": twos, "strides": None, "padding": pairs}, twos, ones, ones, none),
+        ("ceil", {**by_two, "padding": pairs, "ceil_mode": True}, twos, twos, ones, rest),
+    ]
 
-    def kinds(how):
-        ones, twos, threes, none = (1,) * axes, (2,) * axes, (3,) * axes, (0,) * axes
-        return [
-            ("valid", dict(ksize=2, strides=2, padding="VALID"), (how, twos, twos, none, none)),
-            ("lower", dict(ksize=2, strides=2, padding="SAME"), (how, twos, twos, upper, none)),
-            (
-                "upper",
-                dict(ksize=2, strides=2, padding="SAME_UPPER"),
-                (how, twos, twos, none, upper),
-            ),
-            (
-                "overlap",
-                dict(ksize=threes, strides=1, padding="VALID"),
-                (how, threes, ones, none, none),
-            ),
-            (
-                "pairs",
-                dict(ksize=twos, strides=None, padding=pairs),
-                (how, twos, ones, ones, none),
-            ),
-        ]
 
+def _pool_rows(axes):
+    extents, twos, none = {2: (7, 6), 3: (5, 6, 4)}[axes], (2,) * axes, (0,) * axes
+    layout = {2: "NHWC", 3: "NDHWC"}[axes]
     rows = []
-    lacks = {np.nanmax: (), np.nanmean: NO_DOUBLE}
-    for name, how in ((f"nn.max_pool{axes}d", np.nanmax), (f"nn.avg_pool{axes}d", np.nanmean)):
-        for note, args, (h, k, s, before, after) in kinds(how):
+    for kind, how, lacks in (("max", np.nanmax, ()), ("avg", np.nanmean, NO_DOUBLE)):
 
-            def ref(x, h=h, k=k, s=s, before=before, after=after):
-                return pool(x, h, k, s, before, after)
+        def row(ref, shape, args, note, kind=kind, lacks=lacks):
+            name = f"nn.{kind}_pool{axes}d"
+            rows.append(Row(name, ref, [shape], args, note=note, distinct=True, lacks=lacks))
 
-            rows.append(
-                Row(
-                    name,
-                    ref,
-                    [(2, 2, *extents)],
-                    args,
-                    note=note,
-                    distinct=True,
-                    lacks=lacks[how],
-                )
-            )
-        rows.append(
-            Row(
-                name,
-                last(
-                    lambda x, h=how: pool(x, h, (2,) * axes, (2,) * axes, (0,) * axes, (0,) * axes)
-                ),
-                [(2, *extents, 2)],
-                {"ksize": 2, "strides": 2, "padding": "VALID", "data_format": f"N{first[2:]}C"},
-                note="last",
-                distinct=True,
-                lacks=lacks[how],
-            )
-        )
-        after = [-(n + 1 - 2) % 2 for n in extents]
-        rows.append(
-            Row(
-                name,
-                lambda x, h=how, after=after: pool(
-                    x, h, (2,) * axes, (2,) * axes, (1,) * axes, after
-                ),
-                [(2, 2, *extents)],
-                {"ksize": 2, "strides": 2, "padding": pairs, "ceil_mode": True},
-                note="ceil",
-                distinct=True,
-                lacks=lacks[how],
-            )
-        )
+        for note, args, *window in _pool_cases(axes, extents):
+            row(lambda x, h=how, w=window: pool(x, h, *w), (2, 2, *extents), args, note)
+        args = {"ksize": 2, "strides": 2, "padding": "VALID", "data_format": layout}
+        whole = last(lambda x, h=how: pool(x, h, twos, twos, none, none))
+        row(whole, (2, *extents, 2), args, "last")
     return rows
 
 
