@@ -175,22 +175,25 @@ class Kaiming(Initializer):
         return _GAINS[self.nonlinearity]
 
 
-_DISTRIBUTIONS = ("random_uniform", "random_normal", "truncated_normal")
-# The dictionary form of `default_initializer_conf`, by its one key.
-_FROM_CONF: dict[str, Callable[[dict[str, Any]], Initializer]] = {
-    "constant_conf": lambda c: Constant(c.get("value", 0.0)),
-    "constant_int_conf": lambda c: Constant(c.get("value", 0)),
-    "random_uniform_conf": lambda c: Uniform(c.get("min", 0.0), c.get("max", 1.0)),
-    "random_uniform_int_conf": lambda c: Uniform(c.get("min", 0), c.get("max", 1)),
-    "random_normal_conf": lambda c: Normal(c.get("mean", 0.0), c.get("std", 1.0)),
-    "truncated_normal_conf": lambda c: TruncatedNormal(c.get("mean", 0.0), c.get("std", 0.05)),
-    "xavier_conf": lambda c: VarianceScaling(1.0, _norm(c), "random_uniform"),
-    "msra_conf": lambda c: VarianceScaling(2.0, _norm(c), "random_normal"),
-    "variance_scaling_conf": lambda c: VarianceScaling(
-        c.get("scale", 1.0), _norm(c), _DISTRIBUTIONS[c.get("distribution", 0)]
-    ),
-    "empty_conf": lambda c: Constant(0.0),
+_FANS = {"kFanIn": "fan_in", "kFanOut": "fan_out", "kAverage": "fan_avg"}
+_DISTRIBUTIONS = {
+    "kRandomUniform": "random_uniform",
+    "kRandomNormal": "random_normal",
+    "kTruncatedNormal": "truncated_normal",
 }
+# What `default_initializer_conf` describes, by its one key; its fields are checked and complete.
+_FROM_CONF: dict[str, Callable[[dict[str, Any]], Initializer]] = {
+    **dict.fromkeys(("constant_conf", "constant_int_conf"), lambda c: Constant(c["value"])),
+    **dict.fromkeys(("random_uniform_conf", "random_uniform_int_conf"),
+                    lambda c: Uniform(c["min"], c["max"])),
+    "random_normal_conf": lambda c: Normal(c["mean"], c["std"]),
+    "truncated_normal_conf": lambda c: TruncatedNormal(c["mean"], c["std"]),
+    "xavier_conf": lambda c: VarianceScaling(1.0, _FANS[c["variance_norm"]], "random_uniform"),
+    "msra_conf": lambda c: VarianceScaling(2.0, _FANS[c["variance_norm"]], "random_normal"),
+    "variance_scaling_conf": lambda c: VarianceScaling(
+        c["scale"], _FANS[c["variance_norm"]], _DISTRIBUTIONS[c["distribution"]]),
+    "empty_conf": lambda c: Constant(0.0),
+}  # fmt: skip
 
 
 def from_conf(conf: dict[str, Any]) -> Initializer:
@@ -199,10 +202,6 @@ def from_conf(conf: dict[str, Any]) -> Initializer:
     if key not in _FROM_CONF:
         raise ArgumentError(f"{key!r} is not one of {', '.join(_FROM_CONF)}")
     return _FROM_CONF[key](fields)
-
-
-def _norm(conf: dict[str, Any]) -> str:
-    return ("fan_in", "fan_out", "fan_avg")[conf.get("variance_norm", 0)]
 
 
 def _fan(mode: str, shape: tuple[int, ...], receptive: tuple[int, ...]) -> float:

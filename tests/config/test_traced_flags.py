@@ -19,6 +19,7 @@ from flow2onnx.engine.placement import best_device, common_provider, provider_of
 from flow2onnx.engine.session import current_session
 from flow2onnx.errors import ConfigError, FlowError, ProviderError
 from flow2onnx.graph.types import constant_of
+from flow2onnx.trace.initializers import Constant, TruncatedNormal, Uniform, VarianceScaling
 
 EFFECTS: dict[str, Callable[[], None]] = {}
 # Rows with more to them than one test: the file about them.
@@ -111,6 +112,28 @@ def _() -> None:
     config.default_initializer_conf({"constant_conf": {"value": 2.5}})
     _, job = compiled(config)
     assert job(X).tolist() == (X @ np.full((3, 2), 2.5, np.float32)).tolist()
+
+
+@pytest.mark.parametrize(
+    ("conf", "wanted"),
+    [
+        ({"xavier_conf": {"variance_norm": "kFanOut", "data_format": ""}},
+         VarianceScaling(1.0, "fan_out", "random_uniform")),
+        ({"msra_conf": {"variance_norm": 0, "data_format": ""}},
+         VarianceScaling(2.0, "fan_in", "random_normal")),
+        ({"variance_scaling_conf": {"scale": 3.0, "variance_norm": 2, "distribution": 1,
+                                    "data_format": ""}},
+         VarianceScaling(3.0, "fan_avg", "random_normal")),
+        ({"random_uniform_conf": {}}, Uniform(0.0, 1.0)),
+        ({"truncated_normal_conf": {}}, TruncatedNormal(0.0, 0.05)),
+        ({"empty_conf": {}}, Constant(0.0)),
+    ],
+    ids=lambda given: next(iter(given)) if isinstance(given, dict) else "",
+)  # fmt: skip
+def test_default_initializers(conf, wanted):
+    config = FunctionConfig()
+    config.default_initializer_conf(conf)
+    assert compiled(config)[0].variables["w"].initializer == wanted
 
 
 @effect_of("default_placement_scope")
