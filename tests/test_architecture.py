@@ -47,7 +47,7 @@ ROOMS = {
     "lowering": {"errors", "dtypes", "graph"},
     "analysis": {"graph"},
     "onnx_io": {"errors", "dtypes", "graph"},
-    "checkpoint": {"errors", "dtypes"},
+    "checkpoint": {"errors", "dtypes", "proto"},
     "autodiff": {"errors", "dtypes", "graph", "lowering"},
     "passes": {"errors", "dtypes", "graph", "analysis"},
     "trace": {"errors", "source", "dtypes", "typing", "config", "graph", "lowering"},
@@ -74,7 +74,7 @@ ROOMS = {
         "data", "optim", "ops", "compile", "engine", "export", "imported",
     },
     "cli": {
-        "errors", "source", "typing", "config", "checkpoint", "trace", "data", "engine",
+        "errors", "source", "typing", "config", "trace", "data", "engine",
         "export", "imported", "api",
     },
 }  # fmt: skip
@@ -87,7 +87,7 @@ MAY_USE = {
     "onnxruntime": {"engine", "cli", "export"},
     "flow2onnx_runtime": {
         "errors", "proto", "typing", "config", "analysis", "onnx_io", "passes", "checkpoint",
-        "autodiff", "data", "compile", "engine", "export", "imported", "api", "cli",
+        "autodiff", "data", "ops", "compile", "engine", "export", "imported", "api", "cli",
     },
     "sklearn": {"data"},
     "PIL": {"data", "cli"},

@@ -1,4 +1,4 @@
-"""The messages of a saved model, as far as programs look into them.
+"""The messages of saved models and saved variables, as far as programs look into them.
 
 Field numbers are those of `oneflow/core/serving/saved_model.proto` and what it includes; of an
 operator only the name and the device are described, and other fields are kept unread.
@@ -6,7 +6,7 @@ operator only the name and the device are described, and other fields are kept u
 
 from flow2onnx_runtime.messages import messages
 
-__all__ = ["DATA_TYPES", "GraphDef", "JobSignatureDef", "SavedModel"]
+__all__ = ["DATA_TYPES", "GraphDef", "JobSignatureDef", "SavedModel", "VariableMetaInfo"]
 
 # OneFlow's element types in the order of their numbers, with our names of those that blobs have.
 _TYPES = (
@@ -33,8 +33,9 @@ _CLASSES = messages(
         "SavedModel": "required string name = 1; required int64 version = 2; "
         "required string checkpoint_dir = 3; map<string, GraphDef> graphs = 4; "
         "optional string default_graph_name = 5",
+        "VariableMetaInfo": "optional ShapeProto shape = 1; optional DataType data_type = 2",
     },
     {"DataType": {name: number for number, (name, _) in enumerate(_TYPES)}},
 )
 SavedModel, GraphDef = _CLASSES["SavedModel"], _CLASSES["GraphDef"]
-JobSignatureDef = _CLASSES["JobSignatureDef"]
+JobSignatureDef, VariableMetaInfo = _CLASSES["JobSignatureDef"], _CLASSES["VariableMetaInfo"]

@@ -9,7 +9,6 @@ import click
 
 from flow2onnx.api.job import JobFunction
 from flow2onnx.api.models import get, load_variables
-from flow2onnx.checkpoint.store import SavedVariable
 from flow2onnx.cli.failures import traceback_option
 from flow2onnx.cli.options import json_option, key_values, release_option
 from flow2onnx.cli.reports import print_files, print_report
@@ -195,7 +194,7 @@ def _export(
 
 def _load(path: Path) -> None:
     saved = get(path)
-    if isinstance(saved, SavedVariable):
+    if not isinstance(saved, dict):
         raise CheckpointError(
             f"{path} is one variable, not a checkpoint", hint=f"give {path.parent}"
         )
