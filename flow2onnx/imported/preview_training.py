@@ -9,6 +9,7 @@ from flow2onnx.autodiff import gradients
 from flow2onnx.dtypes import int64
 from flow2onnx.errors import GradientError, UnsupportedError
 from flow2onnx.graph import Builder, Node, Value
+from flow2onnx.graph.nodes import attribute
 from flow2onnx.graph.types import dims, dtype_of
 from flow2onnx.onnx_io.append import Handler, append_again
 from flow2onnx.onnx_io.foreign import ForeignModel
@@ -63,8 +64,7 @@ def _gradient(
 
 
 def _strings(node: Node, name: str) -> list[str]:
-    attribute = node.attributes.get(name)
-    return [] if attribute is None else [str(s) for s in attribute.value]
+    return [str(s) for s in attribute(node, name, ())]
 
 
 def _optimizer(
@@ -141,5 +141,4 @@ def _real(b: Builder, number: Value, like: Value) -> Value:
 
 
 def _number(node: Node, name: str, default: float) -> float:
-    attribute = node.attributes.get(name)
-    return default if attribute is None else float(attribute.value)
+    return float(attribute(node, name, default))

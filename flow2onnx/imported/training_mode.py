@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from flow2onnx.graph import Builder, Node, Value
+from flow2onnx.graph.nodes import attribute
 from flow2onnx.graph.types import dims, dtype_of
 from flow2onnx.onnx_io.append import Handler
 from flow2onnx.onnx_io.foreign import ForeignModel
@@ -29,8 +30,7 @@ def statistics(foreign: ForeignModel, is_asked: bool) -> frozenset[str]:
 
 def has_training_mode(node: Node) -> bool:
     """True if a BatchNormalization is in training form in the model itself."""
-    attribute = node.attributes.get("training_mode")
-    return attribute is not None and bool(attribute.value)
+    return bool(attribute(node, "training_mode", 0))
 
 
 def _batch_statistics(b: Builder, node: Node, inputs: Operands, made: Values) -> list[Value]:
@@ -40,7 +40,7 @@ def _batch_statistics(b: Builder, node: Node, inputs: Operands, made: Values) ->
     """
     x, scale, offset, *running = inputs
     assert x is not None, "the checker has seen the operands"
-    epsilon, momentum = (_number(node, k, d) for k, d in (("epsilon", 1e-5), ("momentum", 0.9)))
+    epsilon, momentum = attribute(node, "epsilon", 1e-5), attribute(node, "momentum", 0.9)
     operands = [Blob(v) for v in (x, scale, offset) if v is not None]
     y, mean, variance, _ = by_batch(*operands, epsilon)
     seen = [mean.value, variance.value]
@@ -70,7 +70,7 @@ def _dropping(b: Builder, node: Node, inputs: Operands, made: Values) -> Operand
 
 
 def _fixed_statistics(b: Builder, node: Node, inputs: Operands, made: Values) -> Operands:
-    y = b.BatchNormalization(*inputs, epsilon=_number(node, "epsilon", 1e-5))
+    y = b.BatchNormalization(*inputs, epsilon=attribute(node, "epsilon", 1e-5))
     return [y, *inputs[3:5]][: len(node.outputs)]
 
 
@@ -80,11 +80,6 @@ def _keeping(b: Builder, node: Node, inputs: Operands, made: Values) -> Operands
     if len(node.outputs) == 1:
         return [b.Identity(x)]
     return [b.Identity(x), b.Expand(b.const(True), b.Shape(x))]
-
-
-def _number(node: Node, name: str, default: float) -> float:
-    attribute = node.attributes.get(name)
-    return default if attribute is None else float(attribute.value)
 
 
 TRAINING: dict[str, Handler] = {
