@@ -1,6 +1,7 @@
 """The table of gradient rules by ONNX operator. Filled when the rule modules are imported."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from flow2onnx.errors import GradientError
 from flow2onnx.graph import Node, Value
@@ -31,6 +32,7 @@ Rule = Callable[..., Sequence[Value | None] | Value]
 # expansion(b, node) -> the values that stand for the node's outputs
 Expansion = Callable[..., Sequence[Value] | Value]
 
+F = TypeVar("F", bound=Callable[..., Any])
 _RULES: dict[str, Rule] = {}
 _EXPANSIONS: dict[str, Expansion] = {}
 
@@ -93,23 +95,21 @@ NOT_DIFFERENTIABLE: Mapping[str, str] = {
 def vjp(*op_types: str) -> Callable[[Rule], Rule]:
     """Register the rule of one operator or of several with the same gradient."""
 
-    def add(rule: Rule) -> Rule:
-        for op_type in op_types:
-            assert op_type not in _RULES, f"{op_type} has two rules"
-            _RULES[op_type] = rule
-        return rule
-
-    return add
+    return _adder(_RULES, op_types)
 
 
 def expansion(*op_types: str) -> Callable[[Expansion], Expansion]:
     """Register how an operator without a rule is made of operators that have one."""
 
-    def add(expand: Expansion) -> Expansion:
+    return _adder(_EXPANSIONS, op_types)
+
+
+def _adder(table: dict[str, F], op_types: Sequence[str]) -> Callable[[F], F]:
+    def add(function: F) -> F:
         for op_type in op_types:
-            assert op_type not in _EXPANSIONS, f"{op_type} has two expansions"
-            _EXPANSIONS[op_type] = expand
-        return expand
+            assert op_type not in table, f"{op_type} is there twice"
+            table[op_type] = function
+        return function
 
     return add
 

@@ -49,9 +49,10 @@ def check_seed(seed: object, name: str | None) -> None:
         raise ArgumentError("a seed needs a name", hint="pass name= beside seed=")
 
 
-def check_rate(rate: object, noise_shape: object) -> None:
+def check_rate(rate: Any, noise_shape: object) -> None:
     """Raise unless `rate` is the probability of a zero, drawn for each element."""
-    if not isinstance(rate, Real) or not 0 <= rate < 1:
+    is_number = isinstance(rate, Real)
+    if not is_number or not 0 <= rate < 1:
         raise ArgumentError(f"rate is a probability in [0, 1), got {rate!r}")
     if noise_shape is not None:
         raise UnsupportedError("noise_shape was never implemented", hint="leave it None")

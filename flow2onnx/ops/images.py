@@ -6,10 +6,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from flow2onnx_runtime.dtypes import Array
 
 from flow2onnx.data import images
 from flow2onnx.data.decoding import Crop, Encoded, FixedSize, random_of
-from flow2onnx.data.images import METHODS, Array, Side
+from flow2onnx.data.images import METHODS, Side
 from flow2onnx.dtypes import DType, float32, int8, int32, tensor_buffer, uint8
 from flow2onnx.errors import ArgumentError, DataError, DTypeError, ShapeError
 from flow2onnx.graph import Builder, Value

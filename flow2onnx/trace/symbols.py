@@ -66,7 +66,8 @@ def symbols() -> dict[str, Symbol]:
         if line.startswith(" "):
             found[next(reversed(found))].others[row[0]] = row[1]
         elif not line.startswith("#"):
-            found[row[0]] = Symbol(*row, *[""] * (3 - len(row)))
+            name, releases, text = [*row, ""][:3]
+            found[name] = Symbol(name, releases, text)
     return found
 
 
