@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from flow2onnx_runtime import BundleError, Options, open_session
+from flow2onnx_runtime.dtypes import Array
 
 from flow2onnx.compile import CompiledJob
 from flow2onnx.errors import UnsupportedError
@@ -25,8 +25,6 @@ _BATCH = 2
 # More is another function, by bytes of an element; rounding makes a hundredth of it.
 _TOLERANCE = {2: 5e-2, 4: 1e-3, 8: 1e-3}
 _OPTIONS = Options(optimization="disable", intra_op_threads=1)
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True)
