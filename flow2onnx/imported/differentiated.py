@@ -16,7 +16,6 @@ from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.model import model_of, to_proto
 from flow2onnx.graph.types import dtype_of, is_static, size_of, sizes_of
 from flow2onnx.graph.verify import verify
-from flow2onnx.imported.call_text import known_names
 from flow2onnx.imported.feeds import read_feeds
 from flow2onnx.imported.initial_state import tensor_type
 from flow2onnx.imported.preview_training import PREVIEW_OPERATORS, preview_handlers
@@ -24,6 +23,7 @@ from flow2onnx.onnx_io.append import add_output, append_model
 from flow2onnx.onnx_io.foreign import ForeignModel, foreign_model
 from flow2onnx.onnx_io.serialize import embed_values
 from flow2onnx.passes import run_passes
+from flow2onnx.trace.call_text import known_names
 
 __all__ = ["Differentiated", "read_model", "save_model", "signature_of"]
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from flow2onnx.dtypes import DType, float32
 from flow2onnx.errors import ArgumentError, ShapeError
-from flow2onnx.imported.call_text import known_names
 from flow2onnx.onnx_io.append import input_dtype, input_shape
 from flow2onnx.onnx_io.foreign import ForeignModel
+from flow2onnx.trace.call_text import known_names
 from flow2onnx.typing import PlaceholderSpec
 
 __all__ = ["BATCH", "Feed", "Feeds", "read_feeds"]

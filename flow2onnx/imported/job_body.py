@@ -8,7 +8,6 @@ from typing import Any
 from flow2onnx.errors import ArgumentError, DTypeError, JobError
 from flow2onnx.graph import Value
 from flow2onnx.graph.types import dtype_of, size_of
-from flow2onnx.imported.call_text import known_names
 from flow2onnx.imported.feeds import Feed, Feeds
 from flow2onnx.imported.initial_state import average_variable, state_variable
 from flow2onnx.imported.losses import NamedLoss, mean
@@ -16,6 +15,7 @@ from flow2onnx.onnx_io.append import Handler, append_model
 from flow2onnx.onnx_io.foreign import ForeignModel
 from flow2onnx.optim.base import Optimizer
 from flow2onnx.trace.blob import Blob
+from flow2onnx.trace.call_text import known_names
 from flow2onnx.trace.context import current_job
 from flow2onnx.trace.job import Job
 

@@ -12,7 +12,7 @@ from flow2onnx.dtypes import DType, int64
 from flow2onnx.errors import ArgumentError, DTypeError, ShapeError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dims, dtype_of, rank_of
-from flow2onnx.imported.call_text import find_entry
+from flow2onnx.trace.call_text import find_entry
 
 __all__ = ["LOSSES", "NamedLoss", "mean", "named_loss"]
 

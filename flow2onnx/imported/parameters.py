@@ -10,9 +10,9 @@ from flow2onnx.dtypes import DType, by_code
 from flow2onnx.errors import ArgumentError, DTypeError
 from flow2onnx.graph import Node
 from flow2onnx.graph.nodes import read_values, subgraphs_of
-from flow2onnx.imported.call_text import known_names
 from flow2onnx.onnx_io.append import value_like
 from flow2onnx.onnx_io.foreign import ForeignModel
+from flow2onnx.trace.call_text import known_names
 
 __all__ = ["Parameter", "Patterns", "check_patterns", "choose", "depends", "separate_uses"]
 

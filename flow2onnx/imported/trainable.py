@@ -22,7 +22,6 @@ from flow2onnx.export import Report, verify_model
 from flow2onnx.export.bundle import Bundle
 from flow2onnx.export.files import INSIDE_LIMIT, write_bytes
 from flow2onnx.export.metadata import check_metadata, set_job_metadata
-from flow2onnx.imported.call_text import known_names
 from flow2onnx.imported.feeds import read_feeds
 from flow2onnx.imported.import_check import NOT_CHECKED, ImportCheck, compare_import
 from flow2onnx.imported.initial_state import ModelState
@@ -40,6 +39,7 @@ from flow2onnx.optim import Training
 from flow2onnx.optim.averages import check_decay
 from flow2onnx.optim.base import Optimizer
 from flow2onnx.optim.schedules import Scheduler
+from flow2onnx.trace.call_text import known_names
 from flow2onnx.typing import PlaceholderSpec
 
 __all__ = ["FREEZABLE", "ModelSource", "TrainableModel", "make_trainable", "title_of"]

@@ -54,7 +54,9 @@ def rate_of(job: Job, optimizer: Optimizer, counter: Value, training: Training) 
     if not training.adjusts_rate:
         return scheduled
     given = job.counter(learning_rate(job.spec), float32, -1.0)
-    chosen: Value = b.Where(b.Less(given, b.const([0.0], float32)), scheduled, given)
+    is_scheduled = b.Less(given, b.const([0.0], float32))
+    own = b.Mul(given, optimizer.relative_rate) if optimizer.relative_rate != 1 else given
+    chosen: Value = b.Where(is_scheduled, scheduled, own)
     return chosen
 
 

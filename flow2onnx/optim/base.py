@@ -2,16 +2,16 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 
-from flow2onnx.dtypes import float32
+from flow2onnx.dtypes import float32, float64
 from flow2onnx.errors import ArgumentError, DTypeError, UnsupportedError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dims, dtype_of
-from flow2onnx.optim.clipping import GlobalNorm
+from flow2onnx.optim.clipping import Clipping
 from flow2onnx.optim.loss_scale import LossScale, StaticScale, static_loss_scale
 from flow2onnx.optim.schedules import Scheduler
 from flow2onnx.trace.blob import Blob
@@ -35,29 +35,62 @@ class Step:
     job: Job
     rate: Value
     counter: Value
+    shared: dict[str, Any] = field(init=False, default_factory=dict, compare=False, repr=False)
 
     def scalar(self, value: Any, like: Value) -> Value:
         """A number, or a value of shape (1,), to multiply `like` with.
 
         It takes the rank of `like` where that ends in 1s: the CPU provider is more than ten times
-        slower when it broadcasts a scalar over trailing dimensions of 1.
+        slower when it broadcasts a scalar over trailing dimensions of 1. Beside a single number,
+        whose rank is 0, it has none either, so that the product is a single number again.
         """
         b, rank = self.b, len(dims(like))
-        shape = [1] * rank if rank > 1 and dims(like)[-1] == 1 else [1]
+        shape = [1] * rank if not rank or (rank > 1 and dims(like)[-1] == 1) else [1]
         if not isinstance(value, Value):
             return b.const(np.full(shape, value), dtype_of(like))
         if dtype_of(value) != dtype_of(like):
             value = b.Cast(value, to=dtype_of(like))
         return value if len(shape) == 1 else b.Reshape(value, shape)
 
+    def once(self, what: str, make: Callable[[], Any]) -> Any:
+        """What `make` gives, made at the first variable and shared by all others."""
+        if what not in self.shared:
+            self.shared[what] = make()
+        return self.shared[what]
+
+    def time(self) -> Value:
+        """The number of this step, counted from 1: float64 of shape (1,)."""
+        b = self.b
+        made: Value = self.once("time", lambda: b.Add(b.Cast(self.counter, to=float64), 1.0))
+        return made
+
+    def power(self, beta: float) -> Value:
+        """beta^t, t counting the steps from 1: float64 of shape (1,).
+
+        In float32 1 - 0.999^t would be wrong in the fifth digit at the first steps.
+        """
+        b = self.b
+        made: Value = self.once(f"{beta}^t", lambda: b.Pow(b.const([beta], float64), self.time()))
+        return made
+
+    def unbiased(self, beta: float) -> Value:
+        """1 - beta^t in float64, what a moving mean that started at 0 is divided by."""
+        made: Value = self.once(f"1-{beta}^t", lambda: self.b.Sub(1.0, self.power(beta)))
+        return made
+
+    def precise_rate(self) -> Value:
+        """The rate as float64 of shape (1,)."""
+        made: Value = self.once("rate", lambda: self.b.Cast(self.rate, to=float64))
+        return made
+
     def scale(self, x: Value, factor: Any) -> Value:
         """x times a number or a value of shape (1,)."""
         is_one = isinstance(factor, float) and factor == 1.0
         return x if is_one else self.b.Mul(x, self.scalar(factor, x))
 
-    def slot(self, name: str, suffix: str) -> Value:
-        """The optimizer's own tensor beside a variable, such as ``w-momentum``."""
-        return self.job.slot(name, suffix)
+    def slot(self, name: str, suffix: str, fill: float = 0.0) -> Value:
+        """The optimizer's own tensor beside a variable, such as ``w-momentum``; first `fill`."""
+        return self.job.slot(name, suffix, fill)
 
     def assign(self, name: str, value: Value) -> None:
         """Make `value` what a variable or slot holds after this call."""
@@ -126,6 +159,8 @@ class Optimizer:
 
     # True if it can update some rows of a table and leave the others, slots included.
     updates_rows = False
+    # What a rate given at run time, which is the job's, is multiplied with.
+    relative_rate: float = 1.0
 
     def __init__(
         self,
@@ -135,7 +170,7 @@ class Optimizer:
         weight_decay: float | None = None,
         weight_decay_includes: Any = None,
         weight_decay_excludes: Any = None,
-        grad_clipping: GlobalNorm | None = None,
+        grad_clipping: Clipping | None = None,
         train_step_lbn: str | None = None,
         loss_scale_policy: Any = None,
         variables: Variables = ALL,

@@ -1,6 +1,7 @@
 """Gradient clipping."""
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from flow2onnx.dtypes import float32
 from flow2onnx.errors import ArgumentError
@@ -8,7 +9,14 @@ from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dtype_of
 from flow2onnx.trace.registry import publish
 
-__all__ = ["GlobalNorm", "by_global_norm"]
+__all__ = ["ByValue", "Clipping", "GlobalNorm", "Several", "by_global_norm", "by_value"]
+
+
+class Clipping(Protocol):
+    """What is done to the gradients of an optimizer before it uses them."""
+
+    def apply(self, b: Builder, gs: dict[str, Value]) -> dict[str, Value]:
+        """The gradients, clipped."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +43,42 @@ def _as(b: Builder, factor: Value, g: Value) -> Value:
     return value
 
 
+@dataclass(frozen=True)
+class ByValue:
+    """Limits every element of every gradient to [-clip_value, clip_value]."""
+
+    clip_value: float
+
+    def apply(self, b: Builder, gs: dict[str, Value]) -> dict[str, Value]:
+        """The gradients, limited."""
+        most = {dtype_of(g): b.const(self.clip_value, dtype_of(g)) for g in gs.values()}
+        least = {d: b.const(-self.clip_value, d) for d in most}
+        return {n: b.Clip(g, least[dtype_of(g)], most[dtype_of(g)]) for n, g in gs.items()}
+
+
+@dataclass(frozen=True)
+class Several:
+    """One clipping after another."""
+
+    parts: tuple[Clipping, ...]
+
+    def apply(self, b: Builder, gs: dict[str, Value]) -> dict[str, Value]:
+        """The gradients, clipped by all."""
+        for part in self.parts:
+            gs = part.apply(b, gs)
+        return gs
+
+
+def by_value(clip_value: float) -> ByValue:
+    """Limit each element of an optimizer's gradients to [-clip_value, clip_value]."""
+    if not isinstance(clip_value, int | float) or not clip_value > 0:
+        raise ArgumentError(f"clip_value is a positive number, got {clip_value!r}")
+    return ByValue(float(clip_value))
+
+
 def by_global_norm(clip_norm: float) -> GlobalNorm:
     """Clip the joint norm of an optimizer's gradients to `clip_norm`."""
-    if not isinstance(clip_norm, int | float) or clip_norm <= 0:
+    if not isinstance(clip_norm, int | float) or not clip_norm > 0:
         raise ArgumentError(f"clip_norm is a positive number, got {clip_norm!r}")
     return GlobalNorm(float(clip_norm))
 

@@ -56,9 +56,9 @@ class RowStep(Step):
 
     rows: Rows
 
-    def slot(self, name: str, suffix: str) -> Value:
+    def slot(self, name: str, suffix: str, fill: float = 0.0) -> Value:
         """The rows of the optimizer's tensor beside a variable."""
-        return self.rows.gather(self.b, super().slot(name, suffix))
+        return self.rows.gather(self.b, super().slot(name, suffix, fill))
 
     def assign(self, name: str, value: Value) -> None:
         """Put rows into a variable or slot."""

@@ -201,11 +201,10 @@ def _update(
     kept = dict(job.updates)  # what the body itself writes happens whatever the gradients are
     grads = grads if is_folded else _unscale(job, optimizer, steps, grads)
     is_finite = optimizer.scale.advance(job, list(grads.values()))
+    grads = _clip(job, optimizer, grads)
     for member, names in optimizer.assignment(job).items():
         mine = {n: g for n, g in grads.items() if n in names}
-        if member.clipping is not None and mine:
-            with job.b.under("clip"):
-                mine = member.clipping.apply(job.b, mine)
+        mine = mine if member is optimizer else _clip(job, member, mine)
         for name, g in mine.items():
             _move(job, member, steps[member], name, g, rows.get(name), is_folded)
     append_averages(job, next(iter(steps.values())), list(grads))
@@ -214,6 +213,14 @@ def _update(
         job.assign(counter, job.b.Add(job.values[counter], 1))
     if is_finite is not None:
         _skip_unless(job, is_finite, kept)
+
+
+def _clip(job: Job, optimizer: Optimizer, grads: dict[str, Value]) -> dict[str, Value]:
+    """The gradients that an optimizer trains by, clipped as it asks for."""
+    if optimizer.clipping is None or not grads:
+        return grads
+    with job.b.under("clip"):
+        return optimizer.clipping.apply(job.b, grads)
 
 
 def _move(

@@ -20,7 +20,7 @@ NOT_YET = (Path(__file__).parent / "not_yet.txt").read_text().split()
 # names of later releases, and of ours
 OTHERS = {
     "accelerate", "bfloat16", "from_training_info", "grad", "hvp", "jacobian", "jvp",
-    "make_trainable", "vjp",
+    "make_trainable", "optimizer.named", "optimizer.schedule", "vjp",
 }  # fmt: skip
 # defaults of ours: the addresses of 2020 answer no longer
 CHANGED = {("data.load_mnist", "url"), ("data.load_mnist", "hash_check")}

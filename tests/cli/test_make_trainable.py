@@ -25,7 +25,7 @@ def test_a_bundle_and_one_file(flow2onnx, model, folder):
     assert "fc2.weight" in result.output
     assert "passed" in result.output
     state = [s.name for s in Manifest.read(folder / "bundle").state]
-    assert "fc2.weight-momentum" in state
+    assert "fc2.weight-momentum_buffer" in state
     assert "fc1.weight" not in state
     assert len(onnx.load(folder / "whole.onnx").training_info) == 1
 

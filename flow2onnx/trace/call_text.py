@@ -2,7 +2,7 @@
 
 import ast
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from flow2onnx.errors import ArgumentError, spelling_hint
@@ -28,22 +28,36 @@ def parse_call(text: str, what: str) -> tuple[str, dict[str, Any]]:
 
 
 def find_entry(
-    table: Mapping[str, Callable[..., Any]], text: str, what: str, skipped: int = 0
+    table: Mapping[str, Callable[..., Any]],
+    text: str,
+    what: str,
+    skipped: int = 0,
+    hidden: Collection[str] = (),
+    common: Collection[str] = (),
 ) -> tuple[Callable[..., Any], dict[str, Any]]:
     """The entry of a table that a text names, and its settings, all of which it has.
 
-    The first `skipped` parameters of an entry are no settings.
+    The first `skipped` parameters of an entry are no settings, and those called as in `hidden`;
+    `common` ones are settings of all entries.
     """
     name, settings = parse_call(text, what)
     entry = table.get(name.lower().replace("-", "_"))
     if entry is None:
         raise ArgumentError(f"there is no {what} {name!r}", hint=known_names(name, table))
     parameters = list(inspect.signature(entry).parameters.values())[skipped:]
-    allowed = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]
+    own = [p for p in parameters if p.kind is not p.VAR_KEYWORD and p.name not in hidden]
+    allowed = [*(p.name for p in own), *common]
     for setting in settings:
         if setting not in allowed:
             have = f"it has {', '.join(allowed)}" if allowed else "it has no settings"
-            raise ArgumentError(f"{what} {name} has no setting {setting!r}", hint=have)
+            hint = spelling_hint(setting, allowed, have)
+            raise ArgumentError(f"{what} {name} has no setting {setting!r}", hint=hint)
+    missing = [p.name for p in own if p.default is p.empty and p.name not in settings]
+    if missing:
+        raise ArgumentError(
+            f"{what} {name} needs {' and '.join(missing)}",
+            hint=f"write {name}({', '.join(f'{n}=…' for n in missing)})",
+        )
     return entry, settings
 
 

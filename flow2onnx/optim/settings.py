@@ -1,0 +1,74 @@
+"""The ranges of the settings that optimizers and schedules by name have."""
+
+import math
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, fields
+from typing import Any, Literal, get_args, get_origin
+
+from flow2onnx.errors import ArgumentError
+
+__all__ = ["check_settings", "is_number"]
+
+
+@dataclass(frozen=True)
+class _Range:
+    """The values that a setting takes, in words and as a test."""
+
+    words: str
+    fits: Callable[[Any], bool]
+
+
+def is_number(value: Any) -> bool:
+    """True for a finite number that is no truth."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_rising(value: Any) -> bool:
+    steps = list(value) if isinstance(value, list | tuple) else []
+    return (
+        bool(steps) and all(type(s) is int and s > 0 for s in steps) and steps == sorted(set(steps))
+    )
+
+
+_SIZE = _Range("a number of at least 0", lambda v: is_number(v) and v >= 0)
+_POSITIVE = _Range("a number above 0", lambda v: is_number(v) and v > 0)
+_FRACTION = _Range("at least 0 and below 1", lambda v: is_number(v) and 0 <= v < 1)
+_SHARE = _Range("above 0 and below 1", lambda v: is_number(v) and 0 < v < 1)
+_COUNT = _Range("a whole number of at least 1", lambda v: type(v) is int and v >= 1)
+_COUNT_OR_NONE = _Range("a whole number of at least 0", lambda v: type(v) is int and v >= 0)
+_FLAG = _Range("True or False", lambda v: isinstance(v, bool))
+_STEPS = _Range("a rising list of steps, such as [30, 80]", _is_rising)
+
+_BY_NAME = {
+    **dict.fromkeys(("beta1", "beta2", "adamw_beta1", "adamw_beta2"), _FRACTION),
+    **dict.fromkeys(("alpha", "rho", "momentum", "dampening"), _FRACTION),
+    **dict.fromkeys(("div_factor", "final_div_factor", "gamma"), _POSITIVE),
+    **dict.fromkeys(("ns_steps", "total_steps", "period", "multiplier"), _COUNT),
+    **dict.fromkeys(("step_size", "timescale"), _COUNT),
+    "warmup_steps": _COUNT_OR_NONE,
+    "milestones": _STEPS,
+    "pct_start": _SHARE,
+}
+
+
+def check_settings(record: Any, skipped: Collection[str] = ()) -> None:
+    """Raise for a field of a dataclass whose value is out of the range of its name.
+
+    Numbers without a row of their own are at least 0; None is taken where it is the default.
+    """
+    for setting in fields(record):
+        value, name = getattr(record, setting.name), setting.name
+        if name in skipped or (value is None and setting.default is None):
+            continue
+        allowed = _range(name, setting.type)
+        if not allowed.fits(value):
+            raise ArgumentError(f"{name} is {value!r}", hint=f"it is {allowed.words}")
+
+
+def _range(name: str, kind: Any) -> _Range:
+    if kind is bool:
+        return _FLAG
+    if get_origin(kind) is Literal:
+        choices = get_args(kind)
+        return _Range(" or ".join(map(repr, choices)), lambda v: v in choices)
+    return _BY_NAME.get(name, _SIZE)
