@@ -283,9 +283,13 @@ def _inline_functions(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _infer_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with what the standard's own inference finds; graphs inside nodes need it."""
+    """The model with what the standard's own inference finds; graphs inside nodes need it.
+
+    Without its propagation of data, which makes every list of numbers as long as the model says:
+    the builder computes what is short.
+    """
     result: onnx.ModelProto = _translate_errors(
-        lambda: onnx.shape_inference.infer_shapes(proto, data_prop=True),
+        lambda: onnx.shape_inference.infer_shapes(proto),
         "the model's shapes do not fit each other",
     )
     return result

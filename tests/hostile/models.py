@@ -269,6 +269,34 @@ def filled(rng: Random) -> onnx.ModelProto:
                   tensors=tensors)  # fmt: skip
 
 
+def computed_sizes(rng: Random) -> onnx.ModelProto:
+    """Numbers that the model computes itself until they are long lists, or sizes of values."""
+    kind = rng.choice(["range", "shape", "concat", "input", "fill", "parts"])
+    big = h.make_tensor_value_info("z", T.FLOAT, [rng.choice([10**8, 2**31, 2**40])])
+    squared = [h.make_node("Mul", ["k", "k"], ["n"]), h.make_node("Unsqueeze", ["n", "o"], ["m"])]
+    doubled = [h.make_node("Concat", [f"c{i}"] * 2, [f"c{i + 1}"], axis=0) for i in range(36)]
+    nodes = {
+        "range": [*squared, h.make_node("Range", ["l", "n", "d"], ["r"])],
+        "shape": [*squared, h.make_node("ConstantOfShape", ["m"], ["r"])],
+        "fill": [*squared, h.make_node("Expand", ["o", "m"], ["r"])],
+        "concat": [h.make_node("Shape", ["x"], ["c0"]), *doubled,
+                   h.make_node("Identity", ["c36"], ["r"])],
+        "input": [h.make_node("Add", ["z", "z"], ["r"])],
+        "parts": [*squared, h.make_node("Expand", ["o", "m"], ["e"]),
+                  h.make_node("SplitToSequence", ["e"], ["q"]),
+                  h.make_node("SequenceAt", ["q", "l"], ["r"])],
+    }[kind]  # fmt: skip
+    tail = [
+        h.make_node("Cast", ["r"], ["f"], to=T.FLOAT),
+        h.make_node("ReduceSum", ["f"], ["t"], keepdims=0),
+        h.make_node("Add", ["s", "t"], ["y"]),
+    ]
+    tensors = [_scalar("k", rng.choice([4000, 2**16, 2**20])), _scalar("l", 0), _scalar("d", 1),
+               _integers("o", [0])]  # fmt: skip
+    inputs = [_X, big] if kind == "input" else [_X]
+    return _model([_scaled(), *nodes, *tail], inputs=inputs, tensors=tensors)
+
+
 def doubled(rng: Random) -> onnx.ModelProto:
     """A value that is put beside itself again and again."""
     depth = rng.choice([28, 40, 62, 80])
@@ -461,7 +489,8 @@ FAMILIES: dict[str, Callable[[Random], onnx.ModelProto | bytes]] = {
     for f in (
         functions_without_end, functions_in_a_circle, functions_deep, functions_with_constants,
         functions_in_branches, nested_if, chain, wide_node, many_values, loop, scan, recurrent,
-        filled, doubled, claimed_sizes, large_batch, sparse, windows, long_text, deep_types,
-        deep_graphs, circular_graph, wrong_types, strange_opsets, sequences, elsewhere, damaged,
+        filled, computed_sizes, doubled, claimed_sizes, large_batch, sparse, windows, long_text,
+        deep_types, deep_graphs, circular_graph, wrong_types, strange_opsets, sequences, elsewhere,
+        damaged,
     )
 }  # fmt: skip

@@ -18,17 +18,17 @@ from flow2onnx.errors import BundleError
 from flow2onnx.export.verification.index_ranges import index_ranges
 from flow2onnx.export.verification.reference_costs import reference_seconds
 from flow2onnx.export.verification.reference_fixes import FIXES
+from flow2onnx.export.verification.value_types import Shape, constants_of, value_types
 from flow2onnx.onnx_io.read import ModelFile, all_nodes
 
 __all__ = ["IncomparableError", "Trial", "check_bytes"]
-
-Shape = tuple[int, ...]
 
 _SYMBOL_SIZE = 3  # what free sizes are in a trial: no size that broadcasts
 _MOST_BYTES = 1 << 31  # what the values of a trial may take, and what a protobuf message can
 # A small file that asks for much more than it holds is not run unless the user asks for it.
 _LEAST_BYTES, _TIMES_LARGER = 1 << 28, 64
 _MOST_BYTES_EVER = 1 << 36  # where the user asks for everything
+_MOST_PARTS = 1 << 16  # of a sequence: each is a tensor of its own
 _SLOWER = 6.0  # how much slower than estimated the reference may be before it is stopped
 
 
@@ -70,10 +70,10 @@ class Trial:
         self._fix_inputs({name: array.shape for name, array in given.items()})
         self.random: list[str] = []
         self._draws: dict[str, Callable[[], Array]] = {}
-        self._types = _types(self._model)
+        self._types = value_types(self._model.graph, stored.opset)
         self._replace_random_nodes()
-        self._types = _types(self._model)
-        self._constants = _constants(self._model.graph)
+        self._types = value_types(self._model.graph, stored.opset)
+        self._constants = constants_of(self._model.graph)
         self._check_size()
         self._left_out = self._slow_nodes()
         self.slow = [n.op_type for n in self._left_out]
@@ -183,7 +183,7 @@ class Trial:
 
     def _replace_random_nodes(self) -> None:
         graph = self._model.graph
-        constants = _constants(graph)
+        constants = constants_of(graph)
         nodes = list(graph.node)
         del graph.node[:]
         for node in nodes:
@@ -250,6 +250,20 @@ class Trial:
                 f"its values take {total / 2**30:.1f} GB, {total // size} times as much as the file"
             )
         check_bytes(total, is_full=is_full)
+        for node in self._model.graph.node:
+            if node.op_type == "SplitToSequence":
+                self._check_parts(node)
+
+    def _check_parts(self, node: onnx.NodeProto) -> None:
+        """Raise for a sequence of more tensors than one should make of a tensor."""
+        shape, sizes = self._type(node.input[0])[0], (node.input[1:] or [""])[0]
+        axis = int(_attribute(node, "axis", 0))
+        if not -len(shape) <= axis < len(shape):
+            return  # refused by the runtime
+        known = self._types.get(sizes, ((), 0))[0]
+        parts = known[0] if known else shape[axis]  # a scalar may be as small as 1
+        if parts > _MOST_PARTS:
+            raise IncomparableError(f"{node.output[0]} is a sequence of up to {parts} tensors")
 
     def _slow_nodes(self) -> list[onnx.NodeProto]:
         """The nodes to leave out, slowest first, for the rest to be within the budget."""
@@ -311,30 +325,6 @@ def _load(stored: ModelFile) -> onnx.ModelProto:
 def _inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
     inside = {t.name for t in graph.initializer}
     return [v for v in graph.input if v.name not in inside]
-
-
-def _types(model: onnx.ModelProto) -> dict[str, tuple[Shape, int]]:
-    """Shape and element type of each value that has both."""
-    try:
-        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
-    except Exception as error:  # of many classes with no common base
-        raise IncomparableError(f"its shapes cannot be inferred: {error}") from error
-    types = {t.name: (tuple(t.dims), t.data_type) for t in inferred.initializer}
-    for value in (*inferred.input, *inferred.value_info, *inferred.output):
-        tensor = value.type.tensor_type
-        dims = [d.dim_value if d.HasField("dim_value") else -1 for d in tensor.shape.dim]
-        if tensor.HasField("shape") and tensor.elem_type and min(dims, default=0) >= 0:
-            types[value.name] = (tuple(dims), tensor.elem_type)
-    return types
-
-
-def _constants(graph: onnx.GraphProto) -> dict[str, Array]:
-    found = {t.name: onnx.numpy_helper.to_array(t) for t in graph.initializer}
-    for node in graph.node:
-        for attribute in node.attribute:
-            if node.op_type == "Constant" and attribute.name == "value":
-                found[node.output[0]] = onnx.numpy_helper.to_array(attribute.t)
-    return found
 
 
 def _last_readers(graph: onnx.GraphProto) -> dict[int, list[str]]:

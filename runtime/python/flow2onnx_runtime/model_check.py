@@ -38,7 +38,7 @@ def check_model(
     """True if tensors of a model, bytes or a file, lie in other files, all of which it may name.
 
     In one walk over its bytes, in which tensors are stepped over, not read: a model of 10,000 nodes
-    takes about 50 ms. Raises `BundleError` for a model that holds more than the `LIMITS`, that
+    takes about 70 ms. Raises `BundleError` for a model that holds more than the `LIMITS`, that
     names files that are not regular ones inside its folder, links resolved, and for what is no
     model. Bytes were read from `path`, or have no folder but the one given. `load_format` is the
     runtime's entry of that name. Without `reads_values` the caller reads none of the other files,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from flow2onnx_runtime.errors import BundleError
 from flow2onnx_runtime.external_data import tensor_locations
+from flow2onnx_runtime.list_growth import CARRIERS, ListSteps
 from flow2onnx_runtime.wire import Buffer, Field, fields
 
 __all__ = ["LIMITS", "Limits", "count_model", "most_nodes"]
@@ -27,6 +28,7 @@ class Limits:
     nested: int = 8_000  # nodes in graphs of depth d > 2, each d (d - 2) times: as they cost
     depth: int = 32  # functions that call functions
     copied: int = 1 << 26  # bytes that the expansion of functions adds
+    lists: int = 1 << 18  # numbers in lists that Concats put together, each counted as 1 at first
     equation: int = 1 << 10  # bytes of an Einsum's attributes: inference reads them slowly
     text: int = 1 << 24  # bytes of one name, note or type
 
@@ -42,7 +44,8 @@ _GRAPH_NODE, _FUNCTION_NODE, _TRAINING_GRAPHS = 1, 7, (1, 2)
 _NODE_OPERANDS, _NODE_ATTRIBUTE, _NODE_NAMES = (1, 2), 5, {4: 1, 7: 0, 8: 2}
 _GRAPH_TENSOR, _GRAPH_SPARSE = 5, 15
 _ATTRIBUTE_TENSORS, _ATTRIBUTE_GRAPHS, _ATTRIBUTE_SPARSE = (5, 10), (6, 11), (22, 23)
-_FUNCTION_ATTRIBUTE, _FUNCTION_NAMES = 11, {1: 1, 10: 0, 13: 2}
+_FUNCTION_OUTPUT, _FUNCTION_ATTRIBUTE, _FUNCTION_NAMES = 5, 11, {1: 1, 10: 0, 13: 2}
+_STANDARD = (b"", b"ai.onnx")
 _SPARSE_TENSORS = (1, 2)
 
 
@@ -54,6 +57,7 @@ class _Body:
     operands: int = 0
     bytes: int = 0
     calls: Counter[_Key] = field(default_factory=Counter)
+    lists: ListSteps = field(default_factory=ListSteps)
 
 
 def count_model(content: Buffer) -> frozenset[str]:
@@ -125,6 +129,8 @@ class _Counter:
                 self._count_entry(one)
                 if one.number == _FUNCTION_ATTRIBUTE and one.end:
                     self._read_attribute(one, body, 0)
+                elif one.number == _FUNCTION_OUTPUT and one.end:
+                    body.lists.outputs.append(self._text(one))
                 elif one.number in _FUNCTION_NAMES and one.end:
                     names[_FUNCTION_NAMES[one.number]] = self._text(one)
         known = self._functions.setdefault(_key(names), body)
@@ -142,7 +148,8 @@ class _Counter:
         if self._nested > self._limits.nested:
             raise _too_much("(weighed) nodes in graphs inside each other", self._nested,
                             self._limits.nested)  # fmt: skip
-        operands = attributes = 0
+        operands: tuple[list[Field], list[Field]] = [], []
+        attributes = 0
         for one in fields(self._content, node.start, node.end):
             if one.number == _NODE_ATTRIBUTE and one.end:
                 self._read_attribute(one, body, depth)
@@ -150,15 +157,20 @@ class _Counter:
                 continue
             self._check_text(one)
             if one.number in _NODE_OPERANDS:
-                operands += 1
+                operands[one.number - 1].append(one)
             elif one.number in _NODE_NAMES and one.end:
                 names[_NODE_NAMES[one.number]] = self._text(one)
-        body.operands += operands
-        if operands > self._limits.of_one_node:
-            raise _too_much("inputs and outputs of one node", operands, self._limits.of_one_node)
+        count = sum(map(len, operands))
+        body.operands += count
+        if count > self._limits.of_one_node:
+            raise _too_much("inputs and outputs of one node", count, self._limits.of_one_node)
         if names[1] == b"Einsum" and attributes > self._limits.equation:
             raise _too_much("bytes of an Einsum's equation", attributes, self._limits.equation)
         body.calls[_key(names)] += 1
+        if names[0] not in _STANDARD or names[1] in CARRIERS:
+            kind = names[1] if names[0] in _STANDARD else _key(names)
+            reads, makes = ([self._text(one) for one in side] for side in operands)
+            body.lists.makers.update(dict.fromkeys(makes, (kind, reads)))
 
     def _read_attribute(self, attribute: Field, body: _Body, depth: int) -> None:
         for one in fields(self._content, attribute.start, attribute.end):
@@ -206,6 +218,23 @@ class _Counter:
         copied = whole.bytes - self._main.bytes
         if copied > self._limits.copied:
             raise _too_much("bytes of expanded functions", copied, self._limits.copied)
+        self._check_lists()
+
+    def _check_lists(self) -> None:
+        """Raise where lists are put together until they are too long."""
+        known: dict[object, int] = {}
+
+        def growth(kind: object) -> int:
+            if kind not in known:
+                known[kind] = 1
+                callee = self._functions.get(kind)  # type: ignore[call-overload]  # or an operator
+                known[kind] = callee.lists.longest(growth) if callee is not None else 1
+            return known[kind]
+
+        bodies = [self._main, *self._functions.values()]
+        total = sum(body.lists.total(growth) for body in bodies)
+        if total > self._limits.lists:
+            raise _too_much("numbers in lists that are put together", total, self._limits.lists)
 
 
 class _Expansion:

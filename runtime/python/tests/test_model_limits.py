@@ -154,3 +154,28 @@ def test_an_equation_without_end():
     check_model(einsum(900))
     with pytest.raises(BundleError, match="bytes of an Einsum's equation; 1024 are the most"):
         check_model(einsum(9000))
+
+
+def put_together(count, kind="Concat", domain="", more=()):
+    """A chain of nodes, each of which reads twice what the one before makes."""
+    nodes = [
+        field(1, f"v{i}") * 2 + field(2, f"v{i + 1}") + field(4, kind) + field(7, domain)
+        for i in range(count)
+    ]
+    return model(*reversed(nodes), functions=more)  # in any order
+
+
+def test_lists_that_are_put_together():
+    check_model(put_together(16))
+    check_model(put_together(40, "Add"))  # as long as what it reads
+    check_model(put_together(40, "Gemm"))  # nobody computes it before the model runs
+    with pytest.raises(BundleError, match="2199023255550 numbers in lists that are put together"):
+        check_model(put_together(40))
+    twice = field(1, "F") + field(10, "f") + field(4, "a") + field(5, "b")
+    body = field(7, field(1, "a") * 2 + field(2, "b") + field(4, "Concat"))
+    with pytest.raises(BundleError, match="numbers in lists that are put together; 262144"):
+        check_model(put_together(30, "F", "f", [field(25, twice + body)]))
+
+
+def test_values_that_are_made_of_themselves():
+    check_model(model(field(1, "y") + field(2, "y") + field(4, "Concat")))
