@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING
 from flow2onnx_runtime.on_demand import import_on_demand
 
 if TYPE_CHECKING:
-    from flow2onnx.export.bundle import BundleExport
     from flow2onnx.export.description import describe
     from flow2onnx.export.job import export
-    from flow2onnx.export.options import ModelExport
+    from flow2onnx.export.options import BundleExport, ModelExport
     from flow2onnx.export.preprocess import Preprocess
     from flow2onnx.export.report import Check, Comparison, Output, Report
     from flow2onnx.export.saved_model import (
@@ -25,10 +24,9 @@ else:
     __getattr__ = import_on_demand(
         __name__,
         {
-            "bundle": ("BundleExport",),
             "description": ("describe",),
             "job": ("export",),
-            "options": ("ModelExport",),
+            "options": ("BundleExport", "ModelExport"),
             "preprocess": ("Preprocess",),
             "report": ("Check", "Comparison", "Output", "Report"),
             "saved_model": (

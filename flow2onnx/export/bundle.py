@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 from flow2onnx_runtime import (
     FileEntry,
@@ -25,7 +25,7 @@ from flow2onnx.errors import ArgumentError, BundleError, UnsupportedError
 from flow2onnx.export.device import OPERATORS, README, convert, write_notes
 from flow2onnx.export.files import places_in, write_bytes, write_weights
 from flow2onnx.export.metadata import producer, set_job_metadata, version
-from flow2onnx.export.options import ExportOptions
+from flow2onnx.export.options import BundleExport, Predict
 from flow2onnx.export.session_view import Exportable, SessionView, find_job, known_spec
 from flow2onnx.graph import Model
 from flow2onnx.graph.model import model_bytes
@@ -37,7 +37,6 @@ from flow2onnx.trace.variables import Variable
 __all__ = [
     "EXTRAS",
     "Bundle",
-    "BundleExport",
     "StateSource",
     "check_keeps_nothing",
     "compile_bundle",
@@ -48,29 +47,6 @@ EXTRAS = (README, OPERATORS)
 
 INIT, STEP, WEIGHTS = "init.onnx", "step.onnx", "weights.safetensors"
 GRADIENTS, UPDATE = "gradients.onnx", "update.onnx"
-
-Predict = Exportable | str
-
-
-@dataclass(frozen=True, kw_only=True)
-class BundleExport(ExportOptions):
-    """Options for a train job.
-
-    Each job in `predict` (a job, or the name of one of the session) becomes a model beside the
-    step whose weights lie in weights.safetensors: predict.onnx, then ``predict-NAME.onnx``.
-
-    `on_device` makes the folder one to ship: the learning rate can be set, random draws depend on
-    the step and not on the past, so that a resumed training is an undisturbed one, and a README and
-    the list of operators are added. `accumulate` adds the step in two halves, for accumulation of
-    gradients; `ort_format` the models as .ort files, for reduced builds of the runtime.
-    """
-
-    advice: ClassVar[str] = "export the train job, and name this one as predict="
-
-    predict: Predict | Sequence[Predict] | None = None
-    on_device: bool = False
-    accumulate: bool = False
-    ort_format: bool = False
 
 
 class StateSource(Protocol):

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from flow2onnx.compile import CompiledJob
 from flow2onnx.errors import ArgumentError, CallError, spelling_hint
-from flow2onnx.export.bundle import BundleExport, compile_bundle
+from flow2onnx.export.bundle import compile_bundle
 from flow2onnx.export.model import export_model
-from flow2onnx.export.options import ExportOptions, ModelExport
+from flow2onnx.export.options import BundleExport, ExportOptions, ModelExport
 from flow2onnx.export.report import Check, Report, Written
 from flow2onnx.export.session_view import Exportable, known_spec
 from flow2onnx.export.verification import verify_model

@@ -1,4 +1,4 @@
-"""Options of exports: those that all have, and those of a model; a bundle has its own beside it."""
+"""Options of exports: those that all have, those of a model, and those of a bundle."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,12 +12,13 @@ from flow2onnx.engine.session import Session
 from flow2onnx.errors import ArgumentError
 from flow2onnx.export.files import Weights
 from flow2onnx.export.metadata import check_metadata
-from flow2onnx.export.session_view import SessionView
+from flow2onnx.export.session_view import Exportable, SessionView
 
-__all__ = ["METHODS", "PRECISIONS", "ExportOptions", "ModelExport"]
+__all__ = ["METHODS", "PRECISIONS", "BundleExport", "ExportOptions", "ModelExport", "Predict"]
 
 PRECISIONS = ("fp32", "fp16", "int8", "int8-dynamic")
 METHODS = ("minmax", "entropy", "percentile")
+Predict = Exportable | str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,6 +144,27 @@ class ModelExport(ExportOptions):
     def is_reduced(self) -> bool:
         """True unless the precision is the job's own."""
         return self.precision != "fp32"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BundleExport(ExportOptions):
+    """Options for a train job.
+
+    Each job in `predict` (a job, or the name of one of the session) becomes a model beside the
+    step whose weights lie in weights.safetensors: predict.onnx, then ``predict-NAME.onnx``.
+
+    `on_device` makes the folder one to ship: the learning rate can be set, random draws depend on
+    the step and not on the past, so that a resumed training is an undisturbed one, and a README and
+    the list of operators are added. `accumulate` adds the step in two halves, for accumulation of
+    gradients; `ort_format` the models as .ort files, for reduced builds of the runtime.
+    """
+
+    advice: ClassVar[str] = "export the train job, and name this one as predict="
+
+    predict: Predict | Sequence[Predict] | None = None
+    on_device: bool = False
+    accumulate: bool = False
+    ort_format: bool = False
 
 
 def _check_word(name: str, value: Any, known: Sequence[str]) -> None:
