@@ -1,16 +1,14 @@
 """Building OFRecord folders from images and arrays, and looking at what is in them."""
 
 import os
-import shutil
-import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from flow2onnx_runtime.files import replace_folder
 
 from flow2onnx.data.arrays import UNREADABLE, read_arrays
 from flow2onnx.data.images import decode
@@ -136,8 +134,11 @@ def build(
     order = np.arange(source.count)
     if shuffle:
         np.random.default_rng(seed).shuffle(order)
-    done = 0
-    with _whole_folder(Path(folder), overwrite) as partial:
+    target = Path(folder)
+    _check_target(target, overwrite)
+
+    def fill(partial: Path) -> None:
+        done = 0
         for number, mine in enumerate(np.array_split(order, parts)):
             with OFRecordWriter(partial / part_name(number, suffix_length=suffix_length)) as writer:
                 for i in mine:
@@ -147,6 +148,9 @@ def build(
         if source.labels:
             text = "".join(f"{name}\n" for name in source.labels)
             (partial / LABELS_FILE).write_text(text, encoding="utf-8")
+
+    target.parent.mkdir(parents=True, exist_ok=True)
+    replace_folder(target, fill, overwrite=overwrite)
     return part_files(folder)
 
 
@@ -157,9 +161,8 @@ def _holds_parts_alone(folder: Path) -> bool:
     return bool(parts) and others <= {LABELS_FILE}
 
 
-@contextmanager
-def _whole_folder(folder: Path, overwrite: bool) -> Iterator[Path]:
-    """A new folder that takes the place of `folder` when the body has ended well."""
+def _check_target(folder: Path, overwrite: bool) -> None:
+    """Raise unless a folder is free, or holds part files alone and may be replaced."""
     is_taken = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
     if is_taken and not overwrite:
         raise ArgumentError(f"{folder} is there already", hint="give another, or --overwrite")
@@ -168,16 +171,6 @@ def _whole_folder(folder: Path, overwrite: bool) -> Iterator[Path]:
             f"{folder} holds other things than part files, and is not overwritten",
             hint="give a folder of its own",
         )
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    try:
-        yield partial
-        partial.chmod(0o755)
-        if is_taken:
-            shutil.rmtree(folder)
-        partial.replace(folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def files_of(path: Folder, prefix: str = "part-") -> list[Path]:
