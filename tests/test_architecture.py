@@ -127,7 +127,7 @@ OPENERS = {
     "ir.load": {"flow2onnx/onnx_io/parse.py"},  # what a quantizer wrote just now
     # made by the engine, node by node, and so not checked
     "OwnModel": {
-        "flow2onnx/engine/opening.py", "flow2onnx/engine/explanation.py",
+        "flow2onnx/engine/opening.py", "flow2onnx/engine/explain_job.py",
         "flow2onnx/engine/variables.py",
     },
 }  # fmt: skip

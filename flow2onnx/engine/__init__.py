@@ -6,7 +6,8 @@ from flow2onnx_runtime.on_demand import import_on_demand
 
 if TYPE_CHECKING:
     from flow2onnx.engine.acceleration import accelerate
-    from flow2onnx.engine.explanation import Explanation, explain
+    from flow2onnx.engine.explain_job import explain
+    from flow2onnx.engine.explanation import Explanation
     from flow2onnx.engine.preset import Preset
     from flow2onnx.engine.session import (
         SESSION,
@@ -20,7 +21,8 @@ else:
         __name__,
         {
             "acceleration": ("accelerate",),
-            "explanation": ("Explanation", "explain"),
+            "explain_job": ("explain",),
+            "explanation": ("Explanation",),
             "preset": ("Preset",),
             "session": (
                 "SESSION",

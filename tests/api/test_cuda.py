@@ -58,7 +58,7 @@ def test_training_on_cuda_loses_what_it_loses_on_the_cpu(captured):
 def test_everything_runs_on_cuda():
     losses("gpu")
     name = current_session().job_names()[0]
-    from flow2onnx.engine.explanation import explain
+    from flow2onnx.engine.explain_job import explain
 
     session = current_session()
     found = explain(session.opening(name), session.settings, session.device)

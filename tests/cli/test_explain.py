@@ -63,6 +63,6 @@ def test_a_job_that_is_not_there(flow2onnx, script):
 
 
 def test_a_runtime_that_does_not_tell(flow2onnx, script, monkeypatch):
-    monkeypatch.setattr("flow2onnx.engine.explanation.nodes_of", lambda session: None)
+    monkeypatch.setattr("flow2onnx.engine.explain_job.nodes_of", lambda session: None)
     result = flow2onnx("explain", f"{script(SCRIPT)}:train_job")
     assert "does not tell which provider runs which node" in result.stdout
