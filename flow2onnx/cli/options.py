@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-__all__ = ["input_option", "json_option", "key_values", "parse_inputs", "release_option"]
+__all__ = ["Command", "input_option", "json_option", "key_values", "parse_inputs", "release_option"]
 
 Command = Callable[..., Any]  # a function becoming a command
 

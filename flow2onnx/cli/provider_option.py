@@ -1,18 +1,16 @@
 """The option that names a provider, and whether that can be used here."""
 
 from collections.abc import Callable
-from typing import Any
 
 import click
 from flow2onnx_runtime import usable_providers
 from flow2onnx_runtime.provider_checks import opens
 from flow2onnx_runtime.providers import PROVIDERS, find_provider
 
+from flow2onnx.cli.options import Command
 from flow2onnx.errors import ProviderError
 
 __all__ = ["check_usable", "provider_option"]
-
-Command = Callable[..., Any]  # a function becoming a command
 
 
 def provider_option(

@@ -1,19 +1,18 @@
 """The options of an export that are about serving: precision, data to try it on, preprocessing."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 
+from flow2onnx.cli.options import Command
 from flow2onnx.errors import ArgumentError
 from flow2onnx.export.options import METHODS, PRECISIONS
 from flow2onnx.export.preprocess import Preprocess, parse_preprocess
 
 __all__ = ["serving_arguments", "serving_options"]
 
-Command = Callable[..., Any]  # a function becoming a command
 
 _PLAIN = ("precision", "method", "max_drop", "tolerance", "half_io")
 _ROW = "arrays by input's name (.npz), or the only input's (.npy)"

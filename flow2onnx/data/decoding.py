@@ -12,9 +12,9 @@ from flow2onnx.data.ofrecord import Record
 from flow2onnx.dtypes import DType
 from flow2onnx.errors import DataError
 
-__all__ = ["Bytes", "Crop", "Encoded", "FixedSize", "Raw", "as_tensor", "random_of"]
+__all__ = ["Bytes", "Crop", "Encoded", "FixedSize", "Key", "Raw", "as_tensor", "random_of"]
 
-Key = tuple[int, int]
+Key = tuple[int, int]  # of a sample: the number of its batch, and its slot there
 
 
 def random_of(seed: int, key: Key) -> np.random.Generator:

@@ -1,15 +1,11 @@
 """Convolutions."""
 
-from collections.abc import Sequence
-
 from flow2onnx.errors import ShapeError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dims, rank_of
 from flow2onnx.ops import spatial
-from flow2onnx.ops.spatial import Padding
+from flow2onnx.ops.spatial import Ints, Padding
 from flow2onnx.trace.op import Operator, op
-
-Ints = int | Sequence[int]
 
 
 def _conv(

@@ -6,9 +6,8 @@ from flow2onnx.errors import ArgumentError, ShapeError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dims, rank_of
 from flow2onnx.ops import spatial
+from flow2onnx.ops.spatial import Ints
 from flow2onnx.trace.op import op
-
-Ints = int | Sequence[int]
 
 
 def _operands(

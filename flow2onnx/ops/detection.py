@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 from flow2onnx.data import detection
+from flow2onnx.data.decoding import Key
 from flow2onnx.dtypes import float32, int32
 from flow2onnx.ops.host_arguments import buffers, dense, operator_name, per_sample
 from flow2onnx.ops.images import flip_codes
@@ -12,8 +13,6 @@ from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.host import HostValue
 from flow2onnx.trace.host_blob import HostBlob
 from flow2onnx.trace.op import composite
-
-Key = tuple[int, int]
 
 
 def _size(image_size: Blob, source: HostValue, what: str) -> HostValue:

@@ -9,7 +9,7 @@ import numpy as np
 from flow2onnx_runtime.dtypes import Array
 
 from flow2onnx.data import images
-from flow2onnx.data.decoding import Crop, Encoded, FixedSize, random_of
+from flow2onnx.data.decoding import Crop, Encoded, FixedSize, Key, random_of
 from flow2onnx.data.images import METHODS, Side
 from flow2onnx.dtypes import DType, float32, int8, int32, tensor_buffer, uint8
 from flow2onnx.errors import ArgumentError, DataError, DTypeError, ShapeError
@@ -33,7 +33,6 @@ from flow2onnx.trace.host import HostType, HostValue
 from flow2onnx.trace.host_blob import HostBlob, emit
 from flow2onnx.trace.op import composite, op
 
-Key = tuple[int, int]
 _PIXELS = (uint8, float32)
 # Former values of `interp_type`.
 _OLD_METHODS = {"Linear": "bilinear", "NN": "nearest_neighbor", "Cubic": "bicubic"}

@@ -7,7 +7,7 @@ from typing import Any
 from flow2onnx.dtypes import DType, float32
 from flow2onnx.errors import ArgumentError
 from flow2onnx.ops import array, conv, nn
-from flow2onnx.ops.spatial import Padding, is_channels_last, per_axis
+from flow2onnx.ops.spatial import Ints, Padding, is_channels_last, per_axis
 from flow2onnx.ops.variable import get_variable
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import current_job
@@ -18,7 +18,6 @@ from flow2onnx.trace.variables import Regularizer
 __all__ = ["Activation", "activate", "layer_variable"]
 
 Activation = Callable[..., Blob]
-Ints = int | Sequence[int]
 _ZERO = Constant(0.0)
 _XAVIER = VarianceScaling(1.0, "fan_avg", "random_uniform")
 

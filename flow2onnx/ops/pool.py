@@ -1,16 +1,14 @@
 """Pools."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from flow2onnx.errors import ArgumentError, ShapeError, UnsupportedError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dims, rank_of
 from flow2onnx.ops import spatial
-from flow2onnx.ops.spatial import Padding
+from flow2onnx.ops.spatial import Ints, Padding
 from flow2onnx.trace.op import Operator, op
 
-Ints = int | Sequence[int]
 # OneFlow divides by the number of elements inside the blob.
 _ATTRIBUTES: dict[str, dict[str, Any]] = {"MaxPool": {}, "AveragePool": {"count_include_pad": 0}}
 

@@ -6,6 +6,7 @@ from flow2onnx.errors import ArgumentError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import rank_of
 
+Ints = int | Sequence[int]
 Padding = str | Sequence[int | Sequence[int]]
 LAYOUTS = {"NCW": 1, "NWC": 1, "NCHW": 2, "NHWC": 2, "NCDHW": 3, "NDHWC": 3}
 

@@ -8,8 +8,8 @@ from flow2onnx.graph.types import dims, dtype_of, rank_of
 from flow2onnx.ops import conv_transpose, indexing, losses, normalization, special, unary
 from flow2onnx.ops.arguments import axis_of
 from flow2onnx.ops.arithmetic import add, condition
-from flow2onnx.ops.conv_transpose import Ints
 from flow2onnx.ops.normalization_layers import normalize_by_batch
+from flow2onnx.ops.spatial import Ints
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.op import composite, op
 
