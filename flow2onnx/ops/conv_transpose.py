@@ -29,10 +29,12 @@ def _conv_transpose(
     w: Value,
     strides: Sequence[int],
     dilations: Sequence[int],
-    pads: Sequence[int],
+    cuts: Sequence[int],
     output_padding: Sequence[int],
     data_format: str,
 ) -> Value:
+    """The transposed convolution; of an odd number to cut off an axis the extra goes behind."""
+    pads = [*(cut // 2 for cut in cuts), *(cut - cut // 2 for cut in cuts)]
     first, kernel = (spatial.channels_first(b, v, data_format) for v in (x, w))
     if dims(first)[1] != dims(kernel)[0]:
         raise ShapeError(f"input has {dims(first)[1]} channels, filters expect {dims(kernel)[0]}")
@@ -76,9 +78,7 @@ def conv2d_transpose(
         more.append(out - ((extent - 1) * step + window - cut))
     if any(not 0 <= extra < step for extra, step in zip(more, s, strict=True)):
         raise ShapeError(f"no {padding} convolution of {tuple(wanted)} gives {extents}")
-    before = [cut // 2 for cut in cuts]
-    after = [cut - cut // 2 for cut in cuts]
-    return _conv_transpose(b, x, w, s, d, before + after, more, data_format)
+    return _conv_transpose(b, x, w, s, d, cuts, more, data_format)
 
 
 def _whole(output_shape: Sequence[int] | None) -> tuple[int, ...]:
@@ -119,9 +119,7 @@ def torch_conv2d_transpose(
     spatial.spatial_rank(data_format, 2)
     s, d = spatial.per_axis(strides, 2, "strides"), spatial.per_axis(dilations, 2, "dilations")
     cuts, more = _pair(padding_needed, "padding_needed"), _pair(output_padding, "output_padding")
-    before = [cut // 2 for cut in cuts]
-    after = [cut - cut // 2 for cut in cuts]
-    return _conv_transpose(b, x, w, s, d, before + after, more, data_format)
+    return _conv_transpose(b, x, w, s, d, cuts, more, data_format)
 
 
 def _pair(value: Ints | None, what: str) -> list[int]:

@@ -11,7 +11,7 @@ from flow2onnx.ops.arithmetic import add, condition
 from flow2onnx.ops.normalization_layers import normalize_by_batch
 from flow2onnx.ops.spatial import Ints
 from flow2onnx.trace.blob import Blob
-from flow2onnx.trace.op import composite, op
+from flow2onnx.trace.op import Operator, composite, op
 
 
 @op("layer_norm", is_public=False)
@@ -88,22 +88,24 @@ def prelu(b: Builder, x: Value, alpha: Value, name: str | None = None) -> Value:
     return b.PRelu(x, alpha)
 
 
-@op("softmax_cross_entropy", is_public=False)
-def softmax_cross_entropy(
-    b: Builder, prediction: Value, label: Value, name: str | None = None
-) -> tuple[Value, Value]:
-    """The loss of each sample, and the probabilities."""
-    loss = losses.softmax_cross_entropy_with_logits.lower(b, label, prediction)
-    return loss, b.Softmax(prediction, axis=-1)
+def _with_probabilities(name: str, loss: Operator[Value]) -> Operator[Value]:
+    """Publish a cross entropy together with the probabilities that it is of."""
+
+    def lower(
+        b: Builder, prediction: Value, label: Value, name: str | None = None
+    ) -> tuple[Value, Value]:
+        """The loss of each sample, and the probabilities."""
+        return loss.lower(b, label, prediction), b.Softmax(prediction, axis=-1)
+
+    return op(name, is_public=False)(lower)
 
 
-@op("sparse_softmax_cross_entropy", is_public=False)
-def sparse_softmax_cross_entropy(
-    b: Builder, prediction: Value, label: Value, name: str | None = None
-) -> tuple[Value, Value]:
-    """The loss of each sample, and the probabilities."""
-    loss = losses.sparse_softmax_cross_entropy_with_logits.lower(b, label, prediction)
-    return loss, b.Softmax(prediction, axis=-1)
+softmax_cross_entropy = _with_probabilities(
+    "softmax_cross_entropy", losses.softmax_cross_entropy_with_logits
+)
+sparse_softmax_cross_entropy = _with_probabilities(
+    "sparse_softmax_cross_entropy", losses.sparse_softmax_cross_entropy_with_logits
+)
 
 
 @op("l2_normalize", is_public=False)
