@@ -2,24 +2,16 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
+from flow2onnx.config.function_config import FunctionConfig
+from flow2onnx.config.table import Record
 from flow2onnx.errors import ConfigError
 
 __all__ = ["check_conflicts"]
 
 
-class Settings(Protocol):
-    """A record of settings: `flow.config`'s, or those of a job."""
-
-    def value(self, name: str) -> Any:  # of the kind the row names
-        """The value that was set, or the default."""
-
-    def values(self) -> dict[str, Any]:  # of the kinds the rows name
-        """The values that were set."""
-
-    def source(self, name: str) -> str | None:
-        """Where it was set last, or None."""
+Settings = FunctionConfig | Record  # those of a job, or `flow.config`'s
 
 
 @dataclass(frozen=True)
