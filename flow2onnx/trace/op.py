@@ -158,13 +158,8 @@ def op(
             result = _call(job, names[0], lower, signatures, vjp, args, kwargs)
             return wrap(unwrap(result)) if is_static else result
 
-        operator = cast(Operator[Value], public)
-        operator.lower = lower
         public.__name__ = public.__qualname__ = names[0].rpartition(".")[2]
-        public.__signature__ = signatures.current  # type: ignore[attr-defined]  # for help() and tests
-        for name in names if is_public else ():
-            register(name, operator)
-        return operator
+        return _publish(public, lower, signatures.current, names if is_public else ())
 
     return publish
 
@@ -198,14 +193,21 @@ def composite(
             except FlowError as error:
                 raise error.located(job.spec.name, names[0], user_frame()) from None
 
-        operator = cast(Operator[T], public)
-        operator.lower = function
-        public.__signature__ = shown  # type: ignore[attr-defined]  # for help() and tests
-        for name in names if is_public else ():
-            register(name, operator)
-        return operator
+        return _publish(public, function, shown, names if is_public else ())
 
     return publish
+
+
+def _publish(
+    public: Any, lower: Callable[..., T], shown: inspect.Signature, names: Sequence[str]
+) -> Operator[T]:
+    """The function that users call as the operator of these names."""
+    operator = cast(Operator[T], public)
+    operator.lower = lower
+    public.__signature__ = shown  # for help() and tests
+    for name in names:
+        register(name, operator)
+    return operator
 
 
 def _signatures(lower: Callable[..., Any], symbol: Symbol | None, catalogued: bool) -> _Signatures:
