@@ -37,6 +37,7 @@ def make_trainable(
     lr: float | Scheduler | None = None,
     trained: str | Sequence[str] | None = None,
     frozen: str | Sequence[str] | None = None,
+    separate: str | Sequence[str] | None = None,
     inputs: Mapping[str, Any] | None = None,
     output: str | None = None,
     labels: str = "labels",
@@ -70,7 +71,11 @@ def make_trainable(
         A rate, or a schedule of `flow.optimizer`, for an optimizer by name. Whatever it is,
         `Trainer.learning_rate` overrides it at run time.
     trained, frozen
-        Shell patterns of the names of tensors to train, and not to train.
+        Shell patterns of the names of tensors to train, and not to train; all names count that the
+        exporter gave one.
+    separate
+        Patterns of tensors that the exporter merged because their content is equal, such as zeros:
+        each use trains one of its own. What torch says of its parameters is followed without.
     inputs
         Shapes, of a free batch too (``{"x": (8, 3, 224, 224)}``), sizes of free dimensions
         (``{"sequence": 128}``), and the inputs that only a loss function reads
@@ -118,6 +123,7 @@ def make_trainable(
         lr=lr,
         trained=trained,
         frozen=frozen,
+        separate=separate,
         inputs=inputs,
         output=output,
         labels=labels,

@@ -3,18 +3,17 @@
 import fnmatch
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
-from flow2onnx.dtypes import DType, by_code
+from flow2onnx.dtypes import DType
 from flow2onnx.errors import ArgumentError, DTypeError
 from flow2onnx.graph import Node
 from flow2onnx.graph.nodes import read_values, subgraphs_of
-from flow2onnx.onnx_io.append import value_like
+from flow2onnx.imported.parameter_names import TensorNames, element_type
 from flow2onnx.onnx_io.foreign import ForeignModel
 from flow2onnx.trace.call_text import known_names
 
-__all__ = ["Parameter", "Patterns", "check_patterns", "choose", "depends", "separate_uses"]
+__all__ = ["Parameter", "Patterns", "check_patterns", "choose", "depends", "real_tensors"]
 
 Patterns = Sequence[str] | str | None
 
@@ -41,15 +40,19 @@ _WITH_OFFSETS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Parameter:
-    """A tensor of the model: whether it is trained, and why or why not."""
+    """A tensor of the model: whether it is trained, and why or why not.
+
+    `aliases` are other names of the same weight, which patterns match as well.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     is_trained: bool
     reason: str
+    aliases: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
@@ -67,22 +70,52 @@ def check_patterns(patterns: Patterns, what: str) -> tuple[str, ...] | None:
     return given
 
 
-def choose(foreign: ForeignModel, trained: Patterns, frozen: Patterns) -> tuple[Parameter, ...]:
+def choose(
+    foreign: ForeignModel, trained: Patterns, frozen: Patterns, known: TensorNames
+) -> tuple[Parameter, ...]:
     """The float tensors of a model, each with the decision whether it is trained.
 
-    `trained` are shell patterns of names to train, and `frozen` of names not to; a pattern
-    without a match raises ArgumentError. Without `trained`, those that the exporter calls
-    parameters are trained or, where it says nothing, those that no operator takes as a setting and
-    that are no single number.
+    `trained` are shell patterns of names to train, and `frozen` of names not to; any name of a
+    tensor will do, and a pattern without a match raises ArgumentError. Without `trained`, those
+    that the exporter calls parameters are trained or, where it says nothing, those that no operator
+    takes as a setting, that the exporter did not make itself and that are no single number.
     """
     wanted, held = check_patterns(trained, "trained"), check_patterns(frozen, "frozen")
-    uses = _uses(foreign)
-    dtypes = {name: _dtype(t) for name, t in foreign.tensors.items() if name in uses}
-    names = [n for n, d in dtypes.items() if d is not None and d.is_floating_point]
+    uses, dtypes = _uses(foreign), real_tensors(foreign)
+    names = [a for n in dtypes for a in known.of(n)]
     for what, patterns in (("trained", wanted), ("frozen", held)):
         for pattern in patterns or ():
-            _check_pattern(pattern, what, names, list(dtypes))
-    return tuple(_parameter(foreign, n, dtypes[n], uses[n], wanted, held) for n in names)
+            _check_pattern(pattern, what, names, list(uses))
+
+    def decide(name: str) -> tuple[bool, str]:
+        if held and _matches(known.of(name), held):
+            return False, "frozen"
+        if wanted is not None:
+            found = _matches(known.of(name), wanted)
+            return found, "chosen" if found else "not chosen"
+        return _usual_decision(foreign, name, uses[name], known)
+
+    found = []
+    for name, dtype in dtypes.items():
+        is_trained, reason = decide(name)
+        found.append(
+            Parameter(
+                name=name,
+                shape=_shape(foreign, name),
+                dtype=dtype.name,
+                is_trained=is_trained,
+                reason=reason,
+                aliases=known.aliases.get(name, ()),
+            )
+        )
+    return tuple(found)
+
+
+def real_tensors(foreign: ForeignModel) -> dict[str, DType]:
+    """The tensors of real numbers that something reads, with their element types."""
+    uses = _uses(foreign)
+    dtypes = {name: element_type(t) for name, t in foreign.tensors.items() if name in uses}
+    return {n: d for n, d in dtypes.items() if d is not None and d.is_floating_point}
 
 
 def depends(foreign: ForeignModel, names: Collection[str]) -> bool:
@@ -94,73 +127,21 @@ def depends(foreign: ForeignModel, names: Collection[str]) -> bool:
     return any(name in reached for name in foreign.outputs)
 
 
-def separate_uses(foreign: ForeignModel) -> tuple[ForeignModel, tuple[str, ...]]:
-    """The model with a tensor for each use where one of equal numbers has several, and their names.
-
-    Exporters merge tensors of equal content, such as the zeros that all offsets begin with; trained
-    as one they would stay equal. A tensor of different numbers is shared on purpose.
-    """
-    tensors, kinds, names = dict(foreign.tensors), dict(foreign.kinds), []
-    taken = {*tensors, *foreign.outputs, *(str(v.name) for v in foreign.inputs)}
-    taken |= {str(o.name) for node in foreign.graph.all_nodes() for o in node.outputs}
-    for value in [*foreign.graph.inputs, *foreign.graph.initializers.values()]:
-        name, uses = str(value.name), sorted(value.uses(), key=lambda u: u.node.name or "")
-        if name not in tensors or len(uses) < 2 or not _is_uniform(tensors[name]):
-            continue
-        weights = [u for u in uses if u.idx not in _SETTINGS.get(u.node.op_type, ())]
-        for use in weights[1:]:
-            new = f"{name}/{use.node.name or use.node.op_type}"
-            if new in taken:
-                continue
-            taken.add(new)
-            use.node.replace_input_with(use.idx, value_like(value, new))
-            tensors[new] = tensors[name]
-            if name in kinds:
-                kinds[new] = kinds[name]
-        if len(weights) > 1:
-            names.append(name)
-    return replace(foreign, tensors=tensors, kinds=kinds), tuple(names)
+def _shape(foreign: ForeignModel, name: str) -> tuple[int, ...]:
+    return tuple(int(d) for d in foreign.tensors[name].shape)
 
 
-def _is_uniform(tensor: Any) -> bool:
-    dtype = _dtype(tensor)
-    if dtype is None or not dtype.is_floating_point or tensor.size < 2:
-        return False
-    content = tensor.numpy().ravel()
-    return bool((content == content[0]).all())
-
-
-def _parameter(
-    foreign: ForeignModel,
-    name: str,
-    dtype: DType | None,
-    uses: list[tuple[str, int]],
-    wanted: tuple[str, ...] | None,
-    held: tuple[str, ...] | None,
-) -> Parameter:
-    assert dtype is not None, f"{name} is of real numbers"
-    shape = tuple(int(d) for d in foreign.tensors[name].shape)
-    decision = _decision(name, shape, foreign.kinds.get(name), uses, wanted, held)
-    return Parameter(name, shape, dtype.name, *decision)
-
-
-def _decision(
-    name: str,
-    shape: tuple[int, ...],
-    kind: str | None,
-    uses: list[tuple[str, int]],
-    wanted: tuple[str, ...] | None,
-    held: tuple[str, ...] | None,
+def _usual_decision(
+    foreign: ForeignModel, name: str, uses: Sequence[tuple[str, int]], known: TensorNames
 ) -> tuple[bool, str]:
-    if held and _matches(name, held):
-        return False, "frozen"
-    if wanted is not None:
-        found = _matches(name, wanted)
-        return found, "chosen" if found else "not chosen"
+    """The decision about a tensor that no pattern names."""
+    kind, shape = foreign.kinds.get(name), _shape(foreign, name)
     if all(i in _SETTINGS.get(op_type, ()) for op_type, i in uses):
         return False, f"a setting of {uses[0][0]}"
     if kind is not None:
         return kind == "PARAMETER", f"the exporter calls it {kind.lower()}"
+    if name in known.constants:
+        return False, "a constant of the exporter"
     is_offset = any(op_type in _WITH_OFFSETS for op_type, _ in uses)
     if not shape or (math.prod(shape) <= 1 and len(shape) == 1 and not is_offset):
         return False, "a single number"
@@ -178,15 +159,8 @@ def _check_pattern(pattern: str, what: str, names: Sequence[str], others: Sequen
     raise ArgumentError(f"{what}={pattern!r} matches no tensor", hint=known_names(pattern, names))
 
 
-def _matches(name: str, patterns: Sequence[str]) -> bool:
-    return any(fnmatch.fnmatchcase(name, p) for p in patterns)
-
-
-def _dtype(tensor: Any) -> DType | None:
-    try:
-        return by_code(int(tensor.dtype))
-    except DTypeError:
-        return None
+def _matches(names: Sequence[str], patterns: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, p) for name in names for p in patterns)
 
 
 def _uses(foreign: ForeignModel) -> dict[str, list[tuple[str, int]]]:

@@ -6,7 +6,7 @@ import re
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,15 @@ from flow2onnx.imported.job_body import EMA, EMA_EVAL, OUTPUTS_ALONE, TrainingPl
 from flow2onnx.imported.losses import named_loss
 from flow2onnx.imported.model_jobs import ModelJobs, Rewrites
 from flow2onnx.imported.optimizers import optimizer_of
-from flow2onnx.imported.parameters import Parameter, Patterns, choose, depends, separate_uses
+from flow2onnx.imported.parameter_names import TensorNames, name_tensors
+from flow2onnx.imported.parameters import (
+    Parameter,
+    Patterns,
+    check_patterns,
+    choose,
+    depends,
+    real_tensors,
+)
 from flow2onnx.imported.training_mode import INFERENCE, TRAINING, statistics
 from flow2onnx.onnx_io.foreign import ForeignModel, foreign_model
 from flow2onnx.onnx_io.foreign import Source as ModelSource
@@ -143,6 +151,7 @@ def make_trainable(
     lr: float | Scheduler | None = None,
     trained: Patterns = None,
     frozen: Patterns = None,
+    separate: Patterns = None,
     inputs: Mapping[str, Any] | None = None,
     output: str | None = None,
     labels: str = "labels",
@@ -165,8 +174,8 @@ def make_trainable(
     trained = _renamed(trained, trainable)
     foreign = foreign_model(model, None, opset, skips_foreign=True)
     check_opset(foreign.opset)
-    foreign, separated = separate_uses(foreign)
-    half, parameters = _half(precision), choose(foreign, trained, frozen)
+    foreign, names = name_tensors(foreign, check_patterns(separate, "separate"))
+    half, parameters = _half(precision), choose(foreign, trained, frozen, names)
     plan = TrainingPlan(
         foreign=foreign,
         feeds=read_feeds(foreign, _with_annotations(loss, foreign, inputs)),
@@ -192,7 +201,7 @@ def make_trainable(
         for_devices=on_device,
         state=state,
         parameters=tuple(_decide(p, plan) for p in parameters),
-        notes=_notes(foreign, training_mode, separated),
+        notes=_notes(foreign, training_mode, names, parameters),
         metadata=_metadata(foreign, metadata),
         check=compare_import(model, foreign, plan.feeds, predicts[0], state, is_asked=asked),
     )
@@ -334,9 +343,10 @@ def title_of(name: str) -> str:
 def _keep_large_weights(plan: TrainingPlan, freezable: int) -> TrainingPlan:
     """The plan with frozen weights as state, if they are too large to be constants."""
     taken = {*plan.trained, *plan.kept}
-    tensors = choose(plan.foreign, None, None)
-    frozen = [p.name for p in tensors if p.name not in taken and p.size > _SMALL]
-    if sum(int(plan.foreign.tensors[n].nbytes) for n in frozen) <= freezable:
+    tensors = plan.foreign.tensors
+    names = [n for n in real_tensors(plan.foreign) if n not in taken]
+    frozen = [n for n in names if tensors[n].size > _SMALL]
+    if sum(int(tensors[n].nbytes) for n in frozen) <= freezable:
         return plan
     return replace(plan, kept=(*plan.kept, *frozen))
 
@@ -350,7 +360,10 @@ def _decide(parameter: Parameter, plan: TrainingPlan) -> Parameter:
 
 
 def _notes(
-    foreign: ForeignModel, training_mode: bool, separated: Collection[str]
+    foreign: ForeignModel,
+    training_mode: bool,
+    known: TensorNames,
+    parameters: Sequence[Parameter],
 ) -> tuple[str, ...]:
     notes = [f"output {n} is left out: {c} computes it" for n, c in foreign.unknown.items()]
     kinds = {node.op_type for node in foreign.graph}
@@ -365,8 +378,14 @@ def _notes(
             "back; export in training form to keep it"
         )
     notes += [
-        f"{name} holds equal numbers and is read in several places: each trains one of its own"
-        for name in separated
+        f"{name} stood for {', '.join(others)} too, of equal content: each is trained for itself"
+        for name, others in known.separated.items()
+    ]
+    notes += [
+        f"{p.name} holds equal numbers and is read in {known.shared[p.name]} places: it is trained "
+        f"as one weight; if the exporter merged several, pass separate={p.name!r}"
+        for p in parameters
+        if p.is_trained and p.name in known.shared
     ]
     return tuple(notes)
 

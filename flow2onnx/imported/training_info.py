@@ -48,7 +48,13 @@ def from_training_info(
     predict = _compiler(title, used, read_feeds(used, known), None, state, tuple(algorithm.updates))
     types = {n: tensor_type(foreign, n) for n in foreign.tensors if n in algorithm.updates}
     parameters = tuple(
-        Parameter(name, shape, dtype.name, True, "the file updates it")
+        Parameter(
+            name=name,
+            shape=shape,
+            dtype=dtype.name,
+            is_trained=True,
+            reason="the file updates it",
+        )
         for name, (shape, dtype) in types.items()
         if name in used.tensors
     )

@@ -1,6 +1,7 @@
 """Models from anywhere, made into one form: nodes of the standard, and their tensors aside."""
 
 import os
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,9 @@ _STANDARD = ("", "ai.onnx")
 _SMALL = 64
 _FUSED = ("com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc")
 _KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
+_SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
+_FOLDED = "pkg.onnxscript.optimizer.folded_from"
+_PARAMETER = re.compile(r"\bPARAMETER target='([^']+)'")
 
 Source = str | os.PathLike[str] | onnx.ModelProto | ir.Model
 
@@ -35,7 +39,9 @@ class ForeignModel:
     """A model as nodes of the standard domain at one opset, and its tensors by name.
 
     `kinds` says of a tensor what the exporter said it is (``PARAMETER`` or ``BUFFER``), where it
-    did. `unknown` are the outputs left out because something foreign computes them.
+    did; `declared` are the parameters that it named, those that it computed away too, and `folded`
+    what it computed tensors from. `unknown` are the outputs left out because something foreign
+    computes them.
     """
 
     name: str
@@ -44,6 +50,9 @@ class ForeignModel:
     inputs: tuple[ir.Value, ...]
     tensors: Mapping[str, Any]  # ir.TensorProtocol
     kinds: Mapping[str, str]
+    declared: frozenset[str]
+    folded: Mapping[str, tuple[str, ...]]
+    producer: str
     metadata: Mapping[str, str]
     unknown: Mapping[str, str]
 
@@ -87,7 +96,7 @@ def foreign_model(
     unknown = _drop_foreign(proto.graph, allowed) if skips_foreign else {}
     _refuse_foreign(proto, allowed)
     proto = _infer_shapes(_convert_opset(proto, opset))
-    graph = _as_ir(proto).graph
+    graph, kinds = _as_ir(proto).graph, _tensor_kinds(parts.proto.graph)
     small = {str(v.name): v.const_value for v in graph.initializers.values()}
     large = {n: t for n, t in parts.tensors.items() if n not in small}
     return ForeignModel(
@@ -96,7 +105,10 @@ def foreign_model(
         opset=_opset(proto),
         inputs=tuple(v for v in graph.inputs if v.name not in small and v.name not in large),
         tensors=large | {n: t for n, t in small.items() if t is not None},
-        kinds=_tensor_kinds(proto.graph),
+        kinds=kinds,
+        declared=_declared_parameters(parts.proto.graph, kinds),
+        folded=_folded_tensors(parts.proto.graph),
+        producer=parts.proto.producer_name,
         metadata={p.key: p.value for p in proto.metadata_props},
         unknown=unknown,
     )
@@ -443,4 +455,21 @@ def _tensor_kinds(graph: onnx.GraphProto) -> dict[str, str]:
         for value in (*graph.value_info, *graph.input)
         for entry in value.metadata_props
         if entry.key == _KIND
+    }
+
+
+def _declared_parameters(graph: onnx.GraphProto, kinds: Mapping[str, str]) -> frozenset[str]:
+    """The names of all parameters that torch's exporter was given."""
+    texts = [p.value for p in graph.metadata_props if p.key == _SIGNATURE]
+    named = {name for name, kind in kinds.items() if kind == "PARAMETER"}
+    return frozenset(named.union(*(_PARAMETER.findall(text) for text in texts)))
+
+
+def _folded_tensors(graph: onnx.GraphProto) -> dict[str, tuple[str, ...]]:
+    """What onnxscript's optimizer computed tensors from, by name."""
+    return {
+        value.name: tuple(re.findall(r"'([^']+)'", entry.value))
+        for value in graph.value_info
+        for entry in value.metadata_props
+        if entry.key == _FOLDED
     }

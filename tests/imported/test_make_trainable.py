@@ -242,25 +242,6 @@ def test_weights_above_two_gigabytes(tmp_path):
         file.unlink()
 
 
-def test_equal_numbers_that_an_exporter_merged_are_trained_apart():
-    zeros = models.tensor("zeros", np.zeros(4, np.float32))
-    weight = models.tensor("w", models.random(0, 4, 4))
-    nodes = [
-        helper.make_node("Gemm", ["x", "w", "zeros"], ["h"], "one"),
-        helper.make_node("Tanh", ["h"], ["a"], "squash"),
-        helper.make_node("Add", ["a", "zeros"], ["y"], "two"),
-    ]
-    model = models.model(
-        nodes, [models.info("x", ["n", 4])], [models.info("y", ["n", 4])], [zeros, weight]
-    )
-    made = flow.make_trainable(model, "mse", "sgd", lr=0.1)
-    assert set(made.trained) == {"zeros", "zeros/two", "w"}
-    trainer = made.trainer()
-    trainer.step(X, X)
-    state = trainer.state_dict()
-    assert not np.array_equal(state["zeros"], state["zeros/two"])
-
-
 def test_training_form_on_request():
     model = models.convolutional()
     x, y = models.random(0, 6, 1, 6, 6), np.int64([0, 1, 2, 0, 1, 2])

@@ -47,6 +47,12 @@ Examples:
 @click.option(
     "--frozen", multiple=True, metavar="PATTERN", help="Tensors not to train; may be repeated."
 )
+@click.option(
+    "--separate",
+    multiple=True,
+    metavar="PATTERN",
+    help="Merged tensors of which each use trains its own; may be repeated.",
+)
 @input_option
 @click.option(
     "--output", "--of", "output", metavar="OUTPUT",

@@ -1,0 +1,110 @@
+"""What an exporter names as one parameter is one weight, under each of its names."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import helper
+
+import flow2onnx as flow
+from flow2onnx.errors import ArgumentError
+from tests.imported import models
+
+RECORDED = Path(__file__).with_name("recorded")
+FORMS = ("dynamo-raw", "dynamo-optimized", "torchscript-eval", "torchscript-training")
+X = models.random(8, 5, 4)
+
+
+def made(form, **options):
+    return flow.make_trainable(
+        RECORDED / f"{form}.onnx", "cross_entropy(axis=-1)", "sgd(momentum=0.9)", lr=0.1, **options
+    )
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_five_steps_are_torchs(form):
+    recorded = json.loads((RECORDED / "shared.json").read_text())
+    x, y = np.int64(recorded["x"]), np.int64(recorded["y"])
+    trainer = made(form).trainer()
+    losses = [trainer.step(x, y)["loss"].item() for _ in recorded["losses"]]
+    assert losses == pytest.approx(recorded["losses"], rel=1e-5)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_there_are_as_many_weights_as_in_torch(form):
+    assert len(made(form).trained) == 9
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", ["twice.weight", "last.weight"])
+def test_a_weight_is_frozen_by_its_name_in_torch(form, name):
+    parameters = made(form, frozen=name).parameters
+    frozen = [p for p in parameters if p.reason == "frozen"]
+    assert len(frozen) == 1
+    assert name in (frozen[0].name, *frozen[0].aliases)
+
+
+def test_both_names_of_tied_weights_find_them():
+    for name in ("words.weight", "out.weight"):
+        (weight,) = (p for p in made("dynamo-optimized", trained=name).parameters if p.is_trained)
+        assert weight.shape == (9, 6)
+
+
+def test_what_the_exporter_made_itself_is_left_alone():
+    constants = [p for p in made("dynamo-optimized").parameters if not p.is_trained]
+    assert {p.reason for p in constants} == {"a constant of the exporter"}
+    assert [p.shape for p in constants] == [(3,), (3,)]
+    chosen = made("dynamo-optimized", trained=constants[0].name)
+    assert chosen.trained == (constants[0].name,)
+
+
+def test_the_notes_say_what_was_merged():
+    (bias, scale) = made("torchscript-eval").notes
+    assert bias.startswith("twice.bias stood for ")
+    assert scale.startswith("norm.weight stood for last.weight too, of equal content")
+
+
+def layer_used_twice():
+    """x (n, 4) through one normalisation twice; nothing says who wrote it."""
+    ones, zeros = models.tensor("scale", np.ones(4, np.float32)), np.zeros(4, np.float32)
+    node = helper.make_node
+    nodes = [
+        node("LayerNormalization", ["x", "scale", "zeros"], ["a"], "first"),
+        node("Tanh", ["a"], ["t"], "squash"),
+        node("LayerNormalization", ["t", "scale", "zeros"], ["y"], "second"),
+    ]
+    x, y = models.info("x", ["n", 4]), models.info("y", ["n", 4])
+    return models.model(nodes, [x], [y], [ones, models.tensor("zeros", zeros)])
+
+
+def test_a_uniform_tensor_that_is_read_twice_is_one_weight():
+    one = flow.make_trainable(layer_used_twice(), "mse", "sgd", lr=0.1)
+    assert one.trained == ("scale", "zeros")
+    assert "scale holds equal numbers and is read in 2 places" in one.notes[0]
+    trainer = one.trainer()
+    before = trainer.state_dict()
+    trainer.step(X, X)
+    assert not np.array_equal(trainer.state_dict()["scale"], before["scale"])
+    frozen = flow.make_trainable(layer_used_twice(), "mse", "sgd", frozen="scale")
+    assert frozen.trained == ("zeros",)
+
+
+def test_its_uses_are_trained_apart_on_request():
+    apart = flow.make_trainable(layer_used_twice(), "mse", "sgd", lr=0.1, separate="*")
+    assert set(apart.trained) == {"scale", "scale/second", "zeros", "zeros/second"}
+    trainer = apart.trainer()
+    trainer.step(X, X)
+    state = trainer.state_dict()
+    assert not np.array_equal(state["zeros"], state["zeros/second"])
+    frozen = flow.make_trainable(
+        layer_used_twice(), "mse", "sgd", separate=["zeros"], frozen="zeros"
+    )
+    assert frozen.trained == ("scale",)
+
+
+def test_separate_is_patterns():
+    with pytest.raises(ArgumentError, match=r"separate is \[3\]"):
+        flow.make_trainable(layer_used_twice(), "mse", "sgd", separate=[3])
+    with pytest.raises(ArgumentError, match="separate='fc' matches no tensor"):
+        flow.make_trainable(layer_used_twice(), "mse", "sgd", separate="fc")
