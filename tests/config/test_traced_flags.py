@@ -246,7 +246,7 @@ def _() -> None:
     assert job_options(config, Settings(), CPU.name).provider_libraries == ()
     config.runtime.provider_library("none.so")
     assert job_options(config, Settings(), CPU.name).provider_libraries == ("none.so",)
-    assert_refused(config, ProviderError, "none.so cannot be registered")
+    assert_refused(config, OptionsError, "'none.so' is not loaded: it is no absolute path")
 
 
 def assert_refused(config: FunctionConfig, error: type[FlowError], message: str) -> None:

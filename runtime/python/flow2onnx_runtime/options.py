@@ -25,6 +25,7 @@ from flow2onnx_runtime.provider_checks import (
 )
 from flow2onnx_runtime.providers import CPU, provider_named
 from flow2onnx_runtime.session_options import SESSION_OPTIONS
+from flow2onnx_runtime.trusted_libraries import trusted_library
 
 __all__ = [
     "DEFAULT_OPTIONS",
@@ -65,7 +66,8 @@ class Options:
     host, or leaves them there to be copied afterwards. `shared_threads`: the session uses the one
     pool of threads of `onnxruntime.set_global_thread_pool_sizes`, in place of one of its own.
     `operator_libraries`: shared libraries with operators of their own, by path;
-    `provider_libraries`: those of plug-in providers, which the whole process has from then on.
+    `provider_libraries`: those of plug-in providers, which the whole process has from then on; for
+    both `trusted_library` has the rule of what is loaded.
     `optimized_path`: the file to which the runtime writes the graph as it has optimised it.
     `graph_cache`: a folder where graphs of CPU sessions are kept as the runtime has rewritten them,
     which then open in a third of the time; it never takes more than 2 GB.
@@ -215,6 +217,8 @@ def open_session(
             session = _create_kept(model, settings, options)
         else:
             session = create_session(model, settings, providers)
+    except OptionsError:
+        raise
     except Exception as error:  # the runtime's exceptions have no common base
         _blame_provider(providers, error)
         raise BundleError(
@@ -260,7 +264,7 @@ def _session_options(options: Options) -> Any:
         settings.execution_mode = ort.ExecutionMode.ORT_PARALLEL
     if options.shared_threads:
         settings.use_per_session_threads = False
-    for library in options.operator_libraries:
+    for library in map(trusted_library, options.operator_libraries):
         settings.register_custom_ops_library(library)
     for key, value in options.session_entries.items():
         settings.add_session_config_entry(key, value)

@@ -11,6 +11,7 @@ import onnxruntime as ort
 
 from flow2onnx_runtime.errors import OptionsError, ProviderError
 from flow2onnx_runtime.providers import provider_named
+from flow2onnx_runtime.trusted_libraries import PackageLibrary, trusted_library
 
 __all__ = [
     "add_device",
@@ -51,7 +52,8 @@ def plugin_fault(name: str) -> str | None:
     if row.plugin is None or importlib.util.find_spec(row.plugin) is None:
         return row.remedy
     try:
-        register_libraries([str(importlib.import_module(row.plugin).get_library_path())])
+        own = str(importlib.import_module(row.plugin).get_library_path())
+        register_libraries([PackageLibrary(own)])
     except Exception as error:  # a package of others fails in any way
         return f"{row.package} is installed and does not work: {error}"
     return None
@@ -60,9 +62,10 @@ def plugin_fault(name: str) -> str | None:
 def register_libraries(paths: Iterable[str]) -> None:
     """Register libraries of providers with the runtime, each once for the whole process.
 
-    Raises `ProviderError` for a library that the runtime does not take.
+    Raises `OptionsError` for a library that may not be loaded (see `trusted_library`), and
+    `ProviderError` for one that the runtime does not take.
     """
-    for path in paths:
+    for path in map(trusted_library, paths):
         with _lock:
             if path not in _registered:
                 _register(path)

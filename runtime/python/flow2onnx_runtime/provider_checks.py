@@ -21,6 +21,7 @@ from flow2onnx_runtime.plugins import (
     plugin_fault,
 )
 from flow2onnx_runtime.providers import CPU, provider_named
+from flow2onnx_runtime.trusted_libraries import trusted_library
 
 __all__ = [
     "Model",
@@ -69,8 +70,11 @@ def opens(provider: ProviderSpec) -> bool:
 
 
 def create_session(model: Model, settings: Any, providers: Sequence[ProviderSpec]) -> Any:
-    """An `onnxruntime.InferenceSession` on these providers, or the runtime's own exception."""
-    asked = [(name, dict(given)) for name, given in map(split, providers)]
+    """An `onnxruntime.InferenceSession` on these providers, or the runtime's own exception.
+
+    Raises `OptionsError` for an option that names a library that may not be loaded.
+    """
+    asked = [(name, _trusted_options(name, given)) for name, given in map(split, providers)]
     if any(provider_named(name).memory == "cuda" for name, _ in asked):
         _preload_cuda()
     if not {name for name, _ in asked} <= set(ort.get_available_providers()):
@@ -79,6 +83,20 @@ def create_session(model: Model, settings: Any, providers: Sequence[ProviderSpec
     source = model if isinstance(model, bytes) else os.fspath(model)
     # Without enable_fallback=0 a provider that fails becomes a CPU session with a printed line.
     return ort.InferenceSession(source, settings, providers=asked, enable_fallback=0)
+
+
+def _trusted_options(name: str, given: Mapping[str, str]) -> dict[str, str]:
+    """The options of a provider; of libraries with their folders, those that may be loaded."""
+    resolved = {
+        option: ";".join(_trusted_part(part) for part in given[option].split(";"))
+        for option in provider_named(name).library_options
+        if option in given
+    }
+    return {**given, **resolved}
+
+
+def _trusted_part(library: str) -> str:
+    return trusted_library(library) if os.path.basename(library) != library else library
 
 
 def _add_providers(settings: Any, asked: Sequence[tuple[str, dict[str, str]]]) -> None:

@@ -42,8 +42,9 @@ class Provider:
 
     `package`: what to install; with `plugin`, the module of that package that tells where the
     library is, it stands beside the runtime, and otherwise in its place. `libraries`: what it opens
-    when a session asks for it. `is_everywhere`: every build has it. `is_remote`: its nodes call a
-    service, and no model runs on it.
+    when a session asks for it; `library_options`: its options that name more, parted by semicolons.
+    `is_everywhere`: every build has it. `is_remote`: its nodes call a service, and no model runs on
+    it.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Provider:
     package: str = "an onnxruntime built with it"
     plugin: str | None = None
     libraries: str = "the libraries it needs"
+    library_options: tuple[str, ...] = ()
     is_everywhere: bool = False
     is_remote: bool = False
 
@@ -255,6 +257,7 @@ _ROWS = (
         is_symmetric=True,
         package="onnxruntime-gpu[cuda,cudnn]",
         libraries="CUDA and libnvinfer.so.10",
+        library_options=("trt_engine_decryption_lib_path", "trt_extra_plugin_lib_paths"),
     ),
     Provider(
         name="DmlExecutionProvider",
@@ -278,6 +281,7 @@ _ROWS = (
         trains=False,
         package="onnxruntime-qnn",
         libraries="the Qualcomm AI runtime",
+        library_options=("backend_path",),
         has_kernels=False,
     ),
     Provider(

@@ -67,24 +67,27 @@ def test_a_runtime_that_lists_no_devices_is_asked_by_name(monkeypatch):
 
 @takes_plugins
 @pytest.mark.parametrize("act", [lambda o: open_session(b"", o), require_providers])
-def test_a_library_that_cannot_be_registered(act):
-    options = Options(provider_libraries=("none.so",))
+def test_a_library_that_cannot_be_registered(act, tmp_path):
+    (tmp_path / "none.so").touch(mode=0o644)
+    options = Options(provider_libraries=(str(tmp_path / "none.so"),))
     with pytest.raises(ProviderError, match=r"none.so cannot be registered as .*\n.*a plug-in"):
         act(options)
 
 
-def test_a_library_is_registered_once(monkeypatch, onnx_model):
-    told = []
+def test_a_library_is_registered_once(monkeypatch, onnx_model, tmp_path):
+    told, paths = [], tuple(str(tmp_path / name) for name in ("a.so", "b.so", "c.so"))
+    for path in paths:
+        open(path, "wb").close()
     monkeypatch.setattr(plugins, "_registered", set())
     monkeypatch.setattr(
         ort, "register_execution_provider_library", lambda *a: told.append(a), raising=False
     )
     for _ in range(2):
-        open_session(onnx_model(NEG), Options(provider_libraries=("a.so", "b.so")))
-    assert told == [("a.so", "a.so"), ("b.so", "b.so")]
+        open_session(onnx_model(NEG), Options(provider_libraries=paths[:2]))
+    assert told == [(path, path) for path in paths[:2]]
     monkeypatch.delattr(ort, "register_execution_provider_library")
     with pytest.raises(ProviderError, match="takes no plug-in providers"):
-        plugins.register_libraries(["c.so"])
+        plugins.register_libraries(paths[2:])
 
 
 @pytest.mark.skipif(
