@@ -168,6 +168,7 @@ static bool json_number(Json *json, Value *value) {
         if (!value->beyond) number = number * 10 + digit;
     }
     value->is.number = negative ? -(int64_t)number : (int64_t)number;
+    value->beyond = value->beyond || (negative && number == 0); /* a fraction to other parsers */
     if (json_takes(json, '.')) {
         value->kind = FRACTION;
         if (json_digits(json) == 0) return json_fault(json, "a number is wrong");

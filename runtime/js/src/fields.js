@@ -60,7 +60,8 @@ function kind(value) {
  * @returns {value is number}
  */
 export function isWhole(value, least = 0) {
-  return Number.isSafeInteger(value) && /** @type {number} */ (value) >= least;
+  const isSafe = Number.isSafeInteger(value) && !Object.is(value, -0);
+  return isSafe && /** @type {number} */ (value) >= least;
 }
 
 /** The fields of one JSON object, each read with the type it must have; `place` names it. */

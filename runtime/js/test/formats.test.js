@@ -69,6 +69,13 @@ test("what is no JSON is refused", () => {
   assert.throws(() => parseObject(Uint8Array.of(123, 34, 0xff, 34, 125), "x"), BundleError);
 });
 
+test("minus zero is no whole number", () => {
+  for (const digits of ["-0", "-0.0", "1.5", "9007199254740992", "-1"]) {
+    assert.throws(() => parse(`{"a":${digits}}`).number("a"), BundleError, digits);
+  }
+  assert.equal(parse('{"a":0}').number("a"), 0);
+});
+
 test("every element type goes in and comes out", async () => {
   const tensors = Object.fromEntries(
     ELEMENTS.map(({ name, array, size }) => {

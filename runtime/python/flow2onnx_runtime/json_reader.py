@@ -14,7 +14,10 @@ MOST = 2**53 - 1  # the largest whole number that every JSON parser reads exactl
 def parse_object(text: bytes, what: str) -> dict[str, Any]:
     """The JSON object in `text`; `what` names the file in errors."""
     try:
-        value = json.loads(text.decode("utf-8"), object_pairs_hook=_distinct)
+        value = json.loads(
+            text.decode("utf-8"), object_pairs_hook=_distinct, parse_int=_whole,
+            parse_constant=_no_constant,
+        )  # fmt: skip
         if b"\\u" in text:  # by which half a character can come in; nothing encodes that
             json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
@@ -31,6 +34,14 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             raise ValueError(f"the key {key!r} appears twice")
         found[key] = value
     return found
+
+
+def _whole(digits: str) -> int | float:
+    return -0.0 if digits == "-0" else int(digits)  # other parsers have it for a fraction
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON number")
 
 
 def _kind(value: object) -> str:
