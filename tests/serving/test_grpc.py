@@ -119,6 +119,7 @@ BYTES = bytes(4 * WIDTH)
     ({"inputs": [item(name="y")]}, "INVALID_ARGUMENT", "unexpected input 'y'"),
     ({"inputs": [item(datatype="BYTES")]}, "INVALID_ARGUMENT", "the request says 'BYTES'"),
     ({"inputs": [item(shape=[-1, WIDTH])]}, "INVALID_ARGUMENT", "no size"),
+    ({"inputs": [item(shape=[0, 2**47, 2**47])]}, "INVALID_ARGUMENT", "no array can have"),
     ({"inputs": [item()]}, "INVALID_ARGUMENT", "0 elements"),
     ({"inputs": [item(), item()], "raw_input_contents": [BYTES, BYTES]}, "INVALID_ARGUMENT",
      "given twice"),

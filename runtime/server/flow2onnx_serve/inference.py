@@ -23,6 +23,9 @@ __all__ = [
 ]
 
 
+_MOST = 2**48  # elements of an array, a size of 0 taken for 1
+
+
 @dataclass(frozen=True)
 class RequestedOutput:
     """An output asked for: as bytes behind the header or not, and as how many top classes."""
@@ -47,8 +50,10 @@ def parse_shape(name: str, values: object) -> tuple[int, ...]:
     if not isinstance(values, list) or len(values) > 32:
         raise RequestError(f"input '{name}' needs a shape", hint="a list of at most 32 sizes")
     for size in values:
-        if type(size) is not int or not 0 <= size < 2**48:
+        if type(size) is not int or not 0 <= size < _MOST:
             raise RequestError(f"input '{name}' has a shape with {size!r}, which is no size")
+    if prod(size or 1 for size in values) >= _MOST:  # numpy has none so large, empty or not
+        raise RequestError(f"input '{name}' has the shape {values}, which no array can have")
     return tuple(values)
 
 
@@ -106,7 +111,10 @@ def top_classes(
     array: NDArray[Any], count: int, labels: Sequence[str], is_batched: bool
 ) -> NDArray[Any]:
     """The `count` largest values of each row, as texts ``value:index`` or ``value:index:label``."""
-    rows = array.reshape(len(array), -1) if is_batched and array.ndim else array.reshape(1, -1)
+    if array.dtype == np.bool_:  # which has no text with decimals
+        array = array.astype(np.uint8)
+    count_rows = len(array) if is_batched and array.ndim else 1
+    rows = array.reshape(count_rows, array.size // count_rows if count_rows else 0)
     count = min(count, rows.shape[1])
     order = np.argsort(-rows.astype(np.float64), axis=1, kind="stable")[:, :count]
     texts = [

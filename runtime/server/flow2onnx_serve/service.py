@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 
+import numpy as np
 from flow2onnx_runtime import FlowError, RunError
 from numpy.typing import NDArray
 
@@ -142,6 +143,8 @@ def _result(live: LiveVersion, name: str, array: NDArray[Any], classes: int) -> 
     if not classes:
         return name, version.outputs[name].datatype, array
     labels = version.labels.get(name, ())
+    if version.outputs[name].datatype == "BF16":  # which travels as its bits
+        array = (array.astype(np.uint32) << 16).view(np.float32)
     return name, "BYTES", top_classes(array, classes, labels, version.has_batch)
 
 
