@@ -2,19 +2,24 @@
 
 import json
 import os
+import re
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import PureWindowsPath
 from typing import Any
 
 import numpy as np
 from flow2onnx_runtime.dtypes import Array
+from flow2onnx_runtime.files import open_regular
 
 from flow2onnx.errors import DataError
 
 __all__ = ["CocoReader", "Photo"]
 
 _LEAST_KEYPOINTS = 10
+# What other content than that of COCO comes to.
+_DAMAGED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -79,16 +84,24 @@ class CocoReader:
         photos, labels = self._photos()
         arrange = _by_group if self.groups else _in_order
         for batch in arrange(self._endless(photos), self.size):
-            outlines = [photo.polygons() for photo in batch]
-            yield (
-                [self._bytes(photo) for photo in batch],
-                [photo.id for photo in batch],
-                [(photo.height, photo.width) for photo in batch],
-                [photo.boxes() for photo in batch],
-                [_labels(photo, labels) for photo in batch],
-                [points for points, _ in outlines],
-                [places for _, places in outlines],
-            )
+            samples = [self._sample(photo, labels) for photo in batch]
+            yield tuple(list(column) for column in zip(*samples, strict=True))
+
+    def _sample(self, photo: Photo, labels: dict[int, int]) -> tuple[Any, ...]:
+        """Image, id, size, boxes, labels, polygons and their indices of one image."""
+        content = self._bytes(photo)
+        try:
+            points, places = photo.polygons()
+            numbers = _labels(photo, labels)
+        except _DAMAGED as error:
+            raise DataError(
+                f"image {photo.id} has annotations that cannot be read: "
+                f"{type(error).__name__}: {error}",
+                place=self.annotation_file,
+                hint="give an instances_….json file",
+            ) from error
+        size = (photo.height, photo.width)
+        return content, photo.id, size, photo.boxes(), numbers, points, places
 
     def _endless(self, photos: list[Photo]) -> Iterator[Photo]:
         order, epoch = np.arange(len(photos)), 0
@@ -101,7 +114,7 @@ class CocoReader:
     def _bytes(self, photo: Photo) -> Array:
         path = os.path.join(self.image_dir, photo.file)
         try:
-            with open(path, "rb") as file:
+            with open_regular(path) as file:
                 return np.frombuffer(file.read(), np.uint8)
         except OSError as error:
             raise DataError(
@@ -110,13 +123,13 @@ class CocoReader:
 
     def _photos(self) -> tuple[list[Photo], dict[int, int]]:
         try:
-            with open(self.annotation_file, encoding="utf-8") as file:
+            with open_regular(self.annotation_file) as file:
                 return _parse(json.load(file), self.only_useful)
         except DataError as error:
             raise error.at(self.annotation_file) from None
         except OSError as error:
             text = str(error.strerror or error)
-        except (ValueError, KeyError, TypeError, IndexError) as error:
+        except _DAMAGED as error:
             text = f"no COCO annotations: {type(error).__name__}: {error}"
         raise DataError(text, place=self.annotation_file, hint="give an instances_….json file")
 
@@ -129,15 +142,25 @@ def _parse(content: Any, only_useful: bool) -> tuple[list[Photo], dict[int, int]
             annotation["bbox"] = [left, top, width, height]
             on_image[annotation["image_id"]].append(annotation)
     photos = [
-        Photo(int(i["id"]), i["file_name"], int(i["height"]), int(i["width"]),
-              tuple(on_image[int(i["id"])]))
+        _photo(i, tuple(on_image[int(i["id"])]))
         for i in sorted(content["images"], key=lambda image: image["id"])
-    ]  # fmt: skip
+    ]
     kept = [p for p in photos if p.is_useful] if only_useful else photos
     if not kept:
         raise DataError(f"none of its {len(photos)} images has a usable annotation")
     numbers = sorted(int(c["id"]) for c in content["categories"])
     return kept, {category: i + 1 for i, category in enumerate(numbers)}
+
+
+def _photo(image: dict[str, Any], annotations: tuple[dict[str, Any], ...]) -> Photo:
+    """An image of a positive size, and of a file that is in the folder of the images."""
+    name, height, width = str(image["file_name"]), int(image["height"]), int(image["width"])
+    is_outside = PureWindowsPath(name).anchor or ".." in re.split(r"[/\\]", name)
+    if not name or "\0" in name or is_outside:
+        raise ValueError(f"the file {name!r} is no path inside the folder of the images")
+    if height < 1 or width < 1:
+        raise ValueError(f"the image {name!r} has the size {height} x {width}")
+    return Photo(int(image["id"]), name, height, width, annotations)
 
 
 def _labels(photo: Photo, labels: dict[int, int]) -> Array:

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, Self
 
 import numpy as np
 from flow2onnx_runtime.dtypes import Array
+from flow2onnx_runtime.files import open_regular
 from flow2onnx_runtime.messages import parse_bytes
 
 from flow2onnx.errors import ArgumentError, DataError
@@ -117,7 +118,7 @@ def read_records(path: Path_, limit: int = MAX_RECORD) -> Iterator[Record]:
     """
     name = os.fspath(path)
     try:
-        with open(name, "rb", buffering=1 << 20) as file:
+        with open_regular(name, buffering=1 << 20) as file:
             yield from _read(file, name, limit)
     except OSError as error:
         raise DataError(

@@ -1,6 +1,7 @@
 """Operators on images and on the objects on them, in jobs."""
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -455,6 +456,48 @@ def test_coco_shuffles_each_epoch(coco):
     epochs = [tuple(next(batches)[1]) for _ in range(8)]
     assert {tuple(sorted(e)) for e in epochs} == {(3, 4, 5, 7)}
     assert len(set(epochs)) > 2
+
+
+IMAGE = {"id": 1, "file_name": "1.jpg", "height": 4, "width": 6}
+BOX = {"image_id": 1, "category_id": 7, "iscrowd": 0, "bbox": [0, 0, 3, 3]}
+
+
+@pytest.mark.parametrize(("change", "text"), [
+    ({"images": [{**IMAGE, "file_name": "../1.jpg"}]}, "no path inside the folder"),
+    ({"images": [{**IMAGE, "file_name": "/etc/passwd"}]}, "no path inside the folder"),
+    ({"images": [{**IMAGE, "file_name": "C:\\x"}]}, "no path inside the folder"),
+    ({"images": [{**IMAGE, "file_name": "a/..\\x"}]}, "no path inside the folder"),
+    ({"images": [{**IMAGE, "file_name": ""}]}, "no path inside the folder"),
+    ({"images": [{**IMAGE, "width": 0}]}, "has the size 4 x 0"),
+    ({"images": [{**IMAGE, "height": float("inf")}]}, "OverflowError"),
+    ({"annotations": [{**BOX, "category_id": 8}]}, "image 1 has annotations .* KeyError: 8"),
+    ({"annotations": [{**BOX, "segmentation": [[1, 2, 3]]}]}, "image 1 has annotations .* reshape"),
+    ({"annotations": [3]}, "TypeError"),
+    ({"annotations": [{**BOX, "keypoints": 3}]}, "TypeError"),
+    ({"categories": [[]]}, "TypeError"),
+])  # fmt: skip
+def test_coco_annotations_that_are_none(coco, change, text):
+    file, folder = coco
+    Path(folder, "1.jpg").write_bytes(b"")
+    content = {"images": [IMAGE], "annotations": [BOX], "categories": [{"id": 7}]}
+    Path(file).write_text(json.dumps({**content, **change}))
+    with pytest.raises(DataError, match=text):
+        next(coco_batches((file, folder)))
+
+
+def test_coco_annotations_that_nest_without_end(coco):
+    Path(coco[0]).write_text("[" * 100_000)
+    with pytest.raises(DataError, match="RecursionError"):
+        next(coco_batches(coco))
+
+
+def test_coco_images_that_are_pipes(coco):
+    file, folder = coco
+    os.mkfifo(Path(folder, "pipe.jpg"))
+    content = {"images": [{**IMAGE, "file_name": "pipe.jpg"}], "annotations": [BOX]}
+    Path(file).write_text(json.dumps({**content, "categories": [{"id": 7}]}))
+    with pytest.raises(DataError, match="it is no regular file"):
+        next(coco_batches(coco))
 
 
 def test_coco_job(coco):

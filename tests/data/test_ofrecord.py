@@ -1,5 +1,6 @@
 """The file format: what is written is read, and what is damaged is refused."""
 
+import os
 import random
 import struct
 import tracemalloc
@@ -229,3 +230,9 @@ def test_a_missing_file(tmp_path):
     with pytest.raises(DataError, match="No such file") as caught:
         list(read_records(tmp_path / "part-7"))
     assert caught.value.place == str(tmp_path / "part-7")
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "part-0")
+    with pytest.raises(DataError, match="it is no regular file"):
+        list(read_records(tmp_path / "part-0"))

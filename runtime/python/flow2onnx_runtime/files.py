@@ -15,7 +15,7 @@ import secrets
 import shutil
 import stat
 from collections.abc import Callable, Iterator
-from io import BufferedReader
+from io import DEFAULT_BUFFER_SIZE, BufferedReader, FileIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -26,7 +26,8 @@ try:
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]  # its absence is tested where it is used
 
-__all__ = ["lock_folder", "open_file", "remove_abandoned", "replace_file", "replace_folder"]
+__all__ = ["lock_folder", "open_file", "open_regular", "remove_abandoned", "replace_file",
+           "replace_folder"]  # fmt: skip
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2  # Linux: swap two paths in one step
@@ -39,13 +40,23 @@ _NO_WAITING = getattr(os, "O_NONBLOCK", 0)  # a pipe would wait for somebody who
 def open_file(path: str | os.PathLike[str], hint: str | None = None) -> BufferedReader:
     """A file opened for reading; raises `BundleError` for what is missing or no regular file."""
     try:
-        # closed by whoever asked for it
-        file = open(path, "rb", opener=_open)  # noqa: SIM115
+        return open_regular(path)
     except OSError as error:
         raise BundleError(f"{path}: cannot be read: {error.strerror}", hint=hint) from error
+
+
+def open_regular(
+    path: str | os.PathLike[str], buffering: int = DEFAULT_BUFFER_SIZE
+) -> BufferedReader:
+    """A file opened for reading; raises `OSError` at once for what is no regular file.
+
+    `buffering`: bytes that are read at a time.
+    """
+    # closed by whoever asked for it
+    file = BufferedReader(FileIO(path, "rb", opener=_open), buffering)
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
-        raise BundleError(f"{path}: cannot be read: it is no regular file", hint=hint)
+        raise OSError(errno.EINVAL, "it is no regular file", os.fspath(path))
     return file
 
 
