@@ -5,6 +5,7 @@
 # make tools     the Node packages that the tests of the JavaScript runtime need
 # make runtimes  the JavaScript and C runtimes against the recorded traces, and in a browser
 # make triton    the real Triton server, which the serving tests ask the same as ours (320 MB)
+# make fuzz      readers of untrusted input, led by the code they reach, for MINUTES=10 in all
 # make bench     the benchmarks beside torch and JAX (installs them)
 # EXTRA=gpu      on a machine with an NVIDIA GPU: onnxruntime-gpu in place of onnxruntime
 
@@ -15,10 +16,11 @@ DEVICE := .venv/device-$(EXTRA)
 TRITON := .venv/triton
 OLDEST := .venv/oldest
 OUT ?= demo
+MINUTES ?= 10
 NODE_MODULES := $(if $(shell command -v npm),runtime/js/node_modules)
 PIP := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-all test-oldest tools runtimes triton check bench clean
+.PHONY: demo test test-all test-oldest tools runtimes triton check fuzz bench clean
 
 demo: $(VENV)/ready $(DEVICE)/ready
 	$(VENV)/bin/python -m examples.mlp_digits --out $(OUT)
@@ -55,6 +57,10 @@ check: $(VENV)/ready
 	$(VENV)/bin/python -m ruff format --check .
 	$(VENV)/bin/python -m mypy --strict flow2onnx runtime/python/flow2onnx_runtime \
 	  runtime/server/flow2onnx_serve runtime/native/flow2onnx_native
+
+# Needs clang for the targets in C. Inputs that crash are left in build/fuzz.
+fuzz: $(VENV)/ready
+	PYTHONPATH=.:runtime/native $(VENV)/bin/python -m tests.fuzz --minutes $(MINUTES) $(TARGETS)
 
 bench: $(VENV)/ready
 	$(VENV)/bin/python -m benchmarks.compiling
