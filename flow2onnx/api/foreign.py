@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from flow2onnx import engine, imported
 from flow2onnx.optim.base import Optimizer
+from flow2onnx.optim.groups import Groups
 from flow2onnx.optim.schedules import Scheduler
 
 if TYPE_CHECKING:
@@ -35,6 +36,10 @@ def make_trainable(
     optimizer: str | Optimizer = "adam",
     *,
     lr: float | Scheduler | None = None,
+    schedule: str | Scheduler | None = None,
+    groups: Groups = None,
+    clip_norm: float | None = None,
+    clip_value: float | None = None,
     trained: str | Sequence[str] | None = None,
     frozen: str | Sequence[str] | None = None,
     separate: str | Sequence[str] | None = None,
@@ -67,9 +72,16 @@ def make_trainable(
         outputs, inputs, or entries of `inputs`, and which returns a blob, or a dict with ``"loss"``
         and others to see. `optimizer` is a name with settings, whose defaults are torch's, or a
         `flow.optimizer` object.
-    lr
-        A rate, or a schedule of `flow.optimizer`, for an optimizer by name. Whatever it is,
+    lr, schedule
+        A rate, or a schedule of `flow.optimizer`, for an optimizer by name; `schedule` is one by
+        name, such as ``"one_cycle(total_steps=1000)"``, that begins with the rate. Whatever it is,
         `Trainer.learning_rate` overrides it at run time.
+    groups
+        What differs for some tensors, by shell pattern of their names or a tuple of such: `lr`,
+        `weight_decay`, `optimizer`, or `frozen`, as in ``{"*.bias": {"weight_decay": 0.0}}``.
+    clip_norm, clip_value
+        Limit each number of a gradient to [-clip_value, clip_value], and then the joint norm of all
+        gradients to `clip_norm`.
     trained, frozen
         Shell patterns of the names of tensors to train, and not to train; all names count that the
         exporter gave one.
@@ -92,9 +104,9 @@ def make_trainable(
         Add the step in two halves: `Trainer.accumulate` sums up gradients of several batches, and
         `Trainer.update` makes one step of their mean.
     ema
-        Keep moving averages of the trained tensors, a = ema * a + (1 - ema) * w after each step,
-        beginning with the tensors themselves; the predict jobs ``ema`` and ``ema-eval`` compute
-        with them.
+        Keep moving averages of the trained tensors, a = ema * a + (1 - ema) * w after each step but
+        the first, which makes them the tensors themselves, as in torch; the predict jobs ``ema``
+        and ``ema-eval`` compute with them.
     recompute
         Compute activations twice in place of keeping them: True, a number of segments, or names of
         layers. Less memory for more time, results the same to the bit.
@@ -121,6 +133,10 @@ def make_trainable(
         loss,
         optimizer,
         lr=lr,
+        schedule=schedule,
+        groups=groups,
+        clip_norm=clip_norm,
+        clip_value=clip_value,
         trained=trained,
         frozen=frozen,
         separate=separate,

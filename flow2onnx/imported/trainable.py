@@ -28,7 +28,7 @@ from flow2onnx.imported.initial_state import ModelState
 from flow2onnx.imported.job_body import EMA, EMA_EVAL, OUTPUTS_ALONE, TrainingPlan, job_body
 from flow2onnx.imported.losses import named_loss
 from flow2onnx.imported.model_jobs import ModelJobs, Rewrites
-from flow2onnx.imported.optimizers import optimizer_of
+from flow2onnx.imported.optimizers import optimizer_of, split_frozen
 from flow2onnx.imported.parameter_names import TensorNames, name_tensors
 from flow2onnx.imported.parameters import (
     Parameter,
@@ -46,6 +46,7 @@ from flow2onnx.onnx_io.training_info import add_training_info
 from flow2onnx.optim import Training
 from flow2onnx.optim.averages import check_decay
 from flow2onnx.optim.base import Optimizer
+from flow2onnx.optim.groups import Groups
 from flow2onnx.optim.schedules import Scheduler
 from flow2onnx.trace.call_text import known_names
 from flow2onnx.typing import PlaceholderSpec
@@ -149,6 +150,10 @@ def make_trainable(
     optimizer: str | Optimizer = "adam",
     *,
     lr: float | Scheduler | None = None,
+    schedule: str | Scheduler | None = None,
+    groups: Groups = None,
+    clip_norm: float | None = None,
+    clip_value: float | None = None,
     trained: Patterns = None,
     frozen: Patterns = None,
     separate: Patterns = None,
@@ -175,15 +180,20 @@ def make_trainable(
     foreign = foreign_model(model, None, opset, skips_foreign=True)
     check_opset(foreign.opset)
     foreign, names = name_tensors(foreign, check_patterns(separate, "separate"))
-    half, parameters = _half(precision), choose(foreign, trained, frozen, names)
+    half = _half(precision)
+    rule = optimizer_of(
+        optimizer, half == "float16", ema=check_decay(ema), lr=lr, schedule=schedule,
+        groups=groups, clip_norm=clip_norm, clip_value=clip_value,
+    )  # fmt: skip
+    rule, ema, parameters = split_frozen(rule, choose(foreign, trained, frozen, names))
     plan = TrainingPlan(
         foreign=foreign,
         feeds=read_feeds(foreign, _with_annotations(loss, foreign, inputs)),
         loss=_loss(loss, foreign),
         output=_output(foreign, output),
         labels=_unused_name(labels, foreign),
-        optimizer=optimizer_of(optimizer, lr, half == "float16"),
-        ema=check_decay(ema),
+        optimizer=rule,
+        ema=ema,
         **_roles(foreign, parameters, training_mode),
     )
     state = ModelState(foreign, foreign.opset, seed)

@@ -3,7 +3,9 @@
 from collections.abc import Collection
 from typing import Any
 
+from flow2onnx.dtypes import float64
 from flow2onnx.errors import ArgumentError
+from flow2onnx.graph import Value
 from flow2onnx.optim.base import Step
 from flow2onnx.trace.job import Job
 
@@ -29,15 +31,28 @@ def check_decay(decay: Any) -> float | None:
 def append_averages(job: Job, step: Step, names: Collection[str]) -> None:
     """Move the averages of the weights that a step moves: a = decay * a + (1 - decay) * w.
 
-    w is the next value of the weight. An average is a state tensor that the body of the job has
-    made, with its first value; weights without one have none.
+    w is the next value of the weight. The first step makes the averages the weights, whatever they
+    began with, as torch's AveragedModel with get_ema_multi_avg_fn. An average is a state tensor
+    that was made before; weights without one have none.
     """
+    b = job.b
     for name in names:
         average = average_name(name)
         if average not in job.averages:
             continue
-        decay = job.averages[average]
-        with job.b.under(f"update/{average}"):
-            kept = step.scale(job.values[average], decay)
-            moved = job.b.Add(kept, step.scale(job.updates[name], 1.0 - decay))
-            job.assign(average, moved)
+        kept = _kept(step, job.averages[average])
+        with b.under(f"update/{average}"):
+            w, old = job.updates[name], job.values[average]
+            job.assign(average, b.Add(step.scale(old, kept), step.scale(w, b.Sub(1.0, kept))))
+
+
+def _kept(step: Step, decay: float) -> Value:
+    """What stays of an average: nothing at the first step. float64 of shape (1,)."""
+    b = step.b
+
+    def make() -> Value:
+        no, yes = (b.const([share], float64) for share in (0.0, decay))
+        return b.Where(b.Equal(step.counter, 0), no, yes)
+
+    made: Value = step.once(f"ema {decay}", make)
+    return made

@@ -1,7 +1,7 @@
 """Parameter groups: patterns of names, and what is different for the variables that they match."""
 
 import fnmatch
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,10 +20,11 @@ class Group:
     """The variables whose names match one of some shell patterns.
 
     They have a rate, a decay or an optimizer of their own where these are not None; a frozen group
-    is not trained.
+    is not trained. `names` are the variables, where they are known already.
     """
 
     patterns: tuple[str, ...]
+    names: frozenset[str] | None = None
     lr: float | None = None
     weight_decay: float | None = None
     optimizer: str | None = None
@@ -34,9 +35,11 @@ class Group:
         """The patterns, as an error shows them."""
         return " ".join(self.patterns)
 
-    def chooses(self, name: str) -> bool:
-        """True if a pattern matches the name."""
-        return any(fnmatch.fnmatchcase(name, p) for p in self.patterns)
+    def chooses(self, name: str, aliases: Iterable[str]) -> bool:
+        """True if a pattern matches a name of the variable."""
+        if self.names is not None:
+            return name in self.names
+        return any(fnmatch.fnmatchcase(n, p) for n in (name, *aliases) for p in self.patterns)
 
 
 def read_groups(given: Any) -> tuple[Group, ...]:
@@ -66,26 +69,31 @@ def read_group(text: str) -> tuple[tuple[str, ...], dict[str, Any]]:
     return tuple(patterns.split()), found
 
 
-def match_groups(groups: Sequence[Group], names: Collection[str]) -> dict[Group, frozenset[str]]:
-    """The names that each group chooses; none may choose nothing, or what another one does."""
+def match_groups(
+    groups: Sequence[Group], names: Mapping[str, Sequence[str]]
+) -> dict[Group, frozenset[str]]:
+    """The variables that each group chooses; none may choose nothing, or what another one does.
+
+    `names` are the variables, each with the other names that it has.
+    """
     found: dict[Group, frozenset[str]] = {}
     owners: dict[str, Group] = {}
+    known = [n for name, aliases in names.items() for n in (name, *aliases)]
     for group in groups:
-        chosen = [name for name in names if group.chooses(name)]
-        for pattern in group.patterns:
-            if not fnmatch.filter(names, pattern):
+        for pattern in group.patterns if group.names is None else ():
+            if not fnmatch.filter(known, pattern):
                 raise ArgumentError(
                     f"groups: {pattern!r} matches nothing that is trained",
-                    hint=known_names(pattern, names),
+                    hint=known_names(pattern, known),
                 )
-        for name in chosen:
+        found[group] = frozenset(n for n, aliases in names.items() if group.chooses(n, aliases))
+        for name in sorted(found[group]):
             if name in owners:
                 raise ArgumentError(
                     f"groups: {name} is in two of them, {owners[name].title!r} and {group.title!r}",
                     hint="let each tensor be in one group: make the patterns narrower",
                 )
             owners[name] = group
-        found[group] = frozenset(chosen)
     return found
 
 

@@ -1,11 +1,14 @@
 """Optimizers by name: one table, from which jobs, imported models and the command line choose."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from flow2onnx.errors import ArgumentError
 from flow2onnx.graph import Value
+from flow2onnx.optim.averages import check_decay
 from flow2onnx.optim.base import ALL, Optimizer, Step, Variables
 from flow2onnx.optim.clipping import Clipping, Several, by_global_norm, by_value
 from flow2onnx.optim.descent import Lion, SGDRule
@@ -17,7 +20,9 @@ from flow2onnx.optim.named_schedules import named_schedule
 from flow2onnx.optim.rule import Rule
 from flow2onnx.optim.scaled import Adadelta, Adagrad, RMSPropRule
 from flow2onnx.optim.schedules import Scheduler, constant_rate
+from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.call_text import find_entry
+from flow2onnx.trace.context import current_job
 from flow2onnx.trace.job import Job
 from flow2onnx.trace.registry import publish
 
@@ -41,41 +46,42 @@ class NamedOptimizer(Optimizer):
         scheduler: Scheduler,
         members: Sequence["tuple[Group, NamedOptimizer | None]"] = (),
         *,
+        ema: float | None = None,
         relative_rate: float = 1.0,
         **shared: Any,
     ) -> None:
         super().__init__(scheduler, **shared)
         self.rule, self.members = rule, dict(members)
-        self.relative_rate = relative_rate
+        self.ema, self.relative_rate = ema, relative_rate
 
     @property
     def folds_rate(self) -> bool:
         """True for plain gradient descent of all variables alike."""
         return self.rule.is_plain and self.clipping is None and not self.members
 
-    @property
-    def frozen(self) -> tuple[str, ...]:
-        """The patterns of the groups that are not trained."""
-        return tuple(p for group in self.members if group.frozen for p in group.patterns)
+    def for_names(self, chosen: Mapping[Group, frozenset[str]]) -> "NamedOptimizer":
+        """This optimizer for a job whose frozen groups are constants, and averages its own.
 
-    def without_frozen(self) -> "NamedOptimizer":
-        """This optimizer for a job in which frozen groups are constants."""
-        members = [(group, m) for group, m in self.members.items() if not group.frozen]
-        made = NamedOptimizer(
-            self.rule,
-            self.scheduler,
-            members,
-            grad_clipping=self.clipping,
-            loss_scale_policy=self.scale,
-            variables=self._variables,
-        )
-        made.sets_scale = self.sets_scale
+        `chosen` are the variables of each group.
+        """
+        made = copy(self)
+        members = self.members.items()
+        made.members = {replace(g, names=chosen[g]): m for g, m in members if not g.frozen}
+        made.ema = None
         return made
+
+    def minimize(self, loss: Blob | Sequence[Blob]) -> None:
+        """Minimise the mean of `loss` over its elements; of several, the sum of their means."""
+        super().minimize(loss)
+        job = current_job("optimizer.minimize")
+        if self.ema is not None:
+            for name in filter(partial(_is_trainable, job), sorted(job.trained)):
+                job.averages[str(job.slot(name, "ema").name)] = self.ema
 
     def assignment(self, job: Job) -> dict[Optimizer, frozenset[str]]:
         """The variables of this optimizer and of its members; those of frozen groups are left."""
         rest, found = self.chosen(job), dict[Optimizer, frozenset[str]]()
-        known = [n for n in job.user_variables if n in rest and _is_trainable(job, n)]
+        known = {n: () for n in job.user_variables if n in rest and _is_trainable(job, n)}
         for group, names in match_groups(tuple(self.members), known).items():
             rest -= names
             member = self.members[group]
@@ -101,6 +107,7 @@ def named_optimizer(
     groups: Groups = None,
     clip_norm: float | None = None,
     clip_value: float | None = None,
+    ema: float | None = None,
     loss_scale_policy: Any = None,
     variables: Variables = ALL,
 ) -> NamedOptimizer:
@@ -109,8 +116,13 @@ def named_optimizer(
     `lr` is its rate or a schedule of `flow.optimizer`, `schedule` one by name, such as
     ``cosine(total_steps=1000)``. `groups` maps shell patterns of variable names to what differs
     for them: `lr`, `weight_decay`, `optimizer`, or `frozen`. Gradients are limited to
-    [-clip_value, clip_value] each, and then their joint norm to `clip_norm`. All but the groups may
-    stand in the text too.
+    [-clip_value, clip_value] each, and then their joint norm to `clip_norm`. With `ema` the slots
+    ``w-ema`` hold averages ema * average + (1 - ema) * w. `lr`, `schedule` and the clips may stand
+    in the text too.
+
+    >>> import flow2onnx as flow
+    >>> flow.optimizer.named("lion", 1e-4, groups={"*-bias": {"weight_decay": 0.0}}).rule
+    Lion(lr=0.0001, weight_decay=0.0, beta1=0.9, beta2=0.99)
     """
     given = {"lr": lr, "schedule": schedule, "clip_norm": clip_norm, "clip_value": clip_value}
     kind, settings = find_entry(OPTIMIZERS, name, "optimizer", common=_COMMON)
@@ -129,6 +141,7 @@ def named_optimizer(
         rule,
         scheduler,
         [(group, _member(group, rule, scheduler)) for group in read_groups(groups)],
+        ema=check_decay(ema),
         grad_clipping=clipping,
         loss_scale_policy=loss_scale_policy,
         variables=variables,

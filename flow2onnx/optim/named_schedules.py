@@ -280,6 +280,11 @@ SCHEDULES: dict[str, type[Schedule]] = {
 
 def named_schedule(name: str, lr: float) -> Scheduler:
     """The schedule that a text such as ``cosine(total_steps=1000)`` names, of the rate `lr`."""
+    if "plateau" in name.lower():
+        raise ArgumentError(
+            f"schedule {name!r}: a step does not see how training goes on",
+            hint="the runtime does: Trainer.fit(…, callbacks=[ReduceOnPlateau(lr=…)])",
+        )
     if not is_number(lr) or lr < 0:
         raise ArgumentError(f"lr is {lr!r}", hint="give a number of at least 0")
     kind, settings = find_entry(SCHEDULES, name, "schedule", hidden=("base_lr",))

@@ -56,3 +56,22 @@ def test_shapes():
     assert parse_inputs(("x=8,3,32,32", "sequence=128", "y=batch,3", "z=5,")) == {
         "x": (8, 3, 32, 32), "sequence": 128, "y": ("batch", 3), "z": (5,),
     }  # fmt: skip
+
+
+def test_groups_are_checked(flow2onnx, model):
+    def output(*groups):
+        result = flow2onnx("make-trainable", model, "--loss", "mse", *groups, "-o", "bundle")
+        assert result.exit_code
+        return result.output
+
+    assert "is not understood" in output("--groups", "*.bias")
+    assert "did you mean weight_decay" in output("--groups", "*.bias: weight_decai=0")
+    assert "matches nothing" in output("--groups", "head*: lr=1.0")
+    twice = ("--groups", "*.bias: lr=1.0", "--groups", "*.bias: lr=2.0")
+    assert "given twice" in output(*twice)
+
+
+def test_help_lists_the_names(flow2onnx):
+    shown = flow2onnx("make-trainable", "--help").output
+    for name in ("muon", "adadelta", "inverse_sqrt", "one_cycle"):
+        assert name in shown

@@ -59,6 +59,8 @@ def test_the_command_passes_everything_on(tmp_path):
         "--loss", "cross_entropy", "--labels", "target", "--accumulate", "--ema", "0.5",
         "--recompute", "2", "--no-in-place", "--name", "job", "--seed", "3",
         "--metadata", "author=me", "--freezable", "0", "--frozen", "fc1.*", "--on-device",
+        "--schedule", "one_cycle(total_steps=10)", "--clip-norm", "1", "--clip-value", "0.5",
+        "--groups", "*.bias: optimizer='lion', lr=1e-4",
         "--no-verify",
     ]  # fmt: skip
     result = CliRunner().invoke(command, [str(models_path), "-o", str(folder), *given])
@@ -70,6 +72,8 @@ def test_the_command_passes_everything_on(tmp_path):
     assert manifest.metadata["author"] == "me"
     assert "fc2.weight-ema" in [s.name for s in manifest.state]
     assert "fc1.weight-ema" not in [s.name for s in manifest.state]
+    assert "fc2.weight-v" in [s.name for s in manifest.state]
+    assert "fc2.bias-v" not in [s.name for s in manifest.state]
     assert (folder / "README.md").exists()
     assert not manifest.in_place
 
@@ -114,15 +118,77 @@ def test_averages_follow_their_formula(optimizer, tmp_path):
     trainer = Trainer(tmp_path / "b")
     average = trainer.state_dict()["fc1.weight"]
     np.testing.assert_array_equal(trainer.state_dict()["fc1.weight-ema"], average)
-    for _ in range(3):
+    for i in range(4):
         trainer.step(X, Y)
-        average = 0.75 * average + 0.25 * trainer.state_dict()["fc1.weight"]
+        w = trainer.state_dict()["fc1.weight"]
+        average = 0.75 * average + 0.25 * w if i else w
     state = trainer.state_dict()
     np.testing.assert_allclose(state["fc1.weight-ema"], average, rtol=1e-5)
     averages = {n: state[f"{n}-ema"] for n in state if f"{n}-ema" in state}
     found = trainer.predict(X, job="ema")["scores"]
     trainer.load_state_dict(state | averages)
     np.testing.assert_allclose(found, trainer.predict(X)["scores"], rtol=1e-6)
+
+
+def test_the_optimizer_takes_what_is_given_beside_it():
+    """Options of make_trainable are those of flow.optimizer.named."""
+    options = {
+        "lr": 0.1, "schedule": "linear(total_steps=4)", "clip_norm": 0.5, "clip_value": 0.2,
+        "groups": {("*.bias", "fc2.weight"): {"lr": 0.01, "optimizer": "sgd"}},
+    }  # fmt: skip
+    named = flow.optimizer.named("adamw(weight_decay=0.1)", **options)
+    states = []
+    for optimizer, given in (("adamw(weight_decay=0.1)", options), (named, {})):
+        made = flow.make_trainable(models.perceptron(), "cross_entropy", optimizer, **given)
+        trainer = made.trainer()
+        for _ in range(3):
+            trainer.step(X, Y)
+        states.append(trainer.state_dict())
+    assert "fc1.weight-m" in states[0]
+    assert "fc1.bias-m" not in states[0]
+    for name, value in states[0].items():
+        np.testing.assert_array_equal(value, states[1][name])
+
+
+def test_frozen_groups_are_constants():
+    made = flow.make_trainable(
+        models.perceptron(), "cross_entropy", groups={"fc1.*": {"frozen": True}}
+    )
+    assert made.trained == ("fc2.weight", "fc2.bias")
+    assert {p.reason for p in made.parameters if p.name.startswith("fc1")} == {"frozen"}
+    assert "fc1.weight" not in made.trainer().state_dict()
+
+
+def test_groups_know_every_name_of_a_weight():
+    """A weight that is used under two names, as torch's older exporter says by an Identity."""
+    nodes = [
+        helper.make_node("Identity", ["first"], ["second"]),
+        helper.make_node("MatMul", ["x", "first"], ["h"]),
+        helper.make_node("MatMul", ["h", "second"], ["y"]),
+    ]
+    tensors = [models.tensor("first", models.random(0, 4, 4))]
+    model = models.model(nodes, [models.info("x", [6, 4])], [models.info("y", [6, 4])], tensors)
+    made = flow.make_trainable(model, "mse", "sgd", groups={"sec*": {"optimizer": "lion"}})
+    assert "first-m" in made.trainer().state_dict()
+
+
+WRONG = [
+    ({"groups": {"fc3*": {"lr": 1}}}, "'fc3*' matches nothing that is trained"),
+    ({"groups": {"fc1*": {"frozen": True}, "*.bias": {"lr": 1}}}, "fc1.bias is in two of them"),
+    ({"groups": {"fc1*": {"lr": 1}}, "frozen": "fc1*"}, "'fc1*' matches nothing"),
+    ({"optimizer": flow.optimizer.named("sgd"), "schedule": "constant"}, "schedule= is for"),
+    ({"optimizer": flow.optimizer.named("sgd"), "clip_norm": 1.0}, "clip_norm= is for"),
+    ({"optimizer": flow.optimizer.named("sgd", ema=0.5), "ema": 0.5}, "ema is given twice"),
+    ({"schedule": "cosin(total_steps=3)"}, "did you mean cosine"),
+    ({"clip_norm": -1.0}, "clip_norm is a positive number"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), WRONG, ids=[w[1] for w in WRONG])
+def test_wrong_options_of_the_optimizer(options, message):
+    with pytest.raises(ArgumentError) as caught:
+        flow.make_trainable(models.perceptron(), "cross_entropy", **options)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("decay", [-0.1, 1, 2.0, True, "0.9", float("nan")])

@@ -187,3 +187,19 @@ def test_two_schedules():
     listed = flow.optimizer.PiecewiseConstantScheduler([3], [0.1, 0.2])
     with pytest.raises(ArgumentError, match="PiecewiseConstantScheduler lists its rates"):
         flow.optimizer.named("sgd", listed, groups={"a": {"lr": 0.1}})
+
+
+def test_averages_of_a_job_equal_torchs_formula():
+    job = job_with("adam", 0.1, ema=0.75)
+    job(X)
+    average = values()["net-a"]
+    np.testing.assert_array_equal(values()["net-a-ema"], average)
+    for _ in range(3):
+        job(X)
+        average = 0.75 * average + 0.25 * values()["net-a"]
+    np.testing.assert_allclose(values()["net-a-ema"], average, rtol=1e-6)
+
+
+def test_the_runtime_sees_a_plateau():
+    with pytest.raises(ArgumentError, match=r"callbacks=\[ReduceOnPlateau"):
+        flow.optimizer.named("sgd", 0.1, schedule="reduce_on_plateau(patience=3)")

@@ -13,7 +13,7 @@ from flow2onnx.cli.show import heading, note, print_json, print_table, shape_tex
 from flow2onnx.export import Report
 from flow2onnx.imported import TrainableModel
 from flow2onnx.imported import make_trainable as made_trainable
-from flow2onnx.imported.optimizers import OPTIMIZERS
+from flow2onnx.imported.optimizers import OPTIMIZERS, SCHEDULES, read_group
 
 __all__ = ["make_trainable"]
 
@@ -40,6 +40,19 @@ Examples:
     help=f"{', '.join(OPTIMIZERS)}, perhaps with settings: 'sgd(momentum=0.9)'.",
 )  # fmt: skip
 @click.option("--lr", type=float, metavar="RATE", help="The learning rate.")
+@click.option(
+    "--schedule", metavar="NAME",
+    help=f"{', '.join(SCHEDULES)}, with settings: 'cosine(total_steps=1000, warmup_steps=50)'.",
+)  # fmt: skip
+@click.option(
+    "--groups", "--group", "groups", multiple=True, metavar="PATTERNS: SETTINGS",
+    help="What differs for some tensors: '*.bias norm*: weight_decay=0, lr=1e-4', or frozen=True, "
+    "or optimizer='adamw'; may be repeated.",
+)  # fmt: skip
+@click.option("--clip-norm", type=float, metavar="NORM", help="The most that gradients have.")
+@click.option(
+    "--clip-value", type=float, metavar="VALUE", help="The most that a number of a gradient is."
+)
 @click.option(
     "--trained", "--trainable", "trained", multiple=True, metavar="PATTERN",
     help="Tensors to train; may be repeated.",
@@ -131,8 +144,23 @@ def make_trainable(
 def _arguments(options: dict[str, Any]) -> dict[str, Any]:
     """Options as arguments of `make_trainable`; those that are not given have its defaults."""
     given = {name: value for name, value in options.items() if value not in (None, ())}
-    readers = {"inputs": parse_inputs, "metadata": key_values, "recompute": _parts}
+    readers = {
+        "groups": _groups,
+        "inputs": parse_inputs,
+        "metadata": key_values,
+        "recompute": _parts,
+    }
     return {name: readers.get(name, _same)(value) for name, value in given.items()}
+
+
+def _groups(texts: tuple[str, ...]) -> dict[Any, Any]:
+    """``*.bias: weight_decay=0`` as patterns and settings; none twice, as the last would win."""
+    found: dict[Any, Any] = {}
+    for patterns, settings in map(read_group, texts):
+        if patterns in found:
+            raise click.BadParameter(f"--groups {' '.join(patterns)} is given twice")
+        found[patterns] = settings
+    return found
 
 
 def _same(value: Any) -> Any:
