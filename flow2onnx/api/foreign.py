@@ -46,6 +46,7 @@ def make_trainable(
     inputs: Mapping[str, Any] | None = None,
     output: str | None = None,
     labels: str = "labels",
+    logits: bool = False,
     training_mode: bool = False,
     precision: Literal["fp16", "bf16"] | None = None,
     on_device: bool = False,
@@ -92,6 +93,9 @@ def make_trainable(
         Shapes, of a free batch too (``{"x": (8, 3, 224, 224)}``), sizes of free dimensions
         (``{"sequence": 128}``), and the inputs that only a loss function reads
         (``{"target": (("batch", 10), flow.float32)}``).
+    logits
+        The loss reads what goes into the Softmax, LogSoftmax or Sigmoid that the output ends in:
+        ``cross_entropy`` and ``bce_with_logits`` apply their own, and two warn.
     training_mode
         BatchNormalization takes the statistics of the batch and moves the running ones, and Dropout
         drops, in the step alone.
@@ -143,6 +147,7 @@ def make_trainable(
         inputs=inputs,
         output=output,
         labels=labels,
+        logits=logits,
         training_mode=training_mode,
         precision=precision,
         on_device=on_device,

@@ -8,6 +8,7 @@ from typing import Any
 from flow2onnx.errors import ArgumentError, DTypeError, JobError
 from flow2onnx.graph import Value
 from flow2onnx.graph.types import dtype_of, size_of
+from flow2onnx.imported.activations import LastActivation, logits_of
 from flow2onnx.imported.feeds import Feed, Feeds
 from flow2onnx.imported.initial_state import average_variable, state_variable
 from flow2onnx.imported.losses import NamedLoss, mean
@@ -33,7 +34,7 @@ class TrainingPlan:
     `loss`: a loss by name, which reads `output` and an input called `labels`; the name of an
     output; or a function. `ema` is the decay of averages of the trained tensors. `trained` and
     `kept` (running statistics, frozen weights) are tensors that become state; the first have
-    gradients.
+    gradients. `activation` is what the output ends in and the loss leaves out.
     """
 
     foreign: ForeignModel
@@ -47,6 +48,7 @@ class TrainingPlan:
     kept: tuple[str, ...]
     handlers: Mapping[str, Handler]
     inference: Mapping[str, Handler]
+    activation: LastActivation | None = None
 
 
 def job_body(plan: TrainingPlan, kind: str, batch: int) -> Callable[[], list[Blob]]:
@@ -113,6 +115,8 @@ def _losses(
     if isinstance(loss, NamedLoss):
         output = made[plan.output]
         with job.b.under("loss"):
+            if plan.activation is not None:
+                output = logits_of(job.b, plan.foreign, made, plan.output, plan.activation)
             shape, dtype = loss.labels(output)
             labels = _labels(job, plan, batch, shape, dtype)
             return {"loss": loss.apply(job.b, output, labels)}

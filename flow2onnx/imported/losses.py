@@ -92,8 +92,8 @@ def cross_entropy(
     if not 0 <= label_smoothing <= 1:
         raise ArgumentError(f"label_smoothing is between 0 and 1, got {label_smoothing}")
     by_class = b.Neg(b.ReduceMean(scores, [at], keepdims=0))
-    kept, count = _kept(b, labels, ignore_index, dtype_of(output))
-    spread = b.Div(b.ReduceSum(b.Mul(by_class, kept), keepdims=0), count)
+    count = _count(b, labels, ignore_index, dtype_of(output))
+    spread = b.Div(_kept_sum(b, by_class, labels, ignore_index), count)
     sharp = _picked_mean(b, scores, labels, at, ignore_index)
     return b.Add(b.Mul(sharp, 1.0 - label_smoothing), b.Mul(spread, label_smoothing))
 
@@ -110,19 +110,24 @@ def nll(
 
 
 def _picked_mean(b: Builder, scores: Value, labels: Value, axis: int, ignored: int) -> Value:
-    kept, count = _kept(b, labels, ignored, dtype_of(scores))
+    count = _count(b, labels, ignored, dtype_of(scores))
     safe = b.Where(b.Equal(labels, ignored), 0, labels)
     # one that the runtime refuses, as it would count -1 from the end
     safe = b.Where(b.Less(safe, 0), dims(scores)[axis], safe)
     picked = b.GatherElements(scores, b.Unsqueeze(safe, [axis]), axis=axis)
-    total = b.ReduceSum(b.Mul(b.Squeeze(picked, [axis]), kept), keepdims=0)
-    return b.Neg(b.Div(total, count))
+    return b.Neg(b.Div(_kept_sum(b, b.Squeeze(picked, [axis]), labels, ignored), count))
 
 
-def _kept(b: Builder, labels: Value, ignored: int, dtype: DType) -> tuple[Value, Value]:
-    """1 for each label that counts and 0 for others, and how many count."""
+def _kept_sum(b: Builder, values: Value, labels: Value, ignored: int) -> Value:
+    """The sum where the label counts; a product would make NaN of what is infinite elsewhere."""
+    counted = b.Where(b.Equal(labels, ignored), b.like(0.0, values), values)
+    return b.ReduceSum(counted, keepdims=0)
+
+
+def _count(b: Builder, labels: Value, ignored: int, dtype: DType) -> Value:
+    """How many labels count, in an element type."""
     kept = b.Cast(b.Not(b.Equal(labels, ignored)), to=dtype)
-    return kept, b.ReduceSum(kept, keepdims=0)
+    return b.ReduceSum(kept, keepdims=0)
 
 
 def mse(b: Builder, output: Value, labels: Value) -> Value:

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import tempfile
+import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,11 +23,17 @@ from flow2onnx.export import Report, verify_model
 from flow2onnx.export.bundle import Bundle
 from flow2onnx.export.files import INSIDE_LIMIT, write_bytes
 from flow2onnx.export.metadata import check_metadata, set_job_metadata
+from flow2onnx.imported.activations import (
+    LastActivation,
+    last_activation,
+    skipped_activation,
+    twice_activated,
+)
 from flow2onnx.imported.feeds import read_feeds
 from flow2onnx.imported.import_check import NOT_CHECKED, ImportCheck, compare_import
 from flow2onnx.imported.initial_state import ModelState
 from flow2onnx.imported.job_body import EMA, EMA_EVAL, OUTPUTS_ALONE, TrainingPlan, job_body
-from flow2onnx.imported.losses import named_loss
+from flow2onnx.imported.losses import NamedLoss, named_loss
 from flow2onnx.imported.model_jobs import ModelJobs, Rewrites
 from flow2onnx.imported.optimizers import optimizer_of, split_frozen
 from flow2onnx.imported.parameter_names import TensorNames, name_tensors
@@ -160,6 +167,7 @@ def make_trainable(
     inputs: Mapping[str, Any] | None = None,
     output: str | None = None,
     labels: str = "labels",
+    logits: bool = False,
     training_mode: bool = False,
     precision: Literal["fp16", "bf16"] | None = None,
     on_device: bool = False,
@@ -194,6 +202,7 @@ def make_trainable(
         labels=_unused_name(labels, foreign),
         optimizer=rule,
         ema=ema,
+        activation=_activation(_loss(loss, foreign), foreign, _output(foreign, output), logits),
         **_roles(foreign, parameters, training_mode),
     )
     state = ModelState(foreign, foreign.opset, seed)
@@ -224,6 +233,19 @@ def _renamed(trained: Patterns, trainable: Patterns) -> Patterns:
     if trained is not None:
         raise ArgumentError("trained and trainable are one argument", hint="give trained= alone")
     return trainable
+
+
+def _activation(
+    loss: object, foreign: ForeignModel, output: str, is_asked: bool
+) -> LastActivation | None:
+    """The activation that the loss leaves out, if asked to; warns of one that is applied twice."""
+    found = last_activation(foreign, output)
+    if is_asked:
+        return skipped_activation(loss, output, found)
+    wrong = twice_activated(loss, output, found) if isinstance(loss, NamedLoss) else None
+    if wrong is not None:
+        warnings.warn(wrong, UserWarning, stacklevel=4)
+    return None
 
 
 def _roles(

@@ -1,10 +1,12 @@
 """Nodes that mean one thing in training and another in use: BatchNormalization and Dropout."""
 
+import math
 from collections.abc import Mapping, Sequence
 
+from flow2onnx.errors import ShapeError
 from flow2onnx.graph import Builder, Node, Value
 from flow2onnx.graph.nodes import attribute
-from flow2onnx.graph.types import dims, dtype_of
+from flow2onnx.graph.types import dims, dtype_of, is_static
 from flow2onnx.onnx_io.append import Handler
 from flow2onnx.onnx_io.foreign import ForeignModel
 from flow2onnx.ops.normalization import by_batch
@@ -44,14 +46,17 @@ def _batch_statistics(b: Builder, node: Node, inputs: Operands, made: Values) ->
     operands = [Blob(v) for v in (x, scale, offset) if v is not None]
     y, mean, variance, _ = by_batch(*operands, epsilon)
     seen = [mean.value, variance.value]
+    is_several = None
     if not has_training_mode(node):
-        count = b.Div(b.Cast(b.Size(x), to=dtype_of(x)), float(dims(x)[1]))
+        count = _values_per_channel(b, x)
+        is_several = b.Greater(count, 1.0)
         seen[1] = b.Mul(seen[1], b.Div(count, b.Sub(count, 1.0)))
-    moved = [
-        b.Add(b.Mul(old, momentum), b.Mul(new, 1.0 - momentum))
-        for old, new in zip(running, seen, strict=True)
-        if old is not None
-    ]
+    moved = []
+    for old, new in zip(running, seen, strict=True):
+        if old is not None:
+            after = b.Add(b.Mul(old, momentum), b.Mul(new, 1.0 - momentum))
+            # one value has no variance: what would enter the state is not a number
+            moved.append(after if is_several is None else b.Where(is_several, after, old))
     job = current_job("BatchNormalization")
     names = {id(value): name for name, value in job.values.items()}
     for old, new in zip(running, moved, strict=True):
@@ -59,6 +64,17 @@ def _batch_statistics(b: Builder, node: Node, inputs: Operands, made: Values) ->
         if name is not None and name not in job.updates:
             job.assign(name, new)
     return [y.value, *moved][: len(node.outputs)]
+
+
+def _values_per_channel(b: Builder, x: Value) -> Value:
+    """The number of values behind each mean; raises where it is known to be 1, as torch does."""
+    if is_static(x) and math.prod(dims(x)) == dims(x)[1]:
+        raise ShapeError(
+            f"BatchNormalization of {dims(x)} in training: one value for each channel has no "
+            "variance",
+            hint="give larger batches, or leave training_mode out",
+        )
+    return b.Div(b.Cast(b.Size(x), to=dtype_of(x)), float(dims(x)[1]))
 
 
 def _dropping(b: Builder, node: Node, inputs: Operands, made: Values) -> Operands:

@@ -91,12 +91,12 @@ def append_model(
 def append_again(
     b: Builder,
     foreign: ForeignModel,
-    before: ir.Node,
+    before: ir.Node | None,
     values: Mapping[str, ir.Value],
     around: Mapping[str, ir.Value],
     wanted: str,
 ) -> ir.Value:
-    """Append once more what stands before a node and depends on `values`; returns `wanted`.
+    """Append once more what depends on `values`, before a node if one is given; returns `wanted`.
 
     What does not depend on them is taken from `around`, the values made so far.
     """

@@ -76,6 +76,9 @@ Examples:
     help="What the input of the labels is called.",
 )  # fmt: skip
 @click.option(
+    "--logits", is_flag=True, help="The loss reads what goes into the output's softmax or sigmoid."
+)
+@click.option(
     "--training-mode", is_flag=True, help="BatchNormalization and Dropout as in training."
 )
 @click.option("--precision", type=click.Choice(["fp16", "bf16"]), help="Mixed precision.")

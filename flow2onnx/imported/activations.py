@@ -1,0 +1,101 @@
+"""Activations that a model ends in, beside losses that apply one themselves."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from flow2onnx.errors import ArgumentError
+from flow2onnx.graph import Builder, Value
+from flow2onnx.imported.losses import NamedLoss
+from flow2onnx.onnx_io.append import append_again
+from flow2onnx.onnx_io.foreign import ForeignModel
+
+__all__ = [
+    "LastActivation",
+    "last_activation",
+    "logits_of",
+    "skipped_activation",
+    "twice_activated",
+]
+
+_ACTIVATIONS = ("LogSoftmax", "Sigmoid", "Softmax")
+# What keeps every number, and so may stand between an activation and the output.
+_KEEPS = ("Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+# What each loss makes of scores itself, and the activations that it then finds there already.
+_OWN = {
+    "bce_with_logits": ("a sigmoid", ("LogSoftmax", "Sigmoid", "Softmax")),
+    "cross_entropy": ("a softmax", ("Sigmoid", "Softmax")),
+}
+# Losses that take logarithms of probabilities.
+_OF_LOGARITHMS = {"kl": ("Sigmoid", "Softmax"), "nll": ("Sigmoid", "Softmax")}
+
+
+@dataclass(frozen=True)
+class LastActivation:
+    """The activation that an output of a model ends in: operator, what it reads, what it makes."""
+
+    op_type: str
+    scores: str
+    result: str
+
+
+def last_activation(foreign: ForeignModel, output: str) -> LastActivation | None:
+    """The activation that an output ends in; None for none."""
+    makers = {str(o.name): node for node in foreign.graph for o in node.outputs if o.name}
+    node, is_logarithm = makers.get(output), False
+    while node is not None and not node.domain:
+        x = node.inputs[0] if node.inputs else None
+        if x is None:
+            return None
+        if node.op_type in _ACTIVATIONS:
+            kind = "LogSoftmax" if is_logarithm and node.op_type == "Softmax" else node.op_type
+            return LastActivation(kind, str(x.name), str(node.outputs[0].name))
+        is_logarithm = is_logarithm or node.op_type == "Log"
+        node = makers.get(str(x.name)) if node.op_type in (*_KEEPS, "Log") else None
+    return None
+
+
+def twice_activated(loss: NamedLoss, output: str, found: LastActivation | None) -> str | None:
+    """What is wrong with a loss of an output that ends in an activation, and what to do."""
+    kind = found.op_type if found is not None else ""
+    if loss.name in _OWN and kind in _OWN[loss.name][1]:
+        return (
+            f"output {output} ends in {kind}, and {loss.name} applies {_OWN[loss.name][0]} of its "
+            "own: pass logits=True to train on what goes in there, or take a loss of probabilities"
+        )
+    if kind in _OF_LOGARITHMS.get(loss.name, ()):
+        instead = "bce_with_logits" if kind == "Sigmoid" else "cross_entropy"
+        return (
+            f"output {output} ends in {kind}, and {loss.name} takes logarithms: pass "
+            f"{instead!r} and logits=True"
+        )
+    return None
+
+
+def skipped_activation(loss: object, output: str, found: LastActivation | None) -> LastActivation:
+    """The activation to leave out for a loss; raises where there is none, or that needs it."""
+    if not isinstance(loss, NamedLoss) or loss.name not in _OWN:
+        raise ArgumentError(
+            f"logits=True is for {' and '.join(sorted(_OWN))}, which apply an activation of their "
+            "own",
+            hint="leave it out",
+        )
+    if found is None:
+        raise ArgumentError(
+            f"logits=True: output {output} ends in no {', '.join(_ACTIVATIONS)}",
+            hint="leave it out if the output is scores already",
+        )
+    return found
+
+
+def logits_of(
+    b: Builder,
+    foreign: ForeignModel,
+    made: Mapping[str, Value],
+    output: str,
+    activation: LastActivation,
+) -> Value:
+    """The output as it were without its activation."""
+    scores = made[activation.scores]
+    if output == activation.result:
+        return scores
+    return append_again(b, foreign, None, {activation.result: scores}, made, output)
