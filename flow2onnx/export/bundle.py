@@ -1,7 +1,7 @@
 """A train job as a folder: init, step and predict models, weights, manifest."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,6 +16,7 @@ from flow2onnx_runtime import (
     replace_folder,
 )
 from flow2onnx_runtime.dtypes import Array
+from flow2onnx_runtime.index_ranges import IndexRange
 from flow2onnx_runtime.manifest import MANIFEST, Accumulation
 
 from flow2onnx.compile import CompiledJob
@@ -27,7 +28,8 @@ from flow2onnx.export.files import places_in, write_bytes, write_weights
 from flow2onnx.export.metadata import producer, set_job_metadata, version
 from flow2onnx.export.options import BundleExport, Predict
 from flow2onnx.export.session_view import Exportable, SessionView, find_job, known_spec
-from flow2onnx.graph import Model
+from flow2onnx.graph import Model, Value
+from flow2onnx.graph.class_numbers import index_numbers
 from flow2onnx.graph.model import model_bytes
 from flow2onnx.onnx_io.serialize import Signature, externalize_values, set_metadata, signature
 from flow2onnx.optim import batch_count, learning_rate
@@ -272,7 +274,19 @@ def _state(bundle: Bundle) -> tuple[StateSpec, ...]:
 
 
 def _feeds(job: CompiledJob) -> tuple[TensorSpec, ...]:
-    return tuple(_spec(s) for s in signature(job.model.graph.inputs) if s.name not in job.variables)
+    values = {v.name: v for v in job.model.graph.inputs}
+    return tuple(
+        replace(_spec(s), range=_range(values[s.name]))
+        for s in signature(job.model.graph.inputs)
+        if s.name not in job.variables
+    )
+
+
+def _range(value: Value) -> IndexRange | None:
+    found = index_numbers(value)
+    if found is None:
+        return None
+    return IndexRange(found.least, found.below, found.layer, found.ignored)
 
 
 def _results(job: CompiledJob) -> tuple[TensorSpec, ...]:

@@ -11,6 +11,7 @@ from typing import Any
 from flow2onnx.dtypes import DType, int64
 from flow2onnx.errors import ArgumentError, DTypeError, ShapeError
 from flow2onnx.graph import Builder, Value
+from flow2onnx.graph.class_numbers import annotate_class_numbers
 from flow2onnx.graph.types import dims, dtype_of, rank_of
 from flow2onnx.trace.call_text import find_entry
 
@@ -86,6 +87,7 @@ def cross_entropy(
 ) -> Value:
     """The mean of -log softmax(output)[label]; labels are class numbers."""
     at = _class_axis(output, axis)
+    annotate_class_numbers(b, labels, output, at, ignore_index)
     scores = b.LogSoftmax(output, axis=at)
     if not label_smoothing:
         return _picked_mean(b, scores, labels, at, ignore_index)
@@ -106,7 +108,9 @@ def nll(
     ignore_index: int = -100,
 ) -> Value:
     """The mean of -output[label]; the output are logarithms of probabilities."""
-    return _picked_mean(b, output, labels, _class_axis(output, axis), ignore_index)
+    at = _class_axis(output, axis)
+    annotate_class_numbers(b, labels, output, at, ignore_index)
+    return _picked_mean(b, output, labels, at, ignore_index)
 
 
 def _picked_mean(b: Builder, scores: Value, labels: Value, axis: int, ignored: int) -> Value:

@@ -69,6 +69,14 @@ typedef struct f2o_tensors {
 const f2o_tensor *f2o_tensors_find(const f2o_tensors *tensors, const char *name); /* or NULL */
 void f2o_tensors_free(f2o_tensors *tensors);
 
+/* The whole numbers that a feed may hold: from `least` on, below `below`, and `ignored` if it has
+ * one. Those of classes begin with 0; rows are counted from the end of a table below 0. */
+typedef struct f2o_range {
+    int64_t least, below, ignored;
+    bool has_ignored;
+    const char *layer; /* what reads them, or "" */
+} f2o_range;
+
 /* A tensor of a model or the state: a size of -1 is free, `symbols` names it ("?" without name). */
 typedef struct f2o_spec {
     const char *name;
@@ -79,6 +87,7 @@ typedef struct f2o_spec {
     const char *role;           /* of a state tensor: variable, slot, counter; else NULL */
     const char *of;             /* a slot's variable, or NULL */
     bool trainable;
+    const f2o_range *range; /* of a feed of which something is known, or NULL */
 } f2o_spec;
 
 typedef enum f2o_optimization {

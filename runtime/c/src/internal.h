@@ -241,6 +241,13 @@ INTERNAL int compare_tensors(const void *a, const void *b);
 INTERNAL f2o_status write_tensors(const char *path, Text *header, const f2o_tensor *tensors,
                                   size_t count, f2o_error *error);
 
+/* ---- The numbers that feeds may hold: ranges.c ----------------------------------------------- */
+
+INTERNAL f2o_status read_range(Arena *arena, const Fields *fields, f2o_dtype dtype,
+                               const f2o_range **range);
+INTERNAL f2o_status check_range(const char *file, const f2o_spec *spec, const f2o_tensor *value,
+                                f2o_error *error);
+
 /* ---- The manifest of a bundle: manifest.c ---------------------------------------------------- */
 
 typedef struct FileEntry {

@@ -53,7 +53,7 @@ static f2o_status read_spec(Manifest *manifest, const Fields *fields, bool is_st
     spec->rank = rank;
     spec->shape = sizes;
     spec->symbols = symbols;
-    if (!is_state) return F2O_OK;
+    if (!is_state) return read_range(&manifest->arena, fields, spec->dtype, &spec->range);
     TRY(text_field(fields, "role", &spec->role));
     TRY(truth_field(fields, "trainable", &spec->trainable));
     if (bytes_of(spec->dtype, rank, sizes) == NONE) {

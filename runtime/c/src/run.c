@@ -64,6 +64,7 @@ INTERNAL f2o_status check_feeds(const char *file, const Specs *feeds,
                         show_shape(asked, sizeof asked, spec->rank, spec->shape, spec->symbols),
                         show_shape(have, sizeof have, rank, value->shape, NULL));
         }
+        TRY(check_range(file, spec, value, error));
     }
     return F2O_OK;
 }

@@ -47,8 +47,14 @@ INTERNAL f2o_status open_model(Bundle *bundle, const char *file, f2o_state *stat
     if (status == F2O_OK) {
         status = check_signature(program, "outputs", &program->results, results, error);
     }
-    if (status != F2O_OK) close_program(program);
-    return status;
+    if (status != F2O_OK) {
+        close_program(program);
+        return status;
+    }
+    for (size_t i = 0; i < feeds->count; i++) {
+        program->feeds.items[i].range = feeds->items[i].range;
+    }
+    return F2O_OK;
 }
 
 /* Replace the state by the tensors of a file, checked before. */

@@ -198,6 +198,7 @@ export class Bundle {
     try {
       checkSignature(file, "inputs", program.feeds, feeds);
       checkSignature(file, "outputs", program.results, results);
+      program.feeds = feeds; // equal, and with the numbers that they may hold
     } catch (error) {
       await program.release();
       throw error;

@@ -4,12 +4,16 @@ import { BY_NAME } from "./dtypes.js";
 import { checkDigest, encode, sha256 } from "./digest.js";
 import { BundleError } from "./errors.js";
 import { Fields, isWhole, parseObject } from "./fields.js";
+import { readRange } from "./index_range.js";
 import { byCharacters } from "./safetensors.js";
 
+/** @import {IndexRange} from "./index_range.js" */
 /** @typedef {{size: number, sha256: string}} FileEntry a file as it was written */
 /**
- * A feed or result: a free dimension is its name.
- * @typedef {{name: string, shape: readonly (number | string)[], dtype: string}} TensorSpec
+ * A feed or result: a free dimension is its name. `range`: the numbers that a feed of whole numbers
+ * may hold, where something is known of them.
+ * @typedef {{name: string, shape: readonly (number | string)[], dtype: string,
+ *   range?: IndexRange | null}} TensorSpec
  */
 /**
  * A tensor of the state. `trainable`: a step changes it. `of`: the variable of a slot.
@@ -152,7 +156,8 @@ function files(fields) {
  */
 function tensorSpec(fields) {
   const shape = fields.items("shape").map((size) => dimension(fields, size));
-  return { name: fields.text("name"), shape, dtype: fields.text("dtype") };
+  const [name, dtype] = [fields.text("name"), fields.text("dtype")];
+  return { name, shape, dtype, range: readRange(fields, dtype) };
 }
 
 /**

@@ -3,6 +3,7 @@
 import { BY_NAME, NDArray, count, element } from "./dtypes.js";
 import { BundleError, FeedError, OptionsError, ProviderError } from "./errors.js";
 import { checkExternalData } from "./external_data.js";
+import { checkRange } from "./index_range.js";
 import { dictionary } from "./safetensors.js";
 
 /** @import {Data} from "./dtypes.js" */
@@ -43,6 +44,7 @@ export class Program {
     this.state = state;
     const inputs = infos(name, session.inputMetadata);
     const outputs = infos(name, session.outputMetadata);
+    /** @type {readonly TensorSpec[]} */
     this.feeds = inputs.filter((info) => !state?.has(info.name));
     this.results = outputs.filter((info) => !isNext(info.name, state));
     this.reads = inputs.filter((info) => state?.has(info.name)).map((info) => info.name);
@@ -156,6 +158,7 @@ export function orderFeeds(runtime, model, feeds, given) {
   const sizes = new Map();
   const entries = feeds.map((feed) => {
     const array = fitFeed(model, feed, arrays.get(feed.name), sizes);
+    if (feed.range) checkRange(model, feed.name, feed.range, array);
     return [feed.name, new runtime.ort.Tensor(array.dtype, array.data, array.shape)];
   });
   return dictionary(entries);

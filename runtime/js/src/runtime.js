@@ -18,7 +18,7 @@ import { BundleError, OptionsError, ProviderError, RunError, reason } from "./er
  *   readonly location: string, getData(releaseData?: boolean): Promise<any>,
  *   dispose(): void}} OrtTensor
  */
-/** @typedef {{name: string, shape: (number | string)[], dtype: string}} TensorInfo */
+/** @typedef {{name: string, shape: readonly (number | string)[], dtype: string}} TensorInfo */
 
 const LEVELS = ["disabled", "basic", "extended", "layout", "all"];
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from flow2onnx_runtime.dtypes import find_element
 from flow2onnx_runtime.errors import BundleError
 from flow2onnx_runtime.files import replace_folder
+from flow2onnx_runtime.index_ranges import IndexRange
 from flow2onnx_runtime.manifest import Manifest, PredictJob, StateSpec, TensorSpec
 from flow2onnx_runtime.options import Options
 from flow2onnx_runtime.program import Program, TensorInfo
@@ -68,6 +69,7 @@ class Bundle:
         program = Program(self.folder / file, state, options.for_training())
         feeds, results = self.manifest.feeds, self.manifest.results
         _check_signature(file, "inputs", program.feeds, () if is_alone else feeds)
+        program.ranges = _ranges(feeds)
         _check_signature(file, "outputs", program.results, () if is_alone else results)
         return program
 
@@ -94,6 +96,7 @@ class Bundle:
         """A predict model; inputs that `state` has are read from it."""
         program = Program(self.folder / entry.file, state, options, initializers=initializers)
         _check_signature(entry.file, "inputs", program.feeds, entry.feeds)
+        program.ranges = _ranges(entry.feeds)
         _check_signature(entry.file, "outputs", program.results, entry.results)
         return program
 
@@ -143,6 +146,10 @@ def _check_tensor(where: str, spec: StateSpec, array: NDArray[Any]) -> None:
             f"{where}: {spec.name} is {array.dtype} {array.shape}, "
             f"the manifest says {spec.dtype} {spec.shape}"
         )
+
+
+def _ranges(feeds: Sequence[TensorSpec]) -> dict[str, IndexRange]:
+    return {spec.name: spec.range for spec in feeds if spec.range is not None}
 
 
 def _check_signature(

@@ -12,6 +12,7 @@ from flow2onnx_runtime.digest import NO_DIGEST, check_digest, sign
 from flow2onnx_runtime.dtypes import find_element
 from flow2onnx_runtime.errors import BundleError
 from flow2onnx_runtime.files import open_file, replace_file
+from flow2onnx_runtime.index_ranges import IndexRange
 from flow2onnx_runtime.json_reader import MOST, Fields, parse_object
 
 __all__ = [
@@ -54,11 +55,15 @@ class FileEntry:
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """A feed or result: a symbolic dimension is its name. `dtype` is such as ``"float32"``."""
+    """A feed or result: a symbolic dimension is its name. `dtype` is such as ``"float32"``.
+
+    `range`: the numbers that a feed of whole numbers may hold, where something is known of them.
+    """
 
     name: str
     shape: tuple[int | str, ...]
     dtype: str
+    range: IndexRange | None = None
 
 
 @dataclass(frozen=True)
@@ -160,7 +165,12 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """The content of manifest.json."""
-        fields = {"digest": NO_DIGEST, "format": FORMAT, "version": VERSION, **asdict(self)}
+        fields = {
+            "digest": NO_DIGEST,
+            "format": FORMAT,
+            "version": VERSION,
+            **_without_ranges(asdict(self)),
+        }
         text = json.dumps(fields, indent=1, ensure_ascii=False).encode() + b"\n"
         assert text.startswith(_DIGEST_KEY), "the digest is the first field"
         return sign(text, len(_DIGEST_KEY))
@@ -178,6 +188,17 @@ class Manifest:
         """
         tensors = sorted([s.name, list(s.shape), s.dtype] for s in self.state)
         return hashlib.sha256(json.dumps([self.job, tensors]).encode()).hexdigest()
+
+
+def _without_ranges(value: Any) -> Any:
+    """Plain data without the ranges that are not known, as most are."""
+    if isinstance(value, dict):
+        return {
+            k: _without_ranges(v)
+            for k, v in value.items()
+            if v is not None or k not in ("range", "ignored")
+        }
+    return [_without_ranges(v) for v in value] if isinstance(value, list | tuple) else value
 
 
 def _text(path: Path) -> bytes:
@@ -251,7 +272,17 @@ def _optional(fields: Fields, key: str) -> str | None:
 
 def _tensor_spec(fields: Fields) -> TensorSpec:
     shape = tuple(_dimension(fields, size) for size in fields.items("shape"))
-    return TensorSpec(fields.text("name"), shape, fields.text("dtype"))
+    name, dtype = fields.text("name"), fields.text("dtype")
+    return TensorSpec(name, shape, dtype, _range(fields, dtype) if "range" in fields else None)
+
+
+def _range(fields: Fields, dtype: str) -> IndexRange:
+    inner = Fields(f"{fields.place}: range", fields.mapping("range"))
+    least, below = inner.number("least", -MOST), inner.number("below", -MOST)
+    if least >= below or "int" not in dtype:
+        raise fields.error("range", f"is {least} to {below}, of {dtype}")
+    ignored = inner.number("ignored", -MOST) if "ignored" in inner else None
+    return IndexRange(least, below, inner.text("layer") if "layer" in inner else "", ignored)
 
 
 def _dimension(fields: Fields, size: object) -> int | str:

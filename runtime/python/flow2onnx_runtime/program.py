@@ -17,6 +17,7 @@ from flow2onnx_runtime.assignment import open_capturing
 from flow2onnx_runtime.buffers import new_buffer, wrap_array
 from flow2onnx_runtime.dtypes import Element, as_bits, element_named, find_onnx_element
 from flow2onnx_runtime.errors import BundleError, FeedError, OptionsError, RunError, StateError
+from flow2onnx_runtime.index_ranges import IndexRange
 from flow2onnx_runtime.manifest import NEXT
 from flow2onnx_runtime.model_check import OwnModel
 from flow2onnx_runtime.options import DEFAULT_OPTIONS, Model, Options, open_session
@@ -96,6 +97,7 @@ class Program:
         in_place: Collection[str] = (),
     ) -> None:
         self.name = name or ("model" if isinstance(model, bytes | OwnModel) else Path(model).name)
+        self.ranges: Mapping[str, IndexRange] = {}  # by feed, the numbers that it may hold
         self.options = options
         self.state = State() if state is None else state
         self._pinned = initializers  # the session reads them where they are
@@ -275,8 +277,24 @@ class Program:
                 or array.shape != feed.shape
                 or array.dtype != feed.dtype
             ):
-                return self._checked_slowly(arrays)
+                arrays = self._checked_slowly(arrays)
+                break
+        if self.ranges:
+            self._check_ranges(arrays)
         return arrays
+
+    def _check_ranges(self, arrays: Sequence[NDArray[Any]]) -> None:
+        for feed, array in zip(self.feeds, arrays, strict=True):
+            self.check_range(feed, array)
+
+    def check_range(self, feed: TensorInfo, array: NDArray[Any]) -> None:
+        """Raise `FeedError` for numbers that the feed may not hold."""
+        known = self.ranges.get(feed.name)
+        found = known.complaint(feed.name, array) if known is not None else None
+        if found is not None:
+            message, hint = found
+            layer = f", in {known.layer}" if known is not None and known.layer else ""
+            raise FeedError(f"{self.name}: {message}{layer}", hint=hint)
 
     def _checked_slowly(self, arrays: Sequence[Any]) -> list[NDArray[Any]]:
         sizes: dict[str, int] = {}
