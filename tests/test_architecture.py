@@ -87,7 +87,8 @@ MAY_USE = {
     "onnxruntime": {"engine", "cli", "export"},
     "flow2onnx_runtime": {
         "errors", "proto", "typing", "config", "analysis", "onnx_io", "passes", "checkpoint",
-        "autodiff", "data", "ops", "compile", "engine", "export", "imported", "api", "cli",
+        "autodiff", "trace", "data", "ops", "compile", "engine", "export", "imported", "api",
+        "cli",
     },
     "sklearn": {"data"},
     "PIL": {"data", "cli"},
@@ -231,8 +232,9 @@ def test_names_of_packages_are_there_on_demand(room):
 
 def test_runtime_stands_alone():
     known = {"numpy", "onnxruntime", "flow2onnx_runtime", "__future__"}
-    # of onnxruntime's own requirements; nothing that a bundle needs imports these two
-    with_protobuf = {RUNTIME / "messages.py", RUNTIME / "model_config.py"}
+    # of onnxruntime's own requirements; nothing that a bundle needs imports these
+    names = ("event_files", "messages", "model_config")
+    with_protobuf = {RUNTIME / f"{name}.py" for name in names}
     for path in RUNTIME.rglob("*.py"):
         for module, line in imports(TREES[path]):
             top = module.split(".")[0]
@@ -241,9 +243,8 @@ def test_runtime_stands_alone():
             is_known = top in known or (top == "google" and path in with_protobuf)
             assert is_known or top in sys.stdlib_module_names, f"{path}:{line}: {module}"
             if path not in with_protobuf:
-                assert not module.startswith(
-                    ("flow2onnx_runtime.messages", "flow2onnx_runtime.model_config")
-                ), f"{path}:{line}: {module} needs protobuf"
+                needs_it = module in [f"flow2onnx_runtime.{name}" for name in names]
+                assert not needs_it or is_typing_only(path, line), f"{path}:{line}: {module}"
 
 
 @pytest.mark.parametrize("wing", WINGS, ids=lambda path: path.name)

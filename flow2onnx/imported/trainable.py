@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from flow2onnx_runtime import Options, Trainer
+from flow2onnx_runtime.manifest import DRAWS_ANEW, RATE
 
 from flow2onnx.compile import CompiledJob
 from flow2onnx.compile.names import loss_name
@@ -23,6 +24,7 @@ from flow2onnx.export import Report, verify_model
 from flow2onnx.export.bundle import Bundle
 from flow2onnx.export.files import INSIDE_LIMIT, write_bytes
 from flow2onnx.export.metadata import check_metadata, set_job_metadata
+from flow2onnx.graph.nodes import RANDOM_OPERATORS
 from flow2onnx.imported.activations import (
     LastActivation,
     last_activation,
@@ -53,6 +55,7 @@ from flow2onnx.onnx_io.training_info import add_training_info
 from flow2onnx.optim import Training
 from flow2onnx.optim.averages import check_decay
 from flow2onnx.optim.base import Optimizer
+from flow2onnx.optim.combined import CombinedOptimizer
 from flow2onnx.optim.groups import Groups
 from flow2onnx.optim.schedules import Scheduler
 from flow2onnx.trace.call_text import known_names
@@ -210,18 +213,19 @@ def make_trainable(
     compiler = partial(_compiler, title=title_of(name or "train"), state=state, rewrites=rewrites)
     plan = _drop_unreached(plan, compiler, freezable, is_chosen=trained is not None)
     jobs = compiler(plan)
+    step = jobs.job("train")
     kinds = ("predict", "eval", *((EMA, EMA_EVAL) if ema is not None else ()))
     predicts = tuple(map(jobs.job, kinds))
     asked = False if half and check_import is None else check_import
     return TrainableModel(
-        step=jobs.job("train"),
+        step=step,
         predicts=predicts,
         halves=jobs.halves() if accumulate else (),
         for_devices=on_device,
         state=state,
         parameters=tuple(_decide(p, plan) for p in parameters),
         notes=_notes(foreign, training_mode, names, parameters),
-        metadata=_metadata(foreign, metadata),
+        metadata=_metadata(foreign, metadata) | _facts(plan, step),
         check=compare_import(model, foreign, plan.feeds, predicts[0], state, is_asked=asked),
     )
 
@@ -426,6 +430,15 @@ def _metadata(foreign: ForeignModel, given: Mapping[str, str] | None) -> dict[st
     """The texts of the model, but for those of an earlier export, and the user's."""
     own = {k: v for k, v in foreign.metadata.items() if not k.startswith("flow2onnx.")}
     return check_metadata({**own, **(given or {})})
+
+
+def _facts(plan: TrainingPlan, step: CompiledJob) -> dict[str, str]:
+    """What a trainer should know of a step, as texts for the manifest."""
+    optimizer = plan.optimizer
+    rate = None if isinstance(optimizer, CombinedOptimizer) else optimizer.scheduler.constant()
+    draws = any(node.op_type in RANDOM_OPERATORS for node in step.model.graph)
+    facts = {RATE: None if rate is None else repr(rate), DRAWS_ANEW: "true" if draws else None}
+    return {name: text for name, text in facts.items() if text is not None}
 
 
 def _copy(job: CompiledJob) -> CompiledJob:

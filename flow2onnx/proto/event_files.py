@@ -9,55 +9,22 @@
 
 import logging
 import os
-import socket
 import struct
-import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flow2onnx_runtime.closeable import Closeable
 from flow2onnx_runtime.dtypes import Array
+from flow2onnx_runtime.event_files import ScalarWriter, Summary, add_value, checksum
 from flow2onnx_runtime.messages import parse_bytes, parse_text
 
 from flow2onnx.errors import ArgumentError, DataError
-from flow2onnx.proto.summary import Event, Summary
 
 __all__ = ["EventWriter", "histogram_of", "png", "read_records", "summary_of"]
 
 _log = logging.getLogger("flow2onnx.summary")
-
-_POLYNOMIAL = 0x82F63B78  # Castagnoli's, bits reversed
-_MASK = 0xA282EAD8
-
-
-def _table() -> list[int]:
-    found = []
-    for byte in range(256):
-        for _ in range(8):
-            byte = (byte >> 1) ^ (_POLYNOMIAL if byte & 1 else 0)
-        found.append(byte)
-    return found
-
-
-_TABLE = _table()
-
-
-def _checksum(data: bytes) -> int:
-    """The masked CRC-32C that stands behind the parts of a record."""
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc = _TABLE[(crc ^ byte) & 0xFF] ^ (crc >> 8)
-    crc ^= 0xFFFFFFFF
-    return (((crc >> 15) | (crc << 17)) + _MASK) & 0xFFFFFFFF
-
-
-def _record(data: bytes) -> bytes:
-    length = struct.pack("<Q", len(data))
-    sums = (struct.pack("<I", _checksum(part)) for part in (length, data))
-    return length + next(sums) + data + next(sums)
 
 
 def read_records(path: str | os.PathLike[str]) -> Iterator[bytes]:
@@ -76,34 +43,23 @@ def read_records(path: str | os.PathLike[str]) -> Iterator[bytes]:
         of_head, of_body = (
             int.from_bytes(part, "little") for part in (data[at + 8 : after], data[end - 4 : end])
         )
-        if (of_head, of_body) != (_checksum(head), _checksum(body)):
+        if (of_head, of_body) != (checksum(head), checksum(body)):
             raise DataError("a checksum is wrong", place=f"{path}, byte {at}",
                             hint="the file is damaged, or no event file")  # fmt: skip
         yield body
         at = end
 
 
-class EventWriter(Closeable):
+class EventWriter(ScalarWriter):
     """Writes one event file below `logdir`; each event is in the file when its call returns."""
 
     def __init__(self, logdir: str | os.PathLike[str]) -> None:
-        folder = Path(logdir, "event")
-        folder.mkdir(parents=True, exist_ok=True)
-        name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{os.getpid()}"
-        self.path = _free(folder, name)
-        self._file = self.path.open("xb")
-        self._write(Event(wall_time=time.time(), file_version="brain.Event:2"))
-
-    def scalar(self, tag: str, value: float, step: int) -> None:
-        """Add a number to the curve `tag`."""
-        summary = Summary()
-        _add(summary, tag, "scalars").simple_value = value
-        self.add(summary, step)
+        super().__init__(Path(logdir, "event"))
 
     def histogram(self, tag: str, values: Array, step: int) -> None:
         """Add the distribution of all values of an array."""
         summary = Summary()
-        held = _add(summary, tag, "histograms").histo
+        held = add_value(summary, tag, "histograms").histo
         for name, number in histogram_of(values).items():
             if isinstance(number, list):
                 getattr(held, name).extend(number)
@@ -121,42 +77,10 @@ class EventWriter(Closeable):
             )
         summary = Summary()
         for i, image in enumerate(images):
-            held = _add(summary, tag if len(images) == 1 else f"{tag}{i}", "images").image
+            held = add_value(summary, tag if len(images) == 1 else f"{tag}{i}", "images").image
             held.height, held.width, held.colorspace = image.shape
             held.encoded_image_string = png(image)
         self.add(summary, step)
-
-    def add(self, summary: Any, step: int) -> None:
-        """Add a summary as it is."""
-        self._write(Event(wall_time=time.time(), step=step, summary=summary))
-
-    def flush(self) -> None:
-        """Bring everything to the disk."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
-
-    def close(self) -> None:
-        """Close the file; a second call does nothing."""
-        self._file.close()
-
-    def _write(self, event: Any) -> None:
-        self._file.write(_record(event.SerializeToString()))
-        self._file.flush()
-
-
-def _free(folder: Path, name: str) -> Path:
-    """The path of that name, or numbered where there is such a file already."""
-    path, number = folder / name, 0
-    while path.exists():
-        number += 1
-        path = folder / f"{name}.{number}"
-    return path
-
-
-def _add(summary: Any, tag: str, plugin: str) -> Any:
-    value = summary.value.add(tag=tag)
-    value.metadata.plugin_data.plugin_name = plugin
-    return value
 
 
 def summary_of(content: bytes) -> Any:

@@ -1,9 +1,10 @@
 """Calls written as text, such as ``huber(delta=0.5)``: a name and settings."""
 
-import ast
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
+
+from flow2onnx_runtime import call_text
 
 from flow2onnx.errors import ArgumentError, spelling_hint
 
@@ -12,16 +13,9 @@ __all__ = ["find_entry", "known_names", "parse_call"]
 
 def parse_call(text: str, what: str) -> tuple[str, dict[str, Any]]:
     """The name and the keyword arguments in a text, whose values are Python literals."""
-    try:
-        tree = ast.parse(text.strip(), mode="eval").body
-        if isinstance(tree, ast.Name):
-            return tree.id, {}
-        if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and not tree.args:
-            settings = {str(k.arg): ast.literal_eval(k.value) for k in tree.keywords if k.arg}
-            if len(settings) == len(tree.keywords):
-                return tree.func.id, settings
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
-        pass  # said below
+    found = call_text.parse_call(text)
+    if found is not None:
+        return found
     raise ArgumentError(
         f"{what} {text!r} is not understood", hint=f"write {what} or {what}(setting=value)"
     )

@@ -29,13 +29,13 @@ from flow2onnx_runtime import Manifest, Trainer
 from tests.reliability.bundles import BUNDLE, copy_bundle, one_batch, open_trainer
 
 PATIENCE = 10.0  # seconds to end, or to be back at the prompt
-WAYS = ("async", "result", "step", "fit", "save")
+WAYS = ("async", "result", "step", "stream", "save")
 
 
 def work(way: str, trainer: Trainer, batch: dict[str, Any], path: Path) -> None:
     """Train for ever, in one of the ways in which a program does."""
-    if way == "fit":
-        for _ in trainer.fit(iter(lambda: batch, None)):
+    if way == "stream":
+        for _ in trainer.stream(iter(lambda: batch, None)):
             pass
     calls: dict[str, Callable[[], object]] = {
         "async": lambda: trainer.step_async(**batch),

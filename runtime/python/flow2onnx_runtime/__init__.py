@@ -7,6 +7,14 @@ from flow2onnx_runtime.on_demand import import_on_demand
 if TYPE_CHECKING:
     from flow2onnx_runtime.assignment import AssignedNode, assigned_nodes
     from flow2onnx_runtime.batching import Batched
+    from flow2onnx_runtime.callbacks import (
+        BestCheckpoint,
+        Callback,
+        CSVLog,
+        EarlyStopping,
+        Plot,
+        ReduceOnPlateau,
+    )
     from flow2onnx_runtime.errors import (
         BundleError,
         DeadlineError,
@@ -18,7 +26,12 @@ if TYPE_CHECKING:
         RunError,
         StateError,
     )
+    from flow2onnx_runtime.event_files import TensorBoardLog
     from flow2onnx_runtime.files import replace_file, replace_folder
+    from flow2onnx_runtime.fitting import FitSettings, fit
+    from flow2onnx_runtime.history import History
+    from flow2onnx_runtime.learner import Learner
+    from flow2onnx_runtime.loop import Loop
     from flow2onnx_runtime.manifest import (
         Accumulation,
         FileEntry,
@@ -26,6 +39,18 @@ if TYPE_CHECKING:
         PredictJob,
         StateSpec,
         TensorSpec,
+    )
+    from flow2onnx_runtime.metrics import (
+        F1,
+        MAE,
+        METRICS,
+        MSE,
+        R2,
+        RMSE,
+        Accuracy,
+        Metric,
+        Perplexity,
+        TopK,
     )
     from flow2onnx_runtime.options import Options, open_session, require_providers
     from flow2onnx_runtime.predictor import Predictor
@@ -39,31 +64,53 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "F1",
+    "MAE",
+    "METRICS",
+    "MSE",
+    "R2",
+    "RMSE",
     "Accumulation",
+    "Accuracy",
     "AssignedNode",
     "Batched",
+    "BestCheckpoint",
     "BundleError",
+    "CSVLog",
+    "Callback",
     "DeadlineError",
+    "EarlyStopping",
     "FeedError",
     "FileEntry",
+    "FitSettings",
     "FlowError",
+    "History",
     "KernelTable",
+    "Learner",
+    "Loop",
     "Manifest",
+    "Metric",
     "NonFiniteError",
     "Options",
     "OptionsError",
+    "Perplexity",
+    "Plot",
     "PredictJob",
     "Predictor",
     "Program",
     "ProviderError",
+    "ReduceOnPlateau",
     "RunError",
     "State",
     "StateError",
     "StateSpec",
+    "TensorBoardLog",
     "TensorInfo",
     "TensorSpec",
+    "TopK",
     "Trainer",
     "assigned_nodes",
+    "fit",
     "kernels",
     "load_safetensors",
     "open_session",
@@ -79,6 +126,14 @@ __all__ = [
 _HOMES = {
     "assignment": ("AssignedNode", "assigned_nodes"),
     "batching": ("Batched",),
+    "callbacks": (
+        "BestCheckpoint",
+        "CSVLog",
+        "Callback",
+        "EarlyStopping",
+        "Plot",
+        "ReduceOnPlateau",
+    ),
     "errors": (
         "BundleError",
         "DeadlineError",
@@ -90,7 +145,12 @@ _HOMES = {
         "RunError",
         "StateError",
     ),
+    "event_files": ("TensorBoardLog",),
     "files": ("replace_file", "replace_folder"),
+    "fitting": ("FitSettings", "fit"),
+    "history": ("History",),
+    "learner": ("Learner",),
+    "loop": ("Loop",),
     "manifest": (
         "Accumulation",
         "FileEntry",
@@ -98,6 +158,18 @@ _HOMES = {
         "PredictJob",
         "StateSpec",
         "TensorSpec",
+    ),
+    "metrics": (
+        "F1",
+        "MAE",
+        "METRICS",
+        "MSE",
+        "R2",
+        "RMSE",
+        "Accuracy",
+        "Metric",
+        "Perplexity",
+        "TopK",
     ),
     "options": ("Options", "open_session", "require_providers"),
     "predictor": ("Predictor",),

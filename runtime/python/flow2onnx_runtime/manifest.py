@@ -16,9 +16,11 @@ from flow2onnx_runtime.index_ranges import IndexRange
 from flow2onnx_runtime.json_reader import MOST, Fields, parse_object
 
 __all__ = [
+    "DRAWS_ANEW",
     "FORMAT",
     "MANIFEST",
     "NEXT",
+    "RATE",
     "VERSION",
     "Accumulation",
     "FileEntry",
@@ -29,6 +31,9 @@ __all__ = [
 ]
 
 MANIFEST = "manifest.json"
+# In the metadata: the rate, where it is one for all steps; true, where random draws depend on what
+# was run before, so that a resumed training draws others.
+RATE, DRAWS_ANEW = "flow2onnx.learning_rate", "flow2onnx.draws_anew"
 NEXT = "next/"  # an output of this prefix is the next value of the state it names
 FORMAT = "flow2onnx-bundle"
 VERSION = 2

@@ -2,7 +2,7 @@
 
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from typing import Any, Generic, TypeVar
 
 __all__ = ["prefetch_items"]
@@ -19,7 +19,7 @@ class _End(Generic[T]):
 
 def prefetch_items(
     source: Iterable[Any], most: int, prepare: Callable[[Any], T] = lambda item: item
-) -> Iterator[T]:
+) -> Generator[T, None, None]:
     """The items of `source`, each prepared, made on a thread that is up to `most` ahead.
 
     What the source raises is raised here, behind the items before it. A caller that stops early

@@ -23,8 +23,11 @@ from flow2onnx_runtime.deltas import add_delta, difference, float_variables
 from flow2onnx_runtime.device_feeds import FeedBuffers
 from flow2onnx_runtime.dtypes import all_finite, element_named
 from flow2onnx_runtime.errors import BundleError, NonFiniteError, StateError
+from flow2onnx_runtime.fitting import Callbacks, FitSettings, Metrics, NonFinite, fit
+from flow2onnx_runtime.history import History
 from flow2onnx_runtime.in_place_check import verify_in_place
-from flow2onnx_runtime.manifest import PredictJob
+from flow2onnx_runtime.learner import BundleLearner
+from flow2onnx_runtime.manifest import RATE, PredictJob
 from flow2onnx_runtime.options import DEFAULT_OPTIONS, Options
 from flow2onnx_runtime.prefetch import prefetch_items
 from flow2onnx_runtime.program import DeviceFeeds, Program
@@ -154,7 +157,106 @@ class Trainer:
 
         return self._queue.submit(prepare)
 
-    def fit(self, batches: Iterable[Any], prefetch: int = 2) -> Iterator[dict[str, NDArray[Any]]]:
+    def fit(
+        self,
+        batches: Any,
+        epochs: int = 1,
+        validation: Any = None,
+        callbacks: Callbacks = (),
+        *,
+        batch_size: int | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool | None = None,
+        steps: int | None = None,
+        columns: Mapping[str, str] | None = None,
+        metrics: Metrics = (),
+        predict: str | None = None,
+        output: str | None = None,
+        labels: str | None = None,
+        accumulate: int = 1,
+        prefetch: int = 2,
+        non_finite: NonFinite = "raise",
+        checkpoint: str | os.PathLike[str] | None = None,
+        every: int | None = None,
+        resume: bool = False,
+        progress: bool | None = None,
+        plot: str | os.PathLike[str] | None = None,
+    ) -> History:
+        """Train for some epochs; the history, a row of numbers for each.
+
+        batches, validation
+            Rows: an array, a tuple of arrays in the order of `feeds`, a dict of arrays by name, or
+            a data set of Hugging Face. Or batches, each of them as `step` takes it: a list, a
+            loader of torch, a function that returns a new generator for each epoch, or a generator,
+            which goes once. After each epoch the validation's losses, and `metrics` of its
+            predictions, are measured by the bundle's predict job.
+        batch_size, shuffle, seed, drop_last
+            How rows become batches: in an order of its own in each epoch, which the seed decides;
+            by 32 unless the bundle takes another number. Rows that fill no batch at the end are a
+            smaller one, or left out, which a bundle of a fixed batch needs.
+        steps
+            The batches of an epoch, for a generator that goes on for ever.
+        columns
+            The columns for feeds that have other names: ``{"labels": "label"}``.
+        metrics, predict, output, labels
+            Names, with settings, or objects: accuracy, top_k, f1, mae, mse, rmse, r2, perplexity.
+            They compare an output (the first) of a predict job (the first, or one with averaged
+            weights such as ``"ema"``) with the feed that has the labels.
+        callbacks
+            Objects such as `EarlyStopping`, `BestCheckpoint`, `ReduceOnPlateau`, `CSVLog`,
+            `TensorBoardLog`, or functions of the loop, which are called after each epoch.
+        accumulate
+            So many batches make one step, of the mean of their gradients.
+        prefetch
+            How many batches are made ahead, on a thread of their own.
+        non_finite
+            What becomes of a loss that is NaN or infinite: ``"raise"`` an error, ``"skip"`` the
+            batch, or ``"ignore"`` it.
+        checkpoint, every, resume
+            A folder that is written after each epoch, after `every` so many steps, and after an
+            interrupt. With `resume`, training goes on from there if there is one, bit for bit as if
+            it had not been interrupted, in the middle of an epoch too.
+        progress, plot
+            A bar on stderr; without a word, on a terminal. A picture of the curves, at the end.
+
+        Ctrl-C ends it between two steps. Errors say which batch they are of.
+        """
+        learner = BundleLearner(self, self._uploader(prefetch, is_whole=accumulate == 1), predict)
+        settings = FitSettings(
+            batch_size=batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            drop_last=drop_last,
+            steps=steps,
+            columns=columns,
+            metrics=metrics,
+            output=output,
+            labels=labels,
+            accumulate=accumulate,
+            prefetch=prefetch,
+            non_finite=non_finite,
+            checkpoint=checkpoint,
+            every=every,
+            resume=resume,
+            progress=progress,
+            plot=plot,
+        )
+        return fit(learner, batches, epochs, validation, callbacks, settings)
+
+    def _uploader(self, ahead: int, *, is_whole: bool) -> Callable[[Sequence[NDArray[Any]]], Any]:
+        """What checks a batch and, for whole steps on a device, copies it there."""
+        buffers = FeedBuffers(self._program, ahead + 2)  # one being filled, one being read
+        return buffers.put if is_whole else self._program.check_feeds
+
+    def step_prepared(self, batch: Sequence[NDArray[Any]] | DeviceFeeds) -> dict[str, NDArray[Any]]:
+        """`step` of a batch that is checked, and where the step runs."""
+        self._queue.settle()
+        return self._step(batch)
+
+    def stream(
+        self, batches: Iterable[Any], prefetch: int = 2
+    ) -> Iterator[dict[str, NDArray[Any]]]:
         """A step for each batch as it is asked for; yields what `step` returns.
 
         A batch is an array, a list or tuple of arrays in the order of `feeds`, or a dict. They are
@@ -227,6 +329,16 @@ class Trainer:
         if rate is not None and not (math.isfinite(rate) and 0 <= rate < 3.4e38):
             raise StateError(f"learning_rate {rate!r}", hint="give a number of at least 0, or None")
         self.state.write(name, np.array([-1.0 if rate is None else rate], np.float32))
+
+    @property
+    def present_rate(self) -> float | None:
+        """The rate of the next step where it is known: set, or constant since the bundle was made.
+
+        None while a schedule holds.
+        """
+        rate = self.learning_rate
+        constant = self.manifest.metadata.get(RATE)
+        return rate if rate is not None or constant is None else float(constant)
 
     @property
     def in_place(self) -> tuple[str, ...]:

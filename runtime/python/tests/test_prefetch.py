@@ -99,8 +99,8 @@ def test_a_batch_that_does_not_fit_is_refused_at_once(bundle):
     trainer = Trainer(bundle, OPTIONS)
     for _ in range(4):
         with pytest.raises(FeedError, match="got float64"):
-            trainer.fit([batch(0), [np.zeros((4, 3)), np.zeros((4, 1))]]).__next__() and next(
-                trainer.fit([[np.zeros((4, 3)), np.zeros((4, 1))]])
+            trainer.stream([batch(0), [np.zeros((4, 3)), np.zeros((4, 1))]]).__next__() and next(
+                trainer.stream([[np.zeros((4, 3)), np.zeros((4, 1))]])
             )
         with pytest.raises(FeedError, match="takes 2 arrays"):
             trainer.step_async(batch(0)[0])
@@ -108,7 +108,7 @@ def test_a_batch_that_does_not_fit_is_refused_at_once(bundle):
 
 
 @pytest.mark.parametrize("prefetch", [1, 3])
-def test_fit_takes_batches_ahead(bundle, prefetch):
+def test_a_stream_takes_batches_ahead(bundle, prefetch):
     made, far = [], threading.Event()
 
     def batches():
@@ -119,7 +119,7 @@ def test_fit_takes_batches_ahead(bundle, prefetch):
             yield batch(i) if i % 2 else dict(zip(("x", "y"), batch(i), strict=True))
 
     trainer = Trainer(bundle, OPTIONS)
-    results = trainer.fit(batches(), prefetch)
+    results = trainer.stream(batches(), prefetch)
     losses = [float(next(results)["loss"])]
     assert far.wait(30), "the next batch is made while nobody asks for it"
     assert trainer.steps == 1, "but no step is"
@@ -134,7 +134,7 @@ def test_what_the_source_raises_comes_behind_its_batches(bundle):
 
     trainer = Trainer(bundle, OPTIONS)
     with pytest.raises(OSError, match="the disk is gone"):
-        list(trainer.fit(batches()))
+        list(trainer.stream(batches()))
     assert trainer.steps == 1
 
 
@@ -147,7 +147,7 @@ def test_whoever_stops_early_ends_the_source(bundle):
             over.set()
 
     over = threading.Event()
-    for _ in Trainer(bundle, OPTIONS).fit(batches()):
+    for _ in Trainer(bundle, OPTIONS).stream(batches()):
         break
     assert over.wait(30)
 

@@ -1,0 +1,108 @@
+"""The history of a training: one row of numbers for each epoch."""
+
+import csv
+import importlib
+import io
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, BinaryIO
+
+from flow2onnx_runtime.errors import OptionsError
+from flow2onnx_runtime.files import replace_file
+
+__all__ = ["History", "plotting"]
+
+Row = dict[str, float]
+
+
+class History(Sequence[Row]):
+    """The rows of a training: ``epoch``, ``step``, ``loss``, ``val_loss``, metrics, ``seconds``.
+
+    >>> history = History([{"epoch": 1, "loss": 0.5}, {"epoch": 2, "loss": 0.25}])
+    >>> history["loss"]
+    [0.5, 0.25]
+    >>> history
+    <2 epochs: loss 0.25>
+    """
+
+    def __init__(self, rows: Sequence[Mapping[str, float]] = ()) -> None:
+        self.rows: list[Row] = [dict(row) for row in rows]
+        self.stopped: str | None = None
+
+    def __getitem__(self, key: Any) -> Any:
+        """The column of a name, or the row of a number."""
+        if isinstance(key, str):
+            if key not in self.columns:
+                raise KeyError(f"{key}: there are {', '.join(self.columns) or 'no columns'}")
+            return [row.get(key, float("nan")) for row in self.rows]
+        return self.rows[key]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of what there is, in order."""
+        return tuple(dict.fromkeys(name for row in self.rows for name in row))
+
+    @property
+    def last(self) -> Row:
+        """The last row; empty before the first epoch is over."""
+        return self.rows[-1] if self.rows else {}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the rows as a CSV file, whole or not at all."""
+        text = io.StringIO()
+        table = csv.DictWriter(text, self.columns, restval="", lineterminator="\n")
+        table.writeheader()
+        table.writerows(self.rows)
+        _write(path, text.getvalue().encode())
+
+    def plot(self, path: str | os.PathLike[str]) -> None:
+        """Draw the curves, training and validation together, to a picture (.png, .svg, .pdf)."""
+        figure_class = plotting()
+        names = [n for n in self.columns if n not in ("epoch", "step", "seconds")]
+        curves = [n for n in names if n.removeprefix("val_") == n or n[4:] not in names]
+        figure = figure_class(figsize=(6.4, 2.4 * max(len(curves), 1) + 0.8), layout="constrained")
+        for axes, name in zip(
+            figure.subplots(max(len(curves), 1), squeeze=False)[:, 0], curves, strict=False
+        ):
+            for column in (name, f"val_{name}"):
+                if column in names:
+                    axes.plot(self["epoch"], self[column], marker=".", label=column)
+            axes.set_xlabel("epoch")
+            axes.legend()
+        ending = os.path.splitext(os.fspath(path))[1][1:] or "png"
+        picture = io.BytesIO()
+        figure.savefig(picture, format=ending)
+        _write(path, picture.getvalue())
+
+    def __repr__(self) -> str:
+        shown = [f"{n} {v:.4g}" for n, v in self.last.items() if n not in _COUNTS]
+        why = f"; stopped: {self.stopped}" if self.stopped else ""
+        count = f"{len(self.rows)} epoch{'s' * (len(self.rows) != 1)}"
+        return f"<{count}{': ' * bool(shown)}{', '.join(shown)}{why}>"
+
+
+_COUNTS = ("epoch", "step", "seconds")
+
+
+def _write(path: str | os.PathLike[str], content: bytes) -> None:
+    def write(file: BinaryIO) -> None:
+        file.write(content)
+
+    replace_file(path, write)
+
+
+def plotting() -> Any:  # matplotlib is no requirement, and has no types here
+    """matplotlib's figure, drawn without a display; `OptionsError` where it is not installed."""
+    try:
+        return importlib.import_module("matplotlib.figure").Figure
+    except ImportError as error:
+        raise OptionsError(
+            f"a plot needs matplotlib, which cannot be imported: {error}",
+            hint="pip install matplotlib",
+        ) from error

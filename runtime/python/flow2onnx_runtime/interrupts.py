@@ -1,0 +1,51 @@
+"""Ctrl-C between whole steps: a first one waits for the step that is being made."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+__all__ = ["Interrupts"]
+
+
+class Interrupts:
+    """While it is entered, an interrupt inside `held` is raised at the end of that.
+
+    A second one is raised at once. Elsewhere than in the main thread, or where the program handles
+    the signal itself, it does nothing.
+    """
+
+    def __init__(self) -> None:
+        self._is_held = self._is_asked = False
+        self._earlier: Any = None
+
+    def __enter__(self) -> "Interrupts":
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            self._earlier = signal.signal(signal.SIGINT, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._earlier is not None:
+            signal.signal(signal.SIGINT, self._earlier)
+            self._earlier = None
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self._is_held and not self._is_asked:
+            self._is_asked = True
+            return
+        raise KeyboardInterrupt
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """What is done in here is done whole."""
+        self._is_held = True
+        try:
+            yield
+        finally:
+            self._is_held = False
+        if self._is_asked:
+            self._is_asked = False
+            raise KeyboardInterrupt
