@@ -5,10 +5,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from flow2onnx.autodiff.annotations import annotate_gradients
+from flow2onnx.autodiff.attributes import unknown_attribute
 from flow2onnx.autodiff.registry import (
     DATA_MOVEMENT,
     NOT_DIFFERENTIABLE,
     QUANTIZING,
+    attribute,
     expansion_for,
     no_gradient,
     rule_for,
@@ -97,6 +99,8 @@ class _Walk:
             self._add(node, override.inputs, result)
         elif node.op_type not in NOT_DIFFERENTIABLE:
             rule = rule_for(node.op_type)
+            if rule is not None:
+                _check_attributes(self.b, node)
             result = rule(self.b, node, *gs) if rule else NotImplemented
             if result is NotImplemented:
                 self._expand(node, gs)
@@ -147,10 +151,19 @@ def expand_node(b: Builder, node: Node) -> Sequence[Value]:
 
 def _expand(b: Builder, node: Node) -> Sequence[Value]:
     own = expansion_for(node.op_type)
+    if own is not None:
+        _check_attributes(b, node)
     made = own(b, node) if own is not None else standard_body(b, node)
     if made is None:
         raise no_gradient(node)
     return [made] if isinstance(made, Value) else made
+
+
+def _check_attributes(b: Builder, node: Node) -> None:
+    """Raise for an attribute that the gradient does not honour."""
+    unknown = unknown_attribute(node, b.opset)
+    if unknown is not None:
+        raise no_gradient(node, f"with {unknown}={attribute(node, unknown)!r}")
 
 
 def _active(nodes: Sequence[Node], wrt: Iterable[Value]) -> set[Value]:

@@ -47,7 +47,7 @@ from flow2onnx.imported.parameters import (
     depends,
     real_tensors,
 )
-from flow2onnx.imported.training_mode import INFERENCE, TRAINING, statistics
+from flow2onnx.imported.training_mode import ALWAYS, INFERENCE, TRAINING, statistics
 from flow2onnx.onnx_io.foreign import ForeignModel, foreign_model
 from flow2onnx.onnx_io.foreign import Source as ModelSource
 from flow2onnx.onnx_io.serialize import embed_values
@@ -261,7 +261,7 @@ def _roles(
         "trained": tuple(p.name for p in parameters if p.is_trained and p.name not in moved),
         "kept": tuple(p.name for p in parameters if p.name in moved),
         # a model that is exported in training form is trained so, as far as it is
-        "handlers": TRAINING if training_mode or statistics(foreign, False) else {},
+        "handlers": TRAINING if training_mode or statistics(foreign, False) else ALWAYS,
         "inference": INFERENCE,
     }
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
+from flow2onnx.autodiff.walk import expand_node
 from flow2onnx.errors import ShapeError
 from flow2onnx.graph import Builder, Node, Value
 from flow2onnx.graph.nodes import attribute
@@ -13,7 +14,7 @@ from flow2onnx.ops.normalization import by_batch
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import current_job
 
-__all__ = ["INFERENCE", "TRAINING", "has_training_mode", "statistics"]
+__all__ = ["ALWAYS", "INFERENCE", "TRAINING", "has_training_mode", "statistics"]
 
 Operands = Sequence[Value | None]
 Values = Mapping[str, Value]
@@ -98,11 +99,24 @@ def _keeping(b: Builder, node: Node, inputs: Operands, made: Values) -> Operands
     return [b.Identity(x), b.Expand(b.const(True), b.Shape(x))]
 
 
+def _within_window(b: Builder, node: Node, inputs: Operands, made: Values) -> Operands:
+    """Attention; with windows the nodes that stand for it, as the runtime knows none."""
+    outputs = b.emit("Attention", inputs, dict(node.attributes), len(node.outputs))
+    maker = outputs[0].producer()
+    sizes = [attribute(node, f"{side}_window_size", -1) for side in ("left", "right")]
+    if maker is None or max(sizes) < 0:
+        return outputs
+    return expand_node(b, maker)
+
+
+ALWAYS: dict[str, Handler] = {"::Attention": _within_window}
 TRAINING: dict[str, Handler] = {
+    **ALWAYS,
     "::BatchNormalization": _batch_statistics,
     "::Dropout": _dropping,
 }
 INFERENCE: dict[str, Handler] = {
+    **ALWAYS,
     "::BatchNormalization": _fixed_statistics,
     "::Dropout": _keeping,
 }

@@ -346,3 +346,20 @@ def test_adagrad_divides_by_the_root_of_all_squares():
 def test_named_optimizers_check_their_settings():
     with pytest.raises(ArgumentError, match="has no setting 'momentun'"):
         flow.make_trainable(shifted(), "y", "sgd(momentun=0.9)")
+
+
+def test_windows_of_attention_train_and_predict():
+    node = helper.make_node("Attention", ["q", "q", "q"], ["y"], q_num_heads=1, kv_num_heads=1,
+                            left_window_size=1, right_window_size=0)  # fmt: skip
+    scale = helper.make_node("Mul", ["x", "w"], ["q"])
+    weight = models.tensor("w", np.ones(4, np.float32))
+    x, y = models.info("x", ["n", 3, 4]), models.info("y", ["n", 3, 4])
+    made = flow.make_trainable(
+        models.model([scale, node], [x], [y], [weight], opset=25), "mse", "sgd"
+    )
+    trainer = made.trainer()
+    given = models.random(0, 2, 3, 4)
+    found = trainer.predict(given)["y"]
+    np.testing.assert_allclose(found[:, 0], given[:, 0], rtol=1e-5)  # it sees itself alone
+    first = trainer.step(given, given)["loss"]
+    assert trainer.step(given, given)["loss"] < first

@@ -32,6 +32,8 @@ in float64, where the runtime has the kernels, at most {TOLERANCE["float64"]:g} 
 float32 {TOLERANCE["float32"]:g}, in float16 {TOLERANCE["float16"]:g} and in bfloat16
 {TOLERANCE["bfloat16"]:g}. Where a recorded point lies on an edge or a tie, the gradient is taken
 beside it; what happens on edges and ties follows torch and has tests of its own.
+A row of attention that looks at no key gives 0 and passes no gradient, as the standard and the
+runtime have it, where torch gives NaN. An attribute that a gradient does not honour is refused.
 Cases of opsets above {NEWEST} are read as opset {NEWEST} where the operator is there in this form.
 
 | operator | gradient by | opsets | cases | checked | worst error | not checked, and why |

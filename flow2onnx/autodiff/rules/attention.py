@@ -3,6 +3,7 @@
 import functools
 import math
 
+import ml_dtypes
 import numpy as np
 
 from flow2onnx.autodiff.registry import attribute, expansion, vjp
@@ -57,9 +58,16 @@ def _score_stages(b, n, raw, mask, counts, past):
     if allowed is not None:
         masked = b.Where(allowed, masked, lowest)
     stages = [raw, capped, masked]
-    if mask is None and counts is None:
+    if mask is None and counts is None and not _has_window(n):
         return stages, None
-    return stages, b.Equal(b.ReduceMax(masked, [3], keepdims=1), lowest)
+    # a row that looks at nothing gives 0, as the standard says; the runtime takes the lowest number
+    # of a mask for minus infinity
+    least = b.like(float(ml_dtypes.finfo(dtype_of(raw).numpy).min), raw)
+    return stages, b.LessOrEqual(b.ReduceMax(masked, [3], keepdims=1), least)
+
+
+def _has_window(n):
+    return any(attribute(n, f"{side}_window_size", -1) >= 0 for side in ("left", "right"))
 
 
 def _additive_mask(b, mask, raw):
@@ -93,7 +101,21 @@ def _visible_keys(b, n, mask, counts, past, raw):
         else:
             ahead = b.const((keys - queries + rows)[None, None])
             conditions.append(b.LessOrEqual(ahead, known))
+    conditions += _window_conditions(b, n, keys - queries, known, past, rows)
     return functools.reduce(b.And, conditions) if conditions else None
+
+
+def _window_conditions(b, n, apart, known, past, rows):
+    """True where a key is near enough to the query's own place, on either side."""
+    for sign, name in ((-1, "left_window_size"), (1, "right_window_size")):
+        size = attribute(n, name, -1)
+        if size < 0:
+            continue
+        if known is None:
+            yield b.const(sign * (apart - past) <= size)
+        else:  # the place of a query is known - rows + its number
+            edge = b.const((apart + rows - sign * size)[None, None])
+            yield b.LessOrEqual(edge, known) if sign > 0 else b.LessOrEqual(known, edge)
 
 
 def _attention_weights(b, n, scores, is_dead):
