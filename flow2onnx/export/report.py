@@ -190,6 +190,11 @@ class Report:
                 hint="do not deploy it; the report's rows say what was checked and how",
             )
 
+    def __repr__(self) -> str:
+        """One line, however much was checked."""
+        verdict = "passed" if self.ok else "FAILED"
+        return f"<report on {self.subject}: {verdict}, {len(self.rows)} checks>"
+
     def __str__(self) -> str:
         head = f"{self.subject}: {'passed' if self.ok else 'FAILED'}"
         lines = [head, *_table([_ok(r.ok), r.check, r.detail] for r in self.rows)]

@@ -13,7 +13,15 @@ from flow2onnx.imported.parameter_names import TensorNames, element_type
 from flow2onnx.onnx_io.foreign import ForeignModel
 from flow2onnx.trace.call_text import known_names
 
-__all__ = ["Parameter", "Patterns", "check_patterns", "choose", "depends", "real_tensors"]
+__all__ = [
+    "Parameter",
+    "Patterns",
+    "check_patterns",
+    "choose",
+    "depends",
+    "real_tensors",
+    "uses_of_tensors",
+]
 
 Patterns = Sequence[str] | str | None
 
@@ -81,7 +89,7 @@ def choose(
     takes as a setting, that the exporter did not make itself and that are no single number.
     """
     wanted, held = check_patterns(trained, "trained"), check_patterns(frozen, "frozen")
-    uses, dtypes = _uses(foreign), real_tensors(foreign)
+    uses, dtypes = uses_of_tensors(foreign), real_tensors(foreign)
     names = [a for n in dtypes for a in known.of(n)]
     for what, patterns in (("trained", wanted), ("frozen", held)):
         for pattern in patterns or ():
@@ -113,7 +121,7 @@ def choose(
 
 def real_tensors(foreign: ForeignModel) -> dict[str, DType]:
     """The tensors of real numbers that something reads, with their element types."""
-    uses = _uses(foreign)
+    uses = uses_of_tensors(foreign)
     dtypes = {name: element_type(t) for name, t in foreign.tensors.items() if name in uses}
     return {n: d for n, d in dtypes.items() if d is not None and d.is_floating_point}
 
@@ -163,7 +171,7 @@ def _matches(names: Sequence[str], patterns: Sequence[str]) -> bool:
     return any(fnmatch.fnmatchcase(name, p) for name in names for p in patterns)
 
 
-def _uses(foreign: ForeignModel) -> dict[str, list[tuple[str, int]]]:
+def uses_of_tensors(foreign: ForeignModel) -> dict[str, list[tuple[str, int]]]:
     """Where each tensor is read: the operators, with the positions."""
     found: dict[str, list[tuple[str, int]]] = {}
 

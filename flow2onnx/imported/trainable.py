@@ -9,7 +9,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -46,7 +46,9 @@ from flow2onnx.imported.parameters import (
     choose,
     depends,
     real_tensors,
+    uses_of_tensors,
 )
+from flow2onnx.imported.report import TrainingReport, report_on
 from flow2onnx.imported.training_mode import ALWAYS, INFERENCE, TRAINING, statistics
 from flow2onnx.onnx_io.foreign import ForeignModel, foreign_model
 from flow2onnx.onnx_io.foreign import Source as ModelSource
@@ -91,6 +93,19 @@ class TrainableModel:
     def trained(self) -> tuple[str, ...]:
         """The names of the tensors that are trained."""
         return tuple(p.name for p in self.parameters if p.is_trained)
+
+    @cached_property
+    def report(self) -> TrainingReport:
+        """What is trained and what is not, how near the import is, kernels, memory: five lines."""
+        uses = uses_of_tensors(self.state.foreign)
+        several = [name for name, places in uses.items() if len(places) > 1]
+        return report_on(self.step, self.parameters, several, self.check)
+
+    def __repr__(self) -> str:
+        """One line, however large the model is."""
+        feeds = ", ".join(self.step.feeds)
+        counts = f"{len(self.trained)} of {len(self.parameters)} tensors trained"
+        return f"<TrainableModel {self.step.spec.name}: {counts}; feeds {feeds}>"
 
     def save(
         self, path: str | os.PathLike[str], *, verify: bool = True, ort_format: bool = False

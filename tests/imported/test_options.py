@@ -267,3 +267,60 @@ def test_draws_on_devices_depend_on_the_step_alone(shapes, tmp_path):
     resumed.load(tmp_path / "state.safetensors")
     assert [resumed.step(X, Y)["loss"].item() for _ in range(2)] == losses[2:]
     assert len(set(losses)) == 4
+
+
+def test_the_report_reads_in_five_lines():
+    made = flow.make_trainable(tied_layers(), "mse", "adam", frozen="fc1.bias", inputs={"batch": 4})
+    lines = made.report.lines()
+    assert list(lines) == ["trained", "not trained", "import", "kernels", "memory"]
+    assert lines["trained"] == "2 tensors, 20 numbers, 1 shared: fc1.weight"
+    assert lines["not trained"] == "1 frozen, 4 numbers; 1 constant: a single number"
+    assert lines["import"].startswith("differs from the model itself by")
+    nodes = len(list(made.step.model.graph.all_nodes()))
+    assert lines["kernels"] == f"all {nodes} nodes of the step have one in the onnxruntime here"
+    assert str(made.report).count("\n") == 4
+    state = sum(v.nbytes * 2 for v in made.step.variables.values() if v.name != RATE_STATE)
+    held = made.report.memory["weights"] + made.report.memory["optimizer state"]
+    assert held == state + 4  # nothing changes the rate, which has one buffer
+    assert made.report.memory["activations"] > 0
+    assert not made.report.is_free
+
+
+def test_the_report_tells_of_one_row_where_the_batch_is_free():
+    free = flow.make_trainable(models.perceptron(), "cross_entropy", "sgd").report
+    one = flow.make_trainable(
+        models.perceptron(), "cross_entropy", "sgd", inputs={"batch": 1}
+    ).report
+    assert free.is_free
+    assert "a row of the batch" in str(free)
+    assert 0 < free.memory["activations"] <= 2 * one.memory["activations"]
+
+
+RATE_STATE = "System-Train-Rate-train"
+
+
+def tied_layers():
+    """A layer that is used twice, an offset, and a number."""
+    nodes = [
+        helper.make_node("Gemm", ["x", "fc1.weight", "fc1.bias"], ["h"], "first"),
+        helper.make_node("Gemm", ["h", "fc1.weight", "fc1.bias"], ["i"], "second"),
+        helper.make_node("Mul", ["i", "two"], ["j"], "twice"),
+        helper.make_node("MatMul", ["j", "shift"], ["y"], "shifted"),
+    ]
+    tensors = [
+        models.tensor("fc1.weight", models.random(0, 4, 4)),
+        models.tensor("fc1.bias", models.random(1, 4)),
+        models.tensor("two", np.float32(2)),
+        models.tensor("shift", models.random(2, 4, 1)),
+    ]
+    return models.model(
+        nodes, [models.info("x", ["batch", 4])], [models.info("y", ["batch", 1])], tensors
+    )
+
+
+def test_what_is_shown_of_things_is_short():
+    made = flow.make_trainable(models.perceptron(), "cross_entropy")
+    shown = [made, made.report, made.trainer()]
+    assert [len(repr(thing)) < 120 and "\n" not in repr(thing) for thing in shown] == [True] * 3
+    assert repr(made) == "<TrainableModel train: 4 of 4 tensors trained; feeds x, labels>"
+    assert repr(shown[2]).startswith("<Trainer train: step 0; feeds x: float32[batch, 4]")

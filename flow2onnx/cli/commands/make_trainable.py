@@ -191,6 +191,7 @@ def _plain(made: TrainableModel, files: list[Path], report: Report | None) -> di
             for p in made.parameters
         ],
         "notes": list(made.notes),
+        "report": made.report.lines(),
         "check": {"difference": made.check.difference, "reason": made.check.reason},
         **({} if report is None else report.to_dict()),
     }  # fmt: skip
@@ -203,7 +204,8 @@ def _print(made: TrainableModel, folder: Path, files: list[Path], report: Report
         [(p.name, shape_text(p.shape), "yes" if p.is_trained else "no", p.reason)
          for p in made.parameters],
     )  # fmt: skip
-    for text in (*made.notes, str(made.check)):
+    note("")
+    for text in (*str(made.report).splitlines(), *made.notes):
         note(text)
     note("")
     print_files(files)

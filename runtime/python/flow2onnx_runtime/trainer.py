@@ -94,6 +94,10 @@ class Trainer:
         self._frozen: tuple[str, ...] = ()
         self._frozen_mask = 0  # the bits of what is held
 
+    def __repr__(self) -> str:
+        feeds = ", ".join(map(str, self.feeds))
+        return f"<Trainer {self.manifest.job}: step {self.steps}; feeds {feeds}>"
+
     @property
     def state(self) -> State:
         """The state, once every step that was asked for is done."""
