@@ -1,14 +1,16 @@
 """The decorated function: what users call, export and ask about."""
 
 import functools
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from flow2onnx_runtime.dtypes import Array
 
 from flow2onnx import engine, export
+from flow2onnx.api.fit import fit_job
 from flow2onnx.api.results import FutureResult, deliver, local_blobs
 from flow2onnx.api.session import current_session
 from flow2onnx.errors import CallError, ContextError, FlowError
@@ -24,6 +26,8 @@ from flow2onnx.typing import (
 )
 
 if TYPE_CHECKING:
+    from flow2onnx_runtime import History
+
     from flow2onnx.engine import Explanation, Session
 
 __all__ = ["JobFunction", "define"]
@@ -51,6 +55,71 @@ class JobFunction:
     def export(self, path: str | Path, **options: Any) -> Any:
         """Write the job as ONNX: see `flow2onnx.export.export`."""
         return export.export(self, path, **options)
+
+    def fit(
+        self,
+        batches: Any = None,
+        epochs: int = 1,
+        validation: Any = None,
+        callbacks: Any = (),
+        *,
+        batch_size: int | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool | None = None,
+        steps: int | None = None,
+        columns: Mapping[str, str] | None = None,
+        metrics: Any = (),
+        predict: "JobFunction | str | None" = None,
+        output: str | None = None,
+        labels: str | None = None,
+        accumulate: int = 1,
+        prefetch: int = 2,
+        non_finite: Literal["raise", "skip", "ignore"] = "raise",
+        checkpoint: str | os.PathLike[str] | None = None,
+        every: int | None = None,
+        resume: bool = False,
+        progress: bool | None = None,
+        plot: str | os.PathLike[str] | None = None,
+    ) -> "History":
+        """Train for some epochs; the history, a row of numbers for each.
+
+        Everything is as in `flow2onnx_runtime.Trainer.fit`, but for what a job is: it returns its
+        loss, batches have the size that it declares, and validation runs the predict job that
+        `predict` names, on which `metrics` are measured; its results are called ``out/0``, …. A
+        job that reads its data itself takes no `batches`, and `steps` of them are an epoch. The
+        rate is the schedule's: callbacks that set it, and accumulation, are for exported bundles.
+        """
+        spec = None
+        if predict is not None:
+            named = predict if isinstance(predict, str) else predict.spec.name
+            spec = export.find_job(self.session, named)
+        return fit_job(
+            self.session,
+            self.spec,
+            spec,
+            batches,
+            epochs,
+            validation,
+            callbacks,
+            batch_size=batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            drop_last=drop_last,
+            steps=steps,
+            columns=columns,
+            metrics=metrics,
+            output=output,
+            labels=labels,
+            accumulate=accumulate,
+            prefetch=prefetch,
+            non_finite=non_finite,
+            checkpoint=checkpoint,
+            every=every,
+            resume=resume,
+            progress=progress,
+            plot=plot,
+        )
 
     def explain(self) -> "Explanation":
         """Which flags took effect and how, which provider runs which node, and the memory.

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         write_saved_model,
         write_with_checkpoint,
     )
+    from flow2onnx.export.session_view import find_job
     from flow2onnx.export.triton import export_triton
     from flow2onnx.export.verification import verify_model
 else:
@@ -37,6 +38,7 @@ else:
                 "write_saved_model",
                 "write_with_checkpoint",
             ),
+            "session_view": ("find_job",),
             "triton": ("export_triton",),
             "verification": ("verify_model",),
         },
@@ -54,6 +56,7 @@ __all__ = [
     "describe",
     "export",
     "export_triton",
+    "find_job",
     "open_saved_model",
     "operators_of",
     "verify_model",

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from flow2onnx_runtime.files import replace_file, replace_folder
     from flow2onnx_runtime.fitting import FitSettings, fit
     from flow2onnx_runtime.history import History
-    from flow2onnx_runtime.learner import Learner
+    from flow2onnx_runtime.learner import Learner, fill_rows
     from flow2onnx_runtime.loop import Loop
     from flow2onnx_runtime.manifest import (
         Accumulation,
@@ -110,6 +110,7 @@ __all__ = [
     "TopK",
     "Trainer",
     "assigned_nodes",
+    "fill_rows",
     "fit",
     "kernels",
     "load_safetensors",
@@ -149,7 +150,7 @@ _HOMES = {
     "files": ("replace_file", "replace_folder"),
     "fitting": ("FitSettings", "fit"),
     "history": ("History",),
-    "learner": ("Learner",),
+    "learner": ("Learner", "fill_rows"),
     "loop": ("Loop",),
     "manifest": (
         "Accumulation",

@@ -14,7 +14,7 @@ from flow2onnx_runtime.program import TensorInfo
 if TYPE_CHECKING:
     from flow2onnx_runtime.trainer import Trainer
 
-__all__ = ["BundleLearner", "Learner"]
+__all__ = ["BundleLearner", "Learner", "fill_rows"]
 
 Results = Mapping[str, Array]
 
@@ -196,7 +196,7 @@ class BundleLearner:
             return {}
         given = {f.name: by_name[f.name] for f in job.feeds}
         if full is not None:
-            given = {name: _filled(array, full) for name, array in given.items()}
+            given = {name: fill_rows(array, full) for name, array in given.items()}
         found = self._trainer.predict(job=job.job, **given)
         if full is None:
             return found
@@ -258,7 +258,7 @@ def _candidates(jobs: Mapping[str, PredictJob], predict: str | None) -> list[Pre
     return [jobs[name] for name in (predict, f"{predict}-eval") if name in jobs]
 
 
-def _filled(array: Array, rows: int) -> Array:
+def fill_rows(array: Array, rows: int) -> Array:
     """The array with its last row repeated, up to so many."""
     if not array.ndim or not len(array):
         return array
