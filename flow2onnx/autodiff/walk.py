@@ -89,8 +89,9 @@ class _Walk:
                 f"{error.message}",
                 op=node.name,
                 source=node.meta.get("source"),
-                hint="pass its operands through flow.cast_to_static_shape before, or multiply with "
-                "a mask in place of gathering what flow.argwhere finds",
+                hint="fix the sizes that are free, with inputs= where the model is imported; pass "
+                "its operands through flow.cast_to_static_shape before, or multiply with a mask in "
+                "place of gathering what flow.argwhere finds",
             ) from None
 
     def _apply(self, node: Node, override: Override | None, gs: list[Value | None]) -> None:
@@ -146,6 +147,7 @@ def expand_node(b: Builder, node: Node) -> Sequence[Value]:
         )
         assert dtype_of(new) == dtype_of(old), f"{node.op_type}: expanded to another type"
         old.replace_all_uses_with(new)
+        b.read_sizes_of(new, old)
     return made
 
 

@@ -3,6 +3,7 @@
 from collections import ChainMap, Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -14,6 +15,7 @@ from onnx.shape_inference import InferenceError, infer_node_outputs
 
 from flow2onnx.dtypes import DType, by_name, by_numpy
 from flow2onnx.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
+from flow2onnx.graph.dimension import Dimension
 from flow2onnx.graph.nodes import read_values
 from flow2onnx.graph.schemas import Schema, element_name, opset_ids, schema
 from flow2onnx.graph.shape_inference import infer_missing_shape
@@ -22,7 +24,7 @@ from flow2onnx.graph.types import dims, dtype_of, is_static, sizes_of
 
 __all__ = ["Builder", "Operand"]
 
-Operand = ir.Value | np.ndarray | bool | int | float | Sequence[Any] | None
+Operand = ir.Value | Dimension | np.ndarray | bool | int | float | Sequence[Any] | None
 
 # Inference looks at the content of shape-like constants; larger ones are data.
 _INFERENCE_LIMIT = 256
@@ -146,14 +148,18 @@ class Builder:
         """`content` as an operand beside `value`: a number takes its element type."""
         return content if isinstance(content, ir.Value) else self.const(content, dtype_of(value))
 
-    def vector(self, sizes: Sequence[int | str]) -> ir.Value:
+    def vector(self, sizes: Sequence[int | str | Dimension]) -> ir.Value:
         """Sizes as an operand; those that have a name are read off a value when the graph runs."""
-        parts: list[ir.Value] = [
-            self._extent(d) if isinstance(d, str) else self.const([d]) for d in sizes
-        ]
+        parts = [self._size(d) for d in sizes]
         joined: ir.Value = parts[0] if len(parts) == 1 else self.Concat(*parts, axis=0)
-        joined.meta["sizes"] = tuple(sizes)
+        joined.meta["sizes"] = tuple(d.text if isinstance(d, Dimension) else d for d in sizes)
         return joined
+
+    def _size(self, size: int | str | Dimension) -> ir.Value:
+        """A size as a vector of one element."""
+        if isinstance(size, Dimension):
+            return size.value
+        return self._extent(size) if isinstance(size, str) else self.const([int(size)])
 
     def _extent(self, name: str) -> ir.Value:
         """A size with a name, as a vector of one element."""
@@ -173,6 +179,12 @@ class Builder:
         value.meta["bounds"] = known_bounds(other)
         self._types.pop(value, None)
         return value
+
+    def read_sizes_of(self, value: ir.Value, other: ir.Value) -> None:
+        """Read what sizes by name `other` was read for off `value`, which stands for it."""
+        for name, size in list(self._extents.items()):
+            if size.value is other:
+                self._extents[name] = replace(size, value=value)
 
     def _initializer(self, array: np.ndarray[Any, Any]) -> ir.Value:
         name = self.unique(f"const/{len(self._constants)}")
@@ -266,8 +278,12 @@ class Builder:
     ) -> ir.Value | None:
         if operand is None or isinstance(operand, ir.Value):
             return operand
+        if isinstance(operand, Dimension):
+            return operand.value
         variable = kind.type_variable(position)
-        if isinstance(operand, list | tuple) and any(isinstance(d, str) for d in operand):
+        if isinstance(operand, list | tuple) and any(
+            isinstance(d, str | Dimension) for d in operand
+        ):
             return self.vector(operand)
         if variable.startswith("tensor("):
             return self.const(operand, by_name(element_name(variable)))
@@ -401,8 +417,11 @@ def _type_at_bounds(proto: onnx.TypeProto, value: ir.Value) -> onnx.TypeProto:
 
 def _sizes_content(extents: Mapping[str, SymbolicSize], value: ir.Value) -> onnx.TensorProto | None:
     """A vector of sizes as large as they may be."""
-    sizes = [extents[d].bound if isinstance(d, str) else d for d in value.meta.get("sizes", ())]
-    if not sizes or None in sizes:
+    given = value.meta.get("sizes", ())
+    if not given or any(isinstance(d, str) and d not in extents for d in given):
+        return None
+    sizes = [extents[d].bound if isinstance(d, str) else d for d in given]
+    if None in sizes:
         return None
     return onnx.numpy_helper.from_array(np.asarray(sizes, np.int64))
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from flow2onnx.graph import Builder, Value
+from flow2onnx.graph.dimension import Dimension
 from flow2onnx.graph.types import sizes_of
 from flow2onnx.lowering.sums import row_sum
 
@@ -35,8 +36,8 @@ def _unbroadcast_at_run_time(b: Builder, g: Value, like: Value, lead: int) -> Va
     return b.agree(total, like)
 
 
-def reshape_to(b: Builder, x: Value, shape: Sequence[int | str]) -> Value:
+def reshape_to(b: Builder, x: Value, shape: Sequence[int | str | Dimension]) -> Value:
     """`x` in a shape without -1, whose sizes may be 0 or, by name, turn out to be."""
-    may_be_empty = any(isinstance(d, str) or d == 0 for d in shape)
+    may_be_empty = any(not isinstance(d, int) or d == 0 for d in shape)
     made: Value = b.Reshape(x, list(shape), allowzero=1 if may_be_empty else None)
     return made

@@ -7,15 +7,16 @@ import numpy as np
 
 from flow2onnx.dtypes import DType, float16, float32
 from flow2onnx.graph import Builder, Value
+from flow2onnx.graph.dimension import Dimension
 from flow2onnx.graph.types import dtype_of
 
 __all__ = ["scatter_add", "scatter_sum", "zeros"]
 
 
-def zeros(b: Builder, shape: Sequence[int | str], dtype: DType) -> Value:
+def zeros(b: Builder, shape: Sequence[int | str | Dimension], dtype: DType) -> Value:
     """Zeros of `shape`, made by ConstantOfShape, which keeps large ones out of the file."""
-    is_known = all(isinstance(d, int) for d in shape)
-    sizes = np.asarray(shape, np.int64) if is_known else list(shape)
+    known = all(isinstance(d, int) for d in shape)
+    sizes = np.asarray(shape, np.int64) if known else list(shape)
     made: Value = b.ConstantOfShape(sizes, value=np.zeros(1, dtype.numpy))
     return made
 
@@ -35,7 +36,7 @@ def scatter_add(
 def scatter_sum(
     b: Builder,
     op_type: str,
-    shape: Sequence[int | str],
+    shape: Sequence[int | str | Dimension],
     indices: Value,
     parts: Value,
     **attributes: Any,

@@ -168,7 +168,7 @@ def test_what_stands_for_a_node_is_read_in_its_place(b):
 
 
 def test_an_operator_has_one_expansion():
-    with pytest.raises(AssertionError, match="two expansions"):
+    with pytest.raises(AssertionError, match="there twice"):
         expansion("Loop")(lambda b, n: None)
 
 

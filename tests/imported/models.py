@@ -44,6 +44,33 @@ def perceptron(batch="batch"):
     return model(nodes, [info("x", [batch, 4])], [info("scores", [batch, 3])], tensors)
 
 
+def sentences(batch="batch", length="length"):
+    """Texts (batch, length, 2) to scores (batch, 3): an LSTM, a convolution, a pool over time."""
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["steps"], perm=[1, 0, 2]),
+        helper.make_node("LSTM", ["steps", "w", "r"], ["y"], hidden_size=3),
+        helper.make_node("Squeeze", ["y", "one"], ["flat"]),
+        helper.make_node("Transpose", ["flat"], ["by_time"], perm=[1, 2, 0]),
+        helper.make_node("Conv", ["by_time", "k"], ["c"], pads=[1, 1]),
+        helper.make_node("Add", ["c", "by_time"], ["kept"]),
+        helper.make_node("MaxPool", ["kept"], ["p"], kernel_shape=[3], strides=[2], ceil_mode=1),
+        helper.make_node("ReduceMean", ["p", "last"], ["mean"], keepdims=1),
+        helper.make_node("Shape", ["kept"], ["size"], start=0, end=1),
+        helper.make_node("Concat", ["size", "rest"], ["target"], axis=0),
+        helper.make_node("Reshape", ["mean", "target"], ["scores"]),
+    ]
+    tensors = [
+        tensor("w", random(1, 1, 12, 2)),
+        tensor("r", random(2, 1, 12, 3)),
+        tensor("k", random(3, 3, 3, 3)),
+        tensor("one", [1]),
+        tensor("last", [2]),
+        tensor("rest", [-1]),
+    ]
+    inputs, outputs = [info("x", [batch, length, 2])], [info("scores", [batch, 3])]
+    return model(nodes, inputs, outputs, tensors)
+
+
 def convolutional(batch="batch"):
     """Convolution, normalisation, pooling, a reshape by the shape, a branch, dropout."""
     yes = helper.make_graph(

@@ -65,3 +65,13 @@ def test_what_has_no_gradient():
     flat = models.model([node, *nodes], [models.info("x", [4])], [models.info("r", [1])])
     with pytest.raises(GradientError, match="no gradient reaches x"):
         flow.grad(flat)
+
+
+def test_every_axis_may_be_free():
+    model = flow.grad(models.sentences("batch", "length"), ["x", "w", "r", "k"])
+    for batch, length in ((1, 4), (3, 7), (2, 12)):
+        x = models.random(batch + length, batch, length, 2)
+        free = run(model, x=x)
+        fixed = run(flow.grad(models.sentences(batch, length), ["x", "w", "r", "k"]), x=x)
+        for name, wanted in fixed.items():
+            np.testing.assert_allclose(free[name], wanted, rtol=1e-4, atol=1e-5, err_msg=name)

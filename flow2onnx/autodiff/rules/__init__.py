@@ -15,6 +15,7 @@ from flow2onnx.autodiff.rules import (  # noqa: F401  # imported for the rules t
     reduction,
     resize,
     roi,
+    scan,
     shape,
     spectral,
     unary,

@@ -8,7 +8,9 @@ import numpy as np
 
 from flow2onnx.autodiff.registry import attribute, expansion, vjp
 from flow2onnx.dtypes import bool_, by_code
-from flow2onnx.graph.types import constant_of, dims, dtype_of, rank_of
+from flow2onnx.graph.dimension import extents, is_known
+from flow2onnx.graph.types import constant_of, dtype_of, rank_of
+from flow2onnx.lowering.dimensions import as_number, positions
 from flow2onnx.lowering.scatters import scatter_sum
 
 
@@ -22,27 +24,35 @@ def _(b, n):
         k, v = _split_heads(b, k, heads), _split_heads(b, v, heads)
     past = 0
     if past_key is not None:
-        past = dims(past_key)[2]
+        past = extents(b, past_key)[2]
         k, v = b.Concat(past_key, k, axis=2), b.Concat(past_value, v, axis=2)
-    images, count, rows, size = dims(q)
-    scale = attribute(n, "scale", None) or 1.0 / math.sqrt(size)
+    images, count, rows, size = extents(b, q)
+    _, key_heads, width, _ = extents(b, k)
     # the queries of all heads that share a key are rows of one product
-    shared = [images, dims(k)[1], -1, size]
+    shared = [images, key_heads, -1, size]
     keys = b.Transpose(k, perm=[0, 1, 3, 2])
-    raw = b.MatMul(b.Reshape(b.Mul(q, scale), shared), keys)
-    raw = b.Reshape(raw, [images, count, rows, dims(k)[2]])
+    raw = b.MatMul(b.Reshape(_scaled(b, n, q, size), shared), keys)
+    raw = b.Reshape(raw, [images, count, rows, width])
     stages, is_dead = _score_stages(b, n, raw, mask, counts, past)
     weights = _attention_weights(b, n, stages[2], is_dead)
-    y = b.MatMul(b.Reshape(weights, [images, dims(k)[1], -1, dims(k)[2]]), v)
-    y = b.Reshape(y, [images, count, rows, dims(v)[3]])
+    y = b.MatMul(b.Reshape(weights, [images, key_heads, -1, width]), v)
+    y = b.Reshape(y, [images, count, rows, extents(b, v)[3]])
     if is_flat:
         y = b.Reshape(b.Transpose(y, perm=[0, 2, 1, 3]), [images, rows, -1])
     mode = attribute(n, "qk_matmul_output_mode", 0)
     return [y, k, v, [*stages, weights][mode]][: len(n.outputs)]
 
 
+def _scaled(b, n, q, size):
+    """The queries times the attribute, or divided by the root of their size."""
+    scale = attribute(n, "scale", None)
+    if not scale and not is_known(size):
+        return b.Div(q, b.Sqrt(as_number(b, size, dtype_of(q))))
+    return b.Mul(q, scale or 1.0 / math.sqrt(size))
+
+
 def _split_heads(b, x, heads):
-    images, rows, _ = dims(x)
+    images, rows, _ = extents(b, x)
     return b.Transpose(b.Reshape(x, [images, rows, heads, -1]), perm=[0, 2, 1, 3])
 
 
@@ -67,18 +77,18 @@ def _score_stages(b, n, raw, mask, counts, past):
 
 
 def _has_window(n):
-    return any(attribute(n, f"{side}_window_size", -1) >= 0 for side in ("left", "right"))
+    return bool(_windows(n))
 
 
 def _additive_mask(b, mask, raw):
     """A mask of numbers, as wide as the scores."""
     if mask is None or dtype_of(mask) == bool_:
         return None
-    return _pad_mask(b, mask, dims(raw)[3], b.like(-np.inf, mask))
+    return _pad_mask(b, mask, extents(b, raw)[3], b.like(-np.inf, mask))
 
 
 def _pad_mask(b, mask, width, content):
-    *lead, found = dims(mask)
+    *lead, found = extents(b, mask)
     if found == width:
         return mask
     return b.Concat(mask, b.Expand(content, [*lead, width - found]), axis=len(lead))
@@ -86,36 +96,66 @@ def _pad_mask(b, mask, width, content):
 
 def _visible_keys(b, n, mask, counts, past, raw):
     """True where a query may look at a key; None if all may at all."""
-    rows, width = dims(raw)[2:]
+    rows, width = extents(b, raw)[2:]
     conditions = []
     if mask is not None and dtype_of(mask) == bool_:
         conditions.append(_pad_mask(b, mask, width, b.const(False, bool_)))
-    keys, queries = np.arange(width)[None], np.arange(rows)[:, None]
     known = None if counts is None else b.Reshape(counts, [-1, 1, 1, 1])
     if known is not None:
-        conditions.append(b.Less(keys[None, None], known))
-    if attribute(n, "is_causal", 0):
-        # the last query looks at the last key that there is
-        if known is None:
-            conditions.append(b.const(keys <= queries + past))
+        if is_known(width):
+            keys = b.const(np.arange(width)[None, None, None])
         else:
-            ahead = b.const((keys - queries + rows)[None, None])
-            conditions.append(b.LessOrEqual(ahead, known))
-    conditions += _window_conditions(b, n, keys - queries, known, past, rows)
+            keys = b.Unsqueeze(positions(b, width), [0, 1, 2])
+        conditions.append(b.Less(keys, known))
+    if is_known(rows, width, past):
+        conditions += _known_limits(b, n, known, (rows, width, past))
+    else:
+        conditions += _limits_at_run_time(b, n, known, (rows, width, past))
     return functools.reduce(b.And, conditions) if conditions else None
 
 
-def _window_conditions(b, n, apart, known, past, rows):
-    """True where a key is near enough to the query's own place, on either side."""
-    for sign, name in ((-1, "left_window_size"), (1, "right_window_size")):
-        size = attribute(n, name, -1)
-        if size < 0:
-            continue
+def _known_limits(b, n, known, sizes):
+    """True where a key is near enough to the query's own place."""
+    rows, width, past = sizes
+    apart = np.arange(width)[None] - np.arange(rows)[:, None]
+    if attribute(n, "is_causal", 0):
+        # the last query looks at the last key that there is
+        if known is None:
+            yield b.const(apart <= past)
+        else:
+            yield b.LessOrEqual(b.const((apart + rows)[None, None]), known)
+    for sign, size in _windows(n):
         if known is None:
             yield b.const(sign * (apart - past) <= size)
         else:  # the place of a query is known - rows + its number
             edge = b.const((apart + rows - sign * size)[None, None])
             yield b.LessOrEqual(edge, known) if sign > 0 else b.LessOrEqual(known, edge)
+
+
+def _limits_at_run_time(b, n, known, sizes):
+    """`_known_limits` over rows and keys whose number is known at run time only."""
+    rows, width, past = sizes
+    keys, queries = b.Unsqueeze(positions(b, width), [0]), b.Unsqueeze(positions(b, rows), [1])
+    apart = b.Sub(keys, queries)
+    ahead = b.Unsqueeze(b.Add(apart, b.vector([rows])), [0, 1])
+    if attribute(n, "is_causal", 0):
+        if known is None:
+            yield b.LessOrEqual(apart, b.vector([past]))
+        else:
+            yield b.LessOrEqual(ahead, known)
+    for sign, size in _windows(n):
+        if known is None:
+            near = b.Mul(b.Sub(apart, b.vector([past])), sign)
+            yield b.LessOrEqual(near, np.int64(size))
+        else:
+            edge = b.Sub(ahead, sign * size)
+            yield b.LessOrEqual(edge, known) if sign > 0 else b.LessOrEqual(known, edge)
+
+
+def _windows(n):
+    """The sides on which a window ends, and how far away: -1 is before the query."""
+    sizes = ((-1, "left_window_size"), (1, "right_window_size"))
+    return [(sign, attribute(n, k, -1)) for sign, k in sizes if attribute(n, k, -1) >= 0]
 
 
 def _attention_weights(b, n, scores, is_dead):
@@ -138,13 +178,14 @@ def _(b, n, g):
     gx = b.emit("RotaryEmbedding", [g, cosine, b.Neg(sine), *places], attrs)[0]
     if constant_of(cosine) is not None and constant_of(sine) is not None:
         return gx, None, None, None
-    (x_near, x_far), (g_near, g_far) = (_rotation_halves(b, n, v, dims(cosine)[-1]) for v in (x, g))
+    size = extents(b, cosine)[-1]
+    (x_near, x_far), (g_near, g_far) = (_rotation_halves(b, n, v, size) for v in (x, g))
     g_cosine = b.Add(b.Mul(g_near, x_near), b.Mul(g_far, x_far))
     g_sine = b.Sub(b.Mul(g_far, x_near), b.Mul(g_near, x_far))
     found = [b.ReduceSum(v, [1], keepdims=0) for v in (g_cosine, g_sine)]
     if places and places[0] is not None:
         rows = b.Unsqueeze(places[0], [2])
-        found = [scatter_sum(b, "ScatterND", dims(cosine), rows, v) for v in found]
+        found = [scatter_sum(b, "ScatterND", extents(b, cosine), rows, v) for v in found]
     return gx, *found, None
 
 

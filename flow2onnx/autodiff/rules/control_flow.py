@@ -6,7 +6,7 @@ from flow2onnx.errors import UnsupportedError
 from flow2onnx.graph import Builder
 from flow2onnx.graph.functions import expand_sequence, inline_nodes, unroll
 from flow2onnx.graph.nodes import nesting_depth, read_values
-from flow2onnx.graph.types import dims, dtype_of
+from flow2onnx.graph.types import dtype_of, sizes_of
 from flow2onnx.lowering.scatters import zeros
 
 # A file cannot hold graphs that lie much deeper in each other: its readers stop there.
@@ -43,7 +43,7 @@ def _branch(b, graph, wrt, gs):
         found = gradients(inner, seeds, wrt)
         for v in wrt:
             g = found.get(v)
-            whole = zeros(inner, dims(v), dtype_of(v)) if g is None else inner.Identity(g)
+            whole = zeros(inner, sizes_of(v), dtype_of(v)) if g is None else inner.Identity(g)
             inner.graph.outputs.append(whole)
     return inner.graph
 

@@ -9,6 +9,7 @@ from flow2onnx.autodiff.registry import attribute, vjp
 from flow2onnx.autodiff.rules.convolution_input import input_gradient
 from flow2onnx.autodiff.rules.convolution_weight import weight_gradient
 from flow2onnx.autodiff.rules.windows import Windows, split_padding, windows
+from flow2onnx.graph.dimension import Extent, at_least, extents, is_known
 from flow2onnx.graph.types import dims
 from flow2onnx.lowering.sums import channel_sum
 
@@ -16,7 +17,7 @@ from flow2onnx.lowering.sums import channel_sum
 @vjp("Conv")
 def _(b, n, g):
     x, w, *bias = n.inputs
-    s = convolution_of(n)
+    s = convolution_of(b, n)
     return input_gradient(b, s, w, g), weight_gradient(b, s, x, g), *_bias_gradient(b, bias, g)
 
 
@@ -24,13 +25,19 @@ def _(b, n, g):
 def _(b, n, g):
     # the gradient in the input is the convolution that the node transposes
     x, w, *bias = n.inputs
-    s = transposed_of(n, g)
-    gx = b.Conv(
-        g, w, strides=s.strides, dilations=s.dilations, pads=s.before + s.after, group=s.groups
-    )
-    if dims(gx) != dims(x):  # output_padding or output_shape made room for more windows
+    s = transposed_of(b, n, g)
+    gx = _cover_windows(b, s, g, w)
+    if extents(b, gx)[2:] != s.outputs:  # output_padding or output_shape made room for more
         gx = b.Slice(gx, [0] * len(s.kernel), list(s.outputs), s.axes)
     return gx, weight_gradient(b, s, g, x), *_bias_gradient(b, bias, g)
+
+
+def _cover_windows(b, s, g, w):
+    """The convolution of `g`, padded before where its pads are known only at run time."""
+    pads = s.before + s.after
+    if not is_known(*pads):
+        g, pads = b.Pad(g, [0, 0, *s.before, 0, 0, *s.after]), (0,) * len(pads)
+    return b.Conv(g, w, strides=s.strides, dilations=s.dilations, pads=pads, group=s.groups)
 
 
 def _bias_gradient(b, bias, g):
@@ -43,7 +50,7 @@ def _bias_gradient(b, bias, g):
 class Convolution(Windows):
     """One convolution: its windows, the images, channels in and out, groups."""
 
-    n: int
+    n: Extent
     ci: int
     co: int
     groups: int
@@ -83,18 +90,19 @@ class Convolution(Windows):
             yield low, [at + span for at, span in zip(low, spans, strict=True)]
 
 
-def convolution_of(n):
+def convolution_of(b, n):
     """The convolution that a node is."""
     x, w = n.inputs[:2]
-    at = windows(n, dims(w)[2:])
-    groups = attribute(n, "group", 1)
-    return Convolution(**vars(at), n=dims(x)[0], ci=dims(x)[1], co=dims(w)[0], groups=groups)
+    at = windows(b, n, dims(w)[2:])
+    groups, (co, ci) = attribute(n, "group", 1), dims(w)[:2]
+    return Convolution(**vars(at), n=extents(b, x)[0], ci=ci * groups, co=co, groups=groups)
 
 
-def transposed_of(n, g):
+def transposed_of(b, n, g):
     """The convolution that a node transposes: from its output's gradient to its input."""
     x, w = n.inputs[:2]
-    extents, kernel = dims(x)[2:], dims(w)[2:]
+    outputs, kernel = extents(b, x)[2:], dims(w)[2:]
+    lengths, groups = extents(b, g)[2:], attribute(n, "group", 1)
     ones = [1] * len(kernel)
     strides, dilations = (tuple(attribute(n, k, ones)) for k in ("strides", "dilations"))
     how = attribute(n, "auto_pad", "NOTSET")
@@ -106,12 +114,12 @@ def transposed_of(n, g):
         more = attribute(n, "output_padding", [0] * len(kernel))
         natural = [
             (h - 1) * s + (k - 1) * d + 1 + m
-            for h, k, s, d, m in zip(extents, kernel, strides, dilations, more, strict=True)
+            for h, k, s, d, m in zip(outputs, kernel, strides, dilations, more, strict=True)
         ]
-        totals = [max(t - o, 0) for t, o in zip(natural, dims(g)[2:], strict=True)]
+        totals = [at_least(t - o, 0) for t, o in zip(natural, lengths, strict=True)]
         before, after = split_padding(totals, is_upper=how == "SAME_UPPER")
     return Convolution(
-        extents=dims(g)[2:], outputs=extents, kernel=kernel, strides=strides, dilations=dilations,
+        extents=lengths, outputs=outputs, kernel=kernel, strides=strides, dilations=dilations,
         before=tuple(before), after=tuple(after),
-        n=dims(x)[0], ci=dims(g)[1], co=dims(x)[1], groups=attribute(n, "group", 1),
+        n=extents(b, x)[0], ci=dims(w)[1] * groups, co=dims(w)[0], groups=groups,
     )  # fmt: skip

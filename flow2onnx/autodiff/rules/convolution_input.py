@@ -5,6 +5,8 @@ The rule between them is measured on the CPU provider, of one thread.
 
 import math
 
+from flow2onnx.autodiff.rules.windows import spread_windows
+from flow2onnx.graph.dimension import is_known
 from flow2onnx.graph.types import dims
 from flow2onnx.lowering.forms import Lowering
 
@@ -12,7 +14,7 @@ from flow2onnx.lowering.forms import Lowering
 def _pick_form(s, w, g):
     if s.is_pointwise and s.is_unit_stride:
         return "conv"
-    if _has_product(s) and s.co >= 128 and s.spread <= 64:
+    if _has_product(s) and s.co >= 128 and is_known(s.spread) and s.spread <= 64:
         return "nhwc_product" if s.spread < 64 else "conv"
     if _has_product(s) and min(s.ci, s.co) >= 64 and max(s.kernel) <= 3:
         return "conv"
@@ -21,8 +23,9 @@ def _pick_form(s, w, g):
 
 def _is_convolution(s, *_):
     """True if the gradient is a convolution: no strides, and no pads wider than the kernel."""
-    pads = zip(s.reach, s.before, s.after, strict=True)
-    return s.is_unit_stride and all(max(p, q) <= r for r, p, q in pads)
+    if not (s.is_unit_stride and is_known(*s.before, *s.after)):
+        return False
+    return all(max(p, q) <= r for r, p, q in zip(s.reach, s.before, s.after, strict=True))
 
 
 def _has_product(s, *_):
@@ -34,10 +37,7 @@ input_gradient = Lowering("Conv.dX", _pick_form)
 
 @input_gradient.form("conv_transpose")
 def _(b, s, w, g):
-    return b.ConvTranspose(
-        g, w, strides=s.strides, dilations=s.dilations, group=s.groups,
-        pads=s.before + s.after, output_padding=s.left_over,
-    )  # fmt: skip
+    return spread_windows(b, s, g, w, s.groups)
 
 
 @input_gradient.form("conv", when=_is_convolution)

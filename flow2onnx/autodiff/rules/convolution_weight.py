@@ -7,13 +7,14 @@ import math
 
 import numpy as np
 
-from flow2onnx.graph.types import dims, dtype_of
+from flow2onnx.graph.dimension import extents, is_known
+from flow2onnx.graph.types import dtype_of
 from flow2onnx.lowering.forms import Lowering
 
 
 def _pick_form(s, x, g):
     if s.is_pointwise:
-        return "batched_product" if s.spread >= 256 else "flat_product"
+        return "flat_product" if is_known(s.spread) and s.spread < 256 else "batched_product"
     if s.is_dense and s.ci > 4:
         return "nhwc_taps"
     if s.is_dense and s.is_unit_stride:
@@ -22,7 +23,7 @@ def _pick_form(s, x, g):
         return "swapped_conv"
     if s.ci // s.groups >= 16:
         return "grouped_taps"
-    if s.extents[-1] <= 64 and _has_bands(s):
+    if _has_bands(s) and s.extents[-1] <= 64:
         return "bands"
     is_slow_swap = _is_depthwise(s) and s.is_unit_stride and math.prod(s.kernel) <= 9
     return "tap_sums" if is_slow_swap else "swapped_conv"
@@ -135,11 +136,11 @@ def _(b, s, x, g):
     images = b.Transpose(grouped, perm=[2, 1, 0, *(a + 1 for a in s.axes)])
     images = b.Reshape(images, [per_group, s.groups * s.n, *s.extents])
     kernels = b.Transpose(_hide_pad(b, g), perm=[1, 0, *s.axes])
-    y = b.Conv(
-        images, kernels, strides=s.dilations, dilations=s.strides, group=s.groups,
-        pads=s.before + s.after,
-    )  # fmt: skip
-    if dims(y)[2:] != s.kernel:
+    pads = s.before + s.after
+    if not is_known(*pads):
+        images, pads = _pad_input(b, s, images), (0,) * len(pads)
+    y = b.Conv(images, kernels, strides=s.dilations, dilations=s.strides, group=s.groups, pads=pads)
+    if extents(b, y)[2:] != s.kernel:
         y = b.Slice(y, [0] * len(s.axes), list(s.kernel), s.axes)
     return b.Transpose(y, perm=[1, 0, *s.axes])
 
@@ -154,7 +155,7 @@ def _hide_pad(b, g):
         maker = maker.inputs[0].producer()
     if maker is None or maker.op_type != "Pad":
         return g
-    return b.Reshape(b.Reshape(g, [-1]), list(dims(g)))
+    return b.Reshape(b.Reshape(g, [-1]), list(extents(b, g)))
 
 
 # --- groups --------------------------------------------------------------------------------------
@@ -195,8 +196,10 @@ def _(b, s, x, g):
 
 def _has_bands(s, *_):
     # the products of the last axes, of which all but a band is thrown away, are held at once
+    if len(s.kernel) != 2 or not is_known(*s.extents, *s.outputs, *s.before, *s.after):
+        return False
     held = s.co * (s.ci // s.groups) * s.outputs[-1] * s.extents[-1]
-    return len(s.kernel) == 2 and held <= _LARGEST_PRODUCT
+    return held <= _LARGEST_PRODUCT
 
 
 _LARGEST_PRODUCT = 1 << 24

@@ -3,13 +3,16 @@
 import functools
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 
-from flow2onnx.autodiff.registry import attribute, expansion, no_gradient, vjp
+from flow2onnx.autodiff.registry import attribute, expansion, vjp
 from flow2onnx.autodiff.rules.windows import windows
 from flow2onnx.dtypes import float16, float32, int64
+from flow2onnx.graph.dimension import extents, is_known
 from flow2onnx.graph.types import constant_of, dims, dtype_of, rank_of
+from flow2onnx.lowering.dimensions import as_number, positions
 from flow2onnx.lowering.scatters import scatter_sum
 
 
@@ -18,20 +21,20 @@ def _(b, n, g):
     # one gather, and one scatter that adds, over all elements that a point is a mixture of;
     # at the kinks, and where nearest jumps, the points have the slope of one side, as in torch
     x, grid = n.inputs
-    images, channels, *extents = dims(x)
-    size = math.prod(extents)
-    wide, points = (_as_float32(b, v) for v in (x, b.Reshape(grid, [images, -1, len(extents)])))
+    images, channels, *lengths = extents(b, x)
+    size = math.prod(lengths)
+    wide, points = (_as_float32(b, v) for v in (x, b.Reshape(grid, [images, -1, len(lengths)])))
     rows = b.Reshape(b.Transpose(b.Reshape(wide, [images, channels, size]), perm=[0, 2, 1]),
                      [-1, channels])  # fmt: skip
     gs = b.Transpose(b.Reshape(_as_float32(b, g), [images, channels, -1]), perm=[0, 2, 1])
-    factors = [_factor(n, extent) for extent in extents]
+    factors = [_factor(b, n, extent, dtype_of(points)) for extent in lengths]
     taps = [
-        _taps(b, n, _coordinate(b, n, points, axis, extents), extent)
-        for axis, extent in enumerate(extents)
+        _taps(b, n, _coordinate(b, n, points, axis, lengths), extent)
+        for axis, extent in enumerate(lengths)
     ]
-    places, parts, slopes = [], [], [[] for _ in extents]
+    places, parts, slopes = [], [], [[] for _ in lengths]
     for tap in itertools.product(*taps):
-        place = _place(b, [t.place for t in tap], extents, images)
+        place = _place(b, [t.place for t in tap], lengths, images)
         places.append(b.Reshape(place, [-1, 1]))
         weight = functools.reduce(b.Mul, [t.weight for t in tap])
         parts.append(b.Reshape(b.Mul(gs, b.Unsqueeze(weight, [2])), [-1, channels]))
@@ -45,7 +48,7 @@ def _(b, n, g):
         b.Concat(*parts, axis=0),
     )  # fmt: skip
     gx = b.Transpose(b.Reshape(total, [images, size, channels]), perm=[0, 2, 1])
-    gx = b.Cast(b.Reshape(gx, list(dims(x))), to=dtype_of(x))
+    gx = b.Cast(b.Reshape(gx, list(extents(b, x))), to=dtype_of(x))
     if not slopes[0]:
         return gx, b.Mul(grid, 0.0)
     # the last number of a point belongs to the first axis
@@ -53,7 +56,8 @@ def _(b, n, g):
         b.Unsqueeze(b.Mul(functools.reduce(b.Add, s), factor), [2])
         for s, factor in zip(reversed(slopes), reversed(factors), strict=True)
     ]
-    return gx, b.Cast(b.Reshape(b.Concat(*last, axis=2), list(dims(grid))), to=dtype_of(grid))
+    whole = b.Reshape(b.Concat(*last, axis=2), list(extents(b, grid)))
+    return gx, b.Cast(whole, to=dtype_of(grid))
 
 
 def _as_float32(b, value):
@@ -61,15 +65,21 @@ def _as_float32(b, value):
     return b.Cast(value, to=float32) if dtype_of(value) == float16 else value
 
 
-def _factor(n, extent):
+def _factor(b, n, extent, dtype):
     """The number of elements that one unit of a point is: the image is 2 units wide."""
-    return (extent - 1) / 2 if attribute(n, "align_corners", 0) else extent / 2
+    return _half(b, extent - 1 if attribute(n, "align_corners", 0) else extent, dtype)
 
 
-def _coordinate(b, n, points, axis, extents):
+def _half(b, size, dtype):
+    """Half of a size as a real number."""
+    return size / 2 if is_known(size) else b.Mul(as_number(b, size, dtype), 0.5)
+
+
+def _coordinate(b, n, points, axis, lengths):
     """The place of each point on an axis, in elements."""
-    unit = b.Gather(points, np.asarray(len(extents) - 1 - axis), axis=2)
-    return b.Add(b.Mul(unit, _factor(n, extents[axis])), (extents[axis] - 1) / 2)
+    unit = b.Gather(points, np.asarray(len(lengths) - 1 - axis), axis=2)
+    scaled = b.Mul(unit, _factor(b, n, lengths[axis], dtype_of(points)))
+    return b.Add(scaled, _half(b, lengths[axis] - 1, dtype_of(points)))
 
 
 class _Tap:
@@ -120,11 +130,12 @@ def _polynomial(b, x, coefficients):
 
 def _pad_tap(b, n, place, weight, slope, extent):
     """A tap with its place inside: on the edge, reflected, or without weight."""
-    how, last = attribute(n, "padding_mode", "zeros"), float(extent - 1)
+    how, last = attribute(n, "padding_mode", "zeros"), _last(b, extent, dtype_of(place))
     inside = b.Clip(place, 0.0, last)
     if how == "reflection":
         edge = 0.0 if attribute(n, "align_corners", 0) else -0.5
-        inside = b.Clip(_reflect(b, place, edge, last - edge), 0.0, last)
+        reflect = _reflect if is_known(extent) else _reflect_at_run_time
+        inside = b.Clip(reflect(b, place, edge, last), 0.0, last)
     elif how == "zeros":
         is_inside = b.Cast(b.Equal(inside, place), to=dtype_of(weight))
         weight = b.Mul(weight, is_inside)
@@ -132,8 +143,26 @@ def _pad_tap(b, n, place, weight, slope, extent):
     return _Tap(b.Cast(inside, to=int64), weight, slope)
 
 
-def _reflect(b, place, low, high):
-    """Places thrown back at both ends as often as it takes."""
+def _last(b, extent, dtype):
+    """The place of the last element of an axis."""
+    return float(extent - 1) if is_known(extent) else as_number(b, extent - 1, dtype)
+
+
+def _reflect_at_run_time(b, place, low, last):
+    """`_reflect` over an axis whose length is known at run time only."""
+    high = b.Sub(last, low)
+    span = b.Sub(high, low)
+    one = b.like(1.0, place)
+    wide = b.Where(b.Equal(span, 0.0), one, span)
+    turns = b.Floor(b.Div(b.Mul(b.Sub(place, low), 0.5), wide))
+    phase = b.Sub(b.Sub(place, low), b.Mul(turns, b.Mul(wide, 2.0)))
+    thrown = b.Sub(high, b.Abs(b.Sub(phase, wide)))
+    return b.Where(b.Equal(span, 0.0), b.Mul(place, 0.0), thrown)
+
+
+def _reflect(b, place, low, last):
+    """Places thrown back at both ends, half an element outside, as often as it takes."""
+    high = last - low
     span = high - low
     if span == 0:
         return b.Mul(place, 0.0)
@@ -142,28 +171,57 @@ def _reflect(b, place, low, high):
     return b.Sub(high, b.Abs(b.Sub(phase, span)))
 
 
-def _place(b, places, extents, images):
+def _place(b, places, lengths, images):
     """The row of an element of each image when all elements of all images stand in one column."""
     total = functools.reduce(
         lambda t, pair: b.Add(b.Mul(t, pair[1]), pair[0]),
-        zip(places[1:], extents[1:], strict=True), places[0],
+        zip(places[1:], lengths[1:], strict=True), places[0],
     )  # fmt: skip
-    starts = np.arange(images, dtype=np.int64) * math.prod(extents)
-    return b.Add(total, starts.reshape(-1, *[1] * (rank_of(total) - 1)))
+    beside, size = [-1, *[1] * (rank_of(total) - 1)], math.prod(lengths)
+    if is_known(images, size):
+        return b.Add(total, (np.arange(images, dtype=np.int64) * size).reshape(beside))
+    starts = b.Mul(positions(b, images), size)
+    return b.Add(total, b.Reshape(starts, beside))
 
 
 @vjp("AffineGrid")
 def _(b, n, g):
     # the grid is a constant one times theta
     theta, size = n.inputs[0], constant_of(n.inputs[1])
-    if size is None:
-        raise no_gradient(n, "with a size known only at run time")
     is_aligned = attribute(n, "align_corners", 0)
+    if size is None:
+        return _theta_at_run_time(b, n, g, is_aligned), None
     lines = [_line(int(extent), is_aligned) for extent in size[2:]]
     points = [p.ravel() for p in np.meshgrid(*lines, indexing="ij")][::-1]
     base = np.stack([*points, np.ones_like(points[0])], 1).astype(dtype_of(theta).numpy)
-    flat = b.Reshape(g, [dims(theta)[0], -1, len(lines)])
+    flat = b.Reshape(g, [extents(b, theta)[0], -1, len(lines)])
     return b.MatMul(b.Transpose(flat, perm=[0, 2, 1]), b.const(base)), None
+
+
+def _theta_at_run_time(b, n, g, is_aligned):
+    """The gradient in theta where the grid's size is known at run time only."""
+    theta, dtype = n.inputs[0], dtype_of(n.inputs[0])
+    lengths = extents(b, g)[1:-1]
+    rank, bases = len(lengths), []
+    for axis, length in enumerate(lengths):
+        line = _line_at_run_time(b, length, is_aligned, dtype)
+        beside = b.Reshape(line, [-1 if i == axis else 1 for i in range(rank)])
+        bases.append(b.Reshape(b.Expand(beside, list(lengths)), [-1, 1]))
+    one = b.Add(b.Mul(bases[0], 0.0), 1.0)
+    base = b.Concat(*bases[::-1], one, axis=1)
+    flat = b.Reshape(g, [extents(b, theta)[0], -1, rank])
+    return b.MatMul(b.Transpose(flat, perm=[0, 2, 1]), base)
+
+
+def _line_at_run_time(b, length, is_aligned, dtype):
+    """`_line` of a length known at run time only."""
+    places, count = positions(b, length, dtype), as_number(b, length, dtype)
+    if not is_aligned:
+        return b.Sub(b.Div(b.Add(b.Mul(places, 2.0), 1.0), count), 1.0)
+    gaps = b.Sub(count, 1.0)
+    is_one = b.Equal(gaps, 0.0)
+    along = b.Sub(b.Div(b.Mul(places, 2.0), b.Where(is_one, b.like(1.0, gaps), gaps)), 1.0)
+    return b.Where(is_one, b.like(1.0, along), along)
 
 
 def _line(extent, is_aligned):
@@ -176,8 +234,9 @@ def _line(extent, is_aligned):
 @expansion("DeformConv")
 def _(b, n):
     x, w, offset, bias, mask = [*n.inputs, None, None][:5]
-    at = windows(n, dims(w)[2:])
-    images, channels = dims(x)[:2]
+    # the sizes of the output are those of the offsets: nothing here may read the output itself
+    at = replace(windows(b, n, dims(w)[2:]), outputs=extents(b, offset)[2:])
+    images, channels = extents(b, x)[:2]
     outputs, _, *kernel = dims(w)
     groups, parts = attribute(n, "group", 1), attribute(n, "offset_group", 1)
     taps, spread, size = math.prod(kernel), math.prod(at.outputs), math.prod(at.extents)
@@ -185,7 +244,7 @@ def _(b, n):
     axes = []
     for axis, extent in enumerate(at.extents):
         moved = b.Gather(shifts, np.asarray(axis), axis=2)
-        at_rest = _kernel_positions(at, axis, dtype_of(shifts))
+        at_rest = _kernel_positions(b, at, axis, dtype_of(shifts))
         axes.append(_linear_taps(b, b.Add(moved, at_rest), extent))
     # offsets of a part move all its channels alike: one row holds them
     rows = b.Reshape(_as_float32(b, x), [images * parts, channels // parts, size])
@@ -202,14 +261,20 @@ def _(b, n):
     columns = b.Transpose(total, perm=[0, 3, 1, 2])
     columns = b.Reshape(columns, [images, groups, channels // groups * taps, spread])
     flat = b.Reshape(_as_float32(b, w), [groups, outputs // groups, -1])
-    y = b.Reshape(b.MatMul(flat, columns), list(dims(n.outputs[0])))
+    y = b.Reshape(b.MatMul(flat, columns), [images, outputs, *at.outputs])
     y = b.Cast(y, to=dtype_of(x)) if dtype_of(y) != dtype_of(x) else y
     return y if bias is None else b.Add(y, b.Reshape(bias, [-1, 1, 1]))
 
 
-def _kernel_positions(at, axis, dtype):
+def _kernel_positions(b, at, axis, dtype):
     """The positions of an ordinary convolution's taps: (taps, outputs)."""
     taps = np.indices(at.kernel)[axis].reshape(-1, 1) * at.dilations[axis]
+    if not is_known(*at.outputs):
+        along = b.Mul(positions(b, at.outputs[axis]), at.strides[axis])
+        rank = len(at.outputs)
+        along = b.Reshape(along, [-1 if i == axis else 1 for i in range(rank)])
+        starts = b.Reshape(b.Expand(along, list(at.outputs)), [1, -1])
+        return b.Cast(b.Add(starts, taps - at.before[axis]), to=dtype)
     starts = np.indices(at.outputs)[axis].reshape(1, -1) * at.strides[axis] - at.before[axis]
     return (taps + starts).astype(dtype.numpy)
 
@@ -220,7 +285,7 @@ def _linear_taps(b, at, extent):
     rest = b.Sub(at, low)
     taps = []
     for place, weight in ((low, b.Sub(1.0, rest)), (b.Add(low, 1.0), rest)):
-        inside = b.Clip(place, 0.0, float(extent - 1))
+        inside = b.Clip(place, 0.0, _last(b, extent, dtype_of(place)))
         is_inside = b.Cast(b.Equal(inside, place), to=dtype_of(weight))
         taps.append(_Tap(b.Cast(inside, to=int64), b.Mul(weight, is_inside), None))
     return taps

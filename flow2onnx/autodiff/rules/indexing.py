@@ -7,7 +7,9 @@ import numpy as np
 
 from flow2onnx.autodiff.registry import attribute, expansion, no_gradient, vjp
 from flow2onnx.dtypes import float32, int64
+from flow2onnx.graph.dimension import extents, is_known
 from flow2onnx.graph.types import constant_of, dims, dtype_of, is_static, rank_of, sizes_of
+from flow2onnx.lowering.dimensions import positions
 from flow2onnx.lowering.forms import Lowering
 from flow2onnx.lowering.scatters import scatter_add, scatter_sum, zeros
 
@@ -93,13 +95,27 @@ def _(b, n, g):
     x, indices = n.inputs
     batch = attribute(n, "batch_dims", 0)
     if batch:
-        lead = [np.arange(d, dtype=np.int64) for d in dims(indices)[:batch]]
-        grids = np.meshgrid(*lead, indexing="ij")
-        prefix = np.stack(grids, -1)
-        prefix = prefix.reshape(*prefix.shape[:-1], *[1] * (rank_of(indices) - batch - 1), batch)
-        full = b.Expand(b.const(prefix), [*dims(indices)[:-1], batch])
+        full = b.Expand(_batch_places(b, indices, batch), [*extents(b, indices)[:-1], batch])
         indices = b.Concat(full, indices, axis=-1)
     return scatter_sum(b, "ScatterND", sizes_of(x), indices, g), None
+
+
+def _batch_places(b, indices, batch):
+    """The place of each row of indices on its batch axes: (batch axes, ones, coordinate)."""
+    lengths, ones = extents(b, indices)[:batch], [1] * (rank_of(indices) - batch - 1)
+    if is_known(*lengths):
+        lead = [np.arange(d, dtype=np.int64) for d in lengths]
+        prefix = np.stack(np.meshgrid(*lead, indexing="ij"), -1)
+        return b.const(prefix.reshape(*prefix.shape[:-1], *ones, batch))
+    grids = [
+        b.Expand(
+            b.Reshape(positions(b, d), [-1 if i == axis else 1 for i in range(batch)]),
+            list(lengths),
+        )
+        for axis, d in enumerate(lengths)
+    ]
+    stacked = b.Concat(*(b.Unsqueeze(v, [batch]) for v in grids), axis=batch)
+    return b.Unsqueeze(stacked, list(range(batch, batch + len(ones)))) if ones else stacked
 
 
 @vjp("GatherElements")
@@ -190,12 +206,17 @@ def _(b, n):
     # each row of the batch writes its updates from its own place on, around the end if circular
     x, updates, starts = [*n.inputs, None][:3]
     rank, axis = rank_of(x), attribute(n, "axis", -2) % rank_of(x)
-    steps = b.const(np.arange(dims(updates)[axis]).reshape(-1, *[1] * (rank - axis - 1)))
+    length, beside = extents(b, updates)[axis], [-1, *[1] * (rank - axis - 1)]
+    if is_known(length):
+        steps = b.const(np.arange(length).reshape(beside))
+    else:
+        steps = b.Reshape(positions(b, length), beside)
     first = b.const(np.int64(0)) if starts is None else b.Reshape(starts, [-1, *[1] * (rank - 1)])
     places = b.Add(first, steps)
     if attribute(n, "mode", "linear") == "circular":
-        places = b.Mod(places, dims(x)[axis])
-    return b.ScatterElements(x, b.Expand(places, list(dims(updates))), updates, axis=axis)
+        places = b.Mod(places, extents(b, x)[axis])
+    whole = b.Expand(places, list(extents(b, updates)))
+    return b.ScatterElements(x, whole, updates, axis=axis)
 
 
 @expansion("Compress")

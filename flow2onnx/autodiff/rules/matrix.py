@@ -1,12 +1,15 @@
 """Matrix products."""
 
-import string
+import functools
 
 import numpy as np
 
-from flow2onnx.autodiff.registry import attribute, vjp
-from flow2onnx.graph.types import dims, dtype_of, rank_of, sizes_of
+from flow2onnx.autodiff.registry import attribute, no_gradient, vjp
+from flow2onnx.graph.dimension import extents, is_known
+from flow2onnx.graph.einsum import einsum_terms
+from flow2onnx.graph.types import dtype_of, rank_of, sizes_of
 from flow2onnx.lowering.broadcasts import unbroadcast
+from flow2onnx.lowering.dimensions import positions
 
 
 def _swap(b, x):
@@ -46,7 +49,8 @@ def _vector_gradients(b, x, y, g):
 def _(b, n, g):
     # the slope of each element is its cofactor, which is a determinant too
     x = n.inputs[0]
-    *batch, size, _ = dims(x)
+    *batch, _, _ = extents(b, x)
+    size = _matrix_size(n, x)
     own = b.Reshape(g, [*batch, 1, 1])
     if size == 1:
         return own
@@ -58,9 +62,17 @@ def _(b, n, g):
     return b.Mul(own, b.Mul(b.Det(minors), signs.astype(dtype_of(x).numpy)))
 
 
+def _matrix_size(n, x):
+    """The size of square matrices: known if either side is."""
+    known = [d for d in sizes_of(x)[-2:] if isinstance(d, int)]
+    if not known:
+        raise no_gradient(n, f"of matrices whose size ({sizes_of(x)[-1]}) is free")
+    return known[0]
+
+
 @vjp("Einsum")
 def _(b, n, g):
-    terms, result = _terms(n)
+    terms, result = einsum_terms(n)
     wide = [_broadcast_operand(b, v, t, terms, n) for v, t in zip(n.inputs, terms, strict=True)]
     return [
         unbroadcast(b, _einsum_gradient(b, i, wide, terms, g, result), v)
@@ -68,38 +80,24 @@ def _(b, n, g):
     ]
 
 
-def _terms(n):
-    """The letters of every operand and of the result, with letters for what `...` stands for."""
-    text = attribute(n, "equation").replace(" ", "")
-    left, *right = text.split("->")
-    terms = left.split(",")
-    free = [c for c in string.ascii_letters if c not in text]
-    ranks = [rank_of(v) - len(t) + 3 for v, t in zip(n.inputs, terms, strict=True) if "..." in t]
-    more = "".join(free[: max(ranks, default=0)])
-
-    def expand_ellipsis(term, rank):
-        return term.replace("...", more[len(more) - (rank - len(term) + 3) :] if rank else more)
-
-    if right:
-        result = right[0].replace("...", more)
-    else:
-        once = sorted(c for c in set(left) - set(".,") if left.count(c) == 1)
-        result = more + "".join(once)
-    full = [
-        expand_ellipsis(t, rank_of(v)) if "..." in t else t
-        for v, t in zip(n.inputs, terms, strict=True)
-    ]
-    return full, result
-
-
 def _broadcast_operand(b, v, term, terms, n):
     """An operand with its dimensions of 1 repeated as the others ask for."""
     sizes = {}
     for other, letters in zip(n.inputs, terms, strict=True):
-        for c, d in zip(letters, dims(other), strict=True):
-            sizes[c] = max(d, sizes.get(c, 1)) if d else 0
+        for c, d in zip(letters, extents(b, other), strict=True):
+            sizes[c] = _wider(d, sizes.get(c, 1))
     shape = [sizes[c] for c in term]
-    return v if list(dims(v)) == shape else b.Expand(v, shape)
+    return v if list(extents(b, v)) == shape else b.Expand(v, shape)
+
+
+def _wider(d, other):
+    """The size that two broadcast to; of two known at run time only the larger one."""
+    if is_known(d, other):
+        return max(d, other) if d else 0
+    if is_known(d) or is_known(other):
+        known, free = (d, other) if is_known(d) else (other, d)
+        return free if known == 1 else known
+    return d if d == other else d.at_least(other)
 
 
 def _einsum_gradient(b, i, operands, terms, g, result):
@@ -110,7 +108,7 @@ def _einsum_gradient(b, i, operands, terms, g, result):
     kept = "".join(c for c in letters if c in known)
     equation = f"{','.join([result, *(t for t, _ in others)])}->{kept}"
     made = b.Einsum(g, *(v for _, v in others), equation=equation)
-    sizes = dict(zip(term, dims(x), strict=True))
+    sizes = dict(zip(term, extents(b, x), strict=True))
     # what only this operand has was summed: every element of it gets the whole gradient
     made = b.Reshape(made, [sizes[c] if c in kept else 1 for c in letters])
     made = b.Expand(made, [sizes[c] for c in letters])
@@ -121,11 +119,25 @@ def _keep_diagonal(b, g, letters, term, sizes, x):
     """`g` where indices that have one letter are equal, 0 elsewhere."""
     first = [term.index(c) for c in letters]
     shape = [sizes[c] if i in first else 1 for i, c in enumerate(term)]
+    if not is_known(*sizes.values()):
+        return b.Mul(b.Reshape(g, shape), _diagonal_at_run_time(b, term, sizes, dtype_of(x)))
     grids = np.indices([sizes[c] for c in term], sparse=True)
     mask = np.ones([1] * len(term), dtype=bool)
     for i, c in enumerate(term):
         mask = mask & (grids[i] == grids[term.index(c)])
     return b.Mul(b.Reshape(g, shape), mask.astype(dtype_of(x).numpy))
+
+
+def _diagonal_at_run_time(b, term, sizes, dtype):
+    """Ones where indices that have one letter are equal, zeros elsewhere."""
+    rank = len(term)
+    grids = [
+        b.Reshape(positions(b, sizes[c]), [-1 if k == i else 1 for k in range(rank)])
+        for i, c in enumerate(term)
+    ]
+    again = [i for i, c in enumerate(term) if term.index(c) != i]
+    met = [b.Equal(grids[i], grids[term.index(term[i])]) for i in again]
+    return b.Cast(functools.reduce(b.And, met), to=dtype)
 
 
 @vjp("Gemm")

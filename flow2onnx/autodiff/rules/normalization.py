@@ -7,8 +7,10 @@ import numpy as np
 
 from flow2onnx.autodiff.registry import attribute, vjp
 from flow2onnx.dtypes import float16, float32, float64
+from flow2onnx.graph.dimension import extents, is_known
 from flow2onnx.graph.types import dims, dtype_of, is_static, rank_of
 from flow2onnx.lowering.broadcasts import unbroadcast
+from flow2onnx.lowering.dimensions import divide, positions
 from flow2onnx.lowering.forms import Lowering
 from flow2onnx.lowering.sums import channel_sum
 
@@ -90,12 +92,13 @@ def _(b, n, g, g_mean, g_rate):
         found[1] = unbroadcast(b, b.Mul(g, normal), scale)
         found[2:] = [None if v is None else unbroadcast(b, g, v) for v in offset]
     # the other outputs are single precision whatever the input is
-    share = 1.0 / math.prod(dims(x)[a] for a in axes)
+    count = math.prod(extents(b, x)[a] for a in axes)
     if g_mean is not None:
-        parts.append(b.Expand(b.Mul(b.Cast(g_mean, to=dtype_of(x)), share), list(dims(x))))
+        level = divide(b, b.Cast(g_mean, to=dtype_of(x)), count)
+        parts.append(b.Expand(level, list(extents(b, x))))
     if g_rate is not None:
         cube = b.Mul(b.Mul(rate, rate), rate)
-        slope = b.Mul(b.Mul(b.Cast(g_rate, to=dtype_of(x)), cube), -share)
+        slope = divide(b, b.Mul(b.Cast(g_rate, to=dtype_of(x)), cube), -count)
         parts.append(b.Mul(slope, centred))
     found[0] = functools.reduce(b.Add, parts)
     return found
@@ -179,7 +182,6 @@ def _training_gradients(b, n, others, scale, g, g_mean=None, g_variance=None):
     """The training form. Only the CPU provider runs its node; these operators run on all."""
     x = n.inputs[0]
     momentum = attribute(n, "momentum", 0.9)
-    share = (1.0 - momentum) * dims(x)[1] / math.prod(dims(x))
     centred, _, variance = _moments(b, x, others)
     rate = _rate(b, n, variance)
     normal = b.Mul(centred, rate)
@@ -191,13 +193,22 @@ def _training_gradients(b, n, others, scale, g, g_mean=None, g_variance=None):
         found[2] = channel_sum(b, None, g)
     if g_mean is not None:
         found[3] = b.Mul(g_mean, momentum)
-        level = b.Mul(_per_channel(b, g_mean, x), share)
-        parts.append(b.Expand(level, list(dims(x))))
+        level = _share_by_element(b, _per_channel(b, g_mean, x), x, 1.0 - momentum)
+        parts.append(b.Expand(level, list(extents(b, x))))
     if g_variance is not None:
         found[4] = b.Mul(g_variance, momentum)
-        parts.append(b.Mul(centred, b.Mul(_per_channel(b, g_variance, x), 2.0 * share)))
+        level = _share_by_element(b, _per_channel(b, g_variance, x), x, 2.0 * (1.0 - momentum))
+        parts.append(b.Mul(centred, level))
     found[0] = functools.reduce(b.Add, parts)
     return found
+
+
+def _share_by_element(b, value, x, factor):
+    """A number for each channel times `factor`, divided by the channel's elements."""
+    if is_static(x):
+        return b.Mul(value, factor * dims(x)[1] / math.prod(dims(x)))
+    count = math.prod(d for i, d in enumerate(extents(b, x)) if i != 1)
+    return divide(b, b.Mul(value, factor), count)
 
 
 @vjp("InstanceNormalization")
@@ -217,9 +228,9 @@ def _(b, n, g):
 @vjp("GroupNormalization")
 def _(b, n, g):
     x, scale, _ = n.inputs
-    images, channels, *extents = dims(x)
+    images, channels, *lengths = extents(b, x)
     groups = attribute(n, "num_groups")
-    grouped = [images, groups, channels // groups, math.prod(extents)]
+    grouped = [images, groups, channels // groups, math.prod(lengths)]
     folded, gs = b.Reshape(x, grouped), b.Reshape(g, grouped)
     centred, _, variance = _moments(b, folded, [2, 3])
     rate = _rate(b, n, variance)
@@ -227,7 +238,8 @@ def _(b, n, g):
     factor = b.Reshape(scale, [1, groups, -1, 1])
     gn = _standardize_gradient(b, b.Mul(gs, factor), normal, rate, [2, 3])
     slope, total = (b.ReduceSum(v, [0, 3], keepdims=0) for v in (b.Mul(gs, normal), gs))
-    return b.Reshape(gn, list(dims(x))), b.Reshape(slope, [-1]), b.Reshape(total, [-1])
+    slope, total = b.Reshape(slope, [-1]), b.Reshape(total, [-1])
+    return b.Reshape(gn, list(extents(b, x))), slope, total
 
 
 @vjp("RMSNormalization")
@@ -282,15 +294,27 @@ def _(b, n, g):
     alpha, beta, bias = (
         attribute(n, k, v) for k, v in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0))
     )
-    images, channels = dims(x)[:2]
-    offsets = np.arange(channels)[None] - np.arange(channels)[:, None]
-    band = (offsets >= -((size - 1) // 2)) & (offsets <= size // 2)
-    band = band.astype(dtype_of(x).numpy)
+    images, channels = extents(b, x)[:2]
+    band, back = _neighbours(b, channels, size, dtype_of(x))
     flat, gs = (b.Reshape(v, [images, channels, -1]) for v in (x, g))
-    total = b.MatMul(b.const(band), b.Mul(flat, flat))
+    total = b.MatMul(band, b.Mul(flat, flat))
     base = b.Add(b.Mul(total, alpha / size), bias)
     power = b.Pow(base, b.like(-beta, x))
     pulled = b.Div(b.Mul(b.Mul(gs, flat), power), base)
-    neighbours = b.MatMul(b.const(np.ascontiguousarray(band.T)), pulled)
+    neighbours = b.MatMul(back, pulled)
     rest = b.Mul(b.Mul(flat, neighbours), 2.0 * alpha * beta / size)
-    return b.Reshape(b.Sub(b.Mul(gs, power), rest), list(dims(x)))
+    return b.Reshape(b.Sub(b.Mul(gs, power), rest), list(extents(b, x)))
+
+
+def _neighbours(b, channels, size, dtype):
+    """A matrix of ones at the channels that a channel is normalised by, and its transpose."""
+    low, high = -((size - 1) // 2), size // 2
+    if is_known(channels):
+        offsets = np.arange(channels)[None] - np.arange(channels)[:, None]
+        band = ((offsets >= low) & (offsets <= high)).astype(dtype.numpy)
+        return b.const(band), b.const(np.ascontiguousarray(band.T))
+    every = positions(b, channels)
+    offsets = b.Sub(b.Unsqueeze(every, [0]), b.Unsqueeze(every, [1]))
+    is_near = b.GreaterOrEqual(offsets, np.int64(low)), b.LessOrEqual(offsets, np.int64(high))
+    band = b.Cast(b.And(*is_near), to=dtype)
+    return band, b.Transpose(band, perm=[1, 0])

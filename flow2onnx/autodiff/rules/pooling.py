@@ -7,7 +7,9 @@ import numpy as np
 from flow2onnx.autodiff.registry import attribute, no_gradient, vjp
 from flow2onnx.autodiff.rules.windows import spatial_axes, sum_windows, windows
 from flow2onnx.dtypes import float32
-from flow2onnx.graph.types import constant_of, dims, dtype_of, size_of
+from flow2onnx.graph.dimension import extents, is_known
+from flow2onnx.graph.types import constant_of, dtype_of, sizes_of
+from flow2onnx.lowering.dimensions import divide, positions
 from flow2onnx.lowering.forms import Lowering
 from flow2onnx.lowering.scatters import scatter_sum, zeros
 
@@ -29,7 +31,7 @@ def _tiles(n, _g):
         and not any(attribute(n, "pads", [0]))
         and set(attribute(n, "dilations", [1])) == {1}
         and all(
-            h == o * k
+            is_known(h, o) and h == o * k
             for h, o, k in zip(_extents(n.inputs[0]), _extents(n.outputs[0]), kernel, strict=True)
         )
     )
@@ -41,7 +43,7 @@ _max_gradient = Lowering(
 
 
 def _extents(x):
-    return dims(x)[2:]
+    return sizes_of(x)[2:]
 
 
 @_max_gradient.form("marks", when=_tiles)
@@ -78,22 +80,22 @@ def _(b, n, g):
     x = n.inputs[0]
     indices = b.another_output(n) if len(n.outputs) == 1 else n.outputs[1]
     if attribute(n, "storage_order", 0):
-        indices = _row_major(b, indices, dims(x)[2:])
-    size, places, parts = [size_of(x)], b.Reshape(indices, [-1]), b.Reshape(g, [-1])
+        indices = _row_major(b, indices, extents(b, x)[2:])
+    size, places, parts = [math.prod(extents(b, x))], b.Reshape(indices, [-1]), b.Reshape(g, [-1])
     if _may_overlap(n):
         flat = scatter_sum(b, "ScatterElements", size, places, parts, axis=0)
     else:
         flat = b.ScatterElements(zeros(b, size, dtype_of(x)), places, parts, axis=0)
-    return b.Reshape(flat, list(dims(x)))
+    return b.Reshape(flat, list(extents(b, x)))
 
 
-def _row_major(b, indices, extents):
+def _row_major(b, indices, sizes):
     """Positions that count the first axis of an image fastest, counting the last one so."""
-    size = math.prod(extents)
+    size = math.prod(sizes)
     rest = b.Mod(indices, size)
     total = b.Sub(indices, rest)
     step = size
-    for extent in extents:
+    for extent in sizes:
         step //= extent
         total = b.Add(total, b.Mul(b.Mod(rest, extent), step))
         rest = b.Div(rest, extent)
@@ -110,10 +112,13 @@ def _may_overlap(n):
 
 @vjp("AveragePool")
 def _(b, n, g):
-    at = windows(n, attribute(n, "kernel_shape"))
-    counts = _window_sizes(at, attribute(n, "count_include_pad", 0))
-    share = b.Div(g, b.const(counts.astype(dtype_of(g).numpy)))
-    return sum_windows(b, at, share, n.inputs[0])
+    at = windows(b, n, attribute(n, "kernel_shape"))
+    includes_pad = attribute(n, "count_include_pad", 0)
+    if is_known(*at.extents, *at.outputs):
+        counts = b.const(_window_sizes(at, includes_pad).astype(dtype_of(g).numpy))
+    else:
+        counts = _window_sizes_at_run_time(b, at, includes_pad, dtype_of(g))
+    return sum_windows(b, at, b.Div(g, counts), n.inputs[0])
 
 
 def _window_sizes(at, includes_pad):
@@ -129,9 +134,31 @@ def _window_sizes(at, includes_pad):
     return total
 
 
+def _window_sizes_at_run_time(b, at, includes_pad, dtype):
+    """`_window_sizes`, of axes whose lengths may be known only at run time."""
+    total = None
+    for axis, (extent, outputs) in enumerate(zip(at.extents, at.outputs, strict=True)):
+        first = at.before[axis]
+        taps = np.arange(at.kernel[axis]) * at.dilations[axis]
+        starts = b.Sub(b.Mul(positions(b, outputs), at.strides[axis]), _operand(b, first))
+        places = b.Add(b.Unsqueeze(starts, [1]), taps)
+        low, high = (0 - first, extent + at.after[axis]) if includes_pad else (0, extent)
+        inside = b.And(
+            b.GreaterOrEqual(places, _operand(b, low)), b.Less(places, _operand(b, high))
+        )
+        count = b.ReduceSum(b.Cast(inside, to=dtype), [1], keepdims=0)
+        count = b.Reshape(count, [-1, *[1] * (len(at.kernel) - axis - 1)])
+        total = count if total is None else b.Mul(total, count)
+    return total
+
+
+def _operand(b, size):
+    return b.vector([size])
+
+
 @vjp("LpPool")
 def _(b, n, g):
-    at = windows(n, attribute(n, "kernel_shape"))
+    at = windows(b, n, attribute(n, "kernel_shape"))
     return _norm_gradient(b, n, lambda share: sum_windows(b, at, share, n.inputs[0]), g)
 
 
@@ -156,34 +183,38 @@ def _norm_gradient(b, n, to_elements, g):
 @vjp("GlobalAveragePool")
 def _(b, n, g):
     x = n.inputs[0]
-    return b.Expand(b.Mul(g, 1.0 / math.prod(dims(x)[2:])), list(dims(x)))
+    return b.Expand(divide(b, g, math.prod(extents(b, x)[2:])), list(extents(b, x)))
 
 
 @vjp("GlobalMaxPool")
 def _(b, n, g):
     # the first of equal elements gets all, as in torch's adaptive pool
     x = n.inputs[0]
-    images, channels, *extents = dims(x)
+    images, channels, *lengths = extents(b, x)
     flat = b.Reshape(x, [images, channels, -1])
     first = b.ArgMax(flat, axis=2, keepdims=1)
-    places = np.arange(math.prod(extents), dtype=np.int64)[None, None]
+    if is_known(*lengths):
+        places = b.const(np.arange(math.prod(lengths), dtype=np.int64)[None, None])
+    else:
+        places = positions(b, math.prod(lengths))
     chosen = b.Cast(b.Equal(first, places), to=dtype_of(g))
-    return b.Reshape(b.Mul(chosen, b.Reshape(g, [images, channels, 1])), list(dims(x)))
+    return b.Reshape(b.Mul(chosen, b.Reshape(g, [images, channels, 1])), list(extents(b, x)))
 
 
 @vjp("MaxUnpool")
 def _(b, n, g):
     x, places = n.inputs[:2]
     picked = b.Gather(b.Reshape(g, [-1]), b.Reshape(places, [-1]))
-    return b.Reshape(picked, list(dims(x))), None
+    return b.Reshape(picked, list(extents(b, x))), None
 
 
 @vjp("Col2Im")
 def _(b, n, g):
     # the windows of the image that the node adds up
-    x, image, block = n.inputs[0], constant_of(n.inputs[1]), constant_of(n.inputs[2])
-    if image is None or block is None:
-        raise no_gradient(n, "with a shape known only at run time")
+    x, block = n.inputs[0], constant_of(n.inputs[2])
+    if block is None:
+        raise no_gradient(n, "with a block known only at run time")
+    image = extents(b, g)[2:]
     ones = [1] * len(block)
     strides, dilations = (attribute(n, k, ones) for k in ("strides", "dilations"))
     pads = list(attribute(n, "pads", [0] * 2 * len(block)))
@@ -193,8 +224,12 @@ def _(b, n, g):
         h + p + q - (k - 1) * d
         for h, p, q, k, d in zip(image, before, after, block, dilations, strict=True)
     ]
-    taps = [np.multiply(tap, dilations) for tap in np.ndindex(*block)]
-    parts = [b.Slice(padded, [*t], [*(t + spans)], spatial_axes(g), [*strides]) for t in taps]
-    images, channels = dims(g)[:2]
+    taps = [[i * d for i, d in zip(tap, dilations, strict=True)] for tap in np.ndindex(*block)]
+    parts = [
+        b.Slice(padded, tap, [t + s for t, s in zip(tap, spans, strict=True)], spatial_axes(g),
+                [*strides])
+        for tap in taps
+    ]  # fmt: skip
+    images, channels = extents(b, g)[:2]
     rows = [b.Reshape(part, [images, channels, 1, -1]) for part in parts]
-    return b.Reshape(b.Concat(*rows, axis=2), list(dims(x))), None, None
+    return b.Reshape(b.Concat(*rows, axis=2), list(extents(b, x))), None, None

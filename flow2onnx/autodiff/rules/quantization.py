@@ -4,7 +4,9 @@ import numpy as np
 
 from flow2onnx.autodiff.registry import attribute, vjp
 from flow2onnx.dtypes import by_code
-from flow2onnx.graph.types import dims, dtype_of, rank_of
+from flow2onnx.graph.dimension import extents, is_known
+from flow2onnx.graph.types import dtype_of, rank_of, sizes_of
+from flow2onnx.lowering.dimensions import positions
 
 
 @vjp("QuantizeLinear")
@@ -46,29 +48,36 @@ def _(b, n, g):
 
 def _broadcast_scale(b, n, v, x):
     """A scale or zero point in a shape that broadcasts against `x`."""
-    if not rank_of(v) or dims(v) == (1,):
+    if not rank_of(v) or sizes_of(v) == (1,):
         return v
     axis = attribute(n, "axis", 1) % rank_of(x)
     if rank_of(v) == 1:
         return b.Reshape(v, [-1 if i == axis else 1 for i in range(rank_of(x))])
-    return b.Gather(v, _blocks(n, x, axis), axis=axis)
+    return b.Gather(v, _blocks(b, n, x, axis), axis=axis)
 
 
 def _sum_by_scale(b, n, g, scale):
     """The sum of `g` over what each element of a scale stood for."""
-    shape, rank = dims(scale), rank_of(g)
+    shape, rank = extents(b, scale), rank_of(g)
     if not shape or shape == (1,):
         return b.Reshape(b.ReduceSum(g, list(range(rank)), keepdims=0), list(shape))
     axis = attribute(n, "axis", 1) % rank
     if len(shape) == 1:
         return b.ReduceSum(g, [i for i in range(rank) if i != axis], keepdims=0)
-    blocks = _blocks(n, g, axis)
-    owners = np.eye(shape[axis], dtype=dtype_of(g).numpy)[blocks]
+    blocks = _blocks(b, n, g, axis)
+    if isinstance(blocks, np.ndarray) and is_known(shape[axis]):
+        owners = np.eye(shape[axis], dtype=dtype_of(g).numpy)[blocks]
+    else:
+        is_owner = b.Equal(b.Unsqueeze(blocks, [1]), b.Unsqueeze(positions(b, shape[axis]), [0]))
+        owners = b.Cast(is_owner, to=dtype_of(g))
     last = [*(i for i in range(rank) if i != axis), axis]
     summed = b.MatMul(b.Transpose(g, perm=last), owners)
     return b.Transpose(summed, perm=[int(i) for i in np.argsort(last)])
 
 
-def _blocks(n, x, axis):
+def _blocks(b, n, x, axis):
     """For each position along `axis` the block it lies in."""
-    return np.arange(dims(x)[axis]) // attribute(n, "block_size", 1)
+    extent, size = extents(b, x)[axis], attribute(n, "block_size", 1)
+    if is_known(extent):
+        return np.arange(extent) // size
+    return b.Div(positions(b, extent), size)

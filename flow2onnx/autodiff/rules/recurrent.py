@@ -1,4 +1,4 @@
-"""Recurrent layers, step by step: the length of the sequence is known, so the loop is unrolled."""
+"""Recurrent layers, step by step: unrolled, or in a Scan over a length known at run time only."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,9 +7,12 @@ import numpy as np
 
 from flow2onnx.autodiff.registry import attribute, expansion, no_gradient
 from flow2onnx.errors import UnsupportedError
-from flow2onnx.graph import Value
-from flow2onnx.graph.types import constant_of, dims, dtype_of
+from flow2onnx.graph import Builder, Value
+from flow2onnx.graph.dimension import extents, is_known
+from flow2onnx.graph.types import constant_of, dims, dtype_of, sizes_of
 from flow2onnx.graph.unroll import MOST_ITERATIONS
+from flow2onnx.lowering.dimensions import positions
+from flow2onnx.lowering.scatters import zeros
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ def _rnn(b, layer, x, h):
 
 def _gru(b, layer, x, h):
     f, g = layer.functions
-    size = dims(h)[1]
+    size = dims(layer.weights)[1]
     gates, last = b.several("Split", layer.weights, [2 * size, size], axis=0, outputs=2)
     x_gates, x_last = b.several("Split", x, [2 * size, size], axis=1, outputs=2)
     update, reset = _split_in_two(b, f(b, b.Gemm(h, gates, x_gates, transB=1)))
@@ -66,7 +69,7 @@ def _gru(b, layer, x, h):
 
 def _gru_resetting_after(b, layer, x, h):
     f, g = layer.functions
-    size = dims(h)[1]
+    size = dims(layer.weights)[1]
     recurrent = b.Gemm(h, layer.weights, layer.bias, transB=1)
     h_gates, h_last = b.several("Split", recurrent, [2 * size, size], axis=1, outputs=2)
     x_gates, x_last = b.several("Split", x, [2 * size, size], axis=1, outputs=2)
@@ -122,10 +125,11 @@ def _unroll(b, n, cell, defaults):
             functions[i * len(defaults) : (i + 1) * len(defaults)],
         )  # fmt: skip
         steps = _project_inputs(b, x, weights, own)
-        blank = b.const(np.zeros((dims(x)[1], size), dtype_of(x).numpy))
+        blank = _blank_state(b, x, size)
         states = [blank if s is None else s for s in starts[: len(kept)]]
-        ys, states = _run_steps(b, cell, layer, steps, states, lengths, backwards[i], blank)
-        outputs.append(b.Unsqueeze(b.Concat(*(b.Unsqueeze(y, [0]) for y in ys), axis=0), [1]))
+        run = _run_steps if isinstance(steps, list) else _scan_steps
+        ys, states = run(b, cell, layer, steps, states, lengths, backwards[i], blank)
+        outputs.append(b.Unsqueeze(ys, [1]))
         ends.append([b.Unsqueeze(s, [0]) for s in states])
     found = [b.Concat(*outputs, axis=1), *(b.Concat(*e, axis=0) for e in zip(*ends, strict=True))]
     if is_by_image:
@@ -134,12 +138,20 @@ def _unroll(b, n, cell, defaults):
     return found[: len(n.outputs)]
 
 
+def _blank_state(b, x, size):
+    """Zeros for every sequence of a batch."""
+    images = extents(b, x)[1]
+    if is_known(images):
+        return b.const(np.zeros((images, size), dtype_of(x).numpy))
+    return zeros(b, [images, size], dtype_of(x))
+
+
 def _split_directions(b, value, count):
     """The part of an input that belongs to each direction."""
     if value is None:
         return [None] * count
     parts = [value] if count == 1 else _split(b, value, 0, count)
-    return [b.Reshape(part, list(dims(value)[1:])) for part in parts]
+    return [b.Reshape(part, list(extents(b, value)[1:])) for part in parts]
 
 
 def _split(b, value, axis, count):
@@ -159,9 +171,12 @@ def _split_bias(b, n, offsets, size):
 
 
 def _project_inputs(b, x, weights, offsets):
-    """The input of every step times its weights: one product for all steps."""
-    length, images, width = dims(x)
-    if length > MOST_ITERATIONS:
+    """The input of every step times its weights: one product for all steps.
+
+    A list of all steps, or one value where their count is known at run time only.
+    """
+    length, images, width = extents(b, x)
+    if is_known(length) and length > MOST_ITERATIONS:
         raise UnsupportedError(
             f"a recurrent layer over {length} steps is unrolled to train it; {MOST_ITERATIONS} are "
             "the most",
@@ -169,6 +184,8 @@ def _project_inputs(b, x, weights, offsets):
         )
     rows = b.Reshape(x, [length * images, width])
     made = b.Gemm(rows, weights, *([] if offsets is None else [offsets]), transB=1)
+    if not is_known(length):
+        return b.Reshape(made, [length, images, dims(weights)[0]])
     parts = [made] if length == 1 else _split(b, made, 0, length)
     return list(parts)
 
@@ -190,7 +207,36 @@ def _run_steps(b, cell, layer, steps, states, lengths, is_backward, blank):
             goes_on = b.Unsqueeze(b.Greater(lengths, t), [1])
             states = [b.Where(goes_on, v, s) for v, s in zip(new, states, strict=True)]
             ys[t] = b.Where(goes_on, new[0], blank)
-    return ys, states
+    return b.Concat(*(b.Unsqueeze(y, [0]) for y in ys), axis=0), states
+
+
+def _scan_steps(b, cell, layer, steps, states, lengths, is_backward, blank):
+    """`_run_steps` of as many steps as there are at run time."""
+    name = b.unique("steps")
+    inner = Builder.inside(b, name)
+    scanned = [steps] if lengths is None else [steps, positions(b, extents(b, steps)[0])]
+    with inner.under(b.prefix, b.source):
+        before = [
+            inner.input(f"{name}/state_{i}", sizes_of(s), dtype_of(s)) for i, s in enumerate(states)
+        ]
+        x = inner.input(f"{name}/x", sizes_of(steps)[1:], dtype_of(steps))
+        after = cell(inner, layer, x, *before)
+        y = inner.Identity(after[0])
+        if lengths is not None:
+            t = inner.input(f"{name}/t", (), dtype_of(scanned[1]))
+            now = inner.Cast(t, to=dtype_of(lengths))
+            goes_on = inner.Unsqueeze(inner.Greater(lengths, now), [1])
+            after = [inner.Where(goes_on, v, s) for v, s in zip(after, before, strict=True)]
+            y = inner.Where(goes_on, y, blank)
+        inner.graph.outputs.extend([*after, y])
+    ways = [int(is_backward)]
+    made = b.emit(
+        "Scan", [*states, *scanned],
+        {"body": inner.graph, "num_scan_inputs": len(scanned),
+         "scan_input_directions": ways * len(scanned), "scan_output_directions": ways},
+        len(states) + 1,
+    )  # fmt: skip
+    return made[-1], list(made[:-1])
 
 
 # --- activations ------------------------------------------------------------------------------

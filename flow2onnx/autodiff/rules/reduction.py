@@ -5,8 +5,10 @@ import math
 import numpy as np
 
 from flow2onnx.autodiff.registry import attribute, no_gradient, vjp
-from flow2onnx.graph.types import constant_of, dims, dtype_of, rank_of, sizes_of
+from flow2onnx.graph.dimension import extents, is_known
+from flow2onnx.graph.types import constant_of, dtype_of, rank_of, sizes_of
 from flow2onnx.lowering.broadcasts import reshape_to
+from flow2onnx.lowering.dimensions import positions
 
 
 def _axes(n):
@@ -128,22 +130,34 @@ def _(b, n, g):
         raise no_gradient(n, "along an axis known only at run time")
     rank, axis = rank_of(x), int(axis) % rank_of(x)
     order = {k: attribute(n, k, 0) for k in ("exclusive", "reverse")}
-    size = dims(x)[axis]
+    size = extents(b, x)[axis]
     # `left out` runs along a new axis before the one that is multiplied along
-    left_out = np.eye(size, dtype=bool).reshape(size, size, *[1] * (rank - axis - 1))
+    more = [1] * (rank - axis - 1)
+    if is_known(size):
+        left_out = b.const(np.eye(size, dtype=bool).reshape(size, size, *more))
+        counts = _contains(*np.indices((size, size)), **order).reshape(size, size, *more)
+        counts = b.const(counts.astype(dtype_of(x).numpy))
+    else:
+        i, j = (b.Reshape(positions(b, size), s) for s in ([-1, 1, *more], [1, -1, *more]))
+        left_out = b.Equal(i, j)
+        counts = b.Cast(_contains_at_run_time(b, i, j, **order), to=dtype_of(x))
     factors = b.Where(left_out, b.like(1.0, x), b.Unsqueeze(x, [axis]))
     products = b.CumProd(factors, np.int64(axis + 1), **order)
-    counts = _contains(size, **order).reshape(left_out.shape).astype(dtype_of(x).numpy)
     parts = b.Mul(b.Mul(products, counts), b.Unsqueeze(g, [axis]))
     return b.ReduceSum(parts, [axis + 1], keepdims=0), None
 
 
-def _contains(size, exclusive, reverse):
+def _contains(i, j, exclusive, reverse):
     """A matrix that is True where factor i, down, is in product j, across."""
-    i, j = np.indices((size, size))
     if reverse:
         i, j = j, i
     return i < j if exclusive else i <= j
+
+
+def _contains_at_run_time(b, i, j, exclusive, reverse):
+    if reverse:
+        i, j = j, i
+    return b.Less(i, j) if exclusive else b.LessOrEqual(i, j)
 
 
 @vjp("CumSum")

@@ -3,15 +3,20 @@
 import numpy as np
 
 from flow2onnx.autodiff.registry import attribute, no_gradient, vjp
-from flow2onnx.graph.types import constant_of, dims, dtype_of, rank_of
+from flow2onnx.dtypes import float32
+from flow2onnx.graph.dimension import extents, is_known
+from flow2onnx.graph.types import constant_of, dtype_of, rank_of, sizes_of
+from flow2onnx.lowering.dimensions import positions
 
 
 @vjp("Resize", "Upsample")
 def _(b, n, g):
-    # every axis is a product with a constant matrix: its transpose takes the gradient back
-    for axis, weights in enumerate(_matrices(n)):
-        if weights is not None:
+    # every axis is a product with a matrix: its transpose takes the gradient back
+    for axis, weights in enumerate(_matrices(b, n)):
+        if isinstance(weights, np.ndarray):
             g = _multiply_along(b, g, axis, weights.astype(dtype_of(g).numpy))
+        elif weights is not None:
+            g = _multiply_last(b, g, axis, b.Cast(weights, to=dtype_of(g)))
     return (g,)
 
 
@@ -25,7 +30,7 @@ def _multiply_along(b, g, axis, weights):
         and k * extent == length
         and np.array_equal(weights, np.repeat(np.eye(extent), k, 0))
     ):
-        shape = dims(g)
+        shape = extents(b, g)
         split = b.Reshape(g, [*shape[:axis], extent, k, *shape[axis + 1 :]])
         return b.ReduceSum(split, [axis + 1], keepdims=0)
     if axis == rank_of(g) - 1:
@@ -37,46 +42,105 @@ def _multiply_along(b, g, axis, weights):
     return b.Transpose(product, perm=[int(i) for i in np.argsort(order)])
 
 
-def _matrices(n):
-    """For each axis how much of each element is in each element of the result; None if all is."""
-    extents = dims(n.inputs[0])
-    axes = [a % len(extents) for a in attribute(n, "axes", range(len(extents)))]
-    scales, regions = _scales(n, axes, extents), _regions(n, axes)
-    for axis, (extent, length) in enumerate(zip(extents, dims(n.outputs[0]), strict=True)):
+def _multiply_last(b, g, axis, weights):
+    """The product of `axis` of `g` with `weights` (length, extent), known at run time only."""
+    order = [i for i in range(rank_of(g)) if i != axis] + [axis]
+    product = b.MatMul(b.Transpose(g, perm=order), weights)
+    return b.Transpose(product, perm=[int(i) for i in np.argsort(order)])
+
+
+def _matrices(b, n):
+    """For each axis how much of each element is in each element of the result; None if all is.
+
+    An array, or a value of the graph where that depends on what is known at run time only.
+    """
+    x, y = n.inputs[0], n.outputs[0]
+    axes = [int(a) % rank_of(x) for a in attribute(n, "axes", range(rank_of(x)))]
+    scales, regions = _scales(n, axes), _regions(n, axes)
+    for axis, (extent, length) in enumerate(zip(extents(b, x), extents(b, y), strict=True)):
         scale = scales.get(axis, 1.0)
         # the runtime leaves an axis of scale 1 alone, also where a region is cut out
-        yield None if scale == 1 else _matrix(n, scale, extent, length, regions.get(axis))
+        if scale == 1 or (scale == _BY_SIZE and extent == length):
+            yield None
+        elif is_known(extent, length) and isinstance(scale, float) and regions is not None:
+            yield _matrix(n, scale, extent, length, regions.get(axis))
+        else:
+            yield _matrix_at_run_time(b, n, axes.index(axis), extent, length)
 
 
-def _scales(n, axes, extents):
+# What stands for a factor that sizes known at run time decide on, or that is given only then.
+_BY_SIZE = "by size"
+_GIVEN = "given"
+
+
+def _scales(n, axes):
     """The factor of each axis as the runtime computes it, which the shapes alone do not tell."""
     position = 1 if n.op_type == "Upsample" else 2
     scales, sizes = [*n.inputs[position:], None, None][:2]
     if sizes is None:
         known = constant_of(scales)
         if known is None:
-            raise no_gradient(n, "with scales known only at run time")
+            return dict.fromkeys(axes, _GIVEN)
         return dict(zip(axes, map(float, known), strict=True))
-    wanted = constant_of(sizes)
-    if wanted is None:
-        raise no_gradient(n, "to sizes known only at run time")
+    have, wanted = sizes_of(n.inputs[0]), _known_sizes(sizes, len(axes))
+    factors = [
+        float(w) / have[a] if isinstance(w, int) and isinstance(have[a], int) else _BY_SIZE
+        for a, w in zip(axes, wanted, strict=True)
+    ]
     policy = attribute(n, "keep_aspect_ratio_policy", "stretch")
-    factors = [float(w) / extents[a] for a, w in zip(axes, wanted, strict=True)]
     if policy != "stretch":
+        if _BY_SIZE in factors:
+            raise no_gradient(n, f"with {policy} over sizes known only at run time")
         one = min(factors) if policy == "not_larger" else max(factors)
         factors = [one] * len(axes)
     return dict(zip(axes, factors, strict=True))
 
 
+def _known_sizes(operand, count):
+    """The sizes asked for: numbers, and names or None for those known at run time only."""
+    content = constant_of(operand)
+    if content is not None:
+        return [int(d) for d in content]
+    return operand.meta.get("sizes", (None,) * count)
+
+
 def _regions(n, axes):
-    """The cut of each axis that is resized, for the one mode that cuts."""
+    """The cut of each axis that is resized, for the one mode that cuts; None if not known."""
     if attribute(n, "coordinate_transformation_mode", "half_pixel") != "tf_crop_and_resize":
         return {}
     region = constant_of(n.inputs[1])
     if region is None:
-        raise no_gradient(n, "with a region known only at run time")
+        return None
     ends = np.reshape(region, (2, len(axes))).astype(float)
     return {a: (float(p), float(q)) for a, p, q in zip(axes, *ends, strict=True)}
+
+
+def _matrix_at_run_time(b, n, place, extent, length):
+    """The node along one axis of its `axes`, applied to each element alone: (length, extent)."""
+    if n.op_type == "Upsample":
+        raise no_gradient(n, "over an axis known only at run time")
+    every = positions(b, extent)
+    alone = b.Cast(b.Equal(b.Unsqueeze(every, [0]), b.Unsqueeze(every, [1])), to=float32)
+    region, scales, sizes = [*n.inputs[1:], None, None, None][:3]
+    operands = [None, None, None]
+    kept = {k: a.value for k, a in n.attributes.items() if k not in _NOT_ALONG_ONE_AXIS}
+    if kept.get("coordinate_transformation_mode") == "tf_crop_and_resize":
+        count = b.Div(b.Size(region), np.int64(2))
+        last = b.Add(b.Reshape(count, [1]), np.int64(place))
+        ends = b.Slice(region, [place], [place + 1]), b.Gather(region, last)
+        none, all_ = (b.like(np.full(3, v), region) for v in (0.0, 1.0))
+        operands[0] = b.Cast(b.Concat(none, ends[0], all_, ends[1], axis=0), to=float32)
+    if sizes is not None:
+        operands[2] = b.vector([1, 1, extent, length])
+    else:
+        factor = b.Slice(scales, [place], [place + 1])
+        operands[1] = b.Concat(b.const(np.ones(3, np.float32)), factor, axis=0)
+    made = b.emit("Resize", (b.Unsqueeze(alone, [0, 1]), *operands), kept)[0]
+    return b.Transpose(b.Squeeze(made, [0, 1]), perm=[1, 0])
+
+
+# A number in the place of what lies outside is in no element; the other two are of all axes.
+_NOT_ALONG_ONE_AXIS = ("axes", "extrapolation_value", "keep_aspect_ratio_policy")
 
 
 def _matrix(n, scale, extent, length, region):
@@ -173,6 +237,8 @@ def _(b, n, g):
     k = attribute(n, "blocksize")
     if attribute(n, "mode", "DCR") == "DCR":
         return b.SpaceToDepth(g, blocksize=k)
-    images, channels, h, w = dims(g)
-    blocks = b.Reshape(g, [images, channels, h // k, k, w // k, k])
-    return b.Reshape(b.Transpose(blocks, perm=[0, 1, 3, 5, 2, 4]), list(dims(n.inputs[0])))
+    images, channels = extents(b, g)[:2]
+    h, w = extents(b, n.inputs[0])[2:]
+    blocks = b.Reshape(g, [images, channels, h, k, w, k])
+    blocks = b.Transpose(blocks, perm=[0, 1, 3, 5, 2, 4])
+    return b.Reshape(blocks, list(extents(b, n.inputs[0])))

@@ -7,7 +7,9 @@ import numpy as np
 from flow2onnx.autodiff.registry import attribute, expansion, no_gradient, vjp
 from flow2onnx.dtypes import float16, float32, int64
 from flow2onnx.graph import Value
+from flow2onnx.graph.dimension import extents, is_known
 from flow2onnx.graph.types import constant_of, dims, dtype_of
+from flow2onnx.lowering.dimensions import as_number, positions
 
 
 @vjp("RoiAlign")
@@ -16,14 +18,14 @@ def _(b, n, g):
     x, rois, batch = n.inputs
     is_half = dtype_of(x) == float16
     gs, points = (b.Cast(v, to=float32) if is_half else v for v in (g, rois))
-    _, _, height, width = dims(n.outputs[0])
+    height, width = (attribute(n, k, 1) for k in ("output_height", "output_width"))
     is_max = attribute(n, "mode", "avg") == "max"
-    rows = _axis_samples(b, n, points, (1, 3), height, dims(x)[2], is_max)
-    columns = _axis_samples(b, n, points, (0, 2), width, dims(x)[3], is_max)
+    rows = _axis_samples(b, n, points, (1, 3), height, extents(b, x)[2], is_max)
+    columns = _axis_samples(b, n, points, (0, 2), width, extents(b, x)[3], is_max)
     if is_max:
         wide = b.Cast(x, to=float32) if is_half else x
         gs = _max_gradient(b, b.Gather(wide, batch), gs, rows, columns)
-    gx = _sum_by_image(b, gs, rows.weights, columns.weights, batch, dims(x))
+    gx = _sum_by_image(b, gs, rows.weights, columns.weights, batch, extents(b, x))
     return b.Cast(gx, to=float16) if is_half else gx, None, None
 
 
@@ -58,19 +60,24 @@ def _axis_samples(b, n, rois, ends, bins, extent, is_max):
     inner = b.Div(b.Mul(b.Add(i, 0.5), size), divisor)
     at = b.Add(b.Add(start, b.Mul(size, numbers)), inner)
     used = b.Less(i, count)
-    is_outside = b.Or(b.Less(at, -1.0), b.Greater(at, float(extent)))
+    is_outside = b.Or(b.Less(at, -1.0), b.Greater(at, _real(b, extent, rois)))
     kept = b.Cast(b.And(b.Not(is_outside), used), to=dtype_of(rois))
-    at = b.Clip(at, 0.0, float(extent - 1))
+    at = b.Clip(at, 0.0, _real(b, extent - 1, rois))
     low = b.Floor(at)
     rest = b.Sub(at, low)
-    elements = np.arange(extent, dtype=dtype_of(rois).numpy)
+    elements = positions(b, extent, dtype_of(rois))
     lower = _one_hot(b, low, b.Mul(b.Sub(1.0, rest), kept), elements)
     upper = _one_hot(b, b.Add(low, 1.0), b.Mul(rest, kept), elements)
     if not is_max:
         return _Samples(b.Div(b.ReduceSum(b.Add(lower, upper), [2], keepdims=0), divisor), used, 1)
     each = 2 * dims(i)[0]
     both = b.Concat(b.Unsqueeze(lower, [3]), b.Unsqueeze(upper, [3]), axis=3)
-    return _Samples(b.Reshape(both, [dims(rois)[0], bins * each, extent]), used, each)
+    return _Samples(b.Reshape(both, [extents(b, rois)[0], bins * each, extent]), used, each)
+
+
+def _real(b, size, like):
+    """A size as a real number beside `like`."""
+    return float(size) if is_known(size) else as_number(b, size, dtype_of(like))
 
 
 def _one_hot(b, place, weight, elements):
@@ -96,7 +103,7 @@ def _sample_numbers(b, n, rois, ends, bins, count, is_max):
 
 def _max_gradient(b, images, g, rows, columns):
     """The gradient of each bin at the highest of its weighted elements, the first of equal ones."""
-    regions, channels, height, width = dims(g)
+    regions, channels, height, width = extents(b, g)
     made = b.MatMul(b.Unsqueeze(rows.weights, [1]), images)
     made = b.MatMul(made, b.Unsqueeze(b.Transpose(columns.weights, perm=[0, 2, 1]), [1]))
     split = [regions, channels, height, rows.each, width, columns.each]
@@ -114,7 +121,7 @@ def _max_gradient(b, images, g, rows, columns):
 
 def _used_pairs(b, samples, axes):
     """The samples used, twice each, beside (region, channel, row, column, both's samples)."""
-    regions = dims(samples.used)[0]
+    regions = extents(b, samples.used)[0]
     twice = b.Expand(b.Unsqueeze(samples.used, [3]), [regions, 1, samples.each // 2, 2])
     shape = [regions, 1, 1, 1, 1, 1]
     shape[4 if axes[0] == 2 else 5] = samples.each
@@ -124,11 +131,14 @@ def _used_pairs(b, samples, axes):
 def _sum_by_image(b, g, rows, columns, batch, shape):
     """The gradients of all regions, spread by their weights, added up by image: two products."""
     images, channels, height, width = shape
-    regions, _, parts = dims(g)[:3]
+    regions, _, parts = extents(b, g)[:3]
     spread = b.MatMul(g, b.Unsqueeze(columns, [1]))
     spread = b.Reshape(b.Transpose(spread, perm=[0, 2, 1, 3]), [regions * parts, channels * width])
-    is_of = b.Cast(b.Equal(np.arange(images)[:, None, None, None],
-                           b.Reshape(batch, [1, 1, regions, 1])), to=dtype_of(g))  # fmt: skip
+    if is_known(images):
+        every = b.const(np.arange(images)[:, None, None, None])
+    else:
+        every = b.Reshape(positions(b, images), [-1, 1, 1, 1])
+    is_of = b.Cast(b.Equal(every, b.Reshape(batch, [1, 1, regions, 1])), to=dtype_of(g))
     by_image = b.Mul(is_of, b.Unsqueeze(b.Transpose(rows, perm=[2, 0, 1]), [0]))
     total = b.MatMul(b.Reshape(by_image, [images * height, regions * parts]), spread)
     return b.Transpose(b.Reshape(total, [images, height, channels, width]), perm=[0, 2, 1, 3])
@@ -138,8 +148,8 @@ def _sum_by_image(b, g, rows, columns, batch, shape):
 def _(b, n):
     # the highest of each bin's rows, then of its columns; equal elements share
     x, rois = n.inputs
-    _, channels, height, width = dims(x)
-    regions = dims(rois)[0]
+    height, width = extents(b, x)[2:]
+    regions = extents(b, rois)[0]
     down, right = attribute(n, "pooled_shape")
     images = b.Gather(x, b.Cast(b.Gather(rois, np.asarray(0), axis=1), to=int64))
     corners = b.Floor(b.Add(b.Mul(rois, attribute(n, "spatial_scale", 1.0)), 0.5))
@@ -151,7 +161,6 @@ def _(b, n):
     tall = b.ReduceMax(tall, [3], keepdims=0)
     inside = b.Reshape(columns, [regions, 1, 1, right, width])
     y = b.ReduceMax(b.Where(inside, b.Unsqueeze(tall, [3]), lowest), [4], keepdims=0)
-    assert dims(y) == (regions, channels, down, right), "one maximum for each bin"
     return b.Where(b.Equal(y, lowest), b.like(0.0, x), y)  # a bin may be empty
 
 
@@ -163,5 +172,8 @@ def _bins(b, corners, ends, bins, extent):
     numbers = np.arange(bins, dtype=dtype_of(corners).numpy)[None]
     start = b.Unsqueeze(b.Add(b.Floor(b.Mul(size, numbers)), first), [2])
     end = b.Unsqueeze(b.Add(b.Ceil(b.Mul(size, numbers + 1)), first), [2])
-    elements = np.arange(extent, dtype=dtype_of(corners).numpy)[None, None]
+    if is_known(extent):
+        elements = b.const(np.arange(extent, dtype=dtype_of(corners).numpy)[None, None])
+    else:
+        elements = b.Reshape(positions(b, extent, dtype_of(corners)), [1, 1, -1])
     return b.And(b.LessOrEqual(start, elements), b.Greater(end, elements))

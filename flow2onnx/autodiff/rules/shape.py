@@ -3,8 +3,10 @@
 import numpy as np
 
 from flow2onnx.autodiff.registry import attribute, no_gradient, vjp
+from flow2onnx.graph.dimension import extents, is_known
 from flow2onnx.graph.types import constant_of, dims, dtype_of, is_static, rank_of, sizes_of
 from flow2onnx.lowering.broadcasts import reshape_to, unbroadcast
+from flow2onnx.lowering.dimensions import positions
 from flow2onnx.lowering.scatters import scatter_sum, zeros
 
 # What ends a slice where the dimension ends.
@@ -61,19 +63,19 @@ def _(b, n, g):
     )
     axes = list(range(len(starts))) if axes is None else [a % rank_of(x) for a in axes]
     steps = [1] * len(starts) if steps is None else steps
-    extents = sizes_of(x)
+    lengths = sizes_of(x)
     picked = {
-        axis: _positions(extents[axis], start, end, step)
+        axis: _positions(lengths[axis], start, end, step)
         for axis, start, end, step in zip(axes, starts, ends, steps, strict=True)
     }
     if all(s == 1 for s in steps):
         before, after = [0] * rank_of(x), [0] * rank_of(x)
         for axis, p in picked.items():
             before[axis] = int(p[0]) if p.size else 0
-            after[axis] = extents[axis] - before[axis] - p.size
+            after[axis] = lengths[axis] - before[axis] - p.size
         return b.Pad(g, before + after)
     for axis in axes:
-        g = _place_along(b, g, axis, picked[axis], extents[axis])
+        g = _place_along(b, g, axis, picked[axis], lengths[axis])
     return g
 
 
@@ -106,10 +108,10 @@ def _positions(extent, start, end, step):
     return np.arange(max(start, 0), min(end, extent), step)
 
 
-def _place_along(b, g, axis, positions, extent):
-    """Zeros of length `extent` along `axis`, with `g` at `positions`, by one gather."""
-    source = np.full(extent, positions.size, np.int64)
-    source[positions] = np.arange(positions.size)
+def _place_along(b, g, axis, places, extent):
+    """Zeros of length `extent` along `axis`, with `g` at `places`, by one gather."""
+    source = np.full(extent, places.size, np.int64)
+    source[places] = np.arange(places.size)
     rank = rank_of(g)
     pads = [0] * (2 * rank)
     pads[rank + axis] = 1
@@ -147,13 +149,17 @@ def _unpad(b, n, g, before, after, mode):
     if min(before + after) < 0:
         raise no_gradient(n, f"in mode {mode} that crops")
     for axis, (first, last, extent) in enumerate(
-        zip(before, after, dims(n.inputs[0]), strict=True)
+        zip(before, after, extents(b, n.inputs[0]), strict=True)
     ):
         if first or last:
-            origin = np.pad(np.arange(extent), (first, last), mode=mode)
-            shape = [extent if i == axis else d for i, d in enumerate(dims(g))]
-            along = origin.reshape(-1, *[1] * (rank_of(g) - axis - 1))
-            where = b.Expand(b.const(along), list(dims(g)))
+            shape = [extent if i == axis else d for i, d in enumerate(extents(b, g))]
+            along = [-1, *[1] * (rank_of(g) - axis - 1)]
+            if is_known(extent):
+                origin = b.const(np.pad(np.arange(extent), (first, last), mode=mode).reshape(along))
+            else:
+                every = positions(b, extent)
+                origin = b.Reshape(b.Pad(every, [first, last], mode=mode), along)
+            where = b.Expand(origin, list(extents(b, g)))
             g = scatter_sum(b, "ScatterElements", shape, where, g, axis=axis)
     return g
 

@@ -5,26 +5,29 @@ from dataclasses import dataclass
 import numpy as np
 
 from flow2onnx.autodiff.registry import attribute
-from flow2onnx.graph.types import dims, dtype_of, rank_of
+from flow2onnx.graph.dimension import Extent, at_least, extents, is_known
+from flow2onnx.graph.types import dtype_of, rank_of
 
 
 @dataclass(frozen=True, kw_only=True)
 class Windows:
-    """The windows of one node, axis by axis, with every pad a number."""
+    """The windows of one node, axis by axis; pads are known only at run time where auto_pad is
+    over an axis that is.
+    """
 
-    extents: tuple[int, ...]
-    outputs: tuple[int, ...]
+    extents: tuple[Extent, ...]
+    outputs: tuple[Extent, ...]
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
-    before: tuple[int, ...]
-    after: tuple[int, ...]
+    before: tuple[Extent, ...]
+    after: tuple[Extent, ...]
 
     @property
     def left_over(self):
         """The number of elements of each padded axis behind the last window; with ceil_mode < 0."""
         return [
-            h - ((o - 1) * s - p - q + (k - 1) * d + 1)
+            0 if s == 1 else h - ((o - 1) * s - p - q + (k - 1) * d + 1)
             for h, o, k, s, d, p, q in zip(
                 self.extents, self.outputs, self.kernel, self.strides, self.dilations,
                 self.before, self.after, strict=True,
@@ -32,24 +35,24 @@ class Windows:
         ]  # fmt: skip
 
 
-def windows(n, kernel):
+def windows(b, n, kernel):
     """The windows of a convolution or pool."""
-    extents, outputs = dims(n.inputs[0])[2:], dims(n.outputs[0])[2:]
-    ones = [1] * len(extents)
+    lengths, outputs = extents(b, n.inputs[0])[2:], extents(b, n.outputs[0])[2:]
+    ones = [1] * len(lengths)
     strides, dilations = (tuple(attribute(n, k, ones)) for k in ("strides", "dilations"))
     how = attribute(n, "auto_pad", "NOTSET")
-    pads = list(attribute(n, "pads", [0] * 2 * len(extents))) if how == "NOTSET" else []
-    before, after = pads[: len(extents)], pads[len(extents) :]
+    pads = list(attribute(n, "pads", [0] * 2 * len(lengths))) if how == "NOTSET" else []
+    before, after = pads[: len(lengths)], pads[len(lengths) :]
     if how == "VALID":
-        before = after = [0] * len(extents)
+        before = after = [0] * len(lengths)
     elif how != "NOTSET":
         needed = [
-            max((o - 1) * s + (k - 1) * d + 1 - h, 0)
-            for h, o, k, s, d in zip(extents, outputs, kernel, strides, dilations, strict=True)
+            (k - 1) * d if s == 1 else at_least((o - 1) * s + (k - 1) * d + 1 - h, 0)
+            for h, o, k, s, d in zip(lengths, outputs, kernel, strides, dilations, strict=True)
         ]
         before, after = split_padding(needed, is_upper=how == "SAME_UPPER")
     return Windows(
-        extents=extents,
+        extents=lengths,
         outputs=outputs,
         kernel=tuple(kernel),
         strides=strides,
@@ -68,15 +71,23 @@ def split_padding(totals, *, is_upper):
 def sum_windows(b, w, g, x):
     """The sum, at each element of `x`, of the `g` of all windows that hold it."""
     # every channel of every image is an image of one channel: one kernel of ones serves all
-    images = b.Reshape(g, [-1, 1, *dims(g)[2:]])
+    images = b.Reshape(g, [-1, 1, *extents(b, g)[2:]])
     ones = b.const(np.ones((1, 1, *w.kernel), dtype_of(g).numpy))
-    # with ceil_mode the last window reaches beyond the padding: that much more is cut off
-    after = [q - min(more, 0) for q, more in zip(w.after, w.left_over, strict=True)]
-    total = b.ConvTranspose(
-        images, ones, strides=w.strides, dilations=w.dilations, pads=[*w.before, *after],
-        output_padding=[max(more, 0) for more in w.left_over],
-    )  # fmt: skip
-    return b.Reshape(total, list(dims(x)))
+    return b.Reshape(spread_windows(b, w, images, ones), list(extents(b, x)))
+
+
+def spread_windows(b, w, g, kernel, group=1):
+    """The transposed convolution of `g`, of the windows' outputs, in the windows' extents."""
+    steps = {"strides": w.strides, "dilations": w.dilations, "group": group}
+    if is_known(*w.before, *w.after, *w.left_over):
+        # with ceil_mode the last window reaches beyond the padding: that much more is cut off
+        after = [q - min(more, 0) for q, more in zip(w.after, w.left_over, strict=True)]
+        padding = [max(more, 0) for more in w.left_over]
+        return b.ConvTranspose(g, kernel, **steps, pads=[*w.before, *after], output_padding=padding)
+    # all that the windows reach, and what may be left over, from which the axes are cut
+    whole = b.ConvTranspose(g, kernel, **steps, output_padding=[s - 1 for s in w.strides])
+    ends = [p + h for p, h in zip(w.before, w.extents, strict=True)]
+    return b.Slice(whole, list(w.before), ends, spatial_axes(g))
 
 
 def spatial_axes(x):

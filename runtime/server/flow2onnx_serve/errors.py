@@ -1,13 +1,8 @@
 """Requests that are refused: the reason and its status in HTTP's numbers."""
 
-from functools import partial
-from typing import Any
-
 from flow2onnx_runtime import FlowError
 
-__all__ = ["LEFT", "RequestError"]
-
-LEFT = 499  # no client waits any more; nginx counts them so
+__all__ = ["RequestError"]
 
 
 class RequestError(FlowError):
@@ -26,10 +21,6 @@ class RequestError(FlowError):
     ) -> None:
         super().__init__(message, hint=hint)
         self.status, self.retry_after = status, retry_after
-
-    def __reduce__(self) -> tuple[Any, ...]:  # an exception is copied by its message alone
-        make = partial(RequestError, hint=self.hint, retry_after=self.retry_after)
-        return make, (self.message, self.status)
 
     @property
     def text(self) -> str:

@@ -3,7 +3,7 @@
 import asyncio
 import hmac
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote
@@ -12,11 +12,10 @@ from flow2onnx_runtime import FlowError
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
+from flow2onnx_serve.compression import deflate, inflate
 from flow2onnx_serve.connections import CONNECTION
-from flow2onnx_serve.errors import LEFT, RequestError
-from flow2onnx_serve.held import Hold
-from flow2onnx_serve.hosts import Hosts
-from flow2onnx_serve.http_encoding import dump, parse_object
+from flow2onnx_serve.errors import RequestError
+from flow2onnx_serve.http_encoding import decode, dump, encode, parse_object
 from flow2onnx_serve.routes import Routes
 from flow2onnx_serve.service import Service, as_request_error
 
@@ -29,11 +28,10 @@ _BYTES_HEADER = (b"content-type", b"application/octet-stream")
 _CLOSE = (b"connection", b"close")
 _LENGTH = b"inference-header-content-length"
 _LINGER = 1.0  # seconds in which a client that still sends may read why it is refused
-_CONTROL = 32 * 1024  # bytes of a request that is no inference
-_LARGE = 64 * 1024  # bytes of an answer that a connection does not take at once
 _OPEN = ("/v2/health/live", "/v2/health/ready")  # without a token: probes have none
 
 Headers = Iterable[tuple[bytes, bytes]]
+Hold = Callable[[int], None]  # counts bytes that are held until a request is answered
 Reply = tuple[int, bytes, list[tuple[bytes, bytes]]]  # status, body, headers but its length
 
 
@@ -44,7 +42,6 @@ class Application:
         self._service = service
         token = service.settings.token
         self._authorization = None if token is None else f"Bearer {token}".encode()
-        self._hosts = Hosts((service.settings.host, *service.settings.allowed_hosts))
         self._rest = Routes(service, self._object).application()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -52,12 +49,8 @@ class Application:
         if scope["type"] != "http":  # no lifespan; a websocket is refused by the HTTP server
             return
 
-        is_begun = False
-
         async def counted(message: Message) -> None:
-            nonlocal is_begun
             if message["type"] == "http.response.start":
-                is_begun = True
                 self._service.metrics.answered("http", message["status"])
             await send(message)
 
@@ -70,20 +63,10 @@ class Application:
             await self._respond(scope, receive, counted)
         except RequestError as error:
             await _send_last(receive, counted, _error_reply(error, _CLOSE))
-        except asyncio.CancelledError:
-            if not connection.is_over:
-                raise
-            if not is_begun:  # nobody reads it
-                await _send(send if connection.is_refused else counted, (LEFT, b"", []))
         finally:
             connection.end()
 
     async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            self._hosts.check(scope["headers"], scope["http_version"])
-        except RequestError as error:
-            await _send_last(receive, send, _error_reply(error, _CLOSE))
-            return
         if not self._is_allowed(scope["path"], scope["headers"]):
             await _send_last(receive, send, _NO_TOKEN)
         elif scope["method"] == "POST" and (named := _parse_infer_path(scope.get("raw_path", b""))):
@@ -100,112 +83,92 @@ class Application:
     async def _infer(
         self, named: tuple[str, str], scope: Scope, receive: Receive, send: Send
     ) -> None:
-        with self._hold(scope) as hold:
-            reply, is_whole = await self._answer(named, dict(scope["headers"]), receive, hold)
-            if is_whole:
-                await _send(send, reply)
-            else:
-                await _send_last(receive, send, reply)
-
-    def _hold(self, scope: Scope) -> Hold:
-        client = scope.get("client") or ("", 0)
-        return self._service.hold(client[0], tuple(client))
+        headers = dict(scope["headers"])
+        with self._service.holding() as hold:
+            try:
+                body = await self._body(headers, receive, hold)
+            except FlowError as error:
+                await _send_last(receive, send, _error_reply(as_request_error(error), _CLOSE))
+                return
+            await _send(send, await self._answer(named, headers, body, hold))
 
     async def _answer(
-        self, named: tuple[str, str], headers: dict[bytes, bytes], receive: Receive, hold: Hold
-    ) -> tuple[Reply, bool]:
-        """The answer of a model to the body that is received, and whether this came as a whole."""
-        is_whole = False
+        self, named: tuple[str, str], headers: dict[bytes, bytes], body: bytes, hold: Hold
+    ) -> Reply:
+        """Run a model on a body, which may be packed."""
+        name, number = named
         try:
-            body = await self._body(headers, receive, hold)
-            is_whole = True
-            body = await self._inflate(body, headers, hold)
-            live = self._service.repository.find(*named)
+            if b"content-encoding" in headers:
+                body = self._inflate(body, headers[b"content-encoding"], hold)
+            live = self._service.repository.find(name, number)
             header = _header_length(headers.get(_LENGTH))
-            request = await self._service.codec.read_http(body, header, live.version, hold)
+            request = decode(body, header, live.version.inputs, live.version.outputs)
             del body
             results = await self._service.infer(live, request)
-            number = str(live.version.number)
-            written = await self._service.codec.write_http(live.model, number, request, results)
-            return await self._pack(*written, headers, hold), is_whole
+            answer, length = encode(name, str(live.version.number), request, results)
         except FlowError as error:
-            problem = as_request_error(error)
+            return _error_reply(as_request_error(error))
         except Exception as error:  # a fault of ours: an answer all the same
-            _log.exception("a request failed", extra={"model": named[0]})
-            problem = RequestError(f"internal error: {type(error).__name__}", 500)
-        return _error_reply(problem, *([] if is_whole else [_CLOSE])), is_whole
-
-    async def _pack(
-        self, answer: bytes, length: int | None, headers: dict[bytes, bytes], hold: Hold
-    ) -> Reply:
-        """The reply with an answer of which `length` bytes are JSON, packed if that is wished."""
+            _log.exception("a request failed", extra={"model": name})
+            return _error_reply(RequestError(f"internal error: {type(error).__name__}", 500))
         fields = [_JSON_HEADER if length is None else _BYTES_HEADER]
         if length is not None:
             fields.append((_LENGTH, b"%d" % length))
         if b"accept-encoding" in headers:
-            accepted = headers[b"accept-encoding"]
-            answer, encoded = await self._service.codec.deflate(answer, accepted)
+            answer, encoded = deflate(answer, headers[b"accept-encoding"])
             fields += encoded
         if self._service.is_draining:
             fields.append(_CLOSE)
-        hold(len(answer))
         return 200, answer, fields
 
-    async def _inflate(
-        self, body: bytes | bytearray, headers: dict[bytes, bytes], hold: Hold
-    ) -> bytes | bytearray:
-        encoding = headers.get(b"content-encoding", b"identity").lower()
-        if encoding == b"identity":
+    def _inflate(self, body: bytes, encoding: bytes, hold: Hold) -> bytes:
+        if encoding.lower() == b"identity":
             return body
-        content = await self._service.codec.inflate(body, encoding)
-        hold(len(content))
-        return content
+        body = inflate(body, encoding.lower(), self._service.settings.max_body)
+        hold(len(body))
+        return body
 
-    async def _body(
-        self, headers: dict[bytes, bytes], receive: Receive, hold: Hold, limit: int | None = None
-    ) -> bytes | bytearray:
+    async def _body(self, headers: dict[bytes, bytes], receive: Receive, hold: Hold) -> bytes:
         """A request's whole body; a client too slow or too talkative is refused."""
         settings = self._service.settings
-        limit = settings.max_body if limit is None else min(limit, settings.max_body)
         announced = headers.get(b"content-length", b"")
-        if announced.isdigit() and int(announced[:20]) > limit:
-            raise _too_large(limit)
+        if announced.isdigit() and int(announced[:20]) > settings.max_body:
+            raise _too_large(settings.max_body)
         try:
             async with asyncio.timeout(settings.read_timeout):
-                return await _read_body(receive, limit, hold)
+                body = await _read_body(receive, settings.max_body, hold)
         except TimeoutError:
             raise RequestError("the body did not arrive in time", 408) from None
+        return body
 
     async def _object(self, request: Request) -> dict[str, Any]:
         """The JSON object in a request's body; an empty body is an empty object."""
         headers = dict(request.scope["headers"])
-        with self._hold(request.scope) as hold:
-            body = await self._body(headers, request.receive, hold, _CONTROL)
-            body = await self._inflate(body, headers, hold)
-            if len(body) > _CONTROL:
-                raise _too_large(_CONTROL)
+        with self._service.holding() as hold:
+            body = await self._body(headers, request.receive, hold)
+            body = self._inflate(body, headers.get(b"content-encoding", b"identity"), hold)
             return parse_object(body) if body.strip() else {}
 
 
-async def _read_body(receive: Receive, limit: int, hold: Hold) -> bytes | bytearray:
+async def _read_body(receive: Receive, limit: int, hold: Hold) -> bytes:
     message = await receive()
     if message["type"] == "http.request" and not message.get("more_body"):
-        whole: bytes = message["body"]
-        if len(whole) > limit:
+        body: bytes = message["body"]
+        if len(body) > limit:
             raise _too_large(limit)
-        hold(len(whole))
-        return whole
-    body = bytearray()  # grows in place: parts and their sum would take the room twice
+        hold(len(body))
+        return body
+    parts, size = [], 0
     while message["type"] == "http.request":
-        part = message["body"]
-        if len(body) + len(part) > limit:
+        hold(len(message["body"]))
+        size += len(message["body"])
+        if size > limit:
             raise _too_large(limit)
-        hold(len(part))
-        body += part
+        parts.append(message["body"])
         if not message.get("more_body"):
-            return body
+            return b"".join(parts)
         message = await receive()
-    raise RequestError("the client left in the middle of the body", LEFT)
+    raise RequestError("the client left in the middle of the body")
 
 
 def _too_large(limit: int) -> RequestError:
@@ -226,14 +189,8 @@ def _head_size(scope: Scope) -> int:
 
 
 async def _send(send: Send, reply: Reply) -> None:
-    """Send an answer; a large one is sent once the connection has taken most of it."""
     await send(_start(reply))
-    is_large = len(reply[1]) > _LARGE
-    await send({"type": "http.response.body", "body": reply[1], "more_body": is_large})
-    if is_large:
-        if (connection := CONNECTION.get()) is not None:
-            await connection.flush()
-        await send({"type": "http.response.body", "body": b""})
+    await send({"type": "http.response.body", "body": reply[1]})
 
 
 async def _send_last(receive: Receive, send: Send, reply: Reply) -> None:

@@ -1,0 +1,50 @@
+"""Counts and positions along axes whose sizes may be known at run time only."""
+
+import numpy as np
+
+from flow2onnx.dtypes import DType, int64
+from flow2onnx.graph import Builder, Value
+from flow2onnx.graph.dimension import Dimension, Extent
+from flow2onnx.graph.types import dtype_of
+
+__all__ = ["as_number", "divide", "multiply", "positions"]
+
+
+def positions(b: Builder, count: Extent, dtype: DType = int64) -> Value:
+    """0, 1, …, one for each of `count` elements, in one dimension."""
+    if not isinstance(count, Dimension):
+        return b.const(np.arange(count, dtype=dtype.numpy))
+    every: Value = b.Range(np.int64(0), b.Squeeze(count.value, [0]), np.int64(1))
+    return every if dtype == int64 else _cast(b, every, dtype)
+
+
+def as_number(b: Builder, size: Extent, dtype: DType) -> Value:
+    """A size as a scalar of an element type."""
+    if not isinstance(size, Dimension):
+        return b.const(size, dtype)
+    return _cast(b, b.Squeeze(size.value, [0]), dtype)
+
+
+def divide(b: Builder, x: Value, count: Extent) -> Value:
+    """`x` divided by a count: a product with its inverse where that is known."""
+    made: Value
+    if isinstance(count, Dimension):
+        made = b.Div(x, as_number(b, count, dtype_of(x)))
+    else:
+        made = b.Mul(x, 1.0 / count)
+    return made
+
+
+def multiply(b: Builder, x: Value, count: Extent) -> Value:
+    """`x` times a count."""
+    made: Value
+    if isinstance(count, Dimension):
+        made = b.Mul(x, as_number(b, count, dtype_of(x)))
+    else:
+        made = b.Mul(x, float(count))
+    return made
+
+
+def _cast(b: Builder, value: Value, dtype: DType) -> Value:
+    made: Value = value if dtype == int64 else b.Cast(value, to=dtype)
+    return made
