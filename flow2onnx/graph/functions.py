@@ -14,6 +14,7 @@ from flow2onnx.graph.constant_folding import fold_constants
 from flow2onnx.graph.nodes import attribute
 from flow2onnx.graph.schemas import schema
 from flow2onnx.graph.sequences import SEQUENCE_READERS, read_sequence
+from flow2onnx.graph.size_content import follow_sizes
 from flow2onnx.graph.types import constant_of, is_static
 from flow2onnx.graph.unroll import unroll_loop, unroll_scan
 
@@ -131,7 +132,8 @@ def _copy_node(
     if node.op_type in SEQUENCE_READERS:
         with suppress(UnsupportedError):
             return (expand_sequence(b, node, inputs),)
-    return fold_constants(b, b.emit(node.op_type, inputs, given, len(node.outputs)))
+    made = fold_constants(b, b.emit(node.op_type, inputs, given, len(node.outputs)))
+    return follow_sizes(b, made)
 
 
 def expand_sequence(b: Builder, node: ir.Node, inputs: Sequence[ir.Value | None]) -> ir.Value:
