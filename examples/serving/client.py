@@ -3,12 +3,15 @@
     python examples/serving/client.py DIGITS.npz [--url http://localhost:8000] [--model digits]
                                       [--count 20] [--triton] [--token TOKEN]
 
+A server with TLS has a URL of https; SSL_CERT_FILE is its certificate, or who signed that.
+
 Without --triton it needs Python and numpy only, and sends JSON; with it, Triton's own client
 (`pip install 'tritonclient[http]'`) sends the bytes of the arrays.
 """
 
 import argparse
 import json
+import ssl
 import urllib.request
 from urllib.parse import urlsplit
 
@@ -39,7 +42,11 @@ def ask_triton(images, options):
     import tritonclient.http as http
 
     headers = {"Authorization": f"Bearer {options.token}"} if options.token else None
-    with http.InferenceServerClient(urlsplit(options.url).netloc) as client:
+    url = urlsplit(options.url)
+    safe = {"ssl": True, "ssl_context_factory": ssl.create_default_context}
+    with http.InferenceServerClient(
+        url.netloc, **(safe if url.scheme == "https" else {})
+    ) as client:
         tensor = http.InferInput("images", images.shape, "FP32")
         tensor.set_data_from_numpy(images)
         return client.infer(options.model, [tensor], headers=headers).as_numpy("out/0")

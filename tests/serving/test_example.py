@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "serving"
 README = (EXAMPLE / "README.md").read_text("utf-8")
 COMMANDS = re.findall(r"^    ((?:python|flow2onnx|flow2onnx-serve|sh) .*)$", README, re.MULTILINE)
+SAFE = re.findall(r"^    ((?:openssl|SSL_CERT_FILE|CURL_CA_BUNDLE)[ =].*)$", README, re.MULTILINE)
 MANIFESTS = sorted([*EXAMPLE.glob("k8s/*.yaml"), *EXAMPLE.glob("kserve/*.yaml")])
 KUBERNETES = [p for p in MANIFESTS if p.parent.name == "k8s" and p.stem != "kustomization"]
 KSERVE = [p for p in MANIFESTS if p.parent.name == "kserve"]
@@ -119,6 +120,60 @@ def test_clients_bring_a_token(trained, serving, tmp_path):
     assert "401" in refused.stderr
 
 
+@pytest.mark.skipif(not (shutil.which("openssl") and shutil.which("curl")), reason="both are used")
+def test_the_way_with_a_token_and_a_certificate(trained, serving, tmp_path):
+    """The commands of the README make them, a server takes them, and the clients bring them."""
+    make, ask = SAFE[:2], SAFE[2:]
+    assert len(ask) == 2
+    for command in make:
+        subprocess.run(command, shell=True, cwd=tmp_path, check=True, capture_output=True)
+    pair = ("--tls-cert", tmp_path / "tls.crt", "--tls-key", tmp_path / "tls.key")
+    server = serving(trained / "models", "--token-file", tmp_path / "token", *pair)
+    for command in ask:
+        text = command.replace("demo/serving", str(trained)).replace("8443", str(server.address[1]))
+        text = text.replace("examples/serving", str(EXAMPLE)).replace(
+            "python ", f"{sys.executable} "
+        )
+        done = subprocess.run(text, shell=True, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert re.search(r"right: 20 of 20|right: 1\d of 20|model_name", done.stdout)
+        without = subprocess.run(
+            text.replace("$(cat token)", "x"),
+            shell=True,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )
+        assert without.returncode != 0
+        assert "401" in without.stderr
+
+
+def test_manifests_ask_for_a_token_and_encrypt(tmp_path):
+    """By default, with secrets that the README makes, and probes that speak TLS."""
+    yaml = pytest.importorskip("yaml")
+    made = set(re.findall(r"kubectl create secret \w+ ([\w-]+)", README))
+    for path in (EXAMPLE / "k8s" / "deployment.yaml", EXAMPLE / "kserve" / "runtime.yaml"):
+        document = yaml.safe_load(path.read_text())
+        (server,) = containers(document)
+        options = server["args"][1:]
+        values = dict(itertools.pairwise(options))
+        assert (values["--token-file"], values["--tls-cert"]) == (
+            "/secrets/token",
+            "/secrets/tls.crt",
+        )
+        spec = document["spec"].get("template", document)["spec"]
+        volumes = {volume["name"]: volume for volume in spec["volumes"]}
+        mounts = {m["mountPath"]: m["name"] for m in server["volumeMounts"]}
+        sources = volumes[mounts["/secrets"]]["projected"]["sources"]
+        assert {source["secret"]["name"] for source in sources} == made
+        probes = [probe for name, probe in server.items() if name.endswith("Probe")]
+        assert {probe["httpGet"]["scheme"] for probe in probes} == {"HTTPS"}
+        rights = {**spec.get("securityContext", {}), **server["securityContext"]}
+        assert rights["runAsNonRoot"]
+        assert rights["readOnlyRootFilesystem"]
+        assert not rights["allowPrivilegeEscalation"]
+
+
 def test_probes_are_answered(answering):
     yaml = pytest.importorskip("yaml")
     asked = {
@@ -143,6 +198,9 @@ def containers(document):
 def parsed(arguments, tmp_path):
     """What `flow2onnx-serve` makes of its arguments; `tmp_path` stands for the models."""
     _, *options = arguments
+    for name in ("token", "tls.crt", "tls.key"):
+        (tmp_path / name).write_text("x")
+    options = [o.replace("/secrets/", f"{tmp_path}/") for o in options]
     context = serve.make_context("flow2onnx-serve", [str(tmp_path), *options])
     assert isinstance(context, click.Context)
     return context.params
@@ -249,9 +307,9 @@ def test_the_image_is_built_of_what_is_there(dockerfile):
     known = {"FROM", "WORKDIR", "COPY", "RUN", "USER", "ENV", "VOLUME", "EXPOSE", "HEALTHCHECK",
              "ENTRYPOINT", "CMD"}  # fmt: skip
     assert {name for name, _ in dockerfile} <= known
-    assert all(
-        re.fullmatch(r"python:\d+\.\d+-slim-\w+( AS build)?", t) for t in of(dockerfile, "FROM")
-    )
+    base = r"python:\d+\.\d+-slim-\w+@sha256:[0-9a-f]{64}"
+    bases = [re.fullmatch(rf"({base})( AS build)?", text) for text in of(dockerfile, "FROM")]
+    assert len({found[1] for found in bases}) == 1
     shown = (EXAMPLE / "Dockerfile.dockerignore").read_text().splitlines()
     for text in of(dockerfile, "COPY"):
         *sources, _ = text.split()
@@ -304,6 +362,22 @@ def test_versions_are_those_that_the_packages_take(dockerfile):
             name = requirement.name.lower().replace("_", "-")
             assert name in {*ours, *pins}, f"constraints.txt does not pin {name}"
             assert name in ours or requirement.specifier.contains(pins[name]), requirement
+
+
+def test_packages_are_locked_by_hash(dockerfile):
+    """Each version that the tests ran with, and nothing else; pip installs nothing without."""
+    for given, locked in (("constraints", "requirements"), ("build-constraints", "build")):
+        pins = (EXAMPLE / f"{given}.txt").read_text().lower().replace("_", "-").splitlines()
+        text = (EXAMPLE / f"{locked}.lock").read_text()
+        entries = re.findall(r"^([\w-]+==\S+) \\\n((?:    --hash=.*\n)+)", text, re.MULTILINE)
+        assert {name for name, _ in entries} == {pin for pin in pins if not pin.startswith("#")}
+        assert all(re.search(r"sha256:[0-9a-f]{64}", hashes) for _, hashes in entries)
+        (command,) = re.findall(r"^#    (pip-compile .*)$", text, re.MULTILINE)
+        assert f"--output-file {locked}.lock {given}.txt" in command
+        assert command in README or f"--output-file {locked}.lock {given}.txt" in README
+    installs = [i for text in of(dockerfile, "RUN") for i in text.split("&&") if "pip install" in i]
+    assert len(installs) == 3
+    assert all("--require-hashes" in i or "--no-index" in i for i in installs)
 
 
 @pytest.mark.slow
