@@ -72,7 +72,7 @@ def compare_import(
     differences = {name: _difference(x, y) for name, x, y in pairs}
     name, worst = max(differences.items(), key=lambda item: item[1])
     narrowest = min((y.dtype.itemsize for y in wanted if y.dtype.kind == "f"), default=4)
-    if worst > _TOLERANCE.get(narrowest, 1e-3):
+    if worst > _TOLERANCE.get(2 if foreign.was_bfloat16 else narrowest, 1e-3):
         raise UnsupportedError(
             f"the imported model computes something else: its output {name} differs by {worst:.2g} "
             "of its size on random numbers",

@@ -9,6 +9,7 @@ from flow2onnx.dtypes import DType
 from flow2onnx.errors import ArgumentError, DTypeError
 from flow2onnx.graph import Node
 from flow2onnx.graph.nodes import read_values, subgraphs_of
+from flow2onnx.graph.schemas import PRODUCTS
 from flow2onnx.imported.parameter_names import TensorNames, element_type
 from flow2onnx.onnx_io.foreign import ForeignModel
 from flow2onnx.trace.call_text import known_names
@@ -46,6 +47,19 @@ _WITH_OFFSETS = (
     "Add", "BatchNormalization", "Conv", "ConvTranspose", "Gemm", "GroupNormalization",
     "InstanceNormalization", "LayerNormalization", "PRelu",
 )  # fmt: skip
+
+
+# Where a tensor that stood in a Constant node is a weight after all.
+_WEIGHTS: dict[str, frozenset[int]] = {
+    **dict.fromkeys(("Conv", "ConvTranspose", "InstanceNormalization"), frozenset({1, 2})),
+    **dict.fromkeys(("BatchNormalization", "GroupNormalization"), frozenset({1, 2})),
+    **dict.fromkeys(("GRU", "LSTM", "RNN"), frozenset({1, 2, 3})),
+    "Gather": frozenset({0}),
+    "Gemm": frozenset({0, 1, 2}),
+    "LayerNormalization": frozenset({1, 2}),
+    "MatMul": frozenset({0, 1}),
+    "PRelu": frozenset({1}),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +104,7 @@ def choose(
     """
     wanted, held = check_patterns(trained, "trained"), check_patterns(frozen, "frozen")
     uses, dtypes = uses_of_tensors(foreign), real_tensors(foreign)
+    placed = _in_weight_places(foreign)
     names = [a for n in dtypes for a in known.of(n)]
     for what, patterns in (("trained", wanted), ("frozen", held)):
         for pattern in patterns or ():
@@ -101,6 +116,8 @@ def choose(
         if wanted is not None:
             found = _matches(known.of(name), wanted)
             return found, "chosen" if found else "not chosen"
+        if name in foreign.constants and name not in placed:
+            return False, "a constant"
         return _usual_decision(foreign, name, uses[name], known)
 
     found = []
@@ -148,6 +165,8 @@ def _usual_decision(
         return False, f"a setting of {uses[0][0]}"
     if kind is not None:
         return kind == "PARAMETER", f"the exporter calls it {kind.lower()}"
+    if name in foreign.fitted:
+        return False, "fitted to the data, not trained"
     if name in known.constants:
         return False, "a constant of the exporter"
     is_offset = any(op_type in _WITH_OFFSETS for op_type, _ in uses)
@@ -169,6 +188,18 @@ def _check_pattern(pattern: str, what: str, names: Sequence[str], others: Sequen
 
 def _matches(names: Sequence[str], patterns: Sequence[str]) -> bool:
     return any(fnmatch.fnmatchcase(name, p) for name in names for p in patterns)
+
+
+def _in_weight_places(foreign: ForeignModel) -> set[str]:
+    """The values that are read where weights are, offsets added to a product among them."""
+    found = set()
+    for node in foreign.graph.all_nodes():
+        places = _WEIGHTS.get(node.op_type, frozenset())
+        makers = [v.producer() if v is not None else None for v in node.inputs]
+        if node.op_type == "Add" and any(m is not None and m.op_type in PRODUCTS for m in makers):
+            places = frozenset({0, 1})
+        found |= {str(v.name) for i, v in enumerate(node.inputs) if v is not None and i in places}
+    return found
 
 
 def uses_of_tensors(foreign: ForeignModel) -> dict[str, list[tuple[str, int]]]:

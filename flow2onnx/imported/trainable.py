@@ -292,7 +292,7 @@ def _drop_unreached(
     if not plan.trained or not depends(plan.foreign, plan.trained):
         raise ArgumentError(
             "no output of the model depends on a tensor that could be trained",
-            hint="name tensors with trained=; constants are initializers, not Constant nodes"
+            hint="name tensors with trained=; single numbers and settings are not by themselves"
             if not plan.trained
             else "the nodes between are missing: export the model again",
         )
@@ -417,6 +417,11 @@ def _notes(
     parameters: Sequence[Parameter],
 ) -> tuple[str, ...]:
     notes = [f"output {n} is left out: {c} computes it" for n, c in foreign.unknown.items()]
+    if foreign.was_bfloat16:
+        notes.append(
+            "the model is in bfloat16, and in float32 from here on: the runtime has no kernels for "
+            "it on the CPU; precision='bf16' computes in it where it can"
+        )
     kinds = {node.op_type for node in foreign.graph}
     if training_mode and "BatchNormalization" not in kinds:
         notes.append(

@@ -29,6 +29,7 @@ Handler = Callable[
     [Builder, ir.Node, Sequence[ir.Value | None], Mapping[str, ir.Value]],
     Sequence[ir.Value | None],
 ]
+_OF_JOBS = ("loss/", "next/", "out/", "watch/")
 _TEXTS = ("value_string", "value_strings", "sparse_value")
 
 
@@ -140,7 +141,7 @@ class _Appender:
         self.sequences: dict[str, Parts] = {}
         # taken now, so that nothing made on the way is called so
         own = [*foreign.tensors, *_value_names(foreign.graph)]
-        self._names = {name: b.unique(name) for name in dict.fromkeys(own) if name not in values}
+        self._names = {n: b.unique(_inner_name(n)) for n in dict.fromkeys(own) if n not in values}
 
     def run(self) -> dict[str, ir.Value]:
         for node in self.foreign.graph:
@@ -262,6 +263,11 @@ def _value_names(graph: ir.Graph) -> Iterator[str]:
         yield from (v.name for v in node.outputs if v.name)
         for inner in subgraphs_of(node):
             yield from _value_names(inner)
+
+
+def _inner_name(name: str) -> str:
+    """The name of a value inside; results and the next state of a job have theirs to themselves."""
+    return f"model/{name}" if name.startswith(_OF_JOBS) else name
 
 
 def _label(node: ir.Node) -> str:

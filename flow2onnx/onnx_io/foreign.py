@@ -15,6 +15,9 @@ from onnx import inliner, version_converter
 from onnx.defs import onnx_opset_version
 
 from flow2onnx.errors import ArgumentError, BundleError, FlowError, ShapeError, UnsupportedError
+from flow2onnx.onnx_io.bfloat16 import has_bfloat16, widen_bfloat16, widen_tensor
+from flow2onnx.onnx_io.initializers import gather_initializers
+from flow2onnx.onnx_io.linear_models import expand_linear_models
 from flow2onnx.onnx_io.opset_conversion import OLDEST_CONVERTED, convert_graph, convert_nodes
 from flow2onnx.onnx_io.read import open_model
 
@@ -41,7 +44,8 @@ class ForeignModel:
     `kinds` says of a tensor what the exporter said it is (``PARAMETER`` or ``BUFFER``), where it
     did; `declared` are the parameters that it named, those that it computed away too, and `folded`
     what it computed tensors from. `unknown` are the outputs left out because something foreign
-    computes them.
+    computes them; `constants` stood in Constant nodes, and `fitted` are what a scaler was fitted
+    with. A model that `was_bfloat16` is one in float32.
     """
 
     name: str
@@ -55,6 +59,9 @@ class ForeignModel:
     producer: str
     metadata: Mapping[str, str]
     unknown: Mapping[str, str]
+    constants: frozenset[str] = frozenset()
+    fitted: frozenset[str] = frozenset()
+    was_bfloat16: bool = False
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -92,13 +99,20 @@ def foreign_model(
     if not proto.graph.output:
         raise BundleError("the model has no outputs", hint="export it again")
     _refuse_references(proto.graph.node)
+    fitted = expand_linear_models(proto.graph)
     _prune(proto.graph, outputs)
     unknown = _drop_foreign(proto.graph, allowed) if skips_foreign else {}
     _refuse_foreign(proto, allowed)
+    constants = gather_initializers(proto.graph)
+    tensors = _collect_tensors(proto.graph, parts.tensors)
+    is_wide = has_bfloat16(proto.graph, tensors)
+    if is_wide:
+        widen_bfloat16(proto.graph)
+        tensors = {name: widen_tensor(tensor) for name, tensor in tensors.items()}
     proto = _infer_shapes(_convert_opset(proto, opset))
     graph, kinds = _as_ir(proto).graph, _tensor_kinds(parts.proto.graph)
     small = {str(v.name): v.const_value for v in graph.initializers.values()}
-    large = {n: t for n, t in parts.tensors.items() if n not in small}
+    large = {n: t for n, t in tensors.items() if n not in small}
     return ForeignModel(
         name=proto.graph.name,
         graph=graph,
@@ -111,7 +125,22 @@ def foreign_model(
         producer=parts.proto.producer_name,
         metadata={p.key: p.value for p in proto.metadata_props},
         unknown=unknown,
+        constants=constants,
+        fitted=fitted,
+        was_bfloat16=is_wide,
     )
+
+
+def _collect_tensors(graph: onnx.GraphProto, known: Mapping[str, Any]) -> dict[str, Any]:
+    """All tensors, those too that became initializers of the graph since it was split."""
+    found = dict(known)
+    for tensor in list(graph.initializer):
+        if tensor.name not in found:
+            found[tensor.name] = _read_tensor(tensor, None)
+            if _is_large(tensor):
+                graph.initializer.remove(tensor)
+    _declare_inputs(graph, found)
+    return found
 
 
 def source_content(model: Source) -> str | bytes:

@@ -285,4 +285,5 @@ def _skip_unless(job: Job, is_finite: Value, kept: dict[str, Value]) -> None:
     for name in [n for n in job.updates if n not in kept and n not in scale_names]:
         with job.b.under(f"update/{name}"):
             old, new = job.values[name], job.updates[name]
-            job.updates[name] = job.b.Where(is_finite, new, old)
+            truth = is_finite if rank_of(new) else job.b.Squeeze(is_finite, [0])
+            job.updates[name] = job.b.Where(truth, new, old)
