@@ -2,7 +2,12 @@
 
 import pytest
 
-from tests.reliability import interrupted_steps, racing_savers, shared_trainer
+from tests.reliability import (
+    interrupted_steps,
+    racing_savers,
+    server_under_attack,
+    shared_trainer,
+)
 
 
 @pytest.mark.parametrize("kind", racing_savers.KINDS)
@@ -31,3 +36,18 @@ def test_threads_that_share_a_trainer_are_not_stuck(runs, steps):
 def test_an_interrupt_ends_the_process_or_leaves_whole_steps(exits, prompts):
     found = interrupted_steps.measure(exits, prompts, seed=1, burst=5)
     assert found == {"ended": exits, "whole": prompts}
+
+
+@pytest.mark.parametrize("scale", [0.01, pytest.param(1.0, marks=pytest.mark.slow)])
+def test_a_server_under_attack_answers_others_and_keeps_nothing(scale):
+    """Each attack ends, others get right answers meanwhile, and memory comes back."""
+    rows = server_under_attack.measure(list(server_under_attack.CASES), 2, scale)
+    for row in rows:
+        assert row["wrong"] == 0, row
+        assert row["asked"] > 0, row
+        assert row["last_mb"] < row["first_mb"] + 100, row
+    outcomes = {row["case"]: set(row["outcome"]) for row in rows}
+    assert outcomes["fields"] == {"RESOURCE_EXHAUSTED"}
+    assert outcomes["packed"] <= {"400", "413"}
+    for case in ("json", "lists", "answer", "pipelined", "calls", "stream"):
+        assert outcomes[case] == {"200"}, rows

@@ -32,7 +32,7 @@ HEAD = json.dumps({"inputs": [INPUT]}).encode()
 LENGTH = {"Inference-Header-Content-Length": str(len(HEAD))}
 BODY = HEAD + bytes(4 * WIDTH)
 REQUEST = (
-    b"POST /v2/models/mlp/infer HTTP/1.1\r\nHost: x\r\nInference-Header-Content-Length: "
+    b"POST /v2/models/mlp/infer HTTP/1.1\r\nHost: localhost\r\nInference-Header-Content-Length: "
     + str(len(HEAD)).encode() + b"\r\nContent-Length: " + str(len(BODY)).encode()
     + b"\r\n\r\n" + BODY
 )  # fmt: skip
@@ -102,7 +102,8 @@ def test_a_client_that_leaves(server):
     (b"GET /%s HTTP/1.1\r\n\r\n" % ("ü".encode() * 10), 400),
     (b"GET /" + b"a" * 200_000 + b" HTTP/1.1\r\n\r\n", 431),
     (b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 50_000 + b"\r\n", 431),
-    (b"POST /v2/models/mlp/infer HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n", 413),
+    (b"POST /v2/models/mlp/infer HTTP/1.1\r\nHost: a.b\r\nContent-Length: 9\r\n\r\n", 421),
+    (REQUEST.replace(b"Content-Length: 1", b"Content-Length: 9999999991"), 413),
     (b"POST /v2/models/mlp/infer HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
     (b"POST /v2/models/mlp/infer HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
 ])  # fmt: skip
@@ -141,7 +142,7 @@ def bodies(connection, count):
 
 def test_requests_that_do_not_wait_for_answers(server):
     """Five in one packet, of both kinds, are answered in their order."""
-    get = b"GET /v2/models/mlp HTTP/1.1\r\nHost: x\r\n\r\n"
+    get = b"GET /v2/models/mlp HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with server.connect() as connection:
         connection.sendall(REQUEST + get + REQUEST + REQUEST + get)
         found = bodies(connection, 5)
@@ -165,7 +166,7 @@ def test_bodies_in_pieces(server):
         assert connection.recv(4096).startswith(b"HTTP/1.1 100 Continue")
         connection.sendall(body)
         found += bodies(connection, 1)
-        connection.sendall(REQUEST.replace(b"Host: x", b"Connection: close"))
+        connection.sendall(REQUEST.replace(b"Host: localhost", b"Connection: close"))
         last = answered(connection)
     assert [f["outputs"][0]["data"] for f in found] == [[0.0] * 5] * 3
     assert b"connection: close" in last
@@ -186,7 +187,7 @@ def test_who_is_refused_may_send_on_and_reads_why(tmp_path, serving):
     (tmp_path / "token").write_text("secret")
     place(tmp_path / "models", "mlp", mlp())
     server = serving(tmp_path / "models", "--max-body", 10_000, "--token-file", tmp_path / "token")
-    head = b"POST /v2/models/mlp/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 3000000\r\n"
+    head = b"POST /v2/models/mlp/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3000000\r\n"
     for fields, status in ((b"", 401), (b"Authorization: Bearer secret\r\n", 413)):
         with server.connect() as connection:
             connection.sendall(head + fields + b"\r\n")
@@ -206,7 +207,7 @@ def test_who_does_not_read_is_let_go(tmp_path, serving):
         f"Inference-Header-Content-Length: {len(head)}\r\nContent-Length: {len(head) + x.nbytes}"
     )
     with server.connect() as connection:
-        connection.sendall(b"POST /v2/models/centred/infer HTTP/1.1\r\nHost: x\r\n")
+        connection.sendall(b"POST /v2/models/centred/infer HTTP/1.1\r\nHost: localhost\r\n")
         connection.sendall(fields.encode() + b"\r\n\r\n" + head + x.tobytes())
         time.sleep(4)
         found = answered(connection)

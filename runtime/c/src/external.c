@@ -1,41 +1,11 @@
 /* Where a model says that its tensors lie in other files, and whether it may. Older versions of ONNX
- * Runtime read whatever file a model names. The model is read here as far as its tensors, in
- * protobuf's wire format; values are stepped over. */
+ * Runtime read whatever file a model names. */
 
 #include "internal.h"
 
-#include <sys/mman.h>
+#define ENTRY_FIELD 13u /* of a tensor in onnx.proto */
 
-typedef enum { MODEL, GRAPH, NODE, ATTRIBUTE, FUNCTION, SPARSE, TRAINING, TENSOR, ENTRY } Message;
-
-/* The fields through which tensors are reached. */
-static const struct {
-    Message message;
-    unsigned number;
-    Message inside;
-} WAYS[] = {
-    {MODEL, 7, GRAPH},        {MODEL, 20, TRAINING},  {MODEL, 25, FUNCTION},
-    {GRAPH, 1, NODE},         {GRAPH, 5, TENSOR},     {GRAPH, 15, SPARSE},
-    {NODE, 5, ATTRIBUTE},     {ATTRIBUTE, 5, TENSOR}, {ATTRIBUTE, 6, GRAPH},
-    {ATTRIBUTE, 10, TENSOR},  {ATTRIBUTE, 11, GRAPH}, {ATTRIBUTE, 22, SPARSE},
-    {ATTRIBUTE, 23, SPARSE},  {FUNCTION, 7, NODE},    {FUNCTION, 11, ATTRIBUTE},
-    {SPARSE, 1, TENSOR},      {SPARSE, 2, TENSOR},    {TRAINING, 1, GRAPH},
-    {TRAINING, 2, GRAPH},     {TENSOR, 13, ENTRY},
-};
-
-#define DEPTH_LIMIT 100u /* of messages in messages: that of protobuf itself */
-
-typedef struct Span {
-    const unsigned char *at, *end;
-} Span;
-
-/* A model, and the folders that its data may lie in: beside either end if it is a link. */
-typedef struct Home {
-    const char *path;
-    char folders[2][PATH_MAX];
-} Home;
-
-static f2o_status no_model(const Home *home, f2o_error *error) {
+INTERNAL f2o_status no_model(const Home *home, f2o_error *error) {
     return fail(error, F2O_BUNDLE_ERROR, "it is damaged", "%s: is no ONNX model", home->path);
 }
 
@@ -50,7 +20,7 @@ static bool read_number(Span *span, uint64_t *value) {
 }
 
 /* Step over the next field; `inner` is what it holds if it has a length. False for what is none. */
-static bool read_field(Span *span, uint64_t *number, Span *inner) {
+INTERNAL bool read_field(Span *span, uint64_t *number, Span *inner) {
     uint64_t tag, size = 0;
     *inner = (Span){NULL, NULL};
     /* protobuf would take the lower half of a larger tag. */
@@ -126,20 +96,15 @@ static f2o_status check_entry(const Home *home, Span span, f2o_error *error) {
     return is_text(key, "location") ? check_location(home, value, error) : F2O_OK;
 }
 
-/* ---- Models ---------------------------------------------------------------------------------- */
+/* ---- Tensors --------------------------------------------------------------------------------- */
 
-static f2o_status check_message(const Home *home, Message message, Span span, unsigned depth,
-                                f2o_error *error) {
+/* Refuse a tensor with values where the model may not name any. */
+INTERNAL f2o_status check_tensor(const Home *home, Span span, f2o_error *error) {
     Span inner;
     uint64_t number;
-    if (message == ENTRY) return check_entry(home, span, error);
-    if (depth > DEPTH_LIMIT) return no_model(home, error);
     while (span.at < span.end) {
         if (!read_field(&span, &number, &inner)) return no_model(home, error);
-        for (size_t i = 0; inner.at != NULL && i < sizeof WAYS / sizeof *WAYS; i++) {
-            if (WAYS[i].message != message || WAYS[i].number != number) continue;
-            TRY(check_message(home, WAYS[i].inside, inner, depth + 1, error));
-        }
+        if (number == ENTRY_FIELD && inner.at != NULL) TRY(check_entry(home, inner, error));
     }
     return F2O_OK;
 }
@@ -155,29 +120,10 @@ static bool find_folder(const char *path, char folder[PATH_MAX]) {
     return realpath(slash == NULL ? "." : whole, folder) != NULL;
 }
 
-/* Refuse a model with values outside its folder. One in ONNX Runtime's own format has none. */
-INTERNAL f2o_status check_external_data(const char *path, f2o_error *error) {
-    Home home = {.path = path};
+/* The folders that the data of a model may lie in: beside either end if it is a link. */
+INTERNAL bool find_home(const char *path, Home *home) {
     char real[PATH_MAX];
-    int descriptor;
-    uint64_t size;
-    size_t length = strlen(path);
-    TRY(open_file(path, &descriptor, &size, error));
-    bool is_ort = length > 4 && strcmp(path + length - 4, ".ort") == 0;
-    if (is_ort || size == 0) {
-        close(descriptor);
-        return F2O_OK;
-    }
-    bool known = realpath(path, real) != NULL && find_folder(path, home.folders[0]) &&
-                 find_folder(real, home.folders[1]);
-    void *content = !known || size > SIZE_MAX ? MAP_FAILED
-                                              : mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE,
-                                                     descriptor, 0);
-    int why = errno;
-    close(descriptor);
-    if (content == MAP_FAILED) return unreadable(path, strerror(why), error);
-    Span span = {content, (const unsigned char *)content + size};
-    f2o_status status = check_message(&home, MODEL, span, 0, error);
-    munmap(content, (size_t)size);
-    return status;
+    home->path = path;
+    return realpath(path, real) != NULL && find_folder(path, home->folders[0]) &&
+           find_folder(real, home->folders[1]);
 }

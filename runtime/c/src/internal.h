@@ -150,7 +150,25 @@ INTERNAL bool swap_paths(const char *a, const char *b);
 
 /* ---- External data of a model: external.c ---------------------------------------------------- */
 
-INTERNAL f2o_status check_external_data(const char *path, f2o_error *error);
+/* Bytes of a model. */
+typedef struct Span {
+    const unsigned char *at, *end;
+} Span;
+
+/* A model, and the folders that its data may lie in: beside either end if it is a link. */
+typedef struct Home {
+    const char *path;
+    char folders[2][PATH_MAX];
+} Home;
+
+INTERNAL bool read_field(Span *span, uint64_t *number, Span *inner);
+INTERNAL f2o_status no_model(const Home *home, f2o_error *error);
+INTERNAL f2o_status check_tensor(const Home *home, Span span, f2o_error *error);
+INTERNAL bool find_home(const char *path, Home *home);
+
+/* ---- What a model may hold: limits.c --------------------------------------------------------- */
+
+INTERNAL f2o_status check_model(const char *path, f2o_error *error);
 
 /* ---- JSON: json.c ---------------------------------------------------------------------------- */
 

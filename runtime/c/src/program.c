@@ -68,7 +68,7 @@ static f2o_status open_session(Program *program, const char *path, bool training
                                const Names *initializers, f2o_error *error) {
     const Runtime *runtime = program->runtime;
     OrtSessionOptions *options = NULL;
-    TRY(check_external_data(path, error));
+    TRY(check_model(path, error));
     CALL(runtime, F2O_OPTIONS_ERROR, "session options", error, CreateSessionOptions, &options);
     f2o_status status = set_options(program, options, training, initializers, error);
     if (status == F2O_OK) {

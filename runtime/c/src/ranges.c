@@ -1,5 +1,5 @@
-/* The whole numbers that a feed may hold: class numbers, rows of a table. ONNX Runtime reads -1 as the
- * last class, and has words of its own for a number that is too large. */
+/* The whole numbers that a feed may hold: class numbers, rows of a table. ONNX Runtime reads -1 as
+ * the last class, and has words of its own for a number that is too large. */
 
 #include "internal.h"
 
@@ -37,7 +37,7 @@ INTERNAL f2o_status read_range(Arena *arena, const Fields *fields, f2o_dtype dty
 }
 
 /* An element as a signed number; one beyond these is the largest. */
-static int64_t number_at(const f2o_tensor *value, size_t index) {
+static int64_t integer_at(const f2o_tensor *value, size_t index) {
     const char *at = (const char *)value->data + index * f2o_dtype_size(value->dtype);
     union {
         int8_t i8;
@@ -88,7 +88,7 @@ INTERNAL f2o_status check_range(const char *file, const f2o_spec *spec, const f2
     if (range == NULL) return F2O_OK;
     size_t size = f2o_tensor_bytes(value) / f2o_dtype_size(value->dtype), count = 0, first = 0;
     for (size_t i = 0; i < size; i++) {
-        if (is_within(range, number_at(value, i))) continue;
+        if (is_within(range, integer_at(value, i))) continue;
         if (count++ == 0) first = i;
     }
     if (count == 0) return F2O_OK;
@@ -100,7 +100,7 @@ INTERNAL f2o_status check_range(const char *file, const f2o_spec *spec, const f2
     return fail(error, F2O_FEED_ERROR, hint,
                 "%s: argument %s: the %s %lld at %s is none of the %lld %s, %lld to %lld%s%s%s",
                 file, spec->name, range->least < 0 ? "index" : "label",
-                (long long)number_at(value, first), place, (long long)range->below,
+                (long long)integer_at(value, first), place, (long long)range->below,
                 range->least < 0 ? "rows" : "classes", (long long)range->least,
                 (long long)range->below - 1, allowed, *range->layer == 0 ? "" : ", in ",
                 range->layer);

@@ -2,8 +2,8 @@
 
 import { BY_NAME, NDArray, count, element } from "./dtypes.js";
 import { BundleError, FeedError, OptionsError, ProviderError } from "./errors.js";
-import { checkExternalData } from "./external_data.js";
 import { checkRange } from "./index_range.js";
+import { checkModel } from "./model_limits.js";
 import { dictionary } from "./safetensors.js";
 
 /** @import {Data} from "./dtypes.js" */
@@ -64,7 +64,7 @@ export class Program {
    * @returns {Promise<Program>}
    */
   static async open(runtime, name, model, state, externalData = []) {
-    checkExternalData(name, model, externalData);
+    checkModel(name, model, externalData);
     /** @type {Record<string, unknown>} */
     const more = externalData.length ? { externalData } : {};
     const onGpu = runtime.keepsOnGpu && state ? state.names.filter((n) => state.isOnGpu(n)) : [];

@@ -8,7 +8,7 @@ import { test } from "node:test";
 import * as ort from "onnxruntime-node";
 
 import { Predictor } from "../src/index.js";
-import { checkExternalData } from "../src/external_data.js";
+import { checkModel } from "../src/model_limits.js";
 
 const text = (value) => [...new TextEncoder().encode(value)];
 const field = (number, bytes) => [...length(number * 8 + 2), ...length(bytes.length), ...bytes];
@@ -52,10 +52,10 @@ function model(location, place = "initializer") {
 
 for (const place of ["initializer", "attribute", "branch", "branches", "sparse", "function"]) {
   test(`values in a file, of a tensor in: ${place}`, () => {
-    checkExternalData("m", model("a.bin", place), [{ path: "a.bin" }]);
+    checkModel("m", model("a.bin", place), [{ path: "a.bin" }]);
     for (const location of ["../a.bin", "/etc/passwd", "b.bin", ""]) {
       assert.throws(
-        () => checkExternalData("m", model(location, place), [{ path: "a.bin" }]),
+        () => checkModel("m", model(location, place), [{ path: "a.bin" }]),
         /values in another file/,
       );
     }
@@ -87,6 +87,6 @@ test("what was not given is not read from the file system", async () => {
 test("what is no model is refused", () => {
   for (const damaged of [[0x3a, 9, 1], [0x3b], [8, ...Array(12).fill(255)],
     [0xba, 0x80, 0x80, 0x80, 0x10, 0], [0x80]]) { // prettier-ignore
-    assert.throws(() => checkExternalData("m", new Uint8Array(damaged), []), /no ONNX model/);
+    assert.throws(() => checkModel("m", new Uint8Array(damaged), []), /no ONNX model/);
   }
 });

@@ -91,6 +91,22 @@ Examples:
               show_default=True, help="Seconds that a client may take to send it.")  # fmt: skip
 @click.option("--max-body", type=click.IntRange(1), default=64 << 20, show_default=True,
               help="Bytes of a request.")  # fmt: skip
+@click.option(
+    "--max-held",
+    type=click.IntRange(1),
+    show_default="16 times --max-body",
+    help="Bytes that all unfinished requests may hold; half of it those of one client.",
+)
+@click.option(
+    "--max-connections",
+    type=click.IntRange(1),
+    default=2048,
+    show_default=True,
+    help="Connections over HTTP, half of them from one address; as many over gRPC.",
+)
+@click.option("--allowed-host", "allowed_hosts", multiple=True, metavar="NAME",
+              help="A name that HTTP requests may call the server by, besides addresses and "
+                   "localhost; *.NAME for those below it, * for any. May be repeated.")  # fmt: skip
 @click.option("--wait", "waits", is_flag=True,
               help="Answer also while the repository has no models.")  # fmt: skip
 @click.option("--poll", type=click.FloatRange(0), default=5.0, show_default=True,

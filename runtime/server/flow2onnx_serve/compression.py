@@ -4,14 +4,15 @@ import zlib
 
 from flow2onnx_serve.errors import RequestError
 
-__all__ = ["GZIP_MAGIC", "deflate", "inflate"]
+__all__ = ["GZIP_MAGIC", "MOST_PACKED", "deflate", "inflate"]
 
 GZIP_MAGIC = b"\x1f\x8b"
+MOST_PACKED = 1032  # bytes that one byte may become, says zlib's documentation
 _WINDOWS = {b"gzip": 31, b"deflate": 15}  # zlib's numbers
 _SMALL = 256  # bytes that are not worth it
 
 
-def inflate(body: bytes, encoding: bytes, limit: int) -> bytes:
+def inflate(body: bytes | bytearray, encoding: bytes, limit: int) -> bytes:
     """The content of a packed body, of which no more than `limit` bytes are ever made."""
     if encoding not in _WINDOWS:
         raise RequestError(f"content-encoding {encoding.decode('latin-1')!r} is not known",

@@ -1,8 +1,13 @@
 """Requests that are refused: the reason and its status in HTTP's numbers."""
 
+from functools import partial
+from typing import Any
+
 from flow2onnx_runtime import FlowError
 
-__all__ = ["RequestError"]
+__all__ = ["LEFT", "RequestError"]
+
+LEFT = 499  # no client waits any more; nginx counts them so
 
 
 class RequestError(FlowError):
@@ -21,6 +26,10 @@ class RequestError(FlowError):
     ) -> None:
         super().__init__(message, hint=hint)
         self.status, self.retry_after = status, retry_after
+
+    def __reduce__(self) -> tuple[Any, ...]:  # an exception is copied by its message alone
+        make = partial(RequestError, hint=self.hint, retry_after=self.retry_after)
+        return make, (self.message, self.status)
 
     @property
     def text(self) -> str:

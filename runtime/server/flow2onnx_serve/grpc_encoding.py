@@ -1,15 +1,18 @@
 """The protocol's requests and answers over gRPC: tensors in messages."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # has no types
 from numpy.typing import NDArray
 
 from flow2onnx_serve.errors import RequestError
 from flow2onnx_serve.inference import (
     Inference,
     RequestedOutput,
+    Result,
     arrange_inputs,
     check_outputs,
     find_input,
@@ -20,9 +23,13 @@ from flow2onnx_serve.inference import (
 from flow2onnx_serve.messages import MESSAGES
 from flow2onnx_serve.ports import Port
 
-__all__ = ["decode", "encode"]
+__all__ = ["Incoming", "decode", "decode_parts", "encode", "parse", "split"]
 
 Message = Any  # of classes made at run time
+Buffer = Any  # whatever a memoryview can be made of
+
+_ENTRIES = 4096  # fields of a message: inputs, outputs, tensors, parameters
+_NAMES, _RAW = (1, 2, 3), 7  # the numbers of the fields: model, version, id; tensors
 
 # the typed lists that a request may use in place of bytes
 _CONTENTS = {
@@ -33,9 +40,92 @@ _CONTENTS = {
 }  # fmt: skip
 
 
-def decode(request: Message, inputs: Mapping[str, Port], outputs: Mapping[str, Port]) -> Inference:
-    """The request in a message."""
-    raw = request.raw_input_contents
+@dataclass(frozen=True)
+class Incoming:
+    """A request whose names are read: the whole `message`, or one of the names alone.
+
+    In the second case `head` is the rest of it without the tensors, which lie apart.
+    """
+
+    message: Message
+    head: bytes | None = None
+    tensors: Sequence[memoryview] = ()
+
+
+def parse(kind: Any, data: bytes) -> Message:
+    """The message of that kind in these bytes."""
+    try:
+        return kind.FromString(data)
+    except DecodeError as error:
+        raise RequestError(f"the message cannot be read: {error}") from error
+
+
+def split(data: bytes) -> Incoming:
+    """The request in a message of which only the outermost fields are read, no tensor copied."""
+    view, at = memoryview(data), 0
+    names: list[memoryview] = []
+    head: list[memoryview] = []
+    tensors: list[memoryview] = []
+    for _ in range(_ENTRIES):
+        if at == len(data):
+            message = parse(MESSAGES["ModelInferRequest"], b"".join(names))
+            return Incoming(message, b"".join(head), tensors)
+        start = at
+        number, size, at = _field(data, at)
+        if at > len(data):
+            raise _unreadable()
+        if number == _RAW and size is not None:
+            tensors.append(view[at - size : at])
+            continue
+        head.append(view[start:at])
+        if number in _NAMES:
+            names.append(view[start:at])
+    raise RequestError(f"the message has more than {_ENTRIES} fields", 413)
+
+
+def _field(data: bytes, at: int) -> tuple[int, int | None, int]:
+    """A field's number, its bytes if it has a length, and where it ends."""
+    key, at = _varint(data, at)
+    number, kind = key >> 3, key & 7
+    if kind == 2:
+        size, at = _varint(data, at)
+        return number, size, at + size
+    if kind == 0:
+        return number, None, _varint(data, at)[1]
+    if kind in (1, 5):
+        return number, None, at + (8 if kind == 1 else 4)
+    raise _unreadable()  # groups, which proto3 has not
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    for place, byte in enumerate(data[at : at + 10]):
+        value |= (byte & 127) << 7 * place
+        if byte < 128:
+            return value, at + place + 1
+    raise _unreadable()
+
+
+def _unreadable() -> RequestError:
+    return RequestError("the message cannot be read: a field is cut off or of no kind")
+
+
+def decode_parts(
+    head: bytes, tensors: Sequence[Buffer], inputs: Mapping[str, Port], outputs: Mapping[str, Port]
+) -> Inference:
+    """The request in what `split` found."""
+    message = parse(MESSAGES["ModelInferRequest"], head)
+    return decode(message, inputs, outputs, [memoryview(tensor) for tensor in tensors])
+
+
+def decode(
+    request: Message,
+    inputs: Mapping[str, Port],
+    outputs: Mapping[str, Port],
+    tensors: Sequence[memoryview | bytes] | None = None,
+) -> Inference:
+    """The request in a message, whose tensors may be given apart."""
+    raw = request.raw_input_contents if tensors is None else tensors
     is_raw = len(raw) > 0
     if is_raw and len(raw) != len(request.inputs):
         raise RequestError(f"{len(raw)} raw_input_contents for {len(request.inputs)} inputs")
@@ -97,14 +187,12 @@ def _timeout(request: Message) -> float | None:
     return max(value.int64_param, value.uint64_param, 0) / 1e6 or None
 
 
-def encode(
-    model: str, version: str, name: str, results: Sequence[tuple[str, str, NDArray[Any]]]
-) -> Message:
+def encode(model: str, version: str, name: str, results: Sequence[Result]) -> Message:
     """The answer to the request of that name; `results` holds name, datatype and array of each."""
     return MESSAGES["ModelInferResponse"](
         model_name=model,
         model_version=version,
         id=name,
         outputs=[{"name": n, "datatype": t, "shape": a.shape} for n, t, a in results],
-        raw_output_contents=[tensor_bytes(array) for _, _, array in results],
+        raw_output_contents=[bytes(tensor_bytes(array)) for _, _, array in results],
     )

@@ -3,7 +3,7 @@
 import asyncio
 import hmac
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote
@@ -12,10 +12,11 @@ from flow2onnx_runtime import FlowError
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
-from flow2onnx_serve.compression import deflate, inflate
 from flow2onnx_serve.connections import CONNECTION
-from flow2onnx_serve.errors import RequestError
-from flow2onnx_serve.http_encoding import decode, dump, encode, parse_object
+from flow2onnx_serve.errors import LEFT, RequestError
+from flow2onnx_serve.held import Hold
+from flow2onnx_serve.hosts import Hosts
+from flow2onnx_serve.http_encoding import dump, parse_object
 from flow2onnx_serve.routes import Routes
 from flow2onnx_serve.service import Service, as_request_error
 
@@ -28,10 +29,11 @@ _BYTES_HEADER = (b"content-type", b"application/octet-stream")
 _CLOSE = (b"connection", b"close")
 _LENGTH = b"inference-header-content-length"
 _LINGER = 1.0  # seconds in which a client that still sends may read why it is refused
+_CONTROL = 32 * 1024  # bytes of a request that is no inference
+_LARGE = 64 * 1024  # bytes of an answer that a connection does not take at once
 _OPEN = ("/v2/health/live", "/v2/health/ready")  # without a token: probes have none
 
 Headers = Iterable[tuple[bytes, bytes]]
-Hold = Callable[[int], None]  # counts bytes that are held until a request is answered
 Reply = tuple[int, bytes, list[tuple[bytes, bytes]]]  # status, body, headers but its length
 
 
@@ -42,6 +44,7 @@ class Application:
         self._service = service
         token = service.settings.token
         self._authorization = None if token is None else f"Bearer {token}".encode()
+        self._hosts = Hosts((service.settings.host, *service.settings.allowed_hosts))
         self._rest = Routes(service, self._object).application()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -49,8 +52,12 @@ class Application:
         if scope["type"] != "http":  # no lifespan; a websocket is refused by the HTTP server
             return
 
+        is_begun = False
+
         async def counted(message: Message) -> None:
+            nonlocal is_begun
             if message["type"] == "http.response.start":
+                is_begun = True
                 self._service.metrics.answered("http", message["status"])
             await send(message)
 
@@ -63,10 +70,20 @@ class Application:
             await self._respond(scope, receive, counted)
         except RequestError as error:
             await _send_last(receive, counted, _error_reply(error, _CLOSE))
+        except asyncio.CancelledError:
+            if not connection.is_over:
+                raise
+            if not is_begun:  # nobody reads it
+                await _send(send if connection.is_refused else counted, (LEFT, b"", []))
         finally:
             connection.end()
 
     async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            self._hosts.check(scope["headers"], scope["http_version"])
+        except RequestError as error:
+            await _send_last(receive, send, _error_reply(error, _CLOSE))
+            return
         if not self._is_allowed(scope["path"], scope["headers"]):
             await _send_last(receive, send, _NO_TOKEN)
         elif scope["method"] == "POST" and (named := _parse_infer_path(scope.get("raw_path", b""))):
@@ -83,92 +100,112 @@ class Application:
     async def _infer(
         self, named: tuple[str, str], scope: Scope, receive: Receive, send: Send
     ) -> None:
-        headers = dict(scope["headers"])
-        with self._service.holding() as hold:
-            try:
-                body = await self._body(headers, receive, hold)
-            except FlowError as error:
-                await _send_last(receive, send, _error_reply(as_request_error(error), _CLOSE))
-                return
-            await _send(send, await self._answer(named, headers, body, hold))
+        with self._hold(scope) as hold:
+            reply, is_whole = await self._answer(named, dict(scope["headers"]), receive, hold)
+            if is_whole:
+                await _send(send, reply)
+            else:
+                await _send_last(receive, send, reply)
+
+    def _hold(self, scope: Scope) -> Hold:
+        client = scope.get("client") or ("", 0)
+        return self._service.hold(client[0], tuple(client))
 
     async def _answer(
-        self, named: tuple[str, str], headers: dict[bytes, bytes], body: bytes, hold: Hold
-    ) -> Reply:
-        """Run a model on a body, which may be packed."""
-        name, number = named
+        self, named: tuple[str, str], headers: dict[bytes, bytes], receive: Receive, hold: Hold
+    ) -> tuple[Reply, bool]:
+        """The answer of a model to the body that is received, and whether this came as a whole."""
+        is_whole = False
         try:
-            if b"content-encoding" in headers:
-                body = self._inflate(body, headers[b"content-encoding"], hold)
-            live = self._service.repository.find(name, number)
+            body = await self._body(headers, receive, hold)
+            is_whole = True
+            body = await self._inflate(body, headers, hold)
+            live = self._service.repository.find(*named)
             header = _header_length(headers.get(_LENGTH))
-            request = decode(body, header, live.version.inputs, live.version.outputs)
+            request = await self._service.codec.read_http(body, header, live.version, hold)
             del body
             results = await self._service.infer(live, request)
-            answer, length = encode(name, str(live.version.number), request, results)
+            number = str(live.version.number)
+            written = await self._service.codec.write_http(live.model, number, request, results)
+            return await self._pack(*written, headers, hold), is_whole
         except FlowError as error:
-            return _error_reply(as_request_error(error))
+            problem = as_request_error(error)
         except Exception as error:  # a fault of ours: an answer all the same
-            _log.exception("a request failed", extra={"model": name})
-            return _error_reply(RequestError(f"internal error: {type(error).__name__}", 500))
+            _log.exception("a request failed", extra={"model": named[0]})
+            problem = RequestError(f"internal error: {type(error).__name__}", 500)
+        return _error_reply(problem, *([] if is_whole else [_CLOSE])), is_whole
+
+    async def _pack(
+        self, answer: bytes, length: int | None, headers: dict[bytes, bytes], hold: Hold
+    ) -> Reply:
+        """The reply with an answer of which `length` bytes are JSON, packed if that is wished."""
         fields = [_JSON_HEADER if length is None else _BYTES_HEADER]
         if length is not None:
             fields.append((_LENGTH, b"%d" % length))
         if b"accept-encoding" in headers:
-            answer, encoded = deflate(answer, headers[b"accept-encoding"])
+            accepted = headers[b"accept-encoding"]
+            answer, encoded = await self._service.codec.deflate(answer, accepted)
             fields += encoded
         if self._service.is_draining:
             fields.append(_CLOSE)
+        hold(len(answer))
         return 200, answer, fields
 
-    def _inflate(self, body: bytes, encoding: bytes, hold: Hold) -> bytes:
-        if encoding.lower() == b"identity":
+    async def _inflate(
+        self, body: bytes | bytearray, headers: dict[bytes, bytes], hold: Hold
+    ) -> bytes | bytearray:
+        encoding = headers.get(b"content-encoding", b"identity").lower()
+        if encoding == b"identity":
             return body
-        body = inflate(body, encoding.lower(), self._service.settings.max_body)
-        hold(len(body))
-        return body
+        content = await self._service.codec.inflate(body, encoding)
+        hold(len(content))
+        return content
 
-    async def _body(self, headers: dict[bytes, bytes], receive: Receive, hold: Hold) -> bytes:
+    async def _body(
+        self, headers: dict[bytes, bytes], receive: Receive, hold: Hold, limit: int | None = None
+    ) -> bytes | bytearray:
         """A request's whole body; a client too slow or too talkative is refused."""
         settings = self._service.settings
+        limit = settings.max_body if limit is None else min(limit, settings.max_body)
         announced = headers.get(b"content-length", b"")
-        if announced.isdigit() and int(announced[:20]) > settings.max_body:
-            raise _too_large(settings.max_body)
+        if announced.isdigit() and int(announced[:20]) > limit:
+            raise _too_large(limit)
         try:
             async with asyncio.timeout(settings.read_timeout):
-                body = await _read_body(receive, settings.max_body, hold)
+                return await _read_body(receive, limit, hold)
         except TimeoutError:
             raise RequestError("the body did not arrive in time", 408) from None
-        return body
 
     async def _object(self, request: Request) -> dict[str, Any]:
         """The JSON object in a request's body; an empty body is an empty object."""
         headers = dict(request.scope["headers"])
-        with self._service.holding() as hold:
-            body = await self._body(headers, request.receive, hold)
-            body = self._inflate(body, headers.get(b"content-encoding", b"identity"), hold)
+        with self._hold(request.scope) as hold:
+            body = await self._body(headers, request.receive, hold, _CONTROL)
+            body = await self._inflate(body, headers, hold)
+            if len(body) > _CONTROL:
+                raise _too_large(_CONTROL)
             return parse_object(body) if body.strip() else {}
 
 
-async def _read_body(receive: Receive, limit: int, hold: Hold) -> bytes:
+async def _read_body(receive: Receive, limit: int, hold: Hold) -> bytes | bytearray:
     message = await receive()
     if message["type"] == "http.request" and not message.get("more_body"):
-        body: bytes = message["body"]
-        if len(body) > limit:
+        whole: bytes = message["body"]
+        if len(whole) > limit:
             raise _too_large(limit)
-        hold(len(body))
-        return body
-    parts, size = [], 0
+        hold(len(whole))
+        return whole
+    body = bytearray()  # grows in place: parts and their sum would take the room twice
     while message["type"] == "http.request":
-        hold(len(message["body"]))
-        size += len(message["body"])
-        if size > limit:
+        part = message["body"]
+        if len(body) + len(part) > limit:
             raise _too_large(limit)
-        parts.append(message["body"])
+        hold(len(part))
+        body += part
         if not message.get("more_body"):
-            return b"".join(parts)
+            return body
         message = await receive()
-    raise RequestError("the client left in the middle of the body")
+    raise RequestError("the client left in the middle of the body", LEFT)
 
 
 def _too_large(limit: int) -> RequestError:
@@ -189,8 +226,14 @@ def _head_size(scope: Scope) -> int:
 
 
 async def _send(send: Send, reply: Reply) -> None:
+    """Send an answer; a large one is sent once the connection has taken most of it."""
     await send(_start(reply))
-    await send({"type": "http.response.body", "body": reply[1]})
+    is_large = len(reply[1]) > _LARGE
+    await send({"type": "http.response.body", "body": reply[1], "more_body": is_large})
+    if is_large:
+        if (connection := CONNECTION.get()) is not None:
+            await connection.flush()
+        await send({"type": "http.response.body", "body": b""})
 
 
 async def _send_last(receive: Receive, send: Send, reply: Reply) -> None:

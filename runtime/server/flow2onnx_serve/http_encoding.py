@@ -12,6 +12,7 @@ from flow2onnx_serve.errors import RequestError
 from flow2onnx_serve.inference import (
     Inference,
     RequestedOutput,
+    Result,
     arrange_inputs,
     check_outputs,
     find_input,
@@ -29,7 +30,7 @@ Json = Any  # whatever a request holds, until it is checked
 _TAKES = {"f": "iuf", "i": "iu", "u": "iu", "b": "b"}
 
 
-def parse_object(text: bytes | memoryview) -> dict[str, Json]:
+def parse_object(text: bytes | bytearray | memoryview) -> dict[str, Json]:
     """The JSON object in a body."""
     try:
         value = _DECODER.decode(str(text, "utf-8"))
@@ -45,11 +46,15 @@ def _no_constant(name: str) -> None:
 
 
 _DECODER = json.JSONDecoder(parse_constant=_no_constant)
+_PART = 1 << 16  # numbers that are written at once
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
 def decode(
-    body: bytes, header: int | None, inputs: Mapping[str, Port], outputs: Mapping[str, Port]
+    body: bytes | bytearray,
+    header: int | None,
+    inputs: Mapping[str, Port],
+    outputs: Mapping[str, Port],
 ) -> Inference:
     """The request in a body, of which the first `header` bytes are JSON (None: all of it)."""
     if header is not None and header > len(body):
@@ -201,26 +206,41 @@ def encode(
     model: str,
     version: str,
     request: Inference,
-    results: Sequence[tuple[str, str, NDArray[Any]]],
+    results: Sequence[Result],
 ) -> tuple[bytes, int | None]:
     """The answer, and how many bytes of it are JSON unless all are.
 
     `results` holds name, datatype and array for each output in `request.wanted`.
     """
-    entries, parts = [], []
+    entries: list[dict[str, Json]] = []
+    tensors: list[bytes | memoryview] = []
+    long: dict[int, bytes] = {}  # lists of numbers, by the entry that they belong to
     for wanted, (name, datatype, array) in zip(request.wanted, results, strict=True):
         entry: dict[str, Json] = {"name": name, "datatype": datatype, "shape": list(array.shape)}
         if wanted.is_binary:
-            parts.append(tensor_bytes(array))
-            entry["parameters"] = {"binary_data_size": len(parts[-1])}
+            tensors.append(tensor_bytes(array))
+            entry["parameters"] = {"binary_data_size": len(tensors[-1])}
+        elif array.size > _PART:
+            long[len(entries)] = _long_list(name, datatype, array)
         else:
-            entry["data"] = _to_json(name, datatype, array)
+            entry["data"] = _numbers(name, datatype, array).tolist()
         entries.append(entry)
-    answer = {"model_name": model, "model_version": version, "outputs": entries}
+    answer: dict[str, Json] = {"model_name": model, "model_version": version}
     if request.id:
         answer["id"] = request.id
-    head = dump(answer)
-    return (b"".join((head, *parts)), len(head)) if parts else (head, None)
+    head = _join(answer, entries, long) if long else dump({**answer, "outputs": entries})
+    return (b"".join((head, *tensors)), len(head)) if tensors else (head, None)
+
+
+def _join(
+    answer: dict[str, Json], entries: Sequence[dict[str, Json]], long: Mapping[int, bytes]
+) -> bytes:
+    """The answer as JSON, with lists that are JSON already."""
+    texts = [
+        b'%s,"data":%s}' % (dump(entry)[:-1], long[at]) if at in long else dump(entry)
+        for at, entry in enumerate(entries)
+    ]
+    return b'%s,"outputs":[%s]}' % (dump(answer)[:-1], b",".join(texts))
 
 
 def dump(value: object) -> bytes:
@@ -228,7 +248,8 @@ def dump(value: object) -> bytes:
     return _ENCODER.encode(value).encode()
 
 
-def _to_json(name: str, datatype: str, array: NDArray[Any]) -> list[Json]:
+def _numbers(name: str, datatype: str, array: NDArray[Any]) -> NDArray[Any]:
+    """The array in one axis, if JSON can carry its numbers."""
     is_float = array.dtype.kind == "f"
     if datatype == "BF16" or (is_float and not np.isfinite(array).all()):
         raise RequestError(
@@ -236,4 +257,11 @@ def _to_json(name: str, datatype: str, array: NDArray[Any]) -> list[Json]:
             f"{'BF16' if datatype == 'BF16' else 'NaN or infinity'}",
             hint="ask for binary data",
         )
-    return list(array.reshape(-1).tolist())
+    return array.reshape(-1)
+
+
+def _long_list(name: str, datatype: str, array: NDArray[Any]) -> bytes:
+    """The array as JSON, written in parts: as Python's objects numbers take many times the room."""
+    flat = _numbers(name, datatype, array)
+    parts = (flat[at : at + _PART].tolist() for at in range(0, len(flat), _PART))
+    return b"[%s]" % b",".join(dump(part)[1:-1] for part in parts)

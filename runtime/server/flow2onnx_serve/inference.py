@@ -14,6 +14,7 @@ from flow2onnx_serve.ports import Port
 __all__ = [
     "Inference",
     "RequestedOutput",
+    "Result",
     "arrange_inputs",
     "check_outputs",
     "from_bytes",
@@ -22,7 +23,7 @@ __all__ = [
     "top_classes",
 ]
 
-
+Result = tuple[str, str, NDArray[Any]]  # name, datatype, array
 _MOST = 2**48  # elements of an array, a size of 0 taken for 1
 
 
@@ -108,9 +109,15 @@ def check_outputs(names: Sequence[object], ports: Mapping[str, Port]) -> None:
 
 
 def top_classes(
-    array: NDArray[Any], count: int, labels: Sequence[str], is_batched: bool
+    array: NDArray[Any],
+    count: int,
+    labels: Sequence[str],
+    is_batched: bool,
+    is_bfloat16: bool = False,
 ) -> NDArray[Any]:
     """The `count` largest values of each row, as texts ``value:index`` or ``value:index:label``."""
+    if is_bfloat16:  # which travels as its bits
+        array = (array.astype(np.uint32) << 16).view(np.float32)
     if array.dtype == np.bool_:  # which has no text with decimals
         array = array.astype(np.uint8)
     count_rows = len(array) if is_batched and array.ndim else 1
@@ -125,9 +132,10 @@ def top_classes(
     return found if is_batched else found[0]
 
 
-def tensor_bytes(array: NDArray[Any]) -> bytes:
-    """An array's bytes; texts each behind their length."""
+def tensor_bytes(array: NDArray[Any]) -> bytes | memoryview:
+    """An array's bytes, where they lie if they lie in order; texts each behind their length."""
     if array.dtype != np.object_:
-        return array.tobytes()
+        is_whole = array.flags.c_contiguous and array.size
+        return array.reshape(-1).view(np.uint8).data if is_whole else array.tobytes()
     texts = [text.encode() for text in array.reshape(-1)]
     return b"".join(len(text).to_bytes(4, "little") + text for text in texts)

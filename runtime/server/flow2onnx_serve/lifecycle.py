@@ -12,7 +12,7 @@ import onnxruntime as ort
 import uvicorn
 from flow2onnx_runtime import FlowError, OptionsError, require_providers
 
-from flow2onnx_serve.connections import limit_connections
+from flow2onnx_serve.connections import Door, limit_connections, limit_handshakes
 from flow2onnx_serve.grpc import start_grpc
 from flow2onnx_serve.http import Application
 from flow2onnx_serve.memory import prepare_allocator
@@ -23,6 +23,7 @@ __all__ = ["run"]
 
 _log = logging.getLogger("flow2onnx_serve")
 
+_FILES = 256  # that are open besides connections
 _KEEP_ALIVE = 75  # seconds without a request after which a connection ends
 
 
@@ -30,13 +31,13 @@ def run(settings: Settings, version: str) -> None:
     """Answer requests until SIGTERM or SIGINT; raises `FlowError` if it cannot begin."""
     require_providers(settings.options)
     prepare_allocator()
+    _allow_descriptors(2 * settings.max_connections + _FILES)
     _share_threads(settings)
     service = Service(settings, version)
     config = _config(service)
-    with (
-        _listener(settings) as listener,
-        asyncio.Runner(loop_factory=config.get_loop_factory()) as runner,
-    ):
+    make = config.get_loop_factory() or asyncio.new_event_loop
+    make = limit_handshakes(make, settings.read_timeout)
+    with _listener(settings) as listener, asyncio.Runner(loop_factory=make) as runner:
         runner.run(_serve(service, _Server(config), listener))
 
 
@@ -46,6 +47,21 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+def _allow_descriptors(count: int) -> None:
+    """Let this process open so many files and connections, as far as the system lets it."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    is_enough = hard == resource.RLIM_INFINITY or hard >= count
+    if not is_enough:
+        _log.warning("the system allows fewer open files than --max-connections may take",
+                     extra={"allowed": hard, "wanted": count})  # fmt: skip
+    if soft != resource.RLIM_INFINITY and soft < count:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (count if is_enough else hard, hard))
 
 
 def _share_threads(settings: Settings) -> None:
@@ -63,7 +79,7 @@ def _config(service: Service) -> uvicorn.Config:
         proxy_headers=False,
         lifespan="off",
         log_config=None,
-        log_level="warning",
+        log_level="error",  # not each line that is no HTTP: /metrics counts them
         access_log=False,
         server_header=False,
         timeout_keep_alive=_KEEP_ALIVE,
@@ -71,7 +87,8 @@ def _config(service: Service) -> uvicorn.Config:
         ssl_certfile=settings.certificate,
         ssl_keyfile=settings.key,
     )
-    limit_connections(config, settings.read_timeout, partial(service.metrics.answered, "http"))
+    count = partial(service.metrics.answered, "http")
+    limit_connections(config, Door(settings.max_connections, settings.read_timeout, count))
     return config
 
 
@@ -110,7 +127,7 @@ async def _serve(service: Service, server: uvicorn.Server, listener: socket.sock
         await _drain(service, server, serving)
         for task in (polling, stopping):
             task.cancel()
-    repository.close()
+    service.close()
     _log.info("ended")
 
 

@@ -1,17 +1,16 @@
 """The answers of the server, in no protocol's form: HTTP and gRPC are two ways to ask."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Hashable, Mapping
 from time import perf_counter
 from typing import Any
 
-import numpy as np
 from flow2onnx_runtime import FlowError, RunError
-from numpy.typing import NDArray
 
-from flow2onnx_serve.errors import RequestError
-from flow2onnx_serve.inference import Inference, top_classes
+from flow2onnx_serve.codec import Codec
+from flow2onnx_serve.errors import LEFT, RequestError
+from flow2onnx_serve.held import Held, Hold
+from flow2onnx_serve.inference import Inference, RequestedOutput, Result
 from flow2onnx_serve.loading import Version
 from flow2onnx_serve.metrics import Metrics
 from flow2onnx_serve.repository import LiveVersion, Repository
@@ -22,9 +21,6 @@ __all__ = ["EXTENSIONS", "Service", "as_request_error"]
 EXTENSIONS = ("binary_tensor_data", "classification", "model_configuration", "model_repository",
               "statistics")  # fmt: skip
 _PLATFORM = "onnxruntime_onnx"
-_LEFT = 499  # no client waits any more; nginx counts them so
-
-Result = tuple[str, str, NDArray[Any]]  # name, datatype, array
 
 
 class Service:
@@ -34,38 +30,26 @@ class Service:
         self.settings, self.version = settings, version
         self.metrics = Metrics()
         self.repository = Repository(settings, self.metrics)
+        self.codec = Codec(settings)
         self.is_draining = False
-        self._held = 0
+        self._held = Held(settings.held, self._count_held)
 
     @property
     def is_ready(self) -> bool:
         """True while requests are welcome."""
         return not self.is_draining and self.repository.is_ready
 
-    @contextmanager
-    def holding(self) -> Iterator[Callable[[int], None]]:
-        """A function that counts the bytes which a request holds until it is answered.
+    def hold(self, client: str, connection: Hashable) -> Hold:
+        """What counts the bytes that a request of that client holds until it is answered."""
+        return self._held.request(client, connection)
 
-        Raises `RequestError` where those of all requests together become too many.
-        """
-        total = 0
+    def close(self) -> None:
+        """Let threads and processes end."""
+        self.repository.close()
+        self.codec.close()
 
-        def hold(size: int) -> None:
-            nonlocal total
-            self._hold(size)
-            total += size
-
-        try:
-            yield hold
-        finally:
-            self._hold(-total)
-
-    def _hold(self, size: int) -> None:
-        if size > 0 and self._held + size > self.settings.held:
-            raise RequestError("too many bytes are held for unfinished requests", 503,
-                               hint="try again later", retry_after=1)  # fmt: skip
-        self._held += size
-        self.metrics.held = self._held
+    def _count_held(self, size: int) -> None:
+        self.metrics.held = size
 
     def metadata(self) -> dict[str, Any]:
         """Who answers."""
@@ -110,19 +94,28 @@ class Service:
             timeout = min(request.timeout or self.settings.timeout, self.settings.timeout)
             arrays = await live.batcher.submit(request.arrays, timeout)
             found = dict(zip(version.outputs, arrays, strict=True))
-            results = [_result(live, w.name, found[w.name], w.classes) for w in request.wanted]
+            results = [await self._result(live, w, found[w.name]) for w in request.wanted]
             status = 200
             return results
         except FlowError as error:
             status = as_request_error(error).status
             raise
         except asyncio.CancelledError:
-            status = _LEFT
+            status = LEFT
             raise
         finally:
             seconds = perf_counter() - began
             live.metrics.answered(status, seconds)
             version.statistics.answered(status == 200, seconds)
+
+    async def _result(self, live: LiveVersion, wanted: RequestedOutput, array: Any) -> Result:
+        version, name = live.version, wanted.name
+        array = version.outputs[name].outer(array)
+        if not wanted.classes:
+            return name, version.outputs[name].datatype, array
+        labels, is_bits = version.labels.get(name, ()), version.outputs[name].datatype == "BF16"
+        arguments = (array, wanted.classes, labels, version.has_batch, is_bits)
+        return name, "BYTES", await self.codec.classes(*arguments)
 
     def _check_rows(self, version: Version, request: Inference) -> None:
         limit = version.config.max_batch
@@ -135,17 +128,6 @@ def as_request_error(error: FlowError) -> RequestError:
     if isinstance(error, RequestError):
         return error
     return RequestError(error.message, 500 if isinstance(error, RunError) else 400)
-
-
-def _result(live: LiveVersion, name: str, array: NDArray[Any], classes: int) -> Result:
-    version = live.version
-    array = version.outputs[name].outer(array)
-    if not classes:
-        return name, version.outputs[name].datatype, array
-    labels = version.labels.get(name, ())
-    if version.outputs[name].datatype == "BF16":  # which travels as its bits
-        array = (array.astype(np.uint32) << 16).view(np.float32)
-    return name, "BYTES", top_classes(array, classes, labels, version.has_batch)
 
 
 def _ports(ports: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -1,0 +1,94 @@
+"""What a model may hold: the same numbers, counts and words in Python, JavaScript and C."""
+
+import json
+import re
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from flow2onnx_runtime import BundleError
+from flow2onnx_runtime.model_check import check_model
+from flow2onnx_runtime.model_limits import LIMITS
+
+from tests.hostile.models import case
+from tests.runtimes import c_driver, test_js
+
+ROOT = Path(__file__).parents[2]
+C = ROOT / "runtime" / "c" / "src" / "limits.c"
+CONTRACT = (ROOT / "runtime" / "CONTRACT.md").read_text()
+COUNTED = re.compile(r"\S+ [^:]+; \d+ are the most")
+
+
+def test_the_contract_has_the_numbers():
+    rows = dict(re.findall(r"^  \| `(\w+)` \| (\d+) \|", CONTRACT, re.M))
+    assert {name: int(most) for name, most in rows.items()} == asdict(LIMITS)
+
+
+def test_c_has_the_numbers():
+    rows = re.findall(r"^#define MOST_(\w+) (\d+)u$", C.read_text(), re.M)
+    assert {name.lower(): int(most) for name, most in rows} == asdict(LIMITS)
+
+
+@pytest.fixture(scope="module", params=[28, pytest.param(504, marks=pytest.mark.slow)])
+def corpus(tmp_path_factory, request):
+    """Hostile models, and what Python counts too much of in each; "" where it is nothing."""
+    folder, found = tmp_path_factory.mktemp("corpus"), {}
+    for number in range(request.param):
+        name, content = case(number, seed=5)
+        path = folder / f"{name}.onnx"
+        path.write_bytes(content)
+        found[path] = counted(_complaint(path))
+    assert sum(map(bool, found.values())) > request.param / 4
+    yield found
+    for path in found:
+        path.unlink()
+
+
+def _complaint(path):
+    try:
+        check_model(path.read_bytes())
+    except BundleError as error:
+        return str(error)
+    return ""
+
+
+def counted(text):
+    """The count in a refusal."""
+    found = COUNTED.search(text.partition("cannot be opened: ")[2])
+    return found.group() if found else ""
+
+
+SCRIPT = """
+import { readFileSync } from "node:fs";
+import { LIMITS, checkModel } from "./src/model_limits.js";
+import { BundleError } from "./src/index.js";
+const found = process.argv.slice(1).map((path) => {
+  try {
+    checkModel(path, new Uint8Array(readFileSync(path)), []);
+    return "";
+  } catch (error) {
+    if (!(error instanceof BundleError)) throw error;
+    return error.message;
+  }
+});
+console.log(JSON.stringify([LIMITS, found]));
+"""
+
+
+class TestJavaScript:
+    pytestmark = test_js.pytestmark
+
+    def test_counts(self, corpus):
+        limits, said = json.loads(test_js.node(SCRIPT, *corpus))
+        assert limits == asdict(LIMITS)
+        assert dict(zip(corpus, map(counted, said), strict=True)) == corpus
+
+
+class TestC:
+    pytestmark = c_driver.MARKS
+
+    def test_counts(self, corpus, tmp_path):
+        found = c_driver.Driver(c_driver.make(tmp_path, "driver"))
+        for path, wanted in corpus.items():
+            assert counted(found.say("predictor", path)) == wanted, path
+        found.close()
