@@ -44,7 +44,7 @@ def make_trainable(
     frozen: str | Sequence[str] | None = None,
     separate: str | Sequence[str] | None = None,
     inputs: Mapping[str, Any] | None = None,
-    output: str | None = None,
+    output: str | Sequence[str] | None = None,
     labels: str = "labels",
     logits: bool = False,
     training_mode: bool = False,
@@ -68,7 +68,8 @@ def make_trainable(
 
     model, loss, optimizer
         `loss` is a name with settings, such as ``"cross_entropy(axis=-1)"``, of the first output or
-        the one called `output`, against an input called `labels`; the name of an output, whose mean
+        the one called `output` (a list of names for those of several, as ``"triplet"``), against an
+        input called `labels`; the name of an output, whose mean
         is minimised; or a function written with flow's operators, whose parameters are named after
         outputs, inputs, or entries of `inputs`, and which returns a blob, or a dict with ``"loss"``
         and others to see. `optimizer` is a name with settings, whose defaults are torch's, or a

@@ -6,7 +6,6 @@ import onnx_ir as ir
 
 from flow2onnx.graph.builder import Builder
 from flow2onnx.graph.nodes import attribute
-from flow2onnx.graph.types import dims
 
 __all__ = ["IndexNumbers", "annotate_class_numbers", "index_numbers"]
 
@@ -35,10 +34,11 @@ def annotate_class_numbers(
     value: ir.Value | None = labels
     while value is not None and (node := value.producer()) is not None:
         value = node.inputs[0] if node.op_type in _MOVES and not node.domain else None
-    if value is None or not value.is_graph_input():
+    classes = _size(scores, axis)
+    if value is None or classes is None or not value.is_graph_input():
         return
     known = value.meta.get(_KEY)
-    made = IndexNumbers(0, dims(scores)[axis], b.prefix, b.source, ignored)
+    made = IndexNumbers(0, classes, b.prefix, b.source, ignored)
     value.meta[_KEY] = made if known is None or made.below < known.below else known
 
 

@@ -21,12 +21,20 @@ _ACTIVATIONS = ("LogSoftmax", "Sigmoid", "Softmax")
 # What keeps every number, and so may stand between an activation and the output.
 _KEEPS = ("Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 # What each loss makes of scores itself, and the activations that it then finds there already.
+_SIGMOID = ("a sigmoid", ("LogSoftmax", "Sigmoid", "Softmax"))
+_SOFTMAX = ("a softmax", ("Sigmoid", "Softmax"))
 _OWN = {
-    "bce_with_logits": ("a sigmoid", ("LogSoftmax", "Sigmoid", "Softmax")),
-    "cross_entropy": ("a softmax", ("Sigmoid", "Softmax")),
+    "bce_with_logits": _SIGMOID,
+    "cross_entropy": _SOFTMAX,
+    "ctc": _SOFTMAX,
+    "dice": _SIGMOID,
+    "focal": _SIGMOID,
+    "softmax_focal": _SOFTMAX,
 }
-# Losses that take logarithms of probabilities.
-_OF_LOGARITHMS = {"kl": ("Sigmoid", "Softmax"), "nll": ("Sigmoid", "Softmax")}
+# The setting by which a loss applies an activation or not, and its default.
+_SWITCHES = {"ctc": ("logits", False), "dice": ("sigmoid", True)}
+# Losses that take logarithms of probabilities, and what takes scores in their place.
+_OF_LOGARITHMS = {"ctc": "ctc(logits=True)", "kl": "cross_entropy", "nll": "cross_entropy"}
 
 
 @dataclass(frozen=True)
@@ -56,14 +64,16 @@ def last_activation(foreign: ForeignModel, output: str) -> LastActivation | None
 
 def twice_activated(loss: NamedLoss, output: str, found: LastActivation | None) -> str | None:
     """What is wrong with a loss of an output that ends in an activation, and what to do."""
-    kind = found.op_type if found is not None else ""
-    if loss.name in _OWN and kind in _OWN[loss.name][1]:
+    kind, own = found.op_type if found is not None else "", _own(loss)
+    if own is not None and kind in own[1]:
         return (
-            f"output {output} ends in {kind}, and {loss.name} applies {_OWN[loss.name][0]} of its "
+            f"output {output} ends in {kind}, and {loss.name} applies {own[0]} of its "
             "own: pass logits=True to train on what goes in there, or take a loss of probabilities"
         )
-    if kind in _OF_LOGARITHMS.get(loss.name, ()):
-        instead = "bce_with_logits" if kind == "Sigmoid" else "cross_entropy"
+    if own is None and loss.name in _OF_LOGARITHMS and kind in ("Sigmoid", "Softmax"):
+        instead = _OF_LOGARITHMS[loss.name]
+        if kind == "Sigmoid" and instead == "cross_entropy":
+            instead = "bce_with_logits"
         return (
             f"output {output} ends in {kind}, and {loss.name} takes logarithms: pass "
             f"{instead!r} and logits=True"
@@ -71,9 +81,15 @@ def twice_activated(loss: NamedLoss, output: str, found: LastActivation | None) 
     return None
 
 
+def _own(loss: NamedLoss) -> tuple[str, tuple[str, ...]] | None:
+    """What a loss makes of scores itself, with the activations that it then finds there already."""
+    setting, default = _SWITCHES.get(loss.name, ("", True))
+    return _OWN.get(loss.name) if loss.settings.get(setting, default) else None
+
+
 def skipped_activation(loss: object, output: str, found: LastActivation | None) -> LastActivation:
     """The activation to leave out for a loss; raises where there is none, or that needs it."""
-    if not isinstance(loss, NamedLoss) or loss.name not in _OWN:
+    if not isinstance(loss, NamedLoss) or _own(loss) is None:
         raise ArgumentError(
             f"logits=True is for {' and '.join(sorted(_OWN))}, which apply an activation of their "
             "own",

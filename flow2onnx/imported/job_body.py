@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from flow2onnx.dtypes import DType
 from flow2onnx.errors import ArgumentError, DTypeError, JobError
 from flow2onnx.graph import Value
 from flow2onnx.graph.types import dtype_of, size_of
@@ -31,7 +32,7 @@ OUTPUTS_ALONE = ("predict", EMA)
 class TrainingPlan:
     """How a model is trained.
 
-    `loss`: a loss by name, which reads `output` and an input called `labels`; the name of an
+    `loss`: a loss by name, which reads `outputs` and an input called `labels`; the name of an
     output; or a function. `ema` is the decay of averages of the trained tensors. `trained` and
     `kept` (running statistics, frozen weights) are tensors that become state; the first have
     gradients. `activation` is what the output ends in and the loss leaves out.
@@ -40,7 +41,7 @@ class TrainingPlan:
     foreign: ForeignModel
     feeds: Feeds
     loss: NamedLoss | str | LossFunction
-    output: str
+    outputs: tuple[str, ...]
     labels: str
     optimizer: Optimizer
     ema: float | None
@@ -113,13 +114,13 @@ def _losses(
     if isinstance(loss, str):
         return {"loss": _scalar(job, Blob(made[loss]), f"output {loss}")}
     if isinstance(loss, NamedLoss):
-        output = made[plan.output]
+        read = [made[name] for name in plan.outputs]
         with job.b.under("loss"):
             if plan.activation is not None:
-                output = logits_of(job.b, plan.foreign, made, plan.output, plan.activation)
-            shape, dtype = loss.labels(output)
-            labels = _labels(job, plan, batch, shape, dtype)
-            return {"loss": loss.apply(job.b, output, labels)}
+                read[0] = logits_of(job.b, plan.foreign, made, plan.outputs[0], plan.activation)
+            types = loss.labels(read)
+            labels = [_labels(job, plan, batch, name, *types[name]) for name in types]
+            return {"loss": loss.apply(job.b, read, labels)}
     returned = loss(**_arguments(job, plan, batch, made, loss))
     parts = returned if isinstance(returned, dict) else {"loss": returned}
     if "loss" not in parts:
@@ -132,17 +133,29 @@ def _losses(
     return {"loss": first, **others}
 
 
-def _labels(job: Job, plan: TrainingPlan, batch: int, shape: tuple[int, ...], dtype: Any) -> Value:
-    known = next((f for f in plan.feeds.extra if f.name == plan.labels), None)
-    if known is not None:
-        declared = plan.feeds.shape(known, batch)
-        if declared != shape or known.dtype != dtype:
-            raise ArgumentError(
-                f"inputs: {plan.labels} is {known.dtype.name}{declared}, the loss needs "
-                f"{dtype.name}{shape}",
-                hint="leave it out",
-            )
-    labels = job.b.input(plan.labels, shape, dtype)
+def _labels(
+    job: Job, plan: TrainingPlan, batch: int, what: str, shape: tuple[int | None, ...], dtype: DType
+) -> Value:
+    """An input of labels of a loss, which a declaration may fill in and not contradict."""
+    name = plan.labels if what == "labels" else what
+    known = next((f for f in plan.feeds.extra if f.name == name), None)
+    if known is None and None in shape:
+        raise ArgumentError(
+            f"the loss does not say how long rows of {name} are",
+            hint=f"declare them: inputs={{{name!r}: (('batch', 20), flow.{dtype.name})}}",
+        )
+    sizes = shape if known is None else plan.feeds.shape(known, batch)
+    pairs = zip(sizes, shape, strict=False)
+    if known is not None and (
+        known.dtype != dtype
+        or len(sizes) != len(shape)
+        or any(wanted not in (None, size) for size, wanted in pairs)
+    ):
+        raise ArgumentError(
+            f"inputs: {name} is {known.dtype.name}{sizes}, the loss needs {dtype.name}{shape}",
+            hint="leave it out" if None not in shape else "give any size for None",
+        )
+    labels = job.b.input(name, sizes, dtype)
     job.inputs.append(labels)
     return labels
 

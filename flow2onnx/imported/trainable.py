@@ -183,7 +183,7 @@ def make_trainable(
     frozen: Patterns = None,
     separate: Patterns = None,
     inputs: Mapping[str, Any] | None = None,
-    output: str | None = None,
+    output: str | Sequence[str] | None = None,
     labels: str = "labels",
     logits: bool = False,
     training_mode: bool = False,
@@ -212,15 +212,17 @@ def make_trainable(
         groups=groups, clip_norm=clip_norm, clip_value=clip_value,
     )  # fmt: skip
     rule, ema, parameters = split_frozen(rule, choose(foreign, trained, frozen, names))
+    minimised = _loss(loss, foreign)
+    read = _outputs(foreign, minimised, output)
     plan = TrainingPlan(
         foreign=foreign,
         feeds=read_feeds(foreign, _with_annotations(loss, foreign, inputs)),
-        loss=_loss(loss, foreign),
-        output=_output(foreign, output),
-        labels=_unused_name(labels, foreign),
+        loss=minimised,
+        outputs=read,
+        labels=_unused_names(labels, minimised, foreign),
         optimizer=rule,
         ema=ema,
-        activation=_activation(_loss(loss, foreign), foreign, _output(foreign, output), logits),
+        activation=_activation(minimised, foreign, read[0], logits),
         **_roles(foreign, parameters, training_mode),
     )
     state = ModelState(foreign, foreign.opset, seed)
@@ -359,14 +361,27 @@ def _loss(loss: object, foreign: ForeignModel) -> Any:
     return loss if loss in foreign.outputs else named_loss(loss)
 
 
-def _output(foreign: ForeignModel, output: str | None) -> str:
-    if output is None:
-        return foreign.outputs[0]
-    if output not in foreign.outputs:
+def _outputs(
+    foreign: ForeignModel, loss: object, given: str | Sequence[str] | None
+) -> tuple[str, ...]:
+    """The outputs that a loss by name reads: those given, or the first of the model."""
+    count = loss.loss.outputs if isinstance(loss, NamedLoss) else 1
+    if given is None:
+        chosen = tuple(foreign.outputs[:count])
+    else:
+        chosen = (given,) if isinstance(given, str) else tuple(given)
+    for name in chosen:
+        if name not in foreign.outputs:
+            raise ArgumentError(
+                f"the model has no output {name!r}", hint=known_names(str(name), foreign.outputs)
+            )
+    if len(chosen) != count and isinstance(loss, NamedLoss):
+        read = ", ".join(loss.loss.operands[1 : count + 1])
         raise ArgumentError(
-            f"the model has no output {output!r}", hint=known_names(output, foreign.outputs)
+            f"the loss {loss.name} reads {count} outputs ({read}), here are {len(chosen)}",
+            hint=f"name them with output=[…], or write a function with flow.losses.{loss.name}",
         )
-    return output
+    return chosen
 
 
 def _half(precision: object) -> str | None:
@@ -377,12 +392,21 @@ def _half(precision: object) -> str | None:
     return _HALVES[str(precision)]
 
 
-def _unused_name(labels: str, foreign: ForeignModel) -> str:
+def _unused_names(labels: str, loss: object, foreign: ForeignModel) -> str:
+    """The name of the labels, which like other labels of the loss are none of the model's."""
     taken = {str(v.name) for v in foreign.inputs} | set(foreign.tensors)
     if labels in taken:
         raise ArgumentError(
             f"the model has a value {labels!r} of its own", hint="give labels= another name"
         )
+    if not isinstance(loss, NamedLoss):
+        return labels
+    for name in loss.loss.labels:
+        if name != "labels" and name in {*taken, labels}:
+            raise ArgumentError(
+                f"the model has a value {name!r} of its own, which {loss.name} calls an input",
+                hint=f"rename it in the model, or write a function with flow.losses.{loss.name}",
+            )
     return labels
 
 

@@ -17,6 +17,7 @@ from flow2onnx.ops import (  # noqa: F401  # imported for what they register
     initializers,
     layers,
     losses,
+    named_losses,
     nn,
     normalization,
     normalization_layers,

@@ -8,6 +8,7 @@ from flow2onnx.dtypes import int64
 from flow2onnx.errors import ArgumentError, DTypeError, ShapeError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dims, dtype_of, rank_of
+from flow2onnx.ops.loss_parts import Reduction, reduced
 from flow2onnx.ops.reduce import reduce_mean, reduce_sum
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.op import composite, op
@@ -198,3 +199,45 @@ def ctc_greedy_decoder(
     highest = b.ReduceMax(scores, [2], keepdims=0)
     total = b.ReduceSum(b.Where(is_running, highest, b.like(0.0, highest)), [1], keepdims=1)
     return decoded, b.Neg(total)
+
+
+def ctc(
+    b: Builder,
+    output: Value,
+    labels: Value,
+    input_lengths: Value,
+    target_lengths: Value,
+    blank: int = 0,
+    zero_infinity: bool = False,
+    logits: bool = False,
+    batch_first: bool = False,
+    reduction: Reduction = "mean",
+) -> Value:
+    """-log of the probability that the output spells the labels: torch's CTCLoss.
+
+    The output are logarithms of probabilities (time, batch, classes), or scores of any size with
+    `logits`; labels are (batch, longest). Lengths say how much of a row counts. The mean is of the
+    quotients by the lengths of the labels. A text that cannot be spelt in its time costs infinity
+    and has a gradient of 0; `zero_infinity` makes that 0. Graves et al., "Connectionist Temporal
+    Classification: Labelling Unsegmented Sequence Data with Recurrent Neural Networks", 2006.
+    """
+    if rank_of(output) != 3:
+        raise ShapeError(f"output is (time, batch, classes), got {dims(output)}")
+    if type(blank) is not int or not 0 <= blank < dims(output)[2]:
+        raise ArgumentError(f"blank {blank!r} is no class of {dims(output)[2]}")
+    scores = b.LogSoftmax(output, axis=-1) if logits else output
+    scores = b.Transpose(scores, perm=[1, 0, 2]) if batch_first else scores
+    lengths = b.Cast(target_lengths, to=int64)
+    rows = _padded(b, b.Cast(labels, to=int64), lengths, blank)
+    found = _by_sample.lower(b, scores, rows, input_lengths, lengths, blank, zero_infinity)
+    if reduction == "mean":
+        counted = b.Max(lengths, b.const(1))
+        found = b.Div(found, b.Cast(counted, to=dtype_of(found)))
+    return reduced(b, found, reduction)
+
+
+def _padded(b: Builder, labels: Value, lengths: Value, blank: int) -> Value:
+    """Rows of labels with blanks behind their lengths, whatever stands there."""
+    places = np.arange(dims(labels)[1], dtype=np.int64)[None]
+    is_inside = b.Less(b.const(places), b.Unsqueeze(lengths, [-1]))
+    return b.Where(is_inside, labels, b.const(blank))

@@ -10,6 +10,7 @@ from flow2onnx.api.aliases import ALIASES
 from flow2onnx.api.surface import MIRRORS, NAMES
 from flow2onnx.api.unsupported import UNSUPPORTED, Unsupported
 from flow2onnx.errors import UnsupportedError
+from flow2onnx.ops.named_losses import LOSSES
 from flow2onnx.trace.registry import entries
 from flow2onnx.trace.symbols import ANYTHING, symbols
 from tests.api.support import raises
@@ -21,6 +22,7 @@ NOT_YET = (Path(__file__).parent / "not_yet.txt").read_text().split()
 OTHERS = {
     "accelerate", "bfloat16", "from_training_info", "grad", "hvp", "jacobian", "jvp",
     "make_trainable", "optimizer.named", "optimizer.schedule", "vjp",
+    *(f"losses.{name}" for name in LOSSES),
 }  # fmt: skip
 # defaults of ours: the addresses of 2020 answer no longer
 CHANGED = {("data.load_mnist", "url"), ("data.load_mnist", "hash_check")}

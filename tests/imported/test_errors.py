@@ -41,7 +41,7 @@ CALLS = [
     (dict(loss="mse", inputs={"x": 3}), ArgumentError, "no input has a dimension 'x'"),
     (dict(loss="mse", inputs={"x": "y"}), ArgumentError, "inputs: x is 'y'"),
     (dict(loss="mse", inputs={"x": ((4, 4), flow.int64)}), ArgumentError, "takes float32"),
-    (dict(loss="huber(delta=-1)"), ArgumentError, "delta is positive"),
+    (dict(loss="huber(delta=-1)"), ArgumentError, "delta is -1"),
     (dict(loss="cross_entropy(axis=5)"), ShapeError, "no axis 5"),
     (dict(loss="mse", opset=5), UnsupportedError, "opset 5"),
     (dict(loss=lambda nothing: nothing), ArgumentError, "a parameter 'nothing'"),

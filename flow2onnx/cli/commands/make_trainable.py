@@ -13,6 +13,7 @@ from flow2onnx.cli.show import heading, note, print_json, print_table, shape_tex
 from flow2onnx.export import Report
 from flow2onnx.imported import TrainableModel
 from flow2onnx.imported import make_trainable as made_trainable
+from flow2onnx.imported.losses import LOSSES
 from flow2onnx.imported.optimizers import OPTIMIZERS, SCHEDULES, read_group
 
 __all__ = ["make_trainable"]
@@ -33,7 +34,8 @@ Examples:
 )  # fmt: skip
 @click.option(
     "--loss", required=True, metavar="LOSS",
-    help="cross_entropy, mse, l1, huber, bce_with_logits, …, perhaps with settings; or an output.",
+    help=f"{', '.join(LOSSES)}, perhaps with settings: 'cross_entropy(label_smoothing=0.1)'; or an "
+    "output, whose mean is minimised.",
 )  # fmt: skip
 @click.option(
     "--optimizer", default="adam", show_default=True, metavar="NAME",
@@ -68,8 +70,8 @@ Examples:
 )
 @input_option
 @click.option(
-    "--output", "--of", "output", metavar="OUTPUT",
-    help="The output that the loss is of; the first by default.",
+    "--output", "--of", "output", multiple=True, metavar="OUTPUT",
+    help="The output that the loss is of, the first by default; for losses of several, repeated.",
 )  # fmt: skip
 @click.option(
     "--labels", default="labels", show_default=True, metavar="NAME",
