@@ -10,7 +10,7 @@ from flow2onnx.graph import Builder
 from flow2onnx.graph.model import model_bytes, model_of
 from flow2onnx.onnx_io.serialize import NEWEST_OPSET
 
-__all__ = ["OLDEST_OPSET", "USUAL_OPSET", "check_opset"]
+__all__ = ["OLDEST_OPSET", "USUAL_OPSET", "check_opset", "newest_opset"]
 
 OLDEST_OPSET = 18  # before it, reductions take their axes in another form
 USUAL_OPSET = 21
@@ -18,7 +18,7 @@ USUAL_OPSET = 21
 
 def check_opset(opset: object) -> None:
     """Raise unless our operators and the installed runtime can be had at `opset`."""
-    newest = _newest_opset()
+    newest = newest_opset()
     if type(opset) is not int or not OLDEST_OPSET <= opset <= newest:
         raise ArgumentError(
             f"opset {opset!r} is not supported",
@@ -28,8 +28,8 @@ def check_opset(opset: object) -> None:
 
 
 @cache
-def _newest_opset() -> int:
-    """The newest that the runtime opens: a fact it tells in no other way."""
+def newest_opset() -> int:
+    """The newest opset that the runtime opens: a fact it tells in no other way."""
     return next(n for n in range(NEWEST_OPSET, 0, -1) if _opens(n))
 
 

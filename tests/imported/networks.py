@@ -71,7 +71,7 @@ class UNet(nn.Module):
         middle = F.interpolate(low, scale_factor=2, mode="bilinear", align_corners=False)
         side = self.up(second)
         joined = F.relu(self.merge(torch.cat([middle, self.up(low)], 1)))
-        wide = F.interpolate(joined, scale_factor=2, mode="closest_names")
+        wide = F.interpolate(joined, scale_factor=2, mode="nearest")
         return self.last(torch.cat([wide, first * torch.sigmoid(side)], 1))
 
 

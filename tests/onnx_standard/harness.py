@@ -26,10 +26,12 @@ RUNTIME_ERRORS = tuple(
 TOLERANCE = {"float64": 1e-6, "float32": 2e-3, "float16": 2e-2, "bfloat16": 5e-2}
 # Points beside the recorded one, where that lies on an edge: (factors, addends).
 MOVES = (((0.93, 0.99), (0, 0)), ((1.03, 1.09), (0, 0)), ((0.93, 0.99), (0.03, 0.09)))
-# In double precision the runtime refuses to run these, or runs what an older standard made them of.
-SINGLE = {"Attention", "GRU", "LSTM"}
+# In double precision the runtime refuses to run these, computes them in single precision, or runs
+# what an older standard made them of.
+SINGLE = {"Attention", "GRU", "GroupNormalization", "LSTM", "Shrink"}
 # Inputs that say how an operator works, where differences may leave what it takes.
 KNOBS = {"Dropout": {1}, "Resize": {1, 2}}
+CRASHED = "crashed"
 STEPS = {"float64": (1e-6, 1e-5), "float32": (1e-2, 3e-3, 1e-3)}
 
 
@@ -53,16 +55,17 @@ class Outcome:
 
 
 def outcome(case):
-    """Try one case."""
+    """Try one case; what nobody expected is an outcome too."""
+    head = case.name, case.operator, case.opset
+    forward = ""
     try:
         forward = _forward(case)
+        return Outcome(*head, forward, kind_of(case.operator), *_gradient(case))
     except SkipError as error:
-        return Outcome(case.name, case.operator, case.opset, str(error), reason=str(error))
-    head = case.name, case.operator, case.opset, forward
-    try:
-        return Outcome(*head, kind_of(case.operator), *_gradient(case))
-    except SkipError as error:
-        return Outcome(*head, reason=str(error))
+        return Outcome(*head, forward or str(error), reason=str(error))
+    except Exception as error:
+        reason = f"{CRASHED}: {type(error).__name__}: {str(error)[:200]}"
+        return Outcome(*head, forward or CRASHED, reason=reason)
 
 
 def kind_of(operator):
@@ -253,7 +256,7 @@ def _difference(case, arrays, rng):
     ]
     if not any(s is not None for s in seeds):
         raise SkipError("no real numbers come out")
-    found, floats, constant = _differentiated(case, arrays, seeds)
+    arrays, (found, floats, constant) = _in_double(case, arrays, seeds)
     for g, x in zip(found, floats, strict=True):
         assert (g.shape, g.dtype) == (x.shape, x.dtype), f"{g.shape} {g.dtype}"
     function, wide, start = _wide(case, arrays, constant)
@@ -276,6 +279,17 @@ def _difference(case, arrays, rng):
     return float(worst), precision
 
 
+def _in_double(case, arrays, seeds):
+    """The point and the gradients there: in float64 where that runs, else as recorded."""
+    if case.operator not in SINGLE:
+        wide = [x.astype(np.float64) if is_float(x) else x for x in arrays]
+        try:
+            return wide, _differentiated(case, wide, seeds)
+        except (SkipError, FlowError, *RUNTIME_ERRORS):
+            pass  # no kernels, or the model names another type: tried as it is recorded
+    return arrays, _differentiated(case, arrays, seeds)
+
+
 def _explain(case, arrays, constant):
     """Say so where the forward graph itself passes through what is not a number."""
     made = graphed(case, arrays, constant)
@@ -293,7 +307,7 @@ def _differentiated(case, arrays, seeds):
         for i, (y, s) in enumerate(zip(made.outputs, seeds, strict=True)):
             if s is not None:
                 given[y] = made.b.input(f"seed{i}", dims(y), dtype_of(y))
-                inputs.append(s)
+                inputs.append(s.astype(dtype_of(y).numpy))
         wrt = [x for x, _ in made.floats]
         grads = gradients(made.b, given, wrt)
         return made, [x for x in wrt if x in grads], grads, inputs

@@ -3,8 +3,10 @@
 import onnx
 from onnx.defs import SchemaError, get_schema
 
+from flow2onnx.compile.opsets import newest_opset
+
 OLDEST = 18  # below, axes are attributes that later became inputs
-NEWEST = 26
+NEWEST = newest_opset()  # of the installed runtime
 
 
 class OpsetError(Exception):

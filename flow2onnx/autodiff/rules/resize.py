@@ -229,7 +229,9 @@ _ROUND = {
 
 @vjp("SpaceToDepth")
 def _(b, n, g):
-    return b.DepthToSpace(g, blocksize=attribute(n, "blocksize"))
+    mode = attribute(n, "mode", "DCR")  # of opset 28; before it there was this one
+    order = {} if mode == "DCR" else {"mode": mode}
+    return b.DepthToSpace(g, blocksize=attribute(n, "blocksize"), **order)
 
 
 @vjp("DepthToSpace")
