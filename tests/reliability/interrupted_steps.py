@@ -29,6 +29,7 @@ from flow2onnx_runtime import Manifest, Trainer
 from tests.reliability.bundles import BUNDLE, copy_bundle, one_batch, open_trainer
 
 PATIENCE = 10.0  # seconds to end, or to be back at the prompt
+MODULE = "tests.reliability.interrupted_steps"
 WAYS = ("async", "result", "step", "stream", "save")
 
 
@@ -95,19 +96,14 @@ def child(kind: str, way: str, times: int, *, in_place: bool) -> None:
             print("whole", flush=True)
 
 
-def start(kind: str, way: str, times: int, in_place: bool) -> "subprocess.Popen[str]":
-    """A process that is interrupted so often."""
-    command = [sys.executable, "-m", "tests.reliability.interrupted_steps", "--child", kind, way,
-               str(times), str(int(in_place))]  # fmt: skip
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
 def interrupt(
-    kind: str, way: str, times: int, in_place: bool, draws: random.Random
+    module: str, kind: str, way: str, times: int, draws: random.Random, *more: str
 ) -> Counter[str]:
-    """How many interrupts ended well, and how the others did not."""
+    """How many interrupts of a module's child ended well, and how the others did not."""
     found = Counter[str]()
-    with start(kind, way, times, in_place) as process:
+    command = [sys.executable, "-m", module, "--child", kind, way, str(times), *more]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, **pipes) as process:
         assert process.stdout is not None
         for _ in range(times):
             if process.stdout.readline() != "ready\n":
@@ -135,9 +131,10 @@ def measure(exits: int, prompts: int, seed: int, burst: int = 20) -> Counter[str
     """The outcomes of so many interrupts."""
     draws, found = random.Random(seed), Counter[str]()
     for i in range(exits):
-        found += interrupt("exit", WAYS[i % len(WAYS)], 1, bool(i % 2), draws)
+        found += interrupt(MODULE, "exit", WAYS[i % len(WAYS)], 1, draws, str(i % 2))
     for i in range(-(-prompts // burst)):
-        found += interrupt("prompt", WAYS[i % len(WAYS)], min(burst, prompts), bool(i % 2), draws)
+        times, way = min(burst, prompts), WAYS[i % len(WAYS)]
+        found += interrupt(MODULE, "prompt", way, times, draws, str(i % 2))
     return found
 
 

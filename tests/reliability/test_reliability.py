@@ -3,6 +3,7 @@
 import pytest
 
 from tests.reliability import (
+    interrupted_calls,
     interrupted_steps,
     racing_savers,
     server_under_attack,
@@ -28,6 +29,14 @@ def test_threads_that_share_a_trainer_are_not_stuck(runs, steps):
         found = shared_trainer.run_in_process(steps)
         assert not isinstance(found, str), found
         assert found["step_async"] == steps
+
+
+@pytest.mark.parametrize(
+    ("exits", "prompts"), [(1, 5), pytest.param(100, 200, marks=pytest.mark.slow)]
+)
+def test_an_interrupt_leaves_whole_calls(exits, prompts):
+    found = interrupted_calls.measure(exits, prompts, seed=1, burst=5)
+    assert found == {"ended": exits, "whole": prompts}
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@
 
 import os
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Any
 
@@ -55,8 +55,8 @@ class Batched(Closeable):
         _check(program, max_batch, max_delay)
         self._program, self._compute = program, compute
         self._max_batch, self._max_delay = max_batch, max_delay
-        self._waiting: deque[_Call] = deque()
-        self._changed = threading.Condition()
+        self._given: SimpleQueue[_Call | None] = SimpleQueue()  # None: it is closed
+        self._next_call: _Call | None = None  # the first of the next batch, if it is known
         self._is_open, self._process = True, os.getpid()
         self._thread = threading.Thread(target=self._work, name=program.name, daemon=True)
         self._thread.start()
@@ -70,13 +70,12 @@ class Batched(Closeable):
         check_process(self._process, "a predictor that joins calls")
         chosen = self._program.check_feeds(self._program.arrange(arrays, named_arrays))
         rows = row_count(self._program.name, chosen)
-        call = _Call(RunFuture(), chosen, rows, monotonic() + self._max_delay)
-        with self._changed:
-            if not self._is_open:
-                raise RunError(f"{self._program.name} is closed", hint="call before close()")
-            self._waiting.append(call)
-            self._changed.notify()
-        return call.pending
+        pending = RunFuture(dict)  # whose results are handed over
+        if not self._is_open:
+            raise RunError(f"{self._program.name} is closed", hint="call before close()")
+        # one call into C: an interrupt leaves no lock held
+        self._given.put(_Call(pending, chosen, rows, monotonic() + self._max_delay))
+        return pending
 
     async def asynchronous(self, *arrays: Any, **named_arrays: Any) -> Results:
         """`submit`, awaited."""
@@ -86,46 +85,46 @@ class Batched(Closeable):
 
     def close(self) -> None:
         """Compute what waits; take no more."""
-        with self._changed:
-            self._is_open = False
-            self._changed.notify()
+        self._is_open = False
+        self._given.put(None)
         self._thread.join()
 
     def _work(self) -> None:
         while calls := self._next():
-            wanted = [call for call in calls if not call.pending.cancelled()]
+            self._answer([call for call in calls if not call.pending.cancelled()])
             for call in calls:
                 if call.pending.cancelled():
-                    call.pending.set_running_or_notify_cancel()
-            self._answer(wanted)
+                    call.pending.settle({})
+            del calls  # their arrays need not outlive them while the thread waits
 
     def _next(self) -> list[_Call]:
         """The calls of the next batch; none if it is closed and all is done."""
-        with self._changed:
-            while not self._waiting:
-                if not self._is_open:
-                    return []
-                self._changed.wait()
-            self._wait_for_more()
-            first = self._waiting.popleft()
-            calls, rows = [first], first.rows
-            while self._waiting and self._waiting[0].goes_with(first):
-                rows += self._waiting[0].rows
-                if rows > self._max_batch:
-                    break
-                calls.append(self._waiting.popleft())
-            return calls
+        first = self._next_call or self._given.get()
+        self._next_call = None
+        if first is None:
+            return []
+        calls, rows = [first], first.rows
+        while rows < self._max_batch and (call := self._wait_for_more(first)) is not None:
+            if not call.goes_with(first) or rows + call.rows > self._max_batch:
+                self._next_call = call
+                break
+            calls.append(call)
+            rows += call.rows
+        return calls
 
-    def _wait_for_more(self) -> None:
-        while self._is_open and sum(call.rows for call in self._waiting) < self._max_batch:
-            left = self._waiting[0].until - monotonic()
-            if left <= 0:
-                return
-            self._changed.wait(left)
+    def _wait_for_more(self, first: _Call) -> _Call | None:
+        """The next call, as long as the first one may wait for it."""
+        try:
+            call = self._given.get(timeout=max(first.until - monotonic(), 0))
+        except Empty:
+            return None
+        if call is None:  # closed: the next batch finds that too
+            self._given.put(None)
+        return call
 
     def _answer(self, calls: Sequence[_Call]) -> None:
         if len(calls) == 1:
-            calls[0].pending.fulfil(lambda: self._program.by_name(self._compute(calls[0].arrays)))
+            calls[0].pending.settle(self._alone(calls[0]))
             return
         try:
             results = self._together(calls)
@@ -135,6 +134,12 @@ class Batched(Closeable):
             return
         for call, found in zip(calls, results, strict=True):
             call.pending.settle(found)
+
+    def _alone(self, call: _Call) -> Results | BaseException:
+        try:
+            return self._program.by_name(self._compute(call.arrays))
+        except BaseException as error:  # whatever it is, it belongs to whoever waits
+            return error
 
     def _together(self, calls: Sequence[_Call]) -> list[Results]:
         """The results of each call; raises `RunError` if they cannot be computed together."""

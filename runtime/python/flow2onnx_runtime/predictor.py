@@ -4,7 +4,6 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from flow2onnx_runtime.program import Program, TensorInfo
 from flow2onnx_runtime.provider_checks import ProviderSpec
 from flow2onnx_runtime.rebatching import Rebatcher
 from flow2onnx_runtime.run_future import Results, RunFuture
+from flow2onnx_runtime.worker_pool import WorkerPool
 from flow2onnx_runtime.zero_copy import NO_OUTPUTS, Given, ZeroCopyProgram, from_dlpack, run_options
 
 __all__ = ["Predictor"]
@@ -64,7 +64,7 @@ class Predictor(Closeable):
             options, self.passed_over = _chosen(options, providers)
         self._program = _open(model, recording(options), job)
         self.feeds, self.results = self._program.feeds, self._program.results
-        self._pool = ThreadPoolExecutor(workers or os.cpu_count(), self._program.name)
+        self._pool = WorkerPool(workers or os.cpu_count() or 1)
         self._is_open, self._process = True, os.getpid()
         self._zero_copy, self._is_captured = ZeroCopyProgram(self._program), options.captures
 
@@ -126,10 +126,12 @@ class Predictor(Closeable):
         check_process(self._process, "a predictor's pool of workers")
         chosen = self._zero_copy.fit_feeds(self._given(arrays, named_arrays))
         options = run_options(self._program)
-        pending = RunFuture(lambda: _stop(options))
+        pending = RunFuture(
+            lambda: self._by_name(self._compute(chosen, options)), lambda: _stop(options)
+        )
         if not self._is_open:
             raise RunError(f"{self._program.name} is closed", hint="submit before close()")
-        self._pool.submit(pending.fulfil, lambda: self._by_name(self._compute(chosen, options)))
+        self._pool.submit(pending)
         return pending
 
     async def asynchronous(self, *arrays: Any, **named_arrays: Any) -> Results:
@@ -177,7 +179,7 @@ class Predictor(Closeable):
     def close(self) -> None:
         """Wait for what was submitted; take no more of it."""
         self._is_open = False
-        self._pool.shutdown()
+        self._pool.close()
 
     def _compute(self, arrays: Sequence[Given], options: Any = None) -> list[NDArray[Any]]:
         """The results; `options` are RunOptions by which the run can be stopped."""

@@ -8,6 +8,7 @@ reaches. The half of a future that the standard library waits on is fulfilled by
 """
 
 import contextlib
+import math
 import os
 import threading
 import weakref
@@ -63,6 +64,8 @@ class StepFuture(Future[T]):
             raise CancelledError
         if not self.wait(timeout):
             raise TimeoutError
+        if self._is_cancelled:  # meanwhile
+            raise CancelledError
         return self._error
 
     def done(self) -> bool:
@@ -97,11 +100,26 @@ class StepFuture(Future[T]):
         except BaseException as error:
             self._error = self.failure = error
 
+    def take(self, outcome: T | BaseException) -> None:
+        """Have this outcome, in place of that of the work; nothing if it is cancelled."""
+        self._work = self._before = None
+        if self._claim.acquire(blocking=False):
+            if isinstance(outcome, BaseException):
+                self._error = self.failure = outcome
+            else:
+                self._value = outcome
+
     def end(self) -> None:
         """Wake those who wait."""
         self._is_over = True
-        while self._waiting:
-            self._waiting.popleft().release()
+        self._wake()
+
+    def _wake(self) -> None:
+        while True:
+            try:
+                self._waiting.popleft().release()
+            except IndexError:
+                return
 
     def tell(self) -> None:
         """Call the callbacks, and wake those who wait by means of the standard library."""
@@ -133,15 +151,24 @@ class _Work:
 
 
 class StepQueue:
-    """Does work in order on one thread, of which so many pieces may be unfinished.
+    """Does work in order on one thread, of which at most `most` pieces may be unfinished.
 
-    When one fails, those given before it was over are not begun and fail alike. Whoever holds
-    `lock`, which the work takes, does not wait for the work. The process that has given work is
-    the only one that may: in a process forked from it there is no thread that would do it.
+    When one fails, those given before it was over are not begun and fail alike, if `is_chained`.
+    Whoever holds `lock`, an RLock that the work takes, does not wait for the work. The process that
+    has given work is the only one that may: in a process forked from it there is no thread that
+    would do it. `what` has the queue, in that error.
     """
 
-    def __init__(self, most: int, lock: Any) -> None:  # an RLock, which has no public type
-        self._most, self._lock = most, lock
+    def __init__(
+        self,
+        what: str,
+        most: float = math.inf,
+        lock: Any = None,  # an RLock has no public type
+        *,
+        is_chained: bool = True,
+    ) -> None:
+        self._what, self._most, self._is_chained = what, most, is_chained
+        self._lock: Any = threading.RLock() if lock is None else lock
         self._giving = threading.Lock()  # held by the one thread that gives work
         self._shared = _Work()
         weakref.finalize(self, _end, self._shared)  # also at the end of the process
@@ -158,11 +185,16 @@ class StepQueue:
         with self._giving:
             while not self._is_own() and len(shared.unfinished) >= self._most:
                 _wait_for_first(shared)
-            future = StepFuture(prepare(), shared.last())
+            future = StepFuture(prepare(), shared.last() if self._is_chained else None)
             shared.processes[:] = [os.getpid()]
             shared.unfinished.append(future)  # from here on it will be done
             self._start()
         return future
+
+    @property
+    def is_idle(self) -> bool:
+        """True if all that was given is over."""
+        return not self._shared.unfinished
 
     def settle(self) -> None:
         """Wait until everything queued is over; errors stay with the futures."""
@@ -183,7 +215,7 @@ class StepQueue:
 
     def _check_process(self) -> None:
         for process in self._shared.processes:
-            check_process(process, "a trainer that has begun steps in the background")
+            check_process(process, self._what)
 
 
 def _wait_for_first(shared: _Work) -> None:

@@ -79,7 +79,9 @@ class Trainer:
         self._options = options
         self.manifest = self._bundle.manifest
         self._state = self._bundle.first_state(options)
-        self._queue = StepQueue(_IN_FLIGHT, self._state.lock)
+        self._queue = StepQueue(
+            "a trainer that has begun steps in the background", _IN_FLIGHT, self._state.lock
+        )
         self._feed_buffers: FeedBuffers | None = None
         self._asks_in_place, self._finite_losses = in_place, finite_losses
         self._held: frozenset[str] = frozenset()  # what is frozen, slots included

@@ -24,7 +24,7 @@ def batch(seed=0):
 @pytest.fixture
 def blocked():
     """A queue whose work waits for an event, and that event."""
-    queue, event = StepQueue(3, threading.RLock()), threading.Event()
+    queue, event = StepQueue("a test", 3), threading.Event()
     yield queue, event
     event.set()
     queue.settle()
