@@ -2,11 +2,23 @@
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
-__all__ = ["Command", "input_option", "json_option", "key_values", "parse_inputs", "release_option"]
+from flow2onnx.errors import ArgumentError
+
+__all__ = [
+    "Command",
+    "input_option",
+    "json_option",
+    "key_values",
+    "load_arrays",
+    "parse_inputs",
+    "release_option",
+]
 
 Command = Callable[..., Any]  # a function becoming a command
 
@@ -61,3 +73,16 @@ def key_values(texts: tuple[str, ...]) -> dict[str, str]:
         if "=" not in text:
             raise click.BadParameter(f"--metadata {text}: write KEY=VALUE")
     return {key: value for key, _, value in (text.partition("=") for text in texts)}
+
+
+def load_arrays(option: str, path: Path) -> Any:
+    """The array of a .npy file, or those of a .npz file by name."""
+    try:
+        with path.open("rb") as file, np.errstate(all="ignore"):
+            loaded = np.load(file, allow_pickle=False)
+            return loaded if isinstance(loaded, np.ndarray) else dict(loaded)
+    except Exception as error:  # zipfile, zlib and numpy have no common base
+        raise ArgumentError(
+            f"--{option.replace('_', '-')} {path} cannot be read: {error}",
+            hint="numpy.save writes .npy, numpy.savez(path, input=array) .npz",
+        ) from error

@@ -4,10 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 
-from flow2onnx.cli.options import Command
-from flow2onnx.errors import ArgumentError
+from flow2onnx.cli.options import Command, load_arrays
 from flow2onnx.export.options import METHODS, PRECISIONS
 from flow2onnx.export.preprocess import Preprocess, parse_preprocess
 
@@ -66,25 +64,12 @@ def serving_arguments(options: dict[str, Any], *, is_triton: bool) -> dict[str, 
     found = {name: options.pop(name) for name in _PLAIN}
     files = {name: options.pop(name) for name in ("calibration", "samples", "sample_labels")}
     texts = options.pop("preprocess")
-    found |= {name: _arrays(name, path) for name, path in files.items() if path is not None}
+    found |= {name: load_arrays(name, path) for name, path in files.items() if path is not None}
     if "sample_labels" in found and not is_triton:
         found["labels"] = found.pop("sample_labels")
     if texts:
         found["preprocess"] = _preprocess(texts)
     return found
-
-
-def _arrays(option: str, path: Path) -> Any:
-    """The array of a .npy file, or those of a .npz file by name."""
-    try:
-        with path.open("rb") as file, np.errstate(all="ignore"):
-            loaded = np.load(file, allow_pickle=False)
-            return loaded if isinstance(loaded, np.ndarray) else dict(loaded)
-    except Exception as error:  # zipfile, zlib and numpy have no common base
-        raise ArgumentError(
-            f"--{option.replace('_', '-')} {path} cannot be read: {error}",
-            hint="numpy.save writes .npy, numpy.savez(path, input=array) .npz",
-        ) from error
 
 
 def _preprocess(texts: tuple[str, ...]) -> Preprocess | dict[str, Preprocess]:
