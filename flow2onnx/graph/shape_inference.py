@@ -273,6 +273,7 @@ _SHAPES: dict[str, Callable[[ir.Node], Sequence[Sequence[int | str | None]] | No
     "Attention": _attention_shapes,
     "ConvTranspose": _transposed_shapes,
     "MaxUnpool": _max_unpool_shapes,
+    "Pad": lambda node: [(None,) * rank_of(node.inputs[0])],  # type: ignore[arg-type]  # it has one
     "ReduceSum": _reduce_shapes,
     "STFT": _stft_shapes,
 }

@@ -8,7 +8,7 @@ from typing import Any
 from flow2onnx.dtypes import DType
 from flow2onnx.errors import ArgumentError, DTypeError, JobError
 from flow2onnx.graph import Value
-from flow2onnx.graph.types import dtype_of, size_of
+from flow2onnx.graph.types import dtype_of, is_static, size_of
 from flow2onnx.imported.activations import LastActivation, logits_of
 from flow2onnx.imported.feeds import Feed, Feeds
 from flow2onnx.imported.initial_state import average_variable, state_variable
@@ -189,7 +189,7 @@ def _scalar(job: Job, loss: Any, what: str) -> Value:
             f"a loss is of real numbers, {what} is {dtype_of(value).name}",
             hint="give the loss before it is rounded or compared",
         )
-    if size_of(value) == 0:
+    if is_static(value) and size_of(value) == 0:
         raise ArgumentError(f"{what} has no elements")
     with job.b.under("loss"):
         return mean(job.b, value)

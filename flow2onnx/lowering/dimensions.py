@@ -7,7 +7,7 @@ from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.dimension import Dimension, Extent
 from flow2onnx.graph.types import dtype_of
 
-__all__ = ["as_number", "divide", "multiply", "positions"]
+__all__ = ["as_number", "divide", "multiply", "positions", "rows_of_batch"]
 
 
 def positions(b: Builder, count: Extent, dtype: DType = int64) -> Value:
@@ -16,6 +16,19 @@ def positions(b: Builder, count: Extent, dtype: DType = int64) -> Value:
         return b.const(np.arange(count, dtype=dtype.numpy))
     every: Value = b.Range(np.int64(0), b.Squeeze(count.value, [0]), np.int64(1))
     return every if dtype == int64 else _cast(b, every, dtype)
+
+
+def rows_of_batch(b: Builder, x: Value, count: Extent, share: int = 1) -> Value:
+    """0, 1, …, one for each of the `count` images of `x`, times `share`, in one dimension.
+
+    Unlike `positions`, it stays a computation where the batch stands for any.
+    """
+    if isinstance(count, Dimension) or count != b.free_size:
+        return positions(b, count * share)
+    images = b.Shape(x, start=0, end=1)
+    rows = images if share == 1 else b.Mul(images, share)
+    every: Value = b.Range(np.int64(0), b.Squeeze(rows, [0]), np.int64(1))
+    return every
 
 
 def as_number(b: Builder, size: Extent, dtype: DType) -> Value:

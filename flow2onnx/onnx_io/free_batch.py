@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from flow2onnx.errors import UnsupportedError
 from flow2onnx.graph.model import drop_unread_constants, unique_name
-from flow2onnx.graph.types import constant_of, dims
+from flow2onnx.graph.types import constant_of, sizes_of
 
 __all__ = ["SYMBOL", "free_batch"]
 
@@ -126,21 +126,19 @@ class _Traces:
         """Raise unless the outputs have the shapes that the job has at its declared batch."""
         outputs = zip(*(g.outputs for g in self.graphs), declared.outputs, strict=True)
         for *values, wanted in outputs:
-            lines = [self._fit(d) for d in zip(*(dims(v) for v in values), strict=True)]
+            lines = self._fit_shapes(values)
             have = tuple(line and line.slope * size + line.offset for line in lines)
-            if have != dims(wanted):
+            declared_shape = _known_sizes(wanted)
+            if have != declared_shape:
                 raise _refusal(
                     _maker(wanted),
-                    f"the batch of {size} is a case of its own: {wanted.name} is {dims(wanted)}, "
+                    f"the batch of {size} is a case of its own: {wanted.name} is {declared_shape}, "
                     f"{have} by what other sizes give",
                 )
 
     def free_shapes(self) -> None:
         """Name the sizes of every value that depend on the batch; forget those that only vary."""
-        fitted = [
-            [self._fit(d) for d in zip(*(dims(v) for v in values), strict=True)]
-            for values in self._values
-        ]
+        fitted = [self._fit_shapes(values) for values in self._values]
         for values, sizes in zip(self._values, fitted, strict=True):
             values[0].shape = ir.Shape([_size(line) for line in sizes])
 
@@ -201,6 +199,13 @@ class _Traces:
         ]
         return None if None in lines else [line for line in lines if line is not None]
 
+    def _fit_shapes(self, values: Sequence[ir.Value]) -> list[_Line | None]:
+        """The sizes of one value at all batches as lines; None for those known at run time only."""
+        sizes = zip(*map(_known_sizes, values), strict=True)
+        return [
+            self._fit([d for d in s if d is not None]) if None not in s else None for s in sizes
+        ]
+
     def _fit(self, numbers: Sequence[int]) -> _Line | None:
         """The line through the numbers at `sizes`, if it goes through all of them."""
         (a, b), (x, y) = self.sizes[:2], numbers[:2]
@@ -212,7 +217,7 @@ class _Traces:
     def _reshape_target(self, nodes: tuple[ir.Node, ...], lines: Sequence[_Line]) -> ir.Value:
         """The shape operand of a Reshape: with 0 and -1 if they can say it."""
         node = nodes[0]
-        have = [self._fit(d) for d in zip(*(dims(n.inputs[0]) for n in nodes), strict=True)]  # type: ignore[arg-type]  # a Reshape has its input
+        have = self._fit_shapes([v for n in nodes if (v := n.inputs[0]) is not None])
         copies = [j < len(have) and have[j] == line for j, line in enumerate(lines)]
         said = [0 if line.slope and copies[j] else line.offset for j, line in enumerate(lines)]
         unsaid = [j for j, line in enumerate(lines) if line.slope and not copies[j]]
@@ -308,6 +313,11 @@ def _forget_shapes(graph: ir.Graph) -> None:
         for attribute in node.attributes.values():
             if attribute.type == ir.AttributeType.GRAPH:
                 _forget_shapes(attribute.as_graph())
+
+
+def _known_sizes(value: ir.Value) -> tuple[int | None, ...]:
+    """The sizes of a value, with None for those that are known at run time only."""
+    return tuple(d if isinstance(d, int) else None for d in sizes_of(value))
 
 
 def _typed_values(graph: ir.Graph) -> list[ir.Value]:

@@ -12,7 +12,7 @@ from flow2onnx.autodiff.rules.windows import windows
 from flow2onnx.dtypes import float16, float32, int64
 from flow2onnx.graph.dimension import extents, is_known
 from flow2onnx.graph.types import constant_of, dims, dtype_of, rank_of
-from flow2onnx.lowering.dimensions import as_number, positions
+from flow2onnx.lowering.dimensions import as_number, positions, rows_of_batch
 from flow2onnx.lowering.scatters import scatter_sum
 
 
@@ -32,9 +32,10 @@ def _(b, n, g):
         _taps(b, n, _coordinate(b, n, points, axis, lengths), extent)
         for axis, extent in enumerate(lengths)
     ]
+    images_at = rows_of_batch(b, x, images)
     places, parts, slopes = [], [], [[] for _ in lengths]
     for tap in itertools.product(*taps):
-        place = _place(b, [t.place for t in tap], lengths, images)
+        place = _place(b, [t.place for t in tap], lengths, images_at)
         places.append(b.Reshape(place, [-1, 1]))
         weight = functools.reduce(b.Mul, [t.weight for t in tap])
         parts.append(b.Reshape(b.Mul(gs, b.Unsqueeze(weight, [2])), [-1, channels]))
@@ -171,17 +172,17 @@ def _reflect(b, place, low, last):
     return b.Sub(high, b.Abs(b.Sub(phase, span)))
 
 
-def _place(b, places, lengths, images):
+def _place(b, places, lengths, images_at):
     """The row of an element of each image when all elements of all images stand in one column."""
     total = functools.reduce(
         lambda t, pair: b.Add(b.Mul(t, pair[1]), pair[0]),
         zip(places[1:], lengths[1:], strict=True), places[0],
     )  # fmt: skip
     beside, size = [-1, *[1] * (rank_of(total) - 1)], math.prod(lengths)
-    if is_known(images, size):
-        return b.Add(total, (np.arange(images, dtype=np.int64) * size).reshape(beside))
-    starts = b.Mul(positions(b, images), size)
-    return b.Add(total, b.Reshape(starts, beside))
+    known = constant_of(images_at)
+    if known is not None and is_known(size):
+        return b.Add(total, (known * size).reshape(beside))
+    return b.Add(total, b.Reshape(b.Mul(images_at, size), beside))
 
 
 @vjp("AffineGrid")
@@ -250,8 +251,10 @@ def _(b, n):
     rows = b.Reshape(_as_float32(b, x), [images * parts, channels // parts, size])
     rows = b.Reshape(b.Transpose(rows, perm=[0, 2, 1]), [-1, channels // parts])
 
+    images_at = rows_of_batch(b, x, images, parts)
+
     def part(down, right):
-        place = _place(b, [down.place, right.place], at.extents, images * parts)
+        place = _place(b, [down.place, right.place], at.extents, images_at)
         weight = b.Mul(down.weight, right.weight)
         if mask is not None:
             weight = b.Mul(weight, b.Reshape(_as_float32(b, mask), [images * parts, taps, spread]))

@@ -1,8 +1,10 @@
 """Operators that move elements about without changing them."""
 
+import math
+
 import numpy as np
 
-from flow2onnx.autodiff.registry import attribute, no_gradient, vjp
+from flow2onnx.autodiff.registry import attribute, vjp
 from flow2onnx.graph.dimension import extents, is_known
 from flow2onnx.graph.types import constant_of, dims, dtype_of, is_static, rank_of, sizes_of
 from flow2onnx.lowering.broadcasts import reshape_to, unbroadcast
@@ -121,23 +123,21 @@ def _place_along(b, g, axis, places, extent):
 @vjp("Pad")
 def _(b, n, g):
     x, given, _, axes = [*n.inputs, None, None][:4]
-    if (
-        constant_of(given) is None
-        and axes is None
-        and attribute(n, "mode", "constant") == "constant"
-    ):
-        first = b.Slice(given, [0], [rank_of(x)])
-        return b.Slice(g, first, b.Add(first, b.Shape(x)))
+    is_constant, known = attribute(n, "mode", "constant") == "constant", constant_of(given)
+    crops = known is None or known.min(initial=0) < 0
+    if known is None or (axes is not None and constant_of(axes) is None):
+        return _unpad_by_places(b, n, g)
+    if crops and not is_constant:
+        return _unpad_by_places(b, n, g)
     axes = range(rank_of(x)) if axes is None else [int(a) % rank_of(x) for a in constant_of(axes)]
-    pads = [int(p) for p in constant_of(given)]
+    pads = [int(p) for p in known]
     before = [0] * rank_of(x)
     after = [0] * rank_of(x)
     for i, axis in enumerate(axes):
         before[axis], after[axis] = pads[i], pads[i + len(axes)]
-    mode = attribute(n, "mode", "constant")
-    if mode != "constant":
-        return _unpad(b, n, g, before, after, mode)
-    if min(pads) < 0:
+    if not is_constant:
+        return _unpad(b, n, g, before, after, attribute(n, "mode"))
+    if crops:
         return b.Pad(g, [-p for p in before + after])
     if is_static(x):
         return b.Slice(g, before, [f + d for f, d in zip(before, dims(x), strict=True)])
@@ -146,8 +146,6 @@ def _(b, n, g):
 
 def _unpad(b, n, g, before, after, mode):
     """Every element gets the gradients of its copies, one axis after the other."""
-    if min(before + after) < 0:
-        raise no_gradient(n, f"in mode {mode} that crops")
     for axis, (first, last, extent) in enumerate(
         zip(before, after, extents(b, n.inputs[0]), strict=True)
     ):
@@ -164,9 +162,37 @@ def _unpad(b, n, g, before, after, mode):
     return g
 
 
+def _unpad_by_places(b, n, g):
+    """Every element gets the gradients of its copies: the places, padded alike, say which they are.
+
+    What is filled in goes to one more place, and from there nowhere.
+    """
+    x, pads, _, axes = [*n.inputs, None, None][:4]
+    count, mode = b.Size(x), attribute(n, "mode", "constant")
+    places = reshape_to(b, b.Range(np.int64(0), count, np.int64(1)), sizes_of(x))
+    filled = count if mode == "constant" else None
+    places = b.emit("Pad", (places, pads, filled, axes), {"mode": mode})[0]
+    total = math.prod(extents(b, x))
+    sums = scatter_sum(
+        b, "ScatterElements", [total + 1], b.Reshape(places, [-1]), b.Reshape(g, [-1]), axis=0
+    )
+    return reshape_to(b, b.Slice(sums, [0], b.Reshape(count, [1])), sizes_of(x))
+
+
 @vjp("Tile")
 def _(b, n, g):
-    x = n.inputs[0]
-    repeats = [int(r) for r in constant_of(n.inputs[1])]
+    x, repeats = n.inputs[0], constant_of(n.inputs[1])
+    if repeats is None:
+        return _untile_at_run_time(b, n, g)
+    repeats = [int(r) for r in repeats]
     split = [d for pair in zip(repeats, sizes_of(x), strict=True) for d in pair]
     return b.ReduceSum(reshape_to(b, g, split), list(range(0, 2 * rank_of(x), 2)), keepdims=0)
+
+
+def _untile_at_run_time(b, n, g):
+    """The same for repeats known at run time only."""
+    x, rank = n.inputs[0], rank_of(n.inputs[0])
+    pairs = [b.Unsqueeze(v, [1]) for v in (n.inputs[1], b.Shape(x))]
+    split = b.Reshape(g, b.Reshape(b.Concat(*pairs, axis=1), [2 * rank]))
+    total = b.ReduceSum(split, list(range(0, 2 * rank, 2)), keepdims=0)
+    return reshape_to(b, total, sizes_of(x))
