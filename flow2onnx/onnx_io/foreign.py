@@ -168,7 +168,7 @@ def _separate_tensors(model: Source) -> _Parts:
 
 def _within_limits(parts: _Parts) -> _Parts:
     """The parts of a model that is no file, which has passed the check that files pass."""
-    check_model(parts.proto.SerializeToString())
+    check_model(parts.proto.SerializeToString(), load_format="ONNX")
     return parts
 
 

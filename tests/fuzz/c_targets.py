@@ -11,7 +11,7 @@ from tests.runtimes.c_driver import SOURCE, make
 __all__ = ["C_NAMES", "build_fuzzer", "build_replay", "environment", "inputs_of"]
 
 # Of each target, the Python target whose inputs it takes.
-_INPUTS = {"c-external": "model_limits", "c-json": "manifest", "c-manifest": "manifest",
+_INPUTS = {"c-json": "manifest", "c-manifest": "manifest", "c-model": "model_limits",
            "c-safetensors": "safetensors"}  # fmt: skip
 C_NAMES = tuple(_INPUTS)
 _FOLDER = Path(__file__).with_name("c")

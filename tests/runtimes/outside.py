@@ -10,8 +10,8 @@ OUTSIDE = ["../secret.bin", "sub/../../secret.bin", "{}/secret.bin", "link.bin",
            "pipe.bin", "sub", "", "none.bin", "..\\secret.bin", "*/_ORT_MEM_ADDR_/*"]  # fmt: skip
 
 
-def model_with(location: str, *, in_branch: bool = False) -> bytes:
-    """x + a, where a lies at the location; perhaps in a branch."""
+def model_with(location: str, *, in_branch: bool = False, producer: str = "") -> bytes:
+    """x + a, where a lies at the location; perhaps in a branch, or of a named producer."""
     tensor = TensorProto(name="a", data_type=TensorProto.FLOAT, dims=[2])
     tensor.data_location = TensorProto.EXTERNAL
     tensor.external_data.add(key="location", value=location)
@@ -25,7 +25,8 @@ def model_with(location: str, *, in_branch: bool = False) -> bytes:
     else:
         graph = helper.make_graph([add], "g", [x], [y], [tensor])
     opset = helper.make_opsetid("", 21)
-    return bytes(helper.make_model(graph, opset_imports=[opset], ir_version=10).SerializeToString())
+    named = {"opset_imports": [opset], "ir_version": 10, "producer_name": producer}
+    return bytes(helper.make_model(graph, **named).SerializeToString())
 
 
 def fill(root: Path) -> Path:

@@ -54,6 +54,9 @@ def test_no_file_outside_a_models_folder_is_read(watched, in_branch, tmp_path):
     for location in OUTSIDE:
         path.write_bytes(model_with(location.format(tmp_path), in_branch=in_branch))
         assert "inside its folder" in watched.refused(BUNDLE, "predictor", path), location
+    path.write_bytes(model_with("../secret.bin", producer="ORTM"))  # the mark of another format
+    assert path.read_bytes()[4:8] == b"ORTM"
+    assert "inside its folder" in watched.refused(BUNDLE, "predictor", path)
     path.write_bytes(model_with("a.bin")[:-3])
     assert "no ONNX model" in watched.refused(BUNDLE, "predictor", path)
 

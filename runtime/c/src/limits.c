@@ -557,7 +557,6 @@ static uint64_t most_nodes(void) {
 }
 
 static f2o_status check_content(const Home *home, Span span, f2o_error *error) {
-    if (span.end - span.at >= 8 && memcmp(span.at + 4, "ORTM", 4) == 0) return F2O_OK;
     Count count = {.home = home, .error = error, .most_nodes = most_nodes()};
     f2o_status status = find_functions(&count, span);
     if (status == F2O_OK) status = read_model(&count, span);

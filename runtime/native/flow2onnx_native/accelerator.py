@@ -70,7 +70,7 @@ def accelerate(
 
 def _parse(model: str | os.PathLike[str] | bytes) -> ir.Model | None:
     """A model with its tensors inside and the shapes of its values; None beyond 2 GB."""
-    check_model(model)
+    check_model(model, load_format="ONNX")
     try:
         proto = onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(model)
     except Exception as error:  # onnx raises what protobuf and the system raise

@@ -41,11 +41,13 @@ def check_model(
     takes about 70 ms. Raises `BundleError` for a model that holds more than the `LIMITS`, that
     names files that are not regular ones inside its folder, links resolved, and for what is no
     model. Bytes were read from `path`, or have no folder but the one given. `load_format` is the
-    runtime's entry of that name. Without `reads_values` the caller reads none of the other files,
-    which may then be missing.
+    runtime's entry of that name; "ONNX" where the model is parsed by another than the runtime.
+    Without `reads_values` the caller reads none of the other files, which may then be missing.
     """
     if isinstance(model, bytes):
-        if load_format == "ORT":
+        # As the runtime tells the formats apart. A producer called ORTM puts that word there too.
+        has_mark = path is None and not load_format and model[4:8] == _ORT_FORMAT
+        if load_format == "ORT" or has_mark:
             return False
         what = f"the model ({len(model)} bytes)" if path is None else os.fspath(path)
         folders = _folders(path) if path is not None else [folder] if folder else []
@@ -65,8 +67,6 @@ def _folders(path: str | os.PathLike[str]) -> list[str]:
 
 
 def _check(content: Buffer, what: str, folders: Sequence[str] | None) -> bool:
-    if content[4:8] == _ORT_FORMAT:
-        return False
     try:
         locations = count_model(content)
     except (WireError, UnicodeDecodeError):

@@ -84,6 +84,28 @@ def written_otherwise(location):
     return model.SerializeToString() + b"\xba\x00" + helper_varint(len(graph)) + graph
 
 
+def marked_as_another_format(location):
+    """The same by a producer whose name lies where the runtime's own format has its mark."""
+    model = onnx.load_model_from_string(as_initializer(location))
+    model.ir_version, model.producer_name = 10, "ORTM"
+    content = model.SerializeToString()
+    assert content[4:8] == b"ORTM"
+    return content
+
+
+def test_a_mark_hides_nothing_from_who_parses_it_as_onnx(folder):
+    content = marked_as_another_format("../secret.bin")
+    options = Options(session_entries={"session.load_model_format": "ONNX"})
+    for act in (
+        lambda: check_model(content, load_format="ONNX"),
+        lambda: check_model(content, path=folder / "m.onnx"),
+        lambda: open_session(content, options),
+    ):
+        with pytest.raises(BundleError, match="has values in another file"):
+            act()
+    assert not check_model(content)  # the runtime reads its own format, and refuses it
+
+
 def test_a_tag_beyond_32_bits_hides_nothing():
     # protobuf would read field 7, the graph, of which it takes the lower 32 bits
     model = b"\xba\x80\x80\x80\x10\x08location"
@@ -95,7 +117,8 @@ def helper_varint(number):
     return bytes([number]) if number < 0x80 else bytes([number & 0x7F | 0x80, number >> 7])
 
 
-PLACES = [as_initializer, as_attribute, in_a_branch, in_a_function, written_otherwise]
+PLACES = [as_initializer, as_attribute, in_a_branch, in_a_function, written_otherwise,
+          marked_as_another_format]  # fmt: skip
 
 
 @pytest.fixture

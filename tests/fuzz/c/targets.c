@@ -17,18 +17,18 @@ static unsigned char *copy_of(const uint8_t *data, size_t size) {
     return copy;
 }
 
-#include "external.c"
 #include "json.c"
 #include "manifest.c"
+#include "model.c"
 #include "safetensors.c"
 
 static const struct {
     const char *name;
     void (*run)(const uint8_t *, size_t);
 } TARGETS[] = {
-    {"external", fuzz_external},
     {"json", fuzz_json},
     {"manifest", fuzz_manifest},
+    {"model", fuzz_model},
     {"safetensors", fuzz_safetensors},
 };
 
