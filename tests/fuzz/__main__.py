@@ -16,12 +16,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tests.fuzz import c_targets
-from tests.fuzz.libfuzzer import Report, dictionary, fuzz, merge
+from tests.fuzz.libfuzzer import Report, dictionary, fuzz
 from tests.fuzz.target import CORPUS, NAMES, corpus, load
 
 BUILD = Path(__file__).parents[2] / "build" / "fuzz"
 _LONGEST = 8192  # bytes of an input, where a target does not say another
-_KEPT = 48 << 10  # bytes kept of one target
+_KEPT = 16 << 10  # bytes kept of one target
 _SMALL = 2048  # bytes of an input that is kept
 
 
@@ -68,7 +68,7 @@ def fuzz_target(name: str, seconds: float, *, grows: bool = False) -> Report:
     command, environment = _command(name)
     report = fuzz(name, command, seconds, folder, options, environment)
     if grows:
-        _grow(inputs, command, folder, environment)
+        _grow(inputs, folder / "corpus")
     return report
 
 
@@ -78,28 +78,17 @@ def _command(name: str) -> tuple[Sequence[str], Mapping[str, str]]:
     return [sys.executable, "-m", "tests.fuzz.worker", name], {}
 
 
-def _grow(
-    inputs: str, command: Sequence[str], folder: Path, environment: Mapping[str, str]
-) -> None:
-    """Keep the smallest inputs that reach what seeds and kept inputs do not."""
-    known, found = folder / "known", folder / "found"
-    known.mkdir()
-    for data in (*load(inputs).seeds(), *corpus(inputs)):
-        (known / _name(data)).write_bytes(data)
-    before = {path.name for path in known.iterdir()}
-    shutil.copytree(folder / "corpus", found)
-    merge(command, known, found, environment)
+def _grow(inputs: str, found: Path) -> None:
+    """Keep the smallest inputs that libFuzzer kept as they reach what others do not."""
+    known = {_name(data) for data in (*load(inputs).seeds(), *corpus(inputs))}
     (CORPUS / inputs).mkdir(exist_ok=True, parents=True)
     kept = sum(len(data) for data in corpus(inputs))
-    new = sorted(
-        (p for p in known.iterdir() if p.name not in before), key=lambda p: p.stat().st_size
-    )
-    for path in new:
-        data = path.read_bytes()
+    for data in sorted((path.read_bytes() for path in found.iterdir()), key=len):
         kept += len(data)
         if len(data) > _SMALL or kept > _KEPT:
             break
-        (CORPUS / inputs / _name(data)).write_bytes(data)
+        if _name(data) not in known:
+            (CORPUS / inputs / _name(data)).write_bytes(data)
 
 
 def _name(data: bytes) -> str:

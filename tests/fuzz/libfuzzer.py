@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["Report", "dictionary", "fuzz", "merge"]
+__all__ = ["Report", "dictionary", "fuzz"]
 
 _STATUS = re.compile(r"^#(\d+)\s+\S+.*?cov: (\d+) ft: (\d+)", re.MULTILINE)
 _HANG = 30  # seconds of the clock, as the machine may be busy; the target counts its processor time
@@ -68,16 +68,6 @@ def _summary(text: str) -> str:
     marks = ("=== Uncaught", "ERROR:", "runtime error", "Error")
     first = next((i for i, line in enumerate(lines) if any(m in line for m in marks)), -30)
     return "\n".join(line for line in lines[first:] if line.strip())[:3000]
-
-
-def merge(
-    command: Sequence[str], target: Path, source: Path, environment: Mapping[str, str]
-) -> None:
-    """Copy those inputs of `source` to `target` that reach code which the others do not."""
-    subprocess.run(
-        [*command, "-merge=1", str(target), str(source)],
-        check=True, capture_output=True, env={**os.environ, **environment},
-    )  # fmt: skip
 
 
 def dictionary(tokens: Sequence[bytes], path: Path) -> str:
