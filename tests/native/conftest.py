@@ -33,7 +33,12 @@ def include(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="session")
 def compiled_library(include: str) -> Path:
-    """The shared library; compiled once for each state of the sources, whatever process asks."""
+    """The shared library; compiled once for each state of the sources, whatever process asks.
+
+    FLOW2ONNX_NATIVE may name another build, as one with sanitizers.
+    """
+    if given := os.environ.get("FLOW2ONNX_NATIVE"):
+        return Path(given)
     compiler = shutil.which("g++")
     if compiler is None:
         pytest.skip("no C++ compiler: the native library cannot be built")

@@ -13,10 +13,10 @@ static void sanitize(char *text) {
     }
 }
 
-/* Fill `error`; `hint`, which may be NULL, says what to do. Returns `status`. */
-INTERNAL f2o_status fail(f2o_error *error, f2o_status status, const char *hint, const char *format,
-                         ...) {
-    if (error == NULL) return status;
+/* Fill `error`; `hint`, which may be NULL, says what to do. */
+INTERNAL void set_error(f2o_error *error, f2o_status status, const char *hint, const char *format,
+                        ...) {
+    if (error == NULL) return;
     error->status = status;
     va_list arguments;
     va_start(arguments, format);
@@ -27,7 +27,6 @@ INTERNAL f2o_status fail(f2o_error *error, f2o_status status, const char *hint, 
         snprintf(error->message + used, sizeof error->message - used, "\n  %s", hint);
     }
     sanitize(error->message);
-    return status;
 }
 
 INTERNAL f2o_status no_memory(f2o_error *error) {

@@ -83,8 +83,10 @@ typedef struct Element {
 #define SHAPE_TEXT 160
 
 PRINTF_LIKE(4, 5)
-INTERNAL f2o_status fail(f2o_error *error, f2o_status status, const char *hint, const char *format,
-                         ...);
+INTERNAL void set_error(f2o_error *error, f2o_status status, const char *hint, const char *format,
+                        ...);
+/* The status, once the error is set: a macro, so that an analyser sees that it is not F2O_OK. */
+#define fail(error, status, ...) (set_error(error, status, __VA_ARGS__), (f2o_status)(status))
 INTERNAL f2o_status no_memory(f2o_error *error);
 INTERNAL f2o_status clear_error(f2o_error *error);
 INTERNAL void *arena_alloc(Arena *arena, size_t count, size_t size);
@@ -422,6 +424,7 @@ const OrtApiBase *OrtGetApiBase(void);
 typedef void (*Slot)(void);
 
 typedef struct Api {
+/* NOLINTNEXTLINE(bugprone-macro-parentheses): a declaration takes no more of them */
 #define DECLARE(position, name, result, arguments) result(*name) arguments;
     API_ROWS(DECLARE)
 #undef DECLARE

@@ -28,10 +28,10 @@ static void view_table(const OrtApi *table, Api *api) {
 INTERNAL f2o_status check_status(const Runtime *runtime, OrtStatus *status, f2o_status code,
                                  const char *what, f2o_error *error) {
     if (status == NULL) return F2O_OK;
-    fail(error, code,
-         code == F2O_RUN_ERROR ? "the state is as it was"
-                               : "this ONNX Runtime must know its opset, operators and types",
-         "%s: %.700s", what, runtime->api.GetErrorMessage(status));
+    set_error(error, code,
+              code == F2O_RUN_ERROR ? "the state is as it was"
+                                    : "this ONNX Runtime must know its opset, operators and types",
+              "%s: %.700s", what, runtime->api.GetErrorMessage(status));
     runtime->api.ReleaseStatus(status);
     return code;
 }

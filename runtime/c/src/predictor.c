@@ -94,6 +94,7 @@ static f2o_status fill_call(Call *call, const Program *program, f2o_error *error
         }
         const f2o_tensor *value = call->given[feed];
         Buffer *buffer = &call->feeds[feed++];
+        /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): order_feeds has filled each */
         TRY(open_buffer(program->runtime, value->dtype, value->rank, value->shape, buffer, error));
         if (buffer->bytes != 0) memcpy(buffer->data, value->data, buffer->bytes);
         call->inputs[i] = buffer->value;

@@ -11,12 +11,12 @@ INTERNAL f2o_status order_feeds(const char *file, const Specs *feeds, const f2o_
     }
     for (size_t i = 0; i < count; i++) ordered[i] = NULL;
     for (size_t i = 0; i < count; i++) {
+        const char *name = given[i].name == NULL ? feeds->items[i].name : given[i].name;
         const f2o_spec *spec =
-            given[i].name == NULL ? &feeds->items[i] : find_spec(feeds, given[i].name);
+            given[i].name == NULL ? &feeds->items[i] : find_spec(feeds, name);
         if (spec == NULL || ordered[spec - feeds->items] != NULL) {
             return fail(error, F2O_FEED_ERROR, "give each input once", "%s: %s %s", file,
-                        spec == NULL ? "there is no input" : "given twice is",
-                        given[i].name == NULL ? spec->name : given[i].name);
+                        spec == NULL ? "there is no input" : "given twice is", name);
         }
         ordered[spec - feeds->items] = &given[i];
     }
@@ -48,6 +48,7 @@ INTERNAL f2o_status check_feeds(const char *file, const Specs *feeds,
     for (size_t i = 0; i < feeds->count; i++) {
         const f2o_spec *spec = &feeds->items[i];
         const f2o_tensor *value = given[i];
+        /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): order_feeds has filled each */
         const char *dtype = f2o_dtype_name(value->dtype);
         if (value->dtype != spec->dtype) {
             return fail(error, F2O_FEED_ERROR, "convert it before", "%s: %s is %s, got %s", file,
@@ -221,6 +222,7 @@ static f2o_status view_results(const Program *program, OrtValue **values, f2o_te
         if (buffer->value != NULL) {
             *view = (f2o_tensor){spec->name, spec->dtype, spec->rank, spec->shape, buffer->data};
         } else {
+            /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): open shapes have values */
             TRY(view_value(program->runtime, values[i], spec, shapes[result], view, program->file,
                            error));
         }

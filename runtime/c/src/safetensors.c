@@ -32,7 +32,7 @@ static f2o_status read_stored(TensorFile *file, const Fields *fields, Stored *st
     if (shape->count > RANK_LIMIT || offsets->count != 2) {
         return wrong_field(fields, "shape", "or data_offsets has another number of sizes");
     }
-    int64_t *sizes = arena_alloc(&file->arena, shape->count, sizeof *sizes), places[2];
+    int64_t *sizes = arena_alloc(&file->arena, shape->count, sizeof *sizes), places[2] = {0, 0};
     if (sizes == NULL) return no_memory(fields->error);
     size_t rank = 0;
     for (item = first_of(fields->json, shape); item; item = next_of(fields->json, item)) {

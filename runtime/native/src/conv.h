@@ -65,6 +65,7 @@ struct Tensors {
 /* What a forward pass takes and does beside the convolution: the attribute `form`. */
 struct Form : abi::ConvForm {
     Form() : abi::ConvForm{} {}
+    /* NOLINTNEXTLINE(clang-analyzer-core.uninitialized.Branch): zero, or filled by the runtime */
     bool is_plain() const { return !has_addend && !relu && !keeps; }
 };
 static_assert(sizeof(Form) == sizeof(abi::ConvForm), "nothing but the numbers");

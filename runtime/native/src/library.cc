@@ -18,6 +18,7 @@ OrtStatus *refuse(const char *format, ...) {
     char text[512];
     va_list arguments;
     va_start(arguments, format);
+    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start is the line above */
     std::vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     return api.CreateStatus(INVALID_ARGUMENT, text);
