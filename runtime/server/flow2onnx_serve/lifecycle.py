@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -18,6 +19,7 @@ from flow2onnx_serve.http import Application
 from flow2onnx_serve.memory import prepare_allocator
 from flow2onnx_serve.service import Service
 from flow2onnx_serve.settings import Settings
+from flow2onnx_serve.threads import is_at_work
 
 __all__ = ["run"]
 
@@ -39,6 +41,9 @@ def run(settings: Settings, version: str) -> None:
     make = limit_handshakes(make, settings.read_timeout)
     with _listener(settings) as listener, asyncio.Runner(loop_factory=make) as runner:
         runner.run(_serve(service, _Server(config), listener))
+    if is_at_work():  # a model being loaded, which nothing can stop and nobody waits for
+        logging.shutdown()
+        os._exit(0)
 
 
 class _Server(uvicorn.Server):

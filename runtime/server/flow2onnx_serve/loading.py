@@ -1,6 +1,8 @@
 """One version of a model: open_program, warmed up, checked, and only then fit to answer."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import time
@@ -17,6 +19,7 @@ from flow2onnx_runtime import (
     load_safetensors,
 )
 from flow2onnx_runtime.model_config import DeclaredTensor, ModelConfig
+from flow2onnx_runtime.zero_copy import run_options
 from numpy.typing import NDArray
 
 from flow2onnx_serve.errors import RequestError
@@ -30,6 +33,7 @@ __all__ = ["CHECK_FILES", "Statistics", "Version", "VersionFiles", "load_version
 CHECK_FILES = ("check.safetensors", "check.npz")
 _FEEDS, _RESULTS = "feeds/", "results/"
 _RTOL, _ATOL = 1e-3, 1e-5
+_TRIAL_SECONDS = 120.0  # for all runs before a version answers
 
 Feeds = dict[str, NDArray[Any]]
 
@@ -143,16 +147,59 @@ def load_version(
         _check_same(present, (*inputs.values(), *outputs.values()))
     expected = _read_check(place, program)
     notes = [] if model is place.model else ["prepared for this machine"]
-    notes += [_run_check(program, place, expected)] if expected else []
-    proven, failed = _warm_up(program, config, expected[0] if expected else None)
-    notes += failed
-    rows, why = _batch_rows(program, config, max_batch, expected[0] if expected else None)
+    with _limited_runs(program) as trial:
+        notes += [_run_check(trial, place, expected)] if expected else []
+        proven, failed = _warm_up(trial, config, expected[0] if expected else None)
+        notes += failed
+        rows, why = _batch_rows(trial, config, max_batch, expected[0] if expected else None)
     notes += [f"no batching: {why}"] if why else []
     inline = inline_rows(program, rows) if is_quick else 0
     labels = _labels(config, place)
     return Version(
         number, program, inputs, outputs, config, rows, labels, tuple(notes), proven, inline
     )
+
+
+class _Trial:
+    """A program whose runs end together after a while; a model may ask for any number of steps."""
+
+    def __init__(self, program: Program) -> None:
+        self._program, self.options = program, run_options(program)
+        self.feeds, self.results = program.feeds, program.results
+        self.arrange, self.by_name = program.arrange, program.by_name
+
+    @property
+    def program(self) -> Program:
+        """The program itself."""
+        return self._program
+
+    def run(self, arrays: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+        """The results; raises `BundleError` once the time is over."""
+        try:
+            return self._program.run(arrays, run_options=self.options)
+        except RunError as error:
+            if not self.options.terminate:
+                raise
+            raise BundleError(
+                f"its trial runs did not end within {_TRIAL_SECONDS:.0f} s",
+                hint="give it less to do for one row",
+            ) from error
+
+    def stop(self) -> None:
+        """End the runs at their next node."""
+        self.options.terminate = True
+
+
+@contextmanager
+def _limited_runs(program: Program) -> Iterator[_Trial]:
+    trial = _Trial(program)
+    timer = threading.Timer(_TRIAL_SECONDS, trial.stop)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield trial
+    finally:
+        timer.cancel()
 
 
 def _check_declared(
@@ -233,10 +280,10 @@ def _tensors(path: Path) -> Feeds:
         raise BundleError(f"{path.name} cannot be read: {error}") from error
 
 
-def _run_check(program: Program, place: VersionFiles, expected: tuple[Feeds, Feeds]) -> str:
+def _run_check(trial: _Trial, place: VersionFiles, expected: tuple[Feeds, Feeds]) -> str:
     feeds, results = expected
-    found = program.by_name(program.run(program.arrange((), feeds)))
-    bits = {info.name: info.element == "bfloat16" for info in program.results}
+    found = trial.by_name(trial.run(trial.arrange((), feeds)))
+    bits = {info.name: info.element == "bfloat16" for info in trial.results}
     worst = 0.0
     for name, value in results.items():
         if found[name].shape != value.shape or found[name].dtype != value.dtype:
@@ -258,23 +305,23 @@ def _run_check(program: Program, place: VersionFiles, expected: tuple[Feeds, Fee
 
 
 def _warm_up(
-    program: Program, config: ModelConfig, feeds: Feeds | None
+    trial: _Trial, config: ModelConfig, feeds: Feeds | None
 ) -> tuple[list[NDArray[Any]] | None, list[str]]:
     """Run on made-up values: returns some that worked, and what did not.
 
     A failure is the model's where the sizes are those that will come.
     """
-    proven = None if feeds is None else [np.asarray(a) for a in program.arrange((), feeds)]
+    proven = None if feeds is None else [np.asarray(a) for a in trial.arrange((), feeds)]
     shapes = list(config.warmups)
     is_known = bool(shapes)
     if not shapes and proven is None:
-        axis = batch_axis(program)
-        shapes = [{i.name: concrete_shape(i.shape, axis, 1) for i in program.feeds}]
-        is_known = all(s == axis or isinstance(s, int) for i in program.feeds for s in i.shape)
+        axis = batch_axis(trial.program)
+        shapes = [{i.name: concrete_shape(i.shape, axis, 1) for i in trial.feeds}]
+        is_known = all(s == axis or isinstance(s, int) for i in trial.feeds for s in i.shape)
     try:
         for asked in shapes:
-            arrays = [synthetic_array(i.dtype, asked.get(i.name, ())) for i in program.feeds]
-            program.run(arrays)
+            arrays = [synthetic_array(i.dtype, asked.get(i.name, ())) for i in trial.feeds]
+            trial.run(arrays)
             proven = arrays
     except FlowError as error:
         if is_known:
@@ -284,7 +331,7 @@ def _warm_up(
 
 
 def _batch_rows(
-    program: Program, config: ModelConfig, max_batch: int, feeds: Feeds | None
+    trial: _Trial, config: ModelConfig, max_batch: int, feeds: Feeds | None
 ) -> tuple[int, str | None]:
     """How many rows a run may have, and why only one request at a time if so."""
     if config.max_batch is not None:
@@ -294,26 +341,26 @@ def _batch_rows(
         limit, asked = max_batch, "it is turned off"
     if limit <= 1:
         return 1, asked
-    if batch_axis(program) is None:
+    if batch_axis(trial.program) is None:
         return 1, "inputs and outputs do not all begin with one free batch"
-    why = _why_rows_depend(program, feeds)
+    why = _why_rows_depend(trial, feeds)
     return (1, why) if why else (limit, None)
 
 
-def _why_rows_depend(program: Program, feeds: Feeds | None) -> str | None:
+def _why_rows_depend(trial: _Trial, feeds: Feeds | None) -> str | None:
     """The reason not to combine rows: together they differ from the same rows alone."""
     if feeds is None:
-        one, two = (synthetic_inputs(program, 1, seed) for seed in (1, 2))
+        one, two = (synthetic_inputs(trial.program, 1, seed) for seed in (1, 2))
     else:
-        given = [np.asarray(a) for a in program.arrange((), feeds)]
+        given = [np.asarray(a) for a in trial.arrange((), feeds)]
         one, two = ([array[rows] for array in given] for rows in (slice(0, 1), slice(-1, None)))
     try:
-        together = program.run([np.concatenate(pair) for pair in zip(one, two, strict=True)])
+        together = trial.run([np.concatenate(pair) for pair in zip(one, two, strict=True)])
         apart = [np.concatenate(pair)
-                 for pair in zip(program.run(one), program.run(two), strict=True)]  # fmt: skip
+                 for pair in zip(trial.run(one), trial.run(two), strict=True)]  # fmt: skip
     except RunError as error:
         return f"it could not be tried: {error.message}"
-    for info, a, b in zip(program.results, together, apart, strict=True):
+    for info, a, b in zip(trial.results, together, apart, strict=True):
         if a.shape != b.shape or not _is_close(a, b, info):
             return f"the rows of {info.name} depend on each other"
     return None

@@ -19,11 +19,14 @@ from flow2onnx_serve.memory import trim_memory
 from flow2onnx_serve.metrics import Metrics, ModelMetrics
 from flow2onnx_serve.scanning import ModelFolder, Stamp, scan
 from flow2onnx_serve.settings import Settings
+from flow2onnx_serve.threads import in_thread
 
 __all__ = ["LiveVersion", "Repository", "requested_version"]
 
 _log = logging.getLogger("flow2onnx_serve")
 
+# So long the models behind it wait for a model that is being loaded; then both are loaded at once.
+_PATIENCE = 2.0
 _TRIM_DELAY = 0.2  # seconds after models have retired
 
 
@@ -80,6 +83,7 @@ class Repository:
         self._runs = ThreadPoolExecutor(thread_name_prefix="run")
         self._loads = ThreadPoolExecutor(1, thread_name_prefix="load")
         self._changing = asyncio.Lock()
+        self._updates: dict[str, asyncio.Task[None]] = {}  # those that go on, by model
         self._is_closed = False
 
     def find(self, name: str, version: str = "") -> LiveVersion:
@@ -149,7 +153,24 @@ class Repository:
         async with self._changing:
             await self._scan()
             for name in sorted({*self._found, *self._models}):
-                await self._update(name, at_once)
+                if name not in self._updates:  # which may take long: the next look finds the rest
+                    await asyncio.wait({self._begin_update(name, at_once)}, timeout=_PATIENCE)
+
+    @property
+    def is_loading(self) -> bool:
+        """True while a model is being loaded."""
+        return bool(self._updates)
+
+    def _begin_update(self, name: str, at_once: bool) -> "asyncio.Task[None]":
+        task = asyncio.create_task(self._update(name, at_once))
+        self._updates[name] = task
+        task.add_done_callback(lambda done: self._end_update(name, done))
+        return task
+
+    def _end_update(self, name: str, task: "asyncio.Task[None]") -> None:
+        del self._updates[name]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("looking at a model failed", exc_info=error, extra={"model": name})
 
     async def load(self, name: str, version: int | None = None) -> None:
         """Load a model anew, or one version of it, to which it then keeps."""
@@ -159,11 +180,16 @@ class Repository:
             if found is None or (version is not None and version not in found.versions):
                 what = name if found is None else f"{name}, version {version}"
                 raise RequestError(f"the repository has no model '{what}'", 404)
-            model = self._models.setdefault(name, _Model(name))
+        while name in self._updates:
+            await asyncio.wait({self._updates[name]})
+        model = self._models.setdefault(name, _Model(name))
+        async with self._changing:
             before = model.pinned
             model.is_unloaded, model.pinned = False, version
             model.failures.clear()
-            await self._update(name, at_once=True)
+            update = self._begin_update(name, at_once=True)
+        await asyncio.wait({update})
+        async with self._changing:
             tried = max(found.versions, default=0) if version is None else version
             if tried in model.failures:
                 model.pinned = before
@@ -171,6 +197,8 @@ class Repository:
 
     async def unload(self, name: str) -> None:
         """Let a model answer no more; requests that it has are finished."""
+        while name in self._updates:
+            await asyncio.wait({self._updates[name]})
         async with self._changing:
             model = self._models.get(name)
             if model is None:
@@ -244,14 +272,16 @@ class Repository:
     ) -> LiveVersion | None:
         present = next(iter(model.live.values()), None)
         settings = self._settings
-        loop = asyncio.get_running_loop()
         _log.info("a version is being loaded", extra={"model": model.name, "version": number})
-        try:
-            version = await loop.run_in_executor(
-                self._loads, load_version, number, found.place(number, config.file), config,
-                settings.session_options, settings.prepare, settings.max_batch,
-                present.version if present else None,
+
+        def load() -> Version:
+            return load_version(
+                number, found.place(number, config.file), config, settings.session_options,
+                settings.prepare, settings.max_batch, present.version if present else None,
             )  # fmt: skip
+
+        try:
+            version = await in_thread(load, "load")
         except FlowError as error:
             self._failed(model, number, stamp, error)
             return None
