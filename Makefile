@@ -2,6 +2,7 @@
 # make test      the fast tests, and the style and type checks
 # make test-all  the slow tests too
 # make test-oldest  the Python runtime's tests on the oldest onnxruntime that it supports
+# make test-gpu  the paths for NVIDIA GPUs, with the real CUDA provider over a stand-in for CUDA
 # make tools     the Node packages that the tests of the JavaScript runtime need
 # make runtimes  the JavaScript and C runtimes against the recorded traces, and in a browser
 # make triton    the real Triton server, which the serving tests ask the same as ours (320 MB)
@@ -21,12 +22,14 @@ DEVICE := .venv/device-$(EXTRA)
 TRITON := .venv/triton
 OLDEST := .venv/oldest
 AUDIT := .venv/audit
+STANDIN := .venv/standin
 OUT ?= demo
 MINUTES ?= 10
 NODE_MODULES := $(if $(shell command -v npm),runtime/js/node_modules)
 PIP := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-all test-oldest tools runtimes triton check fuzz sanitize analyse audit lock bench clean
+.PHONY: demo test test-all test-oldest standin test-gpu tools runtimes triton check fuzz sanitize \
+  analyse audit lock bench clean
 
 demo: $(VENV)/ready $(DEVICE)/ready
 	$(VENV)/bin/python -m examples.mlp_digits --out $(OUT)
@@ -46,6 +49,24 @@ $(OLDEST)/ready: runtime/python/pyproject.toml
 	$(PYTHON) -m venv $(OLDEST)
 	$(OLDEST)/bin/python $(PIP) onnxruntime==$$(sed -n 's/^cpu = \["onnxruntime>=\([0-9.]*\)"\]$$/\1/p' $<).* \
 	  onnx safetensors 'pytest>=8.2' 'pytest-randomly>=3.15'
+	@touch $@
+
+# No GPU and no CUDA are needed: tests/gpu/standin says what runs and what does not.
+standin: $(STANDIN)/ready
+
+test-gpu: standin
+	LD_LIBRARY_PATH=$(abspath $(STANDIN))/libraries ORT_DISABLE_TELEMETRY=1 PYTHONPATH=runtime/python \
+	  $(STANDIN)/bin/python -m pytest -m "not slow" tests/gpu
+
+# CUDA's headers stand apart: an onnxruntime beside them would load the real libraries.
+$(STANDIN)/ready: $(wildcard tests/gpu/standin/*)
+	$(PYTHON) -m venv $(STANDIN)
+	$(STANDIN)/bin/python $(PIP) 'onnxruntime-gpu>=1.31.1' onnx 'onnx-ir>=1.1,<2' protobuf safetensors \
+	  click rich 'pytest>=8.2' 'pytest-randomly>=3.15'
+	$(STANDIN)/bin/python $(PIP) --no-deps --upgrade --target $(STANDIN)/headers \
+	  'nvidia-cuda-runtime>=13,<14' 'nvidia-cuda-crt>=13,<14'
+	$(STANDIN)/bin/python -m tests.gpu.standin.build $(STANDIN)/libraries \
+	  --headers $(STANDIN)/headers/nvidia/cu13/include
 	@touch $@
 
 # Tests whose tool is missing (npm, Chromium, a C compiler, valgrind) are skipped and say so.

@@ -36,6 +36,12 @@ class Kernels(Protocol):
     def refuses_half(self, op_type: str, reduction: str) -> bool:
         """True if a kernel that lists half precision fails there when it is to reduce so."""
 
+    def leaves(self, op_type: str) -> bool:
+        """True if the first provider has no kernel of an operator, and leaves it to the next."""
+
+    def pads_alike(self, op_type: str) -> bool:
+        """True if kernels take equal pads on both sides and no others."""
+
 
 @dataclass(frozen=True)
 class Report:

@@ -6,7 +6,7 @@ import difflib
 import functools
 import io
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,8 @@ _PROBE = (
     b"Z\x0f\n\x01x\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01"
     b"b\x0f\n\x01y\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01B\x04\n\x00\x10\x15"
 )
-_FATAL = 4  # the severity of log lines below which nothing is written
+# Severities of log lines below which nothing is written: the runtime's own, and for questions.
+_WARNING, _FATAL = 2, 4
 
 
 def usable_providers() -> tuple[str, ...]:
@@ -64,9 +65,24 @@ def opens(provider: ProviderSpec) -> bool:
     settings = ort.SessionOptions()
     settings.log_severity_level = _FATAL
     try:
-        return name in create_session(_PROBE, settings, [provider]).get_providers()
+        with _silent_loading():
+            return name in create_session(_PROBE, settings, [provider]).get_providers()
     except Exception:  # whatever the reason, it does not open
         return False
+
+
+@contextlib.contextmanager
+def _silent_loading() -> Iterator[None]:
+    """Keep the runtime from writing an error for each library that is missing.
+
+    Libraries are opened by no session, so the settings of one do not silence it. What severity held
+    before cannot be asked; behind this it is the runtime's own.
+    """
+    ort.set_default_logger_severity(_FATAL)
+    try:
+        yield
+    finally:
+        ort.set_default_logger_severity(_WARNING)
 
 
 def create_session(model: Model, settings: Any, providers: Sequence[ProviderSpec]) -> Any:

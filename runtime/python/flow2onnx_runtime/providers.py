@@ -36,7 +36,8 @@ class Provider:
     folder where it may keep what takes long to make. `half_options`: the option by which it
     computes in a type of half precision. `capture_option`: the one by which runs are captured as a
     graph and replayed. `refused_halves`: per operator, the reductions that its kernels list in half
-    precision and refuse when they run. `has_kernels`: it has them by operator; one that has not
+    precision and refuse when they run. `alike_pads`: operators of which its kernels take equal pads
+    on both sides of an axis and no others. `has_kernels`: it has them by operator; one that has not
     compiles parts of graphs. `lists_kernels`: a build with it can be asked for its kernels, which
     else crashes the process. `is_symmetric`: it takes integers only with their zero at 0.
 
@@ -58,6 +59,7 @@ class Provider:
     half_options: Mapping[str, str] = field(default_factory=dict)
     capture_option: str | None = None
     refused_halves: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    alike_pads: tuple[str, ...] = ()
     has_kernels: bool = True
     lists_kernels: bool = True
     is_symmetric: bool = False
@@ -236,6 +238,7 @@ _ROWS = (
         memory="cuda",
         options=_CUDA_OPTIONS,
         capture_option="enable_cuda_graph",
+        alike_pads=("ConvTranspose",),  # it leaves such a node to the CPU
         package="onnxruntime-gpu[cuda,cudnn]",
         libraries="an NVIDIA driver, CUDA and cuDNN 9",
     ),

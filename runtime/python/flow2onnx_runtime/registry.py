@@ -1,4 +1,4 @@
-"""The kernels of the installed runtime, asked of the runtime itself."""
+"""The kernels of the installed runtime: of the runtime itself, where it can be asked."""
 
 import functools
 from collections.abc import Mapping
@@ -8,29 +8,18 @@ import onnxruntime as ort
 from onnxruntime.capi import onnxruntime_pybind11_state as _native
 
 from flow2onnx_runtime.dtypes import find_element
+from flow2onnx_runtime.kernel_definitions import (
+    Definitions,
+    Kernel,
+    Key,
+    installed_definitions,
+    operator_key,
+    stored_definitions,
+)
 from flow2onnx_runtime.provider_checks import has_library, usable_providers
 from flow2onnx_runtime.providers import CPU, provider_named
 
 __all__ = ["KernelTable", "kernels"]
-
-_OPEN_END = 2**31 - 1  # how the runtime writes "no newer version of the operator yet"
-_DEFAULT_DOMAINS = ("", "ai.onnx")
-
-_Key = tuple[str, str]  # domain, operator
-
-
-@dataclass(frozen=True)
-class _Kernel:
-    first: int
-    last: int
-    types: Mapping[str, frozenset[str]]
-
-    def serves(self, since: int) -> bool:
-        """The runtime's own rule: an open range serves only the version it begins with."""
-        return self.first == since or (self.last != _OPEN_END and self.first <= since <= self.last)
-
-    def takes(self, types: Mapping[str, str]) -> bool:
-        return all(t in self.types[name] for name, t in types.items() if name in self.types)
 
 
 @dataclass(frozen=True)
@@ -41,13 +30,14 @@ class KernelTable:
     (`knows` is true, `has` is not), casts float16 to float32 around operators whose CPU kernels
     lack it, and folds `Constant` away. Only opening a session settles it.
 
-    Where `is_known` is false, the runtime could not be asked, and whatever it has a definition of
-    counts as having kernels.
+    Where the runtime cannot be asked, they are those recorded of the nearest version. Where none
+    were recorded of the provider either, `is_known` is false, and whatever the runtime has a
+    definition of counts as having kernels.
     """
 
     provider: str
-    _kernels: Mapping[_Key, tuple[_Kernel, ...]] = field(repr=False)
-    _versions: Mapping[_Key, tuple[int, ...]] = field(repr=False)
+    _kernels: Mapping[Key, tuple[Kernel, ...]] = field(repr=False)
+    _versions: Mapping[Key, tuple[int, ...]] = field(repr=False)
     is_known: bool = True
 
     def supports(
@@ -64,12 +54,12 @@ class KernelTable:
         wanted = {name: _type_string(t) for name, t in (types or {}).items()}
         return since is not None and any(
             kernel.serves(since) and kernel.takes(wanted)
-            for kernel in self._kernels.get(_key(domain, op_type), ())
+            for kernel in self._kernels.get(operator_key(domain, op_type), ())
         )
 
     def has(self, op_type: str, domain: str = "") -> bool:
         """True if any version of the operator has a kernel for any type."""
-        return _key(domain, op_type) in (self._kernels if self.is_known else self._versions)
+        return operator_key(domain, op_type) in (self._kernels if self.is_known else self._versions)
 
     def knows(self, op_type: str, opset: int, domain: str = "") -> bool:
         """True if the runtime has the operator's definition at `opset`, kernel or not."""
@@ -77,7 +67,7 @@ class KernelTable:
 
     def since_version(self, op_type: str, opset: int, domain: str = "") -> int | None:
         """The version of the operator that `opset` means, or None if the runtime knows none."""
-        versions = [v for v in self._versions.get(_key(domain, op_type), ()) if v <= opset]
+        versions = [v for v in self._versions.get(operator_key(domain, op_type), ()) if v <= opset]
         return max(versions, default=None)
 
     def types(
@@ -85,12 +75,24 @@ class KernelTable:
     ) -> tuple[Mapping[str, frozenset[str]], ...]:
         """Per kernel that serves the operator, the type strings each parameter may be."""
         since = self.since_version(op_type, opset, domain)
-        found = self._kernels.get(_key(domain, op_type), ())
+        found = self._kernels.get(operator_key(domain, op_type), ())
         return tuple(k.types for k in found if since is not None and k.serves(since))
 
     def refuses_half(self, op_type: str, reduction: str) -> bool:
         """True if a kernel that lists half precision fails there when it is to reduce so."""
         return reduction in provider_named(self.provider).refused_halves.get(op_type, ())
+
+    def leaves(self, op_type: str) -> bool:
+        """True if the first provider has no kernel of an operator, and leaves it to the next.
+
+        False for a provider that has none at all, as it compiles whatever it takes.
+        """
+        own = _table((self.provider,))
+        return provider_named(self.provider).has_kernels and own.is_known and not own.has(op_type)
+
+    def pads_alike(self, op_type: str) -> bool:
+        """True if the kernels of an operator take equal pads on both sides and no others."""
+        return op_type in provider_named(self.provider).alike_pads
 
     def without_kernel(self, domain: str = "") -> frozenset[str]:
         """Operators that the runtime has a definition of and no kernel for."""
@@ -107,22 +109,26 @@ def kernels(provider: str = CPU.name, *others: str) -> KernelTable:
 
 @functools.cache
 def _table(providers: tuple[str, ...]) -> KernelTable:
-    if not _can_be_asked():
+    known = _definitions()
+    if not _can_be_asked() and not set(providers) <= set(known):
         return KernelTable(providers[0], {}, _all_versions(), is_known=False)
-    found: dict[_Key, tuple[_Kernel, ...]] = {}
+    found: dict[Key, tuple[Kernel, ...]] = {}
     for provider in providers:
-        for key, own in _all_kernels().get(provider, {}).items():
+        for key, own in known.get(provider, {}).items():
             found[key] = (*found.get(key, ()), *own)
     return KernelTable(providers[0], found, _all_versions())
+
+
+@functools.cache
+def _definitions() -> Definitions:
+    return installed_definitions() if _can_be_asked() else stored_definitions()
 
 
 @functools.cache
 def _can_be_asked() -> bool:
     """True if every provider with a library of its own works, and survives the question.
 
-    Asked for its kernels, onnxruntime 1.31.1 makes one of each that it was built with, and crashes
-    the process at the first whose libraries are missing, as TensorRT's often are. Some crash it
-    always, as their rows say.
+    The libraries of TensorRT are often missing. Some providers never survive, as their rows say.
     """
     own = [name for name in ort.get_available_providers() if has_library(name)]
     if not all(provider_named(name).lists_kernels for name in own):
@@ -132,28 +138,12 @@ def _can_be_asked() -> bool:
 
 
 @functools.cache
-def _all_kernels() -> dict[str, dict[_Key, tuple[_Kernel, ...]]]:
-    tables: dict[str, dict[_Key, tuple[_Kernel, ...]]] = {}
-    for d in _native.get_all_opkernel_def():
-        types = {name: frozenset(values) for name, values in d.type_constraints.items()}
-        table = tables.setdefault(d.provider, {})
-        key = _key(d.domain, d.op_name)
-        first, last = d.version_range
-        table[key] = (*table.get(key, ()), _Kernel(first, last, types))
-    return tables
-
-
-@functools.cache
-def _all_versions() -> dict[_Key, tuple[int, ...]]:
-    versions: dict[_Key, tuple[int, ...]] = {}
+def _all_versions() -> dict[Key, tuple[int, ...]]:
+    versions: dict[Key, tuple[int, ...]] = {}
     for schema in _native.get_all_operator_schema():
-        key = _key(schema.domain, schema.name)
+        key = operator_key(schema.domain, schema.name)
         versions[key] = (*versions.get(key, ()), schema.since_version)
     return versions
-
-
-def _key(domain: str, op_type: str) -> _Key:
-    return ("" if domain in _DEFAULT_DOMAINS else domain, op_type)
 
 
 def _type_string(name: str) -> str:

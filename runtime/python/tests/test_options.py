@@ -222,25 +222,36 @@ def test_providers_are_required_before_memory_is_taken():
         module.require_providers(Options(providers=("DmlExecutionProvider",)))
 
 
-def test_a_runtime_that_would_crash_is_not_asked_for_its_kernels(monkeypatch):
-    # The GPU wheel where TensorRT is not installed.
-    registry._can_be_asked.cache_clear()
-    registry._table.cache_clear()
+@pytest.fixture
+def unasked(monkeypatch):
+    """A runtime that would crash if it were asked: the GPU wheel where TensorRT is missing."""
+    caches = (registry._can_be_asked, registry._definitions, registry._table)
+    for cache in caches:
+        cache.cache_clear()
     monkeypatch.setattr(registry, "has_library", lambda name: name == "CPUExecutionProvider")
     monkeypatch.setattr(registry, "usable_providers", tuple)
-    monkeypatch.setattr(registry, "_all_kernels", lambda: pytest.fail("asked"))
-    try:
-        table = kernels()
-        assert not table.is_known
-        assert table.has("Conv")
-        assert table.supports("Conv", 21, {"T": "float64"})
-        assert not table.supports("Invented", 21)
-        assert not table.has("Invented")
-    finally:
-        registry._can_be_asked.cache_clear()
-        registry._table.cache_clear()
-    monkeypatch.undo()
-    assert kernels().is_known
+    monkeypatch.setattr(registry, "installed_definitions", lambda: pytest.fail("asked"))
+    yield
+    for cache in caches:
+        cache.cache_clear()
+
+
+def test_a_runtime_that_would_crash_has_the_recorded_kernels(unasked):
+    table = kernels("CUDAExecutionProvider", "CPUExecutionProvider")
+    assert table.is_known
+    assert table.supports("Conv", 21, {"T": "float64"})
+    assert not table.supports("MaxPool", 22, {"T": "bfloat16"})
+    assert not kernels("CUDAExecutionProvider").has("Unique")
+    assert table.has("Unique")
+
+
+def test_of_a_provider_without_records_all_that_is_defined_counts(unasked):
+    table = kernels("DmlExecutionProvider")
+    assert not table.is_known
+    assert table.has("Conv")
+    assert table.supports("Conv", 21, {"T": "float64"})
+    assert not table.supports("Invented", 21)
+    assert not table.has("Invented")
 
 
 def test_a_build_that_the_question_for_kernels_crashes_is_not_asked(monkeypatch):

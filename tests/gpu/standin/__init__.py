@@ -1,0 +1,45 @@
+"""What the stand-in for the CUDA libraries counted, and the size of its memory."""
+
+import ctypes
+import functools
+import json
+from typing import Any
+
+__all__ = ["is_loaded", "report", "reset", "resize"]
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    library = ctypes.CDLL("libcudart.so.13")
+    library.standin_report.restype = ctypes.c_char_p
+    library.standin_resize.argtypes = [ctypes.c_size_t]
+    return library
+
+
+def is_loaded() -> bool:
+    """True if the CUDA runtime that the loader finds is the stand-in."""
+    try:
+        return hasattr(_library(), "standin_report")
+    except (OSError, AttributeError):
+        return False
+
+
+def reset() -> None:
+    """Begin to count anew."""
+    _library().standin_reset()
+
+
+def report() -> dict[str, Any]:
+    """Counts since the reset: kernels, graph launches, captures, waits, allocations, copies.
+
+    ``to_device``, ``to_host`` and ``on_device`` have the `count` and `bytes` of copies, and how
+    many bytes were `pinned` on the host; ``launched`` and ``violations`` count by name; ``used``
+    and ``peak`` are bytes of device memory.
+    """
+    counts: dict[str, Any] = json.loads(_library().standin_report())
+    return counts
+
+
+def resize(size: int) -> None:
+    """Give the device that many bytes of memory."""
+    _library().standin_resize(size)

@@ -1,0 +1,66 @@
+"""Forms for providers whose kernels take less: equal to what they stand for, on the CPU too."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from flow2onnx_runtime import kernels
+from onnx.reference import ReferenceEvaluator
+
+from flow2onnx.dtypes import float32, int64
+from flow2onnx.graph import Builder
+from flow2onnx.graph.model import model_of, to_proto
+from flow2onnx.passes.expand_unique import ExpandUnique
+from flow2onnx.passes.symmetric_pads import SymmetricPads
+
+CUDA_LIKE = SimpleNamespace(
+    pads_alike=lambda op_type: op_type == "ConvTranspose",
+    leaves=lambda op_type: op_type == "Unique",
+)
+
+
+def run(b, feeds):
+    return ReferenceEvaluator(to_proto(model_of(b.graph))).run(None, feeds)[0]
+
+
+@pytest.mark.parametrize("pads", [(0, 1, 1, 1), (2, 0, 1, 1), (0, 0, 2, 1)])
+@pytest.mark.parametrize("output_padding", [(0, 0), (1, 0)])
+def test_a_crop_stands_for_unequal_pads(pads, output_padding):
+    b, rng = Builder(21), np.random.default_rng(0)
+    x, w = b.input("x", (2, 3, 5, 4), float32), b.input("w", (3, 2, 3, 3), float32)
+    y = b.ConvTranspose(x, w, strides=[2, 1], pads=list(pads), output_padding=output_padding)
+    b.output(y, "y")
+    feeds = {v.name: rng.normal(size=tuple(v.shape)).astype(np.float32) for v in b.graph.inputs}
+    before = run(b, feeds)
+    assert SymmetricPads(CUDA_LIKE).run(b.graph)
+    node = next(n for n in b.graph if n.op_type == "ConvTranspose")
+    left = list(node.attributes["pads"].as_ints())
+    assert left[:2] == left[2:]
+    np.testing.assert_array_equal(run(b, feeds), before)
+    assert not SymmetricPads(CUDA_LIKE).run(b.graph)
+
+
+@pytest.mark.parametrize("count", [1, 2, 40])
+def test_a_sort_stands_for_unique(count):
+    b = Builder(21)
+    x = b.input("x", (count,), int64)
+    b.output(b.Reshape(b.emit("Unique", [x], outputs=4)[2], [count]), "ranks")
+    feeds = {"x": np.random.default_rng(1).integers(-5, 5, count)}
+    before = run(b, feeds)
+    assert ExpandUnique(CUDA_LIKE).run(b.graph)
+    assert "Unique" not in {n.op_type for n in b.graph}
+    np.testing.assert_array_equal(run(b, feeds), before)
+    np.testing.assert_array_equal(before, np.unique(feeds["x"], return_inverse=True)[1])
+
+
+def test_different_values_themselves_are_kept():
+    b = Builder(21)
+    x = b.input("x", (4,), int64)
+    b.output(b.Unique(x), "y")
+    assert not ExpandUnique(CUDA_LIKE).run(b.graph)
+
+
+def test_the_cpu_provider_keeps_both():
+    table = kernels()
+    assert not table.leaves("Unique")
+    assert not table.pads_alike("ConvTranspose")
