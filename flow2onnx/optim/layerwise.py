@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from flow2onnx.graph import Value
 from flow2onnx.optim.base import Step
-from flow2onnx.optim.moments import AdamRule
+from flow2onnx.optim.moments import Moments
 from flow2onnx.optim.rule import Rule
 
 __all__ = ["LAMBRule", "LARSRule"]
@@ -19,13 +19,14 @@ def _trust(step: Step, above: Value, below: Value) -> Value:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LAMBRule(AdamRule):
+class LAMBRule(Moments):
     """w - rate * |w| / |u| * u with u = adam's direction + weight_decay * w.
 
     You et al., "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes", 2020,
     algorithm 2, with the identity for its phi; the quotient is 1 where a norm is 0.
     """
 
+    lr: float = 1e-3
     eps: float = 1e-6
 
     def update(self, step: Step, name: str, w: Value, g: Value) -> Value:
@@ -35,9 +36,6 @@ class LAMBRule(AdamRule):
     def move(self, step: Step, name: str, w: Value, g: Value) -> Value:
         """The next value; both moments are state beside the variable."""
         b, (m, v) = step.b, self.moments(step, name, g)
-        if self.amsgrad:
-            v = b.Max(step.slot(name, "max_v"), v)
-            step.assign(f"{name}-max_v", v)
         u = b.Div(b.Div(m, step.scalar(step.unbiased(self.beta1), m)), self.root(step, v))
         u = b.Add(u, step.scale(w, self.weight_decay)) if self.weight_decay else u
         u = step.scale(u, _trust(step, step.norm(w), step.norm(u)))

@@ -7,11 +7,11 @@ from flow2onnx.graph import Value
 from flow2onnx.optim.base import Step
 from flow2onnx.optim.rule import Rule
 
-__all__ = ["AdamRule", "AdamWRule", "Adamax", "NAdam", "RAdam"]
+__all__ = ["AdamRule", "AdamWRule", "Adamax", "Moments", "NAdam", "RAdam"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Moments(Rule):
+class Moments(Rule):
     """m and v, the moving means of g and g², which start at 0."""
 
     beta1: float = 0.9
@@ -37,7 +37,7 @@ class _Moments(Rule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdamRule(_Moments):
+class AdamRule(Moments):
     """w - rate * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps), as torch.optim.Adam.
 
     Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2015, algorithm 1. With `amsgrad`
@@ -69,7 +69,7 @@ class AdamWRule(AdamRule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NAdam(_Moments):
+class NAdam(Moments):
     """w - rate * (c1 g + c2 m) / (sqrt(v / (1 - beta2^t)) + eps), as torch.optim.NAdam.
 
     c1 = (1 - mu_t) / (1 - mu_1 ... mu_t), c2 = mu_(t+1) / (1 - mu_1 ... mu_(t+1)), with
@@ -115,7 +115,7 @@ class NAdam(_Moments):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RAdam(_Moments):
+class RAdam(Moments):
     """adam whose rate is rectified by the variance that v has so far, as torch.optim.RAdam.
 
     Liu et al., "On the Variance of the Adaptive Learning Rate and Beyond", 2020, algorithm 2: with
@@ -155,7 +155,7 @@ class RAdam(_Moments):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Adamax(_Moments):
+class Adamax(Moments):
     """w - rate / (1 - beta1^t) * m / u with u = max(beta2 u, |g| + eps), as torch.optim.Adamax.
 
     Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2015, algorithm 2.

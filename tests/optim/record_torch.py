@@ -21,9 +21,9 @@ def loss_of(w, x, y):
     return torch.nn.functional.mse_loss(out, y)
 
 
-def trained(kind, settings, of_matrices=None):
-    """The weights after twenty steps in float64, in which torch's Muon iterates here too."""
-    w = {n: torch.tensor(v, requires_grad=True) for n, v in weights().items()}
+def steps(kind, settings, of_matrices=None, dtype=torch.float64):
+    """The weights after each of twenty steps; torch's Muon iterates in their type here too."""
+    w = {n: torch.tensor(v, dtype=dtype, requires_grad=True) for n, v in weights().items()}
     matrices = [v for v in w.values() if v.dim() == 2] if of_matrices else []
     others = [v for v in w.values() if v.dim() != 2 or not of_matrices]
     optimizers = [getattr(torch.optim, kind)(others, **settings)]
@@ -32,11 +32,35 @@ def trained(kind, settings, of_matrices=None):
     for x, y in batches():
         for v in w.values():
             v.grad = None
-        loss_of(w, torch.tensor(x), torch.tensor(y)).backward()
-        with mock.patch.object(torch, "bfloat16", torch.float64):
+        loss_of(w, torch.tensor(x, dtype=dtype), torch.tensor(y, dtype=dtype)).backward()
+        with mock.patch.object(torch, "bfloat16", dtype):
             for optimizer in optimizers:
                 optimizer.step()
-    return {n: v.detach().numpy() for n, v in w.items()}
+        yield w
+
+
+def trained(*case, dtype=torch.float64):
+    """The weights after twenty steps."""
+    for w in steps(*case, dtype=dtype):
+        last = w
+    return {n: v.detach().numpy() for n, v in last.items()}
+
+
+def averaged(*case, decay, dtype):
+    """The averages of the weights after twenty steps, by torch's AveragedModel."""
+    module = average = None
+    for w in steps(*case, dtype=dtype):
+        if average is None:
+            module = torch.nn.Module()
+            for name, value in w.items():
+                module.register_parameter(name, torch.nn.Parameter(value.detach()))
+            rule = torch.optim.swa_utils.get_ema_multi_avg_fn(decay)
+            average = torch.optim.swa_utils.AveragedModel(module, multi_avg_fn=rule)
+        with torch.no_grad():
+            for name, value in w.items():
+                getattr(module, name).copy_(value)
+        average.update_parameters(module)
+    return {n: v.detach().numpy() for n, v in average.module.named_parameters()}
 
 
 def rates(kind, settings):
