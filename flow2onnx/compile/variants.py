@@ -1,4 +1,4 @@
-"""Variants of a job: halves of its step, rounds of accumulation, a free batch, no watches."""
+"""Variants of a job: halves of its step, rounds, a free batch, counted draws, no watches."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -7,11 +7,18 @@ from flow2onnx.compile.job import CompiledJob, Target, compile_job
 from flow2onnx.errors import UnsupportedError
 from flow2onnx.onnx_io.free_batch import free_batch
 from flow2onnx.onnx_io.serialize import drop_inputs, drop_outputs
-from flow2onnx.optim import Training
-from flow2onnx.passes import run_passes
+from flow2onnx.optim import Training, batch_count
+from flow2onnx.passes import CounterBasedRandom, run_passes
 from flow2onnx.trace.spec import JobSpec
 
-__all__ = ["compile_rounds", "for_any_batch", "halves", "unusual_sizes", "without_watches"]
+__all__ = [
+    "compile_rounds",
+    "count_draws",
+    "for_any_batch",
+    "halves",
+    "unusual_sizes",
+    "without_watches",
+]
 
 # Sizes of the batch that no layer has by accident: odd, even, a multiple of three.
 _UNUSUAL = (61, 74, 87, 91, 106, 123)
@@ -32,6 +39,15 @@ def halves(
     drop_inputs(first.model, first.feeds)
     drop_inputs(second.model, ())
     return first, replace(second, feeds=(), results=(), losses=(), watches=(), host=None)
+
+
+def count_draws(job: CompiledJob) -> None:
+    """Let the random nodes of a step draw by its seed and the batch's number alone, in place.
+
+    A runtime's own generators go on from whatever was drawn before.
+    """
+    counters = (job.spec.step_counter, batch_count(job.spec))  # they tell one batch from another
+    CounterBasedRandom([n for n in counters if n in job.variables]).run(job.model.graph)
 
 
 def compile_rounds(

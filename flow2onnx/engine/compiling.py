@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from flow2onnx_runtime import kernels
 
 from flow2onnx.compile import CompiledJob, Target, compile_job, compile_rounds
+from flow2onnx.compile.variants import count_draws
 from flow2onnx.engine.options import options_of
 from flow2onnx.engine.placement import Placement
 from flow2onnx.engine.tuning import cache_path, fastest_forms
@@ -45,14 +46,18 @@ class JobCompiler:
             return job if tuned is target else compile_job(spec, shapes, tuned)
 
     def compile_for_calls(self, spec: JobSpec, shapes: Shapes | None = None) -> CompiledJob:
-        """A job whose calls may read several batches each."""
+        """A job whose calls may read several batches each, or be captured as a CUDA graph."""
         job = self.compile(spec, shapes)
-        rounds = spec.config.value("train.num_gradient_accumulation_steps")
-        if job.kind == "predict" or rounds == 1:
+        if job.kind == "predict":
             return job
+        rounds = spec.config.value("train.num_gradient_accumulation_steps")
         with _name_job_in_errors(spec):
-            target = self._with_measured_forms(job, self.target())
-            return compile_rounds(spec, shapes, target, rounds)
+            if rounds > 1:
+                target = self._with_measured_forms(job, self.target())
+                job = compile_rounds(spec, shapes, target, rounds)
+            if spec.config.value("runtime.enable_cuda_graph"):
+                count_draws(job)  # a replay would repeat what the runtime's generators drew
+        return job
 
     def _with_measured_forms(self, job: CompiledJob, target: Target) -> Target:
         """The target with the forms that `autotune` measured for a job, where that is on."""

@@ -10,12 +10,11 @@ from flow2onnx_runtime.dtypes import Array
 
 from flow2onnx.compile import CompiledJob, Target, initial_state
 from flow2onnx.compile.opsets import USUAL_OPSET
-from flow2onnx.compile.variants import for_any_batch, halves, without_watches
+from flow2onnx.compile.variants import count_draws, for_any_batch, halves, without_watches
 from flow2onnx.engine.session import Session
 from flow2onnx.errors import ArgumentError, FlowError, JobError, UnsupportedError
 from flow2onnx.graph import Model
-from flow2onnx.optim import Training, batch_count
-from flow2onnx.passes import CounterBasedRandom
+from flow2onnx.optim import Training
 from flow2onnx.trace.initializers import Constant
 from flow2onnx.trace.spec import JobSpec
 from flow2onnx.trace.trace import leaf_placeholders
@@ -102,9 +101,7 @@ class SessionView:
             job = self._compile_known(spec, shapes, replace(target, shows_losses=True))
         job = without_watches(job)
         if self.for_devices and job.kind == "train":
-            counters = (spec.step_counter, batch_count(spec))  # they tell one batch from another
-            known = [name for name in counters if name in job.variables]
-            CounterBasedRandom(known).run(job.model.graph)
+            count_draws(job)
         return job
 
     def _compile_at(self, spec: JobSpec, batch: int) -> CompiledJob:

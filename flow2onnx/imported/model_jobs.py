@@ -6,13 +6,12 @@ from functools import partial
 from typing import Any
 
 from flow2onnx.compile import CompiledJob, Target, compile_job
-from flow2onnx.compile.variants import for_any_batch, halves, unusual_sizes
+from flow2onnx.compile.variants import count_draws, for_any_batch, halves, unusual_sizes
 from flow2onnx.config import FunctionConfig
 from flow2onnx.errors import FlowError, UnsupportedError
 from flow2onnx.imported.feeds import Feeds
 from flow2onnx.onnx_io.serialize import rename_outputs
-from flow2onnx.optim import Training, batch_count
-from flow2onnx.passes import CounterBasedRandom
+from flow2onnx.optim import Training
 from flow2onnx.trace.spec import GENERATIONS, JobSpec
 
 __all__ = ["ModelJobs"]
@@ -92,9 +91,7 @@ class ModelJobs:
         except FlowError as error:
             raise error.located(self.title, None, None) from None
         if is_train and self.rewrites.draws_by_step:
-            counters = (spec.step_counter, batch_count(spec))  # they tell one batch from another
-            known = [name for name in counters if name in job.variables]
-            CounterBasedRandom(known).run(job.model.graph)
+            count_draws(job)
         return replace(job, kind="train") if is_train else job
 
     def _for_any_batch(self, compile_at: Callable[[int], CompiledJob]) -> CompiledJob:
