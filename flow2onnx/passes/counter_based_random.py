@@ -50,7 +50,7 @@ class CounterBasedRandom(Pass):
             if node.op_type not in _DRAWS:
                 raise UnsupportedError(
                     f"{node.op_type} {node.name} cannot be drawn equally after resuming",
-                    hint="in a job for devices, use dropout and uniform draws",
+                    hint="use dropout and uniform draws alone, or leave on_device out",
                 )
         for node in found:
             _replace(graph, node, counters)

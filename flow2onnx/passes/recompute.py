@@ -5,6 +5,7 @@ kept; what only the gradients of a segment read is computed again from there, wh
 """
 
 import math
+import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -66,14 +67,22 @@ def _segments_by_name(nodes: list[ir.Node], names: Iterable[str]) -> list[list[i
     """For each name the nodes of the layer, or of the layers in the scope."""
     segments = []
     for name in names:
-        starts = tuple(f"{name}{mark}" for mark in "-/_")
-        segments.append([n for n in nodes if str(n.name).startswith(starts)])
+        starts = tuple(f"{name.strip('/')}{mark}" for mark in "-/_")
+        segments.append([n for n in nodes if str(n.name).lstrip("/").startswith(starts)])
         if not segments[-1]:
             raise ConfigError(
                 f"runtime.recompute names {name}, and no layer or scope of the job is called so",
-                hint="give the name= of a layer, or that of a flow.scope.namespace",
+                hint=f"names begin as those of nodes do: {_beginnings(nodes)}",
             )
     return segments
+
+
+def _beginnings(nodes: Iterable[ir.Node], most: int = 10) -> str:
+    """The first parts of the names of nodes, which name a layer or a scope."""
+    parts = (re.split("[-/_]", str(n.name).lstrip("/"), maxsplit=1) for n in nodes)
+    found = list(dict.fromkeys(part[0] for part in parts if len(part) > 1))
+    more = f" and {len(found) - most} more" if len(found) > most else ""
+    return ", ".join(found[:most]) + more or "none of them has a part"
 
 
 def _balanced_segments(nodes: list[ir.Node], number: int) -> list[list[ir.Node]]:

@@ -27,6 +27,13 @@ REWRITES = {
         "a = Neg(x)  y = Relu(x)  b = Exp(a)  c = Add(a, b)",
         "y = Relu(x)",
     ),
+    "dead branch": (
+        DeadCodeElimination,
+        "g (bool c, float[2] x) => (float[2] z)",
+        "h = Relu(x)  y = If(c) <then_branch = t () => (float[2] a) { a = Neg(h) }, "
+        "else_branch = e () => (float[2] b) { b = Abs(h) }>  z = Exp(x)",
+        "z = Exp(x)",
+    ),
     "dead constant": (
         DeadCodeElimination,
         "g (float[2] x) => (float[2] y) <float[2] c = {1, 2}, float[2] d = {3, 4}>",

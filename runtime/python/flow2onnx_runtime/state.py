@@ -142,8 +142,9 @@ class State:
             raise StateError(
                 f"{_some(broken)} were being updated in place when a step failed: their values are "
                 "neither the old nor the new ones",
-                hint="load a saved state, or give them new values; runtime.in_place(False) keeps "
-                "the old ones in a second buffer",
+                hint="load a saved state, or give them new values; in_place=False of a Trainer or "
+                "of make_trainable, or config.runtime.in_place(False) of a job, keeps the old ones "
+                "in a second buffer",
             )
 
     def read(self, name: str) -> NDArray[Any]:

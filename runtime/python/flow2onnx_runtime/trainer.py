@@ -330,7 +330,8 @@ class Trainer:
         name = self.manifest.learning_rate
         if name is None:
             raise StateError(
-                "the rate of this bundle cannot be set", hint="export it with on_device=True"
+                "the rate of this bundle cannot be set",
+                hint="export the job with on_device=True; what make_trainable makes can always",
             )
         if rate is not None and not (math.isfinite(rate) and 0 <= rate < 3.4e38):
             raise StateError(f"learning_rate {rate!r}", hint="give a number of at least 0, or None")
