@@ -3,12 +3,15 @@
 import pytest
 
 from tests.reliability import (
+    damaged_bundles,
     interrupted_calls,
     interrupted_steps,
+    killed_writers,
     racing_savers,
     server_under_attack,
     shared_trainer,
 )
+from tests.runtimes import c_driver, test_js
 
 
 @pytest.mark.parametrize("kind", racing_savers.KINDS)
@@ -60,3 +63,36 @@ def test_a_server_under_attack_answers_others_and_keeps_nothing(scale):
     assert outcomes["packed"] <= {"400", "413"}
     for case in ("json", "lists", "answer", "pipelined", "calls", "stream"):
         assert outcomes[case] == {"200"}, rows
+
+
+@pytest.mark.parametrize(
+    ("kills", "writers"),
+    [
+        (3, ["file", "checkpoint-folder", "records"]),
+        pytest.param(200, [*killed_writers.WRITERS], marks=pytest.mark.slow),
+    ],
+)
+def test_killed_writers_leave_what_is_whole(kills, writers):
+    found = killed_writers.measure(kills, 1, writers)
+    assert found == {f"{name}: whole": kills // len(writers) for name in writers}
+
+
+def test_damages_are_the_same_for_the_same_seed(tmp_path):
+    one, two = (damaged_bundles.damage(tmp_path / name, 0, 3) for name in "ab")
+    assert {p.name: p.read_bytes() for p in one.iterdir()} == {
+        p.name: p.read_bytes() for p in two.iterdir()
+    }
+
+
+@pytest.mark.parametrize("count", [24, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "language",
+    [
+        "python",
+        pytest.param("javascript", marks=test_js.pytestmark),
+        pytest.param("c", marks=c_driver.MARKS),
+    ],
+)
+def test_damaged_bundles_are_refused(language, count):
+    found = damaged_bundles.measure(count, 1, [language])
+    assert found == {language: {"refused": count}}
