@@ -379,11 +379,11 @@ static f2o_status find_functions(Count *count, Span span) {
     Room keys = {NULL, 0, 0};
     f2o_status status = F2O_OK;
     while (status == F2O_OK && span.at < span.end) {
-        FunctionKey *key = NULL;
-        if (!read_field(&span, &number, &inner)) status = no_model(count->home, count->error);
-        else if (number != 25 || inner.at == NULL) continue;
-        else if ((key = grow(&keys, sizeof *key)) == NULL) status = no_memory(count->error);
-        else if (!read_key(inner, key)) status = no_model(count->home, count->error);
+        bool known = read_field(&span, &number, &inner);
+        if (known && (number != 25 || inner.at == NULL)) continue;
+        FunctionKey *key = known ? grow(&keys, sizeof *key) : NULL;
+        if (known && key == NULL) status = no_memory(count->error);
+        else if (!known || !read_key(inner, key)) status = no_model(count->home, count->error);
     }
     count->keys = keys.items;
     if (status != F2O_OK) return status;

@@ -86,7 +86,8 @@ INTERNAL f2o_status check_range(const char *file, const f2o_spec *spec, const f2
     const f2o_range *range = spec->range;
     char place[SHAPE_TEXT], allowed[64] = "", hint[96];
     if (range == NULL) return F2O_OK;
-    size_t size = f2o_tensor_bytes(value) / f2o_dtype_size(value->dtype), count = 0, first = 0;
+    size_t width = f2o_dtype_size(value->dtype), count = 0, first = 0;
+    size_t size = width == 0 ? 0 : f2o_tensor_bytes(value) / width;
     for (size_t i = 0; i < size; i++) {
         if (is_within(range, integer_at(value, i))) continue;
         if (count++ == 0) first = i;
