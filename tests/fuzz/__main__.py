@@ -21,7 +21,7 @@ from tests.fuzz.target import CORPUS, NAMES, corpus, load
 
 BUILD = Path(__file__).parents[2] / "build" / "fuzz"
 _LONGEST = 8192  # bytes of an input, where a target does not say another
-_KEPT = 16 << 10  # bytes kept of one target
+_KEPT = 6 << 10  # bytes kept of one target
 _SMALL = 2048  # bytes of an input that is kept
 
 

@@ -40,8 +40,8 @@ def build_fuzzer(folder: Path) -> Path:
 
 
 def build_replay(folder: Path) -> Path:
-    """The program without libFuzzer, by any compiler that has the sanitizers."""
-    return _build("cc", folder, "address,undefined", ["targets.c", "replay.c"])
+    """The program without libFuzzer, by any compiler that has the sanitizers; soon compiled."""
+    return _build("cc", folder, "address,undefined", ["-O0", "targets.c", "replay.c"])
 
 
 def _build(compiler: str, folder: Path, sanitizers: str, sources: Sequence[str]) -> Path:
@@ -50,7 +50,7 @@ def _build(compiler: str, folder: Path, sanitizers: str, sources: Sequence[str])
     program = folder / "fuzzer"
     subprocess.run(
         [compiler, *_FLAGS, f"-fsanitize={sanitizers}", f"-I{folder}", f"-I{SOURCE}",
-         *(str(_FOLDER / s) for s in sources), "-lm", "-o", str(program)],
+         *(s if s.startswith("-") else str(_FOLDER / s) for s in sources), "-lm", "-o", str(program)],
         check=True,
     )  # fmt: skip
     return program

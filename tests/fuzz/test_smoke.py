@@ -13,7 +13,7 @@ from tests.fuzz.mutations import mutants
 from tests.fuzz.target import CORPUS, NAMES, CostError, corpus, execute, load
 from tests.runtimes.c_driver import MARKS, sanitizers_work
 
-MUTANTS = 1000
+MUTANTS = 500
 ignored = pytest.mark.filterwarnings("ignore")  # numpy's and others', of what files hold
 
 
@@ -47,7 +47,7 @@ def replay(tmp_path_factory):
 def test_c(name, replay):
     target = load(inputs_of(name))
     known = [*target.seeds(), *corpus(inputs_of(name))]
-    inputs = [*known, *mutants(known, target.TOKENS, 2 * MUTANTS)]
+    inputs = [*known, *mutants(known, target.TOKENS, 4 * MUTANTS)]
     sent = b"".join(struct.pack("<I", len(data)) + data for data in inputs)
     done = subprocess.run(
         [replay], input=sent, capture_output=True, env=environment(name), check=False
