@@ -53,7 +53,7 @@ def open_regular(
     `buffering`: bytes that are read at a time.
     """
     # closed by whoever asked for it
-    file = BufferedReader(FileIO(path, "rb", opener=_open), buffering)
+    file: BufferedReader = BufferedReader(FileIO(path, "rb", opener=_open), buffering)
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise OSError(errno.EINVAL, "it is no regular file", os.fspath(path))
