@@ -13,10 +13,13 @@ import time
 import grpc
 import numpy as np
 import pytest
-from flow2onnx_runtime import OptionsError
+from click.testing import CliRunner
+from flow2onnx_runtime import FlowError, OptionsError
+from flow2onnx_serve.cli import serve
 from flow2onnx_serve.errors import RequestError
 from flow2onnx_serve.held import Held
 from flow2onnx_serve.hosts import Hosts
+from flow2onnx_serve.lifecycle import run
 from flow2onnx_serve.settings import Settings
 
 from tests.serving.models import centred, mlp, place
@@ -207,6 +210,46 @@ def certificate(tmp_path_factory):
                "-keyout", pair[1], "-out", pair[0]]  # fmt: skip
     subprocess.run(command, check=True, capture_output=True)
     return pair
+
+
+def test_certificates_and_tokens_that_cannot_be_used(tmp_path, certificate):
+    """What is no certificate, another's key, a key with a password, a token that is no text."""
+    place(tmp_path / "models", "mlp", mlp())
+    bad, other, locked = (tmp_path / name for name in ("bad", "other", "locked"))
+    bad.write_bytes(b"\xff\xfe")
+    subprocess.run(["openssl", "genrsa", "-out", other, "2048"], check=True, capture_output=True)
+    hide = [
+        "openssl",
+        "rsa",
+        "-in",
+        certificate[1],
+        "-aes256",
+        "-passout",
+        "pass:x",
+        "-out",
+        locked,
+    ]
+    subprocess.run(hide, check=True, capture_output=True)
+    for pair in ((bad, certificate[1]), (certificate[0], other), (certificate[0], locked)):
+        with pytest.raises(OptionsError, match="TLS cannot use"):
+            run(Settings(tmp_path / "models", port=0, certificate=pair[0], key=pair[1]), "1")
+    done = CliRunner().invoke(serve, [str(tmp_path / "models"), "--token-file", str(bad)])
+    assert (done.exit_code, "the token in" in done.stderr) == (1, True)
+
+
+def test_what_is_given_in_place_of_a_repository(tmp_path):
+    place(tmp_path, "mlp", mlp())
+    with pytest.raises(FlowError, match="is one model of a repository, which is the folder around"):
+        run(Settings(tmp_path / "mlp", port=0), "1")
+
+
+@pytest.mark.parametrize("option", ["--port", "--grpc-port"])
+def test_a_port_that_is_taken(tmp_path, option):
+    place(tmp_path, "mlp", mlp())
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = CliRunner().invoke(serve, [str(tmp_path), "--port", "0", option, port])
+    assert (done.exit_code, f"cannot listen on 127.0.0.1:{port}" in done.stderr) == (1, True)
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])

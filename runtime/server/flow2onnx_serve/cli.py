@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from flow2onnx_runtime import FlowError
+from flow2onnx_runtime import FlowError, OptionsError
 from flow2onnx_runtime.providers import PROVIDERS, find_provider
 
 from flow2onnx_serve import __version__
@@ -145,7 +145,7 @@ def serve(
     from flow2onnx_serve.logs import log_as_json
     from flow2onnx_serve.settings import Settings
 
-    token = None if token_file is None else token_file.read_text("utf-8").strip()
+    token = None if token_file is None else _read_token(token_file)
     settings = Settings(
         models=models,
         options=Options(providers=find_provider(provider).names, shared_threads=shared_pool),
@@ -160,6 +160,16 @@ def serve(
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     run(settings, __version__)
     sys.exit(0)
+
+
+def _read_token(path: Path) -> str:
+    """The token in a file, without the space around it."""
+    try:
+        return path.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise OptionsError(
+            f"the token in {path} cannot be read: {error}", hint="write it there as plain text"
+        ) from error
 
 
 def _accelerate(provider: str) -> "Prepare":

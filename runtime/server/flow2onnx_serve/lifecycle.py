@@ -6,8 +6,10 @@ import logging
 import os
 import signal
 import socket
+import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 import onnxruntime as ort
 import uvicorn
@@ -35,6 +37,7 @@ def run(settings: Settings, version: str) -> None:
     prepare_allocator()
     _allow_descriptors(2 * settings.max_connections + _FILES)
     _share_threads(settings)
+    _check_certificate(settings)
     service = Service(settings, version)
     config = _config(service)
     make = config.get_loop_factory() or asyncio.new_event_loop
@@ -52,6 +55,22 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+def _check_certificate(settings: Settings) -> None:
+    """Raise `OptionsError` for a certificate and a key that cannot be used."""
+    if settings.certificate is None or settings.key is None:
+        return
+    try:
+        # a password would be asked for on the terminal, for which nobody waits
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
+            settings.certificate, settings.key, password=""
+        )
+    except (OSError, ValueError) as error:
+        raise OptionsError(
+            f"TLS cannot use {settings.certificate} with {settings.key}: {error}",
+            hint="give a certificate in PEM and its key, without a password",
+        ) from error
 
 
 def _allow_descriptors(count: int) -> None:
@@ -142,13 +161,21 @@ def _check_start(service: Service) -> None:
     if settings.models.is_file() and not repository.is_ready:
         raise FlowError(f"{settings.models}: {repository.index()[0]['reason']}")
     if not repository.names() and not settings.waits:
-        is_bundle = (settings.models / "manifest.json").exists()
         raise FlowError(
-            f"{settings.models} is a bundle" if is_bundle else f"{settings.models} has no models",
+            f"{settings.models} {_mistake(settings.models)}",
             hint="give a folder with MODEL/VERSION/model.onnx, an .onnx file, or --wait for models",
         )
     if not repository.index(only_ready=True):
         _log.warning("no model is ready", extra={"repository": str(settings.models)})
+
+
+def _mistake(folder: Path) -> str:
+    """What a folder without models is."""
+    if (folder / "manifest.json").exists():
+        return "is a bundle, not a repository"
+    if any(path.name.isdecimal() and path.is_dir() for path in folder.iterdir()):
+        return f"is one model of a repository, which is the folder around it: {folder.parent}"
+    return "has no models"
 
 
 def _on_signals(stop: Callable[[], None]) -> None:
