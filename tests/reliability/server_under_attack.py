@@ -37,6 +37,8 @@ import grpc
 import numpy as np
 from flow2onnx_serve.messages import MESSAGES
 
+from tests.reliability import http2_frames
+
 ROOT = Path(__file__).parents[2]
 SERVICE = "/inference.GRPCInferenceService"
 LARGE = 60_000_000  # bytes of a body
@@ -299,6 +301,21 @@ def until(is_so: Callable[[], bool], seconds: float = 20) -> None:
         time.sleep(0.02)
 
 
+def rapid_reset(server: Server, scale: float) -> Counter[str]:
+    """25,000 calls that are taken back as they begin."""
+    return http2_frames.rapid_reset(server.grpc, max(100, int(STREAM * scale)))
+
+
+def frames(server: Server, scale: float) -> Counter[str]:
+    """100,000 frames of each kind that costs its sender nothing."""
+    count = max(100, int(4 * STREAM * scale))
+    found = Counter[str]()
+    for send in (http2_frames.endless_headers, http2_frames.pings, http2_frames.settings,
+                 http2_frames.empty_data):  # fmt: skip
+        found += send(server.grpc, count)
+    return found + http2_frames.half_frames(server.grpc, min(200, count))
+
+
 def nothing(server: Server, scale: float) -> Counter[str]:
     """No attack: what the healthy client waits by itself."""
     time.sleep(5 * scale)
@@ -316,6 +333,8 @@ CASES: dict[str, Callable[[Server, float], Counter[str]]] = {
     "calls": small_calls,
     "stream": one_stream,
     "leaving": leaving,
+    "reset": rapid_reset,
+    "frames": frames,
 }
 
 
