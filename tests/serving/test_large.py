@@ -112,7 +112,7 @@ def test_a_message_is_split_as_it_is_read_whole():
     names = found.message
     assert (names.model_name, names.model_version, names.id) == ("a", "3", "q")
     assert [bytes(tensor) for tensor in found.tensors] == [b"abc", b""]
-    rest = MESSAGES["ModelInferRequest"].FromString(found.head)
+    rest = MESSAGES["ModelInferRequest"].FromString(b"".join(found.head))
     del request.raw_input_contents[:]
     assert rest == request
 

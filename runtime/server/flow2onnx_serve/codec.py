@@ -31,6 +31,7 @@ _VALUES = 2048  # numbers that are written as JSON, or sorted
 _MEMORY = 16  # bytes that a process may take for each byte of the largest request
 
 Hold = Callable[[int], object]
+Text = bytes | bytearray | memoryview
 Found = TypeVar("Found")
 
 
@@ -62,12 +63,12 @@ class Codec:
 
     async def write_http(
         self, model: str, version: str, request: Inference, results: Sequence[Result]
-    ) -> tuple[bytes, int | None]:
+    ) -> tuple[Text, int | None]:
         """The answer, and how many bytes of it are JSON unless all are."""
         encode, asked = http_encoding.encode, replace(request, arrays=[])
         pairs = zip(request.wanted, results, strict=True)
         if sum(array.size for wanted, (*_, array) in pairs if not wanted.is_binary) > _VALUES:
-            return await self._in_process(encode, model, version, asked, results)
+            return await self._in_process(_encode_apart, model, version, asked, results)
         if _size(results) > _TENSORS:
             return await self._in_thread(encode, model, version, asked, results)
         return encode(model, version, asked, results)
@@ -83,9 +84,9 @@ class Codec:
         ports, head, tensors = (version.inputs, version.outputs), incoming.head, incoming.tensors
         if head is None:
             return grpc_encoding.decode(incoming.message, *ports)
-        if len(head) > _TEXT:
-            buffers = list(map(PickleBuffer, tensors))
-            return await self._read_apart(hold, decode_parts, head, buffers, *ports)
+        if sum(map(len, head)) > _TEXT:
+            parts = [[PickleBuffer(part) for part in parts] for parts in (head, tensors)]
+            return await self._read_apart(hold, decode_parts, *parts, *ports)
         if sum(map(len, tensors)) > _TENSORS:
             return await self._in_thread(decode_parts, head, tensors, *ports)
         return decode_parts(head, tensors, *ports)
@@ -112,8 +113,8 @@ class Codec:
         return inflate(body, encoding, self._limit)
 
     async def deflate(
-        self, answer: bytes, accepted: bytes
-    ) -> tuple[bytes, list[tuple[bytes, bytes]]]:
+        self, answer: Text, accepted: bytes
+    ) -> tuple[Text, list[tuple[bytes, bytes]]]:
         """The answer, packed if the client asks for it, and headers to say so."""
         if len(answer) > _TEXT:
             return await self._in_thread(deflate, answer, accepted)
@@ -139,6 +140,12 @@ class Codec:
                 return await found
         except TimeoutError:
             raise RequestError("the request's time is over", 504) from None
+
+
+def _encode_apart(*arguments: Any) -> tuple[Any, int | None]:
+    """The answer as `http_encoding.encode` makes it, to be passed on without a copy."""
+    text, length = http_encoding.encode(*arguments)
+    return PickleBuffer(text), length
 
 
 def _size(results: Sequence[Result]) -> int:

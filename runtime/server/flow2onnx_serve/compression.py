@@ -29,7 +29,9 @@ def inflate(body: bytes | bytearray, encoding: bytes, limit: int) -> bytes:
     return content
 
 
-def deflate(answer: bytes, accepted: bytes) -> tuple[bytes, list[tuple[bytes, bytes]]]:
+def deflate(
+    answer: bytes | bytearray | memoryview, accepted: bytes
+) -> tuple[bytes | bytearray | memoryview, list[tuple[bytes, bytes]]]:
     """The answer, packed if the client asks for it before anything else, and headers to say so."""
     first = accepted.split(b",")[0].strip()
     if first not in _WINDOWS or len(answer) < _SMALL:

@@ -44,11 +44,11 @@ _CONTENTS = {
 class Incoming:
     """A request whose names are read: the whole `message`, or one of the names alone.
 
-    In the second case `head` is the rest of it without the tensors, which lie apart.
+    In the second case `head` is all of it but the tensors, which lie apart, in its parts.
     """
 
     message: Message
-    head: bytes | None = None
+    head: Sequence[memoryview] | None = None
     tensors: Sequence[memoryview] = ()
 
 
@@ -69,7 +69,7 @@ def split(data: bytes) -> Incoming:
     for _ in range(_ENTRIES):
         if at == len(data):
             message = parse(MESSAGES["ModelInferRequest"], b"".join(names))
-            return Incoming(message, b"".join(head), tensors)
+            return Incoming(message, head, tensors)
         start = at
         number, size, at = _field(data, at)
         if at > len(data):
@@ -111,10 +111,13 @@ def _unreadable() -> RequestError:
 
 
 def decode_parts(
-    head: bytes, tensors: Sequence[Buffer], inputs: Mapping[str, Port], outputs: Mapping[str, Port]
+    head: Sequence[Buffer],
+    tensors: Sequence[Buffer],
+    inputs: Mapping[str, Port],
+    outputs: Mapping[str, Port],
 ) -> Inference:
     """The request in what `split` found."""
-    message = parse(MESSAGES["ModelInferRequest"], head)
+    message = parse(MESSAGES["ModelInferRequest"], b"".join(head))
     return decode(message, inputs, outputs, [memoryview(tensor) for tensor in tensors])
 
 

@@ -12,6 +12,7 @@ from flow2onnx_runtime import FlowError
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
+from flow2onnx_serve.codec import Text
 from flow2onnx_serve.connections import CONNECTION
 from flow2onnx_serve.errors import LEFT, RequestError
 from flow2onnx_serve.held import Hold
@@ -34,7 +35,7 @@ _LARGE = 64 * 1024  # bytes of an answer that a connection does not take at once
 _OPEN = ("/v2/health/live", "/v2/health/ready")  # without a token: probes have none
 
 Headers = Iterable[tuple[bytes, bytes]]
-Reply = tuple[int, bytes, list[tuple[bytes, bytes]]]  # status, body, headers but its length
+Reply = tuple[int, Text, list[tuple[bytes, bytes]]]  # status, body, headers but its length
 
 
 class Application:
@@ -136,7 +137,7 @@ class Application:
         return _error_reply(problem, *([] if is_whole else [_CLOSE])), is_whole
 
     async def _pack(
-        self, answer: bytes, length: int | None, headers: dict[bytes, bytes], hold: Hold
+        self, answer: Text, length: int | None, headers: dict[bytes, bytes], hold: Hold
     ) -> Reply:
         """The reply with an answer of which `length` bytes are JSON, packed if that is wished."""
         fields = [_JSON_HEADER if length is None else _BYTES_HEADER]
