@@ -12,7 +12,7 @@ from flow2onnx.dtypes import DType, by_code
 from flow2onnx.errors import JobError
 from flow2onnx.graph import Builder, Model, Value
 from flow2onnx.graph.model import model_bytes
-from flow2onnx.onnx_io.foreign import ForeignModel
+from flow2onnx.onnx_io.foreign import ForeignModel, tensor_content
 from flow2onnx.optim.averages import average_name
 from flow2onnx.trace.initializers import Initializer
 from flow2onnx.trace.variables import Role, Variable
@@ -98,5 +98,4 @@ class ModelState:
     def _content(self, name: str) -> Array:
         if name not in self.foreign.tensors:
             raise JobError(f"the model has no tensor {name!r}")
-        content: Array = self.foreign.tensors[name].numpy()
-        return content
+        return tensor_content(self.foreign.tensors[name])

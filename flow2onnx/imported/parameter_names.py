@@ -16,7 +16,7 @@ from flow2onnx.dtypes import DType, by_code
 from flow2onnx.errors import ArgumentError, DTypeError
 from flow2onnx.graph import Node
 from flow2onnx.onnx_io.append import value_like
-from flow2onnx.onnx_io.foreign import ForeignModel
+from flow2onnx.onnx_io.foreign import ForeignModel, tensor_content
 from flow2onnx.trace.call_text import known_names
 
 __all__ = ["TensorNames", "element_type", "name_tensors"]
@@ -225,15 +225,15 @@ class _Naming:
     def _is_uniform(self, name: str) -> bool:
         if not self._is_float(name) or not self.tensors[name].size:
             return False
-        content = self.tensors[name].numpy().ravel()
-        return bool((content == content[0]).all())
+        content = tensor_content(self.tensors[name]).ravel()
+        return bool(content[0] == content[-1] and (content == content[0]).all())
 
     def _is_transposed(self, one: str, other: str) -> bool:
         x, y = self.tensors[one], self.tensors[other]
         if tuple(x.shape) != tuple(y.shape)[::-1] or x.dtype != y.dtype or self._is_uniform(one):
             return False
-        turned = y.numpy().T
-        return bool((x.numpy()[0] == turned[0]).all() and (x.numpy() == turned).all())
+        content, turned = tensor_content(x), tensor_content(y).T
+        return bool((content[0] == turned[0]).all() and (content == turned).all())
 
 
 def _parameter_at(node: Node, name: str, missing: Collection[str]) -> str | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 from flow2onnx_runtime.external_data import check_locations
@@ -21,7 +22,15 @@ from flow2onnx.onnx_io.linear_models import expand_linear_models
 from flow2onnx.onnx_io.opset_conversion import OLDEST_CONVERTED, convert_graph, convert_nodes
 from flow2onnx.onnx_io.read import open_model
 
-__all__ = ["OLDEST", "USUAL", "ForeignModel", "Source", "foreign_model", "source_content"]
+__all__ = [
+    "OLDEST",
+    "USUAL",
+    "ForeignModel",
+    "Source",
+    "foreign_model",
+    "source_content",
+    "tensor_content",
+]
 
 OLDEST = 18  # before it, reductions take their axes in another form
 USUAL = 21
@@ -150,6 +159,25 @@ def source_content(model: Source) -> str | bytes:
     proto = ir.to_proto(model) if isinstance(model, ir.Model) else model
     content = _translate_errors(proto.SerializeToString, "the model cannot be written")
     return bytes(content)
+
+
+def tensor_content(tensor: ir.TensorProtocol) -> np.ndarray[Any, Any]:
+    """The content of a tensor; what lies in another file is mapped as long as the array is there.
+
+    The tensor's own array would stay, and with it all that was ever read, as long as the model.
+    """
+    if isinstance(tensor, ir.ExternalTensor):
+        tensor = ir.ExternalTensor(
+            tensor.location,
+            tensor.offset,
+            tensor.length,
+            tensor.dtype,
+            shape=ir.Shape(tensor.shape),
+            name=tensor.name,
+            base_dir=tensor.base_dir,
+        )
+    content: np.ndarray[Any, Any] = tensor.numpy()
+    return content
 
 
 def _separate_tensors(model: Source) -> _Parts:

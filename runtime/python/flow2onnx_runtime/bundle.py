@@ -1,20 +1,21 @@
 """A bundle on disk, opened: its manifest, its first state, its models checked against both."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-from flow2onnx_runtime.dtypes import find_element
+from flow2onnx_runtime.dtypes import element_named, find_element
 from flow2onnx_runtime.errors import BundleError
 from flow2onnx_runtime.files import replace_folder
 from flow2onnx_runtime.index_ranges import IndexRange
 from flow2onnx_runtime.manifest import Manifest, PredictJob, StateSpec, TensorSpec
 from flow2onnx_runtime.options import Options
 from flow2onnx_runtime.program import Program, TensorInfo
-from flow2onnx_runtime.safetensors import load_safetensors, replace_tensors
+from flow2onnx_runtime.safetensors import StoredTensor, read_tensors, replace_tensors
 from flow2onnx_runtime.state import State
 
 __all__ = ["Bundle"]
@@ -29,24 +30,44 @@ class Bundle:
 
     def first_state(self, options: Options) -> State:
         """The state that training begins with: the bundle's weights, or else what init computes."""
-        values = self._weights() if self.manifest.weights else self._initial(options)
-        self.check_state(values, self.manifest.weights or self.manifest.init)
         state = State(*options.device)
-        for spec in self.manifest.state:
-            state.add(spec.name, values.pop(spec.name), spec.dtype)
+        dtypes = {spec.name: spec.dtype for spec in self.manifest.state}
+        for name, array in self._first_values(options):
+            state.add(name, array, dtypes[name])
         return state
+
+    def _first_values(self, options: Options) -> Iterator[tuple[str, NDArray[Any]]]:
+        """The first value of each state tensor, checked; weights are read one by one."""
+        names = [spec.name for spec in self.manifest.state]
+        file = self.manifest.weights
+        if file is None:
+            values = self._initial(options)
+            self.check_state(values, self.manifest.init)
+            return ((name, values.pop(name)) for name in names)
+
+        def check(tensors: Mapping[str, StoredTensor]) -> None:
+            found = {n: (t.shape, element_named(t.element).numpy) for n, t in tensors.items()}
+            self._check_types(found, file)
+
+        return read_tensors(self.folder / file, names, check)
 
     def check_state(self, values: Mapping[str, NDArray[Any]], where: str) -> None:
         """Raise `BundleError` unless `values` are exactly the manifest's state tensors."""
+        self._check_types({n: (a.shape, a.dtype) for n, a in values.items()}, where)
+
+    def _check_types(
+        self, types: Mapping[str, tuple[tuple[int, ...], "np.dtype[Any]"]], where: str
+    ) -> None:
+        """Raise `BundleError` unless shapes and dtypes are exactly the manifest's."""
         specs = {spec.name: spec for spec in self.manifest.state}
-        missing, surplus = specs.keys() - values.keys(), values.keys() - specs.keys()
+        missing, surplus = specs.keys() - types.keys(), types.keys() - specs.keys()
         if missing or surplus:
             raise BundleError(
                 f"{where}: lacks {_some(missing)}; has beyond the job's state {_some(surplus)}",
                 hint="it was written for another job, or another version of this one",
             )
-        for name, array in values.items():
-            _check_tensor(where, specs[name], array)
+        for name, (shape, dtype) in types.items():
+            _check_tensor(where, specs[name], shape, dtype)
 
     def step(self, state: State, options: Options) -> Program:
         """The step model bound to `state`."""
@@ -128,10 +149,6 @@ class Bundle:
         replace_folder(target, fill, overwrite=True)
         return target / entry.file
 
-    def _weights(self) -> dict[str, NDArray[Any]]:
-        assert self.manifest.weights is not None, "asked for only when the manifest names them"
-        return load_safetensors(self.folder / self.manifest.weights)[0]
-
     def _initial(self, options: Options) -> dict[str, NDArray[Any]]:
         program = Program(self.folder / self.manifest.init, None, options)
         if program.feeds:
@@ -139,12 +156,13 @@ class Bundle:
         return program.by_name(program.run([]))
 
 
-def _check_tensor(where: str, spec: StateSpec, array: NDArray[Any]) -> None:
+def _check_tensor(
+    where: str, spec: StateSpec, shape: tuple[int, ...], dtype: "np.dtype[Any]"
+) -> None:
     element = find_element(spec.dtype)
-    if array.shape != spec.shape or element is None or not element.takes(array.dtype):
+    if shape != spec.shape or element is None or not element.takes(dtype):
         raise BundleError(
-            f"{where}: {spec.name} is {array.dtype} {array.shape}, "
-            f"the manifest says {spec.dtype} {spec.shape}"
+            f"{where}: {spec.name} is {dtype} {shape}, the manifest says {spec.dtype} {spec.shape}"
         )
 
 

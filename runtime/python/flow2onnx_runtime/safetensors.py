@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -30,6 +30,7 @@ __all__ = [
     "load_safetensors",
     "load_signed",
     "read_header",
+    "read_tensors",
     "replace_tensors",
     "save_safetensors",
 ]
@@ -133,6 +134,22 @@ def load_safetensors(
         header = _header(file, str(path))
         tensors = {name: _read(file, str(path), t) for name, t in header.tensors.items()}
     return tensors, dict(header.metadata)
+
+
+def read_tensors(
+    path: str | os.PathLike[str],
+    names: Iterable[str],
+    check: Callable[[Mapping[str, StoredTensor]], None],
+) -> Iterator[tuple[str, NDArray[Any]]]:
+    """The tensors of a file by name, each read when it is asked for, so that one is held at a time.
+
+    `check` sees all that the file has before any is read. The file is opened once.
+    """
+    with open_file(path) as file:
+        tensors = _header(file, str(path)).tensors
+        check(tensors)
+        for name in names:
+            yield name, _read(file, str(path), tensors[name])
 
 
 def load_signed(

@@ -50,7 +50,7 @@ def test_a_bundle_without_rate_and_halves(bundle):
     assert trainer.accumulated == 0
     with pytest.raises(StateError, match=r"cannot be set\n.*on_device=True"):
         trainer.learning_rate = 0.1
-    with pytest.raises(BundleError, match=r"no step in two halves\n.*accumulation"):
+    with pytest.raises(BundleError, match=r"no step in two halves\n.*accumulate=True"):
         trainer.accumulate(np.zeros((4, 3), np.float32), np.zeros((4, 1), np.float32))
 
 
