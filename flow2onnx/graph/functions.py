@@ -11,7 +11,7 @@ import onnx_ir as ir
 from flow2onnx.errors import ShapeError, UnsupportedError
 from flow2onnx.graph.builder import Builder
 from flow2onnx.graph.constant_folding import fold_constants
-from flow2onnx.graph.nodes import attribute
+from flow2onnx.graph.nodes import attribute, nesting_depth
 from flow2onnx.graph.schemas import schema
 from flow2onnx.graph.sequences import SEQUENCE_READERS, read_sequence
 from flow2onnx.graph.size_content import follow_sizes
@@ -20,6 +20,7 @@ from flow2onnx.graph.unroll import unroll_loop, unroll_scan
 
 __all__ = ["constant_branch", "expand_sequence", "inline_nodes", "standard_body", "unroll"]
 
+_DEEPEST_FOLDED = 24  # branches in each other; deeper ones are copied as they are
 # The values that stand for those of a body.
 Known = Mapping[ir.Value | None, ir.Value | None]
 
@@ -122,6 +123,12 @@ def _copy_node(
         return (taken,)
     while inputs and inputs[-1] is None:
         inputs = inputs[:-1]
+    if node.op_type == "If" and 1 < nesting_depth(node) <= _DEEPEST_FOLDED:
+        branches = {
+            name: _inline_branch(b, branch.as_graph(), known, attributes)
+            for name, branch in node.attributes.items()
+        }
+        return b.emit("If", inputs, branches, len(node.outputs))
     given = _resolve_attributes(node, attributes, known)
     if node.op_type == "STFT":  # inference takes what is not said for 0, the standard for 1
         given.setdefault("onesided", ir.AttrInt64("onesided", 1))
@@ -134,6 +141,26 @@ def _copy_node(
             return (expand_sequence(b, node, inputs),)
     made = fold_constants(b, b.emit(node.op_type, inputs, given, len(node.outputs)))
     return follow_sizes(b, made)
+
+
+def _inline_branch(
+    b: Builder, graph: ir.Graph, known: Known, attributes: Mapping[str, ir.Attr]
+) -> ir.Graph:
+    """A branch with what is known in it: the runtime may crash at branches of constant conditions
+    inside of others.
+    """
+    inner = Builder.inside(b, graph.name)
+    with inner.under(b.prefix, b.source):
+        formal = [v for v in known if v is not None]
+        made = inline_nodes(
+            inner, graph, formal, [known[v] for v in formal], graph.outputs, attributes
+        )
+        own = set(inner.nodes)
+        for value in made:
+            assert value is not None, "a branch gives what it says"
+            is_own = value.producer() in own and not value.is_graph_output()
+            inner.graph.outputs.append(value if is_own else inner.Identity(value))
+    return inner.graph
 
 
 def expand_sequence(b: Builder, node: ir.Node, inputs: Sequence[ir.Value | None]) -> ir.Value:

@@ -12,6 +12,7 @@ from flow2onnx.graph.functions import constant_branch, inline_nodes
 from flow2onnx.graph.nodes import attribute, read_values, subgraphs_of
 from flow2onnx.graph.sequences import SEQUENCES, Parts
 from flow2onnx.graph.types import dims, is_static
+from flow2onnx.graph.unroll import unroll_loop
 from flow2onnx.onnx_io.foreign import ForeignModel
 
 __all__ = [
@@ -158,6 +159,9 @@ class _Appender:
         if node.op_type in SEQUENCES and not node.domain:
             self._append_sequence(node)
             return
+        if node.op_type == "Loop" and any(v and v.name in self.sequences for v in node.inputs):
+            self._append_loop(node)
+            return
         inputs = [None if v is None or not v.name else self._value(v.name) for v in node.inputs]
         start = len(self.b.nodes)
         with self.b.under(_label(node)):
@@ -174,21 +178,48 @@ class _Appender:
 
     def _append_sequence(self, node: ir.Node) -> None:
         """Let a node on sequences act here and now, so that none is left in the graph."""
-        operands = [
-            None
-            if v is None or not v.name
-            else self.sequences[v.name]
-            if v.name in self.sequences
-            else self._value(v.name)
-            for v in node.inputs
-        ]
+        operands = [self._operand(v) for v in node.inputs]
         with self.b.under(_label(node)):
             result = SEQUENCES[node.op_type](self.b, node, operands)
-        name = str(node.outputs[0].name)
-        if isinstance(result, tuple):
-            self.sequences[name] = result
-        else:
-            self.made[name] = result
+        self._bind(node.outputs[0], result)
+
+    def _append_loop(self, node: ir.Node) -> None:
+        """Unroll a loop that carries sequences, so that none is left in the graph."""
+        body = node.attributes["body"].as_graph()
+
+        def iterate(actual: Sequence[ir.Value | None]) -> list[ir.Value]:
+            for formal, value in zip(body.inputs, actual, strict=True):
+                self._bind(formal, value)
+            self._names.update({n: self.b.unique(_inner_name(n)) for n in _value_names(body)})
+            for name, value in body.initializers.items():
+                assert value.const_value is not None, f"{name} has no content"
+                self.made[name] = self.b.const(value.const_value.numpy())
+            for inner in body:
+                self._append(inner)
+            return [self._operand(v) for v in body.outputs]  # type: ignore[misc]  # or sequences, which go round as they are
+
+        operands = [self._operand(v) for v in node.inputs]
+        with self.b.under(_label(node)):
+            results = unroll_loop(self.b, node, operands, iterate)  # type: ignore[arg-type]  # as above
+        for output, result in zip(node.outputs, results, strict=True):
+            self._bind(output, result)
+
+    def _operand(self, value: ir.Value | None) -> ir.Value | Parts | None:
+        """What stands for a value of the model: a value, or the tensors of a sequence."""
+        if value is None or not value.name:
+            return None
+        found = self.sequences.get(value.name)
+        return self._value(value.name) if found is None else found
+
+    def _bind(self, value: ir.Value, found: ir.Value | Parts | None) -> None:
+        """Let something stand for a value of the model from here on."""
+        name = str(value.name)
+        self.sequences.pop(name, None)
+        self.made.pop(name, None)
+        if isinstance(found, tuple):
+            self.sequences[name] = found
+        elif found is not None:
+            self.made[name] = found
 
     def _copies(
         self, node: ir.Node, inputs: Sequence[ir.Value | None]

@@ -1,5 +1,8 @@
 """Weights wherever a model keeps them: sparse, in nodes, in branches, in bfloat16, fitted."""
 
+import json
+from pathlib import Path
+
 import ml_dtypes
 import numpy as np
 import onnx
@@ -12,6 +15,7 @@ from flow2onnx.optim.named import OPTIMIZERS
 from tests.imported import models
 from tests.imported.test_opset_conversion import imported, run
 
+RECORDED = Path(__file__).with_name("recorded")
 node = helper.make_node
 X, Y = models.random(8, 5, 4), models.random(9, 5, 3)
 WEIGHT = models.random(0, 4, 3)
@@ -311,3 +315,16 @@ def test_scalar_weights_under_a_loss_scale():
     _, state, _ = trained(scalar(), (X, X), optimizer="adam", trained="w", precision="fp16")
     assert state["w"].shape == ()
     assert 1.5 < state["w"] < 2
+
+
+@pytest.mark.parametrize("form", ["dynamo", "torchscript"])
+def test_bags_of_rows_train_as_in_torch(form):
+    recorded = json.loads((RECORDED / "bags.json").read_text())
+    x, starts, y = (np.int64(recorded[k]) for k in ("x", "starts", "y"))
+    made = flow.make_trainable(
+        RECORDED / f"bags-{form}.onnx", "cross_entropy", "sgd(momentum=0.9)", lr=0.1
+    )
+    assert len(made.trained) == 3
+    trainer = made.trainer()
+    losses = [trainer.step(x, starts, y)["loss"].item() for _ in recorded["losses"]]
+    assert losses == pytest.approx(recorded["losses"], rel=1e-5)
