@@ -195,6 +195,45 @@ def mixed() -> tuple[Any, Any]:
     return classifier((20,), body, minimize)
 
 
+# What the tensors of `named` are trained by, each by another rule.
+RULES = {
+    "input-scale": "lars", "input-shift": "lion",
+    "hidden-weight": "muon", "hidden-bias": "nadam",
+    "hidden-scale": "adagrad(lr_decay=0.1)", "hidden-shift": "adadelta",
+    "middle-weight": "adamw(amsgrad=True)", "middle-bias": "radam",
+    "middle-scale": "lamb", "middle-shift": "sgd(momentum=0.5, dampening=0.5)",
+    "output-weight": "adam", "output-bias": "sgd(momentum=0.9, nesterov=True)",
+    "output-scale": "adamax", "output-shift": "rmsprop(centered=True, momentum=0.5)",
+}  # fmt: skip
+
+
+def named() -> tuple[Any, Any]:
+    """Every optimizer by name on a tensor of its own; a schedule, clipping, averages of weights."""
+
+    def tuned(x: Any, name: str) -> Any:
+        start = {"scale": flow.ones_initializer(), "shift": flow.zeros_initializer()}
+        scale, shift = (
+            flow.get_variable(f"{name}-{what}", x.shape[1:], flow.float, initializer)
+            for what, initializer in start.items()
+        )
+        return x * scale + shift
+
+    def body(x: Any) -> Any:
+        x = tuned(x, "input")
+        for name in ("hidden", "middle"):
+            x = tuned(tanh_dense(x, 16, name), name)
+        return tuned(dense(x, 10, "output"), "output")
+
+    def minimize(loss: Any) -> None:
+        groups = {name: {"optimizer": rule} for name, rule in RULES.items()}
+        flow.optimizer.named(
+            "adamw", 0.05, schedule="one_cycle(total_steps=60)", groups=groups, clip_value=0.5,
+            clip_norm=1.0, ema=0.9,
+        ).minimize(loss)  # fmt: skip
+
+    return classifier((20,), body, minimize)
+
+
 def steps(count: int, first: int = 0) -> list[Action]:
     """Steps on one batch after the other."""
     return [{"do": "step", "batch": i % BATCHES} for i in range(first, first + count)]
@@ -222,6 +261,12 @@ CASES = {
     "transformer": Case(transformer, sentences, [*steps(60), {"do": "predict", "batch": 0}]),
     "mixed": Case(
         mixed, digits((20,)), [*steps(40), {"do": "predict", "batch": 0}], tolerance=1e-5
+    ),
+    "named": Case(
+        named,
+        digits((20,)),
+        [*steps(50), {"do": "save"}, *steps(3), {"do": "load"}, *steps(5),
+         {"do": "rate", "value": 0.005}, *steps(5), {"do": "predict", "batch": 0}],
     ),
 }  # fmt: skip
 

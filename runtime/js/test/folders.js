@@ -5,7 +5,7 @@ import { fileURLToPath } from "node:url";
 
 export const ROOT = fileURLToPath(new URL("../../..", import.meta.url));
 export const CONFORMANCE = fileURLToPath(new URL("../../conformance", import.meta.url));
-export const BUNDLES = ["lenet", "mixed", "mlp", "transformer"];
+export const BUNDLES = ["lenet", "mixed", "mlp", "named", "transformer"];
 
 /** A function that reads the files of a conformance folder. */
 export function files(name) {

@@ -10,7 +10,7 @@ import pytest
 from flow2onnx_runtime import BundleError, Options, Trainer, load_safetensors
 
 FOLDER = Path(__file__).parents[2] / "conformance"
-BUNDLES = ["lenet", "mixed", "mlp", "transformer"]
+BUNDLES = ["lenet", "mixed", "mlp", "named", "transformer"]
 OPTIONS = Options(intra_op_threads=1)
 
 
