@@ -24,13 +24,9 @@ def main(bundle, digits, folder):
     test = images[new & held], labels[new & held]
     trainer = Trainer(bundle)
     print(f"accuracy on the digits 5 to 9 before: {accuracy(trainer.predict, *test):.1%}")
-    rng, places = np.random.default_rng(0), np.flatnonzero(new & ~held)
-    for _ in range(4):
-        order = rng.permutation(places)
-        for start in range(0, len(order), 50):
-            batch = order[start : start + 50]
-            loss = trainer.step(images[batch], labels[batch])["loss"]
-    print(f"steps: {trainer.steps}, loss: {loss:.4f}")
+    rows = images[new & ~held], labels[new & ~held]
+    history = trainer.fit(rows, 4, test, batch_size=50, metrics="accuracy")
+    print(f"steps: {trainer.steps}, loss: {history.last['loss']:.4f}")
     print(f"accuracy on the digits 5 to 9 after: {accuracy(trainer.predict, *test):.1%}")
     tuned = Predictor(trainer.export_predict(folder))
     print(f"accuracy of the tuned model's file: {accuracy(tuned, *test):.1%}")

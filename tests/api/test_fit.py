@@ -170,7 +170,7 @@ def test_only_train_jobs_that_return_a_loss():
         silent.fit([x for x, _ in BATCHES])
 
 
-def test_metrics_of_what_a_step_returns():
+def test_metrics_of_what_a_step_returns(tmp_path):
     flow.clear_default_session()
 
     @flow.global_function(type="train")
@@ -183,6 +183,16 @@ def test_metrics_of_what_a_step_returns():
         flow.optimizer.SGD(rate, momentum=0).minimize(loss)
         return loss, scores
 
-    history = train.fit(BATCHES, metrics=["accuracy"], output="out/1")
+    class Failure(Callback):
+        def on_batch_end(self, loop, results):
+            if loop.batch == 3 and loop.epoch == 1 and not (tmp_path / "failed").exists():
+                (tmp_path / "failed").touch()
+                raise OSError("the disk")
+
     scores = np.concatenate([train(*batch)[1] for batch in BATCHES])
+    given = dict(metrics=["accuracy"], output="out/1", callbacks=Failure())
+    place = dict(checkpoint=tmp_path / "c", every=1)
+    with pytest.raises(OSError, match="the disk"):
+        train.fit(BATCHES, **given, **place)
+    history = train.fit(BATCHES, resume=True, **given, **place)
     assert history["accuracy"] == [(scores.argmax(-1) == Y[:20]).mean()]

@@ -114,7 +114,11 @@ class Loop:
         self._stopping = reason
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write a checkpoint: state, place in the data, history, callbacks; whole or not at all."""
+        """Write a checkpoint: state, place in the data, history, callbacks; whole or not at all.
+
+        An earlier one is replaced, and no other folder.
+        """
+        _check_place(Path(folder))
         replace_folder(folder, self._fill, overwrite=True)
 
     def grows(self, name: str) -> bool:
@@ -158,6 +162,8 @@ class Loop:
             self.learner.keep_old_values(True)
 
     def _train(self) -> None:
+        if self._checkpoint is not None:
+            _check_place(self._checkpoint)
         for callback in self.callbacks:
             callback.on_fit_begin(self)
         while self.epoch <= self.epochs and not self._stopping:
@@ -356,7 +362,9 @@ class Loop:
             "skipped": self._skipped,
             "seconds": self._seconds,
             "history": self.history.rows,
+            "metrics": [metric.state() for metric in self._watched],
             "callbacks": [[type(c).__name__, c.state()] for c in self.callbacks],
+            "files": sorted(path.name for path in folder.iterdir()),
         }
         (folder / _LOOP).write_text(json.dumps(content, indent=1), encoding="utf-8")
 
@@ -376,6 +384,8 @@ class Loop:
         self._means = _Means(fields.mapping("sums"), fields.mapping("weights"))
         self._skipped, self._seconds = fields.number("skipped"), float(content["seconds"])
         self.history = History(fields.items("history"))
+        for metric, state in zip(self._watched, content["metrics"], strict=True):
+            metric.restore(state)
         for callback, (_, state) in zip(self.callbacks, content["callbacks"], strict=True):
             callback.restore(state)
             callback.read(folder)
@@ -395,6 +405,8 @@ class Loop:
                 f"{folder} was written by a training with accumulate="
                 f"{fields.number('accumulate', 1)}, this one has {self._accumulate}"
             )
+        if len(fields.items("metrics")) != len(self._watched):
+            raise OptionsError(f"{folder} was written by a training with other metrics")
         kinds = [str(kind) for kind, _ in fields.items("callbacks")]
         mine = [type(c).__name__ for c in self.callbacks]
         if kinds != mine:
@@ -403,6 +415,21 @@ class Loop:
                 f"training has {', '.join(mine) or 'none'}",
                 hint="give the same callbacks in the same order",
             )
+
+
+def _check_place(folder: Path) -> None:
+    """Raise `BundleError` unless a folder is missing, empty, or an earlier checkpoint alone."""
+    found = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    known = set[str]()
+    if _LOOP in found:
+        with open_file(folder / _LOOP) as file:
+            fields = Fields(f"{folder}/{_LOOP}", parse_object(file.read(), f"{folder}/{_LOOP}"))
+        known = {_LOOP, *map(str, fields.items("files"))}
+    if found - known:
+        raise BundleError(
+            f"{folder} holds {min(found - known)}, which is of no checkpoint and would be lost",
+            hint="give a folder that is missing, empty, or an earlier checkpoint",
+        )
 
 
 def _named(made: Iterable[Any], where: str) -> Iterable[Any]:

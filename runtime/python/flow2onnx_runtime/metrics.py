@@ -6,7 +6,7 @@ Names and formulas are those of scikit-learn, but that of perplexity, which it l
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -50,6 +50,24 @@ class Metric:
         """The number; NaN of nothing."""
         raise NotImplementedError
 
+    def state(self) -> dict[str, Any]:
+        """What was gathered, as plain values: the attributes that begin with one underscore."""
+        return {
+            name: value.tolist() if isinstance(value, np.ndarray) else value
+            for name, value in vars(self).items()
+            if name.startswith("_")
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` gave."""
+        self.reset()
+        for name, value in state.items():
+            kept = getattr(self, name)
+            is_array = isinstance(kept, np.ndarray)
+            shape = (-1, *kept.shape[1:]) if is_array else ()
+            made = np.asarray(value, kept.dtype).reshape(shape) if is_array else value
+            setattr(self, name, made)
+
     def __repr__(self) -> str:
         return f"<metric {self.name}>"
 
@@ -88,11 +106,12 @@ class _ByClass(Metric):
                 hint="give whole numbers, or choose another metric, such as mae",
             )
         shape = predictions.shape
-        axes = [i for i in range(len(shape)) if shape[:i] + shape[i + 1 :] == labels.shape]
+        # the first axis is that of the batch, whatever its size is
+        axes = [i for i in range(1, len(shape)) if shape[:i] + shape[i + 1 :] == labels.shape]
         if self.axis is not None:
             axes = [a for a in axes if a == self.axis % max(len(shape), 1)]
-        if len(axes) == 1 or (axes and axes == [0, 1] and len(shape) == 2):
-            return axes[-1]
+        if len(axes) == 1:
+            return axes[0]
         if axes:
             raise FeedError(
                 f"{self.name}: predictions {shape} have classes along one of the axes {axes}",

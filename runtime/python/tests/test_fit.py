@@ -531,3 +531,17 @@ def test_a_bundle_without_halves_cannot_accumulate(trainer):
 def test_a_rate_that_cannot_be_set_says_what_to_do(trainer):
     with pytest.raises(StateError, match="on_device=True"):
         trainer.fit(BATCHES, callbacks=ReduceOnPlateau(lr=0.1))
+
+
+def test_a_checkpoint_replaces_no_other_folder(trainer, tmp_path):
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "thesis.txt").write_text("years of work")
+    with pytest.raises(BundleError, match=r"thesis.txt.* would be lost"):
+        trainer.fit(BATCHES, checkpoint=tmp_path / "home")
+    assert trainer.steps == 0
+    trainer.fit(BATCHES, checkpoint=tmp_path / "c", callbacks=EarlyStopping(restore_best=True))
+    trainer.fit(BATCHES, checkpoint=tmp_path / "c")
+    (tmp_path / "c" / "notes.txt").write_text("mine")
+    with pytest.raises(BundleError, match=r"notes.txt.* would be lost"):
+        trainer.fit(BATCHES, checkpoint=tmp_path / "c")
+    assert (tmp_path / "c" / "notes.txt").read_text() == "mine"

@@ -1,5 +1,6 @@
 """Metrics, beside scikit-learn's over whole data."""
 
+import json
 import math
 
 import numpy as np
@@ -89,8 +90,24 @@ def test_as_many_words_as_classes_need_an_axis():
 
 
 def test_as_many_rows_as_classes():
+    """The first axis is the batch's, whatever its size."""
     scores, labels = RNG.standard_normal((4, 4)), RNG.integers(0, 4, 4)
     assert measured("accuracy", scores, labels) == (scores.argmax(-1) == labels).mean()
+    scores, labels = RNG.standard_normal((4, 4, 6, 5)), RNG.integers(0, 4, (4, 6, 5))
+    assert measured("accuracy", scores, labels) == (scores.argmax(1) == labels).mean()
+
+
+@pytest.mark.parametrize("text", CASES)
+def test_what_was_gathered_can_be_kept(text):
+    """As JSON, from which a metric goes on to the same bits."""
+    predictions, labels, _ = CASES[text]
+    (whole,), (first,), (second,) = (metrics_of(text) for _ in range(3))
+    for rows in (slice(0, 20), slice(20, 50)):
+        whole.update(predictions[rows], labels[rows])
+    first.update(predictions[:20], labels[:20])
+    second.restore(json.loads(json.dumps(first.state())))
+    second.update(predictions[20:], labels[20:])
+    assert second.result() == whole.result()
 
 
 def test_labels_that_are_all_alike():
