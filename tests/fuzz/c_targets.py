@@ -50,7 +50,8 @@ def _build(compiler: str, folder: Path, sanitizers: str, sources: Sequence[str])
     program = folder / "fuzzer"
     subprocess.run(
         [compiler, *_FLAGS, f"-fsanitize={sanitizers}", f"-I{folder}", f"-I{SOURCE}",
-         *(s if s.startswith("-") else str(_FOLDER / s) for s in sources), "-lm", "-o", str(program)],
+         *(s if s.startswith("-") else str(_FOLDER / s) for s in sources),
+         "-lm", "-o", str(program)],
         check=True,
     )  # fmt: skip
     return program

@@ -487,12 +487,12 @@ static f2o_status find_growth(Count *count, size_t callee, double *growth) {
 /* Give what is made its length; the names that it waits for go on `todo`. */
 static f2o_status measure_one(Count *count, const Body *body, Made *made, Room *todo) {
     const Step *step = &((const Step *)body->steps.items)[made->step];
-    const Span *reads = (const Span *)body->names.items + step->reads;
+    const Span *names = body->names.items; /* NULL where no node reads anything */
     double sum = 0, most = 0, growth;
     size_t before = todo->count;
     if (made->length < 0) made->length = 0;
     for (size_t i = 0; i < step->read_count; i++) {
-        Made *read = find_made(body, reads[i]);
+        Made *read = find_made(body, names[step->reads + i]);
         double length = read == NULL ? 1 : read->length;
         if (length < 0) {
             Made **next = grow(todo, sizeof *next);
