@@ -91,9 +91,9 @@ def make_trainable(
         Patterns of tensors that the exporter merged because their content is equal, such as zeros:
         each use trains one of its own. What torch says of its parameters is followed without.
     inputs
-        Shapes, of a free batch too (``{"x": (8, 3, 224, 224)}``), sizes of free dimensions
-        (``{"sequence": 128}``), and the inputs that only a loss function reads
-        (``{"target": (("batch", 10), flow.float32)}``).
+        Shapes (``{"x": (8, 3, 224, 224)}``), sizes of free dimensions (``{"sequence": 128}``),
+        which stay free without, so that texts and images of any size train in one bundle, and the
+        inputs that only a loss function reads (``{"target": (("batch", 10), flow.float32)}``).
     logits
         The loss reads what goes into the Softmax, LogSoftmax or Sigmoid that the output ends in:
         ``cross_entropy`` and ``bce_with_logits`` apply their own, and two warn.

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import numpy as np
 import onnx_ir as ir
 
-from flow2onnx.graph.size_text import Size, difference, product, quotient, total
+from flow2onnx.graph.size_text import Size, difference, product, quotient, remainder, total
 from flow2onnx.graph.types import sizes_of
 
 __all__ = ["Dimension", "Extent", "at_least", "extents", "is_known"]
@@ -85,7 +85,7 @@ class Dimension:
         return self._reckon("Div", quotient, other, self)
 
     def __mod__(self, other: "Extent") -> "Extent":
-        return 0 if _is(other, 1) else self._reckon("Mod", _remainder, self, other)
+        return 0 if _is(other, 1) else self._reckon("Mod", remainder, self, other)
 
     def at_least(self, least: "Extent") -> "Dimension":
         """The size, or `least` where it is smaller."""
@@ -103,10 +103,6 @@ class Dimension:
 
 
 Extent = int | Dimension
-
-
-def _remainder(x: Size, y: Size) -> Size:
-    return f"({x}%{y})"
 
 
 def _larger(x: Size, y: Size) -> Size:

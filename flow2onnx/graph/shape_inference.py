@@ -10,7 +10,10 @@ from flow2onnx.graph.nodes import attribute
 from flow2onnx.graph.size_text import product, quotient
 from flow2onnx.graph.types import constant_of, dims, is_static, rank_of, sizes_of
 
-__all__ = ["infer_missing_shape"]
+__all__ = ["CONTENT", "infer_missing_shape"]
+
+# Under this key the `meta` of a value has its elements, numbers and texts, where they are known.
+CONTENT = "content"
 
 Shape = tuple[int, ...]
 
@@ -25,6 +28,8 @@ def infer_missing_shape(
         return _shape_by_sizes(node, position, proto)
     if node.op_type in _WINDOWED:
         return _shape_by_windows(node, proto)
+    if node.op_type == "Range":
+        return _range_type(node, proto)
     if node.op_type == "Einsum" and not all(is_static(v) for v in node.inputs if v):
         # inference takes what broadcasts with a size that it does not know for 1
         return onnx.helper.make_tensor_type_proto(proto.tensor_type.elem_type, _einsum_shape(node))
@@ -168,6 +173,16 @@ def _attention_shapes(node: ir.Node) -> list[Shape] | None:
         total += dims(past)[2]
     kept = [(k[0], k[1], total, k[3]), (v[0], v[1], total, v[3])]
     return [(*q[:3], v[3]), *kept, (*q[:3], total)]
+
+
+def _range_type(node: ir.Node, proto: onnx.TypeProto) -> onnx.TypeProto:
+    """The type of a Range that counts the elements of an axis."""
+    start, limit, delta = (constant_of(v) for v in node.inputs)
+    content = node.inputs[1].meta.get(CONTENT) if node.inputs[1] is not None else None
+    counts = start is not None and delta is not None and start.item() == 0 and delta.item() == 1
+    if limit is not None or not counts or content is None:
+        return proto
+    return onnx.helper.make_tensor_type_proto(proto.tensor_type.elem_type, list(content))
 
 
 def _einsum_shape(node: ir.Node) -> list[int | str | None]:

@@ -11,14 +11,14 @@ import onnx_ir as ir
 
 from flow2onnx.graph.builder import Builder
 from flow2onnx.graph.nodes import attribute
-from flow2onnx.graph.size_text import Size, difference, product, quotient, total
+from flow2onnx.graph.shape_inference import CONTENT
+from flow2onnx.graph.size_text import Size, difference, product, quotient, remainder, total
 from flow2onnx.graph.types import constant_of, dtype_of, rank_of, sizes_of
 
 __all__ = ["follow_sizes"]
 
 Content = tuple[Size, ...]
 
-_CONTENT = "content"
 _MOST_ELEMENTS = 64
 _FAR = 2**31  # an end that stands for the end of the axis
 
@@ -39,7 +39,7 @@ def follow_sizes(b: Builder, outputs: tuple[ir.Value, ...]) -> tuple[ir.Value, .
         if b.free_size not in shape:
             b.undo()
             return (b.const(np.asarray(found).reshape(shape).astype(kind)),)
-    value.meta[_CONTENT] = found
+    value.meta[CONTENT] = found
     if rank_of(value) and dtype_of(value).numpy == np.int64:
         value.meta["sizes"] = found  # by which inference names what is shaped so
     return outputs
@@ -52,7 +52,7 @@ def _content(value: ir.Value | None) -> Content | None:
         if known.dtype.kind not in "iu" or known.ndim > 1 or known.size > _MOST_ELEMENTS:
             return None
         return tuple(int(d) for d in known.ravel())
-    found: Content | None = value.meta.get(_CONTENT) if value is not None else None
+    found: Content | None = value.meta.get(CONTENT) if value is not None else None
     return found
 
 
@@ -119,12 +119,6 @@ def _divide(x: Size, y: Size) -> Size:
     return quotient(x, y)
 
 
-def _remainder(x: Size, y: Size) -> Size:
-    if isinstance(x, int) and isinstance(y, int) and y:
-        return x % y
-    return f"({x}%{y})"
-
-
 def _product_of_all(node: ir.Node) -> Content | None:
     content = _content(node.inputs[0])
     return None if content is None else (product(*content),)
@@ -169,7 +163,7 @@ _RULES: dict[str, Callable[[ir.Node], Content | None]] = {
     "Equal": _equal,
     "Gather": _gather,
     "Identity": _same,
-    "Mod": _elementwise(_remainder),
+    "Mod": _elementwise(remainder),
     "Mul": _elementwise(product),
     "ReduceProd": _product_of_all,
     "Reshape": _same,

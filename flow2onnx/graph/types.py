@@ -16,6 +16,7 @@ __all__ = [
     "dims",
     "dtype_of",
     "is_static",
+    "limits_of",
     "may_match",
     "rank_of",
     "size_of",
@@ -60,6 +61,15 @@ def bounds_of(value: Value) -> tuple[int, ...]:
     if None in found:
         raise _unknown_shape(value, "nothing says how large it may be: this needs an upper bound")
     return tuple(int(d) for d in found)
+
+
+def limits_of(value: Value) -> Sizes:
+    """The shape of a value, with the most it may be for a size known at run time only, or its name
+    where nothing says.
+    """
+    bounds = value.meta.get("bounds") or (None,) * rank_of(value)
+    pairs = zip(sizes_of(value), bounds, strict=True)
+    return tuple(d if isinstance(d, int) or most is None else most for d, most in pairs)
 
 
 def may_match(x: Value, y: Value) -> bool:

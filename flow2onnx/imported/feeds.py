@@ -46,21 +46,28 @@ class Feeds:
         """All sizes that are known."""
         return {d for f in (*self.model, *self.extra) for d in f.shape if isinstance(d, int)}
 
-    def shape(self, feed: Feed, batch: int) -> tuple[int, ...]:
-        """The shape of an input at a batch size."""
-        return tuple(batch if d in self.symbols else int(d or 0) for d in feed.shape)
+    @property
+    def has_free_axes(self) -> bool:
+        """True if axes other than the batch may have any size."""
+        sizes = (d for f in (*self.model, *self.extra) for d in f.shape)
+        return any(not isinstance(d, int) and d not in self.symbols for d in sizes)
+
+    def shape(self, feed: Feed, batch: int | None) -> tuple[int | str, ...]:
+        """The shape of an input at a batch size; without one, with a name for every free size."""
+        return self.free_shape(feed) if batch is None else self.example(feed, batch)
+
+    def example(self, feed: Feed, batch: int, size: int = 0) -> tuple[int, ...]:
+        """The shape of an input at a batch size and with one `size` for all other free axes."""
+        return tuple(
+            batch if d in self.symbols else d if isinstance(d, int) else size for d in feed.shape
+        )
 
     def free_shape(self, feed: Feed) -> tuple[int | str, ...]:
         """The shape of an input with a name for every free size, the same where they are equal."""
-        batch = next(iter(sorted(str(s) for s in self.symbols if s != BATCH)), BATCH)
-        return tuple(
-            d
-            if isinstance(d, int)
-            else batch
-            if d in self.symbols and d is not None
-            else d or f"{feed.name}_{axis}"
-            for axis, d in enumerate(feed.shape)
-        )
+        batch = next(iter(sorted(str(s) for s in self.symbols if s not in (BATCH, None))), BATCH)
+        names = (batch if d in self.symbols else d or f"{feed.name}_{i}"
+                 for i, d in enumerate(feed.shape))  # fmt: skip
+        return tuple(d if isinstance(d, int) else str(d) for d in names)
 
 
 def read_feeds(

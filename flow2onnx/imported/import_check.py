@@ -1,5 +1,6 @@
 """The model itself beside the imported one, on the same random numbers."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,6 +22,7 @@ __all__ = ["CHECKED_BYTES", "NOT_CHECKED", "ImportCheck", "compare_import"]
 CHECKED_BYTES = 1 << 28  # of weights: both models hold them while they are compared
 _MOST_ELEMENTS = 1 << 22  # of the feeds
 _BATCH = 2
+_SIZES = (8, 32, 3)  # of other free axes: texts may be short, images large, or neither
 # More is another function, by bytes of an element; rounding makes a hundredth of it.
 _TOLERANCE = {2: 5e-2, 4: 1e-3, 8: 1e-3}
 _OPTIONS = Options(
@@ -62,12 +64,13 @@ def compare_import(
 
     Without being asked, models of more than `CHECKED_BYTES` of weights are left out.
     """
-    shapes = [feeds.shape(f, _BATCH) for f in feeds.model]
-    reason = _reason_against(foreign, shapes, is_asked)
+    sizes = _SIZES if feeds.has_free_axes else _SIZES[:1]
+    tried = [[feeds.example(f, _BATCH, size) for f in feeds.model] for size in sizes]
+    reason = _reason_against(foreign, tried[0], is_asked)
     if reason:
         return ImportCheck(None, reason)
     try:
-        arrays, wanted = _run_source(source, foreign, feeds.model, shapes)
+        arrays, wanted = _run_source(source, foreign, feeds.model, tried)
     except BundleError as error:
         return ImportCheck(None, error.message)
     found = _run_imported(predict, state, arrays)
@@ -111,12 +114,15 @@ def _run_source(
     source: Source,
     foreign: ForeignModel,
     feeds: Sequence[Feed],
-    shapes: Sequence[tuple[int, ...]],
+    tried: Sequence[Sequence[tuple[int, ...]]],
 ) -> tuple[list[Array], list[Array]]:
-    """Random feeds that the model itself takes, and its outputs; raises BundleError."""
+    """Random feeds that the model itself takes, of the first shapes of those `tried` that it does,
+    and its outputs; raises BundleError.
+    """
     session = open_session(source_content(source), _OPTIONS)
     error = "nothing was tried"
-    for limit in (2, 1):  # numbers of rows and the like: 0 is the safest
+    # whole numbers are numbers of rows and the like: 0 is the safest
+    for shapes, limit in itertools.product(tried, (2, 1)):
         arrays = [_draw(f, s, limit) for f, s in zip(feeds, shapes, strict=True)]
         try:
             given = {f.name: a for f, a in zip(feeds, arrays, strict=True)}

@@ -52,7 +52,7 @@ class TrainingPlan:
     activation: LastActivation | None = None
 
 
-def job_body(plan: TrainingPlan, kind: str, batch: int) -> Callable[[], list[Blob]]:
+def job_body(plan: TrainingPlan, kind: str, batch: int | None) -> Callable[[], list[Blob]]:
     """The body of a job: ``train``, ``eval`` (loss and outputs) or ``predict`` (outputs).
 
     ``ema`` and ``ema-eval`` are the last two with the averages of the weights.
@@ -94,20 +94,20 @@ def _weights(job: Job, plan: TrainingPlan, kind: str) -> dict[str, Value]:
     return values
 
 
-def feed_values(job: Job, feeds: Feeds, batch: int) -> dict[str, Value]:
+def feed_values(job: Job, feeds: Feeds, batch: int | None) -> dict[str, Value]:
     """The inputs of the model as inputs of the job, by name."""
-    job.b.free_size = batch if feeds.is_free else None
+    job.b.free_size = batch if feeds.is_free else None  # None, too, where all sizes have names
     return {feed.name: _add_input(job, feeds, feed, batch) for feed in feeds.model}
 
 
-def _add_input(job: Job, feeds: Feeds, feed: Feed, batch: int) -> Value:
+def _add_input(job: Job, feeds: Feeds, feed: Feed, batch: int | None) -> Value:
     value = job.b.input(feed.name, feeds.shape(feed, batch), feed.dtype)
     job.inputs.append(value)
     return value
 
 
 def _losses(
-    job: Job, plan: TrainingPlan, batch: int, made: Mapping[str, Value]
+    job: Job, plan: TrainingPlan, batch: int | None, made: Mapping[str, Value]
 ) -> dict[str, Value]:
     """The scalar to minimise, as ``loss``, and what else a function wants to be seen."""
     loss = plan.loss
@@ -134,7 +134,12 @@ def _losses(
 
 
 def _labels(
-    job: Job, plan: TrainingPlan, batch: int, what: str, shape: tuple[int | None, ...], dtype: DType
+    job: Job,
+    plan: TrainingPlan,
+    batch: int | None,
+    what: str,
+    shape: tuple[int | str | None, ...],
+    dtype: DType,
 ) -> Value:
     """An input of labels of a loss, which a declaration may fill in and not contradict."""
     name = plan.labels if what == "labels" else what
@@ -149,7 +154,7 @@ def _labels(
     if known is not None and (
         known.dtype != dtype
         or len(sizes) != len(shape)
-        or any(wanted not in (None, size) for size, wanted in pairs)
+        or any(_contradicts(size, wanted) for size, wanted in pairs)
     ):
         raise ArgumentError(
             f"inputs: {name} is {known.dtype.name}{sizes}, the loss needs {dtype.name}{shape}",
@@ -160,8 +165,13 @@ def _labels(
     return labels
 
 
+def _contradicts(size: int | str | None, wanted: int | str | None) -> bool:
+    """True if a declared size is known to be another than the loss needs."""
+    return wanted is not None and size != wanted and not isinstance(wanted, str)
+
+
 def _arguments(
-    job: Job, plan: TrainingPlan, batch: int, made: Mapping[str, Value], loss: LossFunction
+    job: Job, plan: TrainingPlan, batch: int | None, made: Mapping[str, Value], loss: LossFunction
 ) -> dict[str, Any]:
     """The arguments of a loss function, by the names of its parameters."""
     outputs = {name: Blob(made[name]) for name in plan.foreign.outputs}

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flow2onnx.dtypes import DType
 from flow2onnx.errors import DTypeError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dtype_of
 from flow2onnx.ops.loss_parts import mean
-from flow2onnx.ops.named_losses import LOSSES, Loss
+from flow2onnx.ops.named_losses import LOSSES, Loss, Type
 from flow2onnx.trace.call_text import find_entry
 
 __all__ = ["LOSSES", "NamedLoss", "mean", "named_loss"]
@@ -26,7 +25,7 @@ class NamedLoss:
     loss: Loss
     settings: dict[str, Any]
 
-    def labels(self, outputs: Sequence[Value]) -> dict[str, tuple[tuple[int | None, ...], DType]]:
+    def labels(self, outputs: Sequence[Value]) -> dict[str, Type]:
         """The labels that it takes for outputs of the model: shapes and element types.
 
         A size of None is what the user says.

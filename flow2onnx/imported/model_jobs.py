@@ -49,7 +49,7 @@ class ModelJobs:
 
     title: str
     feeds: Feeds
-    body: Callable[[str, int], Callable[[], Any]]
+    body: Callable[[str, int | None], Callable[[], Any]]
     names: Callable[[str, int], Sequence[str]]
     target: Target
     rewrites: Rewrites = Rewrites()
@@ -75,6 +75,8 @@ class ModelJobs:
     ) -> CompiledJob:
         """A job at one batch size, or at the first of those it would be compiled at.
 
+        Where other axes are free too, all sizes have names, and there is one job for all.
+
         `training` is the part of the step, or None for the target's.
         """
         is_train = kind == "train"
@@ -94,9 +96,9 @@ class ModelJobs:
             count_draws(job)
         return replace(job, kind="train") if is_train else job
 
-    def _for_any_batch(self, compile_at: Callable[[int], CompiledJob]) -> CompiledJob:
+    def _for_any_batch(self, compile_at: Callable[[int | None], CompiledJob]) -> CompiledJob:
         """The job at the one size of the batch, or for any if that is free."""
-        if not self.feeds.is_free:
+        if not self.feeds.is_free or self.feeds.has_free_axes:
             return compile_at(self._size())
         try:
             return for_any_batch(compile_at, self.feeds.sizes())
@@ -105,7 +107,10 @@ class ModelJobs:
                 error.hint = f"fix the batch: inputs={self._example_shapes()}"
             raise error.located(self.title, None, None) from None
 
-    def _size(self) -> int:
+    def _size(self) -> int | None:
+        """The batch that a job is compiled at first; None where all free sizes have names."""
+        if self.feeds.has_free_axes:
+            return None
         return unusual_sizes(self.feeds.sizes())[0] if self.feeds.is_free else 1
 
     def _example_shapes(self) -> str:

@@ -216,7 +216,7 @@ def make_trainable(
     read = _outputs(foreign, minimised, output)
     plan = TrainingPlan(
         foreign=foreign,
-        feeds=read_feeds(foreign, _with_annotations(loss, foreign, inputs)),
+        feeds=read_feeds(foreign, _with_annotations(loss, foreign, inputs), any_axis=True),
         loss=minimised,
         outputs=read,
         labels=_unused_names(labels, minimised, foreign),

@@ -77,7 +77,7 @@ def _compiler(
     updates = dict(algorithm.updates) if algorithm else {}
     results = [n for n in foreign.outputs if n not in updates.values()]
 
-    def body(kind: str, batch: int) -> Callable[[], list[Blob]]:
+    def body(kind: str, batch: int | None) -> Callable[[], list[Blob]]:
         def run() -> list[Blob]:
             job = current_job("from_training_info")
             values = feed_values(job, feeds, batch)

@@ -9,7 +9,7 @@ from typing import Any
 from flow2onnx.dtypes import bool_, int8
 from flow2onnx.errors import ArgumentError, ShapeError, UnsupportedError
 from flow2onnx.graph import Builder, Value
-from flow2onnx.graph.types import bounds_of, dtype_of
+from flow2onnx.graph.types import dtype_of, limits_of
 from flow2onnx.lowering.broadcasts import unbroadcast
 from flow2onnx.trace.op import Operator, op
 
@@ -36,8 +36,8 @@ def add_n(b: Builder, inputs: list[Value], name: str | None = None) -> Value:
         raise ArgumentError("add_n needs at least one blob in inputs")
     total = inputs[0]
     for value in inputs[1:]:
-        if bounds_of(value) != bounds_of(total):
-            shapes = f"{bounds_of(total)} and {bounds_of(value)}"
+        if limits_of(value) != limits_of(total):
+            shapes = f"{limits_of(total)} and {limits_of(value)}"
             raise ShapeError(f"add_n takes blobs of one shape, got {shapes}")
         total = b.Add(total, value)
     return total

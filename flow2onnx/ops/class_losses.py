@@ -5,12 +5,13 @@ from typing import Any
 from flow2onnx.errors import ArgumentError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.class_numbers import annotate_class_numbers
-from flow2onnx.graph.types import bounds_of, dtype_of
+from flow2onnx.graph.types import dtype_of, rank_of
 from flow2onnx.ops.loss_parts import (
     Reduction,
     check_same,
     check_setting,
     class_axis,
+    class_count,
     class_numbers,
     class_weights,
     reduced,
@@ -50,7 +51,7 @@ def cross_entropy(
     by_class = b.Neg(scores if weights is None else b.Mul(scores, _along(b, weights, output, at)))
     spread = picked.kept_sum(b, b.ReduceSum(by_class, [at], keepdims=0))
     sharp = picked.sum_of(b, b.Neg(picked.scores))
-    share = label_smoothing / bounds_of(output)[at]
+    share = label_smoothing / class_count(output, at)
     both = b.Add(b.Mul(sharp, 1.0 - label_smoothing), b.Mul(spread, share))
     return picked.loss(b, both, reduction)
 
@@ -116,7 +117,7 @@ def multi_margin(
     by_sample = b.Sub(b.ReduceSum(gap, [1], keepdims=0), b.like(float(margin) ** p, output))
     if picked.weights is not None:
         by_sample = b.Mul(by_sample, picked.weights)
-    return reduced(b, b.Div(by_sample, b.like(float(bounds_of(output)[1]), output)), reduction)
+    return reduced(b, b.Div(by_sample, b.like(float(class_count(output, 1)), output)), reduction)
 
 
 def focus(b: Builder, missing: Value, gamma: float) -> Value:
@@ -139,7 +140,7 @@ class _Picked:
         self.is_ignored = b.Equal(labels, ignored)
         safe = b.Where(self.is_ignored, 0, labels)
         # one that the runtime refuses, as it would count -1 from the end
-        safe = b.Where(b.Less(safe, 0), bounds_of(scores)[axis], safe)
+        safe = b.Where(b.Less(safe, 0), class_count(scores, axis), safe)
         found = b.GatherElements(scores, b.Unsqueeze(safe, [axis]), axis=axis)
         self.scores = b.Squeeze(found, [axis])
         weights = class_weights(b, scores, weight, axis)
@@ -173,7 +174,7 @@ def _is_mean(reduction: Reduction) -> bool:
 
 def _along(b: Builder, weights: Value, output: Value, axis: int) -> Value:
     """A vector of classes in a shape that broadcasts over scores."""
-    shape = [1] * len(bounds_of(output))
+    shape = [1] * rank_of(output)
     shape[axis] = -1
     return b.Reshape(weights, shape)
 
@@ -190,7 +191,7 @@ def _expected(
     """The cross entropy with labels that are probabilities of classes."""
     check_same(output=scores, labels=labels)
     if smoothing:
-        share = smoothing / bounds_of(scores)[axis]
+        share = smoothing / class_count(scores, axis)
         labels = b.Add(b.Mul(labels, 1.0 - smoothing), b.like(share, labels))
     weights = class_weights(b, scores, weight, axis)
     terms = b.Mul(scores, labels)

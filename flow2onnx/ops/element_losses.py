@@ -6,7 +6,7 @@ import numpy as np
 
 from flow2onnx.errors import ArgumentError, ShapeError
 from flow2onnx.graph import Builder, Value
-from flow2onnx.graph.types import bounds_of, dtype_of, rank_of
+from flow2onnx.graph.types import dtype_of, limits_of, rank_of
 from flow2onnx.ops.class_losses import focus
 from flow2onnx.ops.loss_parts import Reduction, check_same, check_setting, mean, reduced, total
 
@@ -102,15 +102,17 @@ def bce_with_logits(
 
 
 def _positive_weights(b: Builder, output: Value, given: Any) -> Value:
+    # along an axis of any length there is one number
+    shape = tuple(d if isinstance(d, int) else 1 for d in limits_of(output))
     try:
         numbers = np.asarray(given, np.float64)
-        fits = np.broadcast_shapes(numbers.shape, bounds_of(output)) == bounds_of(output)
+        fits = np.broadcast_shapes(numbers.shape, shape) == shape
     except (TypeError, ValueError):
         numbers, fits = np.empty(0), False
     if not fits or not np.isfinite(numbers).all() or (numbers < 0).any():
         raise ArgumentError(
             f"pos_weight is {given!r}",
-            hint=f"it is a number of at least 0, or what broadcasts to {bounds_of(output)}",
+            hint=f"it is a number of at least 0, or what broadcasts to {limits_of(output)}",
         )
     return b.const(numbers, dtype_of(output))
 
@@ -162,7 +164,7 @@ def dice(
     check_same(output=output, labels=labels)
     if rank_of(output) < 2:
         raise ShapeError(
-            f"output {output.name} is {bounds_of(output)}", hint="give (batch, …) scores of masks"
+            f"output {output.name} is {limits_of(output)}", hint="give (batch, …) scores of masks"
         )
     p = b.Sigmoid(output) if sigmoid else output
     axes = list(range(1, rank_of(output)))

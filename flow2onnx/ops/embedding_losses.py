@@ -2,7 +2,7 @@
 
 from flow2onnx.errors import ShapeError
 from flow2onnx.graph import Builder, Value
-from flow2onnx.graph.types import bounds_of, dtype_of, rank_of
+from flow2onnx.graph.types import dtype_of, limits_of, rank_of
 from flow2onnx.ops.loss_parts import Reduction, check_same, check_setting, distance, mean, reduced
 
 __all__ = [
@@ -111,7 +111,7 @@ def info_nce(
     _check_vectors(first=first, second=second)
     if rank_of(first) != 2:
         raise ShapeError(
-            f"first is {bounds_of(first)}, and info_nce takes (batch, size)", hint="reshape it"
+            f"first is {limits_of(first)}, and info_nce takes (batch, size)", hint="reshape it"
         )
     if normalize:
         first, second = (_unit(b, x) for x in (first, second))

@@ -8,13 +8,14 @@ import numpy as np
 from flow2onnx.dtypes import int64
 from flow2onnx.errors import ArgumentError, DTypeError, ShapeError
 from flow2onnx.graph import Builder, Value
-from flow2onnx.graph.types import bounds_of, dtype_of, rank_of
+from flow2onnx.graph.types import dtype_of, limits_of, rank_of
 
 __all__ = [
     "Reduction",
     "check_same",
     "check_setting",
     "class_axis",
+    "class_count",
     "class_numbers",
     "class_weights",
     "distance",
@@ -61,7 +62,7 @@ def check_setting(
 
 def check_same(**values: Value) -> None:
     """Raise unless the values have one shape and one real element type."""
-    shapes = {name: bounds_of(v) for name, v in values.items()}
+    shapes = {name: limits_of(v) for name, v in values.items()}
     if len(set(shapes.values())) > 1:
         told = ", ".join(f"{name} is {shape}" for name, shape in shapes.items())
         raise ShapeError(f"shapes differ: {told}", hint="give values of one shape")
@@ -78,16 +79,27 @@ def class_axis(output: Value, axis: int | None) -> int:
     if axis is None:
         if rank == 3:
             raise ArgumentError(
-                f"output {output.name} is {bounds_of(output)}: which axis are the classes?",
+                f"output {output.name} is {limits_of(output)}: which axis are the classes?",
                 hint='write "cross_entropy(axis=-1)" for texts, axis=1 for torch\'s own order',
             )
         axis = 1
     if type(axis) is not int or not -rank <= axis < rank or rank < 2:
         raise ShapeError(
-            f"output {output.name} is {bounds_of(output)}, which has no axis {axis} of classes",
+            f"output {output.name} is {limits_of(output)}, which has no axis {axis} of classes",
             hint="give the loss scores of shape (batch, classes), or say axis=",
         )
     return axis % rank
+
+
+def class_count(output: Value, axis: int) -> int:
+    """The number of classes, which has to be known."""
+    count = limits_of(output)[axis]
+    if isinstance(count, str):
+        raise ShapeError(
+            f"the number of classes on axis {axis} of {output.name} is free ({count})",
+            hint=f"give its size: inputs={{{count!r}: 10}}",
+        )
+    return count
 
 
 def class_numbers(b: Builder, output: Value, labels: Value, axis: int) -> Value:
@@ -97,10 +109,10 @@ def class_numbers(b: Builder, output: Value, labels: Value, axis: int) -> Value:
             f"labels are class numbers, got {dtype_of(labels).name}",
             hint="probabilities are for cross_entropy(probabilities=True)",
         )
-    wanted = tuple(d for i, d in enumerate(bounds_of(output)) if i != axis)
-    if bounds_of(labels) != wanted:
+    wanted = tuple(d for i, d in enumerate(limits_of(output)) if i != axis)
+    if limits_of(labels) != wanted:
         raise ShapeError(
-            f"labels are {bounds_of(labels)}, scores {bounds_of(output)} of classes on axis {axis}",
+            f"labels are {limits_of(labels)}, scores {limits_of(output)} of classes on axis {axis}",
             hint=f"labels of these scores are {wanted}",
         )
     return labels if dtype_of(labels) == int64 else b.Cast(labels, to=int64)
@@ -114,7 +126,7 @@ def class_weights(b: Builder, output: Value, weight: Any, axis: int) -> Value | 
         numbers = np.asarray(weight, np.float64)
     except (TypeError, ValueError):
         numbers = np.empty(0)
-    count = bounds_of(output)[axis]
+    count = class_count(output, axis)
     if numbers.shape != (count,) or not np.isfinite(numbers).all() or (numbers < 0).any():
         raise ArgumentError(
             f"weight is {weight!r}", hint=f"it is a list of {count} numbers of at least 0"

@@ -6,7 +6,7 @@ from flow2onnx.dtypes import DType
 from flow2onnx.errors import ArgumentError, ContextError, DTypeError, ShapeError, UnsupportedError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.class_numbers import annotate_class_numbers
-from flow2onnx.graph.types import bounds_of, dims, dtype_of, rank_of, sizes_of
+from flow2onnx.graph.types import dims, dtype_of, limits_of, rank_of, sizes_of
 from flow2onnx.lowering.broadcasts import reshape_to
 from flow2onnx.lowering.scatters import scatter_add
 from flow2onnx.ops.indexing import as_index
@@ -20,9 +20,9 @@ def as_column(b: Builder, labels: Value, logits: Value) -> Value:
     """Labels with a last dimension of 1."""
     if dtype_of(labels).is_floating_point:
         raise DTypeError(f"labels are class numbers, got {dtype_of(labels).name}")
-    same_rank = rank_of(labels) == rank_of(logits) and bounds_of(labels)[-1] == 1
-    if bounds_of(labels) != (*bounds_of(logits)[:-1], *([1] if same_rank else [])):
-        raise ShapeError(f"labels {bounds_of(labels)} do not fit logits {bounds_of(logits)}")
+    same_rank = rank_of(labels) == rank_of(logits) and limits_of(labels)[-1] == 1
+    if limits_of(labels) != (*limits_of(logits)[:-1], *([1] if same_rank else [])):
+        raise ShapeError(f"labels {limits_of(labels)} do not fit logits {limits_of(logits)}")
     annotate_class_numbers(b, labels, logits)
     index = as_index(b, labels)
     return index if same_rank else b.Unsqueeze(index, [-1])
@@ -60,8 +60,8 @@ def softmax_cross_entropy_with_logits(
     b: Builder, labels: Value, logits: Value, name: str | None = None
 ) -> Value:
     """-sum(labels * log softmax(logits)) over the last axis."""
-    if bounds_of(labels) != bounds_of(logits):
-        raise ShapeError(f"labels {bounds_of(labels)} and logits {bounds_of(logits)} differ")
+    if limits_of(labels) != limits_of(logits):
+        raise ShapeError(f"labels {limits_of(labels)} and logits {limits_of(logits)} differ")
     return b.Neg(b.ReduceSum(b.Mul(labels, b.LogSoftmax(logits, axis=-1)), [-1], keepdims=0))
 
 
@@ -70,8 +70,8 @@ def sigmoid_cross_entropy_with_logits(
     b: Builder, labels: Value, logits: Value, name: str | None = None
 ) -> Value:
     """max(x, 0) - x z + ln(1 + e^-|x|) of each element; labels may be whole numbers."""
-    if bounds_of(labels) != bounds_of(logits):
-        raise ShapeError(f"labels {bounds_of(labels)} and logits {bounds_of(logits)} differ")
+    if limits_of(labels) != limits_of(logits):
+        raise ShapeError(f"labels {limits_of(labels)} and logits {limits_of(logits)} differ")
     x = logits
     z = labels if dtype_of(labels) == dtype_of(x) else b.Cast(labels, to=dtype_of(x))
     tail = b.Log(b.Add(b.Exp(b.Neg(b.Abs(x))), 1.0))

@@ -14,15 +14,15 @@ from typing import Any
 from flow2onnx.dtypes import DType, int64
 from flow2onnx.errors import ShapeError
 from flow2onnx.graph import Builder, Value
-from flow2onnx.graph.types import dims, dtype_of, rank_of
+from flow2onnx.graph.types import dtype_of, rank_of, sizes_of
 from flow2onnx.ops import class_losses, element_losses, embedding_losses
 from flow2onnx.ops.ctc import ctc
 from flow2onnx.ops.loss_parts import class_axis
 from flow2onnx.trace.op import op
 
-__all__ = ["LOSSES", "Loss"]
+__all__ = ["LOSSES", "Loss", "Type"]
 
-Type = tuple[tuple[int | None, ...], DType]
+Type = tuple[tuple[int | str | None, ...], DType]
 LabelType = Callable[[Value, Mapping[str, Any]], Type]
 
 
@@ -51,7 +51,7 @@ class Loss:
 
 def _same(output: Value, settings: Mapping[str, Any]) -> Type:
     """Labels like the output."""
-    return dims(output), dtype_of(output)
+    return sizes_of(output), dtype_of(output)
 
 
 def _classes(output: Value, settings: Mapping[str, Any]) -> Type:
@@ -59,18 +59,18 @@ def _classes(output: Value, settings: Mapping[str, Any]) -> Type:
     if settings.get("probabilities"):
         return _same(output, settings)
     axis = class_axis(output, settings.get("axis"))
-    return tuple(d for i, d in enumerate(dims(output)) if i != axis), int64
+    return tuple(d for i, d in enumerate(sizes_of(output)) if i != axis), int64
 
 
 def _rows(output: Value, settings: Mapping[str, Any]) -> Type:
     """A number for each vector of the output."""
-    return dims(output)[:-1], dtype_of(output)
+    return sizes_of(output)[:-1], dtype_of(output)
 
 
 def _batch_axis(output: Value, settings: Mapping[str, Any]) -> int:
     if rank_of(output) != 3:
         raise ShapeError(
-            f"output {output.name} is {dims(output)}, and ctc takes (time, batch, classes)",
+            f"output {output.name} is {sizes_of(output)}, and ctc takes (time, batch, classes)",
             hint="or (batch, time, classes) with ctc(batch_first=True)",
         )
     return 0 if settings.get("batch_first") else 1
@@ -78,12 +78,12 @@ def _batch_axis(output: Value, settings: Mapping[str, Any]) -> int:
 
 def _texts(output: Value, settings: Mapping[str, Any]) -> Type:
     """Rows of class numbers, of a length that the user says."""
-    return (dims(output)[_batch_axis(output, settings)], None), int64
+    return (sizes_of(output)[_batch_axis(output, settings)], None), int64
 
 
 def _lengths(output: Value, settings: Mapping[str, Any]) -> Type:
     """A length for each row."""
-    return (dims(output)[_batch_axis(output, settings)],), int64
+    return (sizes_of(output)[_batch_axis(output, settings)],), int64
 
 
 _SAME, _BY_CLASS, _BY_ROW = {"labels": _same}, {"labels": _classes}, {"labels": _rows}

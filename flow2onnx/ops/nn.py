@@ -5,7 +5,7 @@ from typing import Any
 from flow2onnx.dtypes import bool_
 from flow2onnx.errors import ArgumentError
 from flow2onnx.graph import Builder, Value
-from flow2onnx.graph.types import bounds_of, dims, rank_of
+from flow2onnx.graph.types import dims, limits_of, rank_of
 from flow2onnx.ops.arguments import axis_of, check_rate, check_seed
 from flow2onnx.trace.context import current_job
 from flow2onnx.trace.op import op
@@ -17,11 +17,11 @@ def bias_add(
 ) -> Value:
     """A bias of one dimension added on axis 1, or on the last for a channels-last layout."""
     if rank_of(value) < 2:
-        raise ArgumentError(f"bias_add needs two dimensions or more, got {bounds_of(value)}")
+        raise ArgumentError(f"bias_add needs two dimensions or more, got {limits_of(value)}")
     is_last = (data_format is not None and data_format.endswith("C")) or rank_of(value) == 2
     axis = rank_of(value) - 1 if is_last else 1
-    if dims(bias) != (bounds_of(value)[axis],):
-        raise ArgumentError(f"bias {dims(bias)} does not fit axis {axis} of {bounds_of(value)}")
+    if dims(bias) != (limits_of(value)[axis],):
+        raise ArgumentError(f"bias {dims(bias)} does not fit axis {axis} of {limits_of(value)}")
     trailing = rank_of(value) - 1 - axis
     return b.Add(value, b.Reshape(bias, [-1] + [1] * trailing) if trailing else bias)
 

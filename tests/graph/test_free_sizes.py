@@ -7,7 +7,15 @@ from onnx import helper
 from flow2onnx.dtypes import float32
 from flow2onnx.graph import Builder
 from flow2onnx.graph.dimension import Dimension, at_least, extents, is_known
-from flow2onnx.graph.size_text import difference, product, quotient, total
+from flow2onnx.graph.size_text import (
+    difference,
+    names_in,
+    product,
+    quotient,
+    remainder,
+    total,
+    value_at,
+)
 from flow2onnx.graph.types import sizes_of
 from flow2onnx.onnx_io.append import append_model
 from flow2onnx.onnx_io.foreign import foreign_model
@@ -55,7 +63,18 @@ def test_texts_of_sizes():
     assert product("6*a*b", "a") == "6*a*a*b"
     assert quotient("6*a*b", "2*b") == "3*a"
     assert quotient("6*a", 4) == "(6*a/4)"
+    assert quotient("a", "2*b") == "(a/(2*b))"
     assert quotient(12, 4) == 3
+    assert (remainder(7, 4), remainder("a", 2)) == (3, "(a%2)")
+    assert names_in("(6*a/4)") == ("a",)
+    assert names_in("no name") == ("no name",)
+    sizes = {"a": 6, "b": 3, "no name": 5}
+    assert value_at("((a+1)/(2*b)+1)", sizes) == 2
+    assert value_at("max(a,(b%2))", sizes) == 6
+    assert value_at("no name", sizes) == 5
+    assert value_at("c*2", sizes) is None
+    assert value_at("a.real", sizes) is None
+    assert value_at("(a/(b-3))", sizes) is None
     assert (total("a", 0), total(2, 3), total("a", 1)) == ("a", 5, "(a+1)")
     assert (difference("a", "a"), difference("a", 0), difference(3, "a")) == (0, "a", "(3-a)")
 

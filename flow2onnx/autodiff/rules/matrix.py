@@ -4,7 +4,8 @@ import functools
 
 import numpy as np
 
-from flow2onnx.autodiff.registry import attribute, no_gradient, vjp
+from flow2onnx.autodiff.registry import attribute, vjp
+from flow2onnx.errors import UnknownShapeError
 from flow2onnx.graph.dimension import extents, is_known
 from flow2onnx.graph.einsum import einsum_terms
 from flow2onnx.graph.types import dtype_of, rank_of, sizes_of
@@ -50,7 +51,7 @@ def _(b, n, g):
     # the slope of each element is its cofactor, which is a determinant too
     x = n.inputs[0]
     *batch, _, _ = extents(b, x)
-    size = _matrix_size(n, x)
+    size = _matrix_size(x)
     own = b.Reshape(g, [*batch, 1, 1])
     if size == 1:
         return own
@@ -62,11 +63,11 @@ def _(b, n, g):
     return b.Mul(own, b.Mul(b.Det(minors), signs.astype(dtype_of(x).numpy)))
 
 
-def _matrix_size(n, x):
+def _matrix_size(x):
     """The size of square matrices: known if either side is."""
     known = [d for d in sizes_of(x)[-2:] if isinstance(d, int)]
     if not known:
-        raise no_gradient(n, f"of matrices whose size ({sizes_of(x)[-1]}) is free")
+        raise UnknownShapeError(f"the size of its matrices ({sizes_of(x)[-1]}) is free")
     return known[0]
 
 

@@ -4,6 +4,7 @@ import numpy as np
 
 from flow2onnx.autodiff.registry import attribute, no_gradient, vjp
 from flow2onnx.dtypes import float32
+from flow2onnx.errors import UnknownShapeError
 from flow2onnx.graph.dimension import extents, is_known
 from flow2onnx.graph.types import constant_of, dtype_of, rank_of, sizes_of
 from flow2onnx.lowering.dimensions import positions
@@ -90,7 +91,7 @@ def _scales(n, axes):
     policy = attribute(n, "keep_aspect_ratio_policy", "stretch")
     if policy != "stretch":
         if _BY_SIZE in factors:
-            raise no_gradient(n, f"with {policy} over sizes known only at run time")
+            raise UnknownShapeError(f"the one factor of {policy} depends on free sizes")
         one = min(factors) if policy == "not_larger" else max(factors)
         factors = [one] * len(axes)
     return dict(zip(axes, factors, strict=True))

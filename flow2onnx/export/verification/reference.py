@@ -19,11 +19,13 @@ from flow2onnx.export.verification.index_ranges import index_ranges
 from flow2onnx.export.verification.reference_costs import reference_seconds
 from flow2onnx.export.verification.reference_fixes import FIXES
 from flow2onnx.export.verification.value_types import Shape, constants_of, value_types
+from flow2onnx.graph.size_text import names_in, value_at
 from flow2onnx.onnx_io.read import ModelFile, all_nodes
 
 __all__ = ["IncomparableError", "Trial", "check_bytes"]
 
-_SYMBOL_SIZE = 3  # what free sizes are in a trial: no size that broadcasts
+# What free sizes are in a trial: no size that broadcasts, and axes inside long enough for windows.
+_BATCH_SIZE, _INNER_SIZE = 3, 8
 _MOST_BYTES = 1 << 31  # what the values of a trial may take, and what a protobuf message can
 # A small file that asks for much more than it holds is not run unless the user asks for it.
 _LEAST_BYTES, _TIMES_LARGER = 1 << 28, 64
@@ -167,16 +169,17 @@ class Trial:
     def _fix_inputs(self, given: Mapping[str, Shape]) -> None:
         """Give every input a shape of numbers, and let the others follow by inference."""
         graph = self._model.graph
-        sizes: dict[str, int] = {}
+        sizes = _free_sizes(graph)
         for value in _inputs(graph):
             assert value.type.tensor_type.HasField("shape"), "the checker asks for it"
             dims = value.type.tensor_type.shape.dim
             shape = given.get(value.name)
             for axis, dim in enumerate(dims):
                 if dim.dim_param and shape is not None and len(shape) == len(dims):
-                    sizes.setdefault(dim.dim_param, shape[axis])
+                    sizes[dim.dim_param] = shape[axis]
                 if not dim.HasField("dim_value"):
-                    dim.dim_value = sizes.get(dim.dim_param, _SYMBOL_SIZE)
+                    known = value_at(dim.dim_param, sizes) if dim.dim_param else None
+                    dim.dim_value = _BATCH_SIZE if known is None else max(known, 0)
         for output in graph.output:
             output.type.tensor_type.ClearField("shape")
         del graph.value_info[:]
@@ -320,6 +323,18 @@ def _load(stored: ModelFile) -> onnx.ModelProto:
             hint="keep the files of an export together",
         ) from error
     return model
+
+
+def _free_sizes(graph: onnx.GraphProto) -> dict[str, int]:
+    """The size of every name among the inputs' axes: of those that come first and of the others."""
+    found: dict[str, int] = {}
+    for is_first, size in ((True, _BATCH_SIZE), (False, _INNER_SIZE)):
+        for value in _inputs(graph):
+            for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+                if dim.dim_param and (axis == 0) == is_first:
+                    for name in names_in(dim.dim_param):
+                        found.setdefault(name, size)
+    return found
 
 
 def _inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
