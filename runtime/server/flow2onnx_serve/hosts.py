@@ -15,17 +15,17 @@ Headers = Iterable[tuple[bytes, bytes]]
 
 
 class Hosts:
-    """Lets through what calls the server by an address, as localhost, or by a name that is allowed.
+    """Lets through what calls the server by an address, by a name without a dot, or as allowed.
 
     A page of the web can make a browser ask a server that only the browser's machine reaches, by a
-    name of the page's own that leads there; no page can do so by an address. `*.NAME` allows every
-    name below NAME, `*` any name.
+    name of the page's own that leads there: never an address, nor a name without a dot. `*.NAME`
+    allows every name below NAME, `*` any name.
     """
 
     def __init__(self, allowed: Iterable[str]) -> None:
         names = {name.lower().rstrip(".") for name in allowed}
         self._is_open = "*" in names
-        self._names = {"localhost", *names}
+        self._names = names
         self._endings = tuple(name[1:] for name in names if name.startswith("*."))
         self._good: set[bytes] = set()
 
@@ -51,6 +51,7 @@ class Hosts:
         name = name.lower().rstrip(".")
         return (
             self._is_open
+            or "." not in name
             or name in self._names
             or name.endswith(self._endings)
             or _is_address(name)
