@@ -3,7 +3,8 @@
 Usage: python -m tests.reliability.killed_writers [--kills 200] [--seed 0] [--writer NAME …]
 
 A writer writes the numbers 1, 2, … to one path for ever. After a kill at any moment its reader must
-find one number everywhere, that of the last write that was reported or of the one after it.
+find one number everywhere, that of the last write that was reported or of the one after it. A model
+in two files may be missing for the moment between them, as its writer says.
 """
 
 import argparse
@@ -239,6 +240,10 @@ def measure(kills: int, seed: int, writers: Iterable[str] = tuple(WRITERS)) -> C
             try:
                 numbers[writer] = kill(writer, folder, numbers[writer] + 1, draws)
                 found[f"{writer}: whole"] += 1
+            except FileNotFoundError:
+                # killed between two files: the weights without a model, never with another's
+                assert writer == "model-with-data", f"{writer} left nothing"
+                found[f"{writer}: no model"] += 1
             except Exception as error:  # whatever it is, it is what is looked for
                 found[f"{writer}: {type(error).__name__}: {error}"[:300]] += 1
                 return found
@@ -258,7 +263,8 @@ def main() -> int:
         child(writer, Path(folder), int(first))
     found = measure(asked.kills, asked.seed, asked.writer or WRITERS)
     print(json.dumps({"seed": asked.seed, **found}, indent=1))
-    return sum(n for name, n in found.items() if name.endswith(": whole")) != asked.kills
+    good = (": whole", ": no model")
+    return sum(n for name, n in found.items() if name.endswith(good)) != asked.kills
 
 
 if __name__ == "__main__":

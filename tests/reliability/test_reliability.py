@@ -74,7 +74,8 @@ def test_a_server_under_attack_answers_others_and_keeps_nothing(scale):
 )
 def test_killed_writers_leave_what_is_whole(kills, writers):
     found = killed_writers.measure(kills, 1, writers)
-    assert found == {f"{name}: whole": kills // len(writers) for name in writers}
+    assert found["model-with-data: no model"] <= kills // 20  # which may be between its two files
+    assert {name.partition(":")[2] for name in found} <= {" whole", " no model"}, found
 
 
 def test_damages_are_the_same_for_the_same_seed(tmp_path):
