@@ -1,6 +1,7 @@
 """The model itself beside the imported one, on the same random numbers."""
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from flow2onnx_runtime.dtypes import Array
 
 from flow2onnx.compile import CompiledJob
 from flow2onnx.errors import UnsupportedError
-from flow2onnx.graph import Node
+from flow2onnx.graph import Node, Value
 from flow2onnx.graph.model import model_bytes
 from flow2onnx.graph.nodes import RANDOM_OPERATORS, attribute
 from flow2onnx.imported.feeds import Feed, Feeds
@@ -21,6 +22,7 @@ __all__ = ["CHECKED_BYTES", "NOT_CHECKED", "ImportCheck", "compare_import"]
 
 CHECKED_BYTES = 1 << 28  # of weights: both models hold them while they are compared
 _MOST_ELEMENTS = 1 << 22  # of the feeds
+_LARGEST_VALUE, _MOST_VALUES = 1 << 25, 1 << 29  # numbers in one value of the model, and in all
 _BATCH = 2
 _SIZES = (8, 32, 3)  # of other free axes: texts may be short, images large, or neither
 # More is another function, by bytes of an element; rounding makes a hundredth of it.
@@ -66,7 +68,7 @@ def compare_import(
     """
     sizes = _SIZES if feeds.has_free_axes else _SIZES[:1]
     tried = [[feeds.example(f, _BATCH, size) for f in feeds.model] for size in sizes]
-    reason = _reason_against(foreign, tried[0], is_asked)
+    reason = _reason_against(foreign, tried[0], predict, is_asked)
     if reason:
         return ImportCheck(None, reason)
     try:
@@ -89,7 +91,10 @@ def compare_import(
 
 
 def _reason_against(
-    foreign: ForeignModel, shapes: Sequence[tuple[int, ...]], is_asked: bool | None
+    foreign: ForeignModel,
+    shapes: Sequence[tuple[int, ...]],
+    predict: CompiledJob,
+    is_asked: bool | None,
 ) -> str:
     if is_asked is False:
         return "check_import=False"
@@ -97,10 +102,18 @@ def _reason_against(
     if drawn is not None:
         return f"{drawn.op_type} {drawn.name} draws random numbers, or is in training form"
     size = sum(int(t.nbytes) for t in foreign.tensors.values())
-    count = sum(int(np.prod(s)) for s in shapes)
+    count = sum(math.prod(s) for s in shapes)
     if is_asked is None and (size > CHECKED_BYTES or count > _MOST_ELEMENTS):
         return f"{size} bytes of weights, {count} numbers as input: check_import=True does it still"
+    values = [_count(v) for node in predict.model.graph.all_nodes() for v in node.outputs]
+    if is_asked is None and (max(values, default=0) > _LARGEST_VALUE or sum(values) > _MOST_VALUES):
+        return f"its values have {sum(values)} numbers: check_import=True does it still"
     return ""
+
+
+def _count(value: Value) -> int:
+    """The numbers in a value, as far as its sizes are known."""
+    return math.prod(d if isinstance(d, int) else _BATCH for d in value.shape or ())
 
 
 def _is_drawn(node: Node) -> bool:
