@@ -109,7 +109,28 @@ def _within_window(b: Builder, node: Node, inputs: Operands, made: Values) -> Op
     return expand_node(b, maker)
 
 
-ALWAYS: dict[str, Handler] = {"::Attention": _within_window}
+def _with_checked_labels(b: Builder, node: Node, inputs: Operands, made: Values) -> Operands:
+    """A loss whose negative labels the runtime refuses, but for what is ignored.
+
+    Its own body counts them from the end, so that -1 would be the last class.
+    """
+    scores, labels, *weights = inputs
+    assert scores is not None, "the checker has seen the operands"
+    assert labels is not None, "the checker has seen the operands"
+    is_wrong = b.Less(labels, b.like(0, labels))
+    ignored = attribute(node, "ignore_index")
+    if ignored is not None:
+        is_wrong = b.And(is_wrong, b.Not(b.Equal(labels, b.like(ignored, labels))))
+    refused = b.Where(is_wrong, b.like(dims(scores)[1], labels), labels)
+    operands = (scores, refused, *weights)
+    return b.emit(node.op_type, operands, dict(node.attributes), len(node.outputs))
+
+
+ALWAYS: dict[str, Handler] = {
+    "::Attention": _within_window,
+    "::NegativeLogLikelihoodLoss": _with_checked_labels,
+    "::SoftmaxCrossEntropyLoss": _with_checked_labels,
+}
 TRAINING: dict[str, Handler] = {
     **ALWAYS,
     "::BatchNormalization": _batch_statistics,

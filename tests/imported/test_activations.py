@@ -166,3 +166,32 @@ def test_a_batch_of_one_leaves_running_statistics_as_they_are():
 def test_a_batch_fixed_at_one_is_refused():
     with pytest.raises(ShapeError, match="one value for each channel has no variance"):
         flow.make_trainable(normalized(), "mse", "sgd", training_mode=True, inputs={"x": (1, 3)})
+
+
+@pytest.mark.parametrize("name", ["SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"])
+@pytest.mark.parametrize("ignored", [None, -1])
+def test_losses_inside_a_model_refuse_labels_that_are_no_classes(name, ignored):
+    given = {} if ignored is None else {"ignore_index": ignored}
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["s"], "product"),
+        helper.make_node("LogSoftmax", ["s"], ["l"], axis=1),
+        helper.make_node(name, ["l", "k"], ["y"], **given),
+    ]
+    inputs = [models.info("x", ["n", 4]), models.info("k", ["n"], models.I)]
+    weight = models.tensor("w", models.random(0, 4, 3))
+    made = flow.make_trainable(
+        models.model(nodes, inputs, [models.info("y", [])], [weight]), "y", "sgd"
+    )
+    trainer = made.trainer()
+    logs = models.random(0, 4, 3)
+    scores = X @ logs
+    scores -= np.log(np.exp(scores).sum(1, keepdims=True))
+    assert trainer.step(X, Y)["loss"] == pytest.approx(-scores[range(5), Y].mean(), rel=1e-5)
+    some = np.int64([0, -1, 1, 2, -1])
+    if ignored is None:
+        with pytest.raises(Exception, match="Out of range|out of data bounds"):
+            trainer.step(X, some)
+    else:
+        assert np.isfinite(trainer.step(X, some)["loss"])
+    with pytest.raises(Exception, match="Out of range|out of data bounds"):
+        trainer.step(X, np.int64([0, -2, 1, 2, 0]))
