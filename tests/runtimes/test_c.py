@@ -18,7 +18,9 @@ from flow2onnx_runtime import (
     save_safetensors,
 )
 
+import flow2onnx as flow
 from models import mlp
+from tests.imported.test_free_axes import attending
 from tests.runtimes.c_driver import (
     BUNDLE,
     BUNDLES,
@@ -419,3 +421,17 @@ def test_size(built, tmp_path):
     """A device does not notice it: the example, stripped, is under 100 KB."""
     subprocess.run(["strip", "-o", tmp_path / "digits", built / "digits"], check=True)
     assert (tmp_path / "digits").stat().st_size < 100_000
+
+
+def test_batches_of_several_lengths(driver, tmp_path):
+    made = flow.make_trainable(attending(), "cross_entropy(axis=-1)", "sgd(momentum=0.9)", lr=0.05)
+    made.save(tmp_path / "bundle", verify=False)
+    trainer = Trainer(tmp_path / "bundle")
+    driver.ok("open", tmp_path / "bundle")
+    draws = np.random.default_rng(0)
+    for batch, length in ((2, 5), (3, 9), (1, 1), (2, 12)):
+        words, labels = draws.integers(0, 5, (2, batch, length))
+        save_safetensors(tmp_path / "f.safetensors", {"words": words[None], "labels": labels[None]})
+        driver.ok("feeds", tmp_path / "f.safetensors")
+        found = results_of(driver.ok("step", 0), {"loss"})
+        near(found["loss"], trainer.step(words, labels)["loss"], 1e-5, f"{batch}, {length}")

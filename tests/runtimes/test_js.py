@@ -12,6 +12,9 @@ import numpy as np
 import pytest
 from flow2onnx_runtime import FileEntry, Manifest, Options, StateSpec, Trainer
 
+import flow2onnx as flow
+from tests.imported.test_free_axes import attending
+
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "runtime" / "js"
 MLP = ROOT / "runtime" / "conformance" / "mlp"
@@ -125,3 +128,41 @@ def test_both_identify_a_state_alike(tmp_path):
     manifest = Manifest("jöb", "a test", 21, files, (*state, StateSpec("n", (), "int64")), (), ())
     manifest.write(tmp_path)
     assert node(IDENTITY, tmp_path / "manifest.json").strip() == manifest.state_id
+
+
+LENGTHS = """
+import { readFile } from "node:fs/promises";
+import * as ort from "onnxruntime-node";
+import { NDArray, Options, Trainer } from "./src/index.js";
+const [bundle, feeds] = process.argv.slice(1);
+const trainer = await Trainer.open(bundle, { ort, options: new Options({ threads: 1 }) });
+const whole = (rows) =>
+  new NDArray("int64", [rows.length, rows[0].length], BigInt64Array.from(rows.flat(), BigInt));
+const losses = [];
+for (const { words, labels } of JSON.parse(await readFile(feeds, "utf-8"))) {
+  const { loss } = await trainer.step([whole(words), whole(labels)]);
+  losses.push(loss.data[0]);
+}
+let told = "";
+try {
+  await trainer.step([whole([[1, 2]]), whole([[1, 2, 3]])]);
+} catch (error) {
+  told = error.constructor.name;
+}
+console.log(JSON.stringify([losses, told]));
+"""
+
+
+def test_batches_of_several_lengths(tmp_path):
+    made = flow.make_trainable(attending(), "cross_entropy(axis=-1)", "sgd(momentum=0.9)", lr=0.05)
+    made.save(tmp_path / "bundle", verify=False)
+    trainer = Trainer(tmp_path / "bundle", Options(intra_op_threads=1))
+    draws, feeds, wanted = np.random.default_rng(0), [], []
+    for batch, length in ((2, 5), (3, 9), (1, 1), (2, 12)):
+        words, labels = draws.integers(0, 5, (2, batch, length))
+        feeds.append({"words": words.tolist(), "labels": labels.tolist()})
+        wanted.append(float(trainer.step(words, labels)["loss"]))
+    (tmp_path / "feeds.json").write_text(json.dumps(feeds))
+    losses, told = json.loads(node(LENGTHS, tmp_path / "bundle", tmp_path / "feeds.json"))
+    np.testing.assert_allclose(losses, wanted, rtol=1e-5)
+    assert told == "FeedError"
