@@ -324,3 +324,22 @@ def test_what_is_shown_of_things_is_short():
     assert [len(repr(thing)) < 120 and "\n" not in repr(thing) for thing in shown] == [True] * 3
     assert repr(made) == "<TrainableModel train: 4 of 4 tensors trained; feeds x, labels>"
     assert repr(shown[2]).startswith("<Trainer train: step 0; feeds x: float32[batch, 4]")
+
+
+@pytest.mark.slow
+def test_editors_know_the_signature(tmp_path):
+    """What a type checker says of a program is what an editor shows."""
+    api = pytest.importorskip("mypy.api")
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import flow2onnx as flow\n"
+        'made = flow.make_trainable("m.onnx", "mse", lr=0.1, trained=["a"])\n'
+        "reveal_type(made.report)\n"
+        'flow.make_trainable("m.onnx", "mse", ema="0.9")\n'
+        "flow.nn.relu\n"
+    )
+    found, errors, _ = api.run(["--cache-dir", str(tmp_path / "cache"), str(program)])
+    assert not errors
+    assert "flow2onnx.imported.report.TrainingReport" in found
+    assert 'Argument "ema" to "make_trainable" has incompatible type "str"' in found
+    assert "Found 1 error" in found
