@@ -1,6 +1,5 @@
 """The memory of unfinished requests: of all together, of each client, of each connection."""
 
-from collections import Counter
 from collections.abc import Callable, Hashable
 from types import TracebackType
 
@@ -18,7 +17,7 @@ class Held:
     def __init__(self, limit: int, changed: Callable[[int], None]) -> None:
         self._limit, self._changed = limit, changed
         self._total = 0
-        self._shares: Counter[Hashable] = Counter()
+        self._shares: dict[Hashable, int] = {}  # only those that hold something
 
     def request(self, client: str, connection: Hashable) -> "Hold":
         """What counts for a request of that client on that connection."""
@@ -26,22 +25,24 @@ class Held:
 
     def add(self, client: str, connection: Hashable, size: int) -> None:
         """Count `size` more bytes, or less; raises `RequestError` if they become too many."""
+        shares = self._shares
+        total = self._total + size
+        of_client = shares.get(client, 0) + size
+        of_connection = shares.get(connection, 0) + size
         if size > 0:
-            self._check(client, connection, size)
-        self._total += size
-        for owner in (client, connection):
-            self._shares[owner] += size
-            if not self._shares[owner]:
-                del self._shares[owner]
-        self._changed(self._total)
-
-    def _check(self, client: str, connection: Hashable, size: int) -> None:
-        if self._total + size > self._limit:
-            raise _too_many("", 503)
-        if self._shares[client] + size > self._limit // _CLIENT:
-            raise _too_many(" of this client", 429)
-        if self._shares[connection] + size > self._limit // _CONNECTION:
-            raise _too_many(" of this connection", 429)
+            if total > self._limit:
+                raise _too_many("", 503)
+            if of_client > self._limit // _CLIENT:
+                raise _too_many(" of this client", 429)
+            if of_connection > self._limit // _CONNECTION:
+                raise _too_many(" of this connection", 429)
+        self._total = total
+        for owner, share in ((client, of_client), (connection, of_connection)):
+            if share:
+                shares[owner] = share
+            else:
+                shares.pop(owner, None)
+        self._changed(total)
 
 
 class Hold:
