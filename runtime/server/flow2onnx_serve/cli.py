@@ -106,7 +106,7 @@ Examples:
 )
 @click.option("--allowed-host", "allowed_hosts", multiple=True, metavar="NAME",
               help="A name that HTTP requests may call the server by, besides addresses and "
-                   "names without a dot; *.NAME for those below it, * for any. May be repeated.")  # fmt: skip
+                   "names without a dot; *.NAME for all below, * for any. Repeatable.")  # fmt: skip
 @click.option("--wait", "waits", is_flag=True,
               help="Answer also while the repository has no models.")  # fmt: skip
 @click.option("--poll", type=click.FloatRange(0), default=5.0, show_default=True,

@@ -25,8 +25,8 @@ class Settings:
     `options` all models have them together. `prepare` tells what to open in the place of a model's
     file, and how, as an `Accelerator` does. `max_held` limits the memory of all unfinished
     requests together, None for 16 times `max_body`; `max_connections` those of each protocol. A
-    request over HTTP names an address, a host without a dot or one of `allowed_hosts`. `poll`: how often the
-    repository is looked at; 0 for never.
+    request over HTTP names an address, a host without a dot or one of `allowed_hosts`. `poll`: how
+    often the repository is looked at; 0 for never.
     Told to end, a server answers for `linger` more, is not ready meanwhile and asks its clients to
     connect elsewhere; then it finishes what it has, for at most `drain`.
     """
