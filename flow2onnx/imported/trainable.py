@@ -203,41 +203,25 @@ def make_trainable(
 ) -> TrainableModel:
     """A model with a training step of its own: see `flow2onnx.make_trainable`, which this is."""
     trained = _renamed(trained, trainable)
-    foreign = foreign_model(model, None, opset, skips_foreign=True)
-    check_opset(foreign.opset)
-    foreign, names = name_tensors(foreign, check_patterns(separate, "separate"))
+    foreign, names = name_tensors(_read(model, opset), check_patterns(separate, "separate"))
     half = _half(precision)
-    rule = optimizer_of(
-        optimizer, half == "float16", ema=check_decay(ema), lr=lr, schedule=schedule,
-        groups=groups, clip_norm=clip_norm, clip_value=clip_value,
-    )  # fmt: skip
+    rule = optimizer_of(optimizer, half == "float16", ema=check_decay(ema), lr=lr, groups=groups,
+                        schedule=schedule, clip_norm=clip_norm, clip_value=clip_value)  # fmt: skip
     rule, ema, parameters = split_frozen(rule, choose(foreign, trained, frozen, names))
-    minimised = _loss(loss, foreign)
-    read = _outputs(foreign, minimised, output)
-    plan = TrainingPlan(
-        foreign=foreign,
-        feeds=read_feeds(foreign, _with_annotations(loss, foreign, inputs), any_axis=True),
-        loss=minimised,
-        outputs=read,
-        labels=_unused_names(labels, minimised, foreign),
-        optimizer=rule,
-        ema=ema,
-        activation=_activation(minimised, foreign, read[0], logits),
-        **_roles(foreign, parameters, training_mode),
-    )
+    plan = _plan(
+        foreign, loss, rule, ema, _roles(foreign, parameters, training_mode), inputs=inputs,
+        output=output, labels=labels, logits=logits,
+    )  # fmt: skip
     state = ModelState(foreign, foreign.opset, seed)
     rewrites = Rewrites(half=half, recompute=recompute, in_place=in_place, draws_by_step=on_device)
     compiler = partial(_compiler, title=title_of(name or "train"), state=state, rewrites=rewrites)
     plan = _drop_unreached(plan, compiler, freezable, is_chosen=trained is not None)
-    jobs = compiler(plan)
-    step = jobs.job("train")
-    kinds = ("predict", "eval", *((EMA, EMA_EVAL) if ema is not None else ()))
-    predicts = tuple(map(jobs.job, kinds))
+    step, predicts, halves = _compile(compiler(plan), plan, accumulate=accumulate)
     asked = False if half and check_import is None else check_import
     return TrainableModel(
         step=step,
         predicts=predicts,
-        halves=jobs.halves() if accumulate else (),
+        halves=halves,
         for_devices=on_device,
         state=state,
         parameters=tuple(_decide(p, plan) for p in parameters),
@@ -245,6 +229,13 @@ def make_trainable(
         metadata=_metadata(foreign, metadata) | _facts(plan, step),
         check=compare_import(model, foreign, plan.feeds, predicts[0], state, is_asked=asked),
     )
+
+
+def _read(model: ModelSource, opset: int | None) -> ForeignModel:
+    """The model at an opset that bundles can have."""
+    foreign = foreign_model(model, None, opset, skips_foreign=True)
+    check_opset(foreign.opset)
+    return foreign
 
 
 def _renamed(trained: Patterns, trainable: Patterns) -> Patterns:
@@ -265,8 +256,45 @@ def _activation(
         return skipped_activation(loss, output, found)
     wrong = twice_activated(loss, output, found) if isinstance(loss, NamedLoss) else None
     if wrong is not None:
-        warnings.warn(wrong, UserWarning, stacklevel=4)
+        warnings.warn(wrong, UserWarning, stacklevel=5)
     return None
+
+
+def _plan(
+    foreign: ForeignModel,
+    loss: object,
+    optimizer: Optimizer,
+    ema: float | None,
+    roles: dict[str, Any],
+    *,
+    inputs: Mapping[str, Any] | None,
+    output: str | Sequence[str] | None,
+    labels: str,
+    logits: bool,
+) -> TrainingPlan:
+    """How the model is trained, before it is known which tensors the loss reaches."""
+    minimised = _loss(loss, foreign)
+    read = _outputs(foreign, minimised, output)
+    return TrainingPlan(
+        foreign=foreign,
+        feeds=read_feeds(foreign, _with_annotations(loss, foreign, inputs), any_axis=True),
+        loss=minimised,
+        outputs=read,
+        labels=_unused_names(labels, minimised, foreign),
+        optimizer=optimizer,
+        ema=ema,
+        activation=_activation(minimised, foreign, read[0], logits),
+        **roles,
+    )
+
+
+def _compile(
+    jobs: ModelJobs, plan: TrainingPlan, *, accumulate: bool
+) -> tuple[CompiledJob, tuple[CompiledJob, ...], tuple[CompiledJob, ...]]:
+    """The step, the predict jobs, and the halves of a step that accumulates."""
+    step = jobs.job("train")
+    kinds = ("predict", "eval", *((EMA, EMA_EVAL) if plan.ema is not None else ()))
+    return step, tuple(map(jobs.job, kinds)), jobs.halves() if accumulate else ()
 
 
 def _roles(
