@@ -19,9 +19,11 @@ from flow2onnx.onnx_io.append import value_like
 from flow2onnx.onnx_io.foreign import ForeignModel, tensor_content
 from flow2onnx.trace.call_text import known_names
 
-__all__ = ["TensorNames", "element_type", "name_tensors"]
+__all__ = ["TensorNames", "element_type", "is_named_by_torch", "name_tensors"]
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
+# They take a scale and an offset also where a layer has neither.
+_NORMALISING = ("BatchNormalization", "InstanceNormalization", "LayerNormalization")
 # The last part of a parameter's name by the place where torch's older exporter puts its content.
 _PARTS = {
     ("Conv", 1): "weight", ("Conv", 2): "bias", ("ConvTranspose", 1): "weight",
@@ -173,8 +175,7 @@ class _Naming:
                     self._alias(name, ".".join((*path, part)))
 
     def _is_named(self, name: str) -> bool:
-        """True if torch named it: what its exporters compute is called otherwise."""
-        return not name.startswith(("onnx::", "/", "val_"))
+        return is_named_by_torch(name)
 
     def _is_constant(self, name: str) -> bool:
         """True for what the exporter made, of a model whose parameters it names."""
@@ -191,7 +192,14 @@ class _Naming:
             return not made_of and (not lost or self._is_uniform(name))
         if foreign.producer != "pytorch" or not any("." in n for n in map(str, self.values)):
             return False
-        return name.startswith("/") or (name.startswith("onnx::") and self._is_uniform(name))
+        if name.startswith("/"):
+            return True
+        # other tensors of ones and zeros are weights that were given another shape
+        is_filler = name.startswith("onnx::") and self._is_uniform(name)
+        return is_filler and all(
+            use.node.op_type in _NORMALISING and use.idx in (1, 2)
+            for use in self.values[name].uses()
+        )
 
     def _is_shared(self, name: str) -> bool:
         if self.foreign.producer == "pytorch" or len(self.values[name].uses()) < 2:
@@ -234,6 +242,11 @@ class _Naming:
             return False
         content, turned = tensor_content(x), tensor_content(y).T
         return bool((content[0] == turned[0]).all() and (content == turned).all())
+
+
+def is_named_by_torch(name: str) -> bool:
+    """True for a name from a module of torch: what its exporters compute is called otherwise."""
+    return not name.startswith(("onnx::", "/", "val_"))
 
 
 def _parameter_at(node: Node, name: str, missing: Collection[str]) -> str | None:

@@ -10,7 +10,7 @@ from flow2onnx.errors import ArgumentError, DTypeError
 from flow2onnx.graph import Node
 from flow2onnx.graph.nodes import read_values, subgraphs_of
 from flow2onnx.graph.schemas import PRODUCTS
-from flow2onnx.imported.parameter_names import TensorNames, element_type
+from flow2onnx.imported.parameter_names import TensorNames, element_type, is_named_by_torch
 from flow2onnx.onnx_io.foreign import ForeignModel
 from flow2onnx.trace.call_text import known_names
 
@@ -169,6 +169,8 @@ def _usual_decision(
         return False, "fitted to the data, not trained"
     if name in known.constants:
         return False, "a constant of the exporter"
+    if foreign.producer == "pytorch" and is_named_by_torch(name):
+        return True, "a weight"  # a module has it, such as the scale of a residual
     is_offset = any(op_type in _WITH_OFFSETS for op_type, _ in uses)
     if not shape or (math.prod(shape) <= 1 and len(shape) == 1 and not is_offset):
         return False, "a single number"

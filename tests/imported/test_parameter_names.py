@@ -108,3 +108,26 @@ def test_separate_is_patterns():
         flow.make_trainable(layer_used_twice(), "mse", "sgd", separate=[3])
     with pytest.raises(ArgumentError, match="separate='fc' matches no tensor"):
         flow.make_trainable(layer_used_twice(), "mse", "sgd", separate="fc")
+
+
+def test_ones_of_torchs_older_exporter_are_weights_but_where_a_norm_has_none():
+    ones = np.ones(2, np.float32)
+    tensors = [
+        models.tensor("net.scale", np.float32(0.5)),
+        models.tensor("net.weight", models.random(0, 2, 2, 1, 1)),
+        models.tensor("onnx::InstanceNormalization_9", ones),
+        models.tensor("onnx::Mul_23", ones.reshape(2, 1, 1)),
+        models.tensor("/Constant_output_0", ones.reshape(2, 1, 1)),
+    ]
+    nodes = [
+        helper.make_node("Conv", ["x", "net.weight"], ["a"], "conv"),
+        helper.make_node("InstanceNormalization", ["a", *2 * [tensors[2].name]], ["b"], "norm"),
+        helper.make_node("Mul", ["b", "onnx::Mul_23"], ["c"], "mul"),
+        helper.make_node("Mul", ["c", "net.scale"], ["d"], "scale"),
+        helper.make_node("Add", ["d", "/Constant_output_0"], ["y"], "add"),
+    ]
+    shape = ["batch", 2, 3, 3]
+    made = models.model(nodes, [models.info("x", shape)], [models.info("y", shape)], tensors)
+    made.producer_name = "pytorch"
+    found = flow.make_trainable(made, "mse", "sgd")
+    assert set(found.trained) == {"net.scale", "net.weight", "onnx::Mul_23"}
