@@ -196,7 +196,8 @@ def test_what_needs_sizes_says_so_at_the_users_line():
     b = Builder()
     x, mask = b.input("x", (1, 2, 5, 5), float32), b.input("mask", (4,), float32)
     with b.under("conv", "train.py:41"):
-        y = b.Conv(x, rows(b, b.const(np.ones((4, 2, 2, 2), np.float32)), mask))
+        chosen = rows(b, b.const(np.ones((4, 2, 2, 2), np.float32)), mask)
+        y = b.Conv(x, b.Transpose(chosen, perm=[1, 2, 0, 3]))
     with pytest.raises(GradientError, match="Conv has no gradient here") as e:
         gradients(b, {y: y}, [x])
     assert e.value.source == "train.py:41"

@@ -92,3 +92,22 @@ def test_what_is_refused():
             derive(flat)
     with pytest.raises(GradientError, match="depends on none of x"):
         flow.jvp(flat)
+
+
+def test_forward_mode_through_convolutions_of_any_batch():
+    """What a kernel's gradient is computed with has the batch among its channels."""
+    nodes = [helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1], strides=[2, 2])]
+    tensors = [models.tensor("w", models.random(0, 4, 2, 3, 3))]
+    x, along = models.random(1, 3, 2, 6, 6), models.random(2, 4, 2, 3, 3)
+    found = [
+        run(
+            flow.jvp(
+                models.model(nodes, [models.info("x", [n, 2, 6, 6])],
+                             [models.info("y", [n, 4, 3, 3])], tensors),
+                "w",
+            ),
+            x=x, **{"tangent/w": along},
+        )["jvp/y"]
+        for n in (3, "n")
+    ]  # fmt: skip
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-4, atol=1e-5)

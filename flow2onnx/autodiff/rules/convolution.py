@@ -10,7 +10,7 @@ from flow2onnx.autodiff.rules.convolution_input import input_gradient
 from flow2onnx.autodiff.rules.convolution_weight import weight_gradient
 from flow2onnx.autodiff.rules.windows import Windows, split_padding, windows
 from flow2onnx.graph.dimension import Extent, at_least, extents, is_known
-from flow2onnx.graph.types import dims
+from flow2onnx.graph.types import dims, sizes_of
 from flow2onnx.lowering.sums import channel_sum
 
 
@@ -51,8 +51,8 @@ class Convolution(Windows):
     """One convolution: its windows, the images, channels in and out, groups."""
 
     n: Extent
-    ci: int
-    co: int
+    ci: Extent
+    co: Extent
     groups: int
 
     @property
@@ -90,18 +90,24 @@ class Convolution(Windows):
             yield low, [at + span for at, span in zip(low, spans, strict=True)]
 
 
+def _kernel(w):
+    """The lengths of a kernel, which have to be known; its channels need not."""
+    found = sizes_of(w)[2:]
+    return found if is_known(*found) else dims(w)
+
+
 def convolution_of(b, n):
     """The convolution that a node is."""
     x, w = n.inputs[:2]
-    at = windows(b, n, dims(w)[2:])
-    groups, (co, ci) = attribute(n, "group", 1), dims(w)[:2]
+    at = windows(b, n, _kernel(w))
+    groups, (co, ci) = attribute(n, "group", 1), extents(b, w)[:2]
     return Convolution(**vars(at), n=extents(b, x)[0], ci=ci * groups, co=co, groups=groups)
 
 
 def transposed_of(b, n, g):
     """The convolution that a node transposes: from its output's gradient to its input."""
     x, w = n.inputs[:2]
-    outputs, kernel = extents(b, x)[2:], dims(w)[2:]
+    outputs, kernel = extents(b, x)[2:], _kernel(w)
     lengths, groups = extents(b, g)[2:], attribute(n, "group", 1)
     ones = [1] * len(kernel)
     strides, dilations = (tuple(attribute(n, k, ones)) for k in ("strides", "dilations"))
@@ -121,5 +127,5 @@ def transposed_of(b, n, g):
     return Convolution(
         extents=lengths, outputs=outputs, kernel=kernel, strides=strides, dilations=dilations,
         before=tuple(before), after=tuple(after),
-        n=extents(b, x)[0], ci=dims(w)[1] * groups, co=dims(w)[0], groups=groups,
+        n=extents(b, x)[0], ci=extents(b, w)[1] * groups, co=extents(b, w)[0], groups=groups,
     )  # fmt: skip

@@ -12,6 +12,8 @@ from flow2onnx.lowering.forms import Lowering
 
 
 def _pick_form(s, w, g):
+    if not is_known(s.ci, s.co):
+        return "conv_transpose"
     if s.is_pointwise and s.is_unit_stride:
         return "conv"
     if _has_product(s) and s.co >= 128 and is_known(s.spread) and s.spread <= 64:

@@ -13,6 +13,8 @@ from flow2onnx.lowering.forms import Lowering
 
 
 def _pick_form(s, x, g):
+    if not is_known(s.ci, s.co):
+        return "swapped_conv"
     if s.is_pointwise:
         return "flat_product" if is_known(s.spread) and s.spread < 256 else "batched_product"
     if s.is_dense and s.ci > 4:
@@ -196,7 +198,8 @@ def _(b, s, x, g):
 
 def _has_bands(s, *_):
     # the products of the last axes, of which all but a band is thrown away, are held at once
-    if len(s.kernel) != 2 or not is_known(*s.extents, *s.outputs, *s.before, *s.after):
+    sizes = (s.ci, s.co, *s.extents, *s.outputs, *s.before, *s.after)
+    if len(s.kernel) != 2 or not is_known(*sizes):
         return False
     held = s.co * (s.ci // s.groups) * s.outputs[-1] * s.extents[-1]
     return held <= _LARGEST_PRODUCT
