@@ -60,7 +60,6 @@ def make_trainable(
     metadata: Mapping[str, str] | None = None,
     freezable: int = 1_500_000_000,
     check_import: bool | None = None,
-    trainable: str | Sequence[str] | None = None,
 ) -> "TrainableModel":
     """An ONNX model (path, `onnx.ModelProto` or `onnx_ir.Model`) with a training step of its own.
 
@@ -126,8 +125,6 @@ def make_trainable(
     check_import
         Run the model itself and the imported one once on the same random numbers; a difference
         raises. None leaves out models of more than 256 MB and those in half precision.
-    trainable
-        The earlier name of `trained`.
 
     >>> import flow2onnx as flow
     >>> made = flow.make_trainable("model.onnx", "cross_entropy", "adam", lr=1e-3)  # doctest: +SKIP
@@ -162,7 +159,6 @@ def make_trainable(
         metadata=metadata,
         freezable=freezable,
         check_import=check_import,
-        trainable=trainable,
     )
 
 

@@ -199,10 +199,8 @@ def make_trainable(
     metadata: Mapping[str, str] | None = None,
     freezable: int = FREEZABLE,
     check_import: bool | None = None,
-    trainable: Patterns = None,
 ) -> TrainableModel:
     """A model with a training step of its own: see `flow2onnx.make_trainable`, which this is."""
-    trained = _renamed(trained, trainable)
     foreign, names = name_tensors(_read(model, opset), check_patterns(separate, "separate"))
     half = _half(precision)
     rule = optimizer_of(optimizer, half == "float16", ema=check_decay(ema), lr=lr, groups=groups,
@@ -236,15 +234,6 @@ def _read(model: ModelSource, opset: int | None) -> ForeignModel:
     foreign = foreign_model(model, None, opset, skips_foreign=True)
     check_opset(foreign.opset)
     return foreign
-
-
-def _renamed(trained: Patterns, trainable: Patterns) -> Patterns:
-    """`trained`, or what is given by its earlier name."""
-    if trainable is None:
-        return trained
-    if trained is not None:
-        raise ArgumentError("trained and trainable are one argument", hint="give trained= alone")
-    return trainable
 
 
 def _activation(

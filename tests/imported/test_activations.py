@@ -189,9 +189,9 @@ def test_losses_inside_a_model_refuse_labels_that_are_no_classes(name, ignored):
     assert trainer.step(X, Y)["loss"] == pytest.approx(-scores[range(5), Y].mean(), rel=1e-5)
     some = np.int64([0, -1, 1, 2, -1])
     if ignored is None:
-        with pytest.raises(Exception, match="Out of range|out of data bounds"):
+        with pytest.raises(Exception, match=r"Out of range|out of data bounds"):
             trainer.step(X, some)
     else:
         assert np.isfinite(trainer.step(X, some)["loss"])
-    with pytest.raises(Exception, match="Out of range|out of data bounds"):
+    with pytest.raises(Exception, match=r"Out of range|out of data bounds"):
         trainer.step(X, np.int64([0, -2, 1, 2, 0]))

@@ -224,13 +224,6 @@ def test_state_keeps_two_buffers_if_asked(tmp_path):
     assert not Manifest.read(tmp_path / "two").in_place
 
 
-def test_the_earlier_name_of_trained():
-    made = flow.make_trainable(models.perceptron(), "cross_entropy", trainable="fc2.*")
-    assert made.trained == ("fc2.weight", "fc2.bias")
-    with pytest.raises(ArgumentError, match="give trained= alone"):
-        flow.make_trainable(models.perceptron(), "mse", trained="fc2.*", trainable="fc2.*")
-
-
 def test_a_bundle_without_the_other_half_says_so():
     trainer = flow.make_trainable(models.perceptron(), "cross_entropy").trainer()
     with pytest.raises(ValueError, match="accumulate=True"):

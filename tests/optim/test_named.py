@@ -27,7 +27,7 @@ def trained():
     groups = {f"{name}.*": group_of(text) for name, text in TEXTS.items()}
     optimizer = flow.optimizer.named("sgd", groups=groups)
     model = networks.copies(TEXTS, weights())
-    made = flow.make_trainable(model, "loss", optimizer, trainable="*")
+    made = flow.make_trainable(model, "loss", optimizer, trained="*")
     trainer = made.trainer()
     for x, y in batches():
         trainer.step(x, y)

@@ -56,7 +56,7 @@ Examples:
     "--clip-value", type=float, metavar="VALUE", help="The most that a number of a gradient is."
 )
 @click.option(
-    "--trained", "--trainable", "trained", multiple=True, metavar="PATTERN",
+    "--trained", multiple=True, metavar="PATTERN",
     help="Tensors to train; may be repeated.",
 )  # fmt: skip
 @click.option(
