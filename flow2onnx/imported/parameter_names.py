@@ -175,6 +175,9 @@ class _Naming:
                     self._alias(name, ".".join((*path, part)))
 
     def _is_named(self, name: str) -> bool:
+        """True for a tensor of the module's, and not one that the exporter computed."""
+        if self.foreign.declared:
+            return name in self.foreign.declared or name in self.kinds
         return is_named_by_torch(name)
 
     def _is_constant(self, name: str) -> bool:

@@ -131,3 +131,20 @@ def test_ones_of_torchs_older_exporter_are_weights_but_where_a_norm_has_none():
     made.producer_name = "pytorch"
     found = flow.make_trainable(made, "mse", "sgd")
     assert set(found.trained) == {"net.scale", "net.weight", "onnx::Mul_23"}
+
+
+def test_a_transposed_copy_of_a_declared_parameter_is_that_parameter():
+    table = models.random(0, 7, 3)
+    tensors = [models.tensor("table.weight", table), models.tensor("permute", table.T.copy())]
+    nodes = [
+        helper.make_node("Gather", ["table.weight", "x"], ["h"], "words"),
+        helper.make_node("MatMul", ["h", "permute"], ["y"], "scores"),
+    ]
+    ends = [models.info("x", [4], models.I)], [models.info("y", [4, 7])]
+    made = models.model(nodes, *ends, tensors)
+    made.producer_name = "pytorch"
+    text = "InputSpec(kind=<InputKind.PARAMETER: 2>, arg=None, PARAMETER target='table.weight')"
+    made.graph.metadata_props.add(
+        key="pkg.torch.export.ExportedProgram.graph_signature", value=text
+    )
+    assert flow.make_trainable(made, "mse", "sgd").trained == ("table.weight",)
