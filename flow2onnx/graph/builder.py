@@ -51,6 +51,7 @@ class Builder:
         self._opsets = opset_ids(opset)
         self._extents: ChainMap[str, SymbolicSize] = ChainMap()  # sizes known at run time, by name
         self.unrolled = 0  # nodes that loops have been unrolled to
+        self.unrolled_times = 1  # how often the loops run that the one to unroll stands in
         self.most_nodes: int | None = None  # more raise, where others say what is made
         self._place: int | None = None  # where nodes go; None: at the end
         # a size that stands for any: nothing of that size becomes a constant
@@ -404,6 +405,11 @@ class Builder:
             d.dim_value if d.HasField("dim_value") else (d.dim_param or None)
             for d in proto.tensor_type.shape.dim
         ]
+        if any(isinstance(size, int) and size < 0 for size in sizes):
+            raise ShapeError(
+                f"{value.name} would have the sizes {sizes}",
+                hint="give windows, pads and slices that fit into the operand",
+            )
         value.shape = ir.Shape(sizes)
         self._types[value] = proto
 

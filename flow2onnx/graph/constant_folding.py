@@ -40,6 +40,8 @@ def _constant_outputs(b: Builder, node: ir.Node) -> Sequence[np.ndarray[Any, Any
     is_known = all(v is None or v.const_value is not None for v in node.inputs)
     if not is_known or node.op_type in RANDOM_OPERATORS | _CONTROL_FLOW:
         return None
+    if node.op_type == "Identity":  # often in loops, where the evaluator's start would count
+        return [v.const_value.numpy() for v in node.inputs if v is not None and v.const_value]
     return _evaluate(b, node)
 
 

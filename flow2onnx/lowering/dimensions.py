@@ -1,18 +1,34 @@
 """Counts and positions along axes whose sizes may be known at run time only."""
 
+import math
+
 import numpy as np
 
 from flow2onnx.dtypes import DType, int64
+from flow2onnx.errors import UnsupportedError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.dimension import Dimension, Extent
 from flow2onnx.graph.types import dtype_of
 
-__all__ = ["as_number", "divide", "multiply", "positions", "rows_of_batch"]
+__all__ = ["as_number", "check_constant", "divide", "multiply", "positions", "rows_of_batch"]
+
+_MOST_NUMBERS = 1 << 25  # of a constant that is computed from sizes: 256 MB of positions
+
+
+def check_constant(*lengths: int) -> None:
+    """Raise `UnsupportedError` where a constant of these lengths would have too many numbers."""
+    count = math.prod(int(length) for length in lengths)
+    if count > _MOST_NUMBERS:
+        raise UnsupportedError(
+            f"a constant of {count} numbers would be needed; {_MOST_NUMBERS} are the most",
+            hint="make the window, or the axis that it runs along, shorter",
+        )
 
 
 def positions(b: Builder, count: Extent, dtype: DType = int64) -> Value:
     """0, 1, …, one for each of `count` elements, in one dimension."""
     if not isinstance(count, Dimension):
+        check_constant(count)
         return b.const(np.arange(count, dtype=dtype.numpy))
     every: Value = b.Range(np.int64(0), b.Squeeze(count.value, [0]), np.int64(1))
     return every if dtype == int64 else _cast(b, every, dtype)

@@ -195,21 +195,21 @@ def _entry(key: str, value: str) -> onnx.StringStringEntryProto:
 def loop(rng: Random) -> onnx.ModelProto:
     """A Loop that is to be unrolled more often than can be, loops in loops too."""
     count, depth = rng.choice([(2**62, 1), (10**6, 1), (4000, 2), (100, 3), (60, 5)])
-    state = h.make_tensor_value_info("v", T.FLOAT, None)
-    flag = h.make_tensor_value_info("c", T.BOOL, [])
-    step = h.make_tensor_value_info("i", T.INT64, [])
-    nodes = [h.make_node("Add", ["v", "v"], ["o"])]
-    for _ in range(depth):
+    nodes = [h.make_node("Add", [f"v{depth}"] * 2, [f"o{depth}"])]
+    for level in range(depth, 0, -1):
+        v, o, c, d, i = (f"{name}{level}" for name in "vocdi")  # names are given once in a model
         body = h.make_graph(
-            [h.make_node("Identity", ["c"], ["d"]), *nodes],
+            [h.make_node("Identity", [c], [d]), *nodes],
             "body",
-            [step, flag, state],
             [
-                h.make_tensor_value_info("d", T.BOOL, []),
-                h.make_tensor_value_info("o", T.FLOAT, None),
+                h.make_tensor_value_info(i, T.INT64, []),
+                h.make_tensor_value_info(c, T.BOOL, []),
+                h.make_tensor_value_info(v, T.FLOAT, None),
             ],
+            [h.make_tensor_value_info(d, T.BOOL, []), h.make_tensor_value_info(o, T.FLOAT, None)],
         )
-        nodes = [h.make_node("Loop", ["n", "k", "v"], ["o"], body=body)]
+        around = level - 1
+        nodes = [h.make_node("Loop", ["n", "k", f"v{around}"], [f"o{around}"], body=body)]
     outer = h.make_node("Loop", ["n", "k", "s"], ["y"], body=body)
     tensors = [_scalar("n", count), h.make_tensor("k", T.BOOL, [], [True])]
     return _model([_scaled(), outer], tensors=tensors)

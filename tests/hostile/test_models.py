@@ -42,6 +42,34 @@ def test_long_lists_are_not_made_before_a_model_is_opened(name):
         assert outcome.ok, outcome
 
 
+@pytest.mark.parametrize("action", ["make_trainable", "grad"])
+@pytest.mark.parametrize(
+    ("number", "count"),
+    [
+        (37, "4611686018427387904 iterations"),
+        (65, "40006 nodes in the unrolled loops"),
+        (93, "32000004 nodes in the unrolled loops"),
+    ],
+)
+def test_counts_are_refused_before_anything_is_made(number, count, action):
+    made = case(number, seed=3)
+    outcome = attempt(*made, action)
+    assert outcome.ok, outcome
+    assert count in outcome.error
+
+
+def test_a_window_that_no_memory_holds_is_refused_by_its_count():
+    outcome = attempt(*case(130, seed=3), "make_trainable")
+    assert outcome.ok, outcome
+    assert "a constant of 4835705477486170302335793 numbers" in outcome.error
+
+
+def test_a_window_longer_than_its_axis_is_refused():
+    outcome = attempt(*case(214, seed=3), "grad")
+    assert outcome.ok, outcome
+    assert "would have the sizes [1, 2, -1099510627777, 6]" in outcome.error
+
+
 def test_a_recurrent_layer_over_many_steps():
     model = onnx.ModelProto.FromString(case(_RECURRENT)[1])
     with pytest.raises(UnsupportedError, match=r"over \d+ steps is unrolled to train it; 4096"):

@@ -10,7 +10,7 @@ from flow2onnx.autodiff.registry import attribute, expansion, vjp
 from flow2onnx.dtypes import bool_, by_code
 from flow2onnx.graph.dimension import extents, is_known
 from flow2onnx.graph.types import constant_of, dtype_of, rank_of
-from flow2onnx.lowering.dimensions import as_number, positions
+from flow2onnx.lowering.dimensions import as_number, check_constant, positions
 from flow2onnx.lowering.scatters import scatter_sum
 
 
@@ -103,6 +103,7 @@ def _visible_keys(b, n, mask, counts, past, raw):
     known = None if counts is None else b.Reshape(counts, [-1, 1, 1, 1])
     if known is not None:
         if is_known(width):
+            check_constant(width)
             keys = b.const(np.arange(width)[None, None, None])
         else:
             keys = b.Unsqueeze(positions(b, width), [0, 1, 2])
@@ -117,6 +118,7 @@ def _visible_keys(b, n, mask, counts, past, raw):
 def _known_limits(b, n, known, sizes):
     """True where a key is near enough to the query's own place."""
     rows, width, past = sizes
+    check_constant(rows, width)
     apart = np.arange(width)[None] - np.arange(rows)[:, None]
     if attribute(n, "is_causal", 0):
         # the last query looks at the last key that there is

@@ -12,7 +12,7 @@ from flow2onnx.autodiff.rules.windows import windows
 from flow2onnx.dtypes import float16, float32, int64
 from flow2onnx.graph.dimension import extents, is_known
 from flow2onnx.graph.types import constant_of, dims, dtype_of, rank_of
-from flow2onnx.lowering.dimensions import as_number, positions, rows_of_batch
+from flow2onnx.lowering.dimensions import as_number, check_constant, positions, rows_of_batch
 from flow2onnx.lowering.scatters import scatter_sum
 
 
@@ -227,6 +227,7 @@ def _line_at_run_time(b, length, is_aligned, dtype):
 
 def _line(extent, is_aligned):
     """The middles of the elements of an axis 2 units wide; aligned, from end to end."""
+    check_constant(extent)
     if is_aligned:
         return np.linspace(-1, 1, extent) if extent > 1 else np.ones(1)
     return (2 * np.arange(extent) + 1) / extent - 1
@@ -271,6 +272,7 @@ def _(b, n):
 
 def _kernel_positions(b, at, axis, dtype):
     """The positions of an ordinary convolution's taps: (taps, outputs)."""
+    check_constant(*at.kernel)
     taps = np.indices(at.kernel)[axis].reshape(-1, 1) * at.dilations[axis]
     if not is_known(*at.outputs):
         along = b.Mul(positions(b, at.outputs[axis]), at.strides[axis])
@@ -278,6 +280,7 @@ def _kernel_positions(b, at, axis, dtype):
         along = b.Reshape(along, [-1 if i == axis else 1 for i in range(rank)])
         starts = b.Reshape(b.Expand(along, list(at.outputs)), [1, -1])
         return b.Cast(b.Add(starts, taps - at.before[axis]), to=dtype)
+    check_constant(*at.kernel, *at.outputs)
     starts = np.indices(at.outputs)[axis].reshape(1, -1) * at.strides[axis] - at.before[axis]
     return (taps + starts).astype(dtype.numpy)
 

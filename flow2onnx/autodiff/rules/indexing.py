@@ -9,7 +9,7 @@ from flow2onnx.autodiff.registry import attribute, expansion, no_gradient, vjp
 from flow2onnx.dtypes import float32, int64
 from flow2onnx.graph.dimension import extents, is_known
 from flow2onnx.graph.types import constant_of, dims, dtype_of, is_static, rank_of, sizes_of
-from flow2onnx.lowering.dimensions import positions
+from flow2onnx.lowering.dimensions import check_constant, positions
 from flow2onnx.lowering.forms import Lowering
 from flow2onnx.lowering.scatters import scatter_add, scatter_sum, zeros
 
@@ -75,6 +75,7 @@ def _(b, at, rows, g):
     """A product of the gradient with which row each of its slices was gathered from."""
     count = math.prod(dims(rows))
     places = b.Reshape(rows, [1, count])
+    check_constant(at.shape[0])
     chosen = b.Equal(np.arange(at.shape[0], dtype=np.int64)[:, None], places)
     total = b.MatMul(b.Cast(chosen, to=float32), b.Reshape(g, [count, -1]))
     return b.Reshape(total, list(at.shape))
@@ -104,6 +105,7 @@ def _batch_places(b, indices, batch):
     """The place of each row of indices on its batch axes: (batch axes, ones, coordinate)."""
     lengths, ones = extents(b, indices)[:batch], [1] * (rank_of(indices) - batch - 1)
     if is_known(*lengths):
+        check_constant(*lengths)
         lead = [np.arange(d, dtype=np.int64) for d in lengths]
         prefix = np.stack(np.meshgrid(*lead, indexing="ij"), -1)
         return b.const(prefix.reshape(*prefix.shape[:-1], *ones, batch))
@@ -208,6 +210,7 @@ def _(b, n):
     rank, axis = rank_of(x), attribute(n, "axis", -2) % rank_of(x)
     length, beside = extents(b, updates)[axis], [-1, *[1] * (rank - axis - 1)]
     if is_known(length):
+        check_constant(length)
         steps = b.const(np.arange(length).reshape(beside))
     else:
         steps = b.Reshape(positions(b, length), beside)

@@ -10,7 +10,7 @@ from flow2onnx.graph.dimension import extents, is_known
 from flow2onnx.graph.einsum import einsum_terms
 from flow2onnx.graph.types import dtype_of, rank_of, sizes_of
 from flow2onnx.lowering.broadcasts import unbroadcast
-from flow2onnx.lowering.dimensions import positions
+from flow2onnx.lowering.dimensions import check_constant, positions
 
 
 def _swap(b, x):
@@ -55,6 +55,7 @@ def _(b, n, g):
     own = b.Reshape(g, [*batch, 1, 1])
     if size == 1:
         return own
+    check_constant(size - 1, size - 1, size, size)
     rows = np.asarray([[k for k in range(size) if k != i] for i in range(size)])
     # element (i, j): the rows without i, the columns without j
     places = rows[:, None, :, None] * size + rows[None, :, None, :]
@@ -122,6 +123,7 @@ def _keep_diagonal(b, g, letters, term, sizes, x):
     shape = [sizes[c] if i in first else 1 for i, c in enumerate(term)]
     if not is_known(*sizes.values()):
         return b.Mul(b.Reshape(g, shape), _diagonal_at_run_time(b, term, sizes, dtype_of(x)))
+    check_constant(*(sizes[c] for c in term))
     grids = np.indices([sizes[c] for c in term], sparse=True)
     mask = np.ones([1] * len(term), dtype=bool)
     for i, c in enumerate(term):

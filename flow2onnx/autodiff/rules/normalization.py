@@ -10,7 +10,7 @@ from flow2onnx.dtypes import float16, float32, float64
 from flow2onnx.graph.dimension import extents, is_known
 from flow2onnx.graph.types import dims, dtype_of, is_static, rank_of
 from flow2onnx.lowering.broadcasts import unbroadcast
-from flow2onnx.lowering.dimensions import divide, positions
+from flow2onnx.lowering.dimensions import check_constant, divide, positions
 from flow2onnx.lowering.forms import Lowering
 from flow2onnx.lowering.sums import channel_sum
 
@@ -310,6 +310,7 @@ def _neighbours(b, channels, size, dtype):
     """A matrix of ones at the channels that a channel is normalised by, and its transpose."""
     low, high = -((size - 1) // 2), size // 2
     if is_known(channels):
+        check_constant(channels, channels)
         offsets = np.arange(channels)[None] - np.arange(channels)[:, None]
         band = ((offsets >= low) & (offsets <= high)).astype(dtype.numpy)
         return b.const(band), b.const(np.ascontiguousarray(band.T))

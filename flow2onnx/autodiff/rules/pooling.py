@@ -9,7 +9,7 @@ from flow2onnx.autodiff.rules.windows import spatial_axes, sum_windows, windows
 from flow2onnx.dtypes import float32
 from flow2onnx.graph.dimension import extents, is_known
 from flow2onnx.graph.types import constant_of, dtype_of, sizes_of
-from flow2onnx.lowering.dimensions import divide, positions
+from flow2onnx.lowering.dimensions import check_constant, divide, positions
 from flow2onnx.lowering.forms import Lowering
 from flow2onnx.lowering.scatters import scatter_sum, zeros
 
@@ -55,6 +55,7 @@ def _(b, n, g):
     """
     x, y = n.inputs[0], n.outputs[0]
     kh, kw = kernel = attribute(n, "kernel_shape")
+    check_constant(*_extents(x))
     order = np.arange(kh * kw, 0, -1, dtype=np.float32).reshape(kh, kw)
     numbers = np.tile(order, [d // k for d, k in zip(_extents(x), kernel, strict=True)])
     marks = b.Mul(b.Cast(b.Equal(x, _repeat_in_window(b, n, y)), to=float32), numbers[None, None])
@@ -115,6 +116,7 @@ def _(b, n, g):
     at = windows(b, n, attribute(n, "kernel_shape"))
     includes_pad = attribute(n, "count_include_pad", 0)
     if is_known(*at.extents, *at.outputs):
+        check_constant(*at.outputs)
         counts = b.const(_window_sizes(at, includes_pad).astype(dtype_of(g).numpy))
     else:
         counts = _window_sizes_at_run_time(b, at, includes_pad, dtype_of(g))
@@ -128,9 +130,11 @@ def _window_sizes(at, includes_pad):
         at.extents, at.outputs, at.kernel, at.strides, at.dilations, at.before, at.after,
         strict=True,
     ):  # fmt: skip
-        taps = np.arange(outputs)[:, None] * stride - first + np.arange(kernel) * dilation
-        low, high = (-first, extent + last) if includes_pad else (0, extent)
-        total = total[..., None] * ((taps >= low) & (taps < high)).sum(1)
+        starts = np.arange(outputs) * stride - first
+        ends = (-first, extent + last) if includes_pad else (0, extent)
+        # of the taps start + i * dilation, those below each end: divisions that round up
+        below = [np.clip(-((starts - end) // dilation), 0, kernel) for end in ends]
+        total = total[..., None] * (below[1] - below[0])
     return total
 
 
@@ -139,6 +143,7 @@ def _window_sizes_at_run_time(b, at, includes_pad, dtype):
     total = None
     for axis, (extent, outputs) in enumerate(zip(at.extents, at.outputs, strict=True)):
         first = at.before[axis]
+        check_constant(at.kernel[axis])
         taps = np.arange(at.kernel[axis]) * at.dilations[axis]
         starts = b.Sub(b.Mul(positions(b, outputs), at.strides[axis]), _operand(b, first))
         places = b.Add(b.Unsqueeze(starts, [1]), taps)
@@ -194,6 +199,7 @@ def _(b, n, g):
     flat = b.Reshape(x, [images, channels, -1])
     first = b.ArgMax(flat, axis=2, keepdims=1)
     if is_known(*lengths):
+        check_constant(*lengths)
         places = b.const(np.arange(math.prod(lengths), dtype=np.int64)[None, None])
     else:
         places = positions(b, math.prod(lengths))

@@ -8,7 +8,7 @@ from flow2onnx.autodiff.registry import attribute, no_gradient, vjp
 from flow2onnx.graph.dimension import extents, is_known
 from flow2onnx.graph.types import constant_of, dtype_of, rank_of, sizes_of
 from flow2onnx.lowering.broadcasts import reshape_to
-from flow2onnx.lowering.dimensions import positions
+from flow2onnx.lowering.dimensions import check_constant, positions
 
 
 def _axes(n):
@@ -134,6 +134,7 @@ def _(b, n, g):
     # `left out` runs along a new axis before the one that is multiplied along
     more = [1] * (rank - axis - 1)
     if is_known(size):
+        check_constant(size, size)
         left_out = b.const(np.eye(size, dtype=bool).reshape(size, size, *more))
         counts = _contains(*np.indices((size, size)), **order).reshape(size, size, *more)
         counts = b.const(counts.astype(dtype_of(x).numpy))

@@ -7,7 +7,7 @@ from flow2onnx.dtypes import float32
 from flow2onnx.errors import UnknownShapeError
 from flow2onnx.graph.dimension import extents, is_known
 from flow2onnx.graph.types import constant_of, dtype_of, rank_of, sizes_of
-from flow2onnx.lowering.dimensions import positions
+from flow2onnx.lowering.dimensions import check_constant, positions
 
 
 @vjp("Resize", "Upsample")
@@ -149,6 +149,7 @@ def _matrix(n, scale, extent, length, region):
     how = attribute(
         n, "coordinate_transformation_mode", "asymmetric" if is_upsample else "half_pixel"
     )
+    check_constant(extent, length)
     at = _coordinates(how, np.arange(length, dtype=np.float32), scale, extent, length, region)
     mode, a = attribute(n, "mode", "nearest"), attribute(n, "cubic_coeff_a", -0.75)
     is_strict = attribute(n, "exclude_outside", 0)

@@ -8,7 +8,7 @@ from flow2onnx.autodiff.registry import attribute, vjp
 from flow2onnx.graph.dimension import extents, is_known
 from flow2onnx.graph.types import constant_of, dims, dtype_of, is_static, rank_of, sizes_of
 from flow2onnx.lowering.broadcasts import reshape_to, unbroadcast
-from flow2onnx.lowering.dimensions import positions
+from flow2onnx.lowering.dimensions import check_constant, positions
 from flow2onnx.lowering.scatters import scatter_sum, zeros
 
 # What ends a slice where the dimension ends.
@@ -51,6 +51,7 @@ def _zeros_like(b, y):
     """Zeros in the shape of a value."""
     if not is_static(y):
         return zeros(b, sizes_of(y), dtype_of(y))
+    check_constant(*dims(y))
     return b.const(np.zeros(dims(y), dtype_of(y).numpy))
 
 
@@ -73,10 +74,11 @@ def _(b, n, g):
     if all(s == 1 for s in steps):
         before, after = [0] * rank_of(x), [0] * rank_of(x)
         for axis, p in picked.items():
-            before[axis] = int(p[0]) if p.size else 0
-            after[axis] = lengths[axis] - before[axis] - p.size
+            before[axis] = p[0] if p else 0
+            after[axis] = lengths[axis] - before[axis] - len(p)
         return b.Pad(g, before + after)
     for axis in axes:
+        check_constant(lengths[axis])
         g = _place_along(b, g, axis, picked[axis], lengths[axis])
     return g
 
@@ -106,14 +108,14 @@ def _positions(extent, start, end, step):
     start = start + extent if start < 0 else start
     end = end + extent if -extent <= end < 0 else end
     if step < 0:
-        return np.arange(min(max(start, 0), extent - 1), max(end, -1), step)
-    return np.arange(max(start, 0), min(end, extent), step)
+        return range(min(max(start, 0), extent - 1), max(end, -1), step)
+    return range(max(start, 0), min(end, extent), step)
 
 
 def _place_along(b, g, axis, places, extent):
     """Zeros of length `extent` along `axis`, with `g` at `places`, by one gather."""
-    source = np.full(extent, places.size, np.int64)
-    source[places] = np.arange(places.size)
+    source = np.full(extent, len(places), np.int64)
+    source[np.asarray(places, np.int64)] = np.arange(len(places))
     rank = rank_of(g)
     pads = [0] * (2 * rank)
     pads[rank + axis] = 1
@@ -153,6 +155,7 @@ def _unpad(b, n, g, before, after, mode):
             shape = [extent if i == axis else d for i, d in enumerate(extents(b, g))]
             along = [-1, *[1] * (rank_of(g) - axis - 1)]
             if is_known(extent):
+                check_constant(extent + first + last)
                 origin = b.const(np.pad(np.arange(extent), (first, last), mode=mode).reshape(along))
             else:
                 every = positions(b, extent)

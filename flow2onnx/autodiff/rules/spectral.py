@@ -5,7 +5,7 @@ import numpy as np
 from flow2onnx.autodiff.registry import attribute, expansion, no_gradient, vjp
 from flow2onnx.graph.dimension import extents, is_known
 from flow2onnx.graph.types import constant_of, dims, dtype_of, rank_of
-from flow2onnx.lowering.dimensions import divide, multiply, positions
+from flow2onnx.lowering.dimensions import check_constant, divide, multiply, positions
 
 
 @vjp("DFT")
@@ -89,6 +89,7 @@ def _spectrum_weights(b, length, dtype):
         is_alone = b.Or(b.Equal(places, 0), b.Equal(b.Mul(places, 2), length))
         counts = b.Where(is_alone, b.const(1.0, dtype), b.const(2.0, dtype))
         return divide(b, counts, length)
+    check_constant(length)
     weight = np.full(length // 2 + 1, 2.0 / length)
     weight[0] /= 2
     if length % 2 == 0:
@@ -103,6 +104,7 @@ def _(b, n):
     jump = _constant(n, step)
     count = (extents(b, signal)[1] - size) // jump + 1
     if is_known(count):
+        check_constant(count, size)
         places = b.const(np.arange(count)[:, None] * jump + np.arange(size))
     else:
         places = b.Add(b.Mul(b.Unsqueeze(positions(b, count), [1]), jump), np.arange(size))

@@ -7,6 +7,7 @@ import numpy as np
 from flow2onnx.autodiff.registry import attribute
 from flow2onnx.graph.dimension import Extent, at_least, extents, is_known
 from flow2onnx.graph.types import dtype_of, rank_of
+from flow2onnx.lowering.dimensions import check_constant
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +73,7 @@ def sum_windows(b, w, g, x):
     """The sum, at each element of `x`, of the `g` of all windows that hold it."""
     # every channel of every image is an image of one channel: one kernel of ones serves all
     images = b.Reshape(g, [-1, 1, *extents(b, g)[2:]])
+    check_constant(*w.kernel)
     ones = b.const(np.ones((1, 1, *w.kernel), dtype_of(g).numpy))
     return b.Reshape(spread_windows(b, w, images, ones), list(extents(b, x)))
 
