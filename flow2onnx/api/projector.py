@@ -10,6 +10,7 @@ from flow2onnx_runtime.dtypes import Array
 
 from flow2onnx.api.session import current_session
 from flow2onnx.errors import ArgumentError
+from flow2onnx.export.files import write_bytes
 from flow2onnx.proto.summary import SummaryProjector
 from flow2onnx.source import user_frame
 
@@ -102,7 +103,7 @@ class Projector:
         if sample_name is not None and sample_type is not None and x is not None:
             whole.sample.name, whole.sample.type = sample_name, _kind(sample_type)
             _set(whole.sample.X, x)
-        Path(path).write_bytes(whole.SerializeToString())
+        write_bytes(Path(path), whole.SerializeToString())
 
 
 def _kind(sample_type: str) -> int:
@@ -133,4 +134,4 @@ class Graph:
         jobs = {name: session.opening(name).job.structure() for name in session.job_names()}
         self.structure_graph_filename = str(Path(self.logdir, "structure_graph.json"))
         text = json.dumps({"jobs": jobs}, indent=1)
-        Path(self.structure_graph_filename).write_text(text, encoding="utf-8")
+        write_bytes(Path(self.structure_graph_filename), text.encode())

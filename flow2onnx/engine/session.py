@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
-from flow2onnx_runtime import Options, State
+from flow2onnx_runtime import Options, State, replace_file
 from flow2onnx_runtime.dtypes import Array
 from flow2onnx_runtime.free_memory import free_bytes
 
@@ -339,7 +339,14 @@ def _write_graphs(jobs: Mapping[str, CompiledJob], folder: Path) -> None:
     """Write the graph of each job as text, for people."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, job in jobs.items():
-        (folder / f"{name}.onnx.txt").write_text(model_text(job.model), encoding="utf-8")
+        _write_text(folder / f"{name}.onnx.txt", model_text(job.model))
+
+
+def _write_text(path: Path, text: str) -> None:
+    def write(file: BinaryIO) -> None:
+        file.write(text.encode())
+
+    replace_file(path, write)
 
 
 class _Default:
