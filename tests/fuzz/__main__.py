@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tests.fuzz import c_targets
 from tests.fuzz.libfuzzer import Report, dictionary, fuzz
-from tests.fuzz.target import CORPUS, NAMES, corpus, load
+from tests.fuzz.target import CORPUS, NAMES, corpus, load, shared_scratch
 
 BUILD = Path(__file__).parents[2] / "build" / "fuzz"
 _LONGEST = 8192  # bytes of an input, where a target does not say another
@@ -66,7 +66,8 @@ def fuzz_target(name: str, seconds: float, *, grows: bool = False) -> Report:
         f"-max_len={getattr(target, 'LONGEST', _LONGEST)}",
     ]
     command, environment = _command(name)
-    report = fuzz(name, command, seconds, folder, options, environment)
+    with shared_scratch() as place:
+        report = fuzz(name, command, seconds, folder, options, {**environment, **place})
     if grows:
         _grow(inputs, folder / "corpus")
     return report

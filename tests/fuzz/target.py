@@ -1,24 +1,27 @@
 """One input given to a reader: how it may end, and what it may cost."""
 
 import atexit
+import contextlib
 import functools
 import importlib
+import os
 import pkgutil
 import resource
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
 from flow2onnx_runtime import FlowError
 
 __all__ = ["CORPUS", "MEGABYTES", "NAMES", "SECONDS", "CostError", "corpus", "execute", "load",
-           "scratch"]  # fmt: skip
+           "scratch", "shared_scratch"]  # fmt: skip
 
 SECONDS = 2.0  # of the processor, for one input
 MEGABYTES = 512.0  # that one input may add to the most that the process has ever had
+_SCRATCH = "FLOW2ONNX_FUZZ_SCRATCH"
 CORPUS = Path(__file__).with_name("corpus")
 NAMES = tuple(
     sorted(m.name for m in pkgutil.iter_modules([str(Path(__file__).parent / "targets")]))
@@ -65,8 +68,27 @@ def _peak() -> float:
 
 @functools.cache
 def scratch() -> Path:
-    """A folder for files that readers are given, gone with the process."""
-    memory = Path("/dev/shm")
-    folder = tempfile.mkdtemp(prefix="flow2onnx-fuzz-", dir=memory if memory.is_dir() else None)
+    """A folder for files that readers are given: the one of the process that started this one.
+
+    Where there is none, one that is removed when this process ends; libFuzzer ends it without that.
+    """
+    if given := os.environ.get(_SCRATCH):
+        return Path(given)
+    folder = _new_scratch()
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return Path(folder)
+
+
+@contextlib.contextmanager
+def shared_scratch() -> Iterator[dict[str, str]]:
+    """The variable by which processes share one folder for files, removed at the end."""
+    folder = _new_scratch()
+    try:
+        yield {_SCRATCH: folder}
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _new_scratch() -> str:
+    memory = Path("/dev/shm")
+    return tempfile.mkdtemp(prefix="flow2onnx-fuzz-", dir=memory if memory.is_dir() else None)

@@ -1,7 +1,10 @@
 """Every reader of untrusted input, given its seeds, what was found before, and mutants of both."""
 
+import os
 import struct
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +13,7 @@ from tests.fuzz import __main__ as command
 from tests.fuzz.c_targets import C_NAMES, build_replay, environment, inputs_of
 from tests.fuzz.libfuzzer import Report, _add, _summary, dictionary
 from tests.fuzz.mutations import mutants
-from tests.fuzz.target import CORPUS, NAMES, CostError, corpus, execute, load
+from tests.fuzz.target import CORPUS, NAMES, CostError, corpus, execute, load, shared_scratch
 from tests.runtimes.c_driver import MARKS, sanitizers_work
 
 MUTANTS = 500
@@ -54,6 +57,21 @@ def test_c(name, replay):
     )
     assert done.returncode == 0, done.stderr.decode(errors="replace")
     assert int(done.stdout) == len(inputs)
+
+
+def test_shared_files_are_gone_though_who_wrote_them_ends_at_once():
+    code = (
+        "import os; from tests.fuzz.target import scratch; "
+        "(scratch() / 'a').write_bytes(b'1'); os._exit(77)"
+    )
+    with shared_scratch() as place:
+        (folder,) = place.values()
+        done = subprocess.run(
+            [sys.executable, "-c", code], env={**os.environ, **place}, check=False
+        )
+        assert done.returncode == 77
+        assert Path(folder, "a").read_bytes() == b"1"
+    assert not Path(folder).exists()
 
 
 def test_what_counts_as_a_crash(monkeypatch):
