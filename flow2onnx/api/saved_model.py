@@ -4,10 +4,10 @@ A folder has OneFlow's files, ``variables/``, ``saved_model.pb`` and ``saved_mod
 one ONNX model for each job, ``JOB.onnx``, which any runtime opens.
 """
 
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flow2onnx_runtime import replace_folder
 from flow2onnx_runtime.messages import text_of
 
 from flow2onnx import export
@@ -88,12 +88,8 @@ class ModelBuilder:
             )
         for graph in self._graphs.values():
             graph.check()
-        folder.mkdir(parents=True)
-        try:
-            self._fill(folder)
-        except BaseException:
-            shutil.rmtree(folder)
-            raise
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        replace_folder(folder, self._fill)
 
     def _fill(self, folder: Path) -> None:
         self.proto.version, self.proto.checkpoint_dir = self._version, _VARIABLES
