@@ -31,6 +31,7 @@ import flow2onnx as flow
 import flow2onnx.typing as tp
 from flow2onnx.checkpoint import store
 from flow2onnx.data.ofrecord import OFRecordWriter, read_records
+from flow2onnx.export import export_triton
 from tests.reliability.bundles import open_trainer
 
 MODULE = "tests.reliability.killed_writers"
@@ -134,7 +135,7 @@ class _Jobs:
 
     def triton(self, path: Path, number: int) -> None:
         self._set(number)
-        self.predict.export(path, verify=False, triton=True)
+        export_triton(self.predict, path, batch=SIZE)
 
 
 JOBS, STATE = _Jobs(), _State()
@@ -147,6 +148,14 @@ def read_model(path: Path) -> Iterable[float]:
 
 def read_bundle(path: Path) -> Iterable[float]:
     return _numbers([Trainer(path).state_dict()["w"]])
+
+
+def read_repository(path: Path) -> Iterable[float]:
+    model = path / "predict"
+    assert (model / "config.pbtxt").is_file()
+    versions = sorted(int(p.name) for p in model.iterdir() if p.name.isdigit())
+    assert versions == list(range(1, len(versions) + 1)), versions
+    return [read_model(model / str(n) / "model.onnx") for n in versions][-1]
 
 
 def write_tuning(path: Path, number: int) -> None:
@@ -198,6 +207,7 @@ WRITERS: dict[str, tuple[str, Write, Read]] = {
     "model": ("m.onnx", JOBS.model, read_model),
     "model-with-data": ("m.onnx", JOBS.model_with_data, read_model),
     "bundle": ("bundle", JOBS.bundle, read_bundle),
+    "repository": ("models", JOBS.triton, read_repository),
     "tuning": ("tuned.json", write_tuning, read_tuning),
     "trials": ("trials.zip", write_trial_file, read_trial_file),
     "records": ("part-0", write_part, read_part),
