@@ -10,6 +10,7 @@ from flow2onnx.errors import ArgumentError, DTypeError, FlowError, ShapeError, U
 from flow2onnx.graph.builder import Builder
 from flow2onnx.graph.functions import constant_branch, inline_nodes
 from flow2onnx.graph.nodes import attribute, read_values, subgraphs_of
+from flow2onnx.graph.saturation import mark_saturation
 from flow2onnx.graph.sequences import SEQUENCES, Parts
 from flow2onnx.graph.types import dims, is_static
 from flow2onnx.graph.unroll import unroll_loop
@@ -170,6 +171,8 @@ class _Appender:
             else:
                 outputs = self._copies(node, inputs)
         made = set(self.b.nodes[start:])
+        for copy in made:
+            mark_saturation(copy, node)
         for old, new in zip(node.outputs, outputs, strict=True):
             if old.name and new is not None:
                 self.made[old.name] = new

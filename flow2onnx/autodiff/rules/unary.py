@@ -6,6 +6,7 @@ import numpy as np
 
 from flow2onnx.autodiff.registry import attribute, vjp
 from flow2onnx.dtypes import float32
+from flow2onnx.graph.saturation import is_saturating, known_end
 from flow2onnx.graph.types import constant_of, dims, dtype_of, sizes_of
 from flow2onnx.lowering.broadcasts import unbroadcast
 from flow2onnx.lowering.forms import Lowering
@@ -165,13 +166,15 @@ def _(b, n, g):
 
 @vjp("Clip")
 def _(b, n, g):
-    # as in torch: 1 on both ends if they are constants; one that varies shares with what it equals
+    # as in torch: 1 on both ends if they are constants, 0 on those of an activation; one that
+    # varies shares with what it equals
     x, low, high = [*n.inputs, None, None][:3]
     gx = g
-    for end, compare in ((low, b.GreaterOrEqual), (high, b.LessOrEqual)):
+    inside = (b.Greater, b.Less) if is_saturating(n) else (b.GreaterOrEqual, b.LessOrEqual)
+    for end, compare in zip((low, high), inside, strict=True):
         if end is not None:
             gx = _mask(b, compare(x, end), gx)
-    ends = [None if constant_of(end) is not None else end for end in (low, high)]
+    ends = [None if known_end(end) is not None else end for end in (low, high)]
     if ends == [None, None]:
         return gx
     shares = _tie_shares(b, x, ends, gx)
