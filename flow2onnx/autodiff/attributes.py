@@ -37,7 +37,7 @@ HONOURED: Mapping[str, frozenset[str]] = {
         "strides",
         "CumProd": "exclusive reverse",
         "CumSum": "exclusive reverse",
-        "DFT": "inverse onesided",
+        "DFT": "axis inverse onesided",
         "DeformConv": "dilations group kernel_shape offset_group pads strides",
         "DepthToSpace": "blocksize mode",
         "DequantizeLinear": "axis block_size output_dtype",

@@ -12,7 +12,7 @@ import flow2onnx as flow
 import flow2onnx.typing as tp
 from flow2onnx.analysis.live_range import peak_bytes
 from flow2onnx.config import CONFIG, ENV, FLAGS, FunctionConfig, Settings
-from flow2onnx.engine import explanation as module
+from flow2onnx.engine import explain_job as module
 from flow2onnx.engine.placement import best_device
 from flow2onnx.graph.model import parse_model
 

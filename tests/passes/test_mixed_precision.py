@@ -77,6 +77,12 @@ class Table:
     def knows(self, op_type, opset):
         return True
 
+    def leaves(self, op_type):
+        return False
+
+    def pads_alike(self, op_type):
+        return False
+
 
 EVERYTHING = Target(kernels=Table(lambda op_type, types: True))
 

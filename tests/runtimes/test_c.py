@@ -418,9 +418,9 @@ def test_example(built, tmp_path):
 
 
 def test_size(built, tmp_path):
-    """A device does not notice it: the example, stripped, is under 100 KB."""
+    """A device does not notice it: the example, stripped, is under 110 KB."""
     subprocess.run(["strip", "-o", tmp_path / "digits", built / "digits"], check=True)
-    assert (tmp_path / "digits").stat().st_size < 100_000
+    assert (tmp_path / "digits").stat().st_size < 110_000
 
 
 def test_batches_of_several_lengths(driver, tmp_path):
