@@ -10,7 +10,6 @@ each part, beyond what the imports of Python alone take, and by the size of the 
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
+
+from benchmarks.worker import peak_mb
 
 WIDTH = 4096
 BATCH = 4
@@ -64,15 +65,15 @@ def _train(path: str, optimizer: str) -> dict[str, float]:
     import flow2onnx as flow
 
     flow.make_trainable(_small(), "mse", optimizer, lr=0.01).trainer().step(*_batch(8))
-    peaks = {"imports": _peak()}
+    peaks = {"imports": 2**20 * peak_mb()}
     made = flow.make_trainable(path, "mse", optimizer, lr=0.01)
-    peaks["make_trainable"] = _peak()
+    peaks["make_trainable"] = 2**20 * peak_mb()
     trainer = made.trainer()
-    peaks["trainer"] = _peak()
+    peaks["trainer"] = 2**20 * peak_mb()
     width = trainer.feeds[0].shape[1]
     for _ in range(2):
         trainer.step(*_batch(width))
-    peaks["steps"] = _peak()
+    peaks["steps"] = 2**20 * peak_mb()
     return {part: peak - peaks["imports"] for part, peak in peaks.items() if part != "imports"}
 
 
@@ -85,12 +86,6 @@ def _batch(width: int) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(1)
     x, y = rng.standard_normal((2, BATCH, width), np.float32)
     return x, y
-
-
-def _peak() -> float:
-    """The largest resident memory so far, in bytes."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def main() -> None:
