@@ -97,6 +97,7 @@ def origin(make):
     keras.utils.set_random_seed(0)
     net = make()
     rng = np.random.default_rng(0)
+    net.set_weights([_drawn(w, rng) for w in net.get_weights()])
     x = rng.standard_normal((BATCH, *net.input_shape[1:])).astype(np.float32)
     labels = rng.standard_normal(net(x, training=False).shape).astype(np.float32)
     signature = (tf.TensorSpec((BATCH, *net.input_shape[1:]), tf.float32, name="x"),)
@@ -106,6 +107,13 @@ def origin(make):
     first = net.get_weights()
     runs = {rule: _train(net, x, labels, rule, first) for rule in RATES}
     return Origin(model, (x,), labels, "mse", _trained(net, first), runs, is_named=False)
+
+
+def _drawn(weight, rng):
+    """The weight, or random numbers where it is all 0: tf2onnx leaves out biases that are 0."""
+    if weight.any():
+        return weight
+    return rng.normal(0.0, 0.1, weight.shape).astype(weight.dtype)
 
 
 def _trained(net, values):

@@ -80,8 +80,9 @@ def row(name, family, exporter, origin):
     (sgd, weights, *_), adam = found["sgd"], found["adam"][0] if "adam" in found else None
     measured = Row(*head, sgd, weights, adam)
     reason = _folding(origin, found)
-    # losses that are equal are so by equal weights, whatever these are called
-    return measured if measured.is_equal or not reason else Row(*head, reason=reason)
+    # losses that are equal are so by equal weights, where the weights can be told to be theirs
+    is_kept = not reason or (origin.is_named and measured.is_equal)
+    return measured if is_kept else Row(*head, reason=reason)
 
 
 def _folding(origin, found):
@@ -121,6 +122,8 @@ def train(origin, rule):
         worst = max(worst, float(np.abs(layout(after[own]) - wanted).max(initial=0.0)))
     wanted = np.array(run.losses) / origin.scale
     gap = float(np.max(np.abs(np.array(losses) - wanted) / np.maximum(np.abs(wanted), 1e-12)))
+    if not origin.is_named:
+        missing = [n for n, w in origin.first.items() if not _has_content(before.values(), w)]
     size = sum(p.size for p in made.parameters if p.is_trained)
     return gap, worst / change if change else None, missing, size
 
@@ -131,6 +134,12 @@ def _layout(own, first):
     if own.size != first.size:
         return None
     return next((way for way in ways if np.allclose(way(own), first, 1e-6)), None)
+
+
+def _has_content(tensors, first):
+    """True if a tensor holds the numbers of a weight, in any order."""
+    wanted = np.sort(first, axis=None)
+    return any(t.size == first.size and np.allclose(np.sort(t, axis=None), wanted) for t in tensors)
 
 
 def measure(patterns):
