@@ -159,6 +159,16 @@ def test_headers_of_python_2_are_read_without_a_word(whole: Path) -> None:
     np.testing.assert_array_equal(found[0][0], expected[0][0])
 
 
+def test_a_header_that_claims_less_is_refused(whole: Path) -> None:
+    content = bytearray(whole.read_bytes())
+    at = content.index(b"\x93NUMPY") + 8  # the length of the header, a multiple of 16 too short
+    content[at] -= 16
+    damaged = whole.with_name("damaged.npz")
+    damaged.write_bytes(content)
+    with pytest.raises(FlowError):
+        load_mnist(5, 4, path=damaged)
+
+
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_a_damaged_file_is_refused_or_still_right(whole: Path, data: st.DataObject) -> None:
