@@ -27,7 +27,8 @@ def test_every_attribute_of_the_standard_is_looked_at():
             continue
         honoured = attributes.HONOURED.get(name, frozenset())
         assert known <= honoured, name
-        assert honoured - known <= set(get_schema(name, OLDEST, "").attributes), name
+        if honoured != known:  # an attribute that became an input
+            assert honoured - known <= set(get_schema(name, OLDEST, "").attributes), name
 
 
 def softmax_gradient(**given):
