@@ -39,6 +39,7 @@ ALLOWED = frozenset({
 })  # fmt: skip
 # Packages whose metadata name no licence of these: what they have, and why that will do.
 EXCEPTIONS: Mapping[str, str] = {
+    "atheris": "Apache-2.0 by its LICENSE; the metadata name none, and only tests use it",
     "onednn-cpu-gomp": "Apache-2.0 by its LICENSE.txt; a classifier says Other/Proprietary too",
 }
 # Vulnerabilities that do not concern us, by their number, each with the reason.
