@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flow2onnx_runtime import BundleError, Options, Trainer, load_safetensors
+from flow2onnx_runtime import BundleError, Options, Trainer, kernels, load_safetensors
 
 FOLDER = Path(__file__).parents[2] / "conformance"
 BUNDLES = ["lenet", "mixed", "mlp", "named", "transformer"]
@@ -15,6 +15,8 @@ OPTIONS = Options(intra_op_threads=1)
 
 
 def trace_of(name):
+    if name == "named" and not kernels().supports("Cos", 21, {"T": "float64"}):
+        pytest.skip("its schedule takes Cos in float64, of which this onnxruntime has no kernel")
     trace = json.loads((FOLDER / name / "trace.json").read_text())
     assert (trace["format"], trace["version"]) == ("flow2onnx-trace", 1)
     return trace["actions"], trace["tolerance"]
@@ -89,9 +91,9 @@ def test_trace(name, optimization, tmp_path):
 
 @pytest.mark.parametrize("name", BUNDLES)
 def test_the_recorded_state_is_one_to_go_on_from(name):
+    actions, _ = trace_of(name)
     trainer = Trainer(FOLDER / name / "bundle", OPTIONS)
     trainer.load(FOLDER / name / "state.safetensors")
-    actions, _ = trace_of(name)
     assert 0 < trainer.steps <= sum(a["do"] in ("step", "update") for a in actions) <= 100
 
 
