@@ -6,7 +6,8 @@
  *
  * Threads. Different trainers and predictors may be used in different threads. One predictor may be
  * called by any number of threads at once. One trainer, with its state, is used by one thread at a
- * time; the caller sees to that. An `f2o_tensors` belongs to one thread.
+ * time; the caller sees to that. Any thread may stop either. An `f2o_tensors` belongs to one
+ * thread.
  */
 #ifndef FLOW2ONNX_RUNTIME_H
 #define FLOW2ONNX_RUNTIME_H
@@ -29,7 +30,8 @@ typedef enum f2o_status {
     F2O_NON_FINITE_ERROR, /* a loss that is NaN or infinite while `finite_losses` is on */
     F2O_FILE_ERROR,       /* a file that cannot be written */
     F2O_MEMORY_ERROR,     /* no memory left */
-    F2O_RUNTIME_ERROR     /* an ONNX Runtime that is too old */
+    F2O_RUNTIME_ERROR,    /* an ONNX Runtime that is missing or too old */
+    F2O_STOPPED_ERROR     /* a run that was stopped */
 } f2o_status;
 
 typedef struct f2o_error {
@@ -103,6 +105,9 @@ typedef struct f2o_options {
     f2o_optimization optimization;
     bool finite_losses; /* a step whose loss is not finite is refused and changes nothing */
     bool ort_format;    /* open x.ort in place of x.onnx */
+    /* The file of ONNX Runtime's library, in builds that load it: NULL for that of the variable
+     * FLOW2ONNX_ORT_LIBRARY, or else one that the process has or the loader finds. */
+    const char *library;
 } f2o_options;
 
 /* ---- Trainer: a bundle's job with its state -------------------------------------------------- */
@@ -151,6 +156,10 @@ f2o_status f2o_trainer_load(f2o_trainer *trainer, const char *path, f2o_error *e
 f2o_status f2o_trainer_export_predict(const f2o_trainer *trainer, const char *folder,
                                       const char *job, f2o_error *error);
 
+/* While stopped, a run ends soon, or does not begin, with F2O_STOPPED_ERROR and the state as it
+ * was; false lets runs begin again. From any thread, as long as the trainer is open. */
+void f2o_trainer_stop(f2o_trainer *trainer, bool stopped);
+
 /* ---- State: the trainer's tensors, by name --------------------------------------------------- */
 
 f2o_state *f2o_trainer_state(f2o_trainer *trainer); /* the trainer's own: not to be freed */
@@ -176,6 +185,9 @@ const f2o_spec *f2o_predictor_feeds(const f2o_predictor *predictor, size_t *coun
 const f2o_spec *f2o_predictor_results(const f2o_predictor *predictor, size_t *count);
 f2o_status f2o_predictor_run(const f2o_predictor *predictor, const f2o_tensor *feeds, size_t count,
                              f2o_tensors *results, f2o_error *error);
+
+/* The same of all calls of a predictor. */
+void f2o_predictor_stop(f2o_predictor *predictor, bool stopped);
 
 /* ---- Files of tensors ------------------------------------------------------------------------ */
 

@@ -21,7 +21,9 @@ MLP = CONFORMANCE / "mlp"
 BUNDLES = ["lenet", "mixed", "mlp", "named", "transformer"]
 COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)]
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-Wconversion", "-Wshadow"]
-BUNDLE, STATE, FEED, RUN, OPTIONS, NON_FINITE, FILE = "1234567"
+BUNDLE, STATE, FEED, RUN, OPTIONS, NON_FINITE, FILE, MEMORY, RUNTIME, STOPPED = map(
+    str, range(1, 11)
+)
 
 
 MARKS = [

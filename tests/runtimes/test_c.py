@@ -33,9 +33,12 @@ from tests.runtimes.c_driver import (
     NON_FINITE,
     OPTIONS,
     ROOT,
+    RUNTIME,
     SOURCE,
     STATE,
+    STOPPED,
     WARNINGS,
+    Driver,
     make,
     near,
     rewrite,
@@ -394,6 +397,43 @@ def test_models_in_the_format_of_the_runtime(watched, tmp_path):
         answers.append([float(word) for word in words])
     near(answers[0], answers[1], 1e-5, "the same, by models in two formats")
     watched.refused(OPTIONS, "predict", 0)  # its weights cannot be replaced
+
+
+def test_a_stopped_run_changes_nothing(watched, tmp_path):
+    watched.ok("open", MLP / "bundle")
+    watched.ok("feeds", MLP / "feeds.safetensors")
+    watched.ok("predictor", MLP / "bundle")
+    before = watched.state(tmp_path)
+    watched.ok("stop", 1)
+    for words in ("step 0", "evaluate 0", "accumulate 0", "predict 0"):
+        assert "was stopped: the state is as it was" in watched.refused(STOPPED, words)
+    assert same(watched.state(tmp_path), before)
+    watched.ok("stop", 0)
+    stepped = watched.ok("step", 0)
+    watched.ok("open", MLP / "bundle")
+    assert watched.ok("step", 0) == stepped
+
+
+def test_the_library_is_loaded_or_linked(built, driver, tmp_path):
+    """A shared library that is not linked to ONNX Runtime finds it where it is told, or says so."""
+    driver.ok("library", "/none")
+    assert "linked to its ONNX Runtime" in driver.refused(OPTIONS, "open", MLP / "bundle")
+    make(tmp_path, "libflow2onnx_runtime.so")
+    command = ["cc", "-std=c11", SOURCE / "tests" / "driver.c", "-o", tmp_path / "driver",
+               f"-L{tmp_path}", "-lflow2onnx_runtime", f"-Wl,-rpath,{tmp_path}"]  # fmt: skip
+    subprocess.run(command, check=True)
+    (tmp_path / "empty").touch()
+    loads = Driver(tmp_path)
+    for wrong in (tmp_path / "none.so", tmp_path / "empty"):
+        loads.ok("library", wrong)
+        said = loads.refused(RUNTIME, "open", MLP / "bundle")
+        assert "ONNX Runtime is not found" in said
+        assert wrong.name in said
+    loads.ok("library", (built / "libonnxruntime.so").resolve())
+    loads.ok("open", MLP / "bundle")
+    loads.ok("feeds", MLP / "feeds.safetensors")
+    loads.ok("step", 0)
+    loads.close()
 
 
 # ---- The example ---------------------------------------------------------------------------------

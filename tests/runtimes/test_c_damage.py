@@ -387,7 +387,7 @@ def test_threads_share_a_predictor(sanitized):
     make(sanitized, "threads", sanitize=True)
     command = [sanitized / "threads", MLP / "bundle", MLP / "feeds.safetensors"]
     done = subprocess.run(command, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, "800 calls, 0 wrong\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "1600 calls, 0 wrong\n"), done.stderr
 
 
 @pytest.mark.slow

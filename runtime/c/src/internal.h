@@ -19,6 +19,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -385,6 +386,9 @@ const OrtApiBase *OrtGetApiBase(void);
     X(36, SessionGetInputName, OrtStatus *, (const OrtSession *, size_t, OrtAllocator *, char **)) \
     X(37, SessionGetOutputName, OrtStatus *, \
       (const OrtSession *, size_t, OrtAllocator *, char **)) \
+    X(39, CreateRunOptions, OrtStatus *, (OrtRunOptions **)) \
+    X(46, RunOptionsSetTerminate, OrtStatus *, (OrtRunOptions *)) \
+    X(47, RunOptionsUnsetTerminate, OrtStatus *, (OrtRunOptions *)) \
     X(49, CreateTensorWithDataAsOrtValue, OrtStatus *, \
       (const OrtMemoryInfo *, void *, size_t, const int64_t *, size_t, ONNXTensorElementDataType, \
        OrtValue **)) \
@@ -406,6 +410,7 @@ const OrtApiBase *OrtGetApiBase(void);
     X(94, ReleaseMemoryInfo, void, (OrtMemoryInfo *)) \
     X(95, ReleaseSession, void, (OrtSession *)) \
     X(96, ReleaseValue, void, (OrtValue *)) \
+    X(97, ReleaseRunOptions, void, (OrtRunOptions *)) \
     X(98, ReleaseTypeInfo, void, (OrtTypeInfo *)) \
     X(99, ReleaseTensorTypeAndShapeInfo, void, (OrtTensorTypeAndShapeInfo *)) \
     X(100, ReleaseSessionOptions, void, (OrtSessionOptions *)) \
@@ -435,6 +440,8 @@ typedef struct Runtime {
     OrtEnv *env;
     OrtMemoryInfo *host;
     OrtAllocator *allocator; /* the library's own */
+    OrtRunOptions *run; /* of every run: by it they are stopped */
+    atomic_bool stopped;
     f2o_options options;
 } Runtime;
 
@@ -448,10 +455,15 @@ typedef struct Buffer {
     size_t bytes;
 } Buffer;
 
+INTERNAL f2o_status find_library(const char *given, const OrtApiBase **base, f2o_error *error);
 INTERNAL f2o_status check_status(const Runtime *runtime, OrtStatus *status, f2o_status code,
                                  const char *what, f2o_error *error);
 INTERNAL f2o_status open_runtime(const f2o_options *options, Runtime *runtime, f2o_error *error);
 INTERNAL void close_runtime(Runtime *runtime);
+INTERNAL void set_stopped(Runtime *runtime, bool stopped);
+INTERNAL f2o_status check_stopped(const Runtime *runtime, const char *what, f2o_error *error);
+INTERNAL f2o_status check_run(const Runtime *runtime, OrtStatus *status, const char *what,
+                              f2o_error *error);
 INTERNAL void close_buffer(const Runtime *runtime, Buffer *buffer);
 INTERNAL f2o_status open_buffer(const Runtime *runtime, f2o_dtype dtype, size_t rank,
                                 const int64_t *shape, Buffer *buffer, f2o_error *error);
@@ -502,6 +514,11 @@ typedef struct Program {
     f2o_spec *bound;                       /* the feeds as they are bound: shapes without symbols */
     uint64_t generation;
     bool touches_state;
+    /* What a run works on, made once so that a step allocates nothing. */
+    const f2o_tensor **given;
+    f2o_tensor *views;
+    int64_t (*shapes)[RANK_LIMIT];
+    unsigned char *key;
     Lane lanes[LANES];
     size_t lane_count, oldest;
     Buffer *initializers; /* values in place of initializers, which the session reads */

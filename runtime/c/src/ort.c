@@ -60,7 +60,9 @@ static f2o_status check_options(const f2o_options *options, f2o_error *error) {
 INTERNAL f2o_status open_runtime(const f2o_options *options, Runtime *runtime, f2o_error *error) {
     if (options != NULL) runtime->options = *options;
     TRY(check_options(&runtime->options, error));
-    const OrtApiBase *base = OrtGetApiBase();
+    const OrtApiBase *base = NULL;
+    TRY(find_library(runtime->options.library, &base, error));
+    runtime->options.library = NULL; /* the caller's text */
     const OrtApi *table = base->GetApi(OLDEST_API);
     if (table == NULL) {
         return fail(error, F2O_RUNTIME_ERROR, "use version 1.22 or newer",
@@ -78,12 +80,41 @@ INTERNAL f2o_status open_runtime(const f2o_options *options, Runtime *runtime, f
          OrtMemTypeDefault, &runtime->host);
     CALL(runtime, F2O_RUNTIME_ERROR, what, error, GetAllocatorWithDefaultOptions,
          &runtime->allocator);
+    CALL(runtime, F2O_RUNTIME_ERROR, what, error, CreateRunOptions, &runtime->run);
     return F2O_OK;
 }
 
 INTERNAL void close_runtime(Runtime *runtime) {
     if (runtime->host != NULL) runtime->api.ReleaseMemoryInfo(runtime->host);
+    if (runtime->run != NULL) runtime->api.ReleaseRunOptions(runtime->run);
     if (runtime->env != NULL) runtime->api.ReleaseEnv(runtime->env);
+}
+
+INTERNAL void set_stopped(Runtime *runtime, bool stopped) {
+    if (stopped) atomic_store(&runtime->stopped, true); /* before the run can end by it */
+    OrtStatus *status = stopped ? runtime->api.RunOptionsSetTerminate(runtime->run)
+                                : runtime->api.RunOptionsUnsetTerminate(runtime->run);
+    if (status != NULL) runtime->api.ReleaseStatus(status);
+    if (!stopped) atomic_store(&runtime->stopped, false);
+}
+
+static f2o_status end_stopped(const char *what, f2o_error *error) {
+    return fail(error, F2O_STOPPED_ERROR, "let runs begin again by stop(false)",
+                "%s was stopped: the state is as it was", what);
+}
+
+INTERNAL f2o_status check_stopped(const Runtime *runtime, const char *what, f2o_error *error) {
+    return atomic_load(&runtime->stopped) ? end_stopped(what, error) : F2O_OK;
+}
+
+/* F2O_OK for a run that came to its end; else why it did not. */
+INTERNAL f2o_status check_run(const Runtime *runtime, OrtStatus *status, const char *what,
+                              f2o_error *error) {
+    if (status != NULL && atomic_load(&runtime->stopped)) {
+        runtime->api.ReleaseStatus(status);
+        return end_stopped(what, error);
+    }
+    return check_status(runtime, status, F2O_RUN_ERROR, what, error);
 }
 
 /* ---- Buffers --------------------------------------------------------------------------------- */

@@ -57,6 +57,10 @@ const f2o_spec *f2o_predictor_results(const f2o_predictor *predictor, size_t *co
     return predictor->program.results.items;
 }
 
+void f2o_predictor_stop(f2o_predictor *predictor, bool stopped) {
+    set_stopped(&predictor->bundle.runtime, stopped);
+}
+
 /* All that one call needs: nothing of it is shared, so that calls may overlap. */
 typedef struct Call {
     Arena arena;
@@ -112,9 +116,11 @@ static f2o_status make_call(Call *call, const Program *program, const f2o_tensor
     TRY(order_feeds(program->file, &program->feeds, feeds, count, call->given, error));
     TRY(check_feeds(program->file, &program->feeds, call->given, error));
     TRY(fill_call(call, program, error));
-    CALL(runtime, F2O_RUN_ERROR, program->file, error, Run, program->session, NULL,
-         call->input_names, call->inputs, program->inputs.count, call->output_names,
-         program->outputs.count, call->outputs);
+    TRY(check_stopped(runtime, program->file, error));
+    OrtStatus *status = runtime->api.Run(program->session, runtime->run, call->input_names,
+                                         call->inputs, program->inputs.count, call->output_names,
+                                         program->outputs.count, call->outputs);
+    TRY(check_run(runtime, status, program->file, error));
     for (size_t i = 0; i < program->outputs.count; i++) {
         TRY(view_value(runtime, call->outputs[i], &program->outputs.items[i], call->shapes[i],
                        &call->views[i], program->file, error));

@@ -200,12 +200,24 @@ static bool is_static(const f2o_spec *spec) {
     return true;
 }
 
+static bool open_scratch(Program *program) {
+    Arena *arena = &program->arena;
+    size_t results = program->results.count;
+    size_t tensors = program->state == NULL ? 0 : program->state->specs.count;
+    program->given = arena_alloc(arena, program->feeds.count, sizeof *program->given);
+    program->views = arena_alloc(arena, results, sizeof *program->views);
+    program->shapes = arena_alloc(arena, results, sizeof *program->shapes);
+    program->key = arena_alloc(arena, tensors, 1);
+    return program->given && program->views && program->shapes && program->key;
+}
+
 static f2o_status open_ends(Program *program, f2o_error *error) {
     size_t feeds = program->feeds.count, results = program->results.count;
     program->feed_buffers = arena_alloc(&program->arena, feeds, sizeof(Buffer));
     program->result_buffers = arena_alloc(&program->arena, results, sizeof(Buffer));
     program->bound = arena_alloc(&program->arena, feeds, sizeof(f2o_spec));
-    if (!program->feed_buffers || !program->result_buffers || !program->bound) {
+    if (!program->feed_buffers || !program->result_buffers || !program->bound ||
+        !open_scratch(program)) {
         return no_memory(error);
     }
     for (size_t i = 0; i < feeds; i++) {

@@ -150,17 +150,17 @@ static void set_key(const Program *program, unsigned char *key) {
 
 /* The bindings for the present combination of buffers: made once, kept for the next time. */
 static f2o_status find_lane(Program *program, Lane **found, f2o_error *error) {
-    size_t size = program->state == NULL ? 1 : program->state->specs.count + 1;
-    unsigned char *key = calloc(size, 1);
-    if (key == NULL) return no_memory(error);
-    set_key(program, key);
+    size_t size = program->state == NULL ? 0 : program->state->specs.count;
+    set_key(program, program->key);
     for (size_t i = 0; i < program->lane_count; i++) {
-        if (memcmp(program->lanes[i].key, key, size) == 0) {
-            free(key);
+        if (memcmp(program->lanes[i].key, program->key, size) == 0) {
             *found = &program->lanes[i];
             return F2O_OK;
         }
     }
+    unsigned char *key = malloc(size + 1);
+    if (key == NULL) return no_memory(error);
+    memcpy(key, program->key, size);
     Lane lane = {key, NULL, 0};
     f2o_status status = bind_lane(program, &lane, error);
     if (status != F2O_OK) {
@@ -211,20 +211,19 @@ INTERNAL f2o_status view_value(const Runtime *runtime, OrtValue *value, const f2
 }
 
 /* Views of the results; those of open shape are values of the library, `values`, in model order. */
-static f2o_status view_results(const Program *program, OrtValue **values, f2o_tensor *views,
-                               int64_t (*shapes)[RANK_LIMIT], f2o_error *error) {
+static f2o_status view_results(const Program *program, OrtValue **values, f2o_error *error) {
     size_t result = 0;
     for (size_t i = 0; i < program->outputs.count; i++) {
         if (program->output_state[i] != NONE) continue;
         const f2o_spec *spec = &program->results.items[result];
         const Buffer *buffer = &program->result_buffers[result];
-        f2o_tensor *view = &views[result];
+        f2o_tensor *view = &program->views[result];
         if (buffer->value != NULL) {
             *view = (f2o_tensor){spec->name, spec->dtype, spec->rank, spec->shape, buffer->data};
         } else {
             /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): open shapes have values */
-            TRY(view_value(program->runtime, values[i], spec, shapes[result], view, program->file,
-                           error));
+            TRY(view_value(program->runtime, values[i], spec, program->shapes[result], view,
+                           program->file, error));
         }
         result++;
     }
@@ -266,12 +265,10 @@ static f2o_status check_losses(const Names *losses, const f2o_tensor *views, siz
     return F2O_OK;
 }
 
-/* Everything that a run needs for its results. */
+/* What the library has made for the results of open shape. */
 typedef struct Outcome {
-    f2o_tensor *views;
-    int64_t (*shapes)[RANK_LIMIT];
     OrtValue **values;
-    size_t count; /* of the values */
+    size_t count;
 } Outcome;
 
 static void close_outcome(const Program *program, Outcome *outcome) {
@@ -281,8 +278,6 @@ static void close_outcome(const Program *program, Outcome *outcome) {
         OrtStatus *freed = api->AllocatorFree(program->runtime->allocator, outcome->values);
         if (freed != NULL) api->ReleaseStatus(freed);
     }
-    free(outcome->views);
-    free(outcome->shapes);
 }
 
 static f2o_status fetch_outcome(const Program *program, const Lane *lane, Outcome *outcome,
@@ -291,14 +286,11 @@ static f2o_status fetch_outcome(const Program *program, const Lane *lane, Outcom
     size_t count = program->results.count;
     bool open = false;
     for (size_t i = 0; i < count; i++) open = open || program->result_buffers[i].value == NULL;
-    outcome->views = calloc(count + 1, sizeof *outcome->views);
-    outcome->shapes = calloc(open ? count : 1, sizeof *outcome->shapes);
-    if (outcome->views == NULL || outcome->shapes == NULL) return no_memory(error);
     if (open) {
         CALL(runtime, F2O_RUN_ERROR, program->file, error, GetBoundOutputValues, lane->binding,
              runtime->allocator, &outcome->values, &outcome->count);
     }
-    return view_results(program, outcome->values, outcome->views, outcome->shapes, error);
+    return view_results(program, outcome->values, error);
 }
 
 /* Run on feeds that were checked; with `losses`, refuse a loss that is not finite. */
@@ -306,19 +298,21 @@ static f2o_status run_checked(Program *program, const f2o_tensor *const *given, 
                               f2o_tensors *results, f2o_error *error) {
     const Runtime *runtime = program->runtime;
     Lane *lane = NULL;
-    Outcome outcome = {NULL, NULL, NULL, 0};
+    Outcome outcome = {NULL, 0};
+    TRY(check_stopped(runtime, program->file, error));
     TRY(fill_feeds(program, given, error));
     TRY(find_lane(program, &lane, error));
     TRY(bind_feeds(program, lane, error));
     TRY(rebind_open(program, lane, error));
-    CALL(runtime, F2O_RUN_ERROR, program->file, error, RunWithBinding, program->session, NULL,
-         lane->binding);
+    TRY(check_run(runtime,
+                  runtime->api.RunWithBinding(program->session, runtime->run, lane->binding),
+                  program->file, error));
     f2o_status status = fetch_outcome(program, lane, &outcome, error);
     size_t count = program->results.count;
     if (status == F2O_OK && losses != NULL) {
-        status = check_losses(losses, outcome.views, count, error);
+        status = check_losses(losses, program->views, count, error);
     }
-    if (status == F2O_OK) status = copy_tensors(results, outcome.views, count, error);
+    if (status == F2O_OK) status = copy_tensors(results, program->views, count, error);
     close_outcome(program, &outcome);
     return status;
 }
@@ -334,11 +328,8 @@ INTERNAL void commit(const Program *program, const unsigned char *frozen) {
 
 INTERNAL f2o_status run_program(Program *program, const f2o_tensor *feeds, size_t count,
                                 const Names *losses, f2o_tensors *results, f2o_error *error) {
-    const f2o_tensor **ordered = calloc(count + 1, sizeof *ordered);
-    if (ordered == NULL) return no_memory(error);
-    f2o_status status = order_feeds(program->file, &program->feeds, feeds, count, ordered, error);
-    if (status == F2O_OK) status = check_feeds(program->file, &program->feeds, ordered, error);
-    if (status == F2O_OK) status = run_checked(program, ordered, losses, results, error);
-    free(ordered);
-    return status;
+    const f2o_tensor **given = program->given;
+    TRY(order_feeds(program->file, &program->feeds, feeds, count, given, error));
+    TRY(check_feeds(program->file, &program->feeds, given, error));
+    return run_checked(program, given, losses, results, error);
 }

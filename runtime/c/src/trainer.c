@@ -185,6 +185,10 @@ const f2o_spec *f2o_trainer_results(const f2o_trainer *trainer, size_t *count) {
     return trainer->step.results.items;
 }
 
+void f2o_trainer_stop(f2o_trainer *trainer, bool stopped) {
+    set_stopped(&trainer->bundle.runtime, stopped);
+}
+
 f2o_state *f2o_trainer_state(f2o_trainer *trainer) { return &trainer->bundle.state; }
 
 static const Names *guarded_losses(const f2o_trainer *trainer) {

@@ -4,6 +4,8 @@
  *   step I | evaluate I | accumulate I | predict I     batch I of the feeds; answers results
  *   update | rate X | schedule | freeze NAME... | save FILE | load FILE | export FOLDER
  *   state FILE    write the state's tensors      put FILE / replace FILE    take some, all
+ *   stop 0/1      the trainer and the predictor
+ *   library FILE  of ONNX Runtime, in builds that load it
  *   steps | predictor PATH | run FILE | tensors FILE | copy FILE FILE
  *
  * An answer begins with "ok", or with "error N" and the message, in one line.
@@ -22,6 +24,7 @@ static f2o_predictor *predictor;
 static f2o_options options;
 static f2o_tensors feeds, results;
 static f2o_error error;
+static char library[4096];
 
 static double value_at(const f2o_tensor *tensor, size_t index) {
     const char *data = tensor->data;
@@ -143,6 +146,10 @@ static bool settle(char **words, size_t count) {
     } else if (strcmp(word, "finite") == 0) {
         options.finite_losses = atoi(first) != 0;
         answer(F2O_OK, false);
+    } else if (strcmp(word, "library") == 0) {
+        snprintf(library, sizeof library, "%s", first);
+        options.library = library;
+        answer(F2O_OK, false);
     } else if (strcmp(word, "ort") == 0) {
         options.ort_format = atoi(first) != 0;
         answer(F2O_OK, false);
@@ -166,6 +173,10 @@ static void act(char **words, size_t count) {
     if (strcmp(word, "close") == 0) {
         f2o_trainer_close(trainer);
         trainer = NULL;
+        answer(F2O_OK, false);
+    } else if (strcmp(word, "stop") == 0) {
+        f2o_trainer_stop(trainer, atoi(first) != 0);
+        if (predictor != NULL) f2o_predictor_stop(predictor, atoi(first) != 0);
         answer(F2O_OK, false);
     } else if (strcmp(word, "update") == 0) answer(f2o_trainer_update(trainer, &error), false);
     else if (strcmp(word, "rate") == 0) {

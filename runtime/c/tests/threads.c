@@ -1,4 +1,4 @@
-/* One predictor, called from several threads at once: threads MODEL FEEDS. */
+/* One predictor, called from several threads at once, and stopped: threads MODEL FEEDS. */
 #include "../flow2onnx_runtime.h"
 
 #include <pthread.h>
@@ -23,6 +23,19 @@ static void *work(void *argument) {
         own->wrong += status != F2O_OK ||
                       memcmp(found.items->data, wanted->data, f2o_tensor_bytes(wanted)) != 0;
     }
+    f2o_tensors_free(&found);
+    return NULL;
+}
+
+/* Calls until the predictor is stopped; wrong if one ends otherwise. */
+static void *run_until_stopped(void *argument) {
+    Work *own = argument;
+    f2o_tensors found = {0, NULL, NULL, 0};
+    f2o_status status = F2O_OK;
+    while (status == F2O_OK) {
+        status = f2o_predictor_run(own->predictor, &own->feed, 1, &found, NULL);
+    }
+    own->wrong += status != F2O_STOPPED_ERROR;
     f2o_tensors_free(&found);
     return NULL;
 }
@@ -53,13 +66,20 @@ int main(int count, char **words) {
         }
     }
     for (size_t i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, work, &works[i]);
+    for (size_t i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
     for (size_t i = 0; i < THREADS; i++) {
-        pthread_join(threads[i], NULL);
+        pthread_create(&threads[i], NULL, run_until_stopped, &works[i]);
+    }
+    f2o_predictor_stop(predictor, true);
+    for (size_t i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    f2o_predictor_stop(predictor, false);
+    for (size_t i = 0; i < THREADS; i++) {
+        (void)work(&works[i]);
         wrong += works[i].wrong;
         f2o_tensors_free(&works[i].wanted);
     }
     f2o_tensors_free(&feeds);
     f2o_predictor_close(predictor);
-    printf("%d calls, %d wrong\n", THREADS * CALLS, wrong);
+    printf("%d calls, %d wrong\n", 2 * THREADS * CALLS, wrong);
     return wrong != 0;
 }
