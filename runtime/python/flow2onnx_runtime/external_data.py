@@ -7,7 +7,7 @@ with.
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path, PureWindowsPath
 
 from flow2onnx_runtime.errors import BundleError
@@ -20,16 +20,18 @@ _SMALL = 1 << 16  # bytes of a tensor that is searched for the key; of a larger 
 _ENTRY = 13  # the field of a tensor in onnx.proto
 
 
-def tensor_locations(content: Buffer, start: int, end: int) -> Iterator[str]:
+def tensor_locations(
+    content: Buffer, start: int, end: int, count: Callable[[], object]
+) -> Iterator[str]:
     """Every location that the tensor in `content[start:end]` names.
 
-    Raises `ValueError` for what is no tensor.
+    `count` is called for each field that is looked at. Raises `ValueError` for what is no tensor.
     """
     if end - start <= _SMALL and content.find(_KEY, start, end) < 0:
         return
-    for one in fields(content, start, end):
+    for one in fields(content, start, end, count):
         if one.number == _ENTRY and one.end:
-            location = _location(content, one.start, one.end)
+            location = _location(content, one.start, one.end, count)
             if location is not None:
                 yield location
 
@@ -69,10 +71,10 @@ def _is_inside(folder: Path, location: str) -> bool:
     return Path(real).is_relative_to(os.path.realpath(folder)) and os.path.isfile(real)
 
 
-def _location(content: Buffer, at: int, end: int) -> str | None:
+def _location(content: Buffer, at: int, end: int, count: Callable[[], object]) -> str | None:
     """The location that an entry of external data holds; None if it holds something else."""
     texts = {1: b"", 2: b""}
-    for number, start, stop in fields(content, at, end):
+    for number, start, stop in fields(content, at, end, count):
         if stop and number in texts:
             texts[number] = content[start:stop]
     return texts[2].decode() if texts[1] == _KEY else None

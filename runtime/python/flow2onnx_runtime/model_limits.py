@@ -6,7 +6,7 @@ runtimes expand them without counting. The same walk finds the other files that 
 
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from flow2onnx_runtime.errors import BundleError
@@ -25,6 +25,7 @@ class Limits:
     operands: int = 500_000  # inputs and outputs of nodes
     of_one_node: int = 16_384  # its inputs and outputs
     entries: int = 80_000  # tensors, types, opsets, texts
+    fields: int = 1 << 21  # of protobuf messages: each takes half a microsecond to step over
     nested: int = 8_000  # nodes in graphs of depth d > 2, each d (d - 2) times: as they cost
     depth: int = 32  # functions that call functions
     copied: int = 1 << 26  # bytes that the expansion of functions adds
@@ -80,12 +81,13 @@ class _Counter:
         self._limits = LIMITS
         self._most_nodes = most_nodes()
         self._entries = 0
+        self._walked = 0
         self._nested = 0
         self._main = _Body()
         self._functions: dict[_Key, _Body] = {}
 
     def check(self) -> None:
-        for one in fields(self._content, 0, len(self._content)):
+        for one in self._fields(0, len(self._content)):
             if one.number == _MODEL_GRAPH and one.end:
                 self._read_graph(one, self._main, 0)
             elif one.number == _MODEL_TRAINING and one.end:
@@ -96,8 +98,16 @@ class _Counter:
                 self._count_entry(one)
         self._check_expanded()
 
+    def _fields(self, start: int, end: int) -> Iterator[Field]:
+        return fields(self._content, start, end, self._count_field)
+
+    def _count_field(self) -> None:
+        self._walked += 1
+        if self._walked > self._limits.fields:
+            raise _too_much("fields of messages", self._walked, self._limits.fields)
+
     def _read_graph(self, graph: Field, body: _Body, depth: int) -> None:
-        for one in fields(self._content, graph.start, graph.end):
+        for one in self._fields(graph.start, graph.end):
             if one.number == _GRAPH_NODE and one.end:
                 self._read_node(one, body, depth)
             else:
@@ -114,7 +124,7 @@ class _Counter:
             self._read_sparse(part)
 
     def _read_training(self, training: Field) -> None:
-        for one in fields(self._content, training.start, training.end):
+        for one in self._fields(training.start, training.end):
             if one.number in _TRAINING_GRAPHS and one.end:
                 self._read_graph(one, self._main, 0)
             else:
@@ -122,7 +132,7 @@ class _Counter:
 
     def _read_function(self, function: Field) -> None:
         body, names = _Body(), [b"", b"", b""]
-        for one in fields(self._content, function.start, function.end):
+        for one in self._fields(function.start, function.end):
             if one.number == _FUNCTION_NODE and one.end:
                 self._read_node(one, body, 0)
             else:
@@ -150,7 +160,7 @@ class _Counter:
                             self._limits.nested)  # fmt: skip
         operands: tuple[list[Field], list[Field]] = [], []
         attributes = 0
-        for one in fields(self._content, node.start, node.end):
+        for one in self._fields(node.start, node.end):
             if one.number == _NODE_ATTRIBUTE and one.end:
                 self._read_attribute(one, body, depth)
                 attributes += one.end - one.start
@@ -173,7 +183,7 @@ class _Counter:
             body.lists.makers.update(dict.fromkeys(makes, (kind, reads)))
 
     def _read_attribute(self, attribute: Field, body: _Body, depth: int) -> None:
-        for one in fields(self._content, attribute.start, attribute.end):
+        for one in self._fields(attribute.start, attribute.end):
             if not one.end:
                 continue
             if one.number in _ATTRIBUTE_GRAPHS:
@@ -184,10 +194,12 @@ class _Counter:
                 self._read_sparse(one)
 
     def _read_tensor(self, tensor: Field) -> None:
-        self.locations.update(tensor_locations(self._content, tensor.start, tensor.end))
+        self.locations.update(
+            tensor_locations(self._content, tensor.start, tensor.end, self._count_field)
+        )
 
     def _read_sparse(self, sparse: Field) -> None:
-        for one in fields(self._content, sparse.start, sparse.end):
+        for one in self._fields(sparse.start, sparse.end):
             if one.number in _SPARSE_TENSORS and one.end:
                 self._read_tensor(one)
 

@@ -1,5 +1,7 @@
 """Models that hold, nest or expand more than the limits are refused before anyone opens them."""
 
+import dataclasses
+
 import pytest
 
 from flow2onnx_runtime import BundleError, Predictor, Program
@@ -115,7 +117,31 @@ def test_operands_entries_and_texts():
 
 
 def test_tensors_may_be_large():
-    check_model(field(7, field(5, bytes(1 << 25)) + field(1, node("Relu"))))
+    check_model(field(7, field(5, field(9, bytes(1 << 25))) + field(1, node("Relu"))))
+
+
+@pytest.mark.parametrize(
+    "number", [b"\x40\x05", b"\x40\xff\x7f", b"\x3d\0\0\0\0", b"\x39" + b"\1" * 8]
+)
+def test_lists_of_millions_of_numbers_are_stepped_over(number):
+    """Trees have theirs as attributes, a field for each."""
+    check_model(model(node("TreeEnsembleRegressor", attribute=number * (1 << 22) + field(1, "a"))))
+
+
+@pytest.mark.parametrize("content", [b"\x40\x05\x38\x05", b"\x4a\0"])
+def test_fields_are_counted(content, monkeypatch):
+    limits = dataclasses.replace(LIMITS, fields=100_000)
+    monkeypatch.setattr("flow2onnx_runtime.model_limits.LIMITS", limits)
+    many = content * 100_000
+    attribute, tensor, odd = node("Relu", attribute=many), field(5, many), field(1, many)
+    for made in (model(attribute), field(7, tensor), field(7, odd)):
+        with pytest.raises(BundleError, match="100001 fields of messages; 100000 are the most"):
+            check_model(made)
+
+
+def test_there_is_no_field_zero():
+    with pytest.raises(BundleError, match="is no ONNX model, or a damaged one"):
+        check_model(field(7, field(5, bytes(1 << 17))))
 
 
 def test_damage_is_told():
