@@ -22,9 +22,9 @@ from typing import Any
 
 from flow2onnx_runtime import Options, Predictor
 
-import flow2onnx as flow
 from flow2onnx.errors import FlowError
 from flow2onnx.export import describe, verify_model
+from flow2onnx.imported import grad, make_trainable
 from tests.hostile.models import FAMILIES, case
 
 __all__ = ["ACTIONS", "MEGABYTES", "SECONDS", "Outcome", "attempt"]
@@ -57,11 +57,7 @@ class Outcome:
 
 def _make_trainable(path: Path) -> None:
     # The mean of an output is a loss for every model.
-    flow.make_trainable(path, "y", "sgd")
-
-
-def _grad(path: Path) -> None:
-    flow.grad(path)
+    make_trainable(path, "y", "sgd")
 
 
 def _predict(path: Path) -> None:
@@ -70,7 +66,7 @@ def _predict(path: Path) -> None:
 
 ACTIONS: dict[str, Callable[[Path], object]] = {
     "make_trainable": _make_trainable,
-    "grad": _grad,
+    "grad": grad,
     "info": describe,
     "verify": verify_model,
     "runtime": _predict,
@@ -83,8 +79,7 @@ def attempt(name: str, content: bytes, action: str) -> Outcome:
         path = Path(folder) / "model.onnx"
         path.write_bytes(content)
         here, there = multiprocessing.Pipe(duplex=False)
-        fork = multiprocessing.get_context("fork")
-        process = fork.Process(target=_act, args=(path, action, there))
+        process = _server().Process(target=_act, args=(path, action, there))
         process.start()
         there.close()
         found = here.recv() if here.poll(_KILL_SECONDS * 10) else None
@@ -93,6 +88,16 @@ def attempt(name: str, content: bytes, action: str) -> Outcome:
     if found is None:
         return Outcome(name, action, float(_KILL_SECONDS), 0.0, "hung", is_refusal=False)
     return Outcome(name, action, **found)
+
+
+def _server() -> Any:
+    """Starts processes that have imported all, by forking one that has no threads.
+
+    A fork of this process could wait for ever for a lock that one of its threads had.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.hostile.run"])
+    return context
 
 
 def _act(path: Path, action: str, connection: Any) -> None:

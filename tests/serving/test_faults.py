@@ -25,6 +25,7 @@ from flow2onnx.export import export_triton
 from tests.export.jobs import define
 from tests.serving.conftest import start
 from tests.serving.models import WIDTH, mlp, place, repository, slow
+from tests.serving.waiting import wait_until
 
 INPUT = {"name": "x", "shape": [1, WIDTH], "datatype": "FP32",
          "parameters": {"binary_data_size": 4 * WIDTH}}  # fmt: skip
@@ -383,13 +384,6 @@ def listens(port):
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5):
         return True
     return False
-
-
-def wait_until(is_so):
-    end = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < end, "it did not come"
-        time.sleep(0.05)
 
 
 def test_what_takes_too_long_is_stopped(tmp_path, serving):
