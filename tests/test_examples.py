@@ -72,6 +72,7 @@ def test_mlp_and_its_export(tmp_path):
     assert "from step 420 to 423" in used
 
 
+@pytest.mark.slow
 def test_lenet(tmp_path):
     out = run("-m", "examples.lenet_digits", "--out", tmp_path)
     assert number(r"test accuracy\D+([\d.]+)%", out) >= 97

@@ -237,7 +237,7 @@ def test_a_call_leaves_nothing_behind(in_place, call):
             gc.collect()
             before, _ = tracemalloc.get_traced_memory()
             tracemalloc.reset_peak()
-            for _ in range(100):
+            for _ in range(30):
                 run(x, y)
             gc.collect()
             left, peak = tracemalloc.get_traced_memory()
@@ -245,5 +245,5 @@ def test_a_call_leaves_nothing_behind(in_place, call):
             most = peak - before
     finally:
         tracemalloc.stop()
-    assert min(grown) < 8 * 100, "not so much as a number for each call"
+    assert min(grown) < 8 * 30, "not so much as a number for each call"
     assert most < 40 * 1024, "a call makes its results, and little besides"
