@@ -71,7 +71,7 @@ ROOMS = {
     },
     "api": {
         "errors", "source", "dtypes", "proto", "typing", "config", "graph", "checkpoint", "trace",
-        "data", "optim", "ops", "compile", "engine", "export", "imported",
+        "data", "optim", "ops", "compile", "engine", "export",
     },
     "cli": {
         "errors", "source", "typing", "config", "trace", "data", "engine",

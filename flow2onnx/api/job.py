@@ -95,31 +95,12 @@ class JobFunction:
             named = predict if isinstance(predict, str) else predict.spec.name
             spec = export.find_job(self.session, named)
         return fit_job(
-            self.session,
-            self.spec,
-            spec,
-            batches,
-            epochs,
-            validation,
-            callbacks,
-            batch_size=batch_size,
-            shuffle=shuffle,
-            seed=seed,
-            drop_last=drop_last,
-            steps=steps,
-            columns=columns,
-            metrics=metrics,
-            output=output,
-            labels=labels,
-            accumulate=accumulate,
-            prefetch=prefetch,
-            non_finite=non_finite,
-            checkpoint=checkpoint,
-            every=every,
-            resume=resume,
-            progress=progress,
-            plot=plot,
-        )
+            self.session, self.spec, spec, batches, epochs, validation, callbacks,
+            batch_size=batch_size, shuffle=shuffle, seed=seed, drop_last=drop_last, steps=steps,
+            columns=columns, metrics=metrics, output=output, labels=labels, accumulate=accumulate,
+            prefetch=prefetch, non_finite=non_finite, checkpoint=checkpoint, every=every,
+            resume=resume, progress=progress, plot=plot,
+        )  # fmt: skip
 
     def explain(self) -> "Explanation":
         """Which flags took effect and how, which provider runs which node, and the memory.

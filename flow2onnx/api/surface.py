@@ -1,14 +1,18 @@
-"""The tree of names below `flow`: built once from the registry, the fronts and the aliases."""
+"""The tree of names below `flow`: built once from the registry, the fronts and the aliases.
+
+What is for models from elsewhere needs the runtime, and is imported when it is asked for.
+"""
 
 import sys
 from types import ModuleType
 from typing import Any
 
+from flow2onnx_runtime.on_demand import import_on_demand
+
 from flow2onnx import dtypes, ops, optim, typing
 from flow2onnx.api import (
     distribute,
     environment,
-    foreign,
     hparams,
     keras,
     models,
@@ -43,7 +47,14 @@ from flow2onnx.trace import blob as hints
 from flow2onnx.trace.context import current_job, traced_job
 from flow2onnx.trace.registry import entries
 
-__all__ = ["MIRRORS", "NAMES", "publish", "top_level_names"]
+__all__ = ["MIRRORS", "NAMES", "ON_DEMAND", "import_named", "publish", "top_level_names"]
+
+ON_DEMAND = {
+    "engine": ("accelerate",),
+    "imported": (
+        "from_training_info", "grad", "hvp", "jacobian", "jvp", "make_trainable", "vjp",
+    ),
+}  # fmt: skip
 
 
 def _current_global_function_desc() -> Any:
@@ -90,8 +101,6 @@ _FRONTS: dict[str, Any] = {
     **_below("", environment, "current_machine_id", "current_resource", "eager_execution_enabled",
              "enable_eager_execution", "inter_job_reuse_mem_strategy", "is_deprecated",
              "unique_str"),
-    **_below("", foreign, "accelerate", "from_training_info", "grad", "hvp", "jacobian", "jvp",
-             "make_trainable", "vjp"),
     **_below("", models, "get_all_variables", "load_variables"),
     **_below("", session, "clear_default_session", "sync_default_session"),
     **_below("", watch, "watch", "watch_diff"),
@@ -150,13 +159,15 @@ def _mirrors() -> dict[str, Any]:
     return {n: v for n, v in names.items() if n not in NAMES}
 
 
+import_named = import_on_demand("flow2onnx", ON_DEMAND)
 NAMES = _all()
 MIRRORS = _mirrors()
 
 
 def top_level_names() -> list[str]:
     """The names directly below `flow`."""
-    return sorted({name.partition(".")[0] for name in NAMES})
+    on_demand = {name for names in ON_DEMAND.values() for name in names}
+    return sorted({name.partition(".")[0] for name in NAMES} | on_demand)
 
 
 def publish(package: ModuleType) -> None:

@@ -96,7 +96,7 @@ class TrainableModel:
 
     @cached_property
     def report(self) -> TrainingReport:
-        """What is trained and what is not, how near the import is, kernels, memory: five lines."""
+        """Tensors that are trained and not, how near the import is, kernels, memory: five lines."""
         uses = uses_of_tensors(self.state.foreign)
         several = [name for name, places in uses.items() if len(places) > 1]
         return report_on(self.step, self.parameters, several, self.check)
@@ -169,6 +169,74 @@ class TrainableModel:
         return trainer
 
 
+_OPTIONS = """`flow2onnx make-trainable` has the same options under the same names.
+
+model, loss, optimizer
+    `loss` is a name with settings, such as ``"cross_entropy(axis=-1)"``, of the first output or
+    the one called `output` (a list of names for those of several, as ``"triplet"``), against an
+    input called `labels`; the name of an output, whose mean is minimised; or a function written
+    with flow's operators, whose parameters are named after outputs, inputs, or entries of `inputs`,
+    and which returns a blob, or a dict with ``"loss"`` and others to see. `optimizer` is a name
+    with settings, whose defaults are torch's, or a `flow.optimizer` object.
+lr, schedule
+    A rate, or a schedule of `flow.optimizer`, for an optimizer by name; `schedule` is one by
+    name, such as ``"one_cycle(total_steps=1000)"``, that begins with the rate. Whatever it is,
+    `Trainer.learning_rate` overrides it at run time.
+groups
+    What differs for some tensors, by shell pattern of their names or a tuple of such: `lr`,
+    `weight_decay`, `optimizer`, or `frozen`, as in ``{"*.bias": {"weight_decay": 0.0}}``.
+clip_norm, clip_value
+    Limit each number of a gradient to [-clip_value, clip_value], and then the joint norm of all
+    gradients to `clip_norm`.
+trained, frozen
+    Shell patterns of the names of tensors to train, and not to train; all names count that the
+    exporter gave one.
+separate
+    Patterns of tensors that the exporter merged because their content is equal, such as zeros:
+    each use trains one of its own. What torch says of its parameters is followed without.
+inputs
+    Shapes (``{"x": (8, 3, 224, 224)}``), sizes of free dimensions (``{"sequence": 128}``),
+    which stay free without, so that texts and images of any size train in one bundle, and the
+    inputs that only a loss function reads (``{"target": (("batch", 10), flow.float32)}``).
+logits
+    The loss reads what goes into the Softmax, LogSoftmax or Sigmoid that the output ends in:
+    ``cross_entropy`` and ``bce_with_logits`` apply their own, and two warn.
+training_mode
+    BatchNormalization takes the statistics of the batch and moves the running ones, and Dropout
+    drops, in the step alone.
+precision
+    Compute products and convolutions in half precision; weights stay as they are.
+on_device
+    A bundle to ship, as of a job: random draws depend on the step and not on the past, so that
+    a resumed training is an undisturbed one, and a README and the list of operators are added.
+accumulate
+    Add the step in two halves: `Trainer.accumulate` sums up gradients of several batches, and
+    `Trainer.update` makes one step of their mean.
+ema
+    Keep moving averages of the trained tensors, a = ema * a + (1 - ema) * w after each step but
+    the first, which makes them the tensors themselves, as in torch; the predict jobs ``ema``
+    and ``ema-eval`` compute with them.
+recompute
+    Compute activations twice in place of keeping them: True, a number of segments, or names of
+    layers. Less memory for more time, results the same to the bit.
+in_place
+    Update state in its own buffer where that is proven; False keeps two buffers, and the old
+    values where a step fails.
+opset, name, seed, metadata
+    The opset (the model's own, at least 18), the name of the job, the seed of random draws,
+    texts for the files.
+freezable
+    Frozen weights are constants, up to so many bytes in all, and state beyond.
+check_import
+    Run the model itself and the imported one once on the same random numbers; a difference
+    raises. None leaves out models of more than 256 MB and those in half precision.
+
+>>> import flow2onnx as flow
+>>> made = flow.make_trainable("model.onnx", "cross_entropy", "adam", lr=1e-3)  # doctest: +SKIP
+>>> made.save("bundle")  # doctest: +SKIP
+"""
+
+
 def make_trainable(
     model: ModelSource,
     loss: str | Callable[..., Any],
@@ -200,7 +268,7 @@ def make_trainable(
     freezable: int = FREEZABLE,
     check_import: bool | None = None,
 ) -> TrainableModel:
-    """A model with a training step of its own: see `flow2onnx.make_trainable`, which this is."""
+    """An ONNX model, a path, a `ModelProto` or an `onnx_ir.Model`, with a step that trains it."""
     foreign, names = name_tensors(_read(model, opset), check_patterns(separate, "separate"))
     half = _half(precision)
     rule = optimizer_of(optimizer, half == "float16", ema=check_decay(ema), lr=lr, groups=groups,
@@ -229,6 +297,9 @@ def make_trainable(
     )
 
 
+make_trainable.__doc__ = f"{make_trainable.__doc__}\n\n{_OPTIONS}"
+
+
 def _read(model: ModelSource, opset: int | None) -> ForeignModel:
     """The model at an opset that bundles can have."""
     foreign = foreign_model(model, None, opset, skips_foreign=True)
@@ -245,7 +316,7 @@ def _activation(
         return skipped_activation(loss, output, found)
     wrong = twice_activated(loss, output, found) if isinstance(loss, NamedLoss) else None
     if wrong is not None:
-        warnings.warn(wrong, UserWarning, stacklevel=5)
+        warnings.warn(wrong, UserWarning, stacklevel=4)
     return None
 
 
@@ -494,7 +565,7 @@ def _metadata(foreign: ForeignModel, given: Mapping[str, str] | None) -> dict[st
 
 
 def _facts(plan: TrainingPlan, step: CompiledJob) -> dict[str, str]:
-    """What a trainer should know of a step, as texts for the manifest."""
+    """The facts about a step that a trainer should know, as texts for the manifest."""
     optimizer = plan.optimizer
     rate = None if isinstance(optimizer, CombinedOptimizer) else optimizer.scheduler.constant()
     draws = any(node.op_type in RANDOM_OPERATORS for node in step.model.graph)
