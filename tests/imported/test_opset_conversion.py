@@ -90,6 +90,9 @@ def resizes():
         for scales in (UP, DOWN, MIXED, [1, 1, 2.5, 1.3]):
             yield case("Resize", 10, 10, X, known=(np.float32(scales),), mode=mode)
             yield case("Resize", 10, 10, X, np.float32(scales), mode=mode)
+
+
+def resizes_by_coordinates():
     none = np.float32([])
     for how in ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"):
         for scales in (UP, DOWN, MIXED):
@@ -132,6 +135,10 @@ def resizes():
             mode="linear",
             coordinate_transformation_mode=how,
         )
+
+
+def resizes_by_tensorflow():
+    none = np.float32([])
     for scales in (UP, DOWN, [1, 1, 2.5, 1.3]):
         yield case(
             "Resize",
@@ -330,7 +337,8 @@ def recurrent():
 
 
 CASES = [
-    *softmaxes(), *reductions(), *resizes(), *windows(), *normalizations(), *movements(),
+    *softmaxes(), *reductions(), *resizes(), *resizes_by_coordinates(),
+    *resizes_by_tensorflow(), *windows(), *normalizations(), *movements(),
     *elementwise(), *recurrent(),
 ]  # fmt: skip
 

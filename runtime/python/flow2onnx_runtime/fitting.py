@@ -1,11 +1,12 @@
 """fit: from data and settings to a loop, and through it."""
 
+import inspect
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,15 +20,42 @@ from flow2onnx_runtime.metrics import Given as Metrics
 from flow2onnx_runtime.metrics import metrics_of
 from flow2onnx_runtime.progress_bar import ProgressBar
 
-__all__ = ["Callbacks", "FitSettings", "Metrics", "NonFinite", "fit"]
+__all__ = ["Callbacks", "FitSettings", "Metrics", "NonFinite", "describe_settings", "fit"]
 
+Method = TypeVar("Method", bound=Callable[..., History])
 Callbacks = Any  # a Callback, a function of the loop, or several of them
 _LABELS = ("labels", "label", "targets", "target", "y")
 
 
 @dataclass(frozen=True, kw_only=True)
 class FitSettings:
-    """The settings of a training, as `Trainer.fit` describes them."""
+    """The settings of a training.
+
+    batch_size, shuffle, seed, drop_last
+        How rows become batches: in an order of its own in each epoch, which the seed decides; by 32
+        unless the bundle takes another number. Rows that fill no batch at the end are a smaller
+        one, or left out, which a bundle of a fixed batch needs.
+    steps
+        The batches of an epoch, for a generator that goes on for ever.
+    columns
+        The columns for feeds that have other names: ``{"labels": "label"}``.
+    metrics, output, labels
+        Names, with settings, or objects: accuracy, top_k, f1, mae, mse, rmse, r2, perplexity. They
+        compare an output (the first) of the predict job with the feed that has the labels.
+    accumulate
+        So many batches make one step, of the mean of their gradients.
+    prefetch
+        How many batches are made ahead, on a thread of their own.
+    non_finite
+        What becomes of a loss that is NaN or infinite: ``"raise"`` an error, ``"skip"`` the batch,
+        or ``"ignore"`` it.
+    checkpoint, every, resume
+        A folder that is written after each epoch, after `every` so many steps, and after an
+        interrupt. With `resume`, training goes on from there if there is one, bit for bit as if it
+        had not been interrupted, in the middle of an epoch too.
+    progress, plot
+        A bar on stderr; without a word, on a terminal. A picture of the curves, at the end.
+    """
 
     batch_size: int | None
     shuffle: bool
@@ -74,6 +102,14 @@ class FitSettings:
             steps=self.steps if trains else None,
             columns=self.columns or {},
         )
+
+
+def describe_settings(method: Method) -> Method:
+    """The method, whose documentation goes on with that of the settings that it takes."""
+    if method.__doc__ and FitSettings.__doc__:  # neither is there under python -OO
+        _, _, settings = inspect.cleandoc(FitSettings.__doc__).partition("\n\n")
+        method.__doc__ = f"{inspect.cleandoc(method.__doc__)}\n\n{settings}\n"
+    return method
 
 
 def fit(

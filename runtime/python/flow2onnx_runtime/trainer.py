@@ -23,7 +23,14 @@ from flow2onnx_runtime.deltas import add_delta, difference, float_variables
 from flow2onnx_runtime.device_feeds import FeedBuffers
 from flow2onnx_runtime.dtypes import all_finite, element_named
 from flow2onnx_runtime.errors import BundleError, NonFiniteError, StateError
-from flow2onnx_runtime.fitting import Callbacks, FitSettings, Metrics, NonFinite, fit
+from flow2onnx_runtime.fitting import (
+    Callbacks,
+    FitSettings,
+    Metrics,
+    NonFinite,
+    describe_settings,
+    fit,
+)
 from flow2onnx_runtime.history import History
 from flow2onnx_runtime.in_place_check import verify_in_place
 from flow2onnx_runtime.learner import BundleLearner
@@ -163,6 +170,7 @@ class Trainer:
 
         return self._queue.submit(prepare)
 
+    @describe_settings
     def fit(
         self,
         batches: Any,
@@ -197,61 +205,25 @@ class Trainer:
             loader of torch, a function that returns a new generator for each epoch, or a generator,
             which goes once. After each epoch the validation's losses, and `metrics` of its
             predictions, are measured by the bundle's predict job.
-        batch_size, shuffle, seed, drop_last
-            How rows become batches: in an order of its own in each epoch, which the seed decides;
-            by 32 unless the bundle takes another number. Rows that fill no batch at the end are a
-            smaller one, or left out, which a bundle of a fixed batch needs.
-        steps
-            The batches of an epoch, for a generator that goes on for ever.
-        columns
-            The columns for feeds that have other names: ``{"labels": "label"}``.
-        metrics, predict, output, labels
-            Names, with settings, or objects: accuracy, top_k, f1, mae, mse, rmse, r2, perplexity.
-            They compare an output (the first) of a predict job (the first, or one with averaged
-            weights such as ``"ema"``) with the feed that has the labels.
+        predict
+            Another predict job of the bundle, such as ``"ema"``, of averaged weights.
         callbacks
             Objects such as `EarlyStopping`, `BestCheckpoint`, `ReduceOnPlateau`, `CSVLog`,
             `TensorBoardLog`, or functions of the loop, which are called after each epoch.
-        accumulate
-            So many batches make one step, of the mean of their gradients.
-        prefetch
-            How many batches are made ahead, on a thread of their own.
-        non_finite
-            What becomes of a loss that is NaN or infinite: ``"raise"`` an error, ``"skip"`` the
-            batch, or ``"ignore"`` it.
-        checkpoint, every, resume
-            A folder that is written after each epoch, after `every` so many steps, and after an
-            interrupt. With `resume`, training goes on from there if there is one, bit for bit as if
-            it had not been interrupted, in the middle of an epoch too.
-        progress, plot
-            A bar on stderr; without a word, on a terminal. A picture of the curves, at the end.
 
         Ctrl-C ends it between two steps. Errors say which batch they are of.
         """
         learner = BundleLearner(self, self._uploader(prefetch, is_whole=accumulate == 1), predict)
         settings = FitSettings(
-            batch_size=batch_size,
-            shuffle=shuffle,
-            seed=seed,
-            drop_last=drop_last,
-            steps=steps,
-            columns=columns,
-            metrics=metrics,
-            output=output,
-            labels=labels,
-            accumulate=accumulate,
-            prefetch=prefetch,
-            non_finite=non_finite,
-            checkpoint=checkpoint,
-            every=every,
-            resume=resume,
-            progress=progress,
-            plot=plot,
-        )
+            batch_size=batch_size, shuffle=shuffle, seed=seed, drop_last=drop_last, steps=steps,
+            columns=columns, metrics=metrics, output=output, labels=labels, accumulate=accumulate,
+            prefetch=prefetch, non_finite=non_finite, checkpoint=checkpoint, every=every,
+            resume=resume, progress=progress, plot=plot,
+        )  # fmt: skip
         return fit(learner, batches, epochs, validation, callbacks, settings)
 
     def _uploader(self, ahead: int, *, is_whole: bool) -> Callable[[Sequence[NDArray[Any]]], Any]:
-        """What checks a batch and, for whole steps on a device, copies it there."""
+        """The function that checks a batch and, for whole steps on a device, copies it there."""
         buffers = FeedBuffers(self._program, ahead + 2)  # one being filled, one being read
         return buffers.put if is_whole else self._program.check_feeds
 
