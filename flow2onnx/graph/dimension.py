@@ -13,7 +13,7 @@ __all__ = ["Dimension", "Extent", "at_least", "extents", "is_known"]
 
 
 class _Emitter(Protocol):
-    """What a dimension needs of a builder."""
+    """The part of a builder that a dimension needs."""
 
     def emit(self, op_type: str, operands: Sequence[Any]) -> tuple[ir.Value, ...]:
         """The outputs of a new node."""

@@ -67,7 +67,7 @@ def _shape_by_sizes(node: ir.Node, position: int, proto: onnx.TypeProto) -> onnx
     elif node.op_type == "Expand":
         x = node.inputs[0]
         assert x is not None, "an Expand has its input"
-        sizes = _expanded_sizes(_named(x), list(given))
+        sizes = _expanded_sizes(_sizes(x), list(given))
     else:
         sizes = list(given)
     return onnx.helper.make_tensor_type_proto(proto.tensor_type.elem_type, sizes)
@@ -84,7 +84,7 @@ def _reshaped_sizes(node: ir.Node, given: Sequence[int | str]) -> list[int | str
     """The sizes of what a Reshape makes: 0 is taken over, and -1 is what is left."""
     x = node.inputs[0]
     assert x is not None, "a Reshape has its input"
-    have = _named(x)
+    have = _sizes(x)
     takes_over = not attribute(node, "allowzero", 0)
     sizes: list[int | str | None] = [
         (have[i] if i < len(have) else None) if d == 0 and takes_over else d
@@ -122,10 +122,10 @@ def _shape_by_windows(node: ir.Node, proto: onnx.TypeProto) -> onnx.TypeProto:
     x, w = node.inputs[0], node.inputs[1] if node.op_type == "Conv" else None
     if x is None or x.shape is None or (is_static(x) and (w is None or is_static(w))):
         return proto
-    sizes: list[int | str | None] = [*_named(x)]
+    sizes: list[int | str | None] = [*_sizes(x)]
     lead: list[int | str | None] = sizes[:2]
     if w is not None:
-        lead[1] = _named(w)[0]
+        lead[1] = _sizes(w)[0]
     known = proto.tensor_type.shape.dim if proto.tensor_type.HasField("shape") else ()
     rest: list[int | str | None] = [d.dim_value if d.HasField("dim_value") else None
                                     for d in known][2:]  # fmt: skip
@@ -136,7 +136,7 @@ def _shape_by_windows(node: ir.Node, proto: onnx.TypeProto) -> onnx.TypeProto:
     return onnx.helper.make_tensor_type_proto(proto.tensor_type.elem_type, [*lead, *rest])
 
 
-def _named(value: ir.Value) -> list[int | str | None]:
+def _sizes(value: ir.Value) -> list[int | str | None]:
     return [d if isinstance(d, int) else d.value for d in value.shape or ()]
 
 
@@ -191,13 +191,13 @@ def _einsum_shape(node: ir.Node) -> list[int | str | None]:
     sizes: dict[str, set[int | str | None]] = {}
     for value, term in zip(node.inputs, terms, strict=True):
         assert value is not None, "an Einsum leaves no operand out"
-        for letter, size in zip(term, _named(value), strict=True):
+        for letter, size in zip(term, _sizes(value), strict=True):
             sizes.setdefault(letter, set()).add(size)
     return [_broadcast_size(sizes[letter]) for letter in result]
 
 
 def _broadcast_size(sizes: Set[int | str | None]) -> int | str | None:
-    """What sizes broadcast to, or None if only a run can tell."""
+    """The size that sizes broadcast to, or None if only a run can tell."""
     wide = [d for d in sizes if d != 1]
     known = [d for d in wide if isinstance(d, int)]
     if known or not wide:
@@ -224,7 +224,7 @@ def _split_by_head(node: ir.Node, position: int) -> list[int | str | None]:
     """The shape of queries, keys or values as (image, head, row, number), as far as it is known."""
     value = node.inputs[position]
     assert value is not None, "queries, keys and values are no options"
-    sizes = _named(value)
+    sizes = _sizes(value)
     if len(sizes) == 4:
         return sizes
     heads = attribute(node, "kv_num_heads" if position else "q_num_heads")
@@ -274,7 +274,7 @@ def _stft_shapes(node: ir.Node) -> list[list[int | str | None]] | None:
             return None
         size = int(known)
     assert signal is not None, "an STFT has its signal"
-    images, samples = _named(signal)[:2]
+    images, samples = _sizes(signal)[:2]
     jump = constant_of(step)
     count: int | str | None = None
     if jump is not None and isinstance(samples, str):

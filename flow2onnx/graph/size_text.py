@@ -37,15 +37,15 @@ def quotient(x: Size, y: Size) -> Size:
     (a, above), (c, below) = _factors(x), _factors(y)
     if c and not a % c and not below - above:
         return _text(a // c, above - below)
-    return f"({x}/{_bracketed(y)})"
+    return f"({x}/{_in_brackets(y)})"
 
 
 def remainder(x: Size, y: Size) -> Size:
-    """What is left when a size is divided by another."""
-    return x % y if isinstance(x, int) and isinstance(y, int) and y else f"({x}%{_bracketed(y)})"
+    """The remainder of a size divided by another."""
+    return x % y if isinstance(x, int) and isinstance(y, int) and y else f"({x}%{_in_brackets(y)})"
 
 
-def _bracketed(size: Size) -> str:
+def _in_brackets(size: Size) -> str:
     return f"({size})" if "*" in str(size) and not str(size).startswith("(") else str(size)
 
 
@@ -59,7 +59,7 @@ def total(x: Size, y: Size) -> Size:
 
 
 def difference(x: Size, y: Size) -> Size:
-    """What is left of a size when another is taken away."""
+    """A size minus another."""
     if isinstance(x, int) and isinstance(y, int):
         return x - y
     if x == y:
@@ -69,7 +69,7 @@ def difference(x: Size, y: Size) -> Size:
 
 def names_in(text: str) -> tuple[str, ...]:
     """The names in a text, which is one itself where it is not understood."""
-    tree = _parsed(text)
+    tree = _parse(text)
     if tree is None:
         return (text,)
     called = {id(n.func) for n in ast.walk(tree) if isinstance(n, ast.Call)}
@@ -81,11 +81,11 @@ def value_at(text: str, sizes: Mapping[str, int]) -> int | None:
     """The size that a text is where its names have `sizes`; None if one is missing there."""
     if text in sizes:
         return sizes[text]
-    tree = _parsed(text)
+    tree = _parse(text)
     return None if tree is None or set(names_in(text)) - set(sizes) else _value(tree, sizes)
 
 
-def _parsed(text: str) -> ast.expr | None:
+def _parse(text: str) -> ast.expr | None:
     """A text as an expression, if it is one of those that this module writes."""
     try:
         tree = ast.parse(text, mode="eval").body

@@ -37,7 +37,7 @@ def unroll_loop(
     state, stacks, done = list(inputs[2:]), list[list[ir.Value]](), 0
     while goes_on and done < limit:
         _count_copies(b, node, done)
-        with _repeated(b, limit if is_counted and not done else 1):
+        with _repetition(b, limit if is_counted and not done else 1):
             after, *made = iterate([b.const(np.int64(done)), b.const(np.bool_(True)), *state])
         stacks.append(made[len(state) :])
         state, done = list(made[: len(state)]), done + 1
@@ -73,7 +73,7 @@ def _check_count(b: Builder, node: ir.Node, iterations: int) -> None:
 
 
 @contextlib.contextmanager
-def _repeated(b: Builder, times: int) -> Iterator[None]:
+def _repetition(b: Builder, times: int) -> Iterator[None]:
     """Count the loops that are unrolled meanwhile as if that happened so many times."""
     around, b.unrolled_times = b.unrolled_times, b.unrolled_times * times
     try:
@@ -141,7 +141,7 @@ def unroll_scan(
             b.Gather(v, np.int64(p), axis=axis)
             for v, p, axis in zip(scanned, places, axes, strict=True)
         ]
-        with _repeated(b, length if not i else 1):
+        with _repetition(b, length if not i else 1):
             results = iterate([*state, *parts])
         state = list(results[: len(state)])
         stacks.append(results[len(state) :])

@@ -63,7 +63,7 @@ def last_activation(foreign: ForeignModel, output: str) -> LastActivation | None
 
 
 def twice_activated(loss: NamedLoss, output: str, found: LastActivation | None) -> str | None:
-    """What is wrong with a loss of an output that ends in an activation, and what to do."""
+    """The warning for a loss of an output that ends in an activation it applies too, or None."""
     kind, own = found.op_type if found is not None else "", _own(loss)
     if own is not None and kind in own[1]:
         return (
@@ -82,7 +82,7 @@ def twice_activated(loss: NamedLoss, output: str, found: LastActivation | None) 
 
 
 def _own(loss: NamedLoss) -> tuple[str, tuple[str, ...]] | None:
-    """What a loss makes of scores itself, with the activations that it then finds there already."""
+    """The activation that a loss applies to scores itself, with those that are the same already."""
     setting, default = _SWITCHES.get(loss.name, ("", True))
     return _OWN.get(loss.name) if loss.settings.get(setting, default) else None
 

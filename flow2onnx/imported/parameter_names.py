@@ -36,7 +36,7 @@ _PARTS = {
 
 @dataclass(frozen=True)
 class TensorNames:
-    """What a model's tensors are called, and what their exporter takes them for.
+    """The names of a model's tensors, and what their exporter takes them for.
 
     `aliases` are further names of a tensor; `separated` those that stood for several parameters,
     with the names of these; `constants` those that the exporter made itself; `shared` those of

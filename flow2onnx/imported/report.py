@@ -20,7 +20,7 @@ _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingReport:
-    """What was decided about a model, and what its step needs.
+    """The decisions about a model, and the needs of its step.
 
     `left_alone` are the constants by the reason why they are not trained; `shared` the trained
     tensors that are read in several places, or have several names; `memory` is in bytes by kind, of

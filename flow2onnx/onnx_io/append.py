@@ -208,7 +208,7 @@ class _Appender:
             self._bind(output, result)
 
     def _operand(self, value: ir.Value | None) -> ir.Value | Parts | None:
-        """What stands for a value of the model: a value, or the tensors of a sequence."""
+        """The counterpart of a value of the model: a value, or the tensors of a sequence."""
         if value is None or not value.name:
             return None
         found = self.sequences.get(value.name)

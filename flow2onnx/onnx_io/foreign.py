@@ -523,7 +523,7 @@ def _declared_parameters(graph: onnx.GraphProto, kinds: Mapping[str, str]) -> fr
 
 
 def _folded_tensors(graph: onnx.GraphProto) -> dict[str, tuple[str, ...]]:
-    """What onnxscript's optimizer computed tensors from, by name."""
+    """The tensors that onnxscript's optimizer computed others from, by name."""
     return {
         value.name: tuple(re.findall(r"'([^']+)'", entry.value))
         for value in graph.value_info

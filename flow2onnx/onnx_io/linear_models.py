@@ -155,7 +155,7 @@ def _two_scores(work: _Expansion, node: onnx.NodeProto, score: str) -> str:
 def _transform(
     work: _Expansion, node: onnx.NodeProto, scores: str, result: str, known: str = ""
 ) -> None:
-    """What an operator makes of its scores at last."""
+    """The scores of an operator after its last transform."""
     how = known or _text(node, "post_transform", "NONE")
     kinds: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "NONE": ("Identity", {}),

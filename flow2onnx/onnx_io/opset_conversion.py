@@ -176,7 +176,7 @@ def _schema(op_type: str, opset: int) -> OpSchema:
 
 
 def _upgrade(node: onnx.NodeProto, have: int, want: int, scope: _Scope) -> Sequence[onnx.NodeProto]:
-    """What a node of opset `have` is at `want`: one version of its operator after the other."""
+    """A node of opset `have` as it is at `want`: one version of its operator after the other."""
     later = (v for v in _versions().get(node.op_type, ()) if have < v <= want)
     version = next(iter(later), None)
     old = _schema(node.op_type, have)
@@ -278,7 +278,7 @@ def _set(node: onnx.NodeProto, **attributes: Any) -> None:
         node.attribute.append(helper.make_attribute(name, content))
 
 
-def _moved(*names: str) -> Upgrade:
+def _to_inputs(*names: str) -> Upgrade:
     """Attributes that became the inputs after the first."""
 
     def upgrade(place: _Place, node: onnx.NodeProto) -> list[onnx.NodeProto]:
@@ -444,28 +444,28 @@ _REDUCTIONS = (
 UPGRADES: Mapping[tuple[str, int], Upgrade] = {
     ("BatchNormalization", 9): _batch_normalization_9,
     ("BatchNormalization", 14): _batch_normalization_14,
-    ("Clip", 11): _moved("min", "max"),
+    ("Clip", 11): _to_inputs("min", "max"),
     ("DFT", 20): _dft,
-    ("Dropout", 12): _moved("ratio"),
+    ("Dropout", 12): _to_inputs("ratio"),
     ("GridSample", 20): _grid_sample,
     ("GroupNormalization", 21): _group_normalization,
     ("Hardmax", 13): _by_rows,
     ("LogSoftmax", 13): _by_rows,
-    ("Pad", 11): _moved("pads", "value"),
-    ("ReduceSum", 13): _moved("axes"),
+    ("Pad", 11): _to_inputs("pads", "value"),
+    ("ReduceSum", 13): _to_inputs("axes"),
     ("Resize", 11): _resize_11,
     ("Resize", 13): _resize_13,
     ("RoiAlign", 16): _roi_align,
     ("Scan", 9): _scan,
     ("Scatter", 11): _scatter,
-    ("Slice", 10): _moved("starts", "ends", "axes"),
+    ("Slice", 10): _to_inputs("starts", "ends", "axes"),
     ("Softmax", 13): _by_rows,
-    ("Split", 13): _moved("split"),
+    ("Split", 13): _to_inputs("split"),
     ("Split", 18): _split,
-    ("Squeeze", 13): _moved("axes"),
+    ("Squeeze", 13): _to_inputs("axes"),
     ("TopK", 10): _top_k,
-    ("Unsqueeze", 13): _moved("axes"),
-    ("Upsample", 9): _moved("scales"),
+    ("Unsqueeze", 13): _to_inputs("axes"),
+    ("Upsample", 9): _to_inputs("scales"),
     ("Upsample", 10): _upsample,
-    **{(name, 18): _moved("axes") for name in _REDUCTIONS},
+    **{(name, 18): _to_inputs("axes") for name in _REDUCTIONS},
 }

@@ -43,7 +43,7 @@ def cross_entropy(
     at = class_axis(output, axis)
     scores = b.LogSoftmax(output, axis=at)
     if probabilities:
-        return _expected(b, scores, labels, at, label_smoothing, weight, reduction)
+        return _expectation(b, scores, labels, at, label_smoothing, weight, reduction)
     picked = _Picked(b, scores, labels, at, ignore_index, weight)
     if not label_smoothing:
         return picked.loss(b, picked.sum_of(b, b.Neg(picked.scores)), reduction)
@@ -179,7 +179,7 @@ def _along(b: Builder, weights: Value, output: Value, axis: int) -> Value:
     return b.Reshape(weights, shape)
 
 
-def _expected(
+def _expectation(
     b: Builder,
     scores: Value,
     labels: Value,

@@ -228,7 +228,7 @@ def ctc(
     scores = b.LogSoftmax(output, axis=-1) if logits else output
     scores = b.Transpose(scores, perm=[1, 0, 2]) if batch_first else scores
     lengths = b.Cast(target_lengths, to=int64)
-    rows = _padded(b, b.Cast(labels, to=int64), lengths, blank)
+    rows = _pad_labels(b, b.Cast(labels, to=int64), lengths, blank)
     found = _by_sample.lower(b, scores, rows, input_lengths, lengths, blank, zero_infinity)
     if reduction == "mean":
         counted = b.Max(lengths, b.const(1))
@@ -236,7 +236,7 @@ def ctc(
     return reduced(b, found, reduction)
 
 
-def _padded(b: Builder, labels: Value, lengths: Value, blank: int) -> Value:
+def _pad_labels(b: Builder, labels: Value, lengths: Value, blank: int) -> Value:
     """Rows of labels with blanks behind their lengths, whatever stands there."""
     places = np.arange(dims(labels)[1], dtype=np.int64)[None]
     is_inside = b.Less(b.const(places), b.Unsqueeze(lengths, [-1]))

@@ -1,4 +1,4 @@
-"""What losses by name have in common: reductions, the axis of classes, weights, checks."""
+"""The common parts of losses by name: reductions, the axis of classes, weights, checks."""
 
 import math
 from typing import Any, Literal

@@ -47,7 +47,7 @@ def append_averages(job: Job, step: Step, names: Collection[str]) -> None:
 
 
 def _kept(step: Step, decay: float) -> Value:
-    """What stays of an average: nothing at the first step. float64 of shape (1,)."""
+    """The share of an average that stays: 0 at the first step. float64 of shape (1,)."""
     b = step.b
 
     def make() -> Value:

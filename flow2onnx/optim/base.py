@@ -53,7 +53,7 @@ class Step:
         return value if len(shape) == 1 else b.Reshape(value, shape)
 
     def once(self, what: str, make: Callable[[], Any]) -> Any:
-        """What `make` gives, made at the first variable and shared by all others."""
+        """The value of `make`, called at the first variable and shared by all others."""
         if what not in self.shared:
             self.shared[what] = make()
         return self.shared[what]

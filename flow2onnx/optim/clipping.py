@@ -13,7 +13,7 @@ __all__ = ["ByValue", "Clipping", "GlobalNorm", "Several", "by_global_norm", "by
 
 
 class Clipping(Protocol):
-    """What is done to the gradients of an optimizer before it uses them."""
+    """A change of the gradients of an optimizer before it uses them."""
 
     def apply(self, b: Builder, gs: dict[str, Value]) -> dict[str, Value]:
         """The gradients, clipped."""

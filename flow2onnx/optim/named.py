@@ -126,7 +126,7 @@ def named_optimizer(
     """
     given = {"lr": lr, "schedule": schedule, "clip_norm": clip_norm, "clip_value": clip_value}
     kind, settings = find_entry(OPTIMIZERS, name, "optimizer", common=_COMMON)
-    settings = _joined(settings, given)
+    settings = _join_settings(settings, given)
     rate, schedule = settings.pop("lr", None), settings.pop("schedule", None)
     clipping = _clipping(settings.pop("clip_norm", None), settings.pop("clip_value", None))
     if isinstance(rate, Scheduler):
@@ -148,7 +148,7 @@ def named_optimizer(
     )
 
 
-def _joined(settings: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+def _join_settings(settings: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     """The settings in a text and those beside it, none of them twice."""
     for name, value in given.items():
         if value is None:
@@ -188,7 +188,7 @@ def _member(group: Group, rule: Rule, scheduler: Scheduler) -> NamedOptimizer | 
     if group.optimizer is not None:
         kind, settings = find_entry(OPTIMIZERS, group.optimizer, "optimizer")
         if lr is not None:
-            settings = _joined(settings, {"lr": lr})
+            settings = _join_settings(settings, {"lr": lr})
         lr = settings.get("lr")
         rule = kind(**settings)
     if group.weight_decay is not None:

@@ -31,7 +31,7 @@ def _(b, n):
     # the queries of all heads that share a key are rows of one product
     shared = [images, key_heads, -1, size]
     keys = b.Transpose(k, perm=[0, 1, 3, 2])
-    raw = b.MatMul(b.Reshape(_scaled(b, n, q, size), shared), keys)
+    raw = b.MatMul(b.Reshape(_scale(b, n, q, size), shared), keys)
     raw = b.Reshape(raw, [images, count, rows, width])
     stages, is_dead = _score_stages(b, n, raw, mask, counts, past)
     weights = _attention_weights(b, n, stages[2], is_dead)
@@ -43,7 +43,7 @@ def _(b, n):
     return [y, k, v, [*stages, weights][mode]][: len(n.outputs)]
 
 
-def _scaled(b, n, q, size):
+def _scale(b, n, q, size):
     """The queries times the attribute, or divided by the root of their size."""
     scale = attribute(n, "scale", None)
     if not scale and not is_known(size):

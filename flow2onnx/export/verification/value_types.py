@@ -31,7 +31,7 @@ def value_types(graph: onnx.GraphProto, opset: int) -> dict[str, tuple[Shape, in
 
 
 def constants_of(graph: onnx.GraphProto) -> dict[str, Array]:
-    """What is known before a graph runs: its initializers and the tensors of its Constants."""
+    """The tensors known before a graph runs: its initializers and those of its Constants."""
     found = {t.name: onnx.numpy_helper.to_array(t) for t in graph.initializer}
     for node in graph.node:
         for attribute in node.attribute:
@@ -94,7 +94,7 @@ class _Inference:
         """The types that follow from the functions that the standard defines an operator by."""
         inputs = [onnx.ValueInfoProto(name=n, type=t) for n, t in types.items()]
         outputs = [onnx.ValueInfoProto(name=n) for n in node.output if n]
-        tensors = [_named(t, n) for n, t in content.items()]
+        tensors = [_with_name(t, n) for n, t in content.items()]
         graph = make_graph([node], "node", inputs, outputs, tensors)
         model = make_model(graph, opset_imports=[make_opsetid("", self._opset)])
         found = infer_shapes(model).graph
@@ -136,7 +136,7 @@ def _evaluate(
         return {}
 
 
-def _named(tensor: onnx.TensorProto, name: str) -> onnx.TensorProto:
+def _with_name(tensor: onnx.TensorProto, name: str) -> onnx.TensorProto:
     copy = onnx.TensorProto()
     copy.CopyFrom(tensor)
     copy.name = name

@@ -61,7 +61,7 @@ class Source:
         """Raise `FeedError` if there cannot be so many epochs."""
 
     def settings(self) -> dict[str, Any]:
-        """What a training that goes on from here must have in common."""
+        """The facts that a training which goes on from here must share."""
         return {}
 
 
@@ -92,7 +92,7 @@ class Rows(Source):
 
 
 class Iterables(Source):
-    """What can be gone through: once for each epoch or, an iterator, once at all."""
+    """The iterable of an epoch: a new one for each or, of an iterator, the one there is."""
 
     def __init__(self, data: Any, batching: Batching) -> None:
         self._data, self._steps = data, batching.steps
@@ -125,7 +125,7 @@ class Iterables(Source):
                 f"the function returned {type(made).__name__}, which holds no batches",
                 hint="return a list or a generator",
             )
-        yield from self._counted(iter(made), number, start)
+        yield from self._count(iter(made), number, start)
 
     def _next(self, number: int, start: int) -> Iterator[Any]:
         assert self._once is not None, "only iterators go on"
@@ -133,11 +133,11 @@ class Iterables(Source):
         passed = (number - 1) * (self._steps or 0) + start - self._given
         for _ in itertools.islice(self._once, max(passed, 0)):
             self._given += 1
-        for batch in self._counted(self._once, number, 0, start):
+        for batch in self._count(self._once, number, 0, start):
             self._given += 1
             yield batch
 
-    def _counted(
+    def _count(
         self, batches: Iterator[Any], number: int, skipped: int, done: int = 0
     ) -> Iterator[Any]:
         """The batches of an epoch; raises `FeedError` if there are fewer than it should have."""

@@ -1,4 +1,4 @@
-"""What happens beside the steps of a loop: stopping, keeping the best, logs, slower rates."""
+"""Callbacks beside the steps of a loop: stopping, keeping the best, logs, slower rates."""
 
 import logging
 import math
@@ -30,7 +30,7 @@ Path_ = str | os.PathLike[str]
 
 
 class Callback:
-    """What a loop tells of its progress; a subclass overrides what it wants to know.
+    """The calls of a loop on its progress; a subclass overrides those it wants.
 
     `state` and `restore` let a callback go on where a resumed training does: plain values, which
     become JSON. What is large goes to a file of `write` and `read`.
@@ -52,7 +52,7 @@ class Callback:
         """Called once at the end, also after an error or an interrupt."""
 
     def state(self) -> dict[str, Any]:
-        """What `restore` needs."""
+        """The values that `restore` needs."""
         return {}
 
     def restore(self, state: Mapping[str, Any]) -> None:

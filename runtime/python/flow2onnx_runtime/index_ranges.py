@@ -29,7 +29,7 @@ class IndexRange:
     ignored: int | None = None
 
     def complaint(self, name: str, array: Array) -> tuple[str, str] | None:
-        """What is wrong with the array given for an input of that name, and a hint; else None."""
+        """The fault of the array given for an input of that name, and a hint; else None."""
         if not array.size or self._are_within(array):
             return None
         wrong = (array < self.least) | (array >= self.below)

@@ -40,7 +40,7 @@ class Interrupts:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """What is done in here is done whole."""
+        """Do whole whatever is done in here: an interrupt comes behind it."""
         self._is_held = True
         try:
             yield

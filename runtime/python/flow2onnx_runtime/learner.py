@@ -1,4 +1,4 @@
-"""What a loop trains: the trainer of a bundle, or anything else that makes steps."""
+"""The learner that a loop trains: that of a bundle, or anything else that makes steps."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence

@@ -39,7 +39,7 @@ _SMALLER_IS_BETTER = ("loss", "mae", "mse", "rmse", "perplexity")
 
 @dataclass(frozen=True, kw_only=True)
 class Validation:
-    """What is measured: batches or none, metrics, the names of predictions and of labels."""
+    """The measurement of a model: batches or none, metrics, names of predictions and labels."""
 
     source: Source | None = None
     metrics: Sequence[Metric] = ()
@@ -323,8 +323,8 @@ class Loop:
         means, batches = _Means(), 0
         for metric in metrics:
             metric.reset()
-        made = numbered(source.epoch(1, 0), 1, 0, self._evaluated)
-        for arrays, losses, found in _named(made, "the validation"):
+        made = numbered(source.epoch(1, 0), 1, 0, self._evaluate)
+        for arrays, losses, found in _with_place(made, "the validation"):
             batches += 1
             means.add(losses, self.learner.losses, len(arrays[0]) if arrays[0].ndim else 1)
             if metrics and not found:
@@ -341,7 +341,7 @@ class Loop:
             )
         return self._columns_of(means.result()) | {m.name: m.result() for m in metrics}
 
-    def _evaluated(self, raw: Any) -> tuple[list[Array], Any, Any]:
+    def _evaluate(self, raw: Any) -> tuple[list[Array], Any, Any]:
         arrays = arrays_of(raw, self.learner.feeds, self._columns)
         return arrays, *self.learner.evaluate(arrays)
 
@@ -432,7 +432,7 @@ def _check_place(folder: Path) -> None:
         )
 
 
-def _named(made: Iterable[Any], where: str) -> Iterable[Any]:
+def _with_place(made: Iterable[Any], where: str) -> Iterable[Any]:
     """The items; what they fail with says where."""
     try:
         yield from made

@@ -51,7 +51,7 @@ class Metric:
         raise NotImplementedError
 
     def state(self) -> dict[str, Any]:
-        """What was gathered, as plain values: the attributes that begin with one underscore."""
+        """The numbers gathered, as plain values: the attributes that begin with one underscore."""
         return {
             name: value.tolist() if isinstance(value, np.ndarray) else value
             for name, value in vars(self).items()
@@ -411,7 +411,7 @@ def metrics_of(given: Given) -> list[Metric]:
     if isinstance(given, str) or not isinstance(given, Iterable):
         given = [given]
     parts = list(given)
-    found = [part if isinstance(part, Metric) else _named(part) for part in parts]
+    found = [part if isinstance(part, Metric) else _metric(part) for part in parts]
     names = [metric.name for metric in found]
     for name in names:
         if names.count(name) > 1:
@@ -421,7 +421,7 @@ def metrics_of(given: Given) -> list[Metric]:
     return found
 
 
-def _named(text: object) -> Metric:
+def _metric(text: object) -> Metric:
     call = parse_call(text) if isinstance(text, str) else None
     if call is None or call[0].lower() not in METRICS:
         raise OptionsError(

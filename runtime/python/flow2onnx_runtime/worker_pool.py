@@ -20,7 +20,7 @@ __all__ = ["WorkerPool"]
 
 @dataclass(frozen=True)
 class _Shared:
-    """What the threads share with a pool, which they do not hold: a dropped one ends."""
+    """The state that threads share with a pool, which they do not hold: a dropped one ends."""
 
     workers: int
     given: SimpleQueue[StepFuture[Any] | None] = field(default_factory=SimpleQueue)  # None: end

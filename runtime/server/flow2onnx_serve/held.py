@@ -20,7 +20,7 @@ class Held:
         self._shares: dict[Hashable, int] = {}  # only those that hold something
 
     def request(self, client: str, connection: Hashable) -> "Hold":
-        """What counts for a request of that client on that connection."""
+        """The counter for a request of that client on that connection."""
         return Hold(self, client, connection)
 
     def add(self, client: str, connection: Hashable, size: int) -> None:
@@ -46,7 +46,7 @@ class Held:
 
 
 class Hold:
-    """What one request holds: called with a size it counts it, until it is released."""
+    """The bytes that one request holds: called with a size it counts it, until released."""
 
     __slots__ = ("_client", "_connection", "_held", "_size")
 

@@ -170,7 +170,7 @@ def _check_start(service: Service) -> None:
 
 
 def _mistake(folder: Path) -> str:
-    """What a folder without models is."""
+    """The error for a folder without models."""
     if (folder / "manifest.json").exists():
         return "is a bundle, not a repository"
     if any(path.name.isdecimal() and path.is_dir() for path in folder.iterdir()):

@@ -40,7 +40,7 @@ class Service:
         return not self.is_draining and self.repository.is_ready
 
     def hold(self, client: str, connection: Hashable) -> Hold:
-        """What counts the bytes that a request of that client holds until it is answered."""
+        """The counter of the bytes that a request of that client holds until it is answered."""
         return self._held.request(client, connection)
 
     def close(self) -> None:

@@ -37,7 +37,7 @@ class Workers:
         self._idle: list[tuple[_Process, asyncio.TimerHandle]] = []
 
     async def call(self, function: Callable[..., Result], *arguments: object) -> Result:
-        """What the function returns, which a module holds by its name; raises `RequestError`."""
+        """The result of the function, which a module holds by its name; raises `RequestError`."""
         loop = asyncio.get_running_loop()
         async with self._turns:
             process = self._next()
@@ -88,7 +88,7 @@ class _Process:
         self._is_over = False
 
     def call(self, function: Callable[..., object], arguments: tuple[object, ...]) -> Any:
-        """What comes back; may be an error. Takes as long as it takes."""
+        """The answer, which may be an error; waits for it without a limit."""
         if self._child is None:
             self._child = _start(self._memory)
         if self._is_over:
