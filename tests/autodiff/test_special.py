@@ -73,7 +73,9 @@ def test_clip_passes_on_its_ends():
     np.testing.assert_array_equal(dx, [0, 1, 1, 1, 0])
 
 
-@pytest.mark.parametrize(("op_type", "at_zero"), [("Relu", 0), ("LeakyRelu", 1), ("Abs", 0)])
+@pytest.mark.parametrize(
+    ("op_type", "at_zero"), [("Relu", 0), ("LeakyRelu", np.float32(0.01)), ("Abs", 0)]
+)
 def test_at_zero(op_type, at_zero):
     (dx,) = gradient(lambda b, x: b.emit(op_type, (x,))[0], array(0))
     np.testing.assert_array_equal(dx, [at_zero])

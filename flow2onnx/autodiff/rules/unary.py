@@ -161,7 +161,7 @@ def _scaled_density(b, u):
 @vjp("LeakyRelu")
 def _(b, n, g):
     x, alpha = n.inputs[0], attribute(n, "alpha", 0.01)
-    return b.Where(b.Less(x, 0.0), b.Mul(g, alpha), g)
+    return b.Where(b.Greater(x, 0.0), g, b.Mul(g, alpha))  # alpha at 0, as in torch
 
 
 @vjp("Clip")
