@@ -25,7 +25,6 @@ class Limits:
     operands: int = 500_000  # inputs and outputs of nodes
     of_one_node: int = 16_384  # its inputs and outputs
     entries: int = 80_000  # tensors, types, opsets, texts
-    fields: int = 1 << 21  # of protobuf messages: each takes half a microsecond to step over
     nested: int = 8_000  # nodes in graphs of depth d > 2, each d (d - 2) times: as they cost
     depth: int = 32  # functions that call functions
     copied: int = 1 << 26  # bytes that the expansion of functions adds
@@ -35,6 +34,7 @@ class Limits:
 
 
 LIMITS = Limits()
+_MOST_FIELDS = 1 << 21  # of messages; only here, where each takes half a microsecond to step over
 _VARIABLE = "FLOW2ONNX_MOST_NODES"
 
 _Key = tuple[bytes, bytes, bytes]  # domain, operator, overload
@@ -103,8 +103,8 @@ class _Counter:
 
     def _count_field(self) -> None:
         self._walked += 1
-        if self._walked > self._limits.fields:
-            raise _too_much("fields of messages", self._walked, self._limits.fields)
+        if self._walked > _MOST_FIELDS:
+            raise _too_much("fields of messages", self._walked, _MOST_FIELDS)
 
     def _read_graph(self, graph: Field, body: _Body, depth: int) -> None:
         for one in self._fields(graph.start, graph.end):
