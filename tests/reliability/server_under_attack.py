@@ -306,14 +306,11 @@ def rapid_reset(server: Server, scale: float) -> Counter[str]:
     return http2_frames.rapid_reset(server.grpc, max(100, int(STREAM * scale)))
 
 
-def frames(server: Server, scale: float) -> Counter[str]:
-    """100,000 frames of each kind that costs its sender nothing."""
-    count = max(100, int(4 * STREAM * scale))
-    found = Counter[str]()
-    for send in (http2_frames.endless_headers, http2_frames.pings, http2_frames.settings,
-                 http2_frames.empty_data):  # fmt: skip
-        found += send(server.grpc, count)
-    return found + http2_frames.half_frames(server.grpc, min(200, count))
+def flood_of(
+    send: Callable[[str, int], Counter[str]], most: int = 4 * STREAM
+) -> Callable[[Server, float], Counter[str]]:
+    """A case of `most` frames that cost their sender nothing."""
+    return lambda server, scale: send(server.grpc, max(100, int(most * scale)))
 
 
 def nothing(server: Server, scale: float) -> Counter[str]:
@@ -334,7 +331,11 @@ CASES: dict[str, Callable[[Server, float], Counter[str]]] = {
     "stream": one_stream,
     "leaving": leaving,
     "reset": rapid_reset,
-    "frames": frames,
+    "headers": flood_of(http2_frames.endless_headers),
+    "pings": flood_of(http2_frames.pings),
+    "settings": flood_of(http2_frames.settings),
+    "empty": flood_of(http2_frames.empty_data),
+    "halves": flood_of(http2_frames.half_frames, CLIENTS),
 }
 
 
