@@ -5,7 +5,10 @@ import functools
 import json
 from typing import Any
 
-__all__ = ["is_loaded", "report", "reset", "resize"]
+__all__ = ["is_loaded", "repair", "report", "reset", "resize", "stop"]
+
+_USUAL_SIZE = 139 << 30
+ILLEGAL_ADDRESS = 700  # cudaErrorIllegalAddress
 
 
 @functools.cache
@@ -32,9 +35,10 @@ def reset() -> None:
 def report() -> dict[str, Any]:
     """Counts since the reset: kernels, graph launches, captures, waits, allocations, copies.
 
-    ``to_device``, ``to_host`` and ``on_device`` have the `count` and `bytes` of copies, and how
-    many bytes were `pinned` on the host; ``launched`` and ``violations`` count by name; ``used``
-    and ``peak`` are bytes of device memory.
+    ``graph_kernels`` are those of the graphs launched. ``to_device``, ``to_host`` and ``on_device``
+    have the `count` and `bytes` of copies, and how many bytes were `pinned` on the host, or on a
+    stream `beside` those that launch kernels; ``launched`` and ``violations`` count by name;
+    ``used`` and ``peak`` are bytes of device memory.
     """
     counts: dict[str, Any] = json.loads(_library().standin_report())
     return counts
@@ -43,3 +47,14 @@ def report() -> dict[str, Any]:
 def resize(size: int) -> None:
     """Give the device that many bytes of memory."""
     _library().standin_resize(size)
+
+
+def stop(error: int = ILLEGAL_ADDRESS) -> None:
+    """Let the device answer every call with an error of CUDA, as after a wrong address."""
+    _library().standin_stop(error)
+
+
+def repair() -> None:
+    """Let the device work again, at its usual size."""
+    _library().standin_stop(0)
+    resize(_USUAL_SIZE)

@@ -1,5 +1,6 @@
 // A stand-in for the CUDA runtime. Device memory is host memory; copies and memsets really happen,
-// in a capture at each launch of its graph; kernels are counted and not run.
+// in a capture at each launch of its graph, and from pinned memory as late as CUDA allows; kernels
+// are counted and not run.
 
 #include <cuda_runtime_api.h>
 
@@ -40,8 +41,15 @@ cudaError_t make(Handle* handle) {
   return cudaSuccess;
 }
 
-cudaError_t launch(const void* kernel) {
+// What a device that has stopped answers.
+cudaError_t fault() { return fail(static_cast<cudaError_t>(Locked()->fault)); }
+bool has_stopped() { return Locked()->fault != 0; }
+
+cudaError_t launch(const void* kernel, void* stream) {
   Locked device;
+  if (has_stopped()) return fault();
+  device->launching.insert(stream);
+  if (!device->captures_on(stream)) device->finish(stream);
   auto name = device->kernel_names.find(kernel);
   device->launch(name == device->kernel_names.end() ? "unknown" : name->second);
   return cudaSuccess;
@@ -63,24 +71,30 @@ cudaError_t allocate(void** pointer, size_t bytes) {
   return cudaSuccess;
 }
 
-void copy(void* to, const void* from, size_t bytes) {
+void count_copy(const void* to, const void* from, size_t bytes, void* stream) {
   Locked device;
   bool from_device = device->memory.holds(from), to_device = device->memory.holds(to);
+  bool is_beside = stream != nullptr && !device->launching.count(stream);
   auto count = [&](Copies& copies, const void* host) {
     copies.count++;
     copies.bytes += bytes;
     if (host != nullptr && device->pinned.holds(host)) copies.pinned += bytes;
+    if (is_beside) copies.beside += bytes;
   };
   auto& counters = device->counters;
   if (from_device && to_device) count(counters.on_device, nullptr);
   if (!from_device && to_device) count(counters.to_device, from);
   if (from_device && !to_device) count(counters.to_host, to);
+}
+
+void copy(void* to, const void* from, size_t bytes, void* stream) {
+  count_copy(to, from, bytes, stream);
   std::memmove(to, from, bytes);
 }
 
 void write(std::ostream& out, const char* name, const Copies& copies) {
   out << '"' << name << "\":{\"count\":" << copies.count << ",\"bytes\":" << copies.bytes
-      << ",\"pinned\":" << copies.pinned << "},";
+      << ",\"pinned\":" << copies.pinned << ",\"beside\":" << copies.beside << "},";
 }
 
 void write(std::ostream& out, const char* name, const std::map<std::string, long>& counts) {
@@ -108,13 +122,15 @@ void standin_reset() {
 
 void standin_resize(size_t bytes) { Locked()->size = bytes; }
 
+void standin_stop(int error) { Locked()->fault = error; }
+
 const char* standin_report() {
   static std::string report;
   Locked device;
   auto& c = device->counters;
   std::ostringstream out;
   out << "{\"kernels\":" << c.kernels << ",\"graph_launches\":" << c.graph_launches
-      << ",\"captures\":" << c.captures << ",\"waits\":" << c.waits
+      << ",\"graph_kernels\":" << c.graph_kernels << ",\"captures\":" << c.captures << ",\"waits\":" << c.waits
       << ",\"allocations\":" << c.allocations << ',';
   write(out, "to_device", c.to_device);
   write(out, "to_host", c.to_host);
@@ -153,21 +169,23 @@ cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* stub) {
   *kernel = reinterpret_cast<cudaKernel_t>(const_cast<void*>(stub));
   return cudaSuccess;
 }
-cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3, dim3, void**, size_t, cudaStream_t) {
-  return launch(kernel);
+cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3, dim3,
+                               void**, size_t, cudaStream_t stream) {
+  return launch(kernel, stream);
 }
-cudaError_t cudaLaunchKernel(const void* kernel, dim3, dim3, void**, size_t, cudaStream_t) {
-  return launch(kernel);
+cudaError_t cudaLaunchKernel(const void* kernel, dim3, dim3, void**, size_t, cudaStream_t stream) {
+  return launch(kernel, stream);
 }
 cudaError_t cudaLaunchCooperativeKernel(const void* kernel, dim3, dim3, void**, size_t,
-                                        cudaStream_t) {
-  return launch(kernel);
+                                        cudaStream_t stream) {
+  return launch(kernel, stream);
 }
-cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t*, const void* kernel, void**) {
-  return launch(kernel);
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel, void**) {
+  return launch(kernel, config->stream);
 }
-cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t function, void* argument) {
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* argument) {
   Locked()->is_forbidden(__func__);
+  Locked()->finish(stream);
   function(argument);
   return cudaSuccess;
 }
@@ -274,6 +292,7 @@ const char* cudaGetErrorName(cudaError_t error) {
     case cudaSuccess: return "cudaSuccess";
     case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
     case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
+    case cudaErrorIllegalAddress: return "cudaErrorIllegalAddress";
     case cudaErrorStreamCaptureUnsupported: return "cudaErrorStreamCaptureUnsupported";
     default: return "unknown error";
   }
@@ -283,6 +302,7 @@ const char* cudaGetErrorString(cudaError_t error) {
     case cudaSuccess: return "no error";
     case cudaErrorMemoryAllocation: return "out of memory";
     case cudaErrorInvalidDevice: return "invalid device ordinal";
+    case cudaErrorIllegalAddress: return "an illegal memory access was encountered";
     case cudaErrorStreamCaptureUnsupported:
       return "operation not permitted when stream is capturing";
     default: return "unknown error";
@@ -297,6 +317,7 @@ cudaError_t cudaGetLastError() {
 
 // --- memory --------------------------------------------------------------------------------------
 cudaError_t cudaMalloc(void** pointer, size_t bytes) {
+  if (has_stopped()) return fault();
   if (Locked()->is_forbidden(__func__)) return fail(cudaErrorStreamCaptureUnsupported);
   return allocate(pointer, bytes);
 }
@@ -306,6 +327,7 @@ cudaError_t cudaMallocFromPoolAsync(void** pointer, size_t bytes, cudaMemPool_t,
 cudaError_t cudaFree(void* pointer) {
   Locked device;
   if (pointer == nullptr) return cudaSuccess;
+  device->finish_all();
   if (device->is_forbidden(__func__)) return fail(cudaErrorStreamCaptureUnsupported);
   if (device->memory.holds(pointer)) {
     device->used -= device->memory.remove(pointer);
@@ -325,12 +347,14 @@ cudaError_t cudaMallocHost(void** pointer, size_t bytes) {
   return cudaHostAlloc(pointer, bytes, 0);
 }
 cudaError_t cudaFreeHost(void* pointer) {
+  Locked()->finish_all();
   Locked()->pinned.remove(pointer);
   std::free(pointer);
   return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   Locked device;
+  if (has_stopped()) return fault();
   *total = device->size;
   *free = device->size - std::min(device->used, device->size);
   return cudaSuccess;
@@ -356,20 +380,28 @@ cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, size_t) { return cudaSuccess; }
 // --- copies --------------------------------------------------------------------------------------
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind) {
   Locked device;
+  if (has_stopped()) return fault();
   if (device->is_forbidden(__func__)) return fail(cudaErrorStreamCaptureUnsupported);
   device->counters.waits++;
-  copy(to, from, bytes);
+  device->finish(nullptr);
+  copy(to, from, bytes, nullptr);
   return cudaSuccess;
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
   Locked device;
+  if (has_stopped()) return fault();
   if (device->captures_on(stream) &&
       !(device->memory.holds(to) && device->memory.holds(from))) {
     // Legal for pinned memory, and yet wrong: the address is read again at every launch.
     device->counters.violations["captured copy of host memory"]++;
   }
-  device->enqueue(stream, [=] { copy(to, from, bytes); });
+  if (!device->captures_on(stream) && device->pinned.holds(from) && device->memory.holds(to)) {
+    count_copy(to, from, bytes, stream);
+    device->defer(stream, [=] { std::memmove(to, from, bytes); });
+  } else {
+    device->enqueue(stream, [=] { copy(to, from, bytes, stream); });
+  }
   return cudaSuccess;
 }
 cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch,
@@ -377,7 +409,7 @@ cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_
   Locked()->enqueue(stream, [=] {
     for (size_t row = 0; row < height; row++) {
       copy(static_cast<char*>(to) + row * to_pitch,
-           static_cast<const char*>(from) + row * from_pitch, width);
+           static_cast<const char*>(from) + row * from_pitch, width, stream);
     }
   });
   return cudaSuccess;
@@ -396,7 +428,7 @@ cudaError_t cudaMemsetAsync(void* at, int value, size_t bytes, cudaStream_t stre
   return cudaSuccess;
 }
 
-// --- streams, events, graphs: everything is done when it is asked for ----------------------------
+// --- streams, events, graphs: all but copies from pinned memory is done when it is asked for -----
 cudaError_t cudaStreamCreate(cudaStream_t* stream) {
   *stream = static_cast<cudaStream_t>(std::malloc(8));
   return cudaSuccess;
@@ -405,23 +437,33 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   return cudaStreamCreate(stream);
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  Locked device;
+  device->finish(stream);
+  device->launching.erase(stream);
   std::free(stream);
   return cudaSuccess;
 }
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) {
+  Locked()->finish_all();  // which stream the event is of is not kept
+  return cudaSuccess;
+}
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   Locked device;
+  if (has_stopped()) return fault();
   bool is_captured = device->captures_on(stream) || stream == nullptr;
   if (is_captured && device->is_forbidden(__func__)) {
     return fail(cudaErrorStreamCaptureUnsupported);
   }
   device->counters.waits++;
+  device->finish(stream);
   return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize() {
   Locked device;
+  if (has_stopped()) return fault();
   if (device->is_forbidden(__func__)) return fail(cudaErrorStreamCaptureUnsupported);
   device->counters.waits++;
+  device->finish_all();
   return cudaSuccess;
 }
 cudaError_t cudaEventCreate(cudaEvent_t* event) { return make(event); }
@@ -436,6 +478,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t) {
   Locked device;
   if (device->is_forbidden(__func__)) return fail(cudaErrorStreamCaptureUnsupported);
   device->counters.waits++;
+  device->finish_all();
   return cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) {
@@ -465,10 +508,14 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* instance, cudaGraph_t graph,
   *instance = reinterpret_cast<cudaGraphExec_t>(graph);  // one Graph is both, and stays
   return cudaSuccess;
 }
-cudaError_t cudaGraphLaunch(cudaGraphExec_t instance, cudaStream_t) {
+cudaError_t cudaGraphLaunch(cudaGraphExec_t instance, cudaStream_t stream) {
   Locked device;
+  if (has_stopped()) return fault();
+  auto* graph = reinterpret_cast<Graph*>(instance);
+  device->finish(stream);
   device->counters.graph_launches++;
-  for (auto& work : reinterpret_cast<Graph*>(instance)->work) work();
+  device->counters.graph_kernels += graph->kernels;
+  for (auto& work : graph->work) work();
   return cudaSuccess;
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t) { return cudaSuccess; }

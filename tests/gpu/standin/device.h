@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -49,11 +50,13 @@ struct Copies {
   long count = 0;
   size_t bytes = 0;
   size_t pinned = 0;  // bytes of these from or to pinned host memory
+  size_t beside = 0;  // bytes of these on streams that launch nothing
 };
 
 // Since the last reset.
 struct Counters {
   long kernels = 0, graph_launches = 0, captures = 0, waits = 0, allocations = 0;
+  long graph_kernels = 0;  // those of the graphs launched
   Copies to_device, to_host, on_device;
   std::map<std::string, long> launched;    // kernels and calls of libraries, by name
   std::map<std::string, long> violations;  // what a stream capture forbids
@@ -85,8 +88,23 @@ struct Device {
     if (captures_on(stream)) {
       capture->work.push_back(std::move(work));
     } else {
+      finish(stream);
       work();
     }
+  }
+
+  // Work that is done as late as CUDA allows: when somebody waits for the stream, or it goes on.
+  void defer(void* stream, std::function<void()> work) { late[stream].push_back(std::move(work)); }
+
+  void finish(void* stream) {
+    auto found = late.find(stream);
+    if (found == late.end()) return;
+    for (auto& work : found->second) work();
+    late.erase(found);
+  }
+
+  void finish_all() {
+    while (!late.empty()) finish(late.begin()->first);
   }
 
   std::recursive_mutex mutex;
@@ -95,6 +113,9 @@ struct Device {
   Counters counters;
   Graph* capture = nullptr;
   void* capture_stream = nullptr;
+  std::map<void*, std::vector<std::function<void()>>> late;
+  std::set<void*> launching;  // the streams on which a kernel was launched
+  int fault = 0;              // what the device answers since it stopped
   size_t used = 0, peak = 0;
   size_t size = number("STANDIN_BYTES", size_t{139} << 30);
   int devices = static_cast<int>(number("STANDIN_DEVICES", 1));
@@ -114,4 +135,5 @@ void standin_launch(const char* name);
 void standin_reset();
 const char* standin_report();  // JSON, valid until the next call
 void standin_resize(size_t bytes);
+void standin_stop(int error);  // answer every call so; 0 lets the device work again
 }
