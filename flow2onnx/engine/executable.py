@@ -1,14 +1,17 @@
 """A job that is open: one program for each of its models, bound to the state of the session."""
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from flow2onnx_runtime import Options, Program, State
+from flow2onnx_runtime.device_feeds import FeedBuffers
 from flow2onnx_runtime.dtypes import Array, all_finite, element_named
-from flow2onnx_runtime.errors import NonFiniteError
+from flow2onnx_runtime.errors import FeedError, NonFiniteError
 from flow2onnx_runtime.model_check import OwnModel
+from flow2onnx_runtime.program import DeviceFeeds
 
 from flow2onnx.compile import CompiledJob
 from flow2onnx.compile.garbage_collection import collector_paused
@@ -67,13 +70,44 @@ class Executable:
         ]
         self._bits = _results_as_bits(job, outputs)
         self._guard = self._check_finite if opening.keeps_old_values and self._losses else None
+        self._free_feeds: deque[FeedBuffers] = deque()  # of one set each, no run waits for them
 
-    def run(self, arrays: Sequence[Array]) -> list[Array]:
-        """One call: new arrays in the order of the job's results. Watch handlers run first."""
+    def ahead(self, arrays: Sequence[Array]) -> Callable[[], list[Array]]:
+        """A call to be made later, on copies: to a device they are on their way at once.
+
+        What does not fit is an error of the call.
+        """
+        copies = [np.array(a) for a in arrays]
+        program = self._program
+        is_elsewhere = program is not None and program.options.device[0] != "cpu"
+        if not is_elsewhere or self._source is not None or self._job.update is not None:
+            return lambda: self.run(copies)
+        assert program is not None, "just asked"
+        buffers = self._free_feeds.pop() if self._free_feeds else FeedBuffers(program, 1)
+        try:
+            feeds = buffers.put([copies[i] for i in self._order])
+        except FeedError:
+            return lambda: self.run(copies)
+
+        def call() -> list[Array]:
+            try:
+                return self.run(copies, feeds)
+            finally:
+                self._free_feeds.append(buffers)
+
+        return call
+
+    def run(
+        self, arrays: Sequence[Array], feeds: Sequence[Array] | DeviceFeeds | None = None
+    ) -> list[Array]:
+        """One call: new arrays in the order of the job's results. Watch handlers run first.
+
+        `feeds` are the arrays as the program takes them, where they are laid ready.
+        """
         try:
             for labels in self._labels:
                 labels.check(arrays)
-            outputs = self._outputs(self._program, arrays) if self._program else []
+            outputs = self._outputs(self._program, arrays, feeds) if self._program else []
         except FlowError as error:
             error.located(self._job.spec.name, None, None)
             raise
@@ -83,7 +117,14 @@ class Executable:
             handler(*([outputs[i] for i in pieces] for pieces in arguments))
         return [outputs[i] for i in self._results]
 
-    def _outputs(self, program: Program, arrays: Sequence[Array]) -> list[Array]:
+    def _outputs(
+        self,
+        program: Program,
+        arrays: Sequence[Array],
+        feeds: Sequence[Array] | DeviceFeeds | None,
+    ) -> list[Array]:
+        if feeds is not None:
+            return program.run(feeds, guard=self._guard)
         if self._job.update is None:
             return self._round(program, arrays)
         try:

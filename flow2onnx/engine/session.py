@@ -8,7 +8,6 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-import numpy as np
 from flow2onnx_runtime import Options, State, replace_file
 from flow2onnx_runtime.dtypes import Array
 from flow2onnx_runtime.free_memory import free_bytes
@@ -194,11 +193,11 @@ class Session:
         by `concurrency_width`, if it set that, or else by two, waits here.
         """
         executable = self._executable(spec, arrays)
-        copies, source = [np.array(a) for a in arrays], user_frame()
+        call, source = executable.ahead(arrays), user_frame()
 
         def work() -> T:
             try:
-                return shown(executable.run(copies))
+                return shown(call())
             except FlowError as error:
                 error.located(None, None, source)
                 raise

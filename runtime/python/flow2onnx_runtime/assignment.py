@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import onnxruntime as ort
+
 from flow2onnx_runtime.errors import BundleError, OptionsError
 from flow2onnx_runtime.model_check import OwnModel
 from flow2onnx_runtime.options import DEFAULT_OPTIONS, Model, Options, open_session
@@ -20,6 +22,8 @@ __all__ = [
     "recording",
 ]
 
+# Earlier ones record copies of pinned host memory, whose content is another at a replay.
+_FIRST_TO_CAPTURE = (1, 31, 1)
 _RECORD = "session.record_ep_graph_assignment_info"
 # Their CUDA kernels take the random state by value, so a replayed graph repeats the same numbers.
 RANDOM_OPERATORS = frozenset(
@@ -73,6 +77,7 @@ def open_capturing(
     Raises `OptionsError`, naming the nodes, if they cannot be captured or a replay would not do
     what a run does.
     """
+    _check_version(name)
     try:
         session = open_session(model, recording(options), initializers)
     except BundleError as error:
@@ -80,6 +85,17 @@ def open_capturing(
         raise
     _check_replay(name, session)
     return session
+
+
+def _check_version(name: str) -> None:
+    numbers = tuple(int(part) for part in ort.__version__.split(".")[:3] if part.isdigit())
+    if numbers < _FIRST_TO_CAPTURE:
+        first = ".".join(map(str, _FIRST_TO_CAPTURE))
+        raise OptionsError(
+            f"{name} cannot be captured as a CUDA graph: onnxruntime {ort.__version__} captures "
+            "copies of host memory, which a replay would read again",
+            hint=f"install onnxruntime-gpu {first} or newer, or leave enable_cuda_graph off",
+        )
 
 
 def _blame_nodes(name: str, model: Model | OwnModel, options: Options, error: BundleError) -> None:

@@ -1,5 +1,6 @@
 """Memory that the runtime reads and writes: a tensor at a fixed address, on host or device."""
 
+import functools
 from collections.abc import Sequence
 from math import prod
 from typing import Any, Protocol
@@ -7,8 +8,11 @@ from typing import Any, Protocol
 import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
+from onnxruntime.capi import onnxruntime_pybind11_state as _native
 
 from flow2onnx_runtime.dtypes import Element
+from flow2onnx_runtime.run_errors import allocation_error, copy_error
+from flow2onnx_runtime.runtime_log import silent_runtime
 
 __all__ = ["Buffer", "new_buffer", "wrap_array"]
 
@@ -62,10 +66,22 @@ class _HostBuffer:
 
 class _DeviceBuffer:
     def __init__(self, place: tuple[str, int], shape: Sequence[int], element: Element) -> None:
-        self._shape, self._element = tuple(shape), element
-        self.value = ort.OrtValue.ortvalue_from_shape_and_type(list(shape), element.code, *place)
+        self._place, self._shape, self._element = place, tuple(shape), element
+        _grow_exactly()
+        try:
+            self.value = ort.OrtValue.ortvalue_from_shape_and_type(
+                list(shape), element.code, *place
+            )
+        except Exception as error:  # the runtime's exceptions have no common base
+            raise allocation_error(place, prod(shape) * element.size) from error
 
     def read(self) -> NDArray[Any]:
+        try:
+            return self._read()
+        except Exception as error:
+            raise copy_error(error, self._place) from error
+
+    def _read(self) -> NDArray[Any]:
         if not self._element.is_bits:
             return np.asarray(self.value.numpy())  # a copy, as the value is not in host memory
         host = _allocate_aligned(self._shape, self._element.numpy)
@@ -74,6 +90,19 @@ class _DeviceBuffer:
 
     def write(self, array: NDArray[Any]) -> None:
         source = np.ascontiguousarray(array).reshape(self._shape)  # which makes 0-d 1-d
-        self.value.update_inplace(
-            wrap_array(source, self._element) if self._element.is_bits else source
-        )
+        given = wrap_array(source, self._element) if self._element.is_bits else source
+        try:
+            self.value.update_inplace(given)
+        except Exception as error:
+            raise copy_error(error, self._place) from error
+
+
+@functools.cache
+def _grow_exactly() -> None:
+    """Let each tensor on a device take its own size: by default memory grows to powers of two.
+
+    The tensors' memory is of no session, and so no option of a provider says it.
+    """
+    if hasattr(_native, "set_arena_extend_strategy"):  # builds for the CPU have none
+        with silent_runtime():  # it says that sessions have an option for theirs
+            _native.set_arena_extend_strategy(_native.ArenaExtendStrategy.kSameAsRequested)

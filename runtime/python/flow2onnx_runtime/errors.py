@@ -3,10 +3,12 @@
 __all__ = [
     "BundleError",
     "DeadlineError",
+    "DeviceError",
     "FeedError",
     "FlowError",
     "NonFiniteError",
     "OptionsError",
+    "OutOfMemoryError",
     "ProviderError",
     "RunError",
     "StateError",
@@ -63,6 +65,14 @@ class RunError(FlowError, RuntimeError):
 
 class DeadlineError(RunError, TimeoutError):
     """A run that was ended because it took longer than it might."""
+
+
+class OutOfMemoryError(RunError, MemoryError):
+    """A run or a tensor for which its device has no memory left; the state is unchanged."""
+
+
+class DeviceError(RunError):
+    """A device that has stopped: nothing on it can be read any more, its state included."""
 
 
 class OptionsError(FlowError, ValueError):

@@ -1,8 +1,9 @@
 """Bytes of memory that a process can still allocate: on the host or in its container, on a GPU."""
 
-import ctypes
 from collections.abc import Iterator
 from pathlib import Path
+
+from flow2onnx_runtime.cuda_runtime import free_device_bytes
 
 __all__ = ["free_bytes"]
 
@@ -11,10 +12,11 @@ def free_bytes(place: tuple[str, int] = ("cpu", 0), root: Path = Path("/")) -> i
     """The bytes that a process can still take at a place, or None where the system does not tell.
 
     On the host that is what the system can free up, or less where a control group has a limit; on
-    ``("cuda", n)`` what the driver reports. `root` is where the system's files lie.
+    ``("cuda", n)`` what CUDA has on its device n, as CUDA_VISIBLE_DEVICES counts them. `root` is
+    where the system's files lie.
     """
     if place[0] != "cpu":
-        return _on_gpu(place[1])
+        return free_device_bytes(place[1])
     known = [n for n in (_of_system(root), *_of_groups(root)) if n is not None]
     return min(known, default=None)
 
@@ -60,26 +62,3 @@ def _text(path: Path) -> str:
         return path.read_text()
     except OSError:
         return ""
-
-
-class _Memory(ctypes.Structure):
-    _fields_ = (
-        ("total", ctypes.c_ulonglong),
-        ("free", ctypes.c_ulonglong),
-        ("used", ctypes.c_ulonglong),
-    )
-
-
-def _on_gpu(number: int) -> int | None:
-    """Bytes that NVIDIA's management library reports, which needs no context on the device."""
-    try:
-        library = ctypes.CDLL("libnvidia-ml.so.1")
-    except OSError:
-        return None
-    handle, memory = ctypes.c_void_p(), _Memory()
-    found = (
-        library.nvmlInit_v2() == 0
-        and library.nvmlDeviceGetHandleByIndex_v2(number, ctypes.byref(handle)) == 0
-        and library.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)) == 0
-    )
-    return int(memory.free) if found else None

@@ -4,9 +4,10 @@ from collections.abc import Callable, Sequence
 
 from flow2onnx_runtime.buffers import Buffer, new_buffer
 from flow2onnx_runtime.dtypes import element_named
-from flow2onnx_runtime.errors import BundleError, RunError
+from flow2onnx_runtime.errors import BundleError
 from flow2onnx_runtime.model_check import OwnModel
 from flow2onnx_runtime.options import DEFAULT_OPTIONS, Model, Options, open_session
+from flow2onnx_runtime.run_errors import run_error
 from flow2onnx_runtime.state import State
 
 __all__ = ["bind_init_model"]
@@ -43,7 +44,7 @@ def bind_init_model(
         try:
             session.run_with_iobinding(binding)
         except Exception as error:  # the runtime's exceptions have no common base
-            raise RunError(f"{name} failed: {error}") from error
+            raise run_error(name, error, options.device, "the state has no values") from error
         for tensor in list(copies):
             state.write(tensor, copies.pop(tensor).read())
 

@@ -18,6 +18,7 @@ from flow2onnx_runtime.provider_checks import (
     Model,
     ProviderSpec,
     create_session,
+    missing_device,
     opens,
     split,
     usable_providers,
@@ -237,7 +238,8 @@ def require_providers(options: Options) -> None:
     register_libraries(options.provider_libraries)
     for provider, name in zip(options.providers, options.provider_names, strict=True):
         if name != CPU.name and not opens(provider):
-            raise ProviderError(_unusable(name), hint=why_unusable(name))
+            why = missing_device(provider) or why_unusable(name)
+            raise ProviderError(_unusable(name), hint=why)
 
 
 def _check(model: Model, entries: Mapping[str, str]) -> bool:
@@ -273,9 +275,13 @@ def _session_options(options: Options) -> Any:
 
 def _available(options: Options) -> list[ProviderSpec]:
     register_libraries(options.provider_libraries)
-    missing = [name for name in options.provider_names if not is_listed(name)]
+    missing = {
+        name: missing_device(p) or why_unusable(name)
+        for p, name in zip(options.providers, options.provider_names, strict=True)
+        if not is_listed(name) or missing_device(p)
+    }
     if missing:
-        _complain(options, missing[0], why_unusable(missing[0]))
+        _complain(options, *next(iter(missing.items())))
     kept = [
         p
         for p, name in zip(options.providers, options.provider_names, strict=True)

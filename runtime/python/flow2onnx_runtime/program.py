@@ -1,11 +1,9 @@
 """One model bound to a state: runs it with as little work per call as the runtime allows."""
 
-import ctypes
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +12,18 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from flow2onnx_runtime.assignment import open_capturing
-from flow2onnx_runtime.buffers import new_buffer, wrap_array
-from flow2onnx_runtime.dtypes import Element, as_bits, element_named, find_onnx_element
-from flow2onnx_runtime.errors import BundleError, FeedError, OptionsError, RunError, StateError
+from flow2onnx_runtime.buffers import new_buffer
+from flow2onnx_runtime.dtypes import as_bits, element_named
+from flow2onnx_runtime.errors import FeedError, OptionsError, RunError, StateError
 from flow2onnx_runtime.index_ranges import IndexRange
 from flow2onnx_runtime.manifest import NEXT
 from flow2onnx_runtime.model_check import OwnModel
 from flow2onnx_runtime.options import DEFAULT_OPTIONS, Model, Options, open_session
+from flow2onnx_runtime.run_errors import run_error
 from flow2onnx_runtime.state import State
+from flow2onnx_runtime.tensor_info import TensorInfo, tensor_info
+from flow2onnx_runtime.transfers import BoundFeed, CopiedFeed, OpenResult
+from flow2onnx_runtime.uploads import Uploads
 
 __all__ = ["DeviceFeeds", "Program", "TensorInfo"]
 
@@ -30,43 +32,11 @@ _COPY_LIMIT = 16 * 1024
 
 
 @dataclass(frozen=True)
-class TensorInfo:
-    """An input or output of a model: a symbolic dimension is its name, or "?" if it has none.
-
-    `dtype` is the numpy dtype in which values travel, `element` the element type's name; they
-    differ for bfloat16, which travels as uint16 bits.
-    """
-
-    name: str
-    shape: tuple[int | str, ...]
-    dtype: "np.dtype[Any]"  # any scalar type
-    element: str
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self.element}[{', '.join(map(str, self.shape))}]"
-
-    @property
-    def is_static(self) -> bool:
-        """True if every dimension is a number."""
-        return all(isinstance(size, int) for size in self.shape)
-
-    def fits(self, shape: Sequence[int], known: dict[str, int]) -> bool:
-        """True if a value of `shape` may stand here; `known` collects the symbols' sizes."""
-        if len(shape) != len(self.shape):
-            return False
-        return all(
-            size == asked
-            if isinstance(asked, int)
-            else asked == "?" or known.setdefault(asked, size) == size
-            for asked, size in zip(self.shape, shape, strict=True)
-        )
-
-
-@dataclass(frozen=True)
 class DeviceFeeds:
-    """One OrtValue for each feed, checked and where the program runs."""
+    """One OrtValue for each feed, checked and where the program runs, or on its way there."""
 
     values: Sequence[Any]
+    uploads: Uploads | None = None
 
 
 class Program:
@@ -106,17 +76,19 @@ class Program:
             if options.captures
             else open_session(model, options, initializers)
         )
-        inputs = [_info(self.name, arg) for arg in self.session.get_inputs()]
-        outputs = [_info(self.name, arg) for arg in self.session.get_outputs()]
+        inputs = [tensor_info(self.name, arg) for arg in self.session.get_inputs()]
+        outputs = [tensor_info(self.name, arg) for arg in self.session.get_outputs()]
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
         self.feeds = tuple(i for i in inputs if i.name not in self.state)
         self.results = tuple(o for o in outputs if not self._is_next(o))
         self.reads = tuple(i.name for i in inputs if i.name in self.state)
         self.writes = tuple(o.name[len(NEXT) :] for o in outputs if self._is_next(o))
+        self.host_inputs = _host_inputs(self.session) if options.device[0] != "cpu" else frozenset()
         for info in (*inputs, *outputs):
             self._check_state(info)
         if options.captures:
             self._check_fixed(*inputs, *outputs)
+            self._check_no_host_inputs()
         self._lane_ids = count(1)
         self.read_mask = sum(self.state.bit(v) for v in self.reads)
         self._mask = self.read_mask | sum(self.state.bit(v) for v in self.writes)
@@ -247,6 +219,18 @@ class Program:
                     hint="give it a fixed shape, or leave enable_cuda_graph off",
                 )
 
+    def _check_no_host_inputs(self) -> None:
+        if self.host_inputs:
+            raise OptionsError(
+                f"{self.name} cannot be captured as a CUDA graph: the host reads "
+                f"{', '.join(sorted(self.host_inputs))}, which a replay would not see change",
+                hint="leave enable_cuda_graph off, or make them constants",
+            )
+
+    def feed_place(self, feed: TensorInfo) -> tuple[str, int]:
+        """Where a feed is read: some, such as shapes and conditions, on the host everywhere."""
+        return ("cpu", 0) if feed.name in self.host_inputs else self.options.device
+
     def _is_next(self, output: TensorInfo) -> bool:
         return output.name.startswith(NEXT) and output.name[len(NEXT) :] in self.state
 
@@ -352,8 +336,9 @@ class _Lane:
         on_host = program.options.host_results and not program.options.captures
         self._result_place = ("cpu", 0) if on_host else self._place
         self._bind_reads()
-        self._fills = [self._fill(feed) for feed in program.feeds]
-        self._binds_device_feeds = False  # whether other buffers than those of the fills are bound
+        self._uploads = Uploads(self._place)
+        self._device_feeds: list[CopiedFeed] = []
+        self._fills: list[Callable[[NDArray[Any]], None]] | None = None  # once arrays come
         self._open: list[str] = []  # outputs whose shape only a run tells
         self._dropped: list[str] = []  # next values that nobody takes
         self._fetches = self._bind_outputs()
@@ -386,16 +371,38 @@ class _Lane:
         return results
 
     def _feed(self, arrays: Sequence[NDArray[Any]] | DeviceFeeds) -> None:
+        for name in self._host_reads:
+            self._binding.bind_ortvalue_input(name, self._program.state.current(name))
         if isinstance(arrays, DeviceFeeds):
-            for feed, value in zip(self._program.feeds, arrays.values, strict=True):
-                self._binding.bind_ortvalue_input(feed.name, value)
-            self._binds_device_feeds = True
+            self._feed_from_device(arrays)
             return
-        if self._binds_device_feeds:
-            self._fills = [self._fill(feed) for feed in self._program.feeds]
-            self._binds_device_feeds = False
+        if self._fills is None:
+            self._fills = self._new_fills()
         for fill, array in zip(self._fills, arrays, strict=True):
             fill(array)
+        self._uploads.finish()
+
+    def _feed_from_device(self, feeds: DeviceFeeds) -> None:
+        if feeds.uploads is not None:
+            feeds.uploads.finish()
+        if self._program.options.captures:
+            self._copy_to_graph(feeds.values)
+            return
+        for feed, value in zip(self._program.feeds, feeds.values, strict=True):
+            self._binding.bind_ortvalue_input(feed.name, value)
+        self._fills = None  # their buffers are bound no more
+
+    def _copy_to_graph(self, values: Sequence[Any]) -> None:
+        """Copy feeds on the device to where a captured graph reads them."""
+        if self._fills is None:
+            self._fills = self._new_fills()
+        for own, value in zip(self._device_feeds, values, strict=True):
+            own.take(value)
+        self._uploads.finish()
+
+    def _new_fills(self) -> list[Callable[[NDArray[Any]], None]]:
+        self._device_feeds.clear()
+        return [self._fill(feed) for feed in self._program.feeds]
 
     def _run_error(self, error: Exception) -> RunError:
         hint = "the state is as it was"
@@ -405,10 +412,11 @@ class _Lane:
                 f"{len(self._in_place)} tensors were being updated in place: load a saved state, "
                 "or give them new values"
             )
-        return RunError(f"{self._program.name} failed: {error}", hint=hint)
+        return run_error(self._program.name, error, self._place, hint)
 
     def _bind_reads(self) -> None:
         state = self._program.state
+        self._host_reads = [n for n in self._program.reads if n in self._program.host_inputs]
         for name in self._program.reads:
             self._binding.bind_ortvalue_input(name, state.current(name))
 
@@ -436,99 +444,36 @@ class _Lane:
 
     def _fill(self, feed: TensorInfo) -> Callable[[NDArray[Any]], None]:
         """A function that puts an array into the input `feed`."""
-        if self._place[0] != "cpu":
-            return _DeviceFeed(self._binding, feed, self._place).fill
-        if feed.is_static and _size(feed) <= _COPY_LIMIT:
-            buffer = new_buffer(("cpu", 0), _sizes(feed), element_named(feed.element))
+        if self._program.feed_place(feed)[0] != "cpu":
+            slot = len(self._device_feeds)
+            own = CopiedFeed(self._binding, feed, self._place, self._uploads, slot)
+            self._device_feeds.append(own)
+            return own.fill
+        if feed.is_static and feed.nbytes <= _COPY_LIMIT:
+            buffer = new_buffer(("cpu", 0), feed.sizes, element_named(feed.element))
             self._binding.bind_ortvalue_input(feed.name, buffer.value)
             return buffer.write
-        return _HostFeed(self._binding, feed).fill
+        return BoundFeed(self._binding, feed).fill
 
     def _fetch(self, info: TensorInfo, position: int) -> Callable[[], NDArray[Any]]:
         """A function that copies the output `info` out after a run."""
         # The runtime shows an output of unknown rank as one of rank 0; only a model made for a
         # state promises that its ranks are known.
         if info.is_static and (info.shape or self._program.touches_state):
-            buffer = new_buffer(self._result_place, _sizes(info), element_named(info.element))
+            buffer = new_buffer(self._result_place, info.sizes, element_named(info.element))
             self._binding.bind_ortvalue_output(info.name, buffer.value)
             return buffer.read
         self._binding.bind_output(info.name, "cpu")
         self._open.append(info.name)
-        return _OpenResult(self._binding, position, element_named(info.element)).read
+        return OpenResult(self._binding, position, element_named(info.element)).read
 
 
-class _HostFeed:
-    """Binds the caller's memory itself: no copy, any size, and nothing to do for the same again."""
+def _host_inputs(session: Any) -> frozenset[str]:
+    """The inputs that a session on a device reads on the host.
 
-    def __init__(self, binding: Any, feed: TensorInfo) -> None:
-        self._binding, self._name, self._element = binding, feed.name, element_named(feed.element)
-        self._bound: NDArray[Any] | None = None
-        self._shape: tuple[int, ...] = ()
-
-    def fill(self, array: NDArray[Any]) -> None:
-        if array is self._bound and array.shape == self._shape:
-            return
-        is_plain = array.flags.c_contiguous and array.flags.aligned
-        source = array if is_plain else array.copy(order="C")
-        if self._element.is_bits:
-            self._held = wrap_array(source, self._element)  # older bindings hold no reference
-            self._binding.bind_ortvalue_input(self._name, self._held)
-        else:
-            self._binding.bind_cpu_input(self._name, source)
-        self._bound, self._shape = array if is_plain else None, array.shape
-
-
-class _DeviceFeed:
-    """Copies into one address of device memory, as graph capture needs it, per shape."""
-
-    def __init__(self, binding: Any, feed: TensorInfo, place: tuple[str, int]) -> None:
-        self._binding, self._name, self._element = binding, feed.name, element_named(feed.element)
-        self._place, self._shape = place, None if not feed.is_static else _sizes(feed)
-        if self._shape is not None:
-            self._allocate(self._shape)
-
-    def fill(self, array: NDArray[Any]) -> None:
-        if array.shape != self._shape:
-            self._allocate(array.shape)
-        self._buffer.write(array)
-
-    def _allocate(self, shape: tuple[int, ...]) -> None:
-        self._buffer = new_buffer(self._place, shape, self._element)
-        self._binding.bind_ortvalue_input(self._name, self._buffer.value)
-        self._shape = shape
-
-
-class _OpenResult:
-    """A result that the runtime allocates, because its shape varies between runs."""
-
-    def __init__(self, binding: Any, position: int, element: Element) -> None:
-        self._binding, self._position, self._element = binding, position, element
-
-    def read(self) -> NDArray[Any]:
-        value = self._binding.get_outputs_as_ortvaluevector()[self._position]
-        return self._bits(value) if self._element.is_bits else np.array(value.numpy())
-
-    def _bits(self, value: Any) -> NDArray[Any]:
-        # OrtValue.numpy() has no bfloat16; the bits are in host memory.
-        bits = np.empty(tuple(value.shape()), self._element.numpy)
-        ctypes.memmove(bits.ctypes.data, value.data_ptr(), bits.nbytes)
-        return bits
-
-
-def _info(model: str, arg: Any) -> TensorInfo:
-    element = find_onnx_element(arg.type)
-    if element is None:
-        raise BundleError(
-            f"{model}: {arg.name} is {arg.type}, which this runtime does not pass in or out",
-            hint="only tensors of numbers and booleans can be inputs and outputs",
-        )
-    shape = tuple(size if isinstance(size, int) else size or "?" for size in arg.shape)
-    return TensorInfo(arg.name, shape, element.numpy, element.name)
-
-
-def _sizes(info: TensorInfo) -> tuple[int, ...]:
-    return tuple(int(size) for size in info.shape)
-
-
-def _size(info: TensorInfo) -> int:
-    return prod(_sizes(info)) * info.dtype.itemsize
+    A binding copies them there when they are bound, and does not see what is written later.
+    """
+    if not hasattr(session, "get_input_memory_infos"):  # which older runtimes lack
+        return frozenset()
+    infos = zip(session.get_inputs(), session.get_input_memory_infos(), strict=True)
+    return frozenset(arg.name for arg, memory in infos if memory.name == "Cpu")

@@ -6,13 +6,14 @@ import difflib
 import functools
 import io
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import onnxruntime as ort
 import onnxruntime.capi as _capi
 
+from flow2onnx_runtime.cuda_runtime import device_count
 from flow2onnx_runtime.plugins import (
     add_device,
     is_listed,
@@ -21,6 +22,7 @@ from flow2onnx_runtime.plugins import (
     plugin_fault,
 )
 from flow2onnx_runtime.providers import CPU, provider_named
+from flow2onnx_runtime.runtime_log import FATAL, silent_runtime
 from flow2onnx_runtime.trusted_libraries import trusted_library
 
 __all__ = [
@@ -28,6 +30,7 @@ __all__ = [
     "ProviderSpec",
     "create_session",
     "has_library",
+    "missing_device",
     "opens",
     "split",
     "usable_providers",
@@ -43,8 +46,6 @@ _PROBE = (
     b"Z\x0f\n\x01x\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01"
     b"b\x0f\n\x01y\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01B\x04\n\x00\x10\x15"
 )
-# Severities of log lines below which nothing is written: the runtime's own, and for questions.
-_WARNING, _FATAL = 2, 4
 
 
 def usable_providers() -> tuple[str, ...]:
@@ -63,26 +64,12 @@ def opens(provider: ProviderSpec) -> bool:
     if not is_listed(name):
         return False  # the runtime would say so on stderr too
     settings = ort.SessionOptions()
-    settings.log_severity_level = _FATAL
+    settings.log_severity_level = FATAL
     try:
-        with _silent_loading():
+        with silent_runtime():  # libraries are opened by no session, whose settings would do
             return name in create_session(_PROBE, settings, [provider]).get_providers()
     except Exception:  # whatever the reason, it does not open
         return False
-
-
-@contextlib.contextmanager
-def _silent_loading() -> Iterator[None]:
-    """Keep the runtime from writing an error for each library that is missing.
-
-    Libraries are opened by no session, so the settings of one do not silence it. What severity held
-    before cannot be asked; behind this it is the runtime's own.
-    """
-    ort.set_default_logger_severity(_FATAL)
-    try:
-        yield
-    finally:
-        ort.set_default_logger_severity(_WARNING)
 
 
 def create_session(model: Model, settings: Any, providers: Sequence[ProviderSpec]) -> Any:
@@ -136,6 +123,19 @@ def _preload_cuda() -> None:
     if hasattr(ort, "preload_dlls"):
         with contextlib.redirect_stdout(io.StringIO()):  # it prints what it does not find
             ort.preload_dlls()
+
+
+def missing_device(provider: ProviderSpec) -> str | None:
+    """That the GPU which a provider is asked for is not there; None if it is, or nobody knows."""
+    name, settings = split(provider)
+    if provider_named(name).memory != "cuda" or not is_listed(name):
+        return None
+    _preload_cuda()
+    number, count = int(settings.get("device_id", "0")), device_count()
+    if count is None or number < count:
+        return None
+    seen = "none" if count == 0 else "GPU 0 alone" if count == 1 else f"GPUs 0 to {count - 1}"
+    return f"there is no GPU {number}: CUDA shows this process {seen}; see CUDA_VISIBLE_DEVICES"
 
 
 def why_unusable(name: str) -> str:

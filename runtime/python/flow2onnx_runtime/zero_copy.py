@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from flow2onnx_runtime.buffers import wrap_array
 from flow2onnx_runtime.dtypes import Element, as_bits, element_named
-from flow2onnx_runtime.errors import FeedError, RunError
+from flow2onnx_runtime.errors import FeedError
 from flow2onnx_runtime.program import Program, TensorInfo
+from flow2onnx_runtime.run_errors import run_error
 
 __all__ = ["NO_OUTPUTS", "Given", "ZeroCopyProgram", "from_dlpack", "is_ort_value", "run_options"]
 
@@ -138,10 +139,9 @@ class ZeroCopyProgram:
         try:
             return run(*others, options)
         except Exception as error:  # the runtime's exceptions have no common base
-            raise RunError(
-                f"{self._program.name} failed: {error}",
-                hint="an array given for a result must have the shape that comes out",
-            ) from error
+            hint = "an array given for a result must have the shape that comes out"
+            place = self._program.options.device
+            raise run_error(self._program.name, error, place, hint) from error
 
 
 def _bound(binding: Any, info: TensorInfo, value: Given) -> Any:

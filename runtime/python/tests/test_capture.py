@@ -17,6 +17,7 @@ from flow2onnx_runtime import (
     open_session,
     program,
     provider_checks,
+    transfers,
 )
 from flow2onnx_runtime.ort_settings import session_keys
 
@@ -34,6 +35,10 @@ def telling():
     """Older runtimes do not tell which provider runs which node, so nothing is captured there."""
     if assignment._RECORD not in session_keys():
         pytest.skip("this onnxruntime does not tell which provider runs which node")
+    try:
+        assignment._check_version("it")
+    except OptionsError as error:
+        pytest.skip(error.message)
 
 
 @pytest.fixture
@@ -51,6 +56,8 @@ def as_on_a_gpu(telling, monkeypatch):
     monkeypatch.setattr(assignment, "open_session", opened)
     monkeypatch.setattr(program, "open_session", opened)
     monkeypatch.setattr(program, "new_buffer", host_buffer)
+    monkeypatch.setattr(transfers, "new_buffer", host_buffer)
+    monkeypatch.setattr(program, "_host_inputs", lambda session: frozenset())
     return places
 
 
@@ -101,7 +108,7 @@ def test_results_of_an_ordinary_run_go_where_they_are_wanted(as_on_a_gpu, onnx_m
     x = [np.ones(2, np.float32)]
     assert Program(onnx_model(NEG), options=cuda).run(x)[0].tolist() == [-1, -1]
     Program(onnx_model(NEG), options=replace(cuda, host_results=True)).run(x)
-    assert as_on_a_gpu == [("cuda", 0), ("cuda", 0), ("cuda", 0), ("cpu", 0)]
+    assert as_on_a_gpu == [("cuda", 0), ("cuda", 0), ("cpu", 0), ("cuda", 0)]
 
 
 def test_a_prediction_without_state_has_one_graph_for_each_caller_at_once(as_on_a_gpu, onnx_model):
@@ -147,6 +154,13 @@ def test_a_runtime_that_does_not_tell_its_operators(as_on_a_gpu, onnx_model, mon
     with pytest.raises(OptionsError, match="does not tell which operators"):
         Program(onnx_model(NEG), options=CAPTURING)
     assert assigned_nodes(onnx_model(NEG)) is None
+
+
+def test_a_runtime_that_captures_copies_of_the_host(onnx_model, monkeypatch):
+    monkeypatch.setattr(assignment.ort, "__version__", "1.31.0")
+    with pytest.raises(OptionsError, match=r"onnxruntime 1\.31\.0 captures copies") as caught:
+        Program(onnx_model(NEG), options=CAPTURING)
+    assert "onnxruntime-gpu 1.31.1 or newer" in caught.value.hint
 
 
 def test_who_runs_what(telling, onnx_model):
