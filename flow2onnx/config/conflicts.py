@@ -111,7 +111,8 @@ _RULES = (
           "leave runtime.execution_mode at 'sequential'"),
     _Rule(_graph_and_tensorrt,
           "the switch captures what CUDA runs, and TensorRT has one of its own",
-          "call config.runtime.provider_option('tensorrt', 'trt_cuda_graph_enable', '1') instead"),
+          "call config.runtime.provider_option('tensorrt', 'trt_cuda_graph_enable', 'True') "
+          "instead"),
     _Rule(_graph_and_recompute,
           "computing again waits for a number that the host reads, and a captured graph has none",
           "set one of them"),

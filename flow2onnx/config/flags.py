@@ -174,9 +174,9 @@ _CUDNN = (
 _COMPILERS = (
     Flag("use_tensorrt", BOOL, False, PROVIDER("tensorrt", None, {True: True}),
          "Run what TensorRT can run there; meant for predict jobs."),
-    Flag("tensorrt.use_fp16", BOOL, False, PROVIDER("tensorrt", "trt_fp16_enable", {True: "1"}),
+    Flag("tensorrt.use_fp16", BOOL, False, PROVIDER("tensorrt", "trt_fp16_enable", {True: "True"}),
          "Let TensorRT use float16.", also=_USES_TENSORRT),
-    Flag("tensorrt.use_int8", BOOL, False, PROVIDER("tensorrt", "trt_int8_enable", {True: "1"}),
+    Flag("tensorrt.use_int8", BOOL, False, PROVIDER("tensorrt", "trt_int8_enable", {True: "True"}),
          "Let TensorRT use int8; it needs a calibration table.", also=_USES_TENSORRT),
     Flag("tensorrt.int8_calibration", STR, None,
          PROVIDER("tensorrt", "trt_int8_calibration_table_name"),

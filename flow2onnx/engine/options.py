@@ -106,8 +106,8 @@ def _defaults(row: Provider, config: FunctionConfig) -> dict[str, str]:
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = str(Path(asked) if asked else base / "flow2onnx" / row.tag)
     found = {name: value.format(cache=folder) for name, value in row.defaults.items()}
-    half = row.half_options.get(config.value("runtime.mixed_precision_dtype"))
-    return found | ({half: "1"} if half and config.value("enable_auto_mixed_precision") else {})
+    half = row.half_options.get(config.value("runtime.mixed_precision_dtype"), {})
+    return {**found, **(half if config.value("enable_auto_mixed_precision") else {})}
 
 
 def _warn_of_idle_flags(config: FunctionConfig, providers: Sequence[Any]) -> None:

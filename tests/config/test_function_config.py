@@ -384,7 +384,7 @@ def test_tensorrt_calibration_needs_int8(config: FunctionConfig) -> None:
     config.tensorrt.use_int8()
     config.tensorrt.int8_calibration("table")
     assert config.provider_options("tensorrt") == {
-        "trt_int8_enable": "1",
+        "trt_int8_enable": "True",
         "trt_int8_calibration_table_name": "table",
     }
 

@@ -58,11 +58,11 @@ def test_tensorrt_keeps_engines_and_timings_in_the_cache_folder(config, monkeypa
     monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
     config.tensorrt.use_fp16()
     assert given(config)[TENSORRT] == {
-        "trt_engine_cache_enable": "1",
+        "trt_engine_cache_enable": "True",
         "trt_engine_cache_path": str(Path("/caches/flow2onnx/tensorrt")),
-        "trt_timing_cache_enable": "1",
+        "trt_timing_cache_enable": "True",
         "trt_timing_cache_path": str(Path("/caches/flow2onnx/tensorrt")),
-        "trt_fp16_enable": "1",
+        "trt_fp16_enable": "True",
     }
     monkeypatch.delenv("XDG_CACHE_HOME")
     home = Path.home() / ".cache" / "flow2onnx" / "tensorrt"
@@ -75,7 +75,7 @@ def test_int8_takes_its_table_along(config):
     config.tensorrt.use_int8()
     config.tensorrt.int8_calibration("table.flatbuffers")
     found = given(config)[TENSORRT]
-    assert found["trt_int8_enable"] == "1"
+    assert found["trt_int8_enable"] == "True"
     assert found["trt_int8_calibration_table_name"] == "table.flatbuffers"
 
 
@@ -86,7 +86,7 @@ def test_mixed_precision_is_left_to_tensorrt_too(config, dtype, option):
     config.use_tensorrt()
     config.enable_auto_mixed_precision()
     config.runtime.mixed_precision_dtype(dtype)
-    assert given(config)[TENSORRT][option] == "1"
+    assert given(config)[TENSORRT][option] == "True"
 
 
 def test_a_train_job_runs_on_cuda_and_says_so_once(config, caplog):

@@ -143,7 +143,7 @@ def test_tensorrt_if_the_job_asks_for_it(tmp_path):
         asked.tensorrt.use_fp16(True)
         asked.runtime.provider_option("tensorrt", "trt_max_workspace_size", "1000000")
         asked.runtime.provider_option("tensorrt", "trt_builder_optimization_level", "5")
-        asked.runtime.provider_option("tensorrt", "trt_context_memory_sharing_enable", "1")
+        asked.runtime.provider_option("tensorrt", "trt_context_memory_sharing_enable", "True")
 
     report = export_triton(tensorrt_job(configure), tmp_path)
     assert report.ok, str(report)
@@ -153,7 +153,7 @@ def test_tensorrt_if_the_job_asks_for_it(tmp_path):
             "precision_mode": "FP16",
             "max_workspace_size_bytes": "1000000",
             "trt_builder_optimization_level": "5",
-            "trt_context_memory_sharing_enable": "1",
+            "trt_context_memory_sharing_enable": "True",
         },
     )
     assert "TensorRT" not in {r.check for r in report.rows}
@@ -170,7 +170,7 @@ def test_what_triton_cannot_be_told_of_tensorrt(tmp_path):
         asked.tensorrt.use_fp16(True)
         asked.tensorrt.use_int8(True)
         asked.tensorrt.int8_calibration("table")
-        asked.runtime.provider_option("tensorrt", "trt_engine_hw_compatible", "1")
+        asked.runtime.provider_option("tensorrt", "trt_engine_hw_compatible", "True")
 
     report = export_triton(tensorrt_job(configure), tmp_path)
     name, told = accelerator(tmp_path / "job")

@@ -1,23 +1,50 @@
 """Checks of names and values that ONNX Runtime would take unchecked or refuse late."""
 
 import difflib
+import re
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
 from flow2onnx_runtime.errors import OptionsError
 
-__all__ = ["INTEGER", "NUMBER", "SWITCH", "TEXT", "Check", "check", "choice", "near", "options"]
+__all__ = [
+    "INTEGER",
+    "NAME",
+    "NUMBER",
+    "SHAPES",
+    "SWITCH",
+    "TEXT",
+    "WORD",
+    "Check",
+    "check",
+    "choice",
+    "near",
+    "number_between",
+    "options",
+]
 
 Check = tuple[str, Callable[[str], bool]]  # what is taken, in words, and whether a text is it
 SWITCH: Check = ("'0' or '1'", ("0", "1").__contains__)
 NUMBER: Check = ("a whole number as text, such as '1073741824'", str.isdecimal)
 INTEGER: Check = ("a whole number as text", lambda text: text.removeprefix("-").isdecimal())
 TEXT: Check = ("text", lambda text: True)
+NAME: Check = ("text that is not empty", bool)
+_SHAPES = re.compile(r"[^:,]+:\d+(x\d+)*(,[^:,]+:\d+(x\d+)*)*")
+SHAPES: Check = ("'input:1x3,other:1x5'", lambda text: _SHAPES.fullmatch(text) is not None)
 
 
 def choice(*names: str) -> Check:
     """One of a few texts."""
     return (" or ".join(map(repr, names)), names.__contains__)
+
+
+WORD = choice("True", "true", "False", "false")
+
+
+def number_between(least: int, most: int) -> Check:
+    """A whole number, both ends included."""
+    words = f"a whole number from {least} to {most} as text"
+    return (words, lambda text: INTEGER[1](text) and least <= int(text) <= most)
 
 
 def options(**rows: Check) -> Mapping[str, Check]:

@@ -15,6 +15,7 @@ from flow2onnx_runtime.trusted_libraries import PackageLibrary, trusted_library
 
 __all__ = [
     "add_device",
+    "is_installed",
     "is_listed",
     "known_providers",
     "listed_providers",
@@ -41,21 +42,28 @@ def is_listed(name: str) -> bool:
     """True if the runtime has a provider; the library of one that plugs in is registered first."""
     if name in listed_providers():
         return True
-    is_plugin = provider_named(name).plugin is not None
+    is_plugin = provider_named(name).plugin_module is not None
     return is_plugin and plugin_fault(name) is None and name in listed_providers()
+
+
+def is_installed(module: str | None) -> bool:
+    """True if there is such a module; it is not imported."""
+    return module is not None and importlib.util.find_spec(module) is not None
 
 
 @functools.cache
 def plugin_fault(name: str) -> str | None:
     """Why the package of a plug-in provider is not registered; None once it is."""
     row = provider_named(name)
-    if row.plugin is None or importlib.util.find_spec(row.plugin) is None:
+    module = row.plugin_module
+    if module is None or not is_installed(module):
         return row.remedy
     try:
-        own = str(importlib.import_module(row.plugin).get_library_path())
+        own = str(importlib.import_module(module).get_library_path())
         register_libraries([PackageLibrary(own)])
     except Exception as error:  # a package of others fails in any way
-        return f"{row.package} is installed and does not work: {error}"
+        package = row.package if row.plugin else module
+        return f"{package} is installed and does not work: {error}"
     return None
 
 

@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import difflib
 import functools
+import importlib.util
 import io
 import os
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ import onnxruntime.capi as _capi
 from flow2onnx_runtime.cuda_runtime import device_count
 from flow2onnx_runtime.plugins import (
     add_device,
+    is_installed,
     is_listed,
     known_providers,
     listed_providers,
@@ -60,14 +62,15 @@ def usable_providers() -> tuple[str, ...]:
 
 def opens(provider: ProviderSpec) -> bool:
     """True if a session opens on a provider, with its options, and really has it."""
-    name = split(provider)[0]
+    name, given = split(provider)
     if not is_listed(name):
         return False  # the runtime would say so on stderr too
     settings = ort.SessionOptions()
     settings.log_severity_level = FATAL
+    trial = (name, {**provider_named(name).probe_options, **given})
     try:
         with silent_runtime():  # libraries are opened by no session, whose settings would do
-            return name in create_session(_PROBE, settings, [provider]).get_providers()
+            return name in create_session(_PROBE, settings, [trial]).get_providers()
     except Exception:  # whatever the reason, it does not open
         return False
 
@@ -78,8 +81,12 @@ def create_session(model: Model, settings: Any, providers: Sequence[ProviderSpec
     Raises `OptionsError` for an option that names a library that may not be loaded.
     """
     asked = [(name, _trusted_options(name, given)) for name, given in map(split, providers)]
-    if any(provider_named(name).memory == "cuda" for name, _ in asked):
+    rows = [provider_named(name) for name, _ in asked]
+    if any(row.memory == "cuda" for row in rows):
         _preload_cuda()
+    for row in rows:
+        for module, files in row.preloads.items():
+            _preload(module, files)
     if not {name for name, _ in asked} <= set(ort.get_available_providers()):
         _add_providers(settings, asked)
         asked = []
@@ -138,6 +145,20 @@ def missing_device(provider: ProviderSpec) -> str | None:
     return f"there is no GPU {number}: CUDA shows this process {seen}; see CUDA_VISIBLE_DEVICES"
 
 
+@functools.cache
+def _preload(module: str, files: tuple[str, ...]) -> None:
+    """Load libraries of a package, where it is installed: the provider's loader finds them then.
+
+    One that cannot be loaded is left out: opening the provider names it.
+    """
+    spec = importlib.util.find_spec(module)
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        for path in (Path(folder, file) for file in files):
+            if path.is_file():
+                with contextlib.suppress(OSError):
+                    ctypes.CDLL(str(path), ctypes.RTLD_GLOBAL)
+
+
 def why_unusable(name: str) -> str:
     """Why no session opens on a provider here, and what to do: the library that is missing."""
     return _how_to_repair(name) if is_listed(name) else _how_to_get(name)
@@ -145,8 +166,9 @@ def why_unusable(name: str) -> str:
 
 def _how_to_get(name: str) -> str:
     row, known = provider_named(name), known_providers()
-    if row.plugin is not None:
-        lacks = f"{row.package} lists no device here: it needs {row.libraries}"
+    if row.plugin is not None or is_installed(row.plugin_module):
+        package = row.package if row.plugin else row.plugin_module
+        lacks = f"{package} lists no device here: it needs {row.libraries}"
         return plugin_fault(name) or lacks
     if name not in known:
         close = difflib.get_close_matches(name, known, n=1)

@@ -7,13 +7,16 @@ from types import MappingProxyType
 
 from flow2onnx_runtime.errors import OptionsError
 from flow2onnx_runtime.option_checks import (
-    INTEGER,
+    NAME,
     NUMBER,
+    SHAPES,
     SWITCH,
     TEXT,
+    WORD,
     Check,
     check,
     choice,
+    number_between,
     options,
 )
 
@@ -33,19 +36,24 @@ class Provider:
 
     `options`: what its options take; None where nothing is known of them, and all pass unchecked.
     `defaults`: options that hold unless others are given; ``{cache}`` in a value stands for a
-    folder where it may keep what takes long to make. `half_options`: the option by which it
-    computes in a type of half precision. `capture_option`: the one by which runs are captured as a
-    graph and replayed. `refused_halves`: per operator, the reductions that its kernels list in half
-    precision and refuse when they run. `alike_pads`: operators of which its kernels take equal pads
-    on both sides of an axis and no others. `has_kernels`: it has them by operator; one that has not
-    compiles parts of graphs. `lists_kernels`: a build with it can be asked for its kernels, which
-    else crashes the process. `is_symmetric`: it takes integers only with their zero at 0.
+    folder where it may keep what takes long to make. `half_options`: the options by which it
+    computes in a type of half precision. `profile_options`: those that take the least, the best and
+    the largest shapes of inputs with free axes, for which it plans ahead. `probe_options`: those
+    with which a trial session opens without long preparations. `capture_option`: the one by which
+    runs are captured as a graph and replayed. `refused_halves`: per operator, the reductions that
+    its kernels list in half precision and refuse when they run. `alike_pads`: operators of which
+    its kernels take equal pads on both sides of an axis and no others. `has_kernels`: it has them
+    by operator; one that has not compiles parts of graphs. `lists_kernels`: a build with it can be
+    asked for its kernels, which else crashes the process. `is_symmetric`: it takes integers only
+    with their zero at 0.
 
     `package`: what to install; with `plugin`, the module of that package that tells where the
-    library is, it stands beside the runtime, and otherwise in its place. `libraries`: what it opens
-    when a session asks for it; `library_options`: its options that name more, parted by semicolons.
-    `is_everywhere`: every build has it. `is_remote`: its nodes call a service, and no model runs on
-    it.
+    library is, it stands beside the runtime, and otherwise in its place. `other_plugin`: such a
+    module of another package, which is used where it is installed. `libraries`: what it opens when
+    a session asks for it; `preloads`: modules that have these where no loader looks, each with the
+    names of its files in the order of loading; `library_options`: its options that name more,
+    parted by semicolons. `is_everywhere`: every build has it. `is_remote`: its nodes call a
+    service, and no model runs on it.
     """
 
     name: str
@@ -56,7 +64,9 @@ class Provider:
     fallbacks: tuple[str, ...] = ("cpu",)
     options: Mapping[str, Check] | None = None
     defaults: Mapping[str, str] = field(default_factory=dict)
-    half_options: Mapping[str, str] = field(default_factory=dict)
+    half_options: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    profile_options: tuple[str, str, str] | None = None
+    probe_options: Mapping[str, str] = field(default_factory=dict)
     capture_option: str | None = None
     refused_halves: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     alike_pads: tuple[str, ...] = ()
@@ -65,7 +75,9 @@ class Provider:
     is_symmetric: bool = False
     package: str = "an onnxruntime built with it"
     plugin: str | None = None
+    other_plugin: str | None = None
     libraries: str = "the libraries it needs"
+    preloads: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     library_options: tuple[str, ...] = ()
     is_everywhere: bool = False
     is_remote: bool = False
@@ -74,6 +86,11 @@ class Provider:
     def tag(self) -> str:
         """The short name: ``"cuda"`` for ``"CUDAExecutionProvider"``."""
         return self.name.removesuffix(_SUFFIX).lower()
+
+    @property
+    def plugin_module(self) -> str | None:
+        """The module that tells where its plug-in is, installed or not; None without any."""
+        return self.plugin or self.other_plugin
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -92,10 +109,12 @@ class Provider:
             check(f"{self.name} option", name, value, self.options)
 
 
-# What the CUDA provider of onnxruntime 1.31.1 parses.
+_COUNT, _SIZE = number_between(0, 2**31 - 1), number_between(0, 2**64 - 1)
+
+# What the CUDA provider of onnxruntime 1.31.1 parses, and in which range.
 _CUDA_OPTIONS = options(
-    device_id=NUMBER,
-    gpu_mem_limit=NUMBER,
+    device_id=number_between(0, 2**15 - 1),
+    gpu_mem_limit=_SIZE,
     arena_extend_strategy=choice("kNextPowerOfTwo", "kSameAsRequested"),
     cudnn_conv_algo_search=choice("HEURISTIC", "EXHAUSTIVE", "DEFAULT"),
     cudnn_conv_use_max_workspace=SWITCH,
@@ -107,70 +126,69 @@ _CUDA_OPTIONS = options(
     fuse_conv_bias=SWITCH,
     prefer_nhwc=SWITCH,
     use_tf32=SWITCH,
-    sdpa_kernel=NUMBER,
+    sdpa_kernel=_COUNT,
     use_ep_level_unified_stream=SWITCH,
-    user_compute_stream=NUMBER,
+    user_compute_stream=_SIZE,
     has_user_compute_stream=SWITCH,
-    gpu_external_alloc=NUMBER,
-    gpu_external_free=NUMBER,
-    gpu_external_empty_cache=NUMBER,
-    external_data_loader_reading_threads=NUMBER,
+    gpu_external_alloc=_SIZE,
+    gpu_external_free=_SIZE,
+    gpu_external_empty_cache=_SIZE,
+    external_data_loader_reading_threads=number_between(0, 64),
     tunable_op_enable=SWITCH,
     tunable_op_tuning_enable=SWITCH,
-    tunable_op_max_tuning_duration_ms=NUMBER,
+    tunable_op_max_tuning_duration_ms=_COUNT,
 )
 
-# What the TensorRT provider of onnxruntime 1.31.1 parses.
+# What the TensorRT provider of onnxruntime 1.31.1 parses from Python: switches as words, and none
+# of the options has_user_compute_stream, trt_load_user_initializer and those of byte streams, which
+# it has in C.
 _TENSORRT_OPTIONS = options(
-    device_id=NUMBER,
-    user_compute_stream=NUMBER,
-    has_user_compute_stream=SWITCH,
-    trt_auxiliary_streams=INTEGER,
-    trt_bf16_enable=SWITCH,
-    trt_build_heuristics_enable=SWITCH,
-    trt_builder_optimization_level=NUMBER,
-    trt_context_memory_sharing_enable=SWITCH,
-    trt_cuda_graph_enable=SWITCH,
-    trt_detailed_build_log=SWITCH,
-    trt_dla_core=NUMBER,
-    trt_dla_enable=SWITCH,
-    trt_dump_ep_context_model=SWITCH,
-    trt_dump_subgraphs=SWITCH,
-    trt_engine_cache_enable=SWITCH,
-    trt_engine_cache_path=TEXT,
-    trt_engine_cache_prefix=TEXT,
-    trt_engine_decryption_enable=SWITCH,
-    trt_engine_decryption_lib_path=TEXT,
-    trt_engine_hw_compatible=SWITCH,
-    trt_ep_context_embed_mode=NUMBER,
-    trt_ep_context_file_path=TEXT,
-    trt_extra_plugin_lib_paths=TEXT,
-    trt_force_sequential_engine_build=SWITCH,
-    trt_force_timing_cache=SWITCH,
-    trt_fp16_enable=SWITCH,
-    trt_int8_calibration_table_name=TEXT,
-    trt_int8_enable=SWITCH,
-    trt_int8_use_native_calibration_table=SWITCH,
-    trt_layer_norm_fp32_fallback=SWITCH,
-    trt_load_user_initializer=SWITCH,
-    trt_max_partition_iterations=NUMBER,
-    trt_max_workspace_size=NUMBER,
-    trt_min_subgraph_size=NUMBER,
-    trt_onnx_model_folder_path=TEXT,
+    device_id=_COUNT,
+    user_compute_stream=_SIZE,
+    trt_auxiliary_streams=number_between(-1, 2**31 - 1),
+    trt_bf16_enable=WORD,
+    trt_build_heuristics_enable=WORD,
+    trt_builder_optimization_level=number_between(0, 5),
+    trt_context_memory_sharing_enable=WORD,
+    trt_cuda_graph_enable=WORD,
+    trt_detailed_build_log=WORD,
+    trt_dla_core=_COUNT,
+    trt_dla_enable=WORD,
+    trt_dump_ep_context_model=WORD,
+    trt_dump_subgraphs=WORD,
+    trt_engine_cache_enable=WORD,
+    trt_engine_cache_path=NAME,
+    trt_engine_cache_prefix=NAME,
+    trt_engine_decryption_enable=WORD,
+    trt_engine_decryption_lib_path=NAME,
+    trt_engine_hw_compatible=WORD,
+    trt_ep_context_embed_mode=SWITCH,
+    trt_ep_context_file_path=NAME,
+    trt_extra_plugin_lib_paths=NAME,
+    trt_force_sequential_engine_build=WORD,
+    trt_force_timing_cache=WORD,
+    trt_fp16_enable=WORD,
+    trt_int8_calibration_table_name=NAME,
+    trt_int8_enable=WORD,
+    trt_int8_use_native_calibration_table=WORD,
+    trt_layer_norm_fp32_fallback=WORD,
+    trt_max_partition_iterations=_COUNT,
+    trt_max_workspace_size=_SIZE,
+    trt_min_subgraph_size=_COUNT,
+    trt_onnx_model_folder_path=NAME,
     trt_op_types_to_exclude=TEXT,
     trt_preview_features=TEXT,
-    trt_profile_max_shapes=TEXT,
-    trt_profile_min_shapes=TEXT,
-    trt_profile_opt_shapes=TEXT,
-    trt_sparsity_enable=SWITCH,
-    trt_tactic_sources=TEXT,
-    trt_timing_cache_enable=SWITCH,
-    trt_timing_cache_path=TEXT,
-    trt_weight_stripped_engine_enable=SWITCH,
+    trt_profile_max_shapes=SHAPES,
+    trt_profile_min_shapes=SHAPES,
+    trt_profile_opt_shapes=SHAPES,
+    trt_sparsity_enable=WORD,
+    trt_tactic_sources=NAME,
+    trt_timing_cache_enable=WORD,
+    trt_timing_cache_path=NAME,
+    trt_weight_stripped_engine_enable=WORD,
 )
 
 # What the OpenVINO provider of onnxruntime 1.24.1 parses.
-_TRUTH = choice("true", "True", "false", "False")
 _OPENVINO_OPTIONS = options(
     device_type=TEXT,
     device_luid=TEXT,
@@ -183,10 +201,10 @@ _OPENVINO_OPTIONS = options(
     model_priority=choice("LOW", "MEDIUM", "HIGH", "DEFAULT"),
     layout=TEXT,
     reshape_input=TEXT,
-    enable_opencl_throttling=_TRUTH,
-    enable_qdq_optimizer=_TRUTH,
-    enable_causallm=_TRUTH,
-    disable_dynamic_shapes=_TRUTH,
+    enable_opencl_throttling=WORD,
+    enable_qdq_optimizer=WORD,
+    enable_causallm=WORD,
+    disable_dynamic_shapes=WORD,
 )
 
 # What the CoreML provider parses, by its source.
@@ -240,6 +258,7 @@ _ROWS = (
         capture_option="enable_cuda_graph",
         alike_pads=("ConvTranspose",),  # it leaves such a node to the CPU
         package="onnxruntime-gpu[cuda,cudnn]",
+        other_plugin="onnxruntime_ep_cuda",  # of onnxruntime-ep-cuda13, beside an onnxruntime
         libraries="an NVIDIA driver, CUDA and cuDNN 9",
     ),
     Provider(
@@ -250,16 +269,22 @@ _ROWS = (
         fallbacks=("cuda", "cpu"),
         options=_TENSORRT_OPTIONS,
         defaults={  # engines take minutes to build, so they and the timings are kept
-            "trt_engine_cache_enable": "1",
+            "trt_engine_cache_enable": "True",
             "trt_engine_cache_path": "{cache}",
-            "trt_timing_cache_enable": "1",
+            "trt_timing_cache_enable": "True",
             "trt_timing_cache_path": "{cache}",
         },
-        half_options={"float16": "trt_fp16_enable", "bfloat16": "trt_bf16_enable"},
+        half_options={"float16": {"trt_fp16_enable": "True"},
+                      "bfloat16": {"trt_bf16_enable": "True"}},
+        profile_options=("trt_profile_min_shapes", "trt_profile_opt_shapes",
+                         "trt_profile_max_shapes"),
+        probe_options={"trt_op_types_to_exclude": "Identity"},
         has_kernels=False,
         is_symmetric=True,
-        package="onnxruntime-gpu[cuda,cudnn]",
-        libraries="CUDA and libnvinfer.so.10",
+        package="onnxruntime-gpu[cuda,cudnn] and 'tensorrt-cu13<11'",
+        preloads={"tensorrt_libs": ("libnvinfer.so.10", "libnvonnxparser.so.10",
+                                    "nvinfer_10.dll", "nvonnxparser_10.dll")},
+        libraries="CUDA and libnvinfer.so.10, which pip's 'tensorrt-cu13<11' has",
         library_options=("trt_engine_decryption_lib_path", "trt_extra_plugin_lib_paths"),
     ),
     Provider(

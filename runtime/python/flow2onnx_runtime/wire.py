@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-__all__ = ["Buffer", "Field", "GroupError", "WireError", "fields"]
+__all__ = ["Buffer", "Field", "GroupError", "WireError", "fields", "varint"]
 
 Buffer = bytes | mmap.mmap
 
@@ -27,7 +27,7 @@ class GroupError(ValueError):
 
 
 class Field(NamedTuple):
-    """A field by its number, and where its content lies; numbers have none, and `end` is 0."""
+    """A field by its number, and where its content lies; `end` is 0 where that is a number."""
 
     number: int
     start: int
@@ -64,8 +64,8 @@ def fields(
             found = Field(tag >> 3, at, at + size)
             at += size
         elif kind == _VARINT:
-            at = _varint(content, at)[1]
             found = Field(tag >> 3, at, 0)
+            at = _varint(content, at)[1]
             if at < end and content[at] == tag < 128:
                 at = _end_of_numbers(content, at, end, tag)
         elif kind in (_FIXED32, _FIXED64):
@@ -78,6 +78,11 @@ def fields(
         if at > end:
             raise _damage()
         yield found
+
+
+def varint(content: Buffer, field: Field) -> int:
+    """The number that a field of that kind holds, the first of a list."""
+    return _varint(content, field.start)[0]
 
 
 def _end_of_numbers(content: Buffer, at: int, end: int, tag: int) -> int:

@@ -16,8 +16,11 @@ def test_a_row_agrees_with_the_runtime_and_with_itself(row):
     assert provider_named(row.name) is row
     assert all(find_provider(word) is row for word in (row.tag, row.name, *row.aliases))
     assert row.names[-1] == CPU.name
-    own = {*row.defaults, *row.half_options.values(), row.capture_option} - {None}
-    assert row.options is None or own <= set(row.options)
+    own = [row.defaults, row.probe_options, *row.half_options.values()]
+    for option, value in (pair for options in own for pair in options.items()):
+        row.check_option(option, value)
+    named = {row.capture_option, *(row.profile_options or ())} - {None}
+    assert row.options is None or named <= set(row.options)
 
 
 def test_words_name_one_provider_each():

@@ -78,6 +78,10 @@ Examples:
     help="Rows of requests computed together where config.pbtxt says nothing; 1 for never.",
 )  # fmt: skip
 @click.option(
+    "--batch-profile", type=click.IntRange(1), nargs=3, metavar="LEAST BEST MOST",
+    help="Rows of a batch for which TensorRT builds one engine; without, one as each comes.",
+)  # fmt: skip
+@click.option(
     "--delay-ms", type=click.FloatRange(0), default=0.0, show_default=True,
     help="How long a request waits for others where config.pbtxt says nothing.",
 )  # fmt: skip
@@ -148,7 +152,11 @@ def serve(
     token = None if token_file is None else _read_token(token_file)
     settings = Settings(
         models=models,
-        options=Options(providers=find_provider(provider).names, shared_threads=shared_pool),
+        options=Options(
+            providers=find_provider(provider).names,
+            shared_threads=shared_pool,
+            batch_profile=options.pop("batch_profile"),
+        ),
         max_queue=options.pop("queue"),
         delay=options.pop("delay_ms") / 1000,
         token=token,

@@ -3,9 +3,11 @@
 import ctypes
 import functools
 import json
+import os
+from pathlib import Path
 from typing import Any
 
-__all__ = ["is_loaded", "repair", "report", "reset", "resize", "stop"]
+__all__ = ["folder", "is_loaded", "repair", "report", "reset", "resize", "stop"]
 
 _USUAL_SIZE = 139 << 30
 ILLEGAL_ADDRESS = 700  # cudaErrorIllegalAddress
@@ -25,6 +27,12 @@ def is_loaded() -> bool:
         return hasattr(_library(), "standin_report")
     except (OSError, AttributeError):
         return False
+
+
+def folder() -> Path:
+    """Where its libraries lie, those for TensorRT in the folder `tensorrt` of it."""
+    folders = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
+    return next(Path(f).resolve() for f in folders if f and Path(f, "tensorrt").is_dir())
 
 
 def reset() -> None:

@@ -5,7 +5,8 @@
 INCLUDE is the folder of cuda_runtime_api.h, as the packages nvidia-cuda-runtime and nvidia-cuda-crt
 have it; they may not be installed where tests run, as onnxruntime would load the real runtime from
 there. A process with FOLDER in its LD_LIBRARY_PATH then has a GPU, as far as copies, launches and
-captures go. FOLDER/tensorrt is for `tests.gpu.record_kernels` alone: it computes nothing.
+captures go. FOLDER/tensorrt has libraries with which the TensorRT provider opens and reads its
+options, and that build no engine: for `tests.gpu.record_kernels` and `test_tensorrt.py`.
 """
 
 import argparse

@@ -111,8 +111,25 @@ def cuda_sources(provider: Path) -> dict[str, str]:
     return {library: _source(names) for library, names in parts.items()}
 
 
+# What TensorRT's functions give: an object of whatever class is asked for, all of whose virtual
+# methods do nothing and give 0. So the provider opens and reads its options; it builds no engine.
+_TENSORRT_HEAD = """#define TWICE(x) x, x
+static long nothing(void) { return 0; }
+static void* const methods[256] = {
+  TWICE(TWICE(TWICE(TWICE(TWICE(TWICE(TWICE(TWICE(nothing))))))))
+};
+static struct { void* const* methods; void* fields[15]; } object = { methods };
+"""
+
+
 def tensorrt_sources(provider: Path) -> dict[str, str]:
-    """The same of TensorRT: makers that make nothing, enough to be asked what it is called."""
+    """The same of TensorRT: enough for a session without a node of its own."""
     names = [n for n in _imported_names(provider) if _TENSORRT.match(n)]
-    text = "\n".join(f"void* {name}() {{ return 0; }}" for name in sorted(names))
-    return {"libnvinfer.so.10": text + "\n", "libnvonnxparser.so.10": text + "\n"}
+    functions = (
+        f"int {name}(void) {{ return 101300; }}"
+        if name == "getInferLibVersion"
+        else f"void* {name}() {{ return &object; }}"
+        for name in sorted(names)
+    )
+    text = _TENSORRT_HEAD + "\n".join(functions) + "\n"
+    return {"libnvinfer.so.10": text, "libnvonnxparser.so.10": text}
