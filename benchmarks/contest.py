@@ -15,8 +15,9 @@ import shutil
 import signal
 import statistics
 import subprocess
+import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -192,6 +193,7 @@ class Row:
     blocks: int = 0
     precision: str = "float32"
     extra: dict[str, float] = field(default_factory=dict)
+    about: dict[str, Any] = field(default_factory=dict)  # what the peer tells of itself
 
 
 @dataclass
@@ -199,6 +201,7 @@ class Contest:
     """All rows so far, and the versions that the peers told."""
 
     pace: Pace
+    tell: Callable[[str], None] = lambda text: None  # what is going on
     rows: list[Row] = field(default_factory=list)
     versions: dict[str, dict[str, str]] = field(default_factory=dict)
 
@@ -230,6 +233,7 @@ class Contest:
     ) -> None:  # fmt: skip
         """Add a peer that computes what ours does, or say in its row why there is none."""
         row, is_ours = rows[one.label], one.label == next(iter(rows))
+        self.tell(f"{row.workload}: {one.label}")
         row.note = absence(one) or ("" if peers or is_ours else "not run: ours failed")
         if row.note:
             return
@@ -291,12 +295,22 @@ def _folder_of_compiler() -> Iterator[str]:
 
 
 def _environment(one: Contestant, folder: str) -> dict[str, str]:
+    """The environment of a peer's process.
+
+    One that runs on the Python of this process finds what is on its path too, after the project
+    itself; the packages of another environment would be of other versions.
+    """
     paths = [str(ROOT)]
     if recipe_of(one.peer) is None:
         paths.append(str(ROOT / "runtime" / "python"))
+    if interpreter(one.peer) == sys.executable:
+        own = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        paths += [os.path.abspath(path) for path in own if path]
     environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join(paths),
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)),
         "TORCHINDUCTOR_CACHE_DIR": folder,
+        # unless told, JAX takes three quarters of a GPU's memory, which its peers need too
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
     }
     if one.is_intel:
         environment["LD_PRELOAD"] = str(intel_library())
@@ -348,7 +362,7 @@ def _fill(row: Row, peer: Peer, ours: Peer | None) -> None:
     if ours is not None:
         row.ratio = row.ms / (1000 * statistics.median(ours.times))
     row.first_step_s, row.import_s = peer.facts["first_step_s"], peer.facts["import_s"]
-    row.peak_mb = peer.peak_mb
+    row.peak_mb, row.about = peer.peak_mb, peer.facts["about"]
 
 
 def machine() -> dict[str, Any]:

@@ -2,9 +2,9 @@
 
     python -m benchmarks.environments native torch jax ort-training oneflow
 
-makes .venv/bench-PEER for each. A peer without one takes no part; its row says so. torch is also
-taken from the environment that runs the benchmarks. OneFlow 0.8 has no wheel for a Python newer
-than 3.10: name an older one by BENCH_PYTHON, if `python3.10` is not on the path.
+makes .venv/bench-PEER for each. A peer without one takes no part; its row says so. torch and JAX
+are also taken from the environment that runs the benchmarks. OneFlow 0.8 has no wheel for a Python
+newer than 3.10: name an older one by BENCH_PYTHON, if `python3.10` is not on the path.
 """
 
 import argparse
@@ -66,7 +66,7 @@ def interpreter(peer: str) -> str | None:
     own = _python_of(_folder(name))
     if own.exists():
         return str(own)
-    is_here = name == "torch" and importlib.util.find_spec("torch") is not None
+    is_here = name in ("torch", "jax") and importlib.util.find_spec(name) is not None
     return sys.executable if is_here else None
 
 

@@ -49,9 +49,15 @@ class Ops(Protocol):
         """The mean over height and width."""
 
     def attention(
-        self, q: Tensor, k: Tensor, v: Tensor, batch: int, length: int, heads: int
+        self, q: Tensor, k: Tensor, v: Tensor, batch: int, length: int, heads: int, causal: bool
     ) -> Tensor:
-        """softmax(q kᵀ / √width) v for each of the heads; all are (batch · length, units)."""
+        """softmax(q kᵀ / √width) v for each of the heads; all are (batch · length, units).
+
+        With `causal` no token sees those behind it.
+        """
+
+    def scores(self, x: Tensor, name: str, rows: int, width: int) -> Tensor:
+        """x Wᵀ with W the name-table (rows, width) that `table` reads too."""
 
     def flat(self, x: Tensor) -> Tensor:
         """A row for each sample, in the order of NCHW."""
@@ -116,13 +122,31 @@ def encoder(
     x = o.layer_norm(o.tokens(x), "first", units)
     for i in range(layers):
         q, k, v = (o.dense(x, f"layer{i}_{part}", units, units) for part in "qkv")
-        y = o.attention(q, k, v, batch, length, heads)
+        y = o.attention(q, k, v, batch, length, heads, causal=False)
         y = o.dense(y, f"layer{i}_attended", units, units)
         x = o.layer_norm(o.add(x, y), f"layer{i}_norm1", units)
         y = o.gelu(o.dense(x, f"layer{i}_hidden", units, 4 * units))
         y = o.dense(y, f"layer{i}_output", 4 * units, units)
         x = o.layer_norm(o.add(x, y), f"layer{i}_norm2", units)
     return o.dense(o.mean_tokens(x, batch, length), "output", units, classes)
+
+
+def decoder(
+    o: Ops, ids: Tensor, batch: int, length: int, layers: int, units: int, heads: int,
+    vocabulary: int,
+) -> Tensor:  # fmt: skip
+    """A transformer's decoder as GPT-2's, without dropout: what follows each token."""
+    x = o.positions(o.table(ids, "words", vocabulary, units), "places", length, units)
+    x = o.tokens(x)
+    for i in range(layers):
+        y = o.layer_norm(x, f"layer{i}_norm1", units)
+        q, k, v = (o.dense(y, f"layer{i}_{part}", units, units) for part in "qkv")
+        y = o.attention(q, k, v, batch, length, heads, causal=True)
+        x = o.add(x, o.dense(y, f"layer{i}_attended", units, units))
+        y = o.layer_norm(x, f"layer{i}_norm2", units)
+        y = o.gelu(o.dense(y, f"layer{i}_hidden", units, 4 * units))
+        x = o.add(x, o.dense(y, f"layer{i}_output", 4 * units, units))
+    return o.scores(o.layer_norm(x, "last", units), "words", vocabulary, units)
 
 
 def wide(
@@ -222,9 +246,16 @@ class Sizes:
     def mean_pool(self, x: Shape) -> Shape:
         return self._made(x[:2])
 
-    def attention(self, q: Shape, k: Shape, v: Shape, batch: int, length: int, heads: int) -> Shape:
-        self._made((batch, heads, length, length), 2 * (q[-1] // heads))
-        return self._made(q, 2 * length)
+    def attention(
+        self, q: Shape, k: Shape, v: Shape, batch: int, length: int, heads: int, causal: bool
+    ) -> Shape:
+        each = 1 if causal else 2  # half of the products are of tokens that are not seen
+        self._made((batch, heads, length, length), each * (q[-1] // heads))
+        return self._made(q, each * length)
+
+    def scores(self, x: Shape, name: str, rows: int, width: int) -> Shape:
+        assert self.variables[f"{name}-table"] == (rows, width), f"{name} is another table"
+        return self._made((x[0], rows), 2 * width)
 
     def flat(self, x: Shape) -> Shape:
         return (x[0], math.prod(x[1:]))

@@ -5,9 +5,9 @@
 
 The drivers speak with it by lines. It first writes a line of JSON: the seconds that the imports
 took, those from there to the end of the first step, the losses of three steps from the common
-start, and versions. Then it reads lines "run N" and answers each with the seconds that N steps
-took, by the clock and of processors; at "end" it writes its peak memory in MB. With `--steps` it
-runs blocks on its own.
+start, versions, and what the peer tells of itself. Then it reads lines "run N" and answers each
+with the seconds that N steps took, by the clock and of processors; at "end" it writes its peak
+memory in MB. With `--steps` it runs blocks on its own.
 """
 
 import argparse
@@ -98,13 +98,20 @@ def prepare(args: argparse.Namespace):
     for _ in range(2):  # of one batch, so that updates show
         results += sample(step(0))
     differs = getattr(module, "differs", lambda work: None)(work)
+    about = getattr(module, "about", lambda options: {})(options)
     tell(json.dumps({
         "import_s": imported - begun, "first_step_s": first, "results": [float(r) for r in results],
-        "differs": differs,
+        "differs": differs, "about": about,
         "versions": {"python": platform.python_version(),
-                     **{p: version(p) for p in module.VERSIONS}},
+                     **{p: version_of(p) for p in module.VERSIONS}},
     }))  # fmt: skip
     return step
+
+
+def version_of(package: str) -> str:
+    """The version of what was imported, whichever distribution it came from: its own word."""
+    module = sys.modules.get(package.replace("-", "_"))
+    return str(getattr(module, "__version__", None) or version(package))
 
 
 def sample(result: object) -> list[float]:

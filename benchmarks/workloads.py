@@ -164,6 +164,23 @@ def _encoder(
     }
 
 
+def _decoder(
+    batch: int = 8, length: int = 512, layers: int = 12, units: int = 768, heads: int = 0,
+    vocabulary: int = 50257,
+) -> dict[str, Any]:  # fmt: skip
+    network = functools.partial(
+        networks.decoder, batch=batch, length=length, layers=layers, units=units,
+        heads=heads or units // 64, vocabulary=vocabulary,
+    )  # fmt: skip
+    return {
+        "inputs": (Input("ids", (batch, length), vocabulary),),
+        "labels": Input("labels", (batch * length,), vocabulary),
+        "update": Update("adam", 1e-4),
+        "network": network,
+        "tolerance": 1e-3,
+    }
+
+
 def _wide(
     batch: int = 512, rows: int = 200_000, width: int = 16, fields: int = 26, hidden: int = 256
 ) -> dict[str, Any]:
@@ -183,6 +200,7 @@ NETWORKS: dict[str, Callable[..., dict[str, Any]]] = {
     "resnet18": _resnet18,
     "resnet50": _resnet50,
     "encoder": _encoder,
+    "decoder": _decoder,
     "wide": _wide,
 }
 

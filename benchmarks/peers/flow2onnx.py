@@ -3,6 +3,7 @@
 python -m benchmarks.peers.flow2onnx resnet18:batch=32 model.onnx  # export the predict job
 """
 
+import dataclasses
 import inspect
 import math
 import sys
@@ -12,7 +13,9 @@ from typing import Any
 import flow2onnx as flow
 import flow2onnx.typing as tp
 from benchmarks.peers import Data, Options, Step, Values
+from benchmarks.roofline import costs
 from benchmarks.workloads import Input, Update, Workload, workload
+from flow2onnx.api.session import current_session
 
 VERSIONS = ("onnxruntime", "onnx", "onnx-ir", "numpy")
 Blob = Any
@@ -58,13 +61,20 @@ class _Ops:
     def mean_pool(self, x: Blob) -> Blob:
         return flow.math.reduce_mean(x, axis=[2, 3])
 
-    def attention(self, q: Blob, k: Blob, v: Blob, batch: int, length: int, heads: int) -> Blob:
+    def attention(
+        self, q: Blob, k: Blob, v: Blob, batch: int, length: int, heads: int, causal: bool
+    ) -> Blob:
         units = q.shape[-1]
         parts = (flow.reshape(x, (batch, length, heads, units // heads)) for x in (q, k, v))
         q, k, v = (flow.transpose(x, perm=[0, 2, 1, 3]) for x in parts)
         scores = flow.matmul(q, k, transpose_b=True, alpha=1 / math.sqrt(units // heads))
+        if causal:
+            scores = flow.math.fused_scale_tril(scores, fill_value=float("-inf"))
         y = flow.transpose(flow.matmul(flow.nn.softmax(scores), v), perm=[0, 2, 1, 3])
         return flow.reshape(y, (batch * length, units))
+
+    def scores(self, x: Blob, name: str, rows: int, width: int) -> Blob:
+        return flow.matmul(x, _variable(f"{name}-table", rows, width), transpose_b=True)
 
     def flat(self, x: Blob) -> Blob:
         return flow.reshape(x, (x.shape[0], -1))
@@ -96,6 +106,20 @@ def training(work: Workload, values: Values, data: Data, options: Options) -> St
         raise SystemExit("flow2onnx: no usable CUDA provider; `flow2onnx doctor` says why")
     flow.load_variables(values, ignore_mismatch=False)
     return lambda i: job(*data[i % len(data)]).item()
+
+
+def about(options: Options) -> dict[str, Any]:
+    """On a GPU: whether steps are captured, and what each node of the step moves and computes."""
+    if options.device != "cuda":
+        return {}
+    session = current_session()
+    opening = session.opening(session.job_names()[0])
+    found = costs(opening.model.graph, options.precision)
+    return {
+        "captured": opening.options.captures,
+        "nodes": sum(cost.count for cost in found),
+        "costs": [dataclasses.astuple(cost) for cost in found],
+    }
 
 
 def export(name: str, target: Path) -> None:

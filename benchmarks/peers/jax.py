@@ -81,10 +81,15 @@ class _Ops:
         return x.mean((1, 2))
 
     def attention(
-        self, q: jax.Array, k: jax.Array, v: jax.Array, batch: int, length: int, heads: int
-    ) -> jax.Array:
+        self, q: jax.Array, k: jax.Array, v: jax.Array, batch: int, length: int, heads: int,
+        causal: bool,
+    ) -> jax.Array:  # fmt: skip
         q, k, v = (x.reshape(batch, length, heads, -1) for x in (q, k, v))
-        return jax.nn.dot_product_attention(q, k, v).reshape(batch * length, -1)
+        y = jax.nn.dot_product_attention(q, k, v, is_causal=causal)
+        return y.reshape(batch * length, -1)
+
+    def scores(self, x: jax.Array, name: str, rows: int, width: int) -> jax.Array:
+        return self._narrow(x) @ self._narrow(self.values[f"{name}-table"]).T
 
     def flat(self, x: jax.Array) -> jax.Array:
         x = x.transpose(0, 3, 1, 2) if x.ndim == 4 else x

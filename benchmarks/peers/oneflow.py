@@ -67,14 +67,19 @@ class _Ops:
         return x.mean(dim=(2, 3))
 
     def attention(
-        self, q: Tensor, k: Tensor, v: Tensor, batch: int, length: int, heads: int
+        self, q: Tensor, k: Tensor, v: Tensor, batch: int, length: int, heads: int, causal: bool
     ) -> Tensor:
         units = q.shape[-1]
         parts = (x.reshape(batch, length, heads, units // heads) for x in (q, k, v))
         q, k, v = (x.permute(0, 2, 1, 3) for x in parts)
         scores = flow.matmul(q, k.permute(0, 1, 3, 2)) * (1 / math.sqrt(units // heads))
+        if causal:
+            scores = fn.fused_scale_tril(scores, fill_value=float("-inf"))
         y = flow.matmul(flow.softmax(scores, dim=-1), v)
         return y.permute(0, 2, 1, 3).reshape(batch * length, units)
+
+    def scores(self, x: Tensor, name: str, rows: int, width: int) -> Tensor:
+        return flow.matmul(x, self.values[f"{name}-table"].transpose(0, 1))
 
     def flat(self, x: Tensor) -> Tensor:
         return x.reshape(x.shape[0], -1)

@@ -77,15 +77,24 @@ class _Ops:
     def mean_pool(self, x: str) -> str:
         return self.flat(self._node("GlobalAveragePool", x))
 
-    def attention(self, q: str, k: str, v: str, batch: int, length: int, heads: int) -> str:
+    def attention(
+        self, q: str, k: str, v: str, batch: int, length: int, heads: int, causal: bool
+    ) -> str:
         shape = self._ints(batch, length, heads, -1)
         q, k, v = (self._node("Reshape", x, shape) for x in (q, k, v))
         q, v = (self._node("Transpose", x, perm=[0, 2, 1, 3]) for x in (q, v))
         k = self._node("Transpose", k, perm=[0, 2, 3, 1])
         root = self._constant("root", np.float32(math.sqrt(self.width // heads)))
-        shares = self._node("Softmax", self._node("Div", self._node("MatMul", q, k), root), axis=-1)
+        scores = self._node("Div", self._node("MatMul", q, k), root)
+        if causal:
+            unseen = np.triu(np.full((length, length), -np.inf, np.float32), 1)
+            scores = self._node("Add", scores, self._constant(f"unseen{length}", unseen))
+        shares = self._node("Softmax", scores, axis=-1)
         y = self._node("Transpose", self._node("MatMul", shares, v), perm=[0, 2, 1, 3])
         return self._node("Reshape", y, self._ints(batch * length, -1))
+
+    def scores(self, x: str, name: str, rows: int, width: int) -> str:
+        return self._node("Gemm", x, f"{name}-table", transB=1)
 
     def flat(self, x: str) -> str:
         return self._node("Flatten", x)

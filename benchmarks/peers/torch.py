@@ -64,11 +64,14 @@ class _Ops:
         return x.mean((2, 3))
 
     def attention(
-        self, q: Tensor, k: Tensor, v: Tensor, batch: int, length: int, heads: int
+        self, q: Tensor, k: Tensor, v: Tensor, batch: int, length: int, heads: int, causal: bool
     ) -> Tensor:
         q, k, v = (x.view(batch, length, heads, -1).transpose(1, 2) for x in (q, k, v))
-        y = fn.scaled_dot_product_attention(q, k, v)
+        y = fn.scaled_dot_product_attention(q, k, v, is_causal=causal)
         return y.transpose(1, 2).reshape(batch * length, -1)
+
+    def scores(self, x: Tensor, name: str, rows: int, width: int) -> Tensor:
+        return fn.linear(x, self.values[f"{name}-table"])
 
     def flat(self, x: Tensor) -> Tensor:
         return x.flatten(1)

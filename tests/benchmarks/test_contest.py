@@ -4,9 +4,10 @@ import json
 import os
 import sys
 
+import onnxruntime
 import pytest
 
-from benchmarks import environments, training
+from benchmarks import contest, environments, training, worker
 from benchmarks.contest import MKL, Contest, Contestant, Pace, Row, Setting, machine
 from benchmarks.driver import Program, main
 from benchmarks.environments import RECIPES, interpreter
@@ -96,6 +97,26 @@ def test_a_missing_environment_is_told(torch_is_missing):
     _, (_, row) = measure(Contestant("torch", "torch"))
     assert row.note == "not installed: python -m benchmarks.environments torch"
     assert interpreter("flow2onnx") == sys.executable
+
+
+def test_a_peer_of_this_python_finds_what_this_process_finds(monkeypatch, tmp_path):
+    monkeypatch.setattr(environments, "ROOT", tmp_path)  # so that no peer has an environment
+    specs = {"jax": "a spec"}
+    monkeypatch.setattr(environments.importlib.util, "find_spec", specs.get)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(("beside", "/absolute")))
+    here, elsewhere = (
+        contest._environment(Contestant(peer, peer), "folder") for peer in ("jax", "torch")
+    )
+    assert interpreter("jax") == sys.executable
+    assert here["PYTHONPATH"].split(os.pathsep)[1:] == [os.path.abspath("beside"), "/absolute"]
+    assert "/absolute" not in elsewhere["PYTHONPATH"]
+    assert here["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
+
+
+def test_a_version_is_that_of_the_module_whichever_distribution_has_it(monkeypatch):
+    monkeypatch.setattr(worker, "version", lambda package: "of the distribution")
+    assert worker.version_of("onnxruntime") == onnxruntime.__version__
+    assert worker.version_of("a-package") == "of the distribution"
 
 
 def test_every_peer_of_the_table_has_an_environment():

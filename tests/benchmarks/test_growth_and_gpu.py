@@ -2,9 +2,10 @@
 
 import pytest
 
-from benchmarks import gpu, scaling
+from benchmarks import ceilings, gpu, roofline, scaling
 from benchmarks.contest import Contest, Pace, Row, machine
 from benchmarks.report import document, page
+from benchmarks.roofline import Ceilings
 from benchmarks.workloads import Workload, workload
 
 
@@ -86,18 +87,101 @@ def test_shares_of_the_peaks():
     assert gpu.shares(work, "float32", 1.0, "another").keys() == {"TFLOP/s", "GB/s"}
 
 
-def test_table_of_shares_has_gaps_where_nothing_ran():
+CEILINGS = Ceilings({"float32": 50e12, "tf32": 400e12, "float16": 800e12}, 4e12)
+
+
+def test_shares_of_what_was_measured():
+    work = perceptron()
+    found = gpu.shares(work, "tf32", 0.5, "another", CEILINGS)
+    assert found["of products"] == pytest.approx(found["TFLOP/s"] / 400)
+    assert found["of memory"] == pytest.approx(found["GB/s"] / 4000)
+    assert found["of roofline"] == max(found["of products"], found["of memory"])
+
+
+def test_the_best_of_two_libraries_is_the_ceiling():
+    mine = {**dict.fromkeys(ceilings.PRECISIONS, 2.0), "bandwidth": 7.0}
+    theirs = mine | {"tf32": 3.0, "bandwidth": 5.0}
+    found = ceilings.best_of({"onnxruntime": mine, "torch": theirs, "other": "ImportError: no"})
+    assert (found.products["tf32"], found.products["float16"], found.bandwidth) == (3, 2, 7)
+    with pytest.raises(ValueError, match="torch: no CUDA"):
+        ceilings.best_of({"torch": "no CUDA"})
+
+
+GRAPH = """<ir_version: 10, opset_import: ["": 21]>
+g (float[4,8] x, float[8,16] w, float16[2,3,6,6] image, float16[5,3,3,3] kernel, int64[2] at,
+   float[2,16] rows) => (float[4,16] table, float16[2,5,4,4] conv, float[16,2] last)
+{
+  product = MatMul(x, w)
+  flat = Reshape(product, shape)
+  seen = Relu(product)
+  table = ScatterND(seen, places, rows)
+  conv = Conv(image, kernel)
+  last = Gemm<transA = 1>(product, two)
+}"""
+
+
+def test_costs_of_a_graph_are_those_counted_by_hand():
+    import onnx
+    import onnx_ir as ir
+
+    typed = GRAPH.replace("float[2,16] rows", "float[2,16] rows, int64[1] shape, int64[2,1] places,"
+                          " float[4,2] two")  # fmt: skip
+    model = onnx.shape_inference.infer_shapes(onnx.parser.parse_model(typed))
+    found = {c.operator: c for c in roofline.costs(ir.from_proto(model).graph, "tf32")}
+    assert found.keys() == {"MatMul", "Relu", "ScatterND", "Conv", "Gemm"}
+    assert found["MatMul"] == roofline.Cost("MatMul", "tf32", 4 * (32 + 128 + 64), 2 * 4 * 16 * 8)
+    assert found["Relu"] == roofline.Cost("Relu", "tf32", 4 * 2 * 64, 0)
+    assert found["ScatterND"].bytes == 2 * 4 * 32 + 8 * 2  # two rows, in the table's own buffer
+    assert found["Conv"].flops == 2 * (2 * 5 * 4 * 4) * 3 * 3 * 3
+    assert found["Conv"].precision == "float16"
+    assert found["Gemm"].flops == 2 * (16 * 2) * 4
+
+
+def test_the_least_time_is_that_of_the_slower_of_memory_and_arithmetic():
+    ceiling = Ceilings({"tf32": 1e6}, 1e6, launch=0.5e-3)
+    memory, work = roofline.Cost("Add", "tf32", 4000, 0), roofline.Cost("MatMul", "tf32", 1, 2000)
+    short = roofline.Cost("Neg", "tf32", 1, 0, count=3)
+    assert roofline.least_ms([memory, work, short], ceiling) == pytest.approx(4 + 2 + 3 * 0.5)
+    assert list(roofline.by_operator([short, memory, work], ceiling)) == ["Add", "MatMul", "Neg"]
+
+
+def test_tables_have_gaps_where_nothing_is_known_and_say_who_is_absent():
     contest = Contest(Pace())
     contest.rows = [
-        Row("mlp tf32", 2, "flow2onnx", ms=1.0, quartiles=(1.0, 1.0),
-            extra={"TFLOP/s": 12.34, "GB/s": 500.0, "arithmetic": 0.5}),
+        Row("mlp tf32", 2, "flow2onnx", ms=1.0, ratio=1.0, quartiles=(1.0, 1.0),
+            extra={"TFLOP/s": 12.34, "GB/s": 500.0, "arithmetic": 0.5, "of graph": 0.25,
+                   "nodes": 24, "captured": True}),
         Row("mlp tf32", 2, "JAX", note="ended: no GPU"),
     ]  # fmt: skip
     found = document(contest, machine(), title="GPU", notes=("note",), workloads={})
-    grid = gpu.table_of_shares(found["rows"])
-    assert grid.lines[0][2:] == ["1", "12.3", "50.0%", "500", "-", ""]
-    assert grid.lines[1][2:] == ["-", "-", "-", "-", "-", "ended: no GPU"]
-    assert "50.0%" in page(found, [grid])
+    grids = {grid.title: grid for grid in gpu.tables(found["rows"])}
+    (rates,) = grids["achieved rates"].lines
+    assert rates[2:] == ["1", "12.3", "-", "50.0%", "500", "-", "-", "-"]
+    (graph,) = grids["our graphs"].lines
+    assert graph[2:] == ["1", "24", "1", "-", "25.0%"]
+    assert grids["absent"].lines == [["mlp tf32", "JAX", "ended: no GPU"]]
+    assert all(len(line) == len(g.header) for g in grids.values() for line in g.lines)
+    assert "50.0%" in page(found, list(grids.values()))
+
+
+@pytest.mark.parametrize("given", [["--rows", "vgg"], ["--precisions", "int8"]])
+def test_a_row_or_precision_that_is_none_is_refused(given, capsys):
+    with pytest.raises(SystemExit):
+        gpu.main(given)
+    assert f"there is no '{given[1]}'; there are" in capsys.readouterr().err
+
+
+def test_a_rehearsal_is_no_result(capsys):
+    with pytest.raises(SystemExit):
+        gpu.main(["--rehearse"])
+    assert "--rehearse needs --out FOLDER" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("row", gpu.ROWS)
+def test_a_row_and_its_rehearsal_are_of_one_network(row):
+    _, name, small = gpu.ROWS[row]
+    assert name.partition(":")[0] == small.partition(":")[0]
+    assert workload(small).sizes.flops < workload(name).sizes.flops / 20
 
 
 def test_a_machine_without_a_gpu_is_told(monkeypatch):

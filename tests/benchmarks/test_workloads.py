@@ -22,6 +22,7 @@ SMALL = {
     "resnet18": "resnet18:batch=2,side=8,width=2",
     "resnet50": "resnet50:batch=8,side=64,width=8,classes=5",
     "encoder": "encoder:batch=2,length=3,layers=2,units=8,heads=2,vocabulary=7",
+    "decoder": "decoder:batch=2,length=3,layers=2,units=8,heads=2,vocabulary=7",
     "wide": "wide:batch=4,rows=50,width=2,fields=3,hidden=5",
 }
 
@@ -43,8 +44,15 @@ def slowly(name):
 
 @pytest.mark.parametrize(
     ("name", "parameters"),
-    # published for ResNet-50 (torchvision), counted by hand for the others
-    [("mlp", 407_050), ("lenet", 1_663_370), ("resnet18", 11_173_962), ("resnet50", 25_557_032)],
+    # published for ResNet-50 (torchvision) and GPT-2 (Hugging Face), which has 1024 positions;
+    # counted by hand for the others
+    [
+        ("mlp", 407_050),
+        ("lenet", 1_663_370),
+        ("resnet18", 11_173_962),
+        ("resnet50", 25_557_032),
+        ("decoder:length=1024", 124_439_808),
+    ],
 )
 def test_number_of_parameters(name, parameters):
     assert sum(map(math.prod, workload(name).sizes.variables.values())) == parameters
