@@ -17,6 +17,7 @@ from flow2onnx_runtime import (
     trusted_libraries,
 )
 from flow2onnx_runtime.provider_checks import _trusted_options, create_session
+from flow2onnx_runtime.providers import Provider
 from flow2onnx_runtime.trusted_libraries import PackageLibrary, trusted_library
 
 NEG = "g (float[2] x) => (float[2] y) { y = Neg(x) }"
@@ -187,8 +188,8 @@ def test_a_plugin_of_a_package_is_registered_as_it_is(monkeypatch, tmp_path):
     )
     (tmp_path / "some_plugin.py").write_text("def get_library_path(): return 'own.so'\n")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(plugins, "provider_named", lambda name: SimpleNamespace(
-        plugin="some_plugin", package="some", remedy="install it"))  # fmt: skip
+    row = Provider(name="some", title="some", plugin="some_plugin")
+    monkeypatch.setattr(plugins, "provider_named", lambda name: row)
     plugins.plugin_fault.cache_clear()
     assert plugins.plugin_fault("some") is None
     plugins.plugin_fault.cache_clear()
