@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from runtime.bindings import cpp
 from runtime.bindings.c_api import ROOT, Api, read
 
 __all__ = ["FILES", "main", "stale"]
@@ -23,6 +24,7 @@ def description(api: Api) -> str:
 # Each generated file with what writes it: a binding adds one row.
 FILES: dict[str, Callable[[Api], str]] = {
     "runtime/bindings/c_api.json": description,
+    "runtime/cpp/include/flow2onnx.hpp": cpp.header,
 }
 
 

@@ -1,17 +1,22 @@
 """What the tests of the C runtime share: building it, and driving it line by line."""
 
 import json
+import os
+import random
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from flow2onnx_runtime import load_safetensors
+from flow2onnx_runtime import Trainer, load_safetensors
 from flow2onnx_runtime.digest import NO_DIGEST, sign
 
 ROOT = Path(__file__).parents[2]
@@ -53,14 +58,28 @@ def sanitizers_work(folder: Path) -> bool:
     return found and subprocess.run([program], capture_output=True).returncode == 0
 
 
+@dataclass(frozen=True)
+class Command:
+    """How a driver is started: the program with its arguments, and variables beside ours."""
+
+    words: tuple[str | Path, ...]
+    variables: dict[str, str] = field(default_factory=dict)
+
+    def start(self, **pipes: Any) -> subprocess.Popen[str]:
+        """The process, with pipes for what it reads and says."""
+        return subprocess.Popen(
+            self.words, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            env=dict(os.environ, **self.variables), **pipes,
+        )  # fmt: skip
+
+
 class Driver:
     """A running driver; `say` sends a line and returns the words of the answer."""
 
-    def __init__(self, folder: Path, *prefix: str) -> None:
-        self.process = subprocess.Popen(
-            [*prefix, folder / "driver"], text=True, bufsize=1,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
+    def __init__(self, driver: Path | Command, *prefix: str) -> None:
+        """Start the program `driver` of a folder, or one of another language."""
+        command = driver if isinstance(driver, Command) else Command((*prefix, driver / "driver"))
+        self.process = command.start(bufsize=1, stderr=subprocess.PIPE)
         self.ok("threads", 1)
 
     def say(self, *words: object) -> str:
@@ -92,6 +111,54 @@ class Driver:
         _, errors = self.process.communicate(timeout=120)
         assert self.process.returncode == 0, errors
         assert errors == ""
+
+
+@dataclass
+class Life:
+    """Steps and saves, until it is killed at a random moment."""
+
+    command: Command
+    saved: Path
+
+    def live(self, last: int, delay: float | None) -> bool:
+        """Go on from what was saved; True if it came to the last step."""
+        lines = [f"open {MLP / 'bundle'}", f"feeds {MLP / 'feeds.safetensors'}"]
+        first = 0
+        if self.saved.exists():
+            first = int(load_safetensors(self.saved)[1]["steps"])
+            lines.append(f"load {self.saved}")
+        for step in range(first, last):
+            lines += [f"step {step % 4}", f"save {self.saved}"]
+        process = self.command.start()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write("threads 1\n" + "\n".join(lines) + "\n")
+        process.stdin.close()
+        for _ in range(len(lines) - 2 * (last - first) + 1):
+            assert process.stdout.readline() == "ok\n"
+        if delay is not None:
+            time.sleep(delay)
+            process.send_signal(signal.SIGKILL)
+        out = process.stdout.read()
+        process.stdout.close()
+        assert "error" not in out
+        return process.wait() == 0
+
+
+def kill_during_saves(command: Command, kills: int, last: int, folder: Path) -> None:
+    """Kill it so often; what is left is a whole state each time, and the end is that of no kill."""
+    rng = random.Random(0)
+    life = Life(command, folder / "s.safetensors")
+    for _ in range(kills):
+        if life.live(last, rng.uniform(0, 0.03)):
+            last += 100  # it was faster
+        if life.saved.exists():
+            Trainer(MLP / "bundle").load(life.saved)
+    life.live(last, None)
+    undisturbed = Life(command, folder / "u.safetensors")
+    undisturbed.live(last, None)
+    assert life.saved.read_bytes() == undisturbed.saved.read_bytes()
+    assert sorted(os.listdir(folder)) == ["s.safetensors", "u.safetensors"], "leftovers are gone"
 
 
 def same(found: dict[str, Any], wanted: dict[str, Any]) -> bool:
@@ -140,3 +207,26 @@ def set_at(place: str, value: object) -> Any:
             manifest[last] = value
 
     return change
+
+
+def words_of(action: dict[str, Any], saved: Path) -> list[object]:
+    """An action of a trace as words for a driver."""
+    kind = action["do"]
+    if kind == "rate":
+        return ["schedule"] if action["value"] is None else ["rate", action["value"]]
+    if kind == "freeze":
+        return ["freeze", *action["names"]]
+    if kind in ("save", "load"):
+        return [kind, saved]
+    return [kind, action["batch"]] if "batch" in action else [kind]
+
+
+def results_of(words: list[str], names: set[str]) -> dict[str, list[float]]:
+    """The numbers of an answer by the name that stands before them."""
+    found: dict[str, list[float]] = {}
+    for word in words:
+        if word in names:
+            latest = found[word] = []
+        else:
+            latest.append(float(word))
+    return found

@@ -1,8 +1,12 @@
-"""The C runtime, built once each: of its files, of the single one, and with the sanitizers."""
+"""What is built once: the C runtime in three ways, the release archive, each language's driver."""
+
+from collections.abc import Callable
 
 import pytest
 
-from tests.runtimes.c_driver import Driver, make, sanitizers_work
+from runtime.bindings import release as archives
+from tests.runtimes.c_driver import Command, Driver, make, sanitizers_work
+from tests.runtimes.languages import Language
 
 
 @pytest.fixture(scope="session", params=["files", "single"])
@@ -31,3 +35,31 @@ def watched(sanitized):
     found = Driver(sanitized)
     yield found
     found.close()
+
+
+@pytest.fixture(scope="session")
+def archive(tmp_path_factory):
+    """The release archive."""
+    path = tmp_path_factory.mktemp("archive") / f"{archives.NAME}.tar.gz"
+    archives.write(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def release(archive, tmp_path_factory):
+    """The archive's one folder, unpacked."""
+    return archives.unpack(archive, tmp_path_factory.mktemp("release"))
+
+
+@pytest.fixture(scope="session")
+def commands(release, tmp_path_factory) -> Callable[[Language], Command]:
+    """The driver of a language, built when it is first asked for."""
+    made: dict[str, Command] = {}
+
+    def command(language: Language) -> Command:
+        if language.name not in made:
+            assert language.build is not None
+            made[language.name] = language.build(release, tmp_path_factory.mktemp("driver"))
+        return made[language.name]
+
+    return command

@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -41,8 +40,10 @@ from tests.runtimes.c_driver import (
     Driver,
     make,
     near,
+    results_of,
     rewrite,
     same,
+    words_of,
 )
 
 pytestmark = MARKS
@@ -117,27 +118,6 @@ def test_nothing_is_global(built):
 
 
 # ---- The recorded traces ------------------------------------------------------------------------
-
-
-def words_of(action: dict[str, Any], saved: Path) -> list[object]:
-    kind = action["do"]
-    if kind == "rate":
-        return ["schedule"] if action["value"] is None else ["rate", action["value"]]
-    if kind == "freeze":
-        return ["freeze", *action["names"]]
-    if kind in ("save", "load"):
-        return [kind, saved]
-    return [kind, action["batch"]] if "batch" in action else [kind]
-
-
-def results_of(words: list[str], names: set[str]) -> dict[str, list[float]]:
-    found: dict[str, list[float]] = {}
-    for word in words:
-        if word in names:
-            latest = found[word] = []
-        else:
-            latest.append(float(word))
-    return found
 
 
 @pytest.mark.parametrize("optimization", [0, 3])

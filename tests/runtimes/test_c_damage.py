@@ -4,13 +4,10 @@ import json
 import os
 import random
 import shutil
-import signal
 import struct
 import subprocess
-import time
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +27,10 @@ from tests.runtimes.c_driver import (
     MARKS,
     MLP,
     SOURCE,
+    Command,
     Driver,
     damages,
+    kill_during_saves,
     make,
     rewrite,
     same,
@@ -314,58 +313,9 @@ def test_many_tensors(driver, tmp_path):
 # ---- Sudden death --------------------------------------------------------------------------------
 
 
-@dataclass
-class Life:
-    """Steps and saves, until it is killed at a random moment."""
-
-    built: Path
-    saved: Path
-
-    def live(self, last: int, delay: float | None) -> bool:
-        """Go on from what was saved; whether it came to the last step."""
-        lines = [f"open {MLP / 'bundle'}", f"feeds {MLP / 'feeds.safetensors'}"]
-        first = 0
-        if self.saved.exists():
-            first = int(load_safetensors(self.saved)[1]["steps"])
-            lines.append(f"load {self.saved}")
-        for step in range(first, last):
-            lines += [f"step {step % 4}", f"save {self.saved}"]
-        process = subprocess.Popen(
-            [self.built / "driver"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write("threads 1\n" + "\n".join(lines) + "\n")
-        process.stdin.close()
-        for _ in range(len(lines) - 2 * (last - first) + 1):
-            assert process.stdout.readline() == "ok\n"
-        if delay is not None:
-            time.sleep(delay)
-            process.send_signal(signal.SIGKILL)
-        out = process.stdout.read()
-        process.stdout.close()
-        assert "error" not in out
-        return process.wait() == 0
-
-
 @pytest.mark.slow
 def test_killed_during_saves(built, tmp_path):
-    """Fifty kills; what is left each time is a whole state, and the end is that of no kill."""
-    rng = random.Random(0)
-    life = Life(built, tmp_path / "s.safetensors")
-    kills = 0
-    last = 400
-    while kills < 50:
-        if life.live(last, rng.uniform(0, 0.03)):
-            last += 100  # it was faster
-        kills += 1
-        if life.saved.exists():
-            Trainer(MLP / "bundle").load(life.saved)
-    life.live(last, None)
-    undisturbed = Life(built, tmp_path / "u.safetensors")
-    undisturbed.live(last, None)
-    assert life.saved.read_bytes() == undisturbed.saved.read_bytes()
-    assert sorted(os.listdir(tmp_path)) == ["s.safetensors", "u.safetensors"], "leftovers are gone"
+    kill_during_saves(Command((built / "driver",)), 50, 400, tmp_path)
 
 
 # ---- Memory --------------------------------------------------------------------------------------
