@@ -7,8 +7,8 @@ from click.testing import CliRunner
 import flow2onnx as flow
 from flow2onnx.cli.app import app
 from flow2onnx.errors import UnsupportedError
+from tests.hostile.attempt import ACTIONS, attempt
 from tests.hostile.models import FAMILIES, case
-from tests.hostile.run import ACTIONS, attempt
 
 _RECURRENT = list(FAMILIES).index("recurrent")
 

@@ -8,6 +8,7 @@ in two files may be missing for the moment between them, as its writer says.
 """
 
 import argparse
+import csv
 import json
 import random
 import signal
@@ -23,7 +24,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from flow2onnx_runtime import Trainer, load_safetensors, save_safetensors
+from flow2onnx_runtime import History, Trainer, load_safetensors, save_safetensors
 from flow2onnx_runtime.tune import Trial, read_trials, write_trials
 from flow2onnx_runtime.tuning_file import Answer, recall, remember
 
@@ -188,6 +189,16 @@ def read_part(path: Path) -> Iterable[float]:
     return _numbers(record.feature("n").values for record in read_records(path))
 
 
+def write_history(path: Path, number: int) -> None:
+    History([{"epoch": i, "loss": float(number)} for i in range(2000)]).save(path)
+
+
+def read_history(path: Path) -> Iterable[float]:
+    rows = list(csv.DictReader(path.read_text().splitlines()))
+    assert len(rows) == 2000
+    return {float(row["loss"]) for row in rows}
+
+
 def write_snapshot(path: Path, number: int) -> None:
     store.save(path / f"snapshot_{number:09}", _tensors(number))
 
@@ -211,6 +222,7 @@ WRITERS: dict[str, tuple[str, Write, Read]] = {
     "tuning": ("tuned.json", write_tuning, read_tuning),
     "trials": ("trials.zip", write_trial_file, read_trial_file),
     "records": ("part-0", write_part, read_part),
+    "history": ("history.csv", write_history, read_history),
 }
 
 
