@@ -396,6 +396,24 @@ def test_files_are_short_and_finished(path):
     assert ast.get_docstring(TREES[path]), "a module says which concept it is"
 
 
+EVERYTHING = [
+    path
+    for folder in ("benchmarks", "examples", "flow2onnx", "models", "runtime", "tests")
+    for path in (ROOT / folder).rglob("*.py")
+    if "node_modules" not in path.parts
+]
+
+
+def test_functions_are_short():
+    lengths = {
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}": node.end_lineno - node.lineno + 1
+        for path in EVERYTHING
+        for node in ast.walk(TREES[path] if path in TREES else ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert not {place: lines for place, lines in lengths.items() if lines > 60}
+
+
 PRINTERS = ("cli", "api/watch.py", "api/serving.py")
 
 
