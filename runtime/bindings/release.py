@@ -32,11 +32,16 @@ _FILES: dict[str, tuple[str, ...]] = {
     "c": ("c/README.md", "c/flow2onnx_runtime.h"),
     "cpp": ("cpp/README.md", "cpp/CMakeLists.txt", "cpp/flow2onnx.pc.in", "cpp/vcpkg.json",
             "cpp/include/*.hpp", "cpp/examples/*"),
+    "csharp": ("csharp/README.md", "csharp/Makefile", "csharp/Flow2Onnx/*"),
+    "java": ("java/README.md", "java/Makefile", "java/CMakeLists.txt", "java/src/main/c/*.c",
+             "java/src/main/*/flow2onnx/*", "java/src/android/*"),
+    "swift": ("swift/README.md", "swift/Package.swift", "swift/Sources/*/*.swift",
+              "swift/Sources/*/include/*", "swift/Tests/*/*.swift"),
 }  # fmt: skip
 # Where the C runtime lies as one file: beside its header, or within a package that compiles it.
-_JOINED_IN = ("c",)
+_JOINED_IN = ("c", "swift/Sources/CFlow2Onnx")
 # Packages that compile the C runtime have its header as well.
-_HEADER_IN: tuple[str, ...] = ()
+_HEADER_IN: tuple[str, ...] = ("swift/Sources/CFlow2Onnx/include",)
 
 
 def contents() -> dict[str, bytes]:

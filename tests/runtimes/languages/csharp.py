@@ -1,0 +1,45 @@
+"""C#: classes over the C runtime by P/Invoke, on Mono."""
+
+from pathlib import Path
+
+from tests.runtimes.c_driver import MLP, ROOT, Command
+from tests.runtimes.languages.java import copy_with_range
+from tests.runtimes.languages.language import Language, onnxruntime, run
+
+CSHARP = ROOT / "runtime" / "csharp"
+
+
+def compile_program(release: Path, folder: Path, name: str, *sources: Path) -> dict[str, str]:
+    """Variables with which Mono runs a program made in a folder, beside the archive's library."""
+    run("make", "-C", release / "csharp", f"OUT={folder}", "CFLAGS=-O1")
+    run("mcs", "-langversion:7.2", "-warn:4", "-warnaserror", f"-r:{folder / 'Flow2Onnx.dll'}",
+        f"-out:{folder / name}", *sources)  # fmt: skip
+    return {
+        "MONO_PATH": str(folder),
+        "LD_LIBRARY_PATH": str(folder),
+        "FLOW2ONNX_ORT_LIBRARY": str(onnxruntime()),
+    }
+
+
+def _build(release: Path, folder: Path) -> Command:
+    variables = compile_program(release, folder, "Driver.exe", CSHARP / "tests" / "Driver.cs")
+    return Command(("mono", "--debug", folder / "Driver.exe"), variables)
+
+
+def _check(release: Path, folder: Path) -> None:
+    """Warnings are errors, and arrays, tasks and finalizers do what they should."""
+    variables = compile_program(release, folder, "Checks.exe", CSHARP / "tests" / "Checks.cs")
+    del variables["FLOW2ONNX_ORT_LIBRARY"]  # `run` gives it
+    command = ("mono", "--debug", folder / "Checks.exe", MLP / "bundle", copy_with_range(folder))
+    assert run(*command, **variables).endswith(" checks\n")
+
+
+LANGUAGE = Language(
+    "C#",
+    ("mcs", "mono", "cc", "make"),
+    _build,
+    _check,
+    sources=("runtime/csharp/Flow2Onnx/[!N]*.cs",),
+    readme="runtime/csharp/README.md",
+    unused=("f2o_dtype_name", "f2o_dtype_size", "f2o_tensor_bytes", "f2o_tensors_find"),
+)
