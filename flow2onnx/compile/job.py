@@ -16,6 +16,7 @@ from flow2onnx.compile.names import (
 from flow2onnx.errors import JobError
 from flow2onnx.graph import Builder, Model, Value
 from flow2onnx.graph.model import model_of
+from flow2onnx.graph.nodes import RANDOM_OPERATORS
 from flow2onnx.graph.verify import Kernels, verify
 from flow2onnx.lowering.forms import (
     Choice,
@@ -102,6 +103,11 @@ class CompiledJob:
     update: "CompiledJob | None" = None
     choices: tuple[Choice, ...] = ()
     recomputed: tuple[RecomputedSegment, ...] = ()
+
+    @property
+    def draws(self) -> bool:
+        """True if a node draws random numbers by the runtime's own generators."""
+        return any(n.op_type in RANDOM_OPERATORS for n in self.model.graph.all_nodes())
 
     @property
     def writes(self) -> tuple[str, ...]:

@@ -106,9 +106,11 @@ RUNTIME_FLAGS = (
     Flag("runtime.arena_extend_strategy", Choice(("kNextPowerOfTwo", "kSameAsRequested")), None,
          PROVIDER("cuda", "arena_extend_strategy"),
          "By how much the arena grows when it is full."),
-    Flag("runtime.enable_cuda_graph", BOOL, False,
+    Flag("runtime.enable_cuda_graph", BOOL, None,
          PROVIDER("cuda", "enable_cuda_graph", {True: "1"}),
-         "Capture a run as a CUDA graph and replay it: one launch in place of one per operator."),
+         "Capture a run as a CUDA graph and replay it: one launch in place of one per operator. "
+         "Unset, jobs on CUDA are captured where that can be, and explain says why one is not; "
+         "True makes that an error; False captures none."),
     Flag("runtime.user_compute_stream", POSITIVE, None, PROVIDER("cuda", "user_compute_stream"),
          "Address of the CUDA stream to run on, such as torch.cuda.current_stream().cuda_stream."),
     Flag("runtime.tensorrt_cache_path", STR, None,

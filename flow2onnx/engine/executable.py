@@ -1,5 +1,6 @@
 """A job that is open: one program for each of its models, bound to the state of the session."""
 
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -9,7 +10,14 @@ import numpy as np
 from flow2onnx_runtime import Options, Program, State
 from flow2onnx_runtime.device_feeds import FeedBuffers
 from flow2onnx_runtime.dtypes import Array, all_finite, element_named
-from flow2onnx_runtime.errors import FeedError, NonFiniteError
+from flow2onnx_runtime.errors import (
+    DeviceError,
+    FeedError,
+    NonFiniteError,
+    OptionsError,
+    OutOfMemoryError,
+    RunError,
+)
 from flow2onnx_runtime.model_check import OwnModel
 from flow2onnx_runtime.program import DeviceFeeds
 
@@ -17,27 +25,78 @@ from flow2onnx.compile import CompiledJob
 from flow2onnx.compile.garbage_collection import collector_paused
 from flow2onnx.data.pipeline import Pipeline
 from flow2onnx.engine.labels import fed_labels
-from flow2onnx.engine.opening import Opening, open_model
+from flow2onnx.engine.opening import Capture, Opening, open_model
 from flow2onnx.errors import FlowError
 from flow2onnx.graph.types import dtype_of
 
 __all__ = ["Executable"]
 
+_log = logging.getLogger("flow2onnx.execute")
+_RECORDED = 2  # runs that record a graph: one for each set of buffers of the state
 
-@collector_paused()
-def _open_program(opening: Opening, state: State, suffix: str = "") -> tuple[Program, Opening]:
-    """The program of a model, and the opening as the runtime confirmed it."""
 
-    def create(content: OwnModel, options: Options) -> Program:
-        return Program(content, state, options, name=f"{opening.job.spec.name}{suffix}")
+class _Model:
+    """The program of one model of a job, and the opening as the runtime confirmed it.
 
-    program, opening = open_model(opening, create)
-    program.update_in_place(opening.names_in_place)
-    return program, opening
+    A capture that nobody asked for, and that the runtime refuses when it opens the model or records
+    the first runs, is done without.
+    """
+
+    def __init__(self, opening: Opening, state: State, suffix: str = "") -> None:
+        self._state, self._suffix = state, suffix
+        self._unproven = _RECORDED
+        try:
+            self.program, self.opening = self._open(opening)
+        except OptionsError as error:
+            if opening.otherwise is None:
+                raise
+            self.program, self.opening = self._open(_uncaptured(opening, error))
+
+    @collector_paused()
+    def _open(self, opening: Opening) -> tuple[Program, Opening]:
+        def create(content: OwnModel, options: Options) -> Program:
+            name = f"{opening.job.spec.name}{self._suffix}"
+            return Program(content, self._state, options, name=name)
+
+        program, opening = open_model(opening, create)
+        program.update_in_place(opening.names_in_place)
+        return program, opening
+
+    def run(
+        self,
+        feeds: Sequence[Array] | DeviceFeeds,
+        guard: Callable[[list[Array]], None] | None = None,
+    ) -> list[Array]:
+        """One run, as `Program.run` makes it."""
+        if self.opening.otherwise is None:
+            return self.program.run(feeds, guard=guard)
+        try:
+            results = self.program.run(feeds, guard=guard)
+        except (OutOfMemoryError, DeviceError):
+            raise
+        except RunError as error:  # it changed nothing, as captured runs have two buffers
+            plain = _uncaptured(self.opening, error)
+        else:
+            self._unproven -= 1
+            if self._unproven == 0:
+                self.opening = replace(self.opening, otherwise=None)
+            return results
+        # The session goes before the next comes: what it began to record is recorded no more.
+        self.program.release()
+        del self.program
+        self.program, self.opening = self._open(plain)
+        return self.program.run(feeds, guard=guard)
+
+
+def _uncaptured(opening: Opening, error: FlowError) -> Opening:
+    """The opening in place of a captured one that failed."""
+    assert opening.otherwise is not None, "only a capture that nobody asked for may fail"
+    _log.info("job %s is not captured as a CUDA graph: %s", opening.job.spec.name, error.message)
+    return replace(opening.otherwise, capture=Capture(False, error.message))
 
 
 class Executable:
-    """A job bound to the session's state. `opening` says what became of it.
+    """A job bound to the session's state.
 
     `source` gives the batches that the job reads on the host.
     """
@@ -45,23 +104,20 @@ class Executable:
     def __init__(self, opening: Opening, state: State, source: Pipeline | None = None) -> None:
         job = opening.job
         self._state, self._source = state, source
-        self._program: Program | None = None
-        outputs: list[str] = []
-        self._order: list[int] = []
-        if opening.opens_model:
-            self._program, opening = _open_program(opening, state)
-            outputs = [info.name for info in self._program.results]
-            self._order = [job.feeds.index(f.name) for f in self._program.feeds]
-        if opening.update is not None:
-            self._update, update = _open_program(opening.update, state, "/update")
-            opening = replace(opening, update=update)
-        self.opening, self._job = opening, job
+        self._planned, self._job = opening, job
+        self._model = _Model(opening, state) if opening.opens_model else None
+        update = opening.update
+        self._update = None if update is None else _Model(update, state, "/update")
+        results = self._model.program.results if self._model else ()
+        feeds = self._model.program.feeds if self._model else ()
+        outputs = [info.name for info in results]
+        self._order = [job.feeds.index(f.name) for f in feeds]
         fed = len(job.feeds) - (len(job.host.feeds) if job.host is not None else 0)
         self._labels = [labels for labels in fed_labels(job) if labels.position < fed]
         self._results = [outputs.index(name) for name in job.results]
         self._losses = [
             (i, element_named(info.element))
-            for i, info in enumerate(self._program.results if self._program else ())
+            for i, info in enumerate(results)
             if info.name in job.losses
         ]
         self._watches = [
@@ -72,18 +128,30 @@ class Executable:
         self._guard = self._check_finite if opening.keeps_old_values and self._losses else None
         self._free_feeds: deque[FeedBuffers] = deque()  # of one set each, no run waits for them
 
+    @property
+    def program(self) -> Program:
+        """The program of its model; of a job without outputs there is none."""
+        assert self._model is not None, "a model without outputs is not opened"
+        return self._model.program
+
+    @property
+    def opening(self) -> Opening:
+        """What became of the job: what the runtime confirmed, and what it refused."""
+        opening = self._planned if self._model is None else self._model.opening
+        return opening if self._update is None else replace(opening, update=self._update.opening)
+
     def ahead(self, arrays: Sequence[Array]) -> Callable[[], list[Array]]:
         """A call to be made later, on copies: to a device they are on their way at once.
 
         What does not fit is an error of the call.
         """
         copies = [np.array(a) for a in arrays]
-        program = self._program
-        is_elsewhere = program is not None and program.options.device[0] != "cpu"
-        if not is_elsewhere or self._source is not None or self._job.update is not None:
+        model = self._model
+        if model is None or self._source is not None or self._update is not None:
             return lambda: self.run(copies)
-        assert program is not None, "just asked"
-        buffers = self._free_feeds.pop() if self._free_feeds else FeedBuffers(program, 1)
+        if model.program.options.device[0] == "cpu":
+            return lambda: self.run(copies)
+        buffers = self._free_feeds.pop() if self._free_feeds else FeedBuffers(model.program, 1)
         try:
             feeds = buffers.put([copies[i] for i in self._order])
         except FeedError:
@@ -107,7 +175,7 @@ class Executable:
         try:
             for labels in self._labels:
                 labels.check(arrays)
-            outputs = self._outputs(self._program, arrays, feeds) if self._program else []
+            outputs = self._outputs(self._model, arrays, feeds) if self._model else []
         except FlowError as error:
             error.located(self._job.spec.name, None, None)
             raise
@@ -119,18 +187,18 @@ class Executable:
 
     def _outputs(
         self,
-        program: Program,
+        model: _Model,
         arrays: Sequence[Array],
         feeds: Sequence[Array] | DeviceFeeds | None,
     ) -> list[Array]:
         if feeds is not None:
-            return program.run(feeds, guard=self._guard)
-        if self._job.update is None:
-            return self._round(program, arrays)
+            return model.run(feeds, self._guard)
+        if self._update is None:
+            return self._round(model, arrays)
         try:
-            rounds = [self._round(program, arrays) for _ in range(self._job.rounds)]
+            rounds = [self._round(model, arrays) for _ in range(self._job.rounds)]
         except BaseException:
-            self._clear_sums()
+            self._clear_sums(model.program, self._update.program)
             raise
         self._update.run([])
         return [
@@ -138,16 +206,14 @@ class Executable:
             for of_rounds in zip(*rounds, strict=True)
         ]
 
-    def _round(self, program: Program, arrays: Sequence[Array]) -> list[Array]:
+    def _round(self, model: _Model, arrays: Sequence[Array]) -> list[Array]:
         fed = [*arrays, *self._source.next()] if self._source is not None else arrays
-        return program.run([fed[i] for i in self._order], guard=self._guard)
+        return model.run([fed[i] for i in self._order], self._guard)
 
-    def _clear_sums(self) -> None:
+    def _clear_sums(self, gradients: Program, update: Program) -> None:
         """Forget the gradients of a call that failed between its rounds."""
         with self._state.lock:
-            for name in set(self._update.writes) & set(
-                self._program.writes if self._program else ()
-            ):
+            for name in set(update.writes) & set(gradients.writes):
                 zeros = np.zeros(self._state.shape(name), self._state.dtype(name))
                 self._state.write(name, zeros)
 

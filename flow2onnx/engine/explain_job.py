@@ -60,6 +60,7 @@ def explain(opening: Opening, settings: Settings, placed_on: str) -> Explanation
         recomputed=job.recomputed,
         memory=memory_lines(opening),
         lowerings=tuple(_lowerings(opening)),
+        captures=tuple(half.capture for half in opening.halves if half.capture is not None),
         native=dict(sum((Counter(half.native) for half in opening.halves), Counter())),
     )
 

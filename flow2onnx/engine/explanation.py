@@ -6,9 +6,11 @@ from typing import Any
 
 from flow2onnx.analysis.in_place import InPlace
 from flow2onnx.engine.memory import MemoryLine
+from flow2onnx.engine.opening import Capture
 from flow2onnx.passes.recompute import RecomputedSegment
 
 __all__ = [
+    "Capture",
     "Explanation",
     "Fallback",
     "FlagOutcome",
@@ -72,8 +74,9 @@ class Explanation:
     """The outcome of flags, nodes and state. `str()` is a table, `as_dict()` what JSON holds.
 
     `native` counts the operators of flow2onnx-native by name, which stand in `nodes` too.
-    `nodes` is empty where the installed runtime does not tell which provider runs what. `state`
-    says of each large tensor that the job updates whether it has one buffer or two.
+    `nodes` is empty where the installed runtime does not tell which provider runs what. `captures`
+    says of each model of a job on CUDA whether its runs are one launch. `state` says of each large
+    tensor that the job updates whether it has one buffer or two.
     """
 
     job: str
@@ -87,6 +90,7 @@ class Explanation:
     recomputed: tuple[RecomputedSegment, ...]
     memory: tuple[MemoryLine, ...]
     lowerings: tuple[LoweringChoice, ...] = ()
+    captures: tuple[Capture, ...] = ()
     native: Mapping[str, int] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
@@ -102,6 +106,7 @@ class Explanation:
         yield from _section("flags", (f"{f.name} = {f.value}: {f.outcome}" for f in self.flags))
         yield from _section("nodes", map(_nodes_line, self.nodes))
         yield from _section("elsewhere", map(_fallback_line, self.fallbacks))
+        yield from _section("CUDA graph", map(_capture_line, self.captures))
         yield from _section("updates", map(_state_line, self.state))
         yield from _section("recomputed", map(_recomputed_line, self.recomputed))
         yield from _section("memory", map(_memory_line, self.memory))
@@ -133,6 +138,10 @@ def _lowering_line(choice: LoweringChoice) -> str:
     return f"{choice.node}: {choice.lowering} by {choice.form} ({choice.why})" + (
         f", not {others}" if others else ""
     )
+
+
+def _capture_line(found: Capture) -> str:
+    return f"{'captured' if found.is_on else 'not captured'}: {found.reason}"
 
 
 def _state_line(found: InPlace) -> str:

@@ -10,7 +10,7 @@ from flow2onnx.analysis.live_range import byte_size, constant_bytes, peak_bytes
 from flow2onnx.engine.opening import Opening
 from flow2onnx.errors import NotEnoughMemoryError
 
-__all__ = ["MemoryLine", "check_memory", "memory_lines", "needed_bytes"]
+__all__ = ["MemoryLine", "check_memory", "memory_lines", "most_bytes", "needed_bytes"]
 
 _log = logging.getLogger("flow2onnx.memory")
 _NEAR = 0.8  # of what there is
@@ -80,6 +80,12 @@ def needed_bytes(openings: Sequence[Opening]) -> int:
     return sum(state.values()) + max(_total(_lines_of_calls(half)) for half in halves)
 
 
+def most_bytes(openings: Sequence[Opening], free: int | None) -> int | None:
+    """The bytes that jobs may need: the least `runtime.memory_limit`, or what is free."""
+    limits = (o.job.spec.config.value("runtime.memory_limit") for o in openings)
+    return min((limit for limit in limits if limit is not None), default=free)
+
+
 def check_memory(openings: Sequence[Opening], free: int | None) -> None:
     """Raise `NotEnoughMemoryError` if jobs need more than there is; log it if it is close.
 
@@ -87,8 +93,7 @@ def check_memory(openings: Sequence[Opening], free: int | None) -> None:
     None is not known, and checks nothing.
     """
     specs = [opening.job.spec for opening in openings]
-    limits = [m for s in specs if (m := s.config.value("runtime.memory_limit")) is not None]
-    most = min(limits, default=free)
+    most = most_bytes(openings, free)
     if most is None:
         return
     needed = needed_bytes(openings)

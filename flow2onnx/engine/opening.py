@@ -24,9 +24,17 @@ from flow2onnx.compile.garbage_collection import collector_paused
 from flow2onnx.graph import Model
 from flow2onnx.graph.model import model_bytes, parse_model
 
-__all__ = ["Opening", "open_model", "plan_opening", "plan_portable_opening"]
+__all__ = ["Capture", "Opening", "open_model", "plan_opening", "plan_portable_opening"]
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Capture:
+    """Whether the runs of a job are captured as CUDA graphs, and why or why not."""
+
+    is_on: bool
+    reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +45,8 @@ class Opening:
     operators in memory, which `native` counts by name and `traits` describe. `in_place` has a
     verdict on each large tensor of state that the model updates; what has none keeps two buffers.
     With `keeps_old_values` a step whose loss is not finite changes nothing. `update` is the other
-    half of a job whose calls read several batches.
+    half of a job whose calls read several batches. `capture` is None where there are no launches to
+    save; `otherwise` is the opening without capture, where the runtime may still refuse this one.
     """
 
     job: CompiledJob
@@ -48,6 +57,8 @@ class Opening:
     traits: OperatorTraits | None = None
     keeps_old_values: bool = False
     update: "Opening | None" = None
+    capture: Capture | None = None
+    otherwise: "Opening | None" = None
 
     @property
     def halves(self) -> "tuple[Opening, ...]":

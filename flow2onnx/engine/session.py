@@ -13,10 +13,11 @@ from flow2onnx_runtime.dtypes import Array
 from flow2onnx_runtime.free_memory import free_bytes
 
 from flow2onnx.compile import CompiledJob, Target
+from flow2onnx.engine.capture import keep_within_memory, plan_captured_opening
 from flow2onnx.engine.compiling import JobCompiler, Shapes
 from flow2onnx.engine.executable import Executable
 from flow2onnx.engine.memory import check_memory
-from flow2onnx.engine.opening import Opening, plan_opening
+from flow2onnx.engine.opening import Opening
 from flow2onnx.engine.options import options_of
 from flow2onnx.engine.pipelines import Pipelines
 from flow2onnx.engine.placement import Device, Placement, best_device
@@ -282,7 +283,9 @@ class Session:
         openings = [self._opening(job) for job in jobs.values()] if opens else []
         options = openings[0].options if opens else Options()
         if opens:
-            check_memory(openings, free_bytes(options.device))
+            free = free_bytes(options.device)
+            openings = keep_within_memory(openings, free)
+            check_memory(openings, free)
         state, compute = new_state(variables, options, self.target())
         with ThreadPoolExecutor(1, "flow2onnx-init") as beside:  # drawing takes no Python
             values = beside.submit(compute)
@@ -297,10 +300,10 @@ class Session:
         self.settings.start()
         self.variables, self._state = variables, state
 
-    def _opening(self, job: CompiledJob) -> Opening:
+    def _opening(self, job: CompiledJob, may_capture: bool = True) -> Opening:
         stops = self.settings.value("stop_on_non_finite")
         options = options_of(job, self.settings, self._device)
-        return plan_opening(job, options, stops_on_non_finite=stops)
+        return plan_captured_opening(job, options, stops_on_non_finite=stops, may=may_capture)
 
     def _bind(self, opening: Opening, state: State) -> Executable:
         return Executable(opening, state, self._pipelines.feeding(opening.job))
@@ -324,7 +327,7 @@ class Session:
         """The job once more, for inputs smaller than declared."""
         job = self._compiler.compile_for_calls(spec, shapes).without_clashes(self.variables)
         check_variables(job, self.variables, shapes)
-        return self._bind(self._opening(job), self.state)
+        return self._bind(self._opening(job, may_capture=False), self.state)
 
 
 def _is_same(known: JobSpec, spec: JobSpec) -> bool:

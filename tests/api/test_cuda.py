@@ -46,7 +46,7 @@ def losses(tag, captured=False):
     found = [job(x, y).mean() for _ in range(STEPS)]
     if tag == "gpu":
         (executable,) = current_session()._executables.values()
-        assert executable._program.session.get_providers()[0] == CUDA
+        assert executable.program.session.get_providers()[0] == CUDA
     return found
 
 

@@ -303,7 +303,7 @@ def _() -> None:
     _, job = compiled(config)
     job(X)
     (executable,) = current_session()._executables.values()
-    held = executable._program.session.get_session_options()
+    held = executable.program.session.get_session_options()
     assert held.get_session_config_entry("session.disable_prepacking") == "1"
 
 
@@ -314,7 +314,7 @@ def _() -> None:
     _, job = compiled(config)
     job(X)
     (executable,) = current_session()._executables.values()
-    held = executable._program.lane_options()
+    held = executable.program.lane_options()
     assert held.get_run_config_entry("memory.enable_memory_arena_shrinkage") == "cpu:0"
 
 

@@ -220,7 +220,7 @@ def trained(optimizer, function_config, steps=4):
 
 
 def in_place_of(session):
-    return {n for e in session._executables.values() for n in e._program.in_place}
+    return {n for e in session._executables.values() for n in e.program.in_place}
 
 
 @pytest.mark.parametrize(
@@ -308,7 +308,7 @@ def test_a_step_that_is_stopped_is_not_gone_on_from(monkeypatch):
     (executable,) = current_session()._executables.values()
     stopped = onnxruntime.RunOptions()
     stopped.terminate = True
-    for lane in executable._program._lanes.values():
+    for lane in executable.program._lanes.values():
         monkeypatch.setattr(lane, "_run_options", stopped)
     with pytest.raises(RunError, match="updated in place"):
         job(ids, x)

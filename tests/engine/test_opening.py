@@ -98,8 +98,8 @@ def test_what_is_explained_is_what_runs(name, tmp_path):
     job, arrays = JOBS[name](tmp_path)
     job(*arrays)
     (executable,) = current_session()._executables.values()
-    programs = [executable._program]
-    programs += [executable._update] if executable.opening.update is not None else []
+    programs = [executable.program]
+    programs += [executable._update.program] if executable.opening.update is not None else []
     runs = [{n for n in p.writes if n not in p.in_place} for p in programs]
     explained = [set(half.names_in_two_buffers) for half in executable.opening.halves]
     assert explained == runs

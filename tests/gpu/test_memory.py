@@ -116,6 +116,15 @@ def test_a_device_that_stops_says_so(step):
     assert issubclass(DeviceError, RunError)
 
 
+def test_a_session_without_memory_to_open(step):
+    standin.resize(used())
+    content = model(
+        "g (float[2] x) => (float[2] y) { c = Constant<value = float[2] {1,2}>() y = Add(x, c) }"
+    )
+    with pytest.raises(OutOfMemoryError, match=r"opening the model .* failed"):
+        open_session(content, ON_GPU)
+
+
 def test_free_memory_is_what_cuda_says():
     standin.resize(used() + 10 * MIB)
     assert free_bytes(("cuda", 0)) == 10 * MIB

@@ -376,7 +376,7 @@ def training(library: NativeLibrary | None, monkeypatch: pytest.MonkeyPatch):
     labels = draw.integers(0, 10, 4).astype(np.int32)
     losses = np.array([job(x, labels).mean() for _ in range(6)])
     (executable,) = current_session()._executables.values()
-    return losses, set(executable._program.in_place), job.explain()
+    return losses, set(executable.program.in_place), job.explain()
 
 
 def test_jobs_with_and_without(library: NativeLibrary, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -333,7 +333,7 @@ def test_jobs_learn_the_same_bits_in_place(
     def learned(wish: bool):
         job, ids = table_job(update, wish=wish, by_rows=by_rows)
         losses = [job(ids) for _ in range(4)]
-        names = {n for e in current_session()._executables.values() for n in e._program.in_place}
+        names = {n for e in current_session()._executables.values() for n in e.program.in_place}
         return losses, state(), names, job.explain()
 
     plain, before, names, _ = learned(wish=False)

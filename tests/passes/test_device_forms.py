@@ -10,6 +10,7 @@ from onnx.reference import ReferenceEvaluator
 from flow2onnx.dtypes import float32, int64
 from flow2onnx.graph import Builder
 from flow2onnx.graph.model import model_of, to_proto
+from flow2onnx.passes.computed_outputs import ComputedOutputs, constant_outputs
 from flow2onnx.passes.expand_unique import ExpandUnique
 from flow2onnx.passes.symmetric_pads import SymmetricPads
 
@@ -64,3 +65,19 @@ def test_the_cpu_provider_keeps_both():
     table = kernels()
     assert not table.leaves("Unique")
     assert not table.pads_alike("ConvTranspose")
+
+
+def test_a_next_value_that_is_a_constant_is_computed():
+    b = Builder(21)
+    count, x = b.input("count", (2,), int64), b.input("x", (2,), float32)
+    b.output(b.Identity(b.const(np.array([5, 7]), int64)), "next/count")
+    b.output(b.Identity(b.const(np.ones(2, np.float32))), "out/0")
+    b.output(b.Neg(x), "out/1")
+    assert constant_outputs(b.graph) == ["next/count", "out/0"]
+    assert ComputedOutputs().run(b.graph)
+    assert constant_outputs(b.graph) == ["out/0"]
+    feeds = {"count": np.array([1, 2]), "x": np.ones(2, np.float32)}
+    assert run(b, feeds).tolist() == [5, 7]
+    assert [v.name for v in b.graph.outputs] == ["next/count", "out/0", "out/1"]
+    assert count is b.graph.inputs[0]
+    assert not ComputedOutputs().run(b.graph)

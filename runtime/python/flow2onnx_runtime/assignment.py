@@ -17,6 +17,7 @@ __all__ = [
     "RANDOM_OPERATORS",
     "AssignedNode",
     "assigned_nodes",
+    "capture_fault",
     "nodes_of",
     "open_capturing",
     "recording",
@@ -77,7 +78,12 @@ def open_capturing(
     Raises `OptionsError`, naming the nodes, if they cannot be captured or a replay would not do
     what a run does.
     """
-    _check_version(name)
+    fault = capture_fault()
+    if fault is not None:
+        raise OptionsError(
+            f"{name} cannot be captured as a CUDA graph: {fault}",
+            hint="install a newer onnxruntime-gpu, or leave enable_cuda_graph off",
+        )
     try:
         session = open_session(model, recording(options), initializers)
     except BundleError as error:
@@ -87,15 +93,18 @@ def open_capturing(
     return session
 
 
-def _check_version(name: str) -> None:
+def capture_fault() -> str | None:
+    """Why the installed runtime captures nothing; None if it does, for models that allow it."""
     numbers = tuple(int(part) for part in ort.__version__.split(".")[:3] if part.isdigit())
     if numbers < _FIRST_TO_CAPTURE:
         first = ".".join(map(str, _FIRST_TO_CAPTURE))
-        raise OptionsError(
-            f"{name} cannot be captured as a CUDA graph: onnxruntime {ort.__version__} captures "
-            "copies of host memory, which a replay would read again",
-            hint=f"install onnxruntime-gpu {first} or newer, or leave enable_cuda_graph off",
+        return (
+            f"onnxruntime {ort.__version__} captures copies of host memory, which a replay would "
+            f"read again: {first} does not"
         )
+    if _RECORD not in session_keys():
+        return "this onnxruntime does not tell which operators it runs"
+    return None
 
 
 def _blame_nodes(name: str, model: Model | OwnModel, options: Options, error: BundleError) -> None:

@@ -26,6 +26,7 @@ from flow2onnx_runtime.provider_checks import (
     why_unusable,
 )
 from flow2onnx_runtime.providers import CPU, provider_named
+from flow2onnx_runtime.run_errors import lacks_memory, run_error
 from flow2onnx_runtime.session_options import SESSION_OPTIONS
 from flow2onnx_runtime.trusted_libraries import trusted_library
 
@@ -230,6 +231,10 @@ def open_session(
     except OptionsError:
         raise
     except Exception as error:  # the runtime's exceptions have no common base
+        if lacks_memory(error):
+            raise run_error(
+                f"opening {what}", error, options.device, "nothing was opened"
+            ) from error
         _blame_provider(providers, error)
         raise BundleError(
             f"{what} cannot be opened: {error}",

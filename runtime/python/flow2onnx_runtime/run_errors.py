@@ -11,7 +11,7 @@ from flow2onnx_runtime.errors import (
     RunError,
 )
 
-__all__ = ["allocation_error", "copy_error", "run_error"]
+__all__ = ["allocation_error", "copy_error", "lacks_memory", "run_error"]
 
 Place = tuple[str, int]
 # The runtime raises no type of its own for it.
@@ -22,12 +22,17 @@ _NO_MEMORY = re.compile(
 _NEW_PROCESS = "nothing on it can be read: begin a new process and load a saved state"
 
 
+def lacks_memory(error: Exception) -> bool:
+    """True if the runtime says that memory could not be allocated."""
+    return bool(_NO_MEMORY.search(str(error)))
+
+
 def run_error(name: str, error: Exception, place: Place, hint: str) -> RunError:
     """The error of a run at a place, which ended with the runtime's own; `hint` is on the state."""
     stopped = _stopped(place)
     if stopped is not None:
         return DeviceError(f"{name} failed, and {stopped}", hint=_NEW_PROCESS)
-    if _NO_MEMORY.search(str(error)):
+    if lacks_memory(error):
         return OutOfMemoryError(
             f"{name} failed: {error}", hint=f"make the batch smaller, or free memory; {hint}"
         )

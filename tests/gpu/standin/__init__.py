@@ -7,7 +7,16 @@ import os
 from pathlib import Path
 from typing import Any
 
-__all__ = ["folder", "is_loaded", "repair", "report", "reset", "resize", "stop"]
+__all__ = [
+    "folder",
+    "is_loaded",
+    "refuse_captures",
+    "repair",
+    "report",
+    "reset",
+    "resize",
+    "stop",
+]
 
 _USUAL_SIZE = 139 << 30
 ILLEGAL_ADDRESS = 700  # cudaErrorIllegalAddress
@@ -57,6 +66,11 @@ def resize(size: int) -> None:
     _library().standin_resize(size)
 
 
+def refuse_captures(refuses: bool) -> None:
+    """Let no stream begin to record a graph, or let it again."""
+    _library().standin_refuse_captures(refuses)
+
+
 def stop(error: int = ILLEGAL_ADDRESS) -> None:
     """Let the device answer every call with an error of CUDA, as after a wrong address."""
     _library().standin_stop(error)
@@ -65,4 +79,5 @@ def stop(error: int = ILLEGAL_ADDRESS) -> None:
 def repair() -> None:
     """Let the device work again, at its usual size."""
     _library().standin_stop(0)
+    refuse_captures(False)
     resize(_USUAL_SIZE)

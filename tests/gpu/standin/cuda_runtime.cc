@@ -122,6 +122,8 @@ void standin_reset() {
 
 void standin_resize(size_t bytes) { Locked()->size = bytes; }
 
+void standin_refuse_captures(int refuses) { Locked()->refuses_captures = refuses != 0; }
+
 void standin_stop(int error) { Locked()->fault = error; }
 
 const char* standin_report() {
@@ -440,6 +442,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   Locked device;
   device->finish(stream);
   device->launching.erase(stream);
+  if (device->captures_on(stream)) device->capture = nullptr;
   std::free(stream);
   return cudaSuccess;
 }
@@ -487,6 +490,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) 
 }
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   Locked device;
+  if (device->refuses_captures) return fail(cudaErrorStreamCaptureUnsupported);
   device->capture = new Graph;
   device->capture_stream = stream;
   device->counters.captures++;

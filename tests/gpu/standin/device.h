@@ -115,7 +115,8 @@ struct Device {
   void* capture_stream = nullptr;
   std::map<void*, std::vector<std::function<void()>>> late;
   std::set<void*> launching;  // the streams on which a kernel was launched
-  int fault = 0;              // what the device answers since it stopped
+  bool refuses_captures = false;
+  int fault = 0;  // what the device answers since it stopped
   size_t used = 0, peak = 0;
   size_t size = number("STANDIN_BYTES", size_t{139} << 30);
   int devices = static_cast<int>(number("STANDIN_DEVICES", 1));
@@ -135,5 +136,6 @@ void standin_launch(const char* name);
 void standin_reset();
 const char* standin_report();  // JSON, valid until the next call
 void standin_resize(size_t bytes);
+void standin_refuse_captures(int refuses);
 void standin_stop(int error);  // answer every call so; 0 lets the device work again
 }
