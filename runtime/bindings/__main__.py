@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from runtime.bindings import cpp, csharp, java
+from runtime.bindings import cpp, csharp, java, rust
 from runtime.bindings.c_api import ROOT, Api, read
 
 __all__ = ["FILES", "main", "stale"]
@@ -28,6 +28,8 @@ FILES: dict[str, Callable[[Api], str]] = {
     "runtime/csharp/Flow2Onnx/Native.cs": csharp.natives,
     "runtime/java/src/main/c/native.c": java.stubs,
     "runtime/java/src/main/java/flow2onnx/Native.java": java.natives,
+    "runtime/rust/src/codes.rs": rust.codes,
+    "runtime/rust/src/ffi/raw.rs": rust.raw,
 }
 
 

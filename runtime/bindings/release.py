@@ -37,11 +37,13 @@ _FILES: dict[str, tuple[str, ...]] = {
              "java/src/main/*/flow2onnx/*", "java/src/android/*"),
     "swift": ("swift/README.md", "swift/Package.swift", "swift/Sources/*/*.swift",
               "swift/Sources/*/include/*", "swift/Tests/*/*.swift"),
+    "rust": ("rust/README.md", "rust/Cargo.toml", "rust/Cargo.lock", "rust/build.rs",
+             "rust/src/**/*.rs"),
 }  # fmt: skip
 # Where the C runtime lies as one file: beside its header, or within a package that compiles it.
-_JOINED_IN = ("c", "swift/Sources/CFlow2Onnx")
+_JOINED_IN = ("c", "rust/c", "swift/Sources/CFlow2Onnx")
 # Packages that compile the C runtime have its header as well.
-_HEADER_IN: tuple[str, ...] = ("swift/Sources/CFlow2Onnx/include",)
+_HEADER_IN = ("rust/c", "swift/Sources/CFlow2Onnx/include")
 
 
 def contents() -> dict[str, bytes]:
