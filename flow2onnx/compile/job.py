@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from flow2onnx.compile.batch_shares import output_shares, share_batch
 from flow2onnx.compile.garbage_collection import collector_paused
 from flow2onnx.compile.names import (
     loss_name,
@@ -30,12 +31,13 @@ from flow2onnx.passes import run_passes
 from flow2onnx.passes.mixed_precision import mix_precision
 from flow2onnx.passes.quantize_bias import quantize_biases
 from flow2onnx.passes.recompute import RecomputedSegment, recompute
+from flow2onnx.passes.row_shares import Share
 from flow2onnx.passes.sink_relu import sink_relu
 from flow2onnx.trace.host import HostPlan
 from flow2onnx.trace.job import Job
 from flow2onnx.trace.quantization import quantize
 from flow2onnx.trace.spec import JobSpec
-from flow2onnx.trace.trace import Traced, trace
+from flow2onnx.trace.trace import Traced, pieces_of, trace
 from flow2onnx.trace.variables import Variable
 from flow2onnx.typing import TreeDef
 
@@ -53,7 +55,8 @@ class Target:
     """The target of a compilation: opset, seed of random nodes, kernels, whether to show losses.
 
     `devices`: how many a mirrored job is fed for. `training`: which part of a train step, and
-    whether its rate can be set. `tuned`: forms of lowerings that were measured, by question.
+    whether its rate can be set. `ranks`: how many processes train the job, of which this compiles
+    the part of one. `tuned`: forms of lowerings that were measured, by question.
     """
 
     opset: int = 21
@@ -62,15 +65,20 @@ class Target:
     shows_losses: bool = False
     training: Training = WHOLE
     devices: int = 1
+    ranks: int = 1
     tuned: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class WatchedOutput:
-    """Outputs of the model that are there for a watch handler: for each argument its pieces."""
+    """Outputs of the model that are there for a watch handler: for each argument its pieces.
+
+    With `is_once` it is called in one of the processes that train a job.
+    """
 
     arguments: tuple[tuple[str, ...], ...]
     handler: Callable[..., Any]
+    is_once: bool = False
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -84,7 +92,9 @@ class CompiledJob:
 
     What `host` feeds comes last in `feeds`. A mirrored job has several `pieces` of each result,
     which stand together. A job with an `update` sums up gradients in as many
-    `rounds` as one call has, then runs that.
+    `rounds` as one call has, then runs that; between the two, a job of several processes gives the
+    others what it has `sent`. What each of them has of an output, if not all have the same, is in
+    `shares`; `split` has the feeds of which each takes its part, with the axis.
     """
 
     spec: JobSpec
@@ -101,6 +111,10 @@ class CompiledJob:
     pieces: int = 1
     rounds: int = 1
     update: "CompiledJob | None" = None
+    sent: tuple[str, ...] = ()
+    shares: Mapping[str, Share] = field(default_factory=dict)
+    split: Mapping[str, int] = field(default_factory=dict)
+    digest: str = ""
     choices: tuple[Choice, ...] = ()
     recomputed: tuple[RecomputedSegment, ...] = ()
 
@@ -145,8 +159,9 @@ def compile_job(
 
 
 def _build(spec: JobSpec, shapes: Sequence[tuple[int, ...]] | None, target: Target) -> CompiledJob:
-    traced = trace(spec, shapes, target.opset, target.seed, target.devices)
+    traced = trace(spec, shapes, target.opset, target.seed, target.devices, target.ranks)
     job = traced.job
+    shared = share_batch(traced) if job.ranks > 1 else None
     if job.is_trainable:
         sink_relu(
             job.b, _values_in_use(traced)
@@ -158,6 +173,7 @@ def _build(spec: JobSpec, shapes: Sequence[tuple[int, ...]] | None, target: Targ
     forward = [str(n.name) for n in job.b.nodes]
     diffs = append_training(job, target.training) if job.is_trainable else {}
     results, losses, watches = _name_outputs(traced, diffs, target)
+    shares = output_shares(shared, job.b.graph.outputs, diffs) if shared is not None else {}
     run_passes(job.b.graph, spec.half, target.kernels)
     if not job.is_trainable and spec.is_quantized:
         quantize_biases(job.b)  # after biases became operands of their products
@@ -178,7 +194,10 @@ def _build(spec: JobSpec, shapes: Sequence[tuple[int, ...]] | None, target: Targ
         tree=traced.tree,
         devices=frozenset(job.devices),
         host=job.host.plan(),
-        pieces=job.pieces,
+        pieces=max(job.pieces, pieces_of(spec, job.ranks)),
+        sent=tuple(job.sent),
+        shares=shares,
+        split=shared.split if shared is not None else {},
         recomputed=recomputed,
     )
 
@@ -226,6 +245,8 @@ def _name_outputs(
         for name, value in zip(losses, job.losses, strict=True):
             job.b.output(value, name)
     watches = tuple(_watch(job, i, diffs) for i in range(len(job.watches)))
+    for name, value in job.sent.items():
+        job.b.output(value, name)
     for name, value in job.updates.items():
         job.b.output(value, next_name(name))
     return results, tuple(losses), watches
@@ -243,4 +264,6 @@ def _watch(job: Job, i: int, diffs: dict[Value, Value]) -> WatchedOutput:
         name = watch_name(i, k if len(watch.values) > 1 else None)
         shown.append(str(job.b.output(found, name).name))
     starts = range(0, len(shown), job.pieces)
-    return WatchedOutput(tuple(tuple(shown[s : s + job.pieces]) for s in starts), watch.handler)
+    return WatchedOutput(
+        tuple(tuple(shown[s : s + job.pieces]) for s in starts), watch.handler, watch.is_once
+    )

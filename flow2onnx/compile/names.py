@@ -5,9 +5,11 @@ from collections.abc import Collection
 from flow2onnx_runtime.manifest import NEXT
 
 from flow2onnx.graph import Value
+from flow2onnx.optim.exchange import ROWS
 from flow2onnx.trace.job import input_name
 
 __all__ = [
+    "ROWS",
     "first_value",
     "loss_name",
     "next_name",

@@ -1,19 +1,25 @@
 """Variants of a job: halves of its step, rounds, a free batch, counted draws, no watches."""
 
+import hashlib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from flow2onnx.compile.job import CompiledJob, Target, compile_job
 from flow2onnx.errors import UnsupportedError
+from flow2onnx.graph.model import model_bytes
+from flow2onnx.graph.nodes import has_seed, reseed
 from flow2onnx.onnx_io.free_batch import free_batch
 from flow2onnx.onnx_io.serialize import drop_inputs, drop_outputs
 from flow2onnx.optim import Training, batch_count
 from flow2onnx.passes import CounterBasedRandom, run_passes
+from flow2onnx.passes.share_rows import DRAWS_ROWS
 from flow2onnx.trace.spec import JobSpec
 
 __all__ = [
+    "compile_for_ranks",
     "compile_rounds",
     "count_draws",
+    "draw_as_rank",
     "for_any_batch",
     "halves",
     "unusual_sizes",
@@ -66,6 +72,34 @@ def compile_rounds(
         )
     variables = {**first.variables, **update.variables}
     return replace(first, rounds=rounds, update=update, variables=variables)
+
+
+def compile_for_ranks(
+    spec: JobSpec, shapes: Sequence[tuple[int, ...]] | None, target: Target, rounds: int
+) -> CompiledJob:
+    """The part of a train job that one of several processes does: gradients, then the update.
+
+    Between the two it sends what the first half has in `sent`, and the second takes what came of
+    it. `digest` is the same for all processes that do parts of the same job.
+    """
+    training = replace(target.training, rounds=rounds)
+    first, update = halves(
+        training, lambda half: compile_job(spec, shapes, replace(target, training=half))
+    )
+    update = replace(update, feeds=first.sent)
+    content = b"".join(model_bytes(job.model) for job in (first, update))
+    variables = {**first.variables, **update.variables}
+    return replace(
+        first, rounds=rounds, update=update, variables=variables,
+        digest=hashlib.sha256(content).hexdigest(),
+    )  # fmt: skip
+
+
+def draw_as_rank(job: CompiledJob, rank: int) -> None:
+    """Let the random nodes of what one process has for itself draw as its rank does, in place."""
+    for node in job.model.graph:
+        if has_seed(node) and (job.pieces > 1 or DRAWS_ROWS in node.meta):
+            reseed(node, rank)
 
 
 def without_watches(job: CompiledJob) -> CompiledJob:

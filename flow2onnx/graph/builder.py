@@ -223,6 +223,11 @@ class Builder:
         self._infer(schema(node.op_type, self.opset), node)
         return value
 
+    def resize(self, value: ir.Value, shape: Sequence[int]) -> None:
+        """Give a value other sizes, which what makes it has, or is about to have."""
+        value.shape = ir.Shape(shape)
+        self._types.pop(value, None)
+
     def undo(self) -> None:
         """Take out the node made last, which nothing reads yet."""
         self.graph.remove(self.nodes.pop(self._place - 1 if self._place is not None else -1))

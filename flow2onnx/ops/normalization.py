@@ -7,6 +7,7 @@ import numpy as np
 
 from flow2onnx.errors import ArgumentError, ShapeError
 from flow2onnx.graph import Builder, Value
+from flow2onnx.graph.own_statistics import mark_own_statistics
 from flow2onnx.graph.types import dims, rank_of
 from flow2onnx.lowering.sums import channel_sum
 from flow2onnx.ops.arguments import axis_of
@@ -107,9 +108,9 @@ def by_batch(
     inputs of its training form or lack it, and the reductions are no slower.
     """
     others = [i for i in range(rank_of(x)) if i != 1]
-    mean = b.ReduceMean(x, others, keepdims=0)
+    mean = mark_own_statistics(b.ReduceMean(x, others, keepdims=0))
     centred = b.Sub(x, _per_channel(b, mean, x))
-    variance = b.ReduceMean(b.Mul(centred, centred), others, keepdims=0)
+    variance = mark_own_statistics(b.ReduceMean(b.Mul(centred, centred), others, keepdims=0))
     rate = b.Reciprocal(b.Sqrt(b.Add(variance, epsilon)))
     return _affine(b, centred, b.Mul(rate, scale), offset), mean, variance, rate
 

@@ -29,10 +29,14 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Training:
-    """How a train step is built. `adjusts_rate`: a state tensor may override the schedule."""
+    """How a train step is built. `adjusts_rate`: a state tensor may override the schedule.
+
+    `rounds`: of how many batches a process adds up the gradients that others send.
+    """
 
     part: Literal["whole", "gradients", "update"] = "whole"
     adjusts_rate: bool = False
+    rounds: int = 1
 
 
 WHOLE = Training()

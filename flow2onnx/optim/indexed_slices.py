@@ -17,7 +17,7 @@ from flow2onnx.lowering.scatters import scatter_add, scatter_sum
 from flow2onnx.optim.base import Optimizer, Step
 from flow2onnx.trace.job import Job
 
-__all__ = ["RowStep", "Rows", "lookups", "rows_of"]
+__all__ = ["RowStep", "Rows", "looked_up", "lookups", "rows_of"]
 
 
 @dataclass(frozen=True)
@@ -115,13 +115,11 @@ def _lookups(job: Job, name: str) -> list[Node]:
     return readers
 
 
-def rows_of(
-    b: Builder, table: Value, nodes: list[Node], grads: Mapping[Value, Value], is_added: bool
-) -> tuple[Rows, Value] | None:
-    """The rows that lookups read and their gradient; None if no loss depends on one.
-
-    With `is_added` the gradient has one row for each lookup, else one for each different row,
-    and zeros at the end.
+def looked_up(
+    b: Builder, table: Value, nodes: list[Node], grads: Mapping[Value, Value]
+) -> tuple[Value, Value] | None:
+    """The number of the row that each lookup reads, and its gradient; None if no loss depends on
+    one.
     """
     height, *row = dims(table)
     read = [node for node in nodes if node.outputs[0] in grads]
@@ -131,10 +129,19 @@ def rows_of(
     index, counts = _concat(b, keys), [size_of(key) for key in keys]
     parts = [b.Reshape(grads[n.outputs[0]], [c, *row]) for n, c in zip(read, counts, strict=True)]
     index, g = b.Where(b.Less(index, 0), b.Add(index, height), index), _concat(b, parts)
+    return index, g
+
+
+def rows_of(b: Builder, index: Value, g: Value, is_added: bool) -> tuple[Rows, Value]:
+    """The rows at `index`, with the gradient `g` of each lookup.
+
+    With `is_added` the gradient has one row for each lookup, else one for each different row,
+    and zeros at the end.
+    """
     column = b.Unsqueeze(index, [-1])
     if is_added:
         return Rows(column, None), g
-    slots = b.Reshape(b.emit("Unique", [index], outputs=4)[2], [sum(counts)])
+    slots = b.Reshape(b.emit("Unique", [index], outputs=4)[2], [size_of(index)])
     sums = scatter_sum(b, "ScatterND", dims(g), b.Unsqueeze(slots, [-1]), g)
     return Rows(column, slots), sums
 

@@ -24,7 +24,13 @@ from flow2onnx.optim.accumulation import (
 )
 from flow2onnx.optim.averages import append_averages
 from flow2onnx.optim.base import Optimizer, Step
-from flow2onnx.optim.indexed_slices import Rows, RowStep, lookups, rows_of
+from flow2onnx.optim.exchange import (
+    receive_gradients,
+    receive_rows,
+    send_gradients,
+    send_rows,
+)
+from flow2onnx.optim.indexed_slices import Rows, RowStep, looked_up, lookups, rows_of
 from flow2onnx.optim.loss_scale import LossScale
 from flow2onnx.optim.model_update_conf import from_conf
 from flow2onnx.trace.context import tracing
@@ -53,41 +59,64 @@ def _append(job: Job, training: Training) -> dict[Value, Value]:
         steps = {m: Step(b, job, rate_of(job, m, counter, training), counter) for m in members}
         folded = _folded_rate(job, optimizer, steps) if training.part == "whole" else None
         seeds = {loss: _seed(job, optimizer, loss, folded) for loss in job.losses}
+        seeds = {v: _of_sum(job, v, seed) for v, seed in seeds.items()}
     watched = [v for w in job.watches if w.is_gradient for v in w.values]
     tables = lookups(job, optimizer)
     if training.part != "whole":
-        check_halves(job, tables)
+        check_halves(job, tables if job.ranks == 1 or training.rounds > 1 else {})
         _check_counted(job, optimizer)
     read = [node.outputs[0] for nodes in tables.values() for node in nodes]
     whole = [value for name, value in trainable.items() if name not in tables]
     grads = gradients(b, seeds, [*whole, *read, *watched], job.regions)
     found = {n: grads[v] for n, v in trainable.items() if n not in tables and v in grads}
-    rows = _rows(job, tables, grads, folded is not None)
-    found |= {name: g for name, (_, g) in rows.items()}
-    if not found:
+    reads = _reads(job, tables, grads)
+    if not found and not reads:
         raise job.error(
             "no loss depends on a variable that is to be trained",
             hint="train jobs need a flow.get_variable or a layer on the way to the loss",
         )
     if training.part == "gradients":
-        add_to_sums(job, found)
+        if job.ranks == 1:
+            add_to_sums(job, found)
+        else:
+            send_gradients(job, found)
+            send_rows(job, reads)
         return grads
     if training.part == "update":
-        found = mean_of_sums(job, next(iter(steps.values())), list(found))
+        step = next(iter(steps.values()))
+        found = (
+            mean_of_sums(job, step, list(found))
+            if job.ranks == 1
+            else receive_gradients(job, step, found, training.rounds)
+        )
+        reads = reads if job.ranks == 1 else receive_rows(job, reads)
+    rows = _rows(job, reads, folded is not None)
+    found |= {name: g for name, (_, g) in rows.items()}
     _update(job, optimizer, steps, found, {n: r for n, (r, _) in rows.items()}, folded is not None)
     return grads
 
 
-def _rows(
-    job: Job, tables: dict[str, list[Node]], grads: dict[Value, Value], is_folded: bool
-) -> dict[str, tuple[Rows, Value]]:
-    """The rows of each table that are to be updated, with their gradient."""
+def _reads(
+    job: Job, tables: dict[str, list[Node]], grads: dict[Value, Value]
+) -> dict[str, tuple[Value, Value]]:
+    """The lookups of each table that is updated by rows, with their gradient."""
     found = {}
     for name, nodes in tables.items():
         with job.b.under(f"grad/{name}", job.variables[name].source):
-            rows = rows_of(job.b, job.values[name], nodes, grads, is_folded)
-        if rows is not None:
-            found[name] = rows
+            reads = looked_up(job.b, job.values[name], nodes, grads)
+        if reads is not None:
+            found[name] = reads
+    return found
+
+
+def _rows(
+    job: Job, reads: dict[str, tuple[Value, Value]], is_folded: bool
+) -> dict[str, tuple[Rows, Value]]:
+    """The rows of each table that are to be updated, with their gradient."""
+    found = {}
+    for name, (index, g) in reads.items():
+        with job.b.under(f"grad/{name}", job.variables[name].source):
+            found[name] = rows_of(job.b, index, g, is_folded)
     return found
 
 
@@ -157,6 +186,12 @@ def _seed(job: Job, optimizer: Optimizer, loss: Value, rate: Value | None) -> Va
     return _expand_to_loss(job, loss, b.Cast(rate, to=dtype), -share)
 
 
+def _of_sum(job: Job, loss: Value, seed: Value) -> Value:
+    """The seed of a loss; one that is the sum over processes is not their mean."""
+    summed: Value = job.b.Mul(seed, float(job.ranks)) if loss in job.summed else seed
+    return summed
+
+
 def _loss_filled_with(job: Job, loss: Value, number: float | Value) -> Value:
     """A number, or a value of shape (1,), in the shape of the loss."""
     dtype: DType = dtype_of(loss)
@@ -181,9 +216,9 @@ def _loss_count(job: Job) -> int | Value:
     """
     first = job.losses[0]
     if not job.is_loss_dynamic or not rank_of(first):
-        return max(size_of(first), 1) * job.pieces
+        return max(size_of(first), 1) * job.pieces * job.ranks
     rows = [sizes_of(v)[0] for v in job.losses[:: max(len(job.losses) // job.pieces, 1)]]
-    known = sum(d for d in rows if isinstance(d, int))
+    known = sum(d for d in rows if isinstance(d, int)) * job.ranks
     total: int | Value = known
     for name in rows:
         total = job.b.Add(job.b.vector([name]), total) if isinstance(name, str) else total

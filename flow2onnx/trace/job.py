@@ -34,12 +34,14 @@ class Watch:
     """Values (or the gradient of one) to show to `handler` at every call.
 
     The handler gets, for each value, the list of what the devices of a mirrored job have of it;
-    in `values` those of one value stand together.
+    in `values` those of one value stand together. One that writes something is called in one
+    process, `is_once`, where several train a job.
     """
 
     values: tuple[Value, ...]
     handler: Callable[..., Any]
     is_gradient: bool = False
+    is_once: bool = False
 
 
 def input_name(name: str) -> str:
@@ -59,7 +61,9 @@ def _kind(loss: Value, is_dynamic: bool) -> str:
 class Job:
     """The graph under construction and what the body has said so far about training it.
 
-    A mirrored job on several devices has one piece of its inputs, losses and results on each.
+    A mirrored job on several devices has one piece of its inputs, losses and results on each. Of a
+    job that several processes train, of which this one does its part, `ranks` says how many they
+    are, `sent` what it gives the others, and `summed` has losses that are sums over the processes.
     """
 
     spec: JobSpec
@@ -67,6 +71,7 @@ class Job:
     opset: int = 21
     seed: int = 0
     pieces: int = 1
+    ranks: int = 1
     b: Builder = field(init=False)
     is_trainable: bool = field(init=False)
     inputs: list[Value] = field(default_factory=list)
@@ -75,6 +80,8 @@ class Job:
     updates: dict[str, Value] = field(default_factory=dict)
     losses: list[Value] = field(default_factory=list)
     is_loss_dynamic: bool = False
+    sent: dict[str, Value] = field(default_factory=dict)
+    summed: set[Value] = field(default_factory=set)
     optimizer: Any = None
     trained: frozenset[str] = frozenset()
     averages: dict[str, float] = field(default_factory=dict)  # of weights: state tensor to decay

@@ -77,8 +77,12 @@ def trace(
     opset: int = 21,
     seed: int = 0,
     devices: int = 1,
+    ranks: int = 1,
 ) -> Traced:
-    """Run the body of a job on blobs, in the declared shapes or for inputs of other `shapes`."""
+    """Run the body of a job on blobs, in the declared shapes or for inputs of other `shapes`.
+
+    For one of `ranks` processes, a mirrored job has the piece of one device, and `devices` is 1.
+    """
     outer = traced_job()
     if outer is not None:
         raise ContextError(
@@ -86,7 +90,9 @@ def trace(
             job=outer.spec.name,
             hint="call a plain function instead: only the outermost function is a job",
         )
-    with tracing(Job(spec=spec, opset=opset, seed=seed, pieces=pieces_of(spec, devices))) as job:
+    pieces = pieces_of(spec, devices)
+    begun = Job(spec=spec, opset=opset, seed=seed, pieces=pieces, ranks=ranks)
+    with tracing(begun) as job:
         try:
             returned = spec.function(*_arguments(job, shapes))
         except FlowError as error:
@@ -147,8 +153,9 @@ def _arguments(job: Job, shapes: Shapes | None) -> list[object]:
 
 def _of_one_device(job: Job, shapes: Shapes) -> Shapes:
     """The shapes of a call that every device has its pieces in."""
-    first = shapes[:: job.pieces]
-    if [s for s in first for _ in range(job.pieces)] != list(shapes):
+    pieces = pieces_of(job.spec, job.ranks) if job.ranks > 1 else job.pieces
+    first = shapes[::pieces]
+    if [s for s in first for _ in range(pieces)] != list(shapes):
         raise ShapeError(
             f"the devices of a mirrored job are given pieces of shapes {list(shapes)}",
             hint="give every device a piece of the same shape",
