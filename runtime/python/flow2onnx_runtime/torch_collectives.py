@@ -1,0 +1,197 @@
+"""The verbs on torch.distributed: gloo between processes on CPUs.
+
+Ranks meet at the store that torchrun, or the environment, names. A restart by torchrun meets below
+a prefix of its own: survivors of the last attempt would dial addresses that are gone.
+"""
+
+import atexit
+import contextlib
+import os
+import socket
+import sys
+import time
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+
+from flow2onnx_runtime.collectives import Pending, RankError, last_line
+from flow2onnx_runtime.errors import OptionsError
+from flow2onnx_runtime.world import DEADLINE, World
+
+__all__ = ["TorchCollectives"]
+
+_GRACE = 2.0  # seconds in which the other ranks tell that they wait, or why they ended
+_POLL = 0.05
+
+
+class TorchCollectives:
+    """The connection of one rank, which ends with the process."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self._limit = timedelta(seconds=world.deadline)
+        self._store = _meet(world, self._limit)
+        self._failed = False
+        self._store.set(f"host/{world.rank}", socket.gethostname())
+        with self._guarded("join"):
+            dist.init_process_group(
+                "gloo", store=dist.PrefixStore("group", self._store), rank=world.rank,
+                world_size=world.size, timeout=self._limit,
+            )  # fmt: skip
+        atexit.register(self._leave)
+        before = sys.excepthook
+
+        def tell(kind: Any, error: BaseException, frames: Any) -> None:
+            if not isinstance(error, RankError):
+                self.fail(last_line(error))
+            before(kind, error, frames)
+
+        sys.excepthook = tell
+
+    def begin_all_reduce(self, array: NDArray[Any]) -> Pending:
+        """Begin to replace `array` by its sum over the ranks."""
+        with self._guarded("all-reduce"):
+            return _Work(self, dist.all_reduce(torch.from_numpy(array), async_op=True))
+
+    def all_reduce(self, array: NDArray[Any]) -> None:
+        """Replace `array` by its sum over the ranks."""
+        self.begin_all_reduce(array).wait()
+
+    def reduce_scatter(self, array: NDArray[Any]) -> NDArray[Any]:
+        """This rank's part of the sum of `array`; gloo sums it whole."""
+        self.all_reduce(array)
+        size = len(array) // self.world.size
+        return array[self.world.rank * size :][:size]
+
+    def all_gather(self, array: NDArray[Any]) -> list[NDArray[Any]]:
+        """The arrays of all ranks, by rank."""
+        given = torch.from_numpy(_as_bytes(array))
+        found = [torch.empty_like(given) for _ in range(self.world.size)]
+        if array.size:
+            with self._guarded("all-gather"):
+                dist.all_gather(found, given)
+        return [tensor.numpy().view(array.dtype).reshape(array.shape) for tensor in found]
+
+    def broadcast(self, array: NDArray[Any], root: int = 0) -> None:
+        """Replace `array` by that of `root`."""
+        with self._guarded("broadcast"):
+            dist.broadcast(torch.from_numpy(array.reshape(-1).view(np.uint8)), root)
+
+    def barrier(self) -> None:
+        """Return once every rank is here."""
+        with self._guarded("barrier"):
+            dist.barrier()
+
+    def fail(self, cause: str) -> None:
+        """Tell the other ranks why this one ends."""
+        if not self._failed:
+            self._failed = True
+            with contextlib.suppress(Exception):  # the store may be gone, and this rank ends anyway
+                self._store.set(f"failed/{self.world.rank}", f"{self.world.name}: {cause}")
+
+    def _guarded(self, what: str) -> "_Guard":
+        return _Guard(self, what)
+
+    def explain(self, what: str, error: Exception) -> RankError:
+        """The error of a collective that failed: it names the ranks that did not come, and why."""
+        if not self._failed:
+            self._failed = True
+            with contextlib.suppress(Exception):
+                self._store.set(f"waits/{self.world.rank}", what)
+        try:
+            causes, silent = self._others()
+        except Exception:  # the store is on another host, or in a process that is gone
+            causes, silent = [], []
+        if causes:
+            return RankError(f"{what} of {self.world.name}: {'; '.join(causes)}")
+        if silent:
+            return RankError(
+                f"{what} of {self.world.name}: {', '.join(silent)} did not come: it hangs, or was "
+                f"killed, or calls other jobs ({_first_line(error)})",
+                hint=f"{DEADLINE}, now {self.world.deadline:g} seconds, is how long ranks wait",
+            )
+        return RankError(f"{what} of {self.world.name} failed: {_first_line(error)}")
+
+    def _others(self) -> tuple[list[str], list[str]]:
+        """Why other ranks ended, as far as they told; else those that say nothing."""
+        ranks = [r for r in range(self.world.size) if r != self.world.rank]
+        end, causes = time.monotonic() + _GRACE, list[str]()
+        silent = ranks
+        while silent and not causes and time.monotonic() < end:
+            time.sleep(_POLL)
+            failed = [r for r in ranks if self._store.check([f"failed/{r}"])]
+            causes = [self._store.get(f"failed/{r}").decode() for r in failed]
+            silent = [r for r in silent if not self._store.check([f"waits/{r}"])]
+        return causes, [self._name(r) for r in silent]
+
+    def _name(self, rank: int) -> str:
+        key = f"host/{rank}"
+        host = self._store.get(key).decode() if self._store.check([key]) else "an unknown host"
+        return f"rank {rank} on {host}"
+
+    def _leave(self) -> None:
+        with contextlib.suppress(Exception):  # at exit others may be gone already
+            dist.destroy_process_group()
+
+
+class _Guard:
+    """Turns what a collective raises into a `RankError`."""
+
+    def __init__(self, collectives: TorchCollectives, what: str) -> None:
+        self._collectives, self._what = collectives, what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, frames: Any) -> None:
+        if isinstance(error, Exception):
+            raise self._collectives.explain(self._what, error) from error
+
+
+class _Work:
+    """An all-reduce under way; torch keeps the array while it is."""
+
+    def __init__(self, collectives: TorchCollectives, work: Any) -> None:
+        self._collectives, self._work = collectives, work
+
+    def wait(self) -> None:
+        """Return once it is done."""
+        with _Guard(self._collectives, "all-reduce"):
+            self._work.wait()
+
+
+def _as_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
+    """The memory of an array, which torch may have no element type for."""
+    flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return flat if flat.flags.writeable else flat.copy()
+
+
+def _meet(world: World, limit: timedelta) -> Any:
+    """The store at which the ranks meet."""
+    address, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT", "")
+    if address is None or not port.isdigit():
+        raise OptionsError(
+            f"{world.size} ranks were started, and MASTER_ADDR={address!r}, "
+            f"MASTER_PORT={port!r} do not say where they meet",
+            hint="flow2onnx launch and torchrun set both",
+        )
+    is_master = world.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+    try:
+        store = dist.TCPStore(address, int(port), world.size, is_master, limit)
+    except Exception as error:  # torch's errors have no common base
+        raise RankError(
+            f"{world.name} cannot reach {address}:{port}, where the ranks meet: "
+            f"{_first_line(error)}",
+            hint=f"see that rank 0 runs there and no firewall is between; ranks wait {DEADLINE}, "
+            f"now {world.deadline:g} seconds",
+        ) from error
+    restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return dist.PrefixStore(f"flow2onnx/{restart}", store)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0]

@@ -1,0 +1,71 @@
+"""Which ranks there are, by what launchers set in the environment."""
+
+import subprocess
+import sys
+
+import pytest
+
+from flow2onnx_runtime.errors import OptionsError
+from flow2onnx_runtime.world import World, launched_world
+
+TORCHRUN = {"WORLD_SIZE": "4", "RANK": "3", "LOCAL_WORLD_SIZE": "2", "LOCAL_RANK": "1"}
+OPEN_MPI = {
+    "OMPI_COMM_WORLD_SIZE": "4",
+    "OMPI_COMM_WORLD_RANK": "3",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+}
+MPICH = {"PMI_SIZE": "4", "PMI_RANK": "3", "MPI_LOCALNRANKS": "2", "MPI_LOCALRANKID": "1"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "engine"), [(TORCHRUN, "torch"), (OPEN_MPI, "mpi"), (MPICH, "mpi")]
+)
+def test_launchers_are_understood(environment, engine):
+    assert launched_world(environment) == World(
+        rank=3, size=4, local_rank=1, local_size=2, engine=engine
+    )
+
+
+def test_a_pytorch_job_sets_no_local_ranks():
+    found = launched_world({"WORLD_SIZE": "2", "RANK": "1"})
+    assert (found.rank, found.size, found.engine) == (1, 2, "torch")
+
+
+def test_settings_of_ours_go_before():
+    environment = {**OPEN_MPI, "FLOW2ONNX_ENGINE": "torch", "FLOW2ONNX_DEADLINE": "2.5"}
+    found = launched_world(environment)
+    assert (found.engine, found.deadline) == ("torch", 2.5)
+
+
+@pytest.mark.parametrize("environment", [{}, {"WORLD_SIZE": "1", "RANK": "0"}, {"RANK": "3"}])
+def test_one_process_is_a_world(environment):
+    assert launched_world(environment) == World()
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"RANK": "4"}, "RANK=4 of WORLD_SIZE=4"),
+        ({"RANK": "-1"}, "no ranks of one world"),
+        ({"LOCAL_RANK": "2"}, "LOCAL_RANK=2 of LOCAL_WORLD_SIZE=2"),
+        ({"LOCAL_WORLD_SIZE": "9"}, "no ranks of one world"),
+        ({"WORLD_SIZE": "four"}, "WORLD_SIZE='four'"),
+        ({"FLOW2ONNX_ENGINE": "ring"}, "FLOW2ONNX_ENGINE='ring' is no engine"),
+        ({"FLOW2ONNX_DEADLINE": "soon"}, "FLOW2ONNX_DEADLINE='soon'"),
+        ({"FLOW2ONNX_DEADLINE": "0"}, "is no number of seconds"),
+        ({"FLOW2ONNX_DEADLINE": "nan"}, "is no number of seconds"),
+    ],
+)
+def test_what_cannot_be_is_refused(changed, message):
+    with pytest.raises(OptionsError, match=message):
+        launched_world(TORCHRUN | changed)
+
+
+def test_one_process_imports_no_engine():
+    code = (
+        "import sys; from flow2onnx_runtime.collectives import join_world\n"
+        "assert join_world() is None\n"
+        "assert not {'torch', 'mpi4py'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
