@@ -5,6 +5,7 @@
 # make test-gpu  the paths for NVIDIA GPUs, with the real CUDA provider over a stand-in for CUDA
 # make tools     the Node packages that the tests of the JavaScript runtime need
 # make runtimes  the JavaScript and C runtimes against the recorded traces, and in a browser
+# make ranks     training in several processes on torch.distributed and MPI (installs both)
 # make triton    the real Triton server, which the serving tests ask the same as ours (320 MB)
 # make fuzz      readers of untrusted input, led by the code they reach, for MINUTES=10 in all
 # make sanitize  native operators and C runtime under ASan and UBSan: a selection of 2 to 3 minutes
@@ -20,6 +21,7 @@ EXTRA ?= cpu
 VENV := .venv/$(EXTRA)
 DEVICE := .venv/device-$(EXTRA)
 TRITON := .venv/triton
+RANKS := .venv/ranks
 OLDEST := .venv/oldest
 AUDIT := .venv/audit
 STANDIN := .venv/standin
@@ -28,7 +30,7 @@ MINUTES ?= 10
 NODE_MODULES := $(if $(shell command -v npm),runtime/js/node_modules)
 PIP := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-all test-oldest standin test-gpu tools runtimes triton check fuzz sanitize \
+.PHONY: demo test test-all test-oldest standin test-gpu tools runtimes triton ranks check fuzz sanitize \
   analyse audit lock bench clean
 
 demo: $(VENV)/ready $(DEVICE)/ready
@@ -139,6 +141,15 @@ $(TRITON)/ready: $(VENV)/ready
 	$(VENV)/bin/python -m venv $(TRITON)
 	$(TRITON)/bin/python $(PIP) 'numpy<2' onnxruntime==$(RUNTIME)
 	$(TRITON)/bin/python $(PIP) --no-deps nvidia-pytriton
+	@touch $@
+
+# Apart from the locked packages: torch is larger than all of them.
+ranks: $(VENV)/ready $(RANKS)/ready
+	$(VENV)/bin/python -m pytest tests/ranks
+
+$(RANKS)/ready: pyproject.toml runtime/python/pyproject.toml
+	$(PYTHON) -m venv $(RANKS)
+	$(RANKS)/bin/python $(PIP) -e runtime/python -e '.[cpu,torch,mpi]'
 	@touch $@
 
 clean:

@@ -43,8 +43,6 @@ DIFFERENCES = MappingProxyType({
     "data.ofrecord_reader": _ORDER,
     "data.load_mnist": "downloads only from a `url` that is given; `path` names a file",
     "distributed_partial_fc_sample": "the sample is of all classes, on the one device; " + _RANDOM,
-    "distributed.get_rank": "0: there is one process",
-    "distributed.get_world_size": "1: there is one process",
     "eager_execution_enabled": "never",
     "empty_initializer": "every element is 0, where OneFlow leaves memory as it is",
     "enable_eager_execution":
@@ -91,7 +89,8 @@ DIFFERENCES = MappingProxyType({
     "random.generate_random_batch_permutation_indices": _RANDOM,
     "random.shuffle": _RANDOM,
     "saved_model.ModelBuilder": "each job is an ONNX file beside OneFlow's files",
-    "scope.mirrored_view": "one device does the work of all, whose lists have pieces of one shape",
+    "scope.mirrored_view": "one process does the work of all devices, or `flow2onnx launch` starts "
+    "one for each; the pieces of a list have one shape",
     "scope.placement": "jobs run on one device, the GPU if anything is placed there",
     "serving.InferenceSession": "opens what `saved_model` wrote here, with the weights of any run",
     "sort": "has a gradient, which OneFlow lacks",

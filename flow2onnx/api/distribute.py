@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from flow2onnx_runtime.world import launched_world
+
 from flow2onnx.errors import ArgumentError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.trace.blob import Blob, Distribute
@@ -87,10 +89,10 @@ def assert_is_valid_distribute(distribute: Any) -> None:
 
 
 def get_rank() -> int:
-    """The number of this process: 0."""
-    return 0
+    """The number of this process among those that `flow2onnx launch` or its like started."""
+    return launched_world().rank
 
 
 def get_world_size() -> int:
-    """How many processes there are: 1."""
-    return 1
+    """How many processes there are."""
+    return launched_world().size

@@ -109,7 +109,7 @@ def _add(what: str, write: Callable[..., None], *blobs: Blob) -> None:
     def handler(*arguments: list[Array]) -> None:
         write(session, *map(whole, arguments))
 
-    job.watches.append(Watch(values, handler))
+    job.watches.append(Watch(values, handler, is_once=True))
 
 
 def _writer(session: "Session") -> EventWriter:

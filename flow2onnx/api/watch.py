@@ -53,7 +53,8 @@ def _add(blob: Blob, handler: Handler, *, is_gradient: bool) -> None:
         shown = _handler(handler)
     except FlowError as error:
         raise error.located(job.spec.name, what, user_frame()) from None
-    job.watches.append(Watch((blob.value,), shown, is_gradient))
+    is_text = handler is None or isinstance(handler, str)
+    job.watches.append(Watch((blob.value,), shown, is_gradient, is_once=is_text))
 
 
 def _handler(given: Handler) -> Callable[[Any], Any]:

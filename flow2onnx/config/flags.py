@@ -43,7 +43,8 @@ __all__ = ["FLAGS", "PLANNERS", "POLICIES"]
 POLICIES = ("use_mem_size_first_algo", "use_mutual_exclusion_first_algo", "use_time_line_algo")
 PLANNERS = POLICIES  # the planners bear the names of the policies
 
-_ONE_DEVICE = "gradients are reduced between devices, and a job runs on one"
+_BUCKETS = "in which buckets gradients travel between the processes that train a job"
+_FULL_SUMS = "gradients travel in float32: sums of float16 are off by a thousandth"
 _ONE_PROCESS = "one device per job"
 _SHARDING = "optimizer state is sharded between devices, and a job runs on one"
 _FUSED = "ONNX Runtime fuses what it can"
@@ -194,16 +195,16 @@ _COMPILERS = (
 )
 
 _DEVICES = (
-    Flag("all_reduce_fp16", BOOL, True, RECORDED(_ONE_DEVICE), "Reduce gradients in float16."),
-    Flag("all_reduce_group_min_mbyte", NATURAL, 16, RECORDED(_ONE_DEVICE),
+    Flag("all_reduce_fp16", BOOL, True, RECORDED(_FULL_SUMS), "Reduce gradients in float16."),
+    Flag("all_reduce_group_min_mbyte", NATURAL, 16, TRACE(_BUCKETS),
          "Least size of a group of gradients reduced together, in MiB."),
-    Flag("all_reduce_group_num", POSITIVE, 8, RECORDED(_ONE_DEVICE), "Number of such groups."),
-    Flag("all_reduce_group_size_warmup", POSITIVE_FLOAT, 2, RECORDED(_ONE_DEVICE),
-         "Growth of the first groups."),
+    Flag("all_reduce_group_num", POSITIVE, 8, TRACE(_BUCKETS), "Number of such groups."),
+    Flag("all_reduce_group_size_warmup", POSITIVE_FLOAT, 2, TRACE(_BUCKETS),
+         "By how much the first group is smaller than the others."),
     Flag("all_reduce_lazy_ratio", FLOAT, 0.5,
          IGNORED("no gradient is reduced during the next forward pass"),
          "Share of gradients reduced during the next forward pass."),
-    Flag("enable_all_reduce_group", BOOL, True, RECORDED(_ONE_DEVICE),
+    Flag("enable_all_reduce_group", BOOL, True, TRACE(_BUCKETS),
          "Reduce gradients in groups."),
     Flag("disable_all_reduce_sequence", BOOL, False, IGNORED("the order of reductions is fixed"),
          "Let reductions run in any order."),

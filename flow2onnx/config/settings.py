@@ -15,7 +15,6 @@ __all__ = ["CONFIG", "ENV", "Settings", "SettingsFacade"]
 
 _log = logging.getLogger("flow2onnx.config")
 
-_ONE_DEVICE = "a job runs on one device in this version"
 _ONE_MACHINE = "the multi-device engine is not available in this version"
 _RUN_HERE = "run on one machine, without naming others"
 _NO_NETWORK = "one machine, so nothing is sent"
@@ -31,9 +30,9 @@ _DEVICES = "default placement of jobs: how many devices of this kind there are"
 # fmt: off
 CONFIG = Table(
     "flow.config", "val",
-    Flag("gpu_device_num", NATURAL, None, TRACE(_DEVICES, only=(0, 1), caveat=_ONE_DEVICE),
+    Flag("gpu_device_num", NATURAL, None, TRACE(_DEVICES),
          "GPUs to use; without a usable one, jobs run on the CPU.", required=True),
-    Flag("cpu_device_num", NATURAL, None, TRACE(_DEVICES, only=(0, 1), caveat=_ONE_DEVICE),
+    Flag("cpu_device_num", NATURAL, None, TRACE(_DEVICES),
          "CPU devices to use; threads are another matter.", required=True),
     Flag("machine_num", POSITIVE, 1, UNSUPPORTED(_ONE_MACHINE, _RUN_HERE, unless=(1,)),
          "Machines to use."),

@@ -5,9 +5,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from flow2onnx_runtime import kernels
+from flow2onnx_runtime.world import launched_world
 
 from flow2onnx.compile import CompiledJob, Target, compile_job, compile_rounds
-from flow2onnx.compile.variants import count_draws
+from flow2onnx.compile.variants import compile_for_ranks, count_draws, draw_as_rank
 from flow2onnx.engine.options import options_of
 from flow2onnx.engine.placement import Placement
 from flow2onnx.engine.tuning import cache_path, fastest_forms
@@ -46,7 +47,12 @@ class JobCompiler:
             return job if tuned is target else compile_job(spec, shapes, tuned)
 
     def compile_for_calls(self, spec: JobSpec, shapes: Shapes | None = None) -> CompiledJob:
-        """A job whose calls may read several batches each, or be captured as a CUDA graph."""
+        """A job whose calls may read several batches each, or be captured as a CUDA graph.
+
+        Of a train job that several processes share, the part of this one.
+        """
+        if spec.kind == "train" and launched_world().size > 1:
+            return self._for_rank(spec, shapes)
         job = self.compile(spec, shapes)
         if job.kind == "predict":
             return job
@@ -57,6 +63,15 @@ class JobCompiler:
                 job = compile_rounds(spec, shapes, target, rounds)
             if spec.config.value("runtime.enable_cuda_graph"):
                 count_draws(job)  # a replay would repeat what the runtime's generators drew
+        return job
+
+    def _for_rank(self, spec: JobSpec, shapes: Shapes | None) -> CompiledJob:
+        world = launched_world()
+        target = replace(self.target(), devices=1, ranks=world.size)
+        rounds = spec.config.value("train.num_gradient_accumulation_steps")
+        with _name_job_in_errors(spec):
+            job = compile_for_ranks(spec, shapes, target, rounds)
+            draw_as_rank(job, world.rank)
         return job
 
     def _with_measured_forms(self, job: CompiledJob, target: Target) -> Target:

@@ -121,7 +121,7 @@ class Executable:
             if info.name in job.losses
         ]
         self._watches = [
-            ([[outputs.index(o) for o in pieces] for pieces in w.arguments], w.handler)
+            ([[outputs.index(o) for o in pieces] for pieces in w.arguments], w.handler, w.is_once)
             for w in job.watches
         ]
         self._bits = _results_as_bits(job, outputs)
@@ -172,6 +172,15 @@ class Executable:
 
         `feeds` are the arrays as the program takes them, where they are laid ready.
         """
+        outputs = self._compute(arrays, feeds)
+        for arguments, handler, _ in self._watches:
+            handler(*([outputs[i] for i in pieces] for pieces in arguments))
+        return [outputs[i] for i in self._results]
+
+    def _compute(
+        self, arrays: Sequence[Array], feeds: Sequence[Array] | DeviceFeeds | None = None
+    ) -> list[Array]:
+        """The outputs of the model for the arrays of a call, after a look at their labels."""
         try:
             for labels in self._labels:
                 labels.check(arrays)
@@ -181,9 +190,7 @@ class Executable:
             raise
         for position, dtype in self._bits:
             outputs[position] = outputs[position].view(dtype)
-        for arguments, handler in self._watches:
-            handler(*([outputs[i] for i in pieces] for pieces in arguments))
-        return [outputs[i] for i in self._results]
+        return outputs
 
     def _outputs(
         self,
@@ -193,7 +200,7 @@ class Executable:
     ) -> list[Array]:
         if feeds is not None:
             return model.run(feeds, self._guard)
-        if self._update is None:
+        if self._update is None or self._job.sent:  # the other ranks come before that update
             return self._round(model, arrays)
         try:
             rounds = [self._round(model, arrays) for _ in range(self._job.rounds)]
@@ -207,8 +214,13 @@ class Executable:
         ]
 
     def _round(self, model: _Model, arrays: Sequence[Array]) -> list[Array]:
-        fed = [*arrays, *self._source.next()] if self._source is not None else arrays
+        fed = [*arrays, *self._read()] if self._source is not None else arrays
         return model.run([fed[i] for i in self._order], self._guard)
+
+    def _read(self) -> list[Array]:
+        """The next batch from the host."""
+        assert self._source is not None, "the job reads on the host"
+        return self._source.next()
 
     def _clear_sums(self, gradients: Program, update: Program) -> None:
         """Forget the gradients of a call that failed between its rounds."""
@@ -220,9 +232,12 @@ class Executable:
     def _check_finite(self, outputs: list[Array]) -> None:
         if all(all_finite(outputs[i], element) for i, element in self._losses):
             return
+        raise self._non_finite()
+
+    def _non_finite(self) -> NonFiniteError:
         name = self._job.spec.name
         step = int(self._state.read(self._job.spec.step_counter)[0])
-        raise NonFiniteError(
+        return NonFiniteError(
             f"the loss of step {step} is not finite",
             job=name,
             hint="the variables are as before this step; lower the learning rate, or look at the "

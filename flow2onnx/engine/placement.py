@@ -9,6 +9,7 @@ from typing import NamedTuple
 from flow2onnx_runtime import usable_providers, why_unusable
 from flow2onnx_runtime.plugins import is_listed, known_providers, register_libraries
 from flow2onnx_runtime.providers import CPU, find_provider
+from flow2onnx_runtime.world import launched_world
 
 from flow2onnx.compile import CompiledJob
 from flow2onnx.config import FunctionConfig, Settings
@@ -62,7 +63,10 @@ class Placement:
         return tuple(provider_name(tag) for tag in tags)
 
     def device_count(self) -> int:
-        """The devices that a mirrored job is fed for: they are all played by one."""
+        """The devices that a mirrored job is fed for: the processes, or one that plays all."""
+        processes = launched_world().size
+        if processes > 1:
+            return processes
         number = self.settings.value("gpu_device_num") or self.settings.value("cpu_device_num")
         return int(number or 1)
 

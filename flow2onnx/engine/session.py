@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from flow2onnx_runtime import Options, State, replace_file
+from flow2onnx_runtime.collectives import join_world
 from flow2onnx_runtime.dtypes import Array
 from flow2onnx_runtime.free_memory import free_bytes
 
@@ -23,6 +24,12 @@ from flow2onnx.engine.pipelines import Pipelines
 from flow2onnx.engine.placement import Device, Placement, best_device
 from flow2onnx.engine.preset import Preset
 from flow2onnx.engine.queue import CallQueue
+from flow2onnx.engine.ranks import (
+    RankedExecutable,
+    check_devices,
+    check_same_jobs,
+    follow_first,
+)
 from flow2onnx.engine.variables import check_variables, merge_variables, new_state
 from flow2onnx.errors import ContextError, FlowError, JobError, ProviderError
 from flow2onnx.graph.model import model_text
@@ -240,13 +247,18 @@ class Session:
         return self._queue.run(read)
 
     def write(self, values: Mapping[str, Array]) -> None:
-        """Replace the values of variables, after everything queued; they must fit."""
-        state = self.state
+        """Replace the values of variables, after everything queued; they must fit.
+
+        Of several processes all do so in the same order, and the values of the first rank hold.
+        """
+        state, others = self.state, join_world()
 
         def write() -> None:
             with state.lock:
                 for name, value in values.items():
                     state.write(name, value)
+            if others is not None:
+                follow_first(others, state, list(values))
 
         self._queue.run(write)
 
@@ -276,10 +288,14 @@ class Session:
                            hint="decorate one with @flow.global_function(...)")  # fmt: skip
 
     def _start(self, opens: bool = True) -> None:
+        check_devices(self.settings)
         jobs = {name: self._compiler.compile_for_calls(s) for name, s in self._specs.items()}
         variables = merge_variables(jobs.values())
         jobs = {name: job.without_clashes(variables) for name, job in jobs.items()}
         self._device = self._placement.device_of(list(jobs.values()))
+        others = join_world()
+        if others is not None:
+            check_same_jobs(others, jobs, self.settings)
         openings = [self._opening(job) for job in jobs.values()] if opens else []
         options = openings[0].options if opens else Options()
         if opens:
@@ -291,6 +307,8 @@ class Session:
             values = beside.submit(compute)
             bound = [self._bind(opening, state) for opening in openings]
             values.result()
+        if others is not None:
+            follow_first(others, state, state.names())
         for executable in bound:
             job = executable.opening.job
             self._executables[job.spec.name, tuple(fed_shapes(job.spec, job.pieces))] = executable
@@ -306,7 +324,10 @@ class Session:
         return plan_captured_opening(job, options, stops_on_non_finite=stops, may=may_capture)
 
     def _bind(self, opening: Opening, state: State) -> Executable:
-        return Executable(opening, state, self._pipelines.feeding(opening.job))
+        source, others = self._pipelines.feeding(opening.job), join_world()
+        if others is not None and opening.job.digest:
+            return RankedExecutable(opening, state, others, source)
+        return Executable(opening, state, source)
 
     def _executable(self, spec: JobSpec, arrays: Sequence[Array]) -> Executable:
         if self._specs.get(spec.name) is not spec:

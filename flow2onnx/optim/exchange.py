@@ -74,16 +74,13 @@ def send_rows(job: Job, reads: dict[str, tuple[Value, Value]]) -> None:
         job.sent |= {f"{ROWS}{name}/index": index, f"{ROWS}{name}/gradient": g}
 
 
-def receive_rows(job: Job, reads: dict[str, tuple[Value, Value]]) -> dict[str, tuple[Value, Value]]:
-    """The rows of all processes, from inputs; `reads` are those of this one."""
-    b, found = job.b, dict[str, tuple[Value, Value]]()
-    for name, values in reads.items():
-        parts = [
-            b.input(f"{ROWS}{name}/{what}", [dims(v)[0] * job.ranks, *dims(v)[1:]], dtype_of(v))
-            for what, v in zip(("index", "gradient"), values, strict=True)
-        ]
-        found[name] = parts[0], parts[1]
-    return found
+def receive_rows(job: Job, name: str, index: Value, gradient: Value) -> tuple[Value, Value]:
+    """The rows of all processes, from inputs of the types that those of this one have."""
+    parts = [
+        job.b.input(f"{ROWS}{name}/{what}", [dims(v)[0] * job.ranks, *dims(v)[1:]], dtype_of(v))
+        for what, v in (("index", index), ("gradient", gradient))
+    ]
+    return parts[0], parts[1]
 
 
 def _wide(job: Job, g: Value, dtype: DType) -> Value:

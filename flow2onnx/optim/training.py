@@ -69,18 +69,18 @@ def _append(job: Job, training: Training) -> dict[Value, Value]:
     whole = [value for name, value in trainable.items() if name not in tables]
     grads = gradients(b, seeds, [*whole, *read, *watched], job.regions)
     found = {n: grads[v] for n, v in trainable.items() if n not in tables and v in grads}
-    reads = _reads(job, tables, grads)
-    if not found and not reads:
+    if training.part == "gradients" and job.ranks > 1:
+        send_gradients(job, found)
+        send_rows(job, _reads(job, tables, grads))
+        return grads
+    rows = _rows(job, tables, grads, folded is not None)
+    if not found and not rows:
         raise job.error(
             "no loss depends on a variable that is to be trained",
             hint="train jobs need a flow.get_variable or a layer on the way to the loss",
         )
     if training.part == "gradients":
-        if job.ranks == 1:
-            add_to_sums(job, found)
-        else:
-            send_gradients(job, found)
-            send_rows(job, reads)
+        add_to_sums(job, found)
         return grads
     if training.part == "update":
         step = next(iter(steps.values()))
@@ -89,8 +89,6 @@ def _append(job: Job, training: Training) -> dict[Value, Value]:
             if job.ranks == 1
             else receive_gradients(job, step, found, training.rounds)
         )
-        reads = reads if job.ranks == 1 else receive_rows(job, reads)
-    rows = _rows(job, reads, folded is not None)
     found |= {name: g for name, (_, g) in rows.items()}
     _update(job, optimizer, steps, found, {n: r for n, (r, _) in rows.items()}, folded is not None)
     return grads
@@ -110,13 +108,16 @@ def _reads(
 
 
 def _rows(
-    job: Job, reads: dict[str, tuple[Value, Value]], is_folded: bool
+    job: Job, tables: dict[str, list[Node]], grads: dict[Value, Value], is_folded: bool
 ) -> dict[str, tuple[Rows, Value]]:
-    """The rows of each table that are to be updated, with their gradient."""
+    """The rows of each table that are to be updated, with their gradient: those of all ranks."""
     found = {}
-    for name, (index, g) in reads.items():
+    for name, nodes in tables.items():
         with job.b.under(f"grad/{name}", job.variables[name].source):
-            found[name] = rows_of(job.b, index, g, is_folded)
+            reads = looked_up(job.b, job.values[name], nodes, grads)
+            if reads is not None:
+                reads = receive_rows(job, name, *reads) if job.ranks > 1 else reads
+                found[name] = rows_of(job.b, *reads, is_folded)
     return found
 
 

@@ -1,9 +1,15 @@
 """`flow2onnx run`: a OneFlow script, unedited."""
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
 import click
+from flow2onnx_runtime.collectives import failures_told
+from flow2onnx_runtime.world import launched_world
 
+from flow2onnx.cli.commands.launch import QUIET
 from flow2onnx.cli.failures import report_errors, traceback_option
 from flow2onnx.cli.options import release_option
 from flow2onnx.cli.provider_option import check_usable, provider_option
@@ -52,5 +58,15 @@ def run(
     check_usable(provider)
     current_session().preset = Preset(release, provider, seed, stop_on_non_finite)
     clear_default_session()
-    with report_errors(script):
+    with failures_told(), _output_of_one(), report_errors(script):
         run_script(script, args)
+
+
+@contextmanager
+def _output_of_one() -> Iterator[None]:
+    """Inside, only the first of several ranks prints, where the launcher asks for that."""
+    if not os.environ.get(QUIET) or not launched_world().rank:
+        yield
+        return
+    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
+        yield

@@ -1,0 +1,56 @@
+"""Devices and processes: one process plays all, several play one each."""
+
+import numpy as np
+import pytest
+
+import flow2onnx as flow
+import flow2onnx.typing as tp
+from flow2onnx.config import Settings
+from flow2onnx.engine.ranks import check_devices
+from flow2onnx.errors import ConfigError
+
+
+@pytest.fixture
+def two_of_two(monkeypatch):
+    """This process as the launcher's second of two."""
+    for name, value in {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+
+
+def settings(**values):
+    made = Settings()
+    for name, value in values.items():
+        made.set(name, value)
+    return made
+
+
+def test_one_process_plays_all_devices(caplog):
+    check_devices(settings(cpu_device_num=1))
+    assert not caplog.records
+    check_devices(settings(cpu_device_num=4))
+    assert "cpu_device_num is 4, and this process plays all" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "values", [{}, {"gpu_device_num": 2}, {"gpu_device_num": 0, "cpu_device_num": 2}]
+)
+def test_processes_are_devices(two_of_two, values, caplog):
+    check_devices(settings(**values))
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("values", [{"gpu_device_num": 4}, {"cpu_device_num": 1}])
+def test_other_numbers_are_refused(two_of_two, values):
+    with pytest.raises(ConfigError, match="and 2 processes run on this machine"):
+        check_devices(settings(**values))
+
+
+def test_a_job_is_refused_before_anything_runs(two_of_two):
+    @flow.global_function(type="predict")
+    def job(x: tp.Numpy.Placeholder((2,))) -> tp.Numpy:
+        return x + 1
+
+    flow.config.cpu_device_num(3)
+    with pytest.raises(ConfigError, match="start 3 processes on each machine") as caught:
+        job(np.zeros(2, np.float32))
+    assert "test_ranks.py:" in caught.value.source

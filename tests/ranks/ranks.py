@@ -1,0 +1,76 @@
+"""Ranks for tests: real processes, on whichever engine an interpreter here has."""
+
+import functools
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+# `make ranks` installs both engines apart: torch alone is larger than all that is locked.
+_PLACES = (os.environ.get("RANKS_PYTHON"), ROOT / ".venv/ranks/bin/python", sys.executable)
+_LIBRARIES = {"torch": "torch", "mpi": "mpi4py"}
+
+
+@functools.cache
+def python_with(engine):
+    """An interpreter that has an engine; the test is skipped without."""
+    library = _LIBRARIES[engine]
+    code = f"import importlib.util as u, sys; sys.exit(u.find_spec({library!r}) is None)"
+    for place in [str(p) for p in _PLACES if p is not None and Path(p).exists()]:
+        if subprocess.run([place, "-c", code], check=False).returncode == 0:
+            return place
+    pytest.skip(f"no {library} here: `make ranks` installs it")
+
+
+def start_ranks(count, arguments, engine="torch", **more):
+    """`python ARGUMENTS` in `count` processes, as a launcher starts them."""
+    python = python_with(engine)
+    environment = {**os.environ, "FLOW2ONNX_DEADLINE": "60", "OMP_NUM_THREADS": "1", **more}
+    environment["PYTHONPATH"] = os.pathsep.join(
+        [str(ROOT), str(ROOT / "runtime/python"), environment.get("PYTHONPATH", "")]
+    )
+    if engine == "mpi":
+        command = [*_mpirun(python, environment), "-n", str(count), python, "-m", "mpi4py"]
+        return [_start([*command, *arguments], environment)]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count)}
+    return [
+        _start([python, *arguments], environment | place | {"RANK": str(rank)})
+        for rank in range(count)
+    ]
+
+
+def _mpirun(python, environment):
+    found = shutil.which("mpirun", path=str(Path(python).parent)) or shutil.which("mpirun")
+    if found is None:
+        pytest.skip("no mpirun here: `make ranks` installs one")
+    environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    version = subprocess.run([found, "--version"], capture_output=True, text=True, check=False)
+    return [found, *(["--oversubscribe"] if "Open MPI" in version.stdout else [])]
+
+
+def _start(command, environment):
+    return subprocess.Popen(
+        command, env=environment, cwd=ROOT, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def ends(processes, seconds=300):
+    """Exit status, output and errors of each process."""
+    found = []
+    try:
+        for process in processes:
+            out, err = process.communicate(timeout=seconds)
+            found.append((process.returncode, out, err))
+    finally:
+        for process in processes:
+            process.kill()
+    return found
