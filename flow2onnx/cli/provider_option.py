@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import click
-from flow2onnx_runtime import usable_providers
+from flow2onnx_runtime import usable_providers, why_unusable
 from flow2onnx_runtime.provider_checks import opens
 from flow2onnx_runtime.providers import PROVIDERS, find_provider
 
@@ -30,5 +30,5 @@ def check_usable(provider: str | None) -> None:
         return
     raise ProviderError(
         f"{name} cannot be used here; usable are {', '.join(usable_providers())}",
-        hint="`flow2onnx doctor` says why, and what to install",
+        hint=why_unusable(name),
     )

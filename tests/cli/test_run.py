@@ -209,11 +209,12 @@ def test_a_provider_that_cannot_be_used(flow2onnx, script, monkeypatch):
         "flow2onnx.cli.provider_option.usable_providers", lambda: ("CPUExecutionProvider",)
     )
     monkeypatch.setattr("flow2onnx.cli.provider_option.opens", lambda name: False)
+    monkeypatch.setattr("flow2onnx.cli.provider_option.why_unusable", lambda name: "it lacks a GPU")
     result = flow2onnx("run", "--provider", "cuda", script(""))
     assert result.exit_code == 1
     assert result.stderr == (
         "ProviderError: CUDAExecutionProvider cannot be used here; usable are "
-        "CPUExecutionProvider\n  `flow2onnx doctor` says why, and what to install\n"
+        "CPUExecutionProvider\n  it lacks a GPU\n"
     )
 
 
