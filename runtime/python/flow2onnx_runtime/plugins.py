@@ -10,11 +10,12 @@ from typing import Any
 import onnxruntime as ort
 
 from flow2onnx_runtime.errors import OptionsError, ProviderError
-from flow2onnx_runtime.providers import provider_named
+from flow2onnx_runtime.providers import CPU, provider_named
 from flow2onnx_runtime.trusted_libraries import PackageLibrary, trusted_library
 
 __all__ = [
     "add_device",
+    "is_by_device",
     "is_installed",
     "is_listed",
     "known_providers",
@@ -36,6 +37,17 @@ def listed_providers() -> tuple[str, ...]:
 def known_providers() -> tuple[str, ...]:
     """The providers that the runtime has a name for, here or in another build."""
     return tuple(dict.fromkeys((*ort.get_all_providers(), *listed_providers())))
+
+
+def is_by_device(name: str) -> bool:
+    """True for a provider that a session takes by a device of it, not by its name.
+
+    A runtime that lists the name of a plug-in too may open a session on the CPU when asked by it,
+    as 1.31.1 does.
+    """
+    if name not in ort.get_available_providers():
+        return True
+    return name != CPU.name and any(device.ep_name == name for device in _devices())
 
 
 def is_listed(name: str) -> bool:

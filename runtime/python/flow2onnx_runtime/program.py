@@ -19,6 +19,7 @@ from flow2onnx_runtime.index_ranges import IndexRange
 from flow2onnx_runtime.manifest import NEXT
 from flow2onnx_runtime.model_check import OwnModel
 from flow2onnx_runtime.options import DEFAULT_OPTIONS, Model, Options, open_session
+from flow2onnx_runtime.providers import CPU
 from flow2onnx_runtime.run_errors import run_error
 from flow2onnx_runtime.state import State
 from flow2onnx_runtime.tensor_info import TensorInfo, tensor_info
@@ -83,7 +84,11 @@ class Program:
         self.results = tuple(o for o in outputs if not self._is_next(o))
         self.reads = tuple(i.name for i in inputs if i.name in self.state)
         self.writes = tuple(o.name[len(NEXT) :] for o in outputs if self._is_next(o))
-        self.host_inputs = _host_inputs(self.session) if options.device[0] != "cpu" else frozenset()
+        is_on_host, reads_host = options.device[0] == "cpu", _host_inputs(self.session)
+        self.host_inputs = frozenset() if is_on_host else reads_host
+        # a binding copies these to the memory of their provider, and sees no later writing
+        others = frozenset(arg.name for arg in self.session.get_inputs()) - reads_host
+        self.copied_inputs = others if is_on_host else reads_host
         for info in (*inputs, *outputs):
             self._check_state(info)
         if options.captures:
@@ -371,7 +376,7 @@ class _Lane:
         return results
 
     def _feed(self, arrays: Sequence[NDArray[Any]] | DeviceFeeds) -> None:
-        for name in self._host_reads:
+        for name in self._copied_reads:
             self._binding.bind_ortvalue_input(name, self._program.state.current(name))
         if isinstance(arrays, DeviceFeeds):
             self._feed_from_device(arrays)
@@ -416,7 +421,7 @@ class _Lane:
 
     def _bind_reads(self) -> None:
         state = self._program.state
-        self._host_reads = [n for n in self._program.reads if n in self._program.host_inputs]
+        self._copied_reads = [n for n in self._program.reads if n in self._program.copied_inputs]
         for name in self._program.reads:
             self._binding.bind_ortvalue_input(name, state.current(name))
 
@@ -449,7 +454,8 @@ class _Lane:
             own = CopiedFeed(self._binding, feed, self._place, self._uploads, slot)
             self._device_feeds.append(own)
             return own.fill
-        if feed.is_static and feed.nbytes <= _COPY_LIMIT:
+        is_copied = feed.name in self._program.copied_inputs
+        if feed.is_static and feed.nbytes <= _COPY_LIMIT and not is_copied:
             buffer = new_buffer(("cpu", 0), feed.sizes, element_named(feed.element))
             self._binding.bind_ortvalue_input(feed.name, buffer.value)
             return buffer.write
@@ -469,11 +475,9 @@ class _Lane:
 
 
 def _host_inputs(session: Any) -> frozenset[str]:
-    """The inputs that a session on a device reads on the host.
-
-    A binding copies them there when they are bound, and does not see what is written later.
-    """
+    """The inputs that a session reads on the host; the others in a device's memory."""
     if not hasattr(session, "get_input_memory_infos"):  # which older runtimes lack
-        return frozenset()
+        is_on_host = session.get_providers()[0] == CPU.name
+        return frozenset(arg.name for arg in session.get_inputs() if is_on_host)
     infos = zip(session.get_inputs(), session.get_input_memory_infos(), strict=True)
     return frozenset(arg.name for arg, memory in infos if memory.name == "Cpu")

@@ -17,6 +17,7 @@ import onnxruntime.capi as _capi
 from flow2onnx_runtime.cuda_runtime import device_count
 from flow2onnx_runtime.plugins import (
     add_device,
+    is_by_device,
     is_installed,
     is_listed,
     known_providers,
@@ -87,7 +88,7 @@ def create_session(model: Model, settings: Any, providers: Sequence[ProviderSpec
     for row in rows:
         for module, files in row.preloads.items():
             _preload(module, files)
-    if not {name for name, _ in asked} <= set(ort.get_available_providers()):
+    if any(is_by_device(name) for name, _ in asked):
         _add_providers(settings, asked)
         asked = []
     source = model if isinstance(model, bytes) else os.fspath(model)
@@ -111,9 +112,8 @@ def _trusted_part(library: str) -> str:
 
 def _add_providers(settings: Any, asked: Sequence[tuple[str, dict[str, str]]]) -> None:
     """Give the settings the providers, plug-ins by their device; the CPU stands last by itself."""
-    compiled_in = ort.get_available_providers()
     for name, options in asked:
-        if name not in compiled_in:
+        if is_by_device(name):
             add_device(settings, name, options)
         elif name != CPU.name:
             settings.add_provider(name, options)

@@ -16,6 +16,7 @@ from flow2onnx_runtime.kernel_definitions import (
     operator_key,
     stored_definitions,
 )
+from flow2onnx_runtime.plugins import is_by_device, is_listed
 from flow2onnx_runtime.provider_checks import has_library, usable_providers
 from flow2onnx_runtime.providers import CPU, provider_named
 
@@ -31,8 +32,8 @@ class KernelTable:
     lack it, and folds `Constant` away. Only opening a session settles it.
 
     Where the runtime cannot be asked, they are those recorded of the nearest version. Where none
-    were recorded of the provider either, `is_known` is false, and whatever the runtime has a
-    definition of counts as having kernels.
+    were recorded of the provider either, and for a plug-in, `is_known` is false, and whatever the
+    runtime has a definition of counts as having kernels.
     """
 
     provider: str
@@ -110,13 +111,19 @@ def kernels(provider: str = CPU.name, *others: str) -> KernelTable:
 @functools.cache
 def _table(providers: tuple[str, ...]) -> KernelTable:
     known = _definitions()
-    if not _can_be_asked() and not set(providers) <= set(known):
+    missing = set(providers) - set(known)
+    if missing and (not _can_be_asked() or any(map(_is_plugin, missing))):
         return KernelTable(providers[0], {}, _all_versions(), is_known=False)
     found: dict[Key, tuple[Kernel, ...]] = {}
     for provider in providers:
         for key, own in known.get(provider, {}).items():
             found[key] = (*found.get(key, ()), *own)
     return KernelTable(providers[0], found, _all_versions())
+
+
+def _is_plugin(name: str) -> bool:
+    """True for a provider that is here as a plug-in, whose kernels nobody can ask for."""
+    return is_listed(name) and is_by_device(name) and provider_named(name).has_kernels
 
 
 @functools.cache

@@ -1,6 +1,7 @@
 """Plug-in providers, by the device that the stock runtime lists and by libraries that fail."""
 
 import sys
+from types import SimpleNamespace
 
 import onnxruntime as ort
 import pytest
@@ -10,8 +11,10 @@ from flow2onnx_runtime import (
     OptionsError,
     Predictor,
     ProviderError,
+    kernels,
     open_session,
     plugins,
+    provider_checks,
     require_providers,
     usable_providers,
     why_unusable,
@@ -58,6 +61,30 @@ def test_a_device_is_chosen_by_its_number(by_device_only):
     plugins.add_device(ort.SessionOptions(), CPU.name, {"device_id": "0"})
     with pytest.raises(OptionsError, match=r"device_id is 3, and CPUExec.* lists 1 device"):
         plugins.add_device(ort.SessionOptions(), CPU.name, {"device_id": "3"})
+
+
+@lists_devices
+def test_a_plugin_is_taken_by_its_device_where_its_name_is_listed_too(monkeypatch):
+    """Asked for such a name, onnxruntime 1.31.1 opens a session on the CPU, and says nothing."""
+    device = SimpleNamespace(ep_name="NewExecutionProvider")
+    monkeypatch.setattr(ort, "get_ep_devices", lambda: [device])
+    monkeypatch.setattr(ort, "get_available_providers", lambda: [device.ep_name, CPU.name])
+    assert plugins.is_by_device(device.ep_name)
+    assert not plugins.is_by_device(CPU.name)
+    added = []
+    settings = SimpleNamespace(add_provider_for_devices=lambda *given: added.append(given))
+    provider_checks._add_providers(settings, [(device.ep_name, {}), (CPU.name, {})])
+    assert added == [([device], {})]
+
+
+@lists_devices
+def test_the_kernels_of_a_plugin_are_not_known(monkeypatch):
+    device = SimpleNamespace(ep_name="PluggedExecutionProvider")
+    monkeypatch.setattr(ort, "get_ep_devices", lambda: [device])
+    table = kernels(device.ep_name)
+    assert not table.is_known
+    assert table.supports("Neg", 21)
+    assert kernels("NoneExecutionProvider").is_known  # and there are none
 
 
 def test_a_runtime_that_lists_no_devices_is_asked_by_name(monkeypatch):

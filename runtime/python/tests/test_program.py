@@ -4,6 +4,7 @@ import threading
 
 import ml_dtypes
 import numpy as np
+import onnxruntime as ort
 import pytest
 
 from flow2onnx_runtime import (
@@ -15,6 +16,7 @@ from flow2onnx_runtime import (
     State,
     StateError,
 )
+from flow2onnx_runtime import program as program_module
 
 OPTIONS = Options(intra_op_threads=1)
 
@@ -60,6 +62,32 @@ def test_steps_equal_numpy(step_model, level):
     np.testing.assert_allclose(state.read("b"), b, rtol=1e-5)
     np.testing.assert_allclose(state.read("m"), m, rtol=1e-5)
     assert state.read("steps") == 9
+
+
+@pytest.fixture
+def binding_copies(monkeypatch):
+    """A binding that copies inputs when they are bound, as to a device that shares no memory."""
+    bind = ort.IOBinding.bind_ortvalue_input
+
+    def bind_copy(self, name, value):
+        bind(self, name, ort.OrtValue.ortvalue_from_numpy(value.numpy().copy()))
+
+    monkeypatch.setattr(ort.IOBinding, "bind_ortvalue_input", bind_copy)
+
+
+def test_steps_are_right_where_a_binding_copies(step_model, binding_copies, monkeypatch):
+    monkeypatch.setattr(program_module, "_host_inputs", lambda session: frozenset())
+    program = Program(step_model, fresh_state(), OPTIONS)
+    assert program.copied_inputs == {info.name for info in program.inputs}
+    given = batches(4)
+    losses, w, _, _ = reference(given)
+    found = [program.run([x, y])[0] for x, y in given]
+    np.testing.assert_allclose(found, losses, rtol=1e-4)
+    np.testing.assert_allclose(program.state.read("w"), w, rtol=1e-4, atol=1e-6)
+
+
+def test_a_session_on_the_host_copies_no_inputs(step_model):
+    assert not Program(step_model, fresh_state(), OPTIONS).copied_inputs
 
 
 def test_names_are_sorted_into_feeds_results_reads_and_writes(step_model):
