@@ -39,7 +39,7 @@ def _read_c() -> int:
 
 def _read_native() -> int:
     write_header(BUILD)
-    return _read(sorted((NATIVE / "src").glob("*.cc")), ["-std=c++17", "-O1", f"-I{BUILD}"])
+    return _read(sorted((NATIVE / "src").rglob("*.cc")), ["-std=c++17", "-O1", f"-I{BUILD}"])
 
 
 def _read(sources: Sequence[Path], flags: Sequence[str]) -> int:

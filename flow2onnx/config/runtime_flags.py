@@ -72,7 +72,7 @@ RUNTIME_FLAGS = (
          "Bytes that the jobs of a session may be estimated to need; unset, what is free on their "
          "device when they are compiled. More is an error before the first step."),
     Flag("runtime.native", SwitchOr(("auto",)), "auto",
-         TRACE("whether the operators of flow2onnx-native take part in jobs on the CPU"),
+         TRACE("whether the operators of flow2onnx-native take part in jobs on CPU and CUDA"),
          "Use the operators of the package flow2onnx-native: auto, if it is installed; True, and "
          "it must be; False, not. Exported models never have them."),
     Flag("runtime.winograd", BOOL, True,

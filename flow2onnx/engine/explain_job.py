@@ -62,6 +62,7 @@ def explain(opening: Opening, settings: Settings, placed_on: str) -> Explanation
         lowerings=tuple(_lowerings(opening)),
         captures=tuple(half.capture for half in opening.halves if half.capture is not None),
         native=dict(sum((Counter(half.native) for half in opening.halves), Counter())),
+        why_not_native=opening.why_not_native,
     )
 
 

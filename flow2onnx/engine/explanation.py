@@ -73,10 +73,11 @@ class LoweringChoice:
 class Explanation:
     """The outcome of flags, nodes and state. `str()` is a table, `as_dict()` what JSON holds.
 
-    `native` counts the operators of flow2onnx-native by name, which stand in `nodes` too.
-    `nodes` is empty where the installed runtime does not tell which provider runs what. `captures`
-    says of each model of a job on CUDA whether its runs are one launch. `state` says of each large
-    tensor that the job updates whether it has one buffer or two.
+    `native` counts the operators of flow2onnx-native by name, which stand in `nodes` too;
+    `why_not_native` says what they miss on a device that they are for. `nodes` is empty where the
+    installed runtime does not tell which provider runs what. `captures` says of each model of a job
+    on CUDA whether its runs are one launch. `state` says of each large tensor that the job updates
+    whether it has one buffer or two.
     """
 
     job: str
@@ -92,6 +93,7 @@ class Explanation:
     lowerings: tuple[LoweringChoice, ...] = ()
     captures: tuple[Capture, ...] = ()
     native: Mapping[str, int] = field(default_factory=dict)
+    why_not_native: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, as dicts and lists of plain values."""
@@ -111,7 +113,10 @@ class Explanation:
         yield from _section("recomputed", map(_recomputed_line, self.recomputed))
         yield from _section("memory", map(_memory_line, self.memory))
         yield from _section("lowerings", map(_lowering_line, self.lowerings))
-        yield from _section("native operators", [_counts_text(self.native)] if self.native else [])
+        yield from _section("native operators", filter(None, self._native_lines()))
+
+    def _native_lines(self) -> tuple[str, str]:
+        return _counts_text(self.native), self.why_not_native and f"none: {self.why_not_native}"
 
 
 def _section(title: str, lines: Iterable[str]) -> Iterator[str]:

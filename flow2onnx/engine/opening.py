@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from flow2onnx_runtime import Options
-from flow2onnx_runtime.extensions import GraphAnalysis, OperatorTraits, accelerator
+from flow2onnx_runtime.extensions import GraphAnalysis, OperatorTraits, Rewriting, accelerator
 from flow2onnx_runtime.model_check import OwnModel
 from flow2onnx_runtime.options import DEFAULT_OPTIONS
-from flow2onnx_runtime.providers import CPU
+from flow2onnx_runtime.providers import CPU, PROVIDERS
 
 from flow2onnx.analysis.in_place import (
     WORTH_BYTES,
@@ -21,12 +21,14 @@ from flow2onnx.analysis.in_place import (
 )
 from flow2onnx.compile import CompiledJob
 from flow2onnx.compile.garbage_collection import collector_paused
+from flow2onnx.errors import UnsupportedError
 from flow2onnx.graph import Model
 from flow2onnx.graph.model import model_bytes, parse_model
 
 __all__ = ["Capture", "Opening", "open_model", "plan_opening", "plan_portable_opening"]
 
 T = TypeVar("T")
+_ACCELERATED = (CPU.name, PROVIDERS["cuda"].name)
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,8 @@ class Opening:
     """How a job is opened: what runs, explanations, memory checks, tuning and bundles agree on.
 
     `model` is what the runtime opens, with `options`: the model of the job, or one with native
-    operators in memory, which `native` counts by name and `traits` describe. `in_place` has a
+    operators in memory, which `native` counts by name and `traits` describe; `why_not_native` says
+    what they miss on a device that they are for. `in_place` has a
     verdict on each large tensor of state that the model updates; what has none keeps two buffers.
     With `keeps_old_values` a step whose loss is not finite changes nothing. `update` is the other
     half of a job whose calls read several batches. `capture` is None where there are no launches to
@@ -54,6 +57,7 @@ class Opening:
     options: Options
     in_place: tuple[InPlace, ...]
     native: Mapping[str, int] = field(default_factory=dict)
+    why_not_native: str = ""
     traits: OperatorTraits | None = None
     keeps_old_values: bool = False
     update: "Opening | None" = None
@@ -89,7 +93,7 @@ def plan_opening(
 
     `open_model` asks the runtime for the rest.
     """
-    model, own_options, native, traits = _use_native_operators(job, options)
+    (model, own_options, native, why_not), traits = _use_native_operators(job, options)
     keeps_old_values = stops_on_non_finite and bool(job.losses)
     return Opening(
         job=job,
@@ -97,6 +101,7 @@ def plan_opening(
         options=own_options,
         in_place=_verdicts(job, model, own_options, keeps_old_values, traits),
         native=native,
+        why_not_native=why_not,
         traits=traits,
         keeps_old_values=keeps_old_values,
         update=plan_opening(job.update, options) if job.update is not None else None,
@@ -159,17 +164,26 @@ def _refuse(verdicts: tuple[InPlace, ...], reason: str) -> tuple[InPlace, ...]:
 
 def _use_native_operators(
     job: CompiledJob, options: Options
-) -> tuple[Model, Options, Mapping[str, int], OperatorTraits | None]:
-    """The model to open, the options for it, its native operators by name and what they are like.
+) -> tuple[Rewriting, OperatorTraits | None]:
+    """The model to open with its options and native operators, and what those are like.
 
-    Train jobs on the CPU use the operators of an installed accelerator, if `runtime.native` does
-    not forbid it. Others run as they are: the runtime itself is at its best where weights do not
-    change.
+    Train jobs on the CPU and on CUDA use the operators of an installed accelerator, if
+    `runtime.native` does not forbid it. Others run as they are: the runtime itself is at its best
+    where weights do not change. Raises `UnsupportedError` where native operators are insisted on
+    and something is missing.
     """
     config = job.spec.config
-    is_eligible = options.provider_names == CPU.names and job.kind == "train"
-    native = accelerator(config.value("runtime.native")) if is_eligible else None
+    wish = config.value("runtime.native")
+    provider = options.provider_names[0]
+    is_eligible = provider in _ACCELERATED and job.kind == "train"
+    native = accelerator(wish, needs_library=provider == CPU.name) if is_eligible else None
     if native is None:
-        return job.model, options, {}, None
+        return Rewriting(job.model, options), None
     analysis, winograd = GraphAnalysis(late_readers, index_origin), config.value("runtime.winograd")
-    return *native.rewrite(job.model, options, analysis, winograd=winograd), native
+    rewriting = native.rewrite(job.model, options, analysis, winograd=winograd)
+    if rewriting.why_not and wish is True:
+        raise UnsupportedError(
+            f"runtime.native(True): {rewriting.why_not}",
+            hint="install what is missing, or leave runtime.native at 'auto'",
+        )
+    return rewriting, native

@@ -10,7 +10,12 @@ from setuptools.command.build_ext import build_ext
 FOLDER = Path(__file__).parent / "src"
 TABLE = Path(__file__).parent / "flow2onnx_native" / "abi.py"
 SOURCES = sorted(f"src/{p.name}" for p in FOLDER.glob("*.cc"))
-HEADERS = sorted(f"src/{p.name}" for p in FOLDER.iterdir() if p.suffix in (".h", ".inc"))
+# Built without CUDA, of which it opens the driver and the compiler when a job starts.
+CUDA_SOURCES = ["src/ort.cc", "src/fused_plan.cc", "src/channels_plan.cc",
+                *sorted(f"src/cuda/{p.name}" for p in FOLDER.glob("cuda/*.cc"))]  # fmt: skip
+HEADERS = sorted(
+    str(p.relative_to(FOLDER.parent)) for p in FOLDER.rglob("*") if p.suffix in (".h", ".inc")
+)
 # No contraction: a program rounds after every operation, as the operators it stands for do.
 FLAGS = [
     "-std=c++17", "-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math",
@@ -19,7 +24,7 @@ FLAGS = [
 
 
 class BuildLibrary(build_ext):
-    """A library for any Python, without the name of one in its own; with the table's header."""
+    """Libraries for any Python, without the name of one in theirs; with the table's header."""
 
     def build_extension(self, ext: Extension) -> None:
         """Make the header of what Python and C++ share, then build."""
@@ -31,7 +36,8 @@ class BuildLibrary(build_ext):
 
     def get_ext_filename(self, fullname: str) -> str:
         """The library's name, whatever Python is called here."""
-        return str(Path(*fullname.split(".")).with_name("libflow2onnx_native.so"))
+        path = Path(*fullname.split("."))
+        return str(path.with_name(f"lib{path.name}.so"))
 
     def get_export_symbols(self, ext: Extension) -> list[str]:
         """None: it is no Python module."""
@@ -46,12 +52,18 @@ class PlatformWheel(bdist_wheel):
         return "py3", "none", super().get_tag()[2]
 
 
+def library(name: str, sources: list[str]) -> Extension:
+    """How a shared library of the package is built."""
+    return Extension(
+        f"flow2onnx_native.{name}", sources, depends=[*HEADERS, str(TABLE)], language="c++",
+        extra_compile_args=FLAGS, libraries=["dl"],
+    )  # fmt: skip
+
+
 setup(
     ext_modules=[
-        Extension(
-            "flow2onnx_native.library", SOURCES, depends=[*HEADERS, str(TABLE)], language="c++",
-            extra_compile_args=FLAGS, libraries=["dl"],
-        )
+        library("flow2onnx_native", SOURCES),
+        library("flow2onnx_native_cuda", CUDA_SOURCES),
     ],
     cmdclass={"build_ext": BuildLibrary, "bdist_wheel": PlatformWheel},
-)  # fmt: skip
+)

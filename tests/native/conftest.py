@@ -14,8 +14,11 @@ from pathlib import Path
 import pytest
 from flow2onnx_native import matmul
 from flow2onnx_native.abi import cpp_header
-from flow2onnx_native.library import NativeLibrary, open_library
+from flow2onnx_native.library import NativeLibrary, open_cuda_library, open_library
 from flow2onnx_runtime import extensions
+
+from tests.gpu import standin
+from tests.native import cuda_host
 
 SOURCE = Path(__file__).parents[2] / "runtime" / "native"
 LIBRARY = "libflow2onnx_native.so"
@@ -42,19 +45,38 @@ def compiled_library(include: str) -> Path:
     compiler = shutil.which("g++")
     if compiler is None:
         pytest.skip("no C++ compiler: the native library cannot be built")
-    sources = sorted((SOURCE / "src").iterdir())
-    content = b"".join(p.read_bytes() for p in sources) + cpp_header().encode()
-    state = hashlib.sha256(content).hexdigest()[:16]
-    path = Path(tempfile.gettempdir(), f"flow2onnx-native-{os.getuid()}-{state}", LIBRARY)
+    path = folder_for(SOURCE / "src") / LIBRARY
     if not path.is_file():
-        path.parent.mkdir(exist_ok=True)
         made = path.with_suffix(f".{os.getpid()}")
-        units = [str(p) for p in sources if p.suffix == ".cc"]
+        units = sorted(str(p) for p in (SOURCE / "src").glob("*.cc"))
         subprocess.run(
             [compiler, *FLAGS, include, "-shared", "-fPIC", *units, "-ldl", "-o", made], check=True
         )
         made.replace(path)
     return path
+
+
+def folder_for(*sources: Path) -> Path:
+    """The folder of what is built of the files in these folders, as they are now."""
+    files = sorted(p for folder in sources for p in folder.rglob("*") if p.is_file())
+    content = b"".join(p.read_bytes() for p in files) + cpp_header().encode()
+    state = hashlib.sha256(content).hexdigest()[:16]
+    path = Path(tempfile.gettempdir(), f"flow2onnx-native-{os.getuid()}-{state}")
+    path.mkdir(exist_ok=True)
+    return path
+
+
+@pytest.fixture(scope="session")
+def cuda_on_host() -> NativeLibrary:
+    """The library of CUDA operators, its kernels compiled for this processor as they are asked for.
+
+    Compiled once for each state of the sources, kernels too.
+    """
+    if shutil.which("g++") is None:
+        pytest.skip("no C++ compiler: the native library cannot be built")
+    folder = folder_for(SOURCE / "src", Path(standin.__file__).parent)
+    cuda_host.build_on_host(folder)
+    return cuda_host.open_on_host(folder)
 
 
 @pytest.fixture
@@ -94,8 +116,9 @@ def not_installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def forget() -> None:
-    """Let the package be looked for again, and its library opened."""
+    """Let the package be looked for again, and its libraries opened."""
     open_library.cache_clear()
+    open_cuda_library.cache_clear()
     extensions._installed.cache_clear()
     importlib.invalidate_caches()
 

@@ -66,7 +66,7 @@ def test_no_program_is_started_to_find_onednn(named: Path, monkeypatch: pytest.M
         raise AssertionError(f"{arguments} was started")
 
     monkeypatch.delenv("FLOW2ONNX_ONEDNN", raising=False)
-    monkeypatch.setattr(library, "_packaged_onednn", lambda: None)
+    monkeypatch.setattr(library, "_packaged", lambda *_: None)
     monkeypatch.setattr(subprocess, "Popen", refuse)
     assert library.onednn_path() in (None, "libdnnl.so.3")
 

@@ -6,15 +6,16 @@ from pathlib import Path
 
 import onnx
 import onnx_ir as ir
-from flow2onnx_runtime.errors import BundleError
-from flow2onnx_runtime.extensions import GraphAnalysis
+from flow2onnx_runtime.errors import BundleError, UnsupportedError
+from flow2onnx_runtime.extensions import GraphAnalysis, Rewriting
 from flow2onnx_runtime.model_check import check_model
 from flow2onnx_runtime.options import Options
-from flow2onnx_runtime.providers import CPU
+from flow2onnx_runtime.providers import CPU, PROVIDERS
 
 from flow2onnx_native.abi import DOMAIN
 from flow2onnx_native.aliasing import index_operands, overwrites_safely
-from flow2onnx_native.library import open_library
+from flow2onnx_native.cuda_pipeline import rewrite_for_cuda
+from flow2onnx_native.library import open_cuda_library, open_library
 from flow2onnx_native.pipeline import rewrite_prediction, rewrite_training
 
 __all__ = [
@@ -26,29 +27,45 @@ __all__ = [
     "rewrite",
 ]
 
+CUDA = PROVIDERS["cuda"]
 _MOST_BYTES = 2**31 - 1  # of one message
 
 
 def require_library() -> None:
-    """Raise `UnsupportedError`, with what to do, where the operators cannot be used."""
+    """Raise `UnsupportedError`, with what to do, where the CPU's operators cannot be used."""
     open_library()
 
 
 def rewrite(
     model: ir.Model, options: Options, analysis: GraphAnalysis, *, winograd: bool
-) -> tuple[ir.Model, Options, dict[str, int]]:
+) -> Rewriting:
     """A copy of a training step that uses the operators, how to open it, and a count of them.
 
     Model and options are those that were given where none is used, as on other providers than the
-    CPU.
+    CPU and CUDA, and where what CUDA's operators need is missing.
     """
+    if options.provider_names[:1] == CUDA.names[:1]:
+        return _rewrite_for_cuda(model, options, analysis)
     if options.provider_names != CPU.names:
-        return model, options, {}
+        return Rewriting(model, options)
     library = open_library()
     copy, used = rewrite_training(
         model, library.operators, _threads(options), analysis, winograd=winograd
     )
-    return (copy, _with_library(options, library.path), used) if used else (model, options, {})
+    if not used:
+        return Rewriting(model, options)
+    return Rewriting(copy, _with_library(options, library.path), used)
+
+
+def _rewrite_for_cuda(model: ir.Model, options: Options, analysis: GraphAnalysis) -> Rewriting:
+    try:
+        library = open_cuda_library(options.device[1])
+    except UnsupportedError as error:
+        return Rewriting(model, options, why_not=error.message)
+    copy, used = rewrite_for_cuda(model, library.operators, analysis)
+    if not used:
+        return Rewriting(model, options)
+    return Rewriting(copy, _with_library(options, library.path), used)
 
 
 def accelerate(

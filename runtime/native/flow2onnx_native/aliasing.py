@@ -4,15 +4,8 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from flow2onnx_native.abi import (
-    ChannelsHead,
-    ChannelsOperand,
-    FusedHead,
-    FusedOperand,
-    Kind,
-    Mode,
-    Step,
-)
+from flow2onnx_native.abi import ChannelsHead, ChannelsOperand, Kind, Mode
+from flow2onnx_native.fused_plan import FusedPlan, parse_parts
 
 __all__ = ["index_operands", "overwrites_safely"]
 
@@ -31,38 +24,32 @@ def index_operands(node: ir.Node) -> tuple[int, int, int] | None:
 def overwrites_safely(node: ir.Node, places: Sequence[int], output: str) -> bool:
     """True if an output may lie in the memory of the inputs at `places`."""
     position = [v.name for v in node.outputs].index(output)
-    if node.op_type == "Fused":
-        return _is_elementwise(list(node.attributes["plan"].as_ints()), places, position)
+    if node.op_type in ("Fused", "FusedParts"):
+        return _is_of_one_program(parse_parts(node), places, position)
     if node.op_type == "FusedChannels":
         return _is_of_cells(list(node.attributes["plan"].as_ints()), places, position)
     return node.op_type in _OVERWRITTEN and set(places) <= {_OVERWRITTEN[node.op_type]}
 
 
-def _is_elementwise(plan: list[int], places: Sequence[int], position: int) -> bool:
+def _is_of_one_program(plans: Sequence[FusedPlan], places: Sequence[int], position: int) -> bool:
+    """True if inputs and an output are of one program, which reads before it writes."""
+    each, made = len(plans[0].inputs), len(plans[0].outputs)
+    part, output = divmod(position, made)
+    if part >= len(plans) or any(at // each != part for at in places):
+        return False
+    return _is_elementwise(plans[part], [at % each for at in places], output)
+
+
+def _is_elementwise(plan: FusedPlan, places: Sequence[int], position: int) -> bool:
     """True if an output and inputs are whole, and read before the output is written."""
-    inputs, outputs, steps = _parse_fused(plan)
-    written, read = outputs[position], [inputs[i] for i in places]
+    written, read = plan.outputs[position], [plan.inputs[i] for i in places]
     if any(operand.mode != Mode.FULL for operand in (written, *read)):
         return False
     registers = {operand.at for operand in read}
-    writing = [i for i, step in enumerate(steps) if step.to == written.at]
-    reading = [i for i, step in enumerate(steps) if registers & {step.a, step.b, step.c}]
-    copied = {operand.at for operand in outputs if operand is not written}
+    writing = [i for i, step in enumerate(plan.steps) if step.to == written.at]
+    reading = [i for i, step in enumerate(plan.steps) if registers & {step.a, step.b, step.c}]
+    copied = {operand.at for operand in plan.outputs if operand is not written}
     return bool(writing) and not registers & copied and max(reading, default=-1) <= min(writing)
-
-
-def _parse_fused(plan: list[int]) -> tuple[list[FusedOperand], list[FusedOperand], list[Step]]:
-    """The inputs, outputs and steps of a plan of `Fused`."""
-    head = FusedHead(*plan[: len(FusedHead._fields)])
-    at, operands = len(head), list[FusedOperand]()
-    for i in range(head.inputs + head.outputs):
-        operands.append(FusedOperand(*plan[at : at + len(FusedOperand._fields)]))
-        at += len(operands[-1])
-        at += 0 if i < head.inputs else 1 + plan[at]
-    at += head.constants
-    width = len(Step._fields)
-    steps = [Step(*plan[i : i + width]) for i in range(at, at + width * head.steps, width)]
-    return operands[: head.inputs], operands[head.inputs :], steps
 
 
 def _is_of_cells(plan: list[int], places: Sequence[int], position: int) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
-from flow2onnx_native.channel_program import ChannelProgram, Extent
+from flow2onnx_native.channel_program import MOST_KEPT, ChannelProgram, Extent
 from flow2onnx_native.elementwise import Broadcast, Fusible, broadcast_of, fusible
 from flow2onnx_native.fused_program import lower, outputs_of, replace_nodes
 from flow2onnx_native.fusion_groups import Group, Grouping, size_if_known
@@ -32,8 +32,11 @@ _AFTER_SUMS = 2  # stages, of which the last reads a sum
 _OPEN = Broadcast(0, 0)  # nothing says yet how channels lie
 
 
-def fuse_channels(graph: ir.Graph) -> None:
-    """Replace each group that reads its own sums over channels by one node."""
+def fuse_channels(graph: ir.Graph, most_kept: int = MOST_KEPT) -> None:
+    """Replace each group that reads its own sums over channels by one node.
+
+    `most_kept`: elements that a program may keep rather than compute again.
+    """
     nodes = list(graph)
     if has_subgraphs(nodes):
         return
@@ -41,7 +44,7 @@ def fuse_channels(graph: ir.Graph) -> None:
     groups = [g for g in _channel_groups(graph) if g.channels]
     inside = {node for g in groups for node, _ in g.nodes}
     for i, group in enumerate(reversed(groups)):  # readers first: they may compute again
-        _fuse(graph, group, inside, f"native/channels/{i}")
+        _fuse(graph, group, inside, most_kept, f"native/channels/{i}")
     for merged in sums:
         merged.undo_unless_fused(graph)
     for name in [n for n, v in graph.initializers.items() if n.startswith(_AXES) and not v.uses()]:
@@ -194,9 +197,11 @@ def _summed_axes(node: ir.Node) -> list[int] | None:
     return sorted({int(a) % len(x.shape) for a in axes.const_value.numpy()})
 
 
-def _fuse(graph: ir.Graph, group: _ChannelGroup, inside: set[ir.Node], name: str) -> None:
+def _fuse(
+    graph: ir.Graph, group: _ChannelGroup, inside: set[ir.Node], most_kept: int, name: str
+) -> None:
     extent = Extent(group.total // (group.channels * group.inner), group.channels, group.inner)
-    program = ChannelProgram(extent)
+    program = ChannelProgram(extent, most_kept)
     for value in _read_from_outside(group):
         maker = value.producer()
         if maker in inside and maker is not None and _is_recomputed(value, inside, extent):

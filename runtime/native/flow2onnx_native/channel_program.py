@@ -19,9 +19,9 @@ from flow2onnx_native.elementwise import Broadcast, Fusible
 from flow2onnx_native.fused_program import float_key, float_of, three_operands
 from flow2onnx_native.graph import dims, scalar, size
 
-__all__ = ["ChannelProgram", "Extent"]
+__all__ = ["MOST_KEPT", "ChannelProgram", "Extent"]
 
-_MOST_KEPT = 1 << 17  # elements: half of a usual second cache level
+MOST_KEPT = 1 << 17  # elements: half of a usual second cache level
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,10 @@ class _Register:
 
 @dataclass
 class ChannelProgram:
-    """A program under construction."""
+    """A program under construction; it keeps at most so many elements from stage to stage."""
 
     extent: Extent
+    most_kept: int = MOST_KEPT
     registers: list[_Register] = field(default_factory=list)
     inputs: dict[ir.Value, int] = field(default_factory=dict)
     constants: dict[bytes, int] = field(default_factory=dict)
@@ -175,7 +176,7 @@ class ChannelProgram:
             tensors = {o for o in self.inputs.values() if not self.registers[o].is_cell}
             sources = read & (tensors | set(kept))
             computed = sorted(used - sources)
-            if len(used) < len(sources) and len(computed) * self.extent.block <= _MOST_KEPT:
+            if len(used) < len(sources) and len(computed) * self.extent.block <= self.most_kept:
                 kept |= {at: len(kept) + i for i, at in enumerate(computed)}
         return kept
 

@@ -1,4 +1,4 @@
-"""The shared library of operators: where it is, whether it is the right one, what it has."""
+"""The shared libraries of operators: where they are, which are the right ones, what they have."""
 
 import ctypes
 import functools
@@ -13,11 +13,23 @@ from flow2onnx_runtime.trusted_libraries import PackageLibrary, trusted_library
 
 from flow2onnx_native.abi import digest
 
-__all__ = ["NativeLibrary", "library_path", "onednn_path", "open_library"]
+__all__ = [
+    "NativeLibrary",
+    "cuda_library_path",
+    "library_path",
+    "nvrtc_path",
+    "onednn_path",
+    "open_cuda_library",
+    "open_library",
+]
 
 _log = logging.getLogger("flow2onnx.native")
 _LIBRARY = "libflow2onnx_native.so"
+_CUDA_LIBRARY = "libflow2onnx_native_cuda.so"
 _ONEDNN_PACKAGE, _ONEDNN = "onednn-cpu-gomp", "libdnnl.so.3"
+_DRIVER = "libcuda.so.1"
+# The newest first: the CUDA provider of onnxruntime-gpu is built for CUDA 13 or 12.
+_NVRTC = {"nvidia-cuda-nvrtc": "libnvrtc.so.13", "nvidia-cuda-nvrtc-cu12": "libnvrtc.so.12"}
 
 
 @dataclass(frozen=True)
@@ -29,18 +41,27 @@ class NativeLibrary:
 
 
 def library_path() -> str:
-    """The path of the shared library: `FLOW2ONNX_NATIVE`, or that in this package.
+    """The path of the shared library for CPUs: `FLOW2ONNX_NATIVE`, or that in this package.
 
     Raises `UnsupportedError` for a variable that names what may not be loaded.
     """
-    asked = os.environ.get("FLOW2ONNX_NATIVE")
+    return _path_of("FLOW2ONNX_NATIVE", _LIBRARY)
+
+
+def cuda_library_path() -> str:
+    """The same of the shared library for CUDA: `FLOW2ONNX_NATIVE_CUDA` goes before the package."""
+    return _path_of("FLOW2ONNX_NATIVE_CUDA", _CUDA_LIBRARY)
+
+
+def _path_of(variable: str, name: str) -> str:
+    asked = os.environ.get(variable)
     if not asked:
-        return PackageLibrary(Path(__file__).with_name(_LIBRARY))
+        return PackageLibrary(Path(__file__).with_name(name))
     try:
         return trusted_library(asked)
     except OptionsError as error:
         raise UnsupportedError(
-            f"FLOW2ONNX_NATIVE cannot be opened: {error.message}", hint=error.hint
+            f"{variable} cannot be opened: {error.message}", hint=error.hint
         ) from error
 
 
@@ -54,25 +75,39 @@ def onednn_path() -> str | None:
     asked = os.environ.get("FLOW2ONNX_ONEDNN")
     if asked is not None:
         return trusted_library(asked) if asked else None
-    return _packaged_onednn() or _system_onednn()
+    return _packaged(_ONEDNN_PACKAGE, _ONEDNN) or _system(_ONEDNN)
 
 
-def _packaged_onednn() -> str | None:
+def nvrtc_path() -> str | None:
+    """The path or name of NVRTC's shared library, which compiles for GPUs; None if there is none.
+
+    The environment variable `FLOW2ONNX_NVRTC` goes before the packages nvidia-cuda-nvrtc and
+    nvidia-cuda-nvrtc-cu12, and those before what the system's loader finds; empty, it means none.
+    Raises `OptionsError` for a variable that names what may not be loaded.
+    """
+    asked = os.environ.get("FLOW2ONNX_NVRTC")
+    if asked is not None:
+        return trusted_library(asked) if asked else None
+    packaged = (_packaged(package, name) for package, name in _NVRTC.items())
+    return next(filter(None, [*packaged, *map(_system, _NVRTC.values())]), None)
+
+
+def _packaged(package: str, library: str) -> str | None:
     try:
-        listed = [f for f in files(_ONEDNN_PACKAGE) or () if f.name == _ONEDNN]
+        listed = [f for f in files(package) or () if f.name == library]
     except PackageNotFoundError:
         return None
     places = [Path(str(f.locate())).resolve() for f in listed]
     return next((str(p) for p in places if p.is_file()), None)
 
 
-def _system_onednn() -> str | None:
-    """The name by which the system's loader finds oneDNN; `find_library` would start compilers."""
+def _system(library: str) -> str | None:
+    """The name by which the system's loader finds it; `find_library` would start compilers."""
     try:
-        ctypes.CDLL(_ONEDNN)
+        ctypes.CDLL(library)
     except OSError:
         return None
-    return _ONEDNN
+    return library
 
 
 @functools.cache
@@ -86,9 +121,30 @@ def open_library() -> NativeLibrary:
     why = _open_onednn(library)
     if why is not None:
         _log.warning("oneDNN cannot be used, convolutions and products run without: %s", why)
+    return NativeLibrary(path, _operators(library))
+
+
+@functools.cache
+def open_cuda_library(device: int = 0) -> NativeLibrary:
+    """The library of CUDA operators, for the GPU of that number.
+
+    Raises `UnsupportedError` where the library, the driver or NVRTC cannot be used.
+    """
+    path = cuda_library_path()
+    library = _load(path)
+    why = _open_cuda(library, device)
+    if why is not None:
+        raise UnsupportedError(
+            f"the native operators for CUDA cannot be used: {why}",
+            hint="pip install nvidia-cuda-nvrtc, or set config.runtime.native(False)",
+        )
+    return NativeLibrary(path, _operators(library))
+
+
+def _operators(library: ctypes.CDLL) -> tuple[str, ...]:
     library.flow2onnx_native_operators.restype = ctypes.c_char_p
     names: bytes = library.flow2onnx_native_operators()
-    return NativeLibrary(path, tuple(names.decode().split()))
+    return tuple(names.decode().split())
 
 
 def _load(path: str) -> ctypes.CDLL:
@@ -121,3 +177,25 @@ def _open_onednn(library: ctypes.CDLL) -> str | None:
     ask.argtypes, ask.restype = [ctypes.c_char_p], ctypes.c_char_p
     answer: bytes | None = ask(path.encode())
     return None if answer is None else f"{path}: {answer.decode(errors='replace')}"
+
+
+def _open_cuda(library: ctypes.CDLL, device: int) -> str | None:
+    """Let the library open the driver and NVRTC; returns why it cannot."""
+    try:
+        compiler = nvrtc_path()
+    except OptionsError as error:
+        return f"FLOW2ONNX_NVRTC: {error.message}"
+    if compiler is None:
+        return "there is no NVRTC, which compiles them for the GPU at hand"
+    _open_builtins(Path(compiler))
+    ask = library.flow2onnx_native_open_cuda
+    ask.argtypes, ask.restype = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int], ctypes.c_char_p
+    answer: bytes | None = ask(_DRIVER.encode(), compiler.encode(), device)
+    return None if answer is None else answer.decode(errors="replace")
+
+
+def _open_builtins(compiler: Path) -> None:
+    """Open the second library of an NVRTC that is no library of the system, which looks for it."""
+    for path in sorted(compiler.parent.glob("libnvrtc-builtins.so*"))[:1]:
+        if compiler.is_absolute():
+            ctypes.CDLL(str(path), ctypes.RTLD_GLOBAL)

@@ -17,7 +17,8 @@ def wait_for_readers(
 ) -> None:
     """Give each update the results of those that may read the state after it, as inputs.
 
-    `Fused` and `Product` take inputs that they do not read. `late_readers` as in `GraphAnalysis`.
+    `Fused`, `FusedParts` and `Product` take inputs that they do not read. `late_readers` as in
+    `GraphAnalysis`.
     """
     for writer, late in late_readers:
         if _can_wait(writer) and all(_ends_reading(n, graph) for n in late):
@@ -26,7 +27,7 @@ def wait_for_readers(
 
 def _can_wait(writer: ir.Node) -> bool:
     """True if a node takes more inputs, and none that could come first needs its results."""
-    takes_more = writer.op_type == "Fused" or (
+    takes_more = writer.op_type in ("Fused", "FusedParts") or (
         writer.op_type == "Product" and len(writer.inputs) <= _PRODUCT_INPUTS
     )
     return writer.domain == DOMAIN and takes_more and not any(v.uses() for v in writer.outputs)

@@ -14,14 +14,14 @@
 #include <vector>
 
 #include "adam.h"
+#include "fused_plan.h"
 #include "machine.h"
-#include "ort.h"
 #include "tile.h"
 
 namespace {
 
-using adam::Instruction;
-using ort::is_within;
+using fused::Instruction;
+using fused::Operand;
 using ort::Tensor;
 using namespace abi::mode;
 
@@ -29,92 +29,19 @@ constexpr int64_t TILE = 256;       /* elements: twenty registers fit in the fir
 constexpr int64_t CHUNK = 65536;    /* elements that one task of the thread pool takes at least */
 constexpr int64_t MOST_SUMMING = 16; /* tasks, where each has sums of its own */
 
-struct Operand : abi::FusedOperand {
-    std::vector<int64_t> dims; /* of outputs */
-
-    /* Whether its tiles are worked on where they lie. */
-    bool is_stream() const { return mode == FULL && element == ort::FLOAT; }
-};
-
-struct Plan {
-    int64_t total = 0, row = 0, registers = 0;
-    std::vector<Operand> inputs, outputs;
-    std::vector<int64_t> constants;
-    std::vector<Instruction> code;
-    std::vector<float> values; /* of the constants */
+struct Program : fused::Plan {
     int64_t tile = TILE;
     std::vector<int64_t> adam; /* the registers of Adam's loop, if it is what the program does */
-
-    int64_t index(const Operand &o, int64_t i) const { return i / o.inner % o.middle; }
 };
-
-/* Reads the numbers of an attribute one after another; none is left where they end too early. */
-struct Reader {
-    const std::vector<int64_t> &numbers;
-    size_t next = 0;
-
-    template <typename Record>
-    bool take(Record *record) {
-        return ort::take(numbers, &next, record);
-    }
-};
-
-bool is_element(int64_t e) { return e == ort::FLOAT || e == ort::BOOL; }
-
-bool read_dims(Reader &from, const Plan &plan, Operand *o) {
-    int64_t size = 1, rank = 0;
-    if (!from.take(&rank) || !is_within({rank}, 0, Tensor::MOST)) return false;
-    o->dims.resize(static_cast<size_t>(rank));
-    for (int64_t &dim : o->dims) {
-        if (!from.take(&dim) || !is_within({dim}, 1, plan.total)) return false;
-        if (__builtin_mul_overflow(size, dim, &size)) return false;
-    }
-    const int64_t wanted = o->mode == FULL     ? plan.total
-                           : o->mode == SUMMED ? o->middle
-                           : plan.row > 0      ? plan.total / plan.row
-                                               : -1;
-    return size == wanted && (o->mode == FULL || o->element == ort::FLOAT);
-}
-
-bool read_operand(Reader &from, const Plan &plan, bool is_output, Operand *o) {
-    const bool is_sound = from.take(static_cast<abi::FusedOperand *>(o)) &&
-                          is_within({o->at}, 0, plan.registers - 1) &&
-                          is_within({o->mode}, 0, is_output ? SUMMED : SPREAD) &&
-                          is_within({o->middle, o->inner}, 1, plan.total) &&
-                          plan.total % o->middle == 0 &&
-                          plan.total / o->middle % o->inner == 0 && is_element(o->element);
-    return is_sound && (!is_output || read_dims(from, plan, o));
-}
-
-bool read_instruction(Reader &from, const Plan &plan, Instruction *made) {
-    return from.take(made) && is_within({made->operation}, 0, abi::OPERATION_COUNT - 1) &&
-           is_within({made->to, made->a, made->b, made->c}, 0, plan.registers - 1) &&
-           (made->operation < tile::LOOP_COUNT || plan.row > 0);
-}
-
-/* Whether registers that are other memory are written by nobody else. */
-bool has_owners(const Plan &plan) {
-    std::vector<int> is_read_only(plan.registers, 0), outputs(plan.registers, 0);
-    for (const Operand &o : plan.inputs) is_read_only[o.at] += 1;
-    for (int64_t at : plan.constants) is_read_only[at] += 1;
-    for (const Operand &o : plan.outputs) {
-        if (o.is_stream()) outputs[o.at] += 1;
-    }
-    for (int64_t at = 0; at < plan.registers; ++at) {
-        if (is_read_only[at] + outputs[at] > 1) return false;
-    }
-    return std::none_of(plan.code.begin(), plan.code.end(),
-                        [&](const Instruction &i) { return is_read_only[i.to] > 0; });
-}
 
 /* The registers of Adam's loop, if it computes what the program does. */
-std::vector<int64_t> find_adam(const Plan &plan) {
+std::vector<int64_t> find_adam(const Program &plan) {
     const std::vector<int64_t> found = adam::registers_of(plan.code, plan.registers);
     std::vector<int> is_read(plan.registers, 0), is_number(plan.registers, 0),
         is_written(plan.registers, 0);
     for (const Operand &o : plan.inputs) {
         is_read[o.at] = o.is_stream();
-        is_number[o.at] = o.mode == SPREAD && o.middle == 1;
+        is_number[o.at] = o.is_number();
         if (!is_read[o.at] && !is_number[o.at]) return {}; /* it has room for a tile alone */
     }
     for (int64_t at : plan.constants) is_number[at] = 1;
@@ -130,56 +57,16 @@ std::vector<int64_t> find_adam(const Plan &plan) {
     return found;
 }
 
-bool read_head(Reader &from, Plan *plan, abi::FusedHead *head) {
-    constexpr int64_t MOST = 1 << 20;
-    if (!from.take(head)) return false;
-    plan->total = head->total;
-    plan->row = head->row;
-    plan->registers = head->registers;
-    return is_within({head->total}, 1, int64_t(1) << 40) &&
-           is_within({head->row}, 0, abi::LONGEST_ROW) && is_within({head->registers}, 1, 4096) &&
-           is_within({head->inputs, head->outputs}, 1, MOST) &&
-           is_within({head->constants, head->steps}, 0, MOST) && /* sums alone have no steps */
-           (head->row == 0 || head->total % head->row == 0);
-}
-
-bool read_plan(const std::vector<int64_t> &numbers, Plan *plan) {
-    Reader from{numbers};
-    abi::FusedHead head;
-    if (!read_head(from, plan, &head)) return false;
-    for (int64_t i = 0; i < head.inputs; ++i) {
-        plan->inputs.emplace_back();
-        if (!read_operand(from, *plan, false, &plan->inputs.back())) return false;
-    }
-    for (int64_t i = 0; i < head.outputs; ++i) {
-        plan->outputs.emplace_back();
-        if (!read_operand(from, *plan, true, &plan->outputs.back())) return false;
-    }
-    for (int64_t i = 0; i < head.constants; ++i) {
-        plan->constants.emplace_back();
-        if (!from.take(&plan->constants.back())) return false;
-        if (!is_within({plan->constants.back()}, 0, plan->registers - 1)) return false;
-    }
-    for (int64_t i = 0; i < head.steps; ++i) {
-        plan->code.emplace_back();
-        if (!read_instruction(from, *plan, &plan->code.back())) return false;
-    }
-    if (plan->row > 0) plan->tile = std::max<int64_t>(1, TILE / plan->row) * plan->row;
-    if (from.next != numbers.size() || !has_owners(*plan)) return false;
-    plan->adam = find_adam(*plan);
-    return true;
-}
-
 /* One call: where everything lies, and the work of one task. */
 struct Call {
-    const Plan &plan;
+    const Program &plan;
     const tile::Loops &loops;
     std::vector<const void *> inputs;
     std::vector<void *> outputs;
     std::vector<float> sums; /* of every task, for every summed output */
     int64_t sum_width = 0, tasks = 1, task_tiles = 1;
 
-    Call(const Plan &p, const tile::Loops &l) : plan(p), loops(l) {
+    Call(const Program &p, const tile::Loops &l) : plan(p), loops(l) {
         const int64_t tiles = (plan.total + plan.tile - 1) / plan.tile;
         int64_t least = std::max<int64_t>(1, CHUNK / plan.tile);
         for (const Operand &o : plan.outputs) {
@@ -202,7 +89,7 @@ struct Call {
         }
         for (size_t i = 0; i < plan.inputs.size(); ++i) {
             const Operand &o = plan.inputs[i];
-            if (o.mode == SPREAD && o.middle == 1) {
+            if (o.is_number()) {
                 loops.fill(where[o.at], value_of(i, 0), width);
             }
         }
@@ -270,7 +157,7 @@ struct Call {
     /* The tile of an input: where it lies if that is possible, else spread out into `own`. */
     float *read(size_t input, float *own, int64_t start, int64_t n) const {
         const Operand &o = plan.inputs[input];
-        if (o.mode == SPREAD && o.middle == 1) return own;
+        if (o.is_number()) return own;
         if (o.element == ort::BOOL) {
             const auto *bytes = static_cast<const uint8_t *>(inputs[input]);
             if (o.mode == FULL) loops.from_bytes(own, bytes + start, n);
@@ -346,19 +233,7 @@ struct Call {
     }
 };
 
-OrtStatus *check(const Plan &plan, size_t i, const Tensor &tensor) {
-    const Operand &o = plan.inputs[i];
-    const int64_t wanted = o.mode == FULL ? plan.total : o.middle;
-    if (tensor.type != o.element || tensor.size() != wanted) {
-        return ort::refuse("Fused: input %zu has %lld elements of type %d, the program was made "
-                           "for %lld of type %d",
-                           i, static_cast<long long>(tensor.size()), tensor.type,
-                           static_cast<long long>(wanted), static_cast<int>(o.element));
-    }
-    return nullptr;
-}
-
-OrtStatus *compute(const Plan &plan, OrtKernelContext *context) {
+OrtStatus *compute(const Program &plan, OrtKernelContext *context) {
     size_t inputs = 0, outputs = 0;
     ORT_TRY(ort::api.KernelContext_GetInputCount(context, &inputs));
     ORT_TRY(ort::api.KernelContext_GetOutputCount(context, &outputs));
@@ -370,7 +245,7 @@ OrtStatus *compute(const Plan &plan, OrtKernelContext *context) {
     for (size_t i = 0; i < plan.inputs.size(); ++i) {
         Tensor tensor;
         ORT_TRY(ort::input(context, i, &tensor));
-        ORT_TRY(check(plan, i, tensor));
+        ORT_TRY(fused::check_input("Fused", plan, i, tensor));
         call.inputs.push_back(tensor.data);
     }
     for (size_t i = 0; i < outputs; ++i) {
@@ -388,10 +263,13 @@ OrtStatus *compute(const Plan &plan, OrtKernelContext *context) {
 OrtStatus *create(const OrtKernelInfo *info, void **kernel) {
     std::vector<int64_t> numbers;
     ORT_TRY(ort::integers(info, "plan", &numbers));
-    auto plan = std::make_unique<Plan>();
-    if (!read_plan(numbers, plan.get())) {
+    auto plan = std::make_unique<Program>();
+    size_t read = 0;
+    if (!fused::read_plan(numbers, &read, plan.get()) || read != numbers.size()) {
         return ort::refuse("Fused: the plan is no sound program");
     }
+    if (plan->row > 0) plan->tile = std::max<int64_t>(1, TILE / plan->row) * plan->row;
+    plan->adam = find_adam(*plan);
     if (!plan->constants.empty()) ORT_TRY(ort::floats(info, "values", &plan->values));
     if (plan->values.size() != plan->constants.size()) {
         return ort::refuse("Fused: %zu values for %zu constants", plan->values.size(),
@@ -410,7 +288,7 @@ ort::Arity variadic(const ort::CustomOp *, size_t) { return ort::VARIADIC; }
 
 const ort::CustomOp *ort::fused_operator() {
     static const CustomOp op = [] {
-        CustomOp o = described<Plan, create, compute>();
+        CustomOp o = described<Program, create, compute>();
         o.GetName = [](const CustomOp *) { return "Fused"; };
         o.GetInputType = o.GetOutputType = any_element;
         o.GetInputTypeCount = [](const CustomOp *) -> size_t { return 1; };

@@ -26,6 +26,8 @@ struct OrtShapeInferContext;
 struct OrtValue;
 struct OrtTensorTypeAndShapeInfo;
 
+#define EXPORTED extern "C" __attribute__((visibility("default")))
+
 struct OrtApiBase {
     const OrtApi *(*GetApi)(uint32_t version);
     const char *(*GetVersionString)();
@@ -65,6 +67,7 @@ enum Arity : int { REQUIRED = 0, OPTIONAL = 1, VARIADIC = 2 };
       (const OrtKernelInfo *, const char *, float *, size_t *)) \
     X(163, KernelInfoGetAttributeArray_int64, OrtStatus *, \
       (const OrtKernelInfo *, const char *, int64_t *, size_t *)) \
+    X(193, KernelContext_GetGPUComputeStream, OrtStatus *, (const OrtKernelContext *, void **)) \
     X(274, KernelContext_ParallelFor, OrtStatus *, \
       (const OrtKernelContext *, void (*)(void *, size_t), size_t, size_t, void *))
 
@@ -215,6 +218,10 @@ CustomOp described() {
     use_kernel<Kernel, make, run>(&op);
     return op;
 }
+
+/* Lets sessions with these options have the operators, which are the same in every call. */
+OrtStatus *add_operators(OrtSessionOptions *options, const OrtApiBase *base,
+                         const std::vector<const CustomOp *> &operators);
 
 /* The rows of the operator table. */
 const CustomOp *fused_operator();

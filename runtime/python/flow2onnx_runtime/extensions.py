@@ -9,6 +9,7 @@ import functools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import entry_points
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from flow2onnx_runtime.errors import UnsupportedError
@@ -25,6 +26,7 @@ __all__ = [
     "GradientOf",
     "GraphAnalysis",
     "OperatorTraits",
+    "Rewriting",
     "Wish",
     "accelerator",
 ]
@@ -64,6 +66,19 @@ class GraphAnalysis(NamedTuple):
     index_origin: "Callable[[Value], tuple[Value, tuple[int, ...]]]"
 
 
+class Rewriting(NamedTuple):
+    """A model that is to be opened in the place of another, with its options.
+
+    `used` counts the operators of the accelerator by name. Without any, model and options are those
+    that were given; `why_not` then says what is missing, if something is.
+    """
+
+    model: "Model"
+    options: "Options"
+    used: "Mapping[str, int]" = MappingProxyType({})
+    why_not: str = ""
+
+
 class OperatorTraits(Protocol):
     """Facts for an analysis of operators that are not standard."""
 
@@ -77,17 +92,16 @@ class OperatorTraits(Protocol):
 
 
 class Accelerator(OperatorTraits, Protocol):
-    """Operators that take the place of standard ones in a model that is about to run on a CPU."""
+    """Operators that take the place of standard ones in a model that is about to run."""
 
     def require_library(self) -> None:
-        """Raise `UnsupportedError`, with what to do, where the operators cannot be used."""
+        """Raise `UnsupportedError`, with what to do, where the CPU's operators cannot be used."""
 
     def rewrite(
         self, model: "Model", options: "Options", analysis: GraphAnalysis, *, winograd: bool
-    ) -> "tuple[Model, Options, dict[str, int]]":
+    ) -> Rewriting:
         """Return a copy of a training step that uses the operators, and how to open it.
 
-        The last item counts them; without any, model and options are those that were given.
         `winograd`: whether convolutions may be computed so, where it is faster.
         """
 
@@ -98,8 +112,10 @@ class Accelerator(OperatorTraits, Protocol):
         """
 
 
-def accelerator(wish: Wish = "auto") -> Accelerator | None:
+def accelerator(wish: Wish = "auto", *, needs_library: bool = True) -> Accelerator | None:
     """The accelerator, if it is wished for and installed; "auto" does without a missing one.
+
+    Its library for the CPU is looked at unless it is not needed, as on another device.
 
     Raises `UnsupportedError` for one that is wished for and missing, and for one that is installed
     and cannot be used.
@@ -110,7 +126,7 @@ def accelerator(wish: Wish = "auto") -> Accelerator | None:
             "native operators are asked for, and the package flow2onnx-native is not installed",
             hint="pip install flow2onnx-native, or do not ask for them",
         )
-    if found is not None:
+    if found is not None and needs_library:
         found.require_library()
     return found
 

@@ -11,6 +11,7 @@ options, and that build no engine: for `tests.gpu.record_kernels` and `test_tens
 
 import argparse
 import importlib.util
+import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +20,8 @@ from tests.gpu.standin.libraries import cuda_sources, tensorrt_sources
 
 HERE = Path(__file__).parent
 RUNTIME = "libcudart.so.13"
+DRIVER = "libcuda.so.1"
+COMPILER = "libnvrtc.so.13"
 
 
 def build(folder: Path, headers: Path) -> None:
@@ -30,7 +33,19 @@ def build(folder: Path, headers: Path) -> None:
         "-Wno-deprecated-declarations",
     )  # fmt: skip
     _compile_all(folder, cuda_sources(_provider_library("cuda")), runtime)
+    build_driver(folder, runtime)
     _compile_all(folder / "tensorrt", tensorrt_sources(_provider_library("tensorrt")))
+
+
+def build_driver(folder: Path, *libraries: Path) -> None:
+    """Compile the driver and NVRTC into `folder`, which run kernel texts on the host.
+
+    They need no other library; beside the stand-in for the CUDA runtime they tell it of launches.
+    """
+    others = ["-Wl,--no-as-needed", *map(str, libraries)] if libraries else []  # for a weak symbol
+    _compile(folder / DRIVER, HERE / "driver.cc", "-std=c++17", "-O1", "-ldl", *others)
+    _compile(folder / COMPILER, HERE / "compiler.cc", "-std=c++17", "-O1", "-ldl")
+    shutil.copy(HERE / "host_kernel.h", folder)
 
 
 def _provider_library(tag: str) -> Path:

@@ -114,6 +114,13 @@ extern "C" {
 // --- for tests and the other libraries -----------------------------------------------------------
 void standin_launch(const char* name) { Locked()->launch(name); }
 
+// Work on a stream that a library brings along; it is a launch where it has a name.
+void standin_enqueue(const char* name, void* stream, void (*work)(void*), void* data) {
+  Locked device;
+  if (name != nullptr) device->launch(name);
+  device->enqueue(stream, [=] { work(data); });
+}
+
 void standin_reset() {
   Locked device;
   device->counters = {};

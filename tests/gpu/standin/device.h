@@ -133,6 +133,7 @@ struct Device {
 // For the other libraries of the stand-in, and for tests.
 extern "C" {
 void standin_launch(const char* name);
+void standin_enqueue(const char* name, void* stream, void (*work)(void*), void* data);
 void standin_reset();
 const char* standin_report();  // JSON, valid until the next call
 void standin_resize(size_t bytes);

@@ -106,7 +106,6 @@ def cuda_sources(provider: Path) -> dict[str, str]:
         "libcublas.so.13": [n for n in imported if re.match("cublas(?!Lt)", n)],
         "libcudnn.so.9": _looked_up_names(provider),
         "libcurand.so.10": [n for n in imported if n.startswith("curand")],
-        "libcuda.so.1": [n for n in imported if re.match("cu[A-Z]", n)],
     }
     return {library: _source(names) for library, names in parts.items()}
 

@@ -1,0 +1,73 @@
+"""The passes in their order for steps that run on CUDA."""
+
+from collections import Counter
+from collections.abc import Collection
+
+import onnx_ir as ir
+from flow2onnx_runtime.extensions import GraphAnalysis
+
+from flow2onnx_native.abi import DOMAIN
+from flow2onnx_native.channel_fusion import fuse_channels
+from flow2onnx_native.cross_entropy import replace_cross_entropies
+from flow2onnx_native.fused_plan import parse_parts
+from flow2onnx_native.fused_program import Nodes, fuse
+from flow2onnx_native.fusion_groups import fusion_groups
+from flow2onnx_native.gather_scatter import replace_rows
+from flow2onnx_native.graph import remove_dead_code
+from flow2onnx_native.parts import merge_programs
+from flow2onnx_native.schedule import wait_for_readers
+
+__all__ = ["rewrite_for_cuda"]
+
+# A launch costs the host more than most of these programs the device: pairs are worth one.
+FEWEST = 2
+_ONE_TASK = 1  # the device shares out the work by itself
+_NOTHING_KEPT = 0  # memory takes longer than a few operations
+_MOST_OPERANDS = 1000  # a launch takes some 4,000 addresses and sizes
+
+
+def rewrite_for_cuda(
+    model: ir.Model, operators: Collection[str], analysis: GraphAnalysis
+) -> tuple[ir.Model, dict[str, int]]:
+    """A copy that uses the CUDA library's `operators` where it can, and how many of each it has."""
+    copy = model.clone()
+    graph = copy.graph
+    replace_cross_entropies(graph, operators, _ONE_TASK, analysis.index_origin)
+    remove_dead_code(copy)
+    replace_rows(graph, operators, _ONE_TASK, analysis.index_origin)
+    remove_dead_code(copy)
+    if "FusedChannels" in operators:
+        fuse_channels(graph, _NOTHING_KEPT)
+        remove_dead_code(copy)
+    for i, nodes in enumerate(fusion_groups(graph, FEWEST, FEWEST, 0)):
+        if _operand_count(nodes) <= _MOST_OPERANDS:
+            fuse(graph, nodes, f"native/{i}")
+    graph.sort()
+    if "FusedParts" in operators:
+        merge_programs(graph)
+        graph.sort()
+    wait_for_readers(graph, analysis.late_readers(graph))
+    graph.sort()
+    for node in graph:
+        _add_partial_sums(node)
+    used = Counter(n.op_type for n in graph if n.domain == DOMAIN)
+    if used:
+        graph.opset_imports[DOMAIN] = 1
+    return copy, dict(used)
+
+
+def _operand_count(nodes: Nodes) -> int:
+    """The number of values that go in and out of a program, at most."""
+    values = {v for node, _ in nodes for v in (*node.inputs, *node.outputs)}
+    return len(values)
+
+
+def _add_partial_sums(node: ir.Node) -> None:
+    """Give a node with sums the output that holds partial ones, which nobody reads."""
+    if node.domain != DOMAIN or node.op_type not in ("Fused", "FusedParts", "FusedChannels"):
+        return
+    if node.op_type == "FusedChannels" or any(plan.has_sums for plan in parse_parts(node)):
+        node.resize_outputs(len(node.outputs) + 1)
+        partial = node.outputs[-1]
+        partial.name = f"{node.name}/partial_sums"
+        partial.type = ir.TensorType(ir.DataType.FLOAT)
