@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from runtime.bindings import cpp, csharp, java, rust
+from runtime.bindings import cpp, csharp, go, java, rust
 from runtime.bindings.c_api import ROOT, Api, read
 
 __all__ = ["FILES", "main", "stale"]
@@ -26,6 +26,7 @@ FILES: dict[str, Callable[[Api], str]] = {
     "runtime/bindings/c_api.json": description,
     "runtime/cpp/include/flow2onnx.hpp": cpp.header,
     "runtime/csharp/Flow2Onnx/Native.cs": csharp.natives,
+    "runtime/go/codes.go": go.codes,
     "runtime/java/src/main/c/native.c": java.stubs,
     "runtime/java/src/main/java/flow2onnx/Native.java": java.natives,
     "runtime/rust/src/codes.rs": rust.codes,

@@ -33,6 +33,7 @@ _FILES: dict[str, tuple[str, ...]] = {
     "cpp": ("cpp/README.md", "cpp/CMakeLists.txt", "cpp/flow2onnx.pc.in", "cpp/vcpkg.json",
             "cpp/include/*.hpp", "cpp/examples/*"),
     "csharp": ("csharp/README.md", "csharp/Makefile", "csharp/Flow2Onnx/*"),
+    "go": ("go/README.md", "go/go.mod", "go/*.go", "go/bridge.[ch]"),
     "java": ("java/README.md", "java/Makefile", "java/CMakeLists.txt", "java/src/main/c/*.c",
              "java/src/main/*/flow2onnx/*", "java/src/android/*"),
     "swift": ("swift/README.md", "swift/Package.swift", "swift/Sources/*/*.swift",
@@ -41,9 +42,9 @@ _FILES: dict[str, tuple[str, ...]] = {
              "rust/src/**/*.rs"),
 }  # fmt: skip
 # Where the C runtime lies as one file: beside its header, or within a package that compiles it.
-_JOINED_IN = ("c", "rust/c", "swift/Sources/CFlow2Onnx")
+_JOINED_IN = ("c", "go", "rust/c", "swift/Sources/CFlow2Onnx")
 # Packages that compile the C runtime have its header as well.
-_HEADER_IN = ("rust/c", "swift/Sources/CFlow2Onnx/include")
+_HEADER_IN = ("go", "rust/c", "swift/Sources/CFlow2Onnx/include")
 
 
 def contents() -> dict[str, bytes]:

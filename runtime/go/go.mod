@@ -1,0 +1,3 @@
+module flow2onnx
+
+go 1.19
