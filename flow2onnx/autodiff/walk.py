@@ -15,6 +15,7 @@ from flow2onnx.autodiff.registry import (
     no_gradient,
     rule_for,
 )
+from flow2onnx.autodiff.slices import join_slices
 from flow2onnx.errors import GradientError, UnknownShapeError
 from flow2onnx.graph import Builder, Node, Value
 from flow2onnx.graph.functions import standard_body
@@ -194,6 +195,8 @@ class _GradientSums:
         parts = self._parts.get(value)
         if parts is None:
             return None
+        if len(parts) > 1:
+            parts[:] = join_slices(self._b, parts)
         while len(parts) > 1:
             parts[:2] = [self._b.Add(parts[0], parts[1])]
         return parts[0]

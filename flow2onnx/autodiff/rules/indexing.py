@@ -19,6 +19,10 @@ def _(b, n, g):
     x, indices = n.inputs
     axis, rank = attribute(n, "axis", 0) % rank_of(x), rank_of(x)
     k = rank_of(indices)
+    if _is_one_place(x, axis, indices):
+        return _place(
+            b, x, axis, int(constant_of(indices).item()), g if k else b.Unsqueeze(g, [axis])
+        ), None
     # gathered axes first, so that each index tuple names one slice of x
     front = b.Transpose(
         g, perm=[*range(axis, axis + k), *range(axis), *range(axis + k, rank_of(g))]
@@ -30,6 +34,25 @@ def _(b, n, g):
     if axis == 0:
         return added, None
     return b.Transpose(added, perm=[int(i) for i in np.argsort(swapped)]), None
+
+
+def _is_one_place(x, axis, indices):
+    """True if one known index is read, as a slice of one element, of what is no table of weights.
+
+    Those of weights stay rows, which an update can take by themselves.
+    """
+    known = constant_of(indices)
+    is_slice = known is not None and known.size == 1 and rank_of(indices) <= 1
+    return is_slice and x.producer() is not None and isinstance(sizes_of(x)[axis], int)
+
+
+def _place(b, x, axis, index, g):
+    """The gradient of a slice of one element at an index of an axis."""
+    rank, length = rank_of(x), sizes_of(x)[axis]
+    pads = [0] * (2 * rank)
+    pads[axis] = index % length
+    pads[rank + axis] = length - 1 - pads[axis]
+    return b.Pad(g, pads)
 
 
 @vjp("OneHot")
