@@ -317,6 +317,8 @@ class Builder:
         except onnx.checker.ValidationError as error:
             kind_of_error = DTypeError if " type" in str(error) else ArgumentError
             raise kind_of_error(f"{_call_text(node)}: {_reason(error)}") from None
+        except ValueError as error:  # as onnx calls an element type that there is not
+            raise ArgumentError(f"{_call_text(node)}: {error}") from None
         if not kind.definition.has_type_and_shape_inference_function:
             # two normalisations, which keep the type of what they normalise
             inferred[proto.output[0]] = types[proto.input[0]]
@@ -351,7 +353,7 @@ class Builder:
                 kind.definition, proto, {**types, **most}, {**data, **told},
                 opset_imports=self._opsets, ir_version=10,
             )  # fmt: skip
-        except (InferenceError, onnx.checker.ValidationError):
+        except (InferenceError, onnx.checker.ValidationError, ValueError):
             found = {}
         limits = output_bounds(node, [found.get(str(v.name)) for v in node.outputs])
         for value, bounds in zip(node.outputs, limits, strict=True):

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from flow2onnx.errors import ShapeError, UnsupportedError
+from flow2onnx.errors import ArgumentError, ShapeError, UnsupportedError
 from flow2onnx.graph.builder import Builder
 from flow2onnx.graph.constant_folding import fold_constants
 from flow2onnx.graph.nodes import attribute, nesting_depth
@@ -286,6 +286,11 @@ def _copy_value(value: ir.Value) -> ir.Value:
 
 def _constant_content(attributes: Mapping[str, ir.Attr]) -> np.ndarray[Any, Any]:
     """The content of a Constant node in any of its forms."""
+    if len(attributes) != 1:
+        raise ArgumentError(
+            f"a Constant has {len(attributes)} values: {', '.join(attributes) or 'none'}",
+            hint="give it one: the model is damaged, or its exporter is",
+        )
     (given,) = attributes.values()
     if given.type == ir.AttributeType.TENSOR:
         content: np.ndarray[Any, Any] = given.as_tensor().numpy()

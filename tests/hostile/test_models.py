@@ -64,6 +64,13 @@ def test_a_window_that_no_memory_holds_is_refused_by_its_count():
     assert "a constant of 4835705477486170302335793 numbers" in outcome.error
 
 
+@pytest.mark.parametrize(("number", "word"), [(415, "a Constant has 0 values"), (471, "type 0")])
+def test_what_no_operator_takes_is_refused_in_words(number, word):
+    outcome = attempt(*case(number, seed=3), "grad")
+    assert outcome.ok, outcome
+    assert word in outcome.error
+
+
 def test_a_window_longer_than_its_axis_is_refused():
     outcome = attempt(*case(214, seed=3), "grad")
     assert outcome.ok, outcome

@@ -82,7 +82,12 @@ class _Inference:
             return infer_node_outputs(
                 schema, node, types, content, opset_imports=imports, ir_version=10
             )
-        except (SchemaError, onnx.shape_inference.InferenceError, onnx.checker.ValidationError):
+        except (
+            SchemaError,
+            onnx.shape_inference.InferenceError,
+            onnx.checker.ValidationError,
+            ValueError,  # an element type that there is not
+        ):
             return {}
 
     def _infer_by_body(
