@@ -204,7 +204,13 @@ def _config(message: Any) -> ModelConfig:
 
 def _port(message: Any, batch: int) -> DeclaredTensor:
     kind = message.DESCRIPTOR.fields_by_name["data_type"].enum_type
-    datatype = kind.values_by_number[message.data_type].name.removeprefix("TYPE_")
+    named = kind.values_by_number.get(message.data_type)  # None: the parser takes any number
+    if named is None:
+        raise BundleError(
+            f"data_type of {message.name!r} is {message.data_type}",
+            hint=f"name it: {', '.join(value.name for value in kind.values)}",
+        )
+    datatype = named.name.removeprefix("TYPE_")
     dims = () if message.HasField("reshape") else tuple(message.dims)
     shape = ((-1,) if batch else ()) + dims
     labels = getattr(message, "label_filename", "") or None
