@@ -56,7 +56,8 @@ class Target:
 
     `devices`: how many a mirrored job is fed for. `training`: which part of a train step, and
     whether its rate can be set. `ranks`: how many processes train the job, of which this compiles
-    the part of one. `tuned`: forms of lowerings that were measured, by question.
+    the part of one. `tuned`: forms of lowerings that were measured, by question; `provider`: the
+    tag of the one whose rules pick the others.
     """
 
     opset: int = 21
@@ -67,6 +68,7 @@ class Target:
     devices: int = 1
     ranks: int = 1
     tuned: Mapping[str, str] = field(default_factory=dict)
+    provider: str = "cpu"
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,7 @@ def compile_job(
     """Trace, differentiate, update, rewrite, verify."""
     asked = spec.config.value("runtime.lowering")
     check_form_names(asked, spec.config.source("runtime.lowering"))
-    with choose_forms(Picks(asked, target.tuned)) as choices:
+    with choose_forms(Picks(asked, target.tuned, target.provider)) as choices:
         job = _build(spec, shapes, target)
     return replace(job, choices=surviving_choices(choices, job.model.graph))
 

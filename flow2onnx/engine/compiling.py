@@ -5,9 +5,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from flow2onnx_runtime import kernels
+from flow2onnx_runtime.providers import CPU, provider_named
 from flow2onnx_runtime.world import launched_world
 
 from flow2onnx.compile import CompiledJob, Target, compile_job, compile_rounds
+from flow2onnx.compile.half_opset import compile_in_half
+from flow2onnx.compile.opsets import USUAL_OPSET
 from flow2onnx.compile.variants import compile_for_ranks, count_draws, draw_as_rank
 from flow2onnx.engine.options import options_of
 from flow2onnx.engine.placement import Placement
@@ -28,10 +31,11 @@ class JobCompiler:
 
     def target(self) -> Target:
         """The opset, seed, kernels and devices to compile for."""
-        settings = self.placement.settings
+        settings, providers = self.placement.settings, self.placement.target_providers()
         return Target(
             seed=settings.value("random_seed"),
-            kernels=kernels(*self.placement.target_providers()),
+            kernels=kernels(*providers),
+            provider=provider_named(providers[0]).tag,
             shows_losses=settings.value("stop_on_non_finite"),
             devices=self.placement.device_count(),
         )
@@ -43,6 +47,8 @@ class JobCompiler:
         target = target or self.target()
         with _name_job_in_errors(spec):
             job = compile_job(spec, shapes, target)
+            if target.provider != CPU.tag and target.opset == USUAL_OPSET:
+                job, target = compile_in_half(job, shapes, target)
             tuned = self._with_measured_forms(job, target)
             return job if tuned is target else compile_job(spec, shapes, tuned)
 

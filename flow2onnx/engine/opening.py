@@ -21,7 +21,7 @@ from flow2onnx.analysis.in_place import (
 )
 from flow2onnx.compile import CompiledJob
 from flow2onnx.compile.garbage_collection import collector_paused
-from flow2onnx.errors import UnsupportedError
+from flow2onnx.errors import ConfigError, UnsupportedError
 from flow2onnx.graph import Model
 from flow2onnx.graph.model import model_bytes, parse_model
 
@@ -91,8 +91,10 @@ def plan_opening(
 ) -> Opening:
     """How a job is opened with the options of its session, as far as its graph tells.
 
-    `open_model` asks the runtime for the rest.
+    `open_model` asks the runtime for the rest. Raises `ConfigError` for settings under which what
+    the job is made of would leave its provider.
     """
+    _check_layout(job, options)
     (model, own_options, native, why_not), traits = _use_native_operators(job, options)
     keeps_old_values = stops_on_non_finite and bool(job.losses)
     return Opening(
@@ -106,6 +108,19 @@ def plan_opening(
         keeps_old_values=keeps_old_values,
         update=plan_opening(job.update, options) if job.update is not None else None,
     )
+
+
+def _check_layout(job: CompiledJob, options: Options) -> None:
+    given = [p[1].get("prefer_nhwc") for p in options.providers if not isinstance(p, str)]
+    found = [n.name for n in job.model.graph if n.op_type == "ConvTranspose"]
+    if found and {"1", "True", "true"}.intersection(given):
+        raise ConfigError(
+            f"prefer_nhwc: the job has {len(found)} transposed convolutions, which CUDA runs in "
+            f"NCHW alone: in NHWC they would run on the CPU, {found[0]} among them",
+            job=job.spec.name,
+            source=job.spec.config.source("runtime.prefer_nhwc"),
+            hint="leave prefer_nhwc off; gradients of strided convolutions are such",
+        )
 
 
 def plan_portable_opening(job: CompiledJob) -> Opening:

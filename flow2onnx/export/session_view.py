@@ -7,6 +7,7 @@ from typing import Protocol
 
 import numpy as np
 from flow2onnx_runtime.dtypes import Array
+from flow2onnx_runtime.providers import CPU
 
 from flow2onnx.compile import CompiledJob, Target, initial_state
 from flow2onnx.compile.opsets import USUAL_OPSET
@@ -61,6 +62,7 @@ class SessionView:
             training=Training(adjusts_rate=self.for_devices),
             devices=1,
             tuned=self.tuned,
+            provider=CPU.tag,  # a file is the same on every machine
         )
 
     def compile(self, spec: JobSpec) -> CompiledJob:

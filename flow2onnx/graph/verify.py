@@ -36,8 +36,11 @@ class Kernels(Protocol):
     def refuses_half(self, op_type: str, reduction: str) -> bool:
         """True if a kernel that lists half precision fails there when it is to reduce so."""
 
-    def leaves(self, op_type: str) -> bool:
-        """True if the first provider has no kernel of an operator, and leaves it to the next."""
+    def leaves(self, op_type: str, opset: int | None = None) -> bool:
+        """True if the first provider has no kernel of an operator, and leaves it to the next.
+
+        With `opset`, of the version that it means.
+        """
 
     def pads_alike(self, op_type: str) -> bool:
         """True if kernels take equal pads on both sides and no others."""

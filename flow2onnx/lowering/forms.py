@@ -129,10 +129,14 @@ class Choice:
 
 @dataclass(frozen=True)
 class Picks:
-    """Forms `asked` for by name of the lowering, and `tuned` by key of the question."""
+    """Forms `asked` for by name of the lowering, and `tuned` by key of the question.
+
+    Where neither has one, the rule for the `provider` picks, by its tag.
+    """
 
     asked: Mapping[str, str] = field(default_factory=dict)
     tuned: Mapping[str, str] = field(default_factory=dict)
+    provider: str = "cpu"
 
 
 BY_RULE = Picks()
@@ -150,7 +154,8 @@ class _Form:
 class Lowering:
     """Something that has several forms. Calling it appends the one that is picked.
 
-    `rule(at, *operands)` gives the name of a form. With `forward`, a form may change what the
+    `rule(at, *operands)` gives the name of a form, `on_cuda` where the provider is CUDA and that
+    is another. With `forward`, a form may change what the
     node `at` itself costs, so that trials run that too. `limit(at)`: whole numbers among the
     operands lie below it.
     """
@@ -160,11 +165,14 @@ class Lowering:
         name: str,
         rule: Callable[..., str],
         *,
+        on_cuda: Callable[..., str] | None = None,
         forward: bool = False,
         limit: Callable[[Any], int] | None = None,
     ) -> None:
         assert name not in _LOWERINGS, f"{name} is there twice"
-        self.name, self.rule, self.forward, self.limit = name, rule, forward, limit
+        self.name, self.forward, self.limit = name, forward, limit
+        self._rules = {"cuda": on_cuda or rule}
+        self._rule = rule
         self.forms: dict[str, _Form] = {}
         _LOWERINGS[name] = self
 
@@ -188,7 +196,7 @@ class Lowering:
         """Append the form that is picked here, and record the choice."""
         question = self._question(at, operands)
         picks, record = _PICKS.get((BY_RULE, []))
-        rule = self.rule(at, *operands)
+        rule = self._rules.get(picks.provider, self._rule)(at, *operands)
         assert rule in question.forms, f"{self.name}: the rule picks {rule}, which is not valid"
         form, why = self._pick(picks, question, rule)
         made = self.forms[form].build(b, at, *operands)

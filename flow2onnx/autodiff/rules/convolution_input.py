@@ -1,10 +1,11 @@
 """The gradient of a convolution in its input, in several forms.
 
-The rule between them is measured on the CPU provider, of one thread.
+The rule between them is measured on the CPU provider, of one thread; that for GPUs is computed.
 """
 
 import math
 
+from flow2onnx.autodiff.rules.convolution_gpu import input_form
 from flow2onnx.autodiff.rules.windows import spread_windows
 from flow2onnx.graph.dimension import is_known
 from flow2onnx.graph.types import dims
@@ -34,7 +35,7 @@ def _has_product(s, *_):
     return s.is_dense and _is_convolution(s)
 
 
-input_gradient = Lowering("Conv.dX", _pick_form)
+input_gradient = Lowering("Conv.dX", _pick_form, on_cuda=input_form)
 
 
 @input_gradient.form("conv_transpose")

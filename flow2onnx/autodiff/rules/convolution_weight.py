@@ -1,12 +1,13 @@
 """The gradient of a convolution in its kernel, in several forms.
 
-The rule between them is measured on the CPU provider, of one thread.
+The rule between them is measured on the CPU provider, of one thread; that for GPUs is computed.
 """
 
 import math
 
 import numpy as np
 
+from flow2onnx.autodiff.rules.convolution_gpu import weight_form
 from flow2onnx.graph.dimension import extents, is_known
 from flow2onnx.graph.types import dtype_of
 from flow2onnx.lowering.forms import Lowering
@@ -39,7 +40,7 @@ def _is_pointwise(s, *_):
     return s.is_pointwise
 
 
-weight_gradient = Lowering("Conv.dW", _pick_form)
+weight_gradient = Lowering("Conv.dW", _pick_form, on_cuda=weight_form)
 
 
 # --- one tap -------------------------------------------------------------------------------------

@@ -83,13 +83,19 @@ class KernelTable:
         """True if a kernel that lists half precision fails there when it is to reduce so."""
         return reduction in provider_named(self.provider).refused_halves.get(op_type, ())
 
-    def leaves(self, op_type: str) -> bool:
+    def leaves(self, op_type: str, opset: int | None = None) -> bool:
         """True if the first provider has no kernel of an operator, and leaves it to the next.
 
-        False for a provider that has none at all, as it compiles whatever it takes.
+        With `opset`, of the version that it means. False for a provider that has none at all, as
+        it compiles whatever it takes, and for what is no operator of the runtime's.
         """
         own = _table((self.provider,))
-        return provider_named(self.provider).has_kernels and own.is_known and not own.has(op_type)
+        if not provider_named(self.provider).has_kernels or not own.is_known:
+            return False
+        if opset is None:
+            return not own.has(op_type)
+        since = own.since_version(op_type, opset)
+        return since is not None and not own.types(op_type, opset)
 
     def pads_alike(self, op_type: str) -> bool:
         """True if the kernels of an operator take equal pads on both sides and no others."""

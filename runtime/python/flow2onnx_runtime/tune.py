@@ -14,12 +14,12 @@ import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
-import onnxruntime as ort
 
-from flow2onnx_runtime.dtypes import Array, find_onnx_element
+from flow2onnx_runtime.buffers import new_buffer
+from flow2onnx_runtime.dtypes import Array, Element, find_onnx_element
 from flow2onnx_runtime.errors import BundleError, FlowError
 from flow2onnx_runtime.files import replace_file
 from flow2onnx_runtime.json_reader import Fields, parse_object
@@ -67,8 +67,10 @@ class _Runner:
         self._binding = self._session.io_binding()
         device = options.device
         for info in self._session.get_inputs():
-            value = ort.OrtValue.ortvalue_from_numpy(fed[info.name], *device)
-            self._binding.bind_ortvalue_input(info.name, value)
+            array = fed[info.name]
+            buffer = new_buffer(device, array.shape, _element(info))
+            buffer.write(array)
+            self._binding.bind_ortvalue_input(info.name, buffer.value)
         for info in self._session.get_outputs():
             self._binding.bind_output(info.name, *device)
 
@@ -128,10 +130,17 @@ def _numbers(content: bytes, limit: int) -> dict[str, Array]:
     session = open_session(content, Options(optimization="disable"))
     made = {}
     for info in session.get_inputs():
-        element = find_onnx_element(info.type)
-        assert element is not None, "a trial has inputs of our element types"
-        made[info.name] = random_array(rng, info.shape, element.numpy, integers=(0, limit))
+        element = _element(info)
+        made[info.name] = random_array(
+            rng, info.shape, element.numpy, integers=(0, limit), is_bfloat16=element.is_bits
+        )
     return made
+
+
+def _element(info: Any) -> Element:
+    element = find_onnx_element(info.type)
+    assert element is not None, "a trial has inputs of our element types"
+    return element
 
 
 def tune(

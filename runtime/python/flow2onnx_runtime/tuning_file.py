@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 
 import onnxruntime as ort
 
+from flow2onnx_runtime.cuda_runtime import device_name
 from flow2onnx_runtime.errors import BundleError
 from flow2onnx_runtime.files import replace_file
 from flow2onnx_runtime.json_reader import parse_object
@@ -51,11 +52,16 @@ def cache_path(asked: str | os.PathLike[str] | None = None) -> Path:
 
 
 def machine_of(options: Options) -> str:
-    """The machine that times hold for: processor, threads, provider and version of the runtime."""
-    threads = options.intra_op_threads or _cores()
-    where = ":".join(map(str, (options.provider_names[0], *options.device)))
+    """The machine that times hold for: processor, threads, provider and version of the runtime.
+
+    Where a GPU computes, it is the processor, and there are no threads.
+    """
+    place, number = options.device
+    gpu = device_name(number) if place == "cuda" else None
+    who = gpu or f"{_processor()}, {options.intra_op_threads or _cores()} threads"
+    where = ":".join(map(str, (options.provider_names[0], place, number)))
     level = f"{options.optimization} optimization"
-    return f"{_processor()}, {threads} threads, {where}, {level}, onnxruntime {ort.__version__}"
+    return f"{who}, {where}, {level}, onnxruntime {ort.__version__}"
 
 
 def _cores() -> int:
