@@ -64,8 +64,8 @@ test-gpu: standin
 # CUDA's headers and NVRTC stand apart: an onnxruntime beside them would load the real libraries.
 $(STANDIN)/ready: $(wildcard tests/gpu/standin/*)
 	$(PYTHON) -m venv $(STANDIN)
-	$(STANDIN)/bin/python $(PIP) 'onnxruntime-gpu>=1.31.1' onnx 'onnx-ir>=1.1,<2' protobuf safetensors \
-	  click rich 'pytest>=8.2' 'pytest-randomly>=3.15'
+	$(STANDIN)/bin/python $(PIP) 'onnxruntime-gpu>=1.31.1' onnxruntime-ep-webgpu onnx 'onnx-ir>=1.1,<2' protobuf \
+	  safetensors click rich 'pytest>=8.2' 'pytest-randomly>=3.15'
 	$(STANDIN)/bin/python $(PIP) --no-deps --upgrade --target $(STANDIN)/headers \
 	  'nvidia-cuda-runtime>=13,<14' 'nvidia-cuda-crt>=13,<14'
 	$(STANDIN)/bin/python $(PIP) --no-deps --upgrade --target $(STANDIN)/headers \

@@ -504,6 +504,19 @@ def test_what_cannot_begin(tmp_path):
         run(Settings(tmp_path / "nowhere", port=0), "1")
 
 
+def test_the_rows_that_engines_are_built_for(tmp_path, monkeypatch):
+    begun = []
+    monkeypatch.setattr("flow2onnx_serve.lifecycle.run", lambda settings, _: begun.append(settings))
+    done = CliRunner().invoke(serve, [str(tmp_path), "--batch-profile", "1", "8", "32"])
+    assert done.exit_code == 0
+    assert begun[0].session_options.batch_profile == (1, 8, 32)
+    done = CliRunner().invoke(serve, [str(tmp_path), "--batch-profile", "8", "1", "32"])
+    assert done.exit_code == 1
+    assert "batch_profile is (8, 1, 32)" in done.stderr
+    assert CliRunner().invoke(serve, [str(tmp_path)]).exit_code == 0
+    assert begun[1].session_options.batch_profile is None
+
+
 def test_a_repository_without_models(tmp_path, serving):
     with pytest.raises(FlowError, match="has no models"):
         run(Settings(tmp_path, port=0), "1")
