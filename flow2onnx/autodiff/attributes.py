@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
+from flow2onnx.graph.nodes import operator_name
 from flow2onnx.graph.schemas import schema
 
 __all__ = ["HONOURED", "unknown_attribute"]
@@ -107,13 +108,23 @@ HONOURED: Mapping[str, frozenset[str]] = {
         "Transpose": "perm",
         "Trilu": "upper",
         "Upsample": "mode",
+        "SimplifiedLayerNormalization": "axis epsilon stash_type",
+        "com.microsoft::SkipSimplifiedLayerNormalization": "epsilon",
+        "com.microsoft::SkipLayerNormalization": "epsilon",
+        "com.microsoft::MatMulNBits": "K N accuracy_level bits block_size weight_prepacked",
+        "com.microsoft::GatherBlockQuantized": "bits block_size gather_axis quantize_axis",
+        "com.microsoft::GroupQueryAttention": "causal do_rotary kv_num_heads local_window_size "
+        "num_heads rotary_interleaved scale smooth_softmax softcap",
+        "com.microsoft::MultiHeadAttention": "mask_filter_value num_heads scale unidirectional",
+        "com.microsoft::RotaryEmbedding": "interleaved num_heads rotary_embedding_dim scale",
+        "com.microsoft::QuickGelu": "alpha",
     }.items()
 }
 
 
 def unknown_attribute(node: ir.Node, opset: int) -> str | None:
     """An attribute of a node, not at its default, that its gradient would not honour."""
-    known = HONOURED.get(node.op_type, frozenset())
+    known = HONOURED.get(operator_name(node), frozenset())
     for name, given in node.attributes.items():
         if name not in known and not _is_default(node, name, given, opset):
             return name
@@ -121,7 +132,7 @@ def unknown_attribute(node: ir.Node, opset: int) -> str | None:
 
 
 def _is_default(node: ir.Node, name: str, given: ir.Attr, opset: int) -> bool:
-    declared = schema(node.op_type, opset).definition.attributes.get(name)
+    declared = schema(operator_name(node), opset).definition.attributes.get(name)
     if declared is None or not declared.default_value.name:
         return False
     default = ir.serde.deserialize_attribute(declared.default_value)

@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 from flow2onnx.errors import GradientError
 from flow2onnx.graph import Node, Value
+from flow2onnx.graph.contrib import CONTRIB
 from flow2onnx.graph.nodes import RANDOM_OPERATORS, attribute
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "Expansion",
     "Rule",
     "attribute",
+    "contrib_rule_names",
     "expansion",
     "expansion_for",
     "expansion_names",
@@ -135,8 +137,13 @@ def has_rule(op_type: str) -> bool:
 
 
 def rule_names() -> list[str]:
-    """The operators with a rule."""
-    return sorted(_RULES)
+    """The operators of the standard with a rule."""
+    return sorted(set(_RULES) - set(CONTRIB))
+
+
+def contrib_rule_names() -> list[str]:
+    """The operators of the runtime beside the standard with a rule."""
+    return sorted(set(_RULES) & set(CONTRIB))
 
 
 def no_gradient(n: Node, form: str = "") -> GradientError:

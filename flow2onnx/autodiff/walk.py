@@ -19,7 +19,7 @@ from flow2onnx.autodiff.slices import join_slices
 from flow2onnx.errors import GradientError, UnknownShapeError
 from flow2onnx.graph import Builder, Node, Value
 from flow2onnx.graph.functions import standard_body
-from flow2onnx.graph.nodes import read_values
+from flow2onnx.graph.nodes import operator_name, read_values
 from flow2onnx.graph.types import dtype_of, may_match, sizes_of
 
 __all__ = ["Override", "expand_node", "gradients"]
@@ -99,8 +99,8 @@ class _Walk:
         if override is not None:
             result = override.vjp(self.b, override.inputs, override.outputs, *gs)
             self._add(node, override.inputs, result)
-        elif node.op_type not in NOT_DIFFERENTIABLE:
-            rule = rule_for(node.op_type)
+        elif operator_name(node) not in NOT_DIFFERENTIABLE:
+            rule = rule_for(operator_name(node))
             if rule is not None:
                 _check_attributes(self.b, node)
             result = rule(self.b, node, *gs) if rule else NotImplemented
@@ -153,7 +153,7 @@ def expand_node(b: Builder, node: Node) -> Sequence[Value]:
 
 
 def _expand(b: Builder, node: Node) -> Sequence[Value]:
-    own = expansion_for(node.op_type)
+    own = expansion_for(operator_name(node))
     if own is not None:
         _check_attributes(b, node)
     made = own(b, node) if own is not None else standard_body(b, node)

@@ -57,7 +57,8 @@ class Target:
     `devices`: how many a mirrored job is fed for. `training`: which part of a train step, and
     whether its rate can be set. `ranks`: how many processes train the job, of which this compiles
     the part of one. `tuned`: forms of lowerings that were measured, by question; `provider`: the
-    tag of the one whose rules pick the others.
+    tag of the one whose rules pick the others. `contrib`: operators of the runtime beside the
+    standard that may be in it.
     """
 
     opset: int = 21
@@ -69,6 +70,7 @@ class Target:
     ranks: int = 1
     tuned: Mapping[str, str] = field(default_factory=dict)
     provider: str = "cpu"
+    contrib: Collection[str] = ()
 
 
 @dataclass(frozen=True)
@@ -183,7 +185,7 @@ def _build(spec: JobSpec, shapes: Sequence[tuple[int, ...]] | None, target: Targ
     recomputed = recompute(job.b.graph, forward, job.values, segments) if segments and diffs else ()
     job.b.graph.name = spec.name
     model = model_of(job.b.graph)
-    verify(model, target.kernels)
+    verify(model, target.kernels, target.contrib)
     return CompiledJob(
         spec=spec,
         kind="train" if job.is_trainable else "predict",

@@ -15,8 +15,9 @@ from onnx.shape_inference import InferenceError, infer_node_outputs
 
 from flow2onnx.dtypes import DType, by_name, by_numpy
 from flow2onnx.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
+from flow2onnx.graph.contrib import CONTRIB, contrib_types
 from flow2onnx.graph.dimension import Dimension
-from flow2onnx.graph.nodes import read_values
+from flow2onnx.graph.nodes import operator_name, read_values
 from flow2onnx.graph.schemas import Schema, element_name, opset_ids, schema
 from flow2onnx.graph.shape_inference import infer_missing_shape
 from flow2onnx.graph.symbolic_sizes import SymbolicSize, known_bounds, output_bounds
@@ -54,6 +55,7 @@ class Builder:
         self.unrolled_times = 1  # how often the loops run that the one to unroll stands in
         self.most_nodes: int | None = None  # more raise, where others say what is made
         self._place: int | None = None  # where nodes go; None: at the end
+        self._imports = self.graph.opset_imports  # of the graph that all others are inside of
         # a size that stands for any: nothing of that size becomes a constant
         self.free_size: int | None = None
         # what is said elsewhere of the outputs of the next node; used where inference knows less
@@ -64,6 +66,7 @@ class Builder:
         """A builder of a graph inside a node, which may read the values around it."""
         inner = cls(outer.opset)
         inner.graph.name, inner._names = name, outer._names
+        inner._imports, inner._opsets = outer._imports, outer._opsets
         inner._extents = outer._extents.new_child()
         return inner
 
@@ -201,12 +204,19 @@ class Builder:
         attributes: Mapping[str, Any] = {},
         outputs: int = 0,
     ) -> tuple[ir.Value, ...]:
-        """Append a node; returns the outputs asked for, else as few as it may have."""
+        """Append a node; returns the outputs asked for, else as few as it may have.
+
+        An operator of the runtime's own is named with its domain: ``com.microsoft::MatMulNBits``.
+        """
         kind = schema(op_type, self.opset)
         inputs = self._operands(kind, operands)
         attrs = [_attribute(kind, self.opset, k, v) for k, v in attributes.items() if v is not None]
-        node = ir.Node("", op_type, inputs, attrs, num_outputs=outputs or kind.minimum_outputs)
-        stem = f"{self.prefix}/{op_type}" if self.prefix else op_type
+        count = outputs or kind.minimum_outputs
+        node = ir.Node(kind.domain, kind.op_type, inputs, attrs, num_outputs=count)
+        if kind.domain and kind.domain not in self._imports:
+            self._imports[kind.domain] = kind.definition.since_version
+            self._opsets.append(onnx.helper.make_opsetid(kind.domain, 1))
+        stem = f"{self.prefix}/{kind.op_type}" if self.prefix else kind.op_type
         for value in node.outputs:
             value.name = self.unique(stem)
         node.name = node.outputs[0].name
@@ -220,7 +230,7 @@ class Builder:
         node.resize_outputs(len(node.outputs) + 1)
         value = node.outputs[-1]
         value.name = self.unique(f"{node.name}/{len(node.outputs) - 1}")
-        self._infer(schema(node.op_type, self.opset), node)
+        self._infer(schema(operator_name(node), self.opset), node)
         return value
 
     def resize(self, value: ir.Value, shape: Sequence[int]) -> None:
@@ -298,6 +308,9 @@ class Builder:
         return self.const(operand, known.get(variable))
 
     def _infer(self, kind: Schema, node: ir.Node) -> None:
+        if operator_name(node) in CONTRIB:
+            self._infer_contrib(node)
+            return
         proto = _node_proto(node)
         types: dict[str, onnx.TypeProto] = {}
         data: dict[str, onnx.TensorProto] = {}
@@ -329,6 +342,13 @@ class Builder:
             known = _complete_type(found, expected[i] if expected else None)
             self._set_type(value, known)
         self._bound(kind, node, proto, types, data)
+
+    def _infer_contrib(self, node: ir.Node) -> None:
+        """Give the outputs of an operator beside the standard their types."""
+        types = contrib_types(operator_name(node), node)
+        for value in node.outputs:
+            self._set_type(value, types[str(value.name)])
+            self._name_sizes(value, [None] * len(value.shape or ()))
 
     def _bound(
         self,

@@ -33,7 +33,7 @@ def fold_constants(b: Builder, outputs: tuple[ir.Value, ...]) -> tuple[ir.Value,
 
 
 def _constant_outputs(b: Builder, node: ir.Node) -> Sequence[np.ndarray[Any, Any]] | None:
-    if any(not _is_small(v) for v in node.outputs):
+    if node.domain or any(not _is_small(v) for v in node.outputs):
         return None
     if node.op_type in ("Shape", "Size"):
         return _shape_content(node)

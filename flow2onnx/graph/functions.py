@@ -11,7 +11,8 @@ import onnx_ir as ir
 from flow2onnx.errors import ArgumentError, ShapeError, UnsupportedError
 from flow2onnx.graph.builder import Builder
 from flow2onnx.graph.constant_folding import fold_constants
-from flow2onnx.graph.nodes import attribute, nesting_depth
+from flow2onnx.graph.contrib import CONTRIB
+from flow2onnx.graph.nodes import attribute, nesting_depth, operator_name
 from flow2onnx.graph.schemas import schema
 from flow2onnx.graph.sequences import SEQUENCE_READERS, read_sequence
 from flow2onnx.graph.size_content import follow_sizes
@@ -42,7 +43,7 @@ def standard_body(b: Builder, node: ir.Node) -> tuple[ir.Value, ...] | None:
 def _body_bytes(b: Builder, node: ir.Node) -> bytes | None:
     """The body of an operator at the builder's opset, the one for these inputs if it has many."""
     # Any: onnx's own stub leaves out what it says of bodies
-    definition: Any = schema(node.op_type, b.opset).definition
+    definition: Any = schema(operator_name(node), b.opset).definition
     if definition.has_function:
         version = _newest_version(definition.function_opset_versions, b.opset)
         if version is not None:
@@ -139,6 +140,11 @@ def _copy_node(
     if node.op_type in SEQUENCE_READERS:
         with suppress(UnsupportedError):
             return (expand_sequence(b, node, inputs),)
+    if operator_name(node) in CONTRIB:
+        outputs = b.emit(operator_name(node), inputs, given, len(node.outputs))
+        for old, new in zip(node.outputs, outputs, strict=True):
+            new.name = new.name if old.name else ""  # a kernel may lack what it need not make
+        return outputs
     made = fold_constants(b, b.emit(node.op_type, inputs, given, len(node.outputs)))
     return follow_sizes(b, made)
 

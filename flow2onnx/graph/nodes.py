@@ -10,6 +10,7 @@ __all__ = [
     "captured_values",
     "has_seed",
     "nesting_depth",
+    "operator_name",
     "read_values",
     "reseed",
     "subgraphs_of",
@@ -28,6 +29,11 @@ def attribute(node: ir.Node, name: str, default: Any = None) -> Any:  # what att
     """The content of an attribute as a Python value."""
     found = node.attributes.get(name)
     return default if found is None else found.value
+
+
+def operator_name(node: ir.Node) -> str:
+    """The operator of a node, ``domain::Operator`` if it is not of the standard's domain."""
+    return f"{node.domain}::{node.op_type}" if node.domain else str(node.op_type)
 
 
 def subgraphs_of(node: ir.Node) -> list[ir.Graph]:

@@ -1,4 +1,4 @@
-"""Schemas of the ONNX standard, in the form that the builder needs at every node."""
+"""Schemas of operators, in the form that the builder needs at every node."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -8,6 +8,7 @@ from onnx.defs import OpSchema, SchemaError, get_schema
 
 from flow2onnx.dtypes import DType
 from flow2onnx.errors import UnsupportedError
+from flow2onnx.graph.contrib import CONTRIB, contrib_definition
 
 __all__ = ["PRODUCTS", "Schema", "schema"]
 
@@ -23,6 +24,7 @@ class Schema:
     """One operator at one opset: its type variables by position, and the schema itself."""
 
     op_type: str
+    domain: str
     type_variables: tuple[str, ...]
     is_variadic: bool
     minimum_outputs: int
@@ -46,27 +48,35 @@ def element_name(onnx_type: str) -> str:
 
 
 @cache
-def schema(op_type: str, opset: int) -> Schema:
-    """The standard operator `op_type` as of `opset`."""
-    try:
-        found = get_schema(op_type, opset, "")
-    except SchemaError:
-        raise UnsupportedError(
-            f"ONNX has no operator {op_type} at opset {opset}",
-            hint="ask for a newer opset; 21 is the usual one",
-        ) from None
+def schema(name: str, opset: int) -> Schema:
+    """The operator `name` as of `opset`: of the standard, or ``domain::Operator`` of the runtime.
+
+    An operator of the runtime's own is the same at every opset.
+    """
+    found = contrib_definition(name) if name in CONTRIB else _standard(name, opset)
     variadic = (
         bool(found.inputs) and found.inputs[-1].option == OpSchema.FormalParameterOption.Variadic
     )
     attributes = {name: a.type for name, a in found.attributes.items()}
     return Schema(
-        op_type=op_type,
+        op_type=found.name,
+        domain=found.domain,
         type_variables=tuple(i.type_str for i in found.inputs),
         is_variadic=variadic,
         minimum_outputs=max(found.min_output, 1),
         attribute_types=attributes,
         definition=found,
     )
+
+
+def _standard(op_type: str, opset: int) -> OpSchema:
+    try:
+        return get_schema(op_type, opset, "")
+    except SchemaError:
+        raise UnsupportedError(
+            f"ONNX has no operator {op_type} at opset {opset}",
+            hint="ask for a newer opset; 21 is the usual one",
+        ) from None
 
 
 def opset_ids(opset: int) -> list[onnx.OperatorSetIdProto]:

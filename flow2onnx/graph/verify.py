@@ -1,6 +1,6 @@
 """The verifier: what every graph must hold before it is run or written."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -9,7 +9,9 @@ import onnx_ir as ir
 
 from flow2onnx.errors import DTypeError, ShapeError, UnsupportedError
 from flow2onnx.graph.builder import Builder
+from flow2onnx.graph.contrib import CONTRIB, CONTRIB_DOMAIN, shown_to_checker
 from flow2onnx.graph.functions import standard_body
+from flow2onnx.graph.nodes import operator_name
 from flow2onnx.graph.schemas import schema
 from flow2onnx.graph.types import dtype_of
 
@@ -24,7 +26,9 @@ _UNLESS_DOUBLE = ", or leave default_data_type at flow.float32 where it is flow.
 class Kernels(Protocol):
     """The kernels of a runtime (`flow2onnx_runtime.kernels`)."""
 
-    def supports(self, op_type: str, opset: int, types: Mapping[str, str]) -> bool:
+    def supports(
+        self, op_type: str, opset: int, types: Mapping[str, str], domain: str = ""
+    ) -> bool:
         """True if a kernel takes these element types."""
 
     def has(self, op_type: str) -> bool:
@@ -54,20 +58,27 @@ class Report:
     expanded: tuple[str, ...]
 
 
-def verify(model: ir.Model, kernels: Kernels | None = None) -> Report:
-    """Check single assignment, types, the standard domain, the ONNX checker, and kernels if given.
+def verify(
+    model: ir.Model, kernels: Kernels | None = None, contrib: Collection[str] = ()
+) -> Report:
+    """Check single assignment, types, domains, the ONNX checker, and kernels if given.
+
+    Operators are of the standard, or of those of the runtime that `contrib` names.
 
     The checker accepts models that no runtime can run, hence the question to the runtime's own
     registry. Raises UnsupportedError for what the runtime lacks; the rest is our own invariant.
     """
     graph = model.graph
     opset = graph.opset_imports[""]
-    assert set(graph.opset_imports) == {""}, f"domains beside the standard: {graph.opset_imports}"
+    domains = {"", CONTRIB_DOMAIN} if contrib else {""}
+    assert set(graph.opset_imports) <= domains, f"domains of no use: {graph.opset_imports}"
     _check_assignment(graph)
     expanded, counts = set(), dict[str, int]()
     for node in graph.all_nodes():
         counts[node.op_type] = counts.get(node.op_type, 0) + 1
-        assert node.domain == "", f"{node.name} is of domain {node.domain}"
+        name = operator_name(node)
+        is_known = name in contrib if name in CONTRIB else not node.domain
+        assert is_known, f"{node.name} is {name}, of no standard"
         if kernels is not None and not _has_kernel(node, opset, kernels):
             expanded.add(node.op_type)
     _check_valid(model)
@@ -76,7 +87,8 @@ def verify(model: ir.Model, kernels: Kernels | None = None) -> Report:
 
 def _check_valid(model: ir.Model) -> None:
     try:
-        onnx.checker.check_model(ir.to_proto(model))
+        with shown_to_checker(ir.to_proto(model)) as shown:
+            onnx.checker.check_model(shown)
     except onnx.checker.ValidationError as error:
         reason = str(error).strip().partition("\n")[0]
         raise UnsupportedError(
@@ -108,6 +120,8 @@ def _has_kernel(node: ir.Node, opset: int, kernels: Kernels) -> bool:
     # around an operator without a half precision kernel the runtime casts to float32 and back
     widened = {k: "float32" if t == "float16" else t for k, t in types.items()}
     _check_reduction(node, types, kernels)
+    if operator_name(node) in CONTRIB:
+        return _has_contrib_kernel(node, types, kernels)
     if kernels.supports(node.op_type, opset, types) or kernels.supports(
         node.op_type, opset, widened
     ):
@@ -124,6 +138,19 @@ def _has_kernel(node: ir.Node, opset: int, kernels: Kernels) -> bool:
         op=node.name,
         source=node.meta.get("source"),
         hint=_hint(node.op_type, opset, types, kernels),
+    )
+
+
+def _has_contrib_kernel(node: ir.Node, types: Mapping[str, str], kernels: Kernels) -> bool:
+    """True for an operator of the runtime's own that has a kernel; raises for another."""
+    if kernels.supports(node.op_type, 1, types, node.domain):
+        return True
+    wanted = ", ".join(sorted(set(types.values())))
+    raise UnsupportedError(
+        f"the runtime has no kernel for {operator_name(node)} on {wanted}",
+        op=node.name,
+        source=node.meta.get("source"),
+        hint="open it with a runtime that has one: it is of onnxruntime alone",
     )
 
 
@@ -193,7 +220,7 @@ def _check_reduction(node: ir.Node, types: Mapping[str, str], kernels: Kernels) 
 
 def type_bindings(node: ir.Node, opset: int) -> dict[str, str]:
     """The element type of each type variable of a node's schema."""
-    kind = schema(node.op_type, opset)
+    kind = schema(operator_name(node), opset)
     outputs = [o.type_str for o in kind.definition.outputs]
     return {
         **_bind(

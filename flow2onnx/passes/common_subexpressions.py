@@ -4,7 +4,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from flow2onnx.graph.nodes import RANDOM_OPERATORS
+from flow2onnx.graph.nodes import RANDOM_OPERATORS, operator_name
 from flow2onnx.passes.base import Pass, remove
 
 __all__ = ["CommonSubexpressionElimination"]
@@ -39,7 +39,7 @@ class CommonSubexpressionElimination(Pass):
 
 def _key(node: ir.Node) -> tuple[Any, ...]:
     attributes = tuple((k, _attribute_content(a)) for k, a in sorted(node.attributes.items()))
-    return node.op_type, tuple(id(v) for v in node.inputs), attributes
+    return operator_name(node), tuple(id(v) for v in node.inputs), attributes
 
 
 def _attribute_content(attribute: ir.Attr) -> Any:

@@ -7,6 +7,7 @@ from flow2onnx_runtime import kernels
 from flow2onnx.autodiff import gradients
 from flow2onnx.errors import UnsupportedError
 from flow2onnx.graph import Builder
+from flow2onnx.graph.contrib import CONTRIB
 from flow2onnx.graph.model import model_bytes, model_of
 from flow2onnx.graph.types import dims, dtype_of
 from flow2onnx.graph.verify import verify
@@ -31,7 +32,7 @@ def open_graph(b):
             raise
         session = None
     try:
-        verify(model, kernels())
+        verify(model, kernels(), contrib=CONTRIB)
         is_allowed = True
     except UnsupportedError:
         is_allowed = False

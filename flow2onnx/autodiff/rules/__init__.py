@@ -3,6 +3,9 @@
 from flow2onnx.autodiff.rules import (  # noqa: F401  # imported for the rules they register
     arithmetic,
     attention,
+    contrib_attention,
+    contrib_elementwise,
+    contrib_matrix,
     control_flow,
     convolution,
     grid_sampling,
