@@ -15,7 +15,7 @@ from flow2onnx.dtypes import DType, float32, float64, int64
 from flow2onnx.errors import UnsupportedError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.nodes import RANDOM_OPERATORS, attribute
-from flow2onnx.graph.types import constant_of, dims, dtype_of
+from flow2onnx.graph.types import constant_of, dims, dtype_of, is_static, rank_of, sizes_of
 from flow2onnx.passes.base import Pass, Placeholders, replace_node
 
 __all__ = ["CounterBasedRandom"]
@@ -60,24 +60,46 @@ class CounterBasedRandom(Pass):
 def _replace(graph: ir.Graph, node: ir.Node, counters: Sequence[Value]) -> None:
     def emit(b: Builder, read: Placeholders) -> tuple[Value, ...]:
         seed = int(attribute(node, "seed", 0.0))
-        shape = attribute(node, "shape") or dims(node.outputs[0])
-        hashed = _hash(b, [read[c] for c in counters], seed, shape)
+        operands = [read[c] for c in counters]
+        x = node.inputs[0] if node.inputs else None
+        if x is not None and not is_static(node.outputs[0]):
+            hashed = _hash(b, operands, seed, lambda: _places_like(b, read[x]))
+        else:
+            shape = attribute(node, "shape") or dims(node.outputs[0])
+            flat = _hash(b, operands, seed, lambda: _places(b, prod(shape)))
+            hashed = b.Reshape(flat, list(shape))
         return _DRAWS[node.op_type](b, node, hashed, read)
 
     replace_node(graph, node, emit, counters)
 
 
-def _hash(b: Builder, counters: Sequence[Value], seed: int, shape: Sequence[int]) -> Value:
-    """A number in [0, prime) for each element."""
-    count = prod(shape)
+def _places(b: Builder, count: int) -> Value:
+    """0, 1, …, in one dimension."""
     assert count < _LIMIT, f"{count} elements are too many for one draw"
+    every: Value = b.Range(*(b.const(np.int64(n), int64) for n in (0, count, 1)))
+    return every
+
+
+def _places_like(b: Builder, x: Value) -> Value:
+    """0, 1, …, one for each element of a value whose sizes are known at the run only.
+
+    In its shape: a Range would have a size that stands for no size of the graph.
+    """
+    ones = b.Expand(b.const(np.ones(1, np.int64)), list(sizes_of(x)))
+    place: Value = b.Sub(b.CumSum(ones, np.int64(0)), 1)
+    for axis in range(1, rank_of(x)):
+        before = b.Mul(place, b.Shape(x, start=axis, end=axis + 1))
+        place = b.Add(before, b.Sub(b.CumSum(ones, np.int64(axis)), 1))
+    return place
+
+
+def _hash(b: Builder, counters: Sequence[Value], seed: int, places: Callable[[], Value]) -> Value:
+    """A number in [0, prime) for each place."""
     key = b.const([(seed * _ODD + 1) % _PRIME], int64)
     for counter in counters:
         key = _power(b, b.Add(key, b.Mod(counter, b.const([_PRIME], int64))))
-    position = b.Range(*(b.const(np.int64(n), int64) for n in (0, count, 1)))
-    first = _power(b, b.Add(position, key))
-    second = _power(b, b.Add(first, _power(b, b.Add(key, b.const([_ODD], int64)))))
-    return b.Reshape(second, list(shape))
+    first = _power(b, b.Add(places(), key))
+    return _power(b, b.Add(first, _power(b, b.Add(key, b.const([_ODD], int64)))))
 
 
 def _power(b: Builder, x: Value) -> Value:
