@@ -19,6 +19,7 @@ if _TYPE_CHECKING:  # what editors and type checkers know by its signature; the 
     from flow2onnx.imported import hvp as hvp
     from flow2onnx.imported import jacobian as jacobian
     from flow2onnx.imported import jvp as jvp
+    from flow2onnx.imported import lora as lora
     from flow2onnx.imported import make_trainable as make_trainable
     from flow2onnx.imported import vjp as vjp
 

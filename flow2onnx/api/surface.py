@@ -52,7 +52,7 @@ __all__ = ["MIRRORS", "NAMES", "ON_DEMAND", "import_named", "publish", "top_leve
 ON_DEMAND = {
     "engine": ("accelerate",),
     "imported": (
-        "from_training_info", "grad", "hvp", "jacobian", "jvp", "make_trainable", "vjp",
+        "from_training_info", "grad", "hvp", "jacobian", "jvp", "lora", "make_trainable", "vjp",
     ),
 }  # fmt: skip
 

@@ -24,7 +24,7 @@ from flow2onnx.compile.names import first_value, next_name
 from flow2onnx.engine.opening import open_model, plan_portable_opening
 from flow2onnx.errors import ArgumentError, BundleError, UnsupportedError
 from flow2onnx.export.device import OPERATORS, README, convert, write_notes
-from flow2onnx.export.files import places_in, write_bytes, write_weights
+from flow2onnx.export.files import link_file, places_in, write_bytes, write_weights
 from flow2onnx.export.metadata import producer, set_job_metadata, version
 from flow2onnx.export.options import BundleExport, Predict
 from flow2onnx.export.session_view import Exportable, SessionView, find_job, known_spec
@@ -70,8 +70,9 @@ class Bundle:
     """The parts of a bundle.
 
     `halves`: the step as two models, or none. `names` are the file names of predict jobs that are
-    to have others than by default. `for_devices` adds a README and the list of operators,
-    `ort_format` the models in the runtime's own format.
+    to have others than by default. `shared` are files of others, by their names here, in which
+    constants of the models lie: they are linked, so that nothing is copied. `for_devices` adds a
+    README and the list of operators, `ort_format` the models in the runtime's own format.
     """
 
     source: StateSource
@@ -82,6 +83,7 @@ class Bundle:
     names: Mapping[str, str] = field(default_factory=dict)
     for_devices: bool = False
     ort_format: bool = False
+    shared: Mapping[str, Path] = field(default_factory=dict)
 
     @cached_property
     def variables(self) -> dict[str, Variable]:
@@ -186,6 +188,8 @@ def _fill(folder: Path, bundle: Bundle) -> None:
     first = {name for job in bundle.predicts for name in job.variables}
     dtypes = {name: v.dtype for name, v in bundle.variables.items()}
     write_weights(folder / WEIGHTS, bundle.values, dtypes, first=first)
+    for name, path in bundle.shared.items():
+        link_file(path, folder / name)
     init = bundle.source.initial(bundle.variables)
     places = places_in(folder / WEIGHTS, bundle.values)
     externalize_values(init, {first_value(name): place for name, place in places.items()})
@@ -197,7 +201,7 @@ def _fill(folder: Path, bundle: Bundle) -> None:
         write_bytes(folder / name, model_bytes(model))
     write_bytes(folder / STEP, model_bytes(bundle.step.model))
     entries = tuple(_predict(folder, job, i, bundle) for i, job in enumerate(bundle.predicts))
-    names = [INIT, STEP, *models, WEIGHTS, *(entry.file for entry in entries)]
+    names = [INIT, STEP, *models, WEIGHTS, *bundle.shared, *(entry.file for entry in entries)]
     names += convert(folder) if bundle.ort_format else []
     files = {name: FileEntry.of(folder / name) for name in names}
     manifest = _manifest(bundle, files, entries)

@@ -22,6 +22,7 @@ from flow2onnx.onnx_io.serialize import Placement, embed_values, externalize_val
 __all__ = [
     "INSIDE_LIMIT",
     "Weights",
+    "link_file",
     "places_in",
     "publish",
     "staging",
@@ -47,6 +48,20 @@ def write_bytes(path: Path, content: bytes) -> None:
         replace_file(path, write)
     except (OSError, ValueError) as error:  # ValueError: a null character in the path
         raise _unwritable(path, error) from error
+
+
+def link_file(source: Path, path: Path) -> None:
+    """Make `path` another name of the file `source`, whose content is not copied.
+
+    Raises BundleError where the file system does not let a file have two names.
+    """
+    try:
+        os.link(os.path.realpath(source), path)
+    except OSError as error:
+        raise BundleError(
+            f"{source} cannot be shared with {path.parent}: {error.strerror}",
+            hint="write to a folder on the same file system: large weights are never copied",
+        ) from error
 
 
 def write_weights(

@@ -7,6 +7,8 @@ from flow2onnx_runtime.on_demand import import_on_demand
 if TYPE_CHECKING:
     from flow2onnx.imported.differentiated import save_model, signature_of
     from flow2onnx.imported.gradient import grad, hvp, jacobian, jvp, vjp
+    from flow2onnx.imported.low_rank.adapters import TrainableAdapter, adapter_of, lora
+    from flow2onnx.imported.low_rank.slots import write_slots
     from flow2onnx.imported.trainable import ModelSource, TrainableModel, make_trainable
     from flow2onnx.imported.training_info import from_training_info
 else:
@@ -15,6 +17,8 @@ else:
         {
             "differentiated": ("save_model", "signature_of"),
             "gradient": ("grad", "hvp", "jacobian", "jvp", "vjp"),
+            "low_rank.adapters": ("TrainableAdapter", "adapter_of", "lora"),
+            "low_rank.slots": ("write_slots",),
             "trainable": ("ModelSource", "TrainableModel", "make_trainable"),
             "training_info": ("from_training_info",),
         },
@@ -22,14 +26,18 @@ else:
 
 __all__ = [
     "ModelSource",
+    "TrainableAdapter",
     "TrainableModel",
+    "adapter_of",
     "from_training_info",
     "grad",
     "hvp",
     "jacobian",
     "jvp",
+    "lora",
     "make_trainable",
     "save_model",
     "signature_of",
     "vjp",
+    "write_slots",
 ]

@@ -16,6 +16,7 @@ from onnx import inliner, version_converter
 from onnx.defs import onnx_opset_version
 
 from flow2onnx.errors import ArgumentError, BundleError, FlowError, ShapeError, UnsupportedError
+from flow2onnx.graph.contrib import shown_to_checker
 from flow2onnx.onnx_io.bfloat16 import has_bfloat16, widen_bfloat16, widen_tensor
 from flow2onnx.onnx_io.initializers import gather_initializers
 from flow2onnx.onnx_io.linear_models import expand_linear_models
@@ -93,14 +94,16 @@ def foreign_model(
     allowed: Collection[str] = (),
     *,
     skips_foreign: bool = False,
+    folder: str | None = None,
 ) -> ForeignModel:
     """Read a model: a path, `onnx.ModelProto` or `onnx_ir.Model`.
 
     Its own functions are expanded. With `outputs` only what they need is kept. Nodes of domains
     other than the standard and `allowed` raise UnsupportedError, or with `skips_foreign` their
-    outputs are left out. The opset is the model's, but at least 18, or the one asked for.
+    outputs are left out. The opset is the model's, but at least 18, or the one asked for. `folder`
+    is where the tensors of a `ModelProto` lie that are in other files.
     """
-    parts = _translate_errors(lambda: _separate_tensors(model), "the model cannot be read")
+    parts = _translate_errors(lambda: _separate_tensors(model, folder), "the model cannot be read")
     proto = _translate_errors(
         lambda: _align_functions(_leave_deprecated(parts.proto)), "the model is not valid"
     )
@@ -180,9 +183,9 @@ def tensor_content(tensor: ir.TensorProtocol) -> np.ndarray[Any, Any]:
     return content
 
 
-def _separate_tensors(model: Source) -> _Parts:
+def _separate_tensors(model: Source, folder: str | None) -> _Parts:
     if isinstance(model, onnx.ModelProto):
-        return _within_limits(_split_proto(model, None))
+        return _within_limits(_split_proto(model, folder))
     if isinstance(model, ir.Model):
         return _within_limits(_split_ir(model))
     if isinstance(model, str | os.PathLike):
@@ -322,7 +325,8 @@ def _check_model(proto: onnx.ModelProto) -> onnx.ModelProto:
                 f"the model does not say the shape of its input {value.name}",
                 hint="export it with shapes; a size that varies has a name",
             )
-    _translate_errors(lambda: onnx.checker.check_model(proto), "the model is not valid")
+    with shown_to_checker(proto) as shown:
+        _translate_errors(lambda: onnx.checker.check_model(shown), "the model is not valid")
     return proto
 
 

@@ -1,0 +1,1 @@
+"""Low-rank adapters: language models and others trained beside frozen weights."""

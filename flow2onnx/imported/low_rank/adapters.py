@@ -1,0 +1,398 @@
+"""lora: adapters of a language model as a bundle that trains on the bytes that are served."""
+
+import math
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flow2onnx_runtime import Options, Trainer
+from flow2onnx_runtime.adapters import Adapter
+from flow2onnx_runtime.dtypes import Array
+from flow2onnx_runtime.manifest import DRAWS_ANEW, RATE
+
+from flow2onnx.compile import CompiledJob
+from flow2onnx.dtypes import int64
+from flow2onnx.errors import ArgumentError, UnsupportedError
+from flow2onnx.export.bundle import Bundle
+from flow2onnx.graph.contrib import CONTRIB
+from flow2onnx.graph.nodes import RANDOM_OPERATORS
+from flow2onnx.imported.feeds import Feed, Feeds
+from flow2onnx.imported.initial_state import ModelState
+from flow2onnx.imported.low_rank.folder import LanguageModel, open_language_model
+from flow2onnx.imported.low_rank.jobs import EVAL, LABELS, AdapterPlan, adapter_body, shared_places
+from flow2onnx.imported.model_jobs import ModelJobs, Rewrites
+from flow2onnx.imported.optimizers import optimizer_of
+from flow2onnx.onnx_io.adapter_slots import (
+    Product,
+    Slot,
+    add_slots,
+    choose_products,
+    products,
+    slots_of,
+)
+from flow2onnx.onnx_io.append import input_dtype
+from flow2onnx.onnx_io.foreign import ForeignModel, foreign_model
+from flow2onnx.onnx_io.language_model import (
+    contrib_operators,
+    fill_initializers,
+    widen_half,
+    without_past,
+)
+from flow2onnx.onnx_io.serialize import externalize_values
+from flow2onnx.optim import Training
+from flow2onnx.optim.base import Optimizer
+from flow2onnx.optim.groups import Groups
+from flow2onnx.optim.schedules import Scheduler
+
+__all__ = ["CONTRIB_FACT", "SCALES_FACT", "TrainableAdapter", "adapter_of", "lora"]
+
+CONTRIB_FACT = "flow2onnx.contrib_operators"  # in a manifest: operators beside the standard
+SCALES_FACT = "flow2onnx.lora_scales"  # in a manifest: the scale of each module
+_RATE = 2e-4
+_DOWN, _UP = ".lora_A.weight", ".lora_B.weight"
+
+Chosen = list[tuple[Product, tuple[Slot, ...]]]
+Ranks = int | Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainableAdapter:
+    """Adapters of a model with their training step, ready to be written or trained.
+
+    `slots` are the places of the adapters, `scales` by module what their products are multiplied
+    by; `model` is what they are trained for.
+    """
+
+    model: LanguageModel
+    slots: tuple[Slot, ...]
+    scales: Mapping[str, float]
+    step: CompiledJob
+    evaluation: CompiledJob
+    halves: tuple[CompiledJob, ...]
+    state: ModelState
+    shared: Mapping[str, Path]
+    facts: Mapping[str, str]
+
+    @property
+    def trained(self) -> tuple[str, ...]:
+        """The names of the matrices that are trained."""
+        return tuple(n for s in self.slots for n in (s.down, s.up))
+
+    @property
+    def numbers(self) -> int:
+        """The count of numbers that are trained."""
+        return sum(v.size for n, v in self._arrays().items() if n in self.trained)
+
+    def _arrays(self) -> dict[str, Array]:
+        return {n: self.state.foreign.tensors[n].numpy() for n in self.trained}
+
+    def __repr__(self) -> str:
+        """One line, however large the model is."""
+        ranks = sorted({int(self._arrays()[s.down].shape[1]) for s in self.slots})
+        return (
+            f"<TrainableAdapter of {self.model.path.parent.name}: {len(self.slots)} modules of "
+            f"rank {', '.join(map(str, ranks))}, {self.numbers} numbers>"
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the bundle: a folder for `flow2onnx_runtime.Trainer`; an earlier one is replaced.
+
+        The frozen weights lie in it under a second name of the file that they are in: they are
+        neither copied nor changed.
+        """
+        step, evaluation, *halves = (
+            replace(job, model=job.model.clone())
+            for job in (self.step, self.evaluation, *self.halves)
+        )
+        Bundle(
+            source=self.state,
+            step=step,
+            predicts=[evaluation],
+            metadata=self.facts,
+            halves=halves,
+            names={EVAL: f"{EVAL}.onnx"},
+            shared=self.shared,
+        ).write(Path(path))
+
+    def trainer(self, options: Options | None = None) -> Trainer:
+        """A trainer on this machine, of a bundle in a temporary folder beside the model."""
+        folder = Path(tempfile.mkdtemp(prefix=".flow2onnx-", dir=self.model.folder))
+        try:
+            self.save(folder / "bundle")
+            trainer = Trainer(folder / "bundle", options or Options())
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        weakref.finalize(trainer, shutil.rmtree, folder, ignore_errors=True)
+        return trainer
+
+
+def adapter_of(trainer: Trainer) -> Adapter:
+    """The adapter in the state of a trainer of a bundle of adapters."""
+    text = trainer.manifest.metadata.get(SCALES_FACT)
+    if text is None:
+        raise ArgumentError("the bundle trains no adapter", hint="make one with flow.lora")
+    scales = {m: float(s) for m, _, s in (part.rpartition("=") for part in text.split(";"))}
+    state = trainer.state_dict()
+    return Adapter(pairs={m: (state[m + _DOWN], state[m + _UP]) for m in scales}, scales=scales)
+
+
+_OPTIONS = """\
+The product y = x W of each module becomes y + alpha / rank * (x A) B, and A and B alone are
+trained. A batch is `input_ids`, `attention_mask` and `labels`, all (batch, sequence): a label
+is the token that comes next, or -100 where none counts.
+
+model
+    A folder as onnxruntime-genai serves it, or an .onnx file. Its data file is shared with the
+    bundle, neither copied nor changed.
+rank, alpha, targets, rslora
+    `rank` is a number, or numbers by module or by the last part of its name (``"*"`` for all
+    others). `targets` are shell patterns of modules, such as ``["q_proj", "v_proj"]``; all but
+    the head by default. With `rslora` the scale is alpha / √rank.
+dropout
+    The share of what adapters read that is left out of a step.
+optimizer, lr, schedule, groups, clip_norm
+    As in `make_trainable`; AdamW at 2e-4 by default. `up_rate` is the rate of B by that of A,
+    as in LoRA+.
+accumulate, chunks, start, logits
+    With models that add up gradients of several batches; the parts that the last product is
+    computed in; an adapter to go on from; the output with the scores of all words.
+
+Raises ArgumentError for targets that match nothing and ranks that no matrix has,
+UnsupportedError for a model that is not understood.
+"""
+
+
+def lora(
+    model: str | os.PathLike[str],
+    rank: Ranks = 8,
+    alpha: float = 16,
+    targets: Sequence[str] | str | None = None,
+    *,
+    rslora: bool = False,
+    dropout: float = 0.0,
+    optimizer: str | Optimizer = "adamw",
+    lr: float | Scheduler | None = None,
+    schedule: str | Scheduler | None = None,
+    groups: Groups = None,
+    up_rate: float | None = None,
+    clip_norm: float | None = None,
+    accumulate: bool = True,
+    chunks: int = 4,
+    start: Adapter | None = None,
+    logits: str | None = None,
+    name: str = "lora",
+    seed: int = 0,
+) -> TrainableAdapter:
+    """Adapters of a language model, over weights that stay as they are, with a training step."""
+    language = open_language_model(model, logits)
+    proto = language.copy()
+    chosen = choose_products(products(proto), [targets] if isinstance(targets, str) else targets)
+    slots = tuple(s for _, own in chosen for s in own)
+    pairs, scales = _first_values(slots, rank, alpha, rslora=rslora, seed=seed, start=start)
+    rule = _optimizer(optimizer, lr, schedule, groups, clip_norm, slots, up_rate)
+    foreign = _foreign(language, proto, chosen, pairs)
+    plan = AdapterPlan(
+        foreign=foreign,
+        scales=scales,
+        hidden=_hidden(products(language.proto), language),
+        logits=language.logits,
+        shared=tuple(n for n, t in foreign.tensors.items() if hasattr(t, "location")),
+        optimizer=rule,
+        chunks=_at_least("chunks", chunks, 1),
+        dropout=_share("dropout", dropout),
+    )
+    return _compile(plan, language, slots, name=name, seed=seed, accumulate=accumulate)
+
+
+lora.__doc__ = f"{lora.__doc__}\n\n{_OPTIONS}"
+
+
+def _compile(
+    plan: AdapterPlan,
+    language: LanguageModel,
+    slots: tuple[Slot, ...],
+    *,
+    name: str,
+    seed: int,
+    accumulate: bool,
+) -> TrainableAdapter:
+    """The jobs of a plan, with the frozen tensors in the file that they lie in."""
+    state = ModelState(plan.foreign, plan.foreign.opset, seed)
+    target = replace(state.target, training=Training(adjusts_rate=True), contrib=tuple(CONTRIB))
+    jobs = ModelJobs(
+        title=name,
+        feeds=_feeds(plan),
+        body=lambda kind, _: adapter_body(plan, kind),
+        names=lambda kind, count: ["loss"],
+        target=target,
+        rewrites=Rewrites(in_place=False, draws_by_step=bool(plan.dropout)),
+    )
+    made = [jobs.job("train"), jobs.job(EVAL), *(jobs.halves() if accumulate else ())]
+    files = sorted({str(plan.foreign.tensors[n].location) for n in plan.shared})
+    for job in made:
+        for file in files:
+            _place(job, plan.foreign, file)
+    return TrainableAdapter(
+        model=language,
+        slots=slots,
+        scales=plan.scales,
+        step=made[0],
+        evaluation=made[1],
+        halves=tuple(made[2:]),
+        state=state,
+        shared={file: language.folder / file for file in files},
+        facts=_facts(plan, made[0]),
+    )
+
+
+def _feeds(plan: AdapterPlan) -> Feeds:
+    """Texts, masks and labels, (batch, sequence), both free."""
+    types = [*((str(v.name), input_dtype(v)) for v in plan.foreign.inputs), (LABELS, int64)]
+    rows = tuple(Feed(name, ("batch", "sequence"), dtype) for name, dtype in types)
+    return Feeds(rows, (), frozenset({"batch"}))
+
+
+def _place(job: CompiledJob, foreign: ForeignModel, file: str) -> None:
+    """Turn the inputs of a job that are frozen tensors into constants in their file."""
+    places = shared_places(foreign, file)
+    own = {n: p for n, p in places.items() if str(foreign.tensors[n].location) == file}
+    externalize_values(job.model, own)
+
+
+def _facts(plan: AdapterPlan, step: CompiledJob) -> dict[str, str]:
+    """What a trainer should know of a step, as texts for the manifest."""
+    rate = plan.optimizer.scheduler.constant()
+    contrib = sorted({f"{n.domain}::{n.op_type}" for n in step.model.graph.all_nodes() if n.domain})
+    draws = any(n.op_type in RANDOM_OPERATORS for n in step.model.graph)
+    facts = {
+        SCALES_FACT: ";".join(f"{m}={s!r}" for m, s in plan.scales.items()),
+        CONTRIB_FACT: ", ".join(contrib) or None,
+        RATE: None if rate is None else repr(rate),
+        DRAWS_ANEW: "true" if draws else None,
+    }
+    return {k: text for k, text in facts.items() if text is not None}
+
+
+def _foreign(
+    language: LanguageModel, proto: Any, chosen: Chosen, pairs: Mapping[str, Array]
+) -> ForeignModel:
+    """The model for whole texts, with slots that have first values."""
+    without_past(proto, language.logits)
+    if not slots_of(proto):
+        add_slots(proto, chosen)
+    fill_initializers(proto, pairs)
+    widen_half(proto)
+    allowed = {*CONTRIB} & contrib_operators(proto)
+    return foreign_model(proto, allowed=allowed, folder=os.fspath(language.folder))
+
+
+def _hidden(known: Sequence[Product], language: LanguageModel) -> str:
+    """The value that the model's head reads."""
+    heads = [p for p in known if p.is_last]
+    if not heads:
+        raise UnsupportedError(
+            f"{language.path}: no product with a weight makes the scores {language.logits}",
+            hint="name the output with the scores of all words: logits=",
+        )
+    return heads[-1].x
+
+
+def _first_values(
+    slots: Sequence[Slot],
+    rank: Ranks,
+    alpha: float,
+    *,
+    rslora: bool,
+    seed: int,
+    start: Adapter | None,
+) -> tuple[dict[str, Array], dict[str, float]]:
+    """The matrices by name and the scales by module: of `start`, or A uniform and B zeros.
+
+    A is drawn from [-1/√columns, 1/√columns], as PEFT's is, and the scale is alpha / rank, or with
+    `rslora` alpha / √rank.
+    """
+    if start is not None:
+        known = start.named_for([s.module for s in slots])
+        pairs: dict[str, Array] = {}
+        for slot in slots:
+            if slot.module not in known.pairs:
+                raise ArgumentError(
+                    f"start: it has no adapter of {slot.module}",
+                    hint="name the modules that it has with targets=",
+                )
+            a, b = (np.asarray(v, np.float32) for v in known.pairs[slot.module])
+            if a.shape[0] != slot.columns or b.shape[1] != slot.rows:
+                raise ArgumentError(
+                    f"start: {slot.module} is {a.shape}, {b.shape}, another model's"
+                )
+            pairs |= {slot.down: a, slot.up: b}
+        return pairs, {s.module: known.scale(s.module) for s in slots}
+    rng = np.random.default_rng(seed)
+    pairs, scales = {}, dict[str, float]()
+    if not isinstance(alpha, int | float) or not math.isfinite(alpha) or alpha <= 0:
+        raise ArgumentError(f"alpha is {alpha!r}", hint="a number above 0; 16 is usual")
+    for slot in slots:
+        size = _rank_of(slot, rank)
+        bound = slot.columns**-0.5
+        a = rng.uniform(-bound, bound, (slot.columns, size)).astype(np.float32)
+        pairs |= {slot.down: a, slot.up: np.zeros((size, slot.rows), np.float32)}
+        scales[slot.module] = alpha / (math.sqrt(size) if rslora else size)
+    return pairs, scales
+
+
+def _rank_of(slot: Slot, rank: Ranks) -> int:
+    """The rank of a slot: one for all, or by module or the last part of its name."""
+    if isinstance(rank, Mapping):
+        last = slot.module.rpartition(".")[2]
+        found = rank.get(slot.module, rank.get(last, rank.get("*")))
+        if found is None:
+            raise ArgumentError(f"rank says nothing of {last}", hint="give {'*': 8} for all others")
+        rank = found
+    _at_least("rank", rank, 1)
+    most = min(slot.columns, slot.rows)
+    if rank > most:
+        raise ArgumentError(
+            f"rank is {rank}, and {slot.module} is a matrix of {slot.columns} x {slot.rows}",
+            hint=f"at most {most}; 8 to 64 are usual",
+        )
+    return rank
+
+
+def _at_least(what: str, number: object, least: int) -> int:
+    if not isinstance(number, int) or isinstance(number, bool) or number < least:
+        raise ArgumentError(f"{what} is {number!r}", hint=f"a whole number, {least} or more")
+    return number
+
+
+def _share(what: str, number: object) -> float:
+    if not isinstance(number, int | float) or not 0 <= number < 1:
+        raise ArgumentError(f"{what} is {number!r}", hint="a number from 0 up to 1")
+    return float(number)
+
+
+def _optimizer(
+    optimizer: str | Optimizer,
+    lr: float | Scheduler | None,
+    schedule: str | Scheduler | None,
+    groups: Groups,
+    clip_norm: float | None,
+    slots: Sequence[Slot],
+    up_rate: float | None,
+) -> Optimizer:
+    """The optimizer; `up_rate` is the rate of all B by that of all A, as in LoRA+."""
+    rate = _RATE if lr is None and isinstance(optimizer, str) else lr
+    if up_rate is not None:
+        if not isinstance(rate, int | float) or groups is not None:
+            raise ArgumentError("up_rate goes with lr= as a number and without groups=")
+        groups = {f"*{_UP}": {"lr": rate * up_rate}}
+    return optimizer_of(
+        optimizer, False, ema=None, lr=rate, groups=groups, schedule=schedule,
+        clip_norm=clip_norm, clip_value=None,
+    )  # fmt: skip

@@ -1,0 +1,144 @@
+"""The jobs of an adapter's training, step and evaluation, over weights that stay in their file."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from flow2onnx.dtypes import by_code, float16, float32, int64
+from flow2onnx.graph import Builder, Node, Value
+from flow2onnx.graph.nodes import read_values
+from flow2onnx.graph.types import dtype_of
+from flow2onnx.imported.initial_state import state_variable
+from flow2onnx.imported.low_rank.head import head_nodes, next_token_loss
+from flow2onnx.imported.training_mode import ALWAYS
+from flow2onnx.onnx_io.append import Handler, append_model, input_dtype
+from flow2onnx.onnx_io.foreign import ForeignModel
+from flow2onnx.onnx_io.serialize import Placement
+from flow2onnx.optim.base import Optimizer
+from flow2onnx.trace.blob import Blob
+from flow2onnx.trace.context import current_job
+from flow2onnx.trace.job import Job
+
+__all__ = ["EVAL", "LABELS", "AdapterPlan", "adapter_body", "shared_places"]
+
+LABELS, EVAL = "labels", "eval"
+_DOWN, _UP = ".lora_A.weight", ".lora_B.weight"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdapterPlan:
+    """How adapters of a language model are trained.
+
+    The model has slots whose first values are tensors of it; `scales` are by module. `hidden` is
+    the value that its head reads, `logits` the output. `shared` are the tensors that stay in a
+    file. The head is computed in `chunks` of rows, and `dropout` is the share of what adapters read
+    that is left out of a step.
+    """
+
+    foreign: ForeignModel
+    scales: Mapping[str, float]
+    hidden: str
+    logits: str
+    shared: tuple[str, ...]
+    optimizer: Optimizer
+    chunks: int = 4
+    dropout: float = 0.0
+
+    @property
+    def trained(self) -> tuple[str, ...]:
+        """The names of the adapters' matrices."""
+        return tuple(m + end for m in self.scales for end in (_DOWN, _UP))
+
+    @property
+    def feeds(self) -> tuple[str, ...]:
+        """The names of what a batch consists of, the labels last."""
+        return (*(str(v.name) for v in self.foreign.inputs), LABELS)
+
+
+def shared_places(foreign: ForeignModel, file: str) -> dict[str, Placement]:
+    """The places of the tensors of a model that lie in another file, called `file` from here on."""
+    found = {}
+    for name, tensor in foreign.tensors.items():
+        if hasattr(tensor, "location"):
+            found[name] = Placement(file, tensor.offset or 0, int(tensor.length or tensor.nbytes))
+    return found
+
+
+def adapter_body(plan: AdapterPlan, kind: str) -> Callable[[], list[Blob]]:
+    """The body of a job: ``train``, or ``eval``; each gives the loss of its batch."""
+
+    def body() -> list[Blob]:
+        job = current_job("lora")
+        values = _feeds(job, plan) | _shared(job, plan)
+        labels = values.pop(LABELS)
+        values |= _adapters(job, plan)
+        made = append_model(job.b, plan.foreign, values, _handlers(plan, kind))
+        nodes = head_nodes(list(plan.foreign.graph), plan.hidden)
+        with job.b.under("loss"):
+            loss, _ = next_token_loss(
+                job, nodes, made, plan.hidden, labels, chunks=plan.chunks, trains=kind == "train"
+            )
+        if kind == "train":
+            plan.optimizer.minimize(Blob(job.b.Reshape(loss, [1])))
+        return [Blob(loss)]
+
+    return body
+
+
+def _feeds(job: Job, plan: AdapterPlan) -> dict[str, Value]:
+    """Whole texts, their masks and labels: (batch, sequence)."""
+    values = {}
+    for value in plan.foreign.inputs:
+        shape = ["batch", "sequence"][: len(value.shape or ())]
+        values[str(value.name)] = job.b.input(str(value.name), shape, input_dtype(value))
+    values[LABELS] = job.b.input(LABELS, ["batch", "sequence"], int64)
+    job.inputs += values.values()
+    return values
+
+
+def _shared(job: Job, plan: AdapterPlan) -> dict[str, Value]:
+    """The frozen tensors that something reads, as inputs: they become constants in a file.
+
+    What is in half precision there is computed with in single precision.
+    """
+    read = {v.name for n in plan.foreign.graph for v in read_values(n) if v is not None}
+    found = {}
+    for name in plan.shared:
+        if name in read:
+            tensor = plan.foreign.tensors[name]
+            shape = [int(d) for d in tensor.shape]
+            dtype = by_code(int(tensor.dtype))
+            value = job.b.input(name, shape, dtype)
+            found[name] = job.b.Cast(value, to=float32) if dtype == float16 else value
+    return found
+
+
+def _adapters(job: Job, plan: AdapterPlan) -> dict[str, Value]:
+    """The adapters' matrices, B times its scale."""
+    values = {}
+    for name in plan.trained:
+        value = job.state(state_variable(plan.foreign, name))
+        job.user_variables[name] = Blob(value)
+        scale = plan.scales[name.removesuffix(_UP)] if name.endswith(_UP) else 1.0
+        with job.b.under("scale"):
+            values[name] = value if scale == 1.0 else job.b.Mul(value, scale)
+    return values
+
+
+def _handlers(plan: AdapterPlan, kind: str) -> Mapping[str, Handler]:
+    if kind != "train" or not plan.dropout:
+        return ALWAYS
+
+    def product(
+        b: Builder, node: Node, inputs: Sequence[Value | None], made: Mapping[str, Value]
+    ) -> Sequence[Value | None]:
+        """A product with A reads what a dropout leaves."""
+        x, weight = inputs
+        assert x is not None, "a product has operands"
+        if str(node.inputs[1] and node.inputs[1].name).endswith(_DOWN):
+            job = current_job("lora")
+            seed = job.random_seed(str(node.name))
+            ratio = b.const(plan.dropout, dtype_of(x))
+            x = b.emit("Dropout", [x, ratio, b.const(True)], {"seed": int(seed)})[0]
+        return [b.MatMul(x, weight)]
+
+    return {**ALWAYS, "::MatMul": product}

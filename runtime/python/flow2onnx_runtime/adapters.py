@@ -1,0 +1,270 @@
+"""Low-rank adapters as files: of ONNX Runtime, ``.onnx_adapter``, and of PEFT, a folder.
+
+Both say the same in other words. A module's product with a weight, y = x W, becomes
+y + scale * (x A) B. The runtime's file has A and scale * B under the names of a model's inputs,
+``M.lora_A.weight`` and ``M.lora_B.weight``; PEFT's has A and B transposed, and the scale in
+``adapter_config.json`` as ``lora_alpha / r``.
+"""
+
+import json
+import math
+import os
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import onnxruntime as ort
+
+from flow2onnx_runtime.dtypes import Array
+from flow2onnx_runtime.errors import BundleError, StateError
+from flow2onnx_runtime.files import open_file, replace_file, replace_folder
+from flow2onnx_runtime.json_reader import parse_object
+from flow2onnx_runtime.safetensors import load_safetensors, read_header, save_safetensors
+
+__all__ = ["ADAPTER_SUFFIX", "Adapter", "read_adapter", "write_adapter"]
+
+ADAPTER_SUFFIX = ".onnx_adapter"
+_DOWN, _UP = ".lora_A.weight", ".lora_B.weight"
+_PEFT_FILE, _PEFT_CONFIG = "adapter_model.safetensors", "adapter_config.json"
+_PREFIX = "base_model.model."
+_REFUSED = ("use_dora", "use_qalora", "lora_bias")  # settings under which A and B are not all
+_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adapter:
+    """The pairs (A, B) of an adapter by module: A is (columns, rank), B (rank, rows).
+
+    `scales` are the numbers that products with B are multiplied by; 1 where a module has none.
+    """
+
+    pairs: Mapping[str, tuple[Array, Array]]
+    scales: Mapping[str, float]
+
+    @property
+    def ranks(self) -> dict[str, int]:
+        """The rank of each module's pair."""
+        return {module: int(a.shape[1]) for module, (a, _) in self.pairs.items()}
+
+    def scale(self, module: str) -> float:
+        """The number that a module's product with B is multiplied by."""
+        return self.scales.get(module, 1.0)
+
+    def parameters(self) -> dict[str, Array]:
+        """The arrays as the runtime feeds them to a model, scales multiplied into B."""
+        found = {}
+        for module, (a, b) in self.pairs.items():
+            scaled = b if self.scale(module) == 1.0 else _times(b, self.scale(module))
+            found[module + _DOWN] = np.ascontiguousarray(a)
+            found[module + _UP] = np.ascontiguousarray(scaled)
+        return found
+
+    def astype(self, dtype: "np.dtype[Any] | type[Any]") -> "Adapter":
+        """The adapter in another element type; scales are multiplied in before, so not lost."""
+        whole = {n: a.astype(dtype) for n, a in self.parameters().items()}
+        return Adapter(pairs=_pairs(whole, "the adapter"), scales={})
+
+    def named_for(self, modules: Collection[str]) -> "Adapter":
+        """The adapter with its modules named as a model names them.
+
+        Model folders say ``attn`` where PEFT says ``self_attn``. Raises `StateError` for an adapter
+        of another model.
+        """
+        known = {_plain(m): m for m in modules}
+        lost = [m for m in self.pairs if m not in modules and _plain(m) not in known]
+        if lost:
+            raise StateError(
+                f"the adapter is for another model: here is no module {lost[0]}",
+                hint=f"the model has {', '.join(sorted(modules)[:4])}, …",
+            )
+        names = {m: m if m in modules else known[_plain(m)] for m in self.pairs}
+        return replace(
+            self,
+            pairs={names[m]: pair for m, pair in self.pairs.items()},
+            scales={names[m]: self.scale(m) for m in self.pairs},
+        )
+
+
+def read_adapter(path: str | os.PathLike[str]) -> Adapter:
+    """The adapter in a file ``.onnx_adapter``, in a folder of PEFT or in the tensors in one.
+
+    Raises `BundleError` for what is no adapter, or one whose pairs are not all there is to it.
+    """
+    path = Path(path)
+    if path.is_dir():
+        return _read_peft(path / _PEFT_FILE, path / _PEFT_CONFIG)
+    if path.suffix == ".safetensors":
+        return _read_peft(path, path.parent / _PEFT_CONFIG)
+    with open_file(path):  # says so where there is none
+        pass
+    try:
+        found = ort.AdapterFormat.read_adapter(os.fspath(path)).get_parameters()
+        arrays = {name: np.array(value.numpy()) for name, value in found.items()}
+    except Exception as error:  # the runtime's exceptions have no common base
+        raise BundleError(
+            f"{path} is no adapter: {str(error).splitlines()[0]}", hint="write it again"
+        ) from error
+    return Adapter(pairs=_pairs(arrays, str(path)), scales={})
+
+
+def write_adapter(
+    path: str | os.PathLike[str], adapter: Adapter, *, base: str | None = None
+) -> None:
+    """Write an adapter, whole or not at all: ``.onnx_adapter``, else a folder as PEFT has it.
+
+    `base` is what PEFT's configuration calls the model.
+    """
+    path = Path(path)
+    if path.suffix == ADAPTER_SUFFIX:
+        _write_runtime(path, adapter)
+    elif path.suffix:
+        raise BundleError(
+            f"{path} is no name of an adapter",
+            hint=f"give a file {path.stem}{ADAPTER_SUFFIX}, or a folder for PEFT",
+        )
+    else:
+        _write_peft(path, adapter, base)
+
+
+def _write_runtime(path: Path, adapter: Adapter) -> None:
+    arrays = adapter.parameters()
+    # the values borrow the arrays' memory: both stay until the file is there
+    values = {name: ort.OrtValue.ortvalue_from_numpy(a) for name, a in arrays.items()}
+    whole = ort.AdapterFormat()
+    whole.set_adapter_version(_VERSION)
+    whole.set_model_version(_VERSION)
+    whole.set_parameters(values)
+    beside = path.with_name(f".{path.name}.tmp")
+    try:
+        whole.export_adapter(os.fspath(beside))
+        content = beside.read_bytes()
+        replace_file(path, partial(_put, content))
+    except Exception as error:  # the runtime's exceptions have no common base
+        raise BundleError(
+            f"{path} cannot be written: {str(error).splitlines()[0]}",
+            hint="check the folder, its permissions and the free space",
+        ) from error
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _put(content: bytes, file: BinaryIO) -> None:
+    file.write(content)
+
+
+def _write_peft(folder: Path, adapter: Adapter, base: str | None) -> None:
+    tensors = {}
+    for module, (a, b) in adapter.pairs.items():
+        name = _PREFIX + _peft_name(module)
+        tensors[name + _DOWN] = np.ascontiguousarray(a.T)
+        tensors[name + _UP] = np.ascontiguousarray(b.T)
+    text = json.dumps(_peft_config(adapter, base), indent=2, sort_keys=True) + "\n"
+
+    def fill(place: Path) -> None:
+        save_safetensors(place / _PEFT_FILE, tensors, {"format": "pt"})
+        (place / _PEFT_CONFIG).write_text(text, encoding="utf-8")
+
+    is_ours = folder.is_dir() and {p.name for p in folder.iterdir()} <= {_PEFT_FILE, _PEFT_CONFIG}
+    replace_folder(folder, fill, overwrite=is_ours)
+
+
+def _peft_config(adapter: Adapter, base: str | None) -> dict[str, Any]:
+    """The configuration: the most usual rank and scale, and what differs from them by module."""
+    ranks = {_peft_name(m): r for m, r in adapter.ranks.items()}
+    alphas = {_peft_name(m): adapter.scale(m) * r for m, r in adapter.ranks.items()}
+    (rank, _), *_ = Counter(ranks.values()).most_common(1)
+    (alpha, _), *_ = Counter(alphas.values()).most_common(1)
+    return {
+        "base_model_name_or_path": base,
+        "bias": "none",
+        "fan_in_fan_out": False,
+        "inference_mode": True,
+        "lora_alpha": alpha,
+        "lora_dropout": 0.0,
+        "peft_type": "LORA",
+        "r": rank,
+        "rank_pattern": {m: r for m, r in sorted(ranks.items()) if r != rank},
+        "alpha_pattern": {m: a for m, a in sorted(alphas.items()) if a != alpha},
+        "target_modules": sorted({m.rpartition(".")[2] for m in ranks}),
+        "task_type": "CAUSAL_LM",
+    }
+
+
+def _read_peft(path: Path, config_path: Path) -> Adapter:
+    raw, _ = load_safetensors(path)
+    elements = {n: t.element for n, t in read_header(path).tensors.items()}
+    arrays = {_own_name(n): _real(a, elements[n]).T for n, a in raw.items()}
+    pairs = _pairs(arrays, str(path))
+    with open_file(config_path, "PEFT writes it beside the tensors: it says the scale") as file:
+        config = parse_object(file.read(), str(config_path))
+    refused = next((name for name in _REFUSED if config.get(name)), None)
+    if refused or config.get("peft_type", "LORA") != "LORA":
+        what = refused or config.get("peft_type")
+        raise BundleError(
+            f"{config_path}: {what} is not supported",
+            hint="adapters of two matrices for each module are",
+        )
+    return Adapter(pairs=pairs, scales={m: _peft_scale(config, m, a.shape[1], config_path)
+                                        for m, (a, _) in pairs.items()})  # fmt: skip
+
+
+def _peft_scale(config: Mapping[str, Any], module: str, rank: int, path: Path) -> float:
+    alpha = config.get("lora_alpha", rank)
+    for pattern, own in (config.get("alpha_pattern") or {}).items():
+        if re.fullmatch(rf"(.*\.)?({re.escape(pattern)})", module):
+            alpha = own
+    if not isinstance(alpha, int | float) or not math.isfinite(alpha):
+        raise BundleError(f"{path}: lora_alpha is {alpha!r}", hint="it is a number")
+    return float(alpha) / (math.sqrt(rank) if config.get("use_rslora") else rank)
+
+
+def _pairs(arrays: Mapping[str, Array], what: str) -> dict[str, tuple[Array, Array]]:
+    """Arrays by name as pairs by module; raises `BundleError` for what is no pair."""
+    found = {}
+    for name, a in arrays.items():
+        if name.endswith(_UP) and name.removesuffix(_UP) + _DOWN in arrays:
+            continue
+        module = name.removesuffix(_DOWN)
+        b = arrays.get(module + _UP)
+        if module == name or b is None:
+            raise BundleError(
+                f"{what}: {name} is no half of a pair of matrices",
+                hint="an adapter has M.lora_A.weight and M.lora_B.weight for each module M",
+            )
+        if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0] or a.dtype.kind != "f":
+            raise BundleError(f"{what}: the pair of {module} is {a.shape}, {b.shape} {a.dtype}")
+        found[module] = (a, b)
+    if not found:
+        raise BundleError(f"{what} holds no pair of matrices", hint="is it an adapter?")
+    return found
+
+
+def _own_name(name: str) -> str:
+    """A name of PEFT's without its prefix and without the name of the adapter."""
+    plain = name.removeprefix(_PREFIX)
+    return re.sub(r"\.lora_(A|B)\.(?!weight$)[^.]+\.weight$", r".lora_\1.weight", plain)
+
+
+def _peft_name(module: str) -> str:
+    return module.replace(".attn.", ".self_attn.")
+
+
+def _plain(module: str) -> str:
+    return module.removeprefix(_PREFIX).replace(".self_attn.", ".attn.")
+
+
+def _real(array: Array, element: str) -> Array:
+    """An array as numpy has it; bfloat16 comes as bits, the upper half of a float32."""
+    if element != "bfloat16":
+        return array
+    wide = array.astype(np.uint32) << 16
+    return wide.view(np.float32)
+
+
+def _times(array: Array, scale: float) -> Array:
+    return (array.astype(np.float32) * np.float32(scale)).astype(array.dtype)

@@ -1,0 +1,109 @@
+"""Adapters as files: of the runtime, of PEFT, and from one to the other without a loss."""
+
+import json
+
+import numpy as np
+import pytest
+from flow2onnx_runtime import load_safetensors, save_safetensors
+from flow2onnx_runtime.adapters import Adapter, read_adapter, write_adapter
+from flow2onnx_runtime.errors import BundleError, StateError
+
+MODULES = ("model.layers.0.attn.q_proj", "model.layers.0.mlp.up_proj")
+
+
+def drawn(scale=2.0, ranks=(4, 4), dtype=np.float32):
+    rng = np.random.default_rng(0)
+    pairs = {
+        m: (rng.standard_normal((6, r)).astype(dtype), rng.standard_normal((r, 5)).astype(dtype))
+        for m, r in zip(MODULES, ranks, strict=True)
+    }
+    return Adapter(pairs=pairs, scales=dict.fromkeys(MODULES, scale))
+
+
+def same(x, y):
+    x, y = x.parameters(), y.parameters()
+    assert x.keys() == y.keys()
+    for name in x:
+        assert x[name].dtype == y[name].dtype
+        np.testing.assert_array_equal(x[name], y[name])
+
+
+@pytest.mark.parametrize("scale", [2.0, 1.0, 16 / 12, 0.3])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_round_trips(tmp_path, scale, dtype):
+    adapter = drawn(scale, ranks=(3, 12), dtype=dtype)
+    write_adapter(tmp_path / "a.onnx_adapter", adapter)
+    runtimes = read_adapter(tmp_path / "a.onnx_adapter")
+    same(runtimes, adapter)
+    write_adapter(tmp_path / "peft", adapter)
+    pefts = read_adapter(tmp_path / "peft").named_for(MODULES)
+    same(pefts, adapter)
+    for module in MODULES:  # B itself too, not only what it is with the scale
+        np.testing.assert_array_equal(pefts.pairs[module][1], adapter.pairs[module][1])
+    write_adapter(tmp_path / "back", runtimes)
+    same(read_adapter(tmp_path / "back").named_for(MODULES), runtimes)
+
+
+def test_pefts_files_say_what_peft_says(tmp_path):
+    write_adapter(tmp_path / "peft", drawn(2.0, (4, 8)), base="some/model")
+    tensors, _ = load_safetensors(tmp_path / "peft" / "adapter_model.safetensors")
+    shapes = {n: a.shape for n, a in tensors.items()}
+    at = "base_model.model.model.layers.0."
+    assert shapes == {
+        f"{at}self_attn.q_proj.lora_A.weight": (4, 6),
+        f"{at}self_attn.q_proj.lora_B.weight": (5, 4),
+        f"{at}mlp.up_proj.lora_A.weight": (8, 6),
+        f"{at}mlp.up_proj.lora_B.weight": (5, 8),
+    }
+    config = json.loads((tmp_path / "peft" / "adapter_config.json").read_text())
+    assert (config["peft_type"], config["r"], config["lora_alpha"]) == ("LORA", 4, 8)
+    assert config["rank_pattern"] == {"model.layers.0.mlp.up_proj": 8}
+    assert config["alpha_pattern"] == {"model.layers.0.mlp.up_proj": 16}
+    assert config["target_modules"] == ["q_proj", "up_proj"]
+
+
+def test_the_name_of_the_adapter_and_rank_stabilised_scales_are_understood(tmp_path):
+    a, b = np.ones((4, 6), np.float32), np.ones((5, 4), np.float32)
+    at = "base_model.model.model.layers.0.self_attn.q_proj.lora_"
+    tensors = {f"{at}A.default.weight": a, f"{at}B.default.weight": b}
+    save_safetensors(tmp_path / "adapter_model.safetensors", tensors)
+    config = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "use_rslora": True}
+    (tmp_path / "adapter_config.json").write_text(json.dumps(config))
+    adapter = read_adapter(tmp_path).named_for(MODULES)
+    assert adapter.scales == {MODULES[0]: 4.0}
+    assert adapter.ranks == {MODULES[0]: 4}
+
+
+def test_bits_of_bfloat16_are_numbers(tmp_path):
+    bits = np.full((2, 2), 0x3FC0, np.uint16)  # 1.5
+    tensors = {f"m.lora_{x}.weight": bits for x in "AB"}
+    save_safetensors(
+        tmp_path / "adapter_model.safetensors", tensors,
+        elements=dict.fromkeys(tensors, "bfloat16"),
+    )  # fmt: skip
+    (tmp_path / "adapter_config.json").write_text('{"r": 2, "lora_alpha": 2}')
+    np.testing.assert_array_equal(read_adapter(tmp_path).pairs["m"][0], np.full((2, 2), 1.5))
+
+
+def test_what_is_no_adapter_is_said(tmp_path):
+    (tmp_path / "a.onnx_adapter").write_bytes(b"nothing of the kind")
+    with pytest.raises(BundleError, match="is no adapter"):
+        read_adapter(tmp_path / "a.onnx_adapter")
+    with pytest.raises(BundleError):
+        read_adapter(tmp_path / "b.onnx_adapter")
+    with pytest.raises(BundleError, match="no name of an adapter"):
+        write_adapter(tmp_path / "a.bin", drawn())
+    half = {"m.lora_A.weight": np.ones((2, 3), np.float32)}
+    save_safetensors(tmp_path / "adapter_model.safetensors", half)
+    with pytest.raises(BundleError, match="no half of a pair"):
+        read_adapter(tmp_path)
+    write_adapter(tmp_path / "peft", drawn())
+    config = tmp_path / "peft" / "adapter_config.json"
+    config.write_text('{"use_dora": true}')
+    with pytest.raises(BundleError, match="use_dora is not supported"):
+        read_adapter(tmp_path / "peft")
+    config.unlink()
+    with pytest.raises(BundleError, match="adapter_config"):
+        read_adapter(tmp_path / "peft")
+    with pytest.raises(StateError, match="for another model: here is no module"):
+        drawn().named_for(["model.layers.0.attn.k_proj"])
