@@ -12,7 +12,9 @@ from flow2onnx.compile.variants import count_draws
 from flow2onnx.engine.memory import most_bytes, needed_bytes
 from flow2onnx.engine.opening import Capture, Opening, plan_opening
 from flow2onnx.errors import UnsupportedError
+from flow2onnx.graph import Graph
 from flow2onnx.passes.computed_outputs import ComputedOutputs, constant_outputs
+from flow2onnx.passes.narrow_concats import NarrowConcats
 
 __all__ = ["keep_within_memory", "plan_captured_opening"]
 
@@ -46,7 +48,7 @@ def plan_captured_opening(
         return plan(job, options, None)
     if asked is not None:
         verdict = Capture(asked, f"{_FLAG}({asked})")
-        return plan(_computing_outputs(job) if asked else job, options, verdict)
+        return plan(_recordable(job) if asked else job, options, verdict)
     twin = _capturable(job, options, may)
     if isinstance(twin, _Fault):
         return plan(job, options, Capture(False, twin.reason))
@@ -92,19 +94,24 @@ def _capturable(job: CompiledJob, options: Options, may: bool) -> CompiledJob | 
             count_draws(twin)
     except UnsupportedError as error:
         return _Fault(f"a replay would repeat its random numbers: {error.message}")
-    ComputedOutputs().run(twin.model.graph)
+    _rewrite(twin.model.graph)
     constant = constant_outputs(twin.model.graph)
     if constant:
         return _Fault(f"the host makes {', '.join(constant)}, which depends on nothing")
     return twin
 
 
-def _computing_outputs(job: CompiledJob) -> CompiledJob:
-    """The job and its other half with next values that are computed."""
+def _recordable(job: CompiledJob) -> CompiledJob:
+    """The job and its other half in the form that a runtime records."""
     model = job.model.clone()
-    ComputedOutputs().run(model.graph)
-    update = None if job.update is None else _computing_outputs(job.update)
+    _rewrite(model.graph)
+    update = None if job.update is None else _recordable(job.update)
     return replace(job, model=model, update=update)
+
+
+def _rewrite(graph: Graph) -> None:
+    ComputedOutputs().run(graph)
+    NarrowConcats().run(graph)
 
 
 def _fault_of_flags(job: CompiledJob, options: Options) -> str | None:

@@ -136,6 +136,14 @@ def test_asked_for_what_cannot_be_captured_is_an_error():
         train(X)
 
 
+def test_a_join_of_many_values_is_captured():
+    @flow.global_function()
+    def predict(x: tp.Numpy.Placeholder((4, 3))) -> tp.Numpy:
+        return flow.concat([x * float(i) for i in range(70)], 0)
+
+    assert launches(lambda: predict(X)) == (1, False)
+
+
 def test_what_depends_on_nothing_is_not_captured():
     @flow.global_function()
     def predict(x: tp.Numpy.Placeholder((4, 3))) -> tuple[tp.Numpy, tp.Numpy]:

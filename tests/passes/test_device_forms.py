@@ -12,6 +12,7 @@ from flow2onnx.graph import Builder
 from flow2onnx.graph.model import model_of, to_proto
 from flow2onnx.passes.computed_outputs import ComputedOutputs, constant_outputs
 from flow2onnx.passes.expand_unique import ExpandUnique
+from flow2onnx.passes.narrow_concats import NarrowConcats
 from flow2onnx.passes.symmetric_pads import SymmetricPads
 
 CUDA_LIKE = SimpleNamespace(
@@ -81,3 +82,16 @@ def test_a_next_value_that_is_a_constant_is_computed():
     assert [v.name for v in b.graph.outputs] == ["next/count", "out/0", "out/1"]
     assert count is b.graph.inputs[0]
     assert not ComputedOutputs().run(b.graph)
+
+
+@pytest.mark.parametrize("count", [33, 65, 1100])
+def test_joins_of_many_are_joins_of_few(count):
+    b = Builder(21)
+    parts = [b.input(f"x{i}", (2, 1 + i % 3), float32) for i in range(count)]
+    b.output(b.Concat(*parts, axis=1), "y")
+    feeds = {v.name: np.full(tuple(v.shape), i, np.float32) for i, v in enumerate(parts)}
+    before = run(b, feeds)
+    assert NarrowConcats().run(b.graph)
+    assert max(len(n.inputs) for n in b.graph if n.op_type == "Concat") <= 32
+    np.testing.assert_array_equal(run(b, feeds), before)
+    assert not NarrowConcats().run(b.graph)

@@ -20,6 +20,7 @@ _PROCESSORS, _TILE = 132, 128
 # Longer kernels than any network has, which the gradient's image would be: cuDNN may refuse them
 # when they first run, and dilated ones too.
 _LONGEST_KERNEL = 32
+_WIDEST_JOIN = 32  # more are joined in groups before, for a CUDA graph
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def _is_taken_as_kernel(s):
     return len(s.kernel) == 2 and s.is_unit_stride and max(s.outputs) <= _LONGEST_KERNEL
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Sizes:
     """Elements of the image, padded and not, of the gradient, of one tap's windows and of the
     kernel; `taps` in it, `images`, whether there are pads; `rows` and `columns` of the product.
@@ -133,6 +134,11 @@ class _Sizes:
         """Elements moved to cut out the windows of every tap."""
         return 2 * self.taps * self.windows
 
+    @property
+    def joined(self):
+        """Elements moved to cut out the windows of every tap, and join them."""
+        return (2 if self.taps <= _WIDEST_JOIN else 3) * self.copies
+
     def batched_product(self):
         """A product for each image, added up; the runtime takes the transpose into it."""
         cut = 2 * self.windows if self.is_strided else 0
@@ -160,13 +166,13 @@ class _Sizes:
 
     def im2col(self):
         """One product over all windows, which are joined before."""
-        moved = 2 * self.image + self.pad + 2 * self.gradient + 2 * self.copies
+        moved = 2 * self.image + self.pad + 2 * self.gradient + self.joined
         moved += self.taps * self.windows + self.gradient + 3 * self.kernel
         return _Work(moved, 5 + self.is_padded + self.taps)
 
     def im2col_by_image(self):
         """The same for each image, added up."""
-        moved = self.pad + 2 * self.copies + self.taps * self.windows + self.gradient
+        moved = self.pad + self.joined + self.taps * self.windows + self.gradient
         moved += 2 * self.images * self.kernel + 3 * self.kernel
         return _Work(moved, 4 + self.is_padded + self.taps)
 
