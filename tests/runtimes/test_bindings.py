@@ -359,5 +359,7 @@ def test_versions_agree(release):
             found[path.name] = json.loads(path.read_text())["version"]
         if path.name == "Cargo.toml":
             found[path.name] = re.search(r'^version = "(.*)"$', path.read_text(), re.M)[1]
+        if path.suffix == ".csproj":
+            found[path.name] = re.search(r"<Version>(.*)</Version>", path.read_text())[1]
     assert found
     assert set(found.values()) == {archives.VERSION}, found

@@ -107,6 +107,8 @@ internal static class Checks
             Refused<ArgumentNullException>(() => trainer.Step(Tensor.Of(Pixels, 8, 20), null));
             Refused<FeedException>(() => trainer.Step());
             Refused<StateException>(() => trainer.State.Read("none"));
+            Refused<StateException>(() => trainer.State.Write(Tensor.Of(Labels, 8)));
+            Refused<StateException>(() => Safetensors.Save("none.safetensors", Tensor.Of(Labels, 8)));
             Check(trainer.Steps == 0 && trainer.Accumulated == 0, "nothing was done");
             Check(trainer.State.Read("hidden-bias").Count == 1, "one tensor by its name");
             trainer.Freeze("hidden-weight");

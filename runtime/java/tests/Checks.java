@@ -141,6 +141,15 @@ final class Checks {
             refused(NullPointerException.class, () -> trainer.step(Tensor.of(PIXELS, 8, 20), null));
             refused(FeedException.class, () -> trainer.step());
             refused(StateException.class, () -> trainer.state().read("none"));
+            State state = trainer.state();
+            refused(StateException.class, () -> {
+                state.write(Tensor.of(LABELS, 8));
+                return "a tensor without a name";
+            });
+            refused(StateException.class, () -> {
+                Safetensors.save("none.safetensors", Tensor.of(LABELS, 8));
+                return "a tensor without a name";
+            });
             check(trainer.steps() == 0, "nothing was done");
             check(trainer.state().read("hidden-bias").size() == 1, "one tensor by its name");
             check(!trainer.isFrozen("hidden-weight"), "not frozen");

@@ -2,16 +2,18 @@
 
 from pathlib import Path
 
-from tests.runtimes.c_driver import MLP, ROOT, Command
-from tests.runtimes.languages.java import copy_with_range
+from tests.runtimes.c_driver import MLP, ROOT, Command, sanitizers_work
+from tests.runtimes.languages.java import SANITIZERS, copy_with_range, preloaded
 from tests.runtimes.languages.language import Language, onnxruntime, run
 
 CSHARP = ROOT / "runtime" / "csharp"
 
 
-def compile_program(release: Path, folder: Path, name: str, *sources: Path) -> dict[str, str]:
+def compile_program(
+    release: Path, folder: Path, name: str, *sources: Path, flags: str = ""
+) -> dict[str, str]:
     """Variables with which Mono runs a program made in a folder, beside the archive's library."""
-    run("make", "-C", release / "csharp", f"OUT={folder}", "CFLAGS=-O1")
+    run("make", "-C", release / "csharp", f"OUT={folder}", f"CFLAGS=-O1 {flags}")
     run("mcs", "-langversion:7.2", "-warn:4", "-warnaserror", f"-r:{folder / 'Flow2Onnx.dll'}",
         f"-out:{folder / name}", *sources)  # fmt: skip
     return {
@@ -27,8 +29,12 @@ def _build(release: Path, folder: Path) -> Command:
 
 
 def _check(release: Path, folder: Path) -> None:
-    """Warnings are errors, and arrays, tasks and finalizers do what they should."""
-    variables = compile_program(release, folder, "Checks.exe", CSHARP / "tests" / "Checks.cs")
+    """Warnings are errors; arrays, tasks and finalizers do what they should, by the sanitizers."""
+    flags = SANITIZERS if sanitizers_work(folder) else ""
+    checks = CSHARP / "tests" / "Checks.cs"
+    variables = compile_program(release, folder, "Checks.exe", checks, flags=flags)
+    if flags:
+        variables |= preloaded(folder / "libflow2onnx_runtime.so")
     del variables["FLOW2ONNX_ORT_LIBRARY"]  # `run` gives it
     command = ("mono", "--debug", folder / "Checks.exe", MLP / "bundle", copy_with_range(folder))
     assert run(*command, **variables).endswith(" checks\n")
