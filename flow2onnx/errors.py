@@ -24,13 +24,16 @@ __all__ = [
     "DataError",
     "FlowError",
     "GradientError",
+    "IndexRangeError",
     "JobError",
+    "NoAttributeError",
     "NonFiniteError",
     "NotEnoughMemoryError",
     "ProviderError",
     "ScriptError",
     "ShapeError",
     "StateError",
+    "TracingError",
     "UnknownShapeError",
     "UnsupportedError",
     "VariableError",
@@ -56,6 +59,14 @@ class ContextError(JobError, NotImplementedError):
     """Something in the wrong phase: an operator outside a job, a job after the session began."""
 
 
+class TracingError(JobError, TypeError):
+    """The data of a blob asked for while its job is traced, when there is none yet."""
+
+
+class NoAttributeError(FlowError, AttributeError):
+    """An attribute that a blob does not have."""
+
+
 class VariableError(JobError, ValueError):
     """A variable asked for twice with different meanings, or without what it needs."""
 
@@ -70,6 +81,10 @@ class CallError(FlowError, TypeError):
 
 class ArgumentError(FlowError, ValueError, AssertionError):
     """An argument whose value, count or kind is wrong."""
+
+
+class IndexRangeError(ArgumentError, IndexError):
+    """A position outside an axis."""
 
 
 class ShapeError(ArgumentError):

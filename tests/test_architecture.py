@@ -321,9 +321,9 @@ def test_records_take_few_values_by_position(path):
 
 
 # Filled while modules are imported, and only then.
-REGISTRIES = {"trace/registry.py:_ENTRIES", "autodiff/registry.py:_RULES",
-              "autodiff/registry.py:_EXPANSIONS", "lowering/forms.py:_LOWERINGS",
-              "engine/session.py:_default"}  # fmt: skip
+REGISTRIES = {"trace/registry.py:_ENTRIES", "trace/registry.py:_METHODS",
+              "autodiff/registry.py:_RULES", "autodiff/registry.py:_EXPANSIONS",
+              "lowering/forms.py:_LOWERINGS", "engine/session.py:_default"}  # fmt: skip
 MUTABLE_CALLS = {"dict", "list", "set", "defaultdict", "Counter", "deque", "bytearray"}
 
 

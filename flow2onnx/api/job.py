@@ -13,7 +13,7 @@ from flow2onnx import engine, export
 from flow2onnx.api.fit import fit_job
 from flow2onnx.api.results import FutureResult, deliver, local_blobs
 from flow2onnx.api.session import current_session
-from flow2onnx.errors import CallError, ContextError, FlowError
+from flow2onnx.errors import CallError, ContextError, FlowError, spelling_hint
 from flow2onnx.source import user_frame
 from flow2onnx.trace.context import traced_job
 from flow2onnx.trace.spec import JobSpec
@@ -41,9 +41,10 @@ class JobFunction:
         self.spec, self.session = spec, session
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run on one array for each placeholder, by position."""
+        """Run on one array for each placeholder, by position or by the parameter's name."""
         try:
-            self._check_call(kwargs)
+            self._check_call()
+            args = self._positional(args, kwargs)
             self.session.start()
             spec, pieces = self.spec, self.session.pieces(self.spec)
             arrays = check_arguments(spec.parameters, spec.names, args, spec.name, pieces)
@@ -113,18 +114,36 @@ class JobFunction:
     def __repr__(self) -> str:
         return f"<{self.spec.kind} job {self.spec.name}>"
 
-    def _check_call(self, kwargs: dict[str, Any]) -> None:
+    def _positional(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """The arguments of a call in the order of the job's parameters."""
+        name, names = self.spec.name, self.spec.names
+        for key in kwargs:
+            if key not in names:
+                listed = f"it takes {', '.join(names) or 'nothing'}"
+                raise CallError(
+                    f"{name}() got an unexpected keyword argument {key!r}",
+                    hint=spelling_hint(key, names, listed),
+                )
+            if key in names[: len(args)]:
+                raise CallError(
+                    f"{name}() got multiple values for argument {key!r}",
+                    hint="pass it once, by position or by name",
+                )
+        missing = [n for n in names[len(args) :] if n not in kwargs] if kwargs else []
+        if missing:
+            raise CallError(
+                f"{name}() is missing {' and '.join(missing)}",
+                hint=f"its parameters are {', '.join(names)}",
+            )
+        return (*args, *(kwargs[n] for n in names[len(args) :] if kwargs))
+
+    def _check_call(self) -> None:
         outer = traced_job()
         if outer is not None:
             raise ContextError(
                 f"job {self.spec.name} is called inside job {outer.spec.name}",
                 job=outer.spec.name,
                 hint="call a plain function instead: only the outermost function is a job",
-            )
-        if kwargs:
-            raise CallError(
-                f"{self.spec.name}() got an unexpected keyword argument {next(iter(kwargs))!r}",
-                hint="a job takes its arrays by position",
             )
 
     def _call(self, arrays: list[Array], pieces: int) -> Any:

@@ -5,6 +5,8 @@ from flow2onnx.ops import (  # noqa: F401  # imported for what they register
     arithmetic,
     array,
     blob_conf,
+    blob_indexing,
+    blob_methods,
     broadcasting,
     categorical,
     conv,

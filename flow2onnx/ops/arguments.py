@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from numbers import Real
 from typing import Any
 
+import numpy as np
+
 from flow2onnx.dtypes import DType
 from flow2onnx.errors import ArgumentError, DTypeError, UnsupportedError
 from flow2onnx.graph import Builder, Value
@@ -41,6 +43,21 @@ def real(x: Value) -> Value:
     if not dtype_of(x).is_floating_point:
         raise DTypeError(f"takes real numbers, got {dtype_of(x).name}", hint="use flow.cast first")
     return x
+
+
+def beside(b: Builder, content: Any, x: Value) -> Value:
+    """An operand beside `x`: a value itself; a number or an array in the element type of `x`.
+
+    A number beside whole numbers is cut, as in OneFlow; an array with fractions is an error.
+    """
+    if isinstance(content, np.ndarray | list | tuple) and not dtype_of(x).is_floating_point:
+        array = np.asarray(content)
+        if array.dtype.kind == "f" and not (np.trunc(array) == array).all():
+            raise DTypeError(
+                f"an array with fractions beside a blob of {dtype_of(x).name}",
+                hint="cast the blob: flow.cast(x, flow.float32)",
+            )
+    return b.like(content, x)
 
 
 def check_seed(seed: object, name: str | None) -> None:

@@ -6,27 +6,30 @@ A Python number takes the element type of the blob beside it.
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from flow2onnx.dtypes import bool_, int8
 from flow2onnx.errors import ArgumentError, ShapeError, UnsupportedError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dtype_of, limits_of
 from flow2onnx.lowering.broadcasts import unbroadcast
+from flow2onnx.ops.arguments import beside
 from flow2onnx.trace.op import Operator, op
 
 
-def _pair(b: Builder, x: Any, y: Any) -> tuple[Value, Value]:
-    """Both operands as values of one element type; one of them may be a number."""
+def pair(b: Builder, x: Any, y: Any) -> tuple[Value, Value]:
+    """Both operands as values of one element type; one of them may be a number or an array."""
     if isinstance(x, Value):
-        return x, b.like(y, x)
+        return x, beside(b, y, x)
     if isinstance(y, Value):
-        return b.like(x, y), y
+        return beside(b, x, y), y
     raise ArgumentError(f"one operand has to be a blob, got {x!r} and {y!r}")
 
 
 @op("math.add")
 def add(b: Builder, x: Any, y: Any, name: str | None = None) -> Value:
     """x + y, broadcast."""
-    return b.Add(*_pair(b, x, y))
+    return b.Add(*pair(b, x, y))
 
 
 @op("math.add_n")
@@ -46,23 +49,23 @@ def add_n(b: Builder, inputs: list[Value], name: str | None = None) -> Value:
 @op("math.subtract")
 def subtract(b: Builder, x: Any, y: Any, name: str | None = None) -> Value:
     """x - y, broadcast."""
-    return b.Sub(*_pair(b, x, y))
+    return b.Sub(*pair(b, x, y))
 
 
 @op("math.multiply")
 def multiply(b: Builder, x: Any, y: Any, name: str | None = None) -> Value:
     """x * y, broadcast."""
-    return b.Mul(*_pair(b, x, y))
+    return b.Mul(*pair(b, x, y))
 
 
 @op("math.divide")
 def divide(b: Builder, x: Any, y: Any, name: str | None = None) -> Value:
     """x / y, broadcast. As in OneFlow, number/x is 0 where x is 0, and x/0 by a number is x * 0."""
-    if isinstance(x, Value) and not isinstance(y, Value):
+    if isinstance(x, Value) and isinstance(y, int | float | np.number):
         return b.Mul(x, b.like(1.0 / y if y else 0.0, x))
-    if isinstance(y, Value) and not isinstance(x, Value):
+    if isinstance(y, Value) and isinstance(x, int | float | np.number):
         return b.Mul(reciprocal_no_nan.lower(b, y), b.like(x, y))
-    return b.Div(*_pair(b, x, y))
+    return b.Div(*pair(b, x, y))
 
 
 @op("math.reciprocal_no_nan")
@@ -85,7 +88,7 @@ def mod(b: Builder, x: Any, y: Any, name: str | None = None) -> Value:
 @op("math.squared_difference")
 def squared_difference(b: Builder, x: Any, y: Any, name: str | None = None) -> Value:
     """(x - y) squared, broadcast."""
-    difference = b.Sub(*_pair(b, x, y))
+    difference = b.Sub(*pair(b, x, y))
     return b.Mul(difference, difference)
 
 
@@ -117,7 +120,7 @@ def minimum(b: Builder, x: Value, y: Value, name: str | None = None) -> Value:
 @op("math.pow")
 def pow_(b: Builder, x: Value, y: Any, name: str | None = None) -> Value:
     """x to the power y; y may be a number."""
-    return b.Pow(x, b.like(y, x))
+    return b.Pow(x, beside(b, y, x))
 
 
 def _truth(b: Builder, value: Value) -> Value:
@@ -134,7 +137,7 @@ def _comparison(
     name: str, doc: str, compare: Callable[[Builder, Value, Value], Value]
 ) -> Operator[Value]:
     def lower(b: Builder, x: Any, y: Any, name: str | None = None) -> Value:
-        return _truth(b, compare(b, *_pair(b, x, y)))
+        return _truth(b, compare(b, *pair(b, x, y)))
 
     lower.__name__, lower.__doc__ = name, doc
     return op(f"math.{name}")(lower)

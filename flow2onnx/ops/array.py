@@ -11,6 +11,7 @@ from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import bounds_of, dims, dtype_of, is_static, rank_of, size_of, sizes_of
 from flow2onnx.lowering.broadcasts import reshape_to
 from flow2onnx.ops.arguments import at_least_1d, axes_of, axis_of, element_type
+from flow2onnx.trace.constants import constant_type
 from flow2onnx.trace.op import op
 
 
@@ -54,13 +55,29 @@ def cast(b: Builder, x: Value, dtype: DType, name: str | None = None) -> Value:
 @op("constant")
 def constant(
     b: Builder,
-    value: float,
+    value: Any,
     dtype: DType | None = None,
     shape: Sequence[int] | None = None,
     name: str | None = None,
 ) -> Value:
-    """A filled blob; without a shape it has shape (1,)."""
+    """A filled blob, of shape (1,) unless told otherwise; an array or a list is what it holds."""
+    if isinstance(value, np.ndarray | list | tuple):
+        return _held(b, value, dtype, shape)
     return b.const(np.full(tuple(shape or (1,)), value, element_type(dtype).numpy))
+
+
+def _held(b: Builder, value: Any, dtype: DType | None, shape: Sequence[int] | None) -> Value:
+    """The elements of an array or a nested list, in `shape` if there is one."""
+    try:
+        array = np.asarray(value)
+        array = array if shape is None else array.reshape(tuple(shape))
+    except ValueError as error:
+        raise ShapeError(
+            f"value: {error}", hint="leave shape out, or give it all elements"
+        ) from None
+    array = array if array.ndim else array.reshape(1)
+    wanted = constant_type(array)
+    return b.const(array, wanted if dtype is None else element_type(dtype))
 
 
 @op("constant_scalar")

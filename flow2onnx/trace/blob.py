@@ -1,6 +1,5 @@
 """Blob: the user's handle on a traced value."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,8 +7,8 @@ from flow2onnx.dtypes import DType
 from flow2onnx.errors import ArgumentError
 from flow2onnx.graph import Value
 from flow2onnx.graph.types import bounds_of, dtype_of, is_static
+from flow2onnx.trace.blob_operators import BlobOperators
 from flow2onnx.trace.context import current_job
-from flow2onnx.trace.registry import operator
 
 __all__ = [
     "Blob",
@@ -55,16 +54,6 @@ def auto() -> Distribute:
     return Distribute("auto")
 
 
-def _binary(name: str, *, reflected: bool = False) -> Callable[["Blob", Any], "Blob"]:
-    def method(self: "Blob", other: Any) -> "Blob":
-        pair = (other, self) if reflected else (self, other)
-        result: Blob = operator(name)(*pair)
-        return result
-
-    method.__doc__ = f"See `flow.{name}`."
-    return method
-
-
 @dataclass(frozen=True)
 class BlobId:
     """The names of an operator and of one of its outputs."""
@@ -81,15 +70,14 @@ class ParallelConf:
     device_name: tuple[str, ...] = ("0:0",)
 
 
-class Blob:
+class Blob(BlobOperators):
     """A value of the job being traced: a shape and an element type, no data.
 
-    Arithmetic and comparison operators are those of `flow.math`; there is no indexing, negation,
-    power or truth value, as in OneFlow. `==` builds an operator: compare handles with `is`.
+    Arithmetic and comparison operators are those of `flow.math`, indexing and short methods are
+    numpy's. There is no truth value. `==` builds an operator: compare handles with `is`.
     """
 
     __slots__ = ("_dynamic", "distribute", "value")
-    __array_ufunc__ = None  # `array + blob` must reach __radd__, not become an object array
 
     def __init__(self, value: Value, is_dynamic: bool = False, distribute: Any = None) -> None:
         self.value, self._dynamic, self.distribute = value, is_dynamic, distribute
@@ -183,17 +171,6 @@ class Blob:
 
     def __repr__(self) -> str:
         return f"Blob({self.logical_blob_name}, shape={self.shape}, dtype={self.dtype.name})"
-
-    __add__, __radd__ = _binary("math.add"), _binary("math.add", reflected=True)
-    __sub__, __rsub__ = _binary("math.subtract"), _binary("math.subtract", reflected=True)
-    __mul__, __rmul__ = _binary("math.multiply"), _binary("math.multiply", reflected=True)
-    __truediv__, __rtruediv__ = _binary("math.divide"), _binary("math.divide", reflected=True)
-    __mod__ = _binary("math.mod")
-    __eq__ = _binary("math.equal")  # type: ignore[assignment]  # builds an operator, as in OneFlow
-    __ne__ = _binary("math.not_equal")  # type: ignore[assignment]
-    __lt__, __le__ = _binary("math.less"), _binary("math.less_equal")
-    __gt__, __ge__ = _binary("math.greater"), _binary("math.greater_equal")
-    __hash__ = object.__hash__
 
 
 def unwrap(argument: Any) -> Any:

@@ -7,10 +7,13 @@ from dataclasses import dataclass, field
 from types import NoneType, UnionType
 from typing import Any, Protocol, TypeVar, Union, cast, get_args, get_origin
 
+import numpy as np
+
 from flow2onnx.errors import ArgumentError, FlowError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.source import user_frame
 from flow2onnx.trace.blob import Blob, unwrap, wrap
+from flow2onnx.trace.constants import array_constant
 from flow2onnx.trace.context import current_job
 from flow2onnx.trace.job import Job, Region
 from flow2onnx.trace.registry import bind, register
@@ -71,14 +74,30 @@ class _Signatures:
             if job.spec.is_before(until):
                 chosen = signature
         bound = _bound([chosen, *(s for _, s in self.later)], args, kwargs)
+        given = {self.names[name]: value for name, value in bound.arguments.items()}
+        found = _blobs(given)
         for name, value in bound.arguments.items():
             check = self.checks.get(self.names[name])
-            if check is not None and not check.fits(value):
-                raise ArgumentError(
-                    f"{name} is {check.kind}, got {value!r}",
-                    hint="pass what a parameter of the job, an operator or flow.get_variable gave",
-                )
-        return {self.names[name]: value for name, value in bound.arguments.items()}
+            if check is not None:
+                given[self.names[name]] = _checked(job, name, value, check, found)
+        return given
+
+
+def _checked(job: Job, name: str, value: Any, check: _Check, blobs: list[Blob]) -> Any:
+    """An argument that is to be a blob or a list of them; arrays become constants."""
+    if check.fits(value):
+        return value
+    if isinstance(value, np.ndarray | np.generic):
+        value = array_constant(job, np.asarray(value), blobs)
+    elif isinstance(value, list | tuple):
+        value = [array_constant(job, v, blobs) if isinstance(v, np.ndarray) else v for v in value]
+    if not check.fits(value):
+        raise ArgumentError(
+            f"{name} is {check.kind}, got {value!r}",
+            hint="pass what a parameter of the job, an operator or flow.get_variable gave, "
+            "or a numpy array as a constant",
+        )
+    return value
 
 
 def _bound(

@@ -11,7 +11,16 @@ from flow2onnx.source import user_frame
 from flow2onnx.trace.context import traced_job
 from flow2onnx.trace.symbols import annotated_signature, symbols
 
-__all__ = ["Entry", "bind", "entries", "operator", "publish", "register"]
+__all__ = [
+    "Entry",
+    "bind",
+    "entries",
+    "method",
+    "operator",
+    "publish",
+    "register",
+    "register_method",
+]
 
 
 @dataclass(frozen=True)
@@ -23,12 +32,24 @@ class Entry:
 
 
 _ENTRIES: dict[str, Entry] = {}
+_METHODS: dict[str, Callable[..., Any]] = {}
 
 
 def register(name: str, function: Callable[..., Any]) -> None:
     """Publish `function` as ``flow.<name>``."""
     assert name not in _ENTRIES, f"flow.{name} is registered twice"
     _ENTRIES[name] = Entry(name, function)
+
+
+def register_method(name: str, function: Callable[..., Any]) -> None:
+    """Make `function` what Python's syntax `name` does with a blob; it is no name below `flow`."""
+    assert name not in _METHODS, f"the method {name} is registered twice"
+    _METHODS[name] = function
+
+
+def method(name: str) -> Callable[..., Any]:
+    """What Python's syntax `name` does with a blob, such as ``getitem``."""
+    return _METHODS[name]
 
 
 def operator(name: str) -> Callable[..., Any]:

@@ -7,7 +7,7 @@ import pytest
 
 import flow2onnx as flow
 from flow2onnx.api.aliases import ALIASES
-from flow2onnx.api.surface import MIRRORS, NAMES
+from flow2onnx.api.surface import MIRRORS, NAMES, ON_DEMAND
 from flow2onnx.api.unsupported import UNSUPPORTED, Unsupported
 from flow2onnx.errors import UnsupportedError
 from flow2onnx.ops.named_losses import LOSSES
@@ -64,7 +64,8 @@ def test_every_symbol_is_here_or_listed():
 
 def test_every_name_is_a_symbol():
     ours = {row.name for row in ROWS if row.ours}
-    assert set(NAMES) - set(symbols()) == OTHERS | ours
+    on_demand = {name for names in ON_DEMAND.values() for name in names}
+    assert (set(NAMES) | on_demand) - set(symbols()) == OTHERS | ours
 
 
 def test_what_is_unsupported_is_nothing_else():

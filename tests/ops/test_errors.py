@@ -41,7 +41,7 @@ BAD = [
     ("math.add", lambda b: flow.math.add(b["x"]), ArgumentError, "missing a required argument"),
     ("math.add", lambda b: flow.math.add(b["x"], 1, z=2), ArgumentError, "unexpected keyword"),
     ("math.divide", lambda b: b["x"] / b["i"], DTypeError, "float32 and int32"),
-    ("math.mod", lambda b: b["x"] % 2, UnsupportedError, "two blobs"),
+    ("math.mod", lambda b: flow.math.mod(b["x"], 2), UnsupportedError, "two blobs"),
     ("math.less", lambda b: b["x"] < b["i"], DTypeError, "float32 and int32"),
     ("math.maximum", lambda b: flow.math.maximum(b["x"], b["y"]), ShapeError, "Incompatible"),
     ("math.exp", lambda b: flow.math.exp(b["i"]), DTypeError, "real numbers"),
@@ -271,9 +271,9 @@ def test_operators_exist_only_in_jobs():
             assert "test_errors.py" in info.value.source
 
 
-@pytest.mark.parametrize("junk", ["text", None, np.ones((2, 2), np.float32)], ids=type)
+@pytest.mark.parametrize("junk", ["text", None, np.array(["text"])], ids=type)
 def test_every_operator_refuses_what_is_no_blob(junk):
-    """A text, nothing, or an array where a blob belongs."""
+    """A text, nothing, or an array of texts where a blob belongs."""
     quiet = []
     for row in ROWS:
         if not row.shapes or row.takes_list:
