@@ -2,13 +2,13 @@
 
 import functools
 import logging
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from flow2onnx_runtime import Options, usable_providers, why_unusable
+from flow2onnx_runtime.cache_folders import user_cache
 from flow2onnx_runtime.errors import OptionsError
 from flow2onnx_runtime.options import DEFAULT_OPTIONS
 from flow2onnx_runtime.ort_settings import check_run_entry, check_session_entry
@@ -103,9 +103,7 @@ def _defaults(row: Provider, config: FunctionConfig) -> dict[str, str]:
     """The defaults of a provider: its cache among them, and half precision if the job has it."""
     flag = f"runtime.{row.tag}_cache_path"
     asked = config.value(flag) if flag in FLAGS.rows else None
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = str(Path(asked) if asked else base / "flow2onnx" / row.tag)
-    found = {name: value.format(cache=folder) for name, value in row.defaults.items()}
+    found = row.default_options(Path(asked) if asked else user_cache(row.tag))
     half = row.half_options.get(config.value("runtime.mixed_precision_dtype"), {})
     return {**found, **(half if config.value("enable_auto_mixed_precision") else {})}
 

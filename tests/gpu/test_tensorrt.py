@@ -147,7 +147,7 @@ def test_its_libraries_are_found_in_the_package_of_pip(libraries, tmp_path):
     assert TENSORRT.name in said
 
 
-def test_one_engine_is_planned_for_a_range_of_batches(libraries):
+def test_one_engine_is_planned_for_a_range_of_batches_and_kept(libraries, tmp_path):
     model = (
         '<ir_version: 10, opset_import: ["": 21]> g (float[N,3] x, float[2] w) => '
         "(float[N,3] y, float[2] z) { y = Identity(x) z = Identity(w) }"
@@ -159,11 +159,13 @@ def test_one_engine_is_planned_for_a_range_of_batches(libraries):
         f"provider = ({TENSORRT.name!r}, {PROBE!r})\n"
         "options = Options(providers=(provider,), batch_profile=(1, 8, 32))\n"
         "found = open_session(model, options).get_provider_options()[provider[0]]\n"
-        "print([found[f'trt_profile_{size}_shapes'] for size in ('min', 'opt', 'max')])\n"
+        "print([found[f'trt_profile_{size}_shapes'] for size in ('min', 'opt', 'max')],"
+        " found['trt_engine_cache_path'])\n"
     )
     folders = f"{standin.folder()}{os.pathsep}{libraries}"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False,
-        env=os.environ | {"LD_LIBRARY_PATH": folders},
+        env=os.environ | {"LD_LIBRARY_PATH": folders, "XDG_CACHE_HOME": str(tmp_path)},
     )  # fmt: skip
-    assert done.stdout.strip() == "['x:1x3', 'x:8x3', 'x:32x3']", done.stderr[-2000:]
+    wanted = f"['x:1x3', 'x:8x3', 'x:32x3'] {tmp_path}/flow2onnx/tensorrt"
+    assert done.stdout.strip() == wanted, done.stderr[-2000:]

@@ -10,6 +10,7 @@ from typing import Any
 import onnxruntime as ort
 
 from flow2onnx_runtime.batch_profiles import Rows, check_rows, with_profile
+from flow2onnx_runtime.cache_folders import with_caches
 from flow2onnx_runtime.errors import BundleError, OptionsError, ProviderError
 from flow2onnx_runtime.graph_cache import GraphCache
 from flow2onnx_runtime.model_check import OwnModel, check_model
@@ -213,7 +214,7 @@ def open_session(
     else:
         is_alone = not _check(model, entries)
     what = f"the model ({len(model)} bytes)" if isinstance(model, bytes) else os.fspath(model)
-    providers = _available(options)
+    providers = [with_caches(provider) for provider in _available(options)]
     if options.batch_profile is not None:
         providers = with_profile(model, providers, options.batch_profile)
     settings = _session_options(options)

@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from os import PathLike
 from types import MappingProxyType
 
 from flow2onnx_runtime.errors import OptionsError
@@ -102,6 +103,10 @@ class Provider:
         """The package to install where the runtime lacks it."""
         where = "beside" if self.plugin else "in place of"
         return f"install {self.package} {where} the onnxruntime here"
+
+    def default_options(self, cache: str | PathLike[str]) -> dict[str, str]:
+        """The options that hold unless others are given, with `cache` as its folder."""
+        return {name: value.format(cache=cache) for name, value in self.defaults.items()}
 
     def check_option(self, name: str, value: str) -> None:
         """Raise `OptionsError` for an option that it does not have, or not with `value`."""

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 
 import onnxruntime as ort
 
+from flow2onnx_runtime.cache_folders import user_cache
 from flow2onnx_runtime.cuda_runtime import device_name
 from flow2onnx_runtime.errors import BundleError
 from flow2onnx_runtime.files import replace_file
@@ -45,10 +46,7 @@ Answers = dict[str, Answer]
 
 def cache_path(asked: str | os.PathLike[str] | None = None) -> Path:
     """The file asked for, or lowerings.json in the user's cache folder."""
-    if asked:
-        return Path(asked).expanduser()
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "flow2onnx" / "lowerings.json"
+    return Path(asked).expanduser() if asked else user_cache("lowerings.json")
 
 
 def machine_of(options: Options) -> str:

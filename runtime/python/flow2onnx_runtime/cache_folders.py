@@ -1,0 +1,48 @@
+"""The user's cache folder: what takes long to make is kept there for the next process."""
+
+import functools
+import logging
+import os
+from pathlib import Path
+
+from flow2onnx_runtime.provider_checks import ProviderSpec, split
+from flow2onnx_runtime.providers import provider_named
+
+__all__ = ["user_cache", "with_caches"]
+
+_log = logging.getLogger(__name__)
+
+
+def user_cache(name: str) -> Path:
+    """The path of that name in the user's cache folder, whether it is there or not."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "flow2onnx" / name
+
+
+def with_caches(provider: ProviderSpec) -> ProviderSpec:
+    """A provider with the defaults of its row, where it can keep what these say it keeps.
+
+    TensorRT builds an engine in minutes, and reads one in less than a second. Options that are
+    given stand before the defaults; where the folder cannot be written, that is logged once.
+    """
+    name, given = split(provider)
+    row = provider_named(name)
+    if set(row.defaults) <= set(given):
+        return provider
+    folder = _writable_cache(row.tag)
+    return provider if folder is None else (name, {**row.default_options(folder), **given})
+
+
+@functools.cache
+def _writable_cache(name: str) -> Path | None:
+    """The folder of that name, made where it is not there; None where it cannot be written."""
+    try:
+        folder = user_cache(name)
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            return folder
+        reason: object = f"{folder} cannot be written"
+    except (OSError, RuntimeError) as error:  # RuntimeError: the user has no home
+        reason = error
+    _log.warning("what %s builds is not kept for the next process: %s", name, reason)
+    return None
