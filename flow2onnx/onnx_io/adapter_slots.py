@@ -57,6 +57,11 @@ class Product:
     is_last: bool
 
     @property
+    def is_half(self) -> bool:
+        """True if adapters of it are in half precision."""
+        return self.element == TensorProto.FLOAT16
+
+    @property
     def modules(self) -> tuple[str, ...]:
         """The names of the modules."""
         return tuple(slot.module for slot in self.slots)

@@ -17,7 +17,6 @@ from flow2onnx_runtime.dtypes import Array
 from flow2onnx_runtime.manifest import DRAWS_ANEW, RATE
 
 from flow2onnx.compile import CompiledJob
-from flow2onnx.dtypes import int64
 from flow2onnx.errors import ArgumentError, UnsupportedError
 from flow2onnx.export.bundle import Bundle
 from flow2onnx.graph.contrib import CONTRIB
@@ -25,7 +24,7 @@ from flow2onnx.graph.nodes import RANDOM_OPERATORS
 from flow2onnx.imported.feeds import Feed, Feeds
 from flow2onnx.imported.initial_state import ModelState
 from flow2onnx.imported.low_rank.folder import LanguageModel, open_language_model
-from flow2onnx.imported.low_rank.jobs import EVAL, LABELS, AdapterPlan, adapter_body, shared_places
+from flow2onnx.imported.low_rank.jobs import EVAL, AdapterPlan, adapter_body, shared_places
 from flow2onnx.imported.model_jobs import ModelJobs, Rewrites
 from flow2onnx.imported.optimizers import optimizer_of
 from flow2onnx.onnx_io.adapter_slots import (
@@ -36,7 +35,6 @@ from flow2onnx.onnx_io.adapter_slots import (
     products,
     slots_of,
 )
-from flow2onnx.onnx_io.append import input_dtype
 from flow2onnx.onnx_io.foreign import ForeignModel, foreign_model
 from flow2onnx.onnx_io.language_model import (
     contrib_operators,
@@ -78,11 +76,17 @@ class TrainableAdapter:
     state: ModelState
     shared: Mapping[str, Path]
     facts: Mapping[str, str]
+    is_half: bool = False
 
     @property
     def trained(self) -> tuple[str, ...]:
         """The names of the matrices that are trained."""
         return tuple(n for s in self.slots for n in (s.down, s.up))
+
+    @property
+    def dtype(self) -> str:
+        """The element type of adapters that the served model takes: float32 or float16."""
+        return "float16" if self.is_half else "float32"
 
     @property
     def numbers(self) -> int:
@@ -160,9 +164,10 @@ dropout
 optimizer, lr, schedule, groups, clip_norm
     As in `make_trainable`; AdamW at 2e-4 by default. `up_rate` is the rate of B by that of A,
     as in LoRA+.
-accumulate, chunks, start, logits
+accumulate, chunks, packs, start, logits
     With models that add up gradients of several batches; the parts that the last product is
-    computed in; an adapter to go on from; the output with the scores of all words.
+    computed in; with an input `documents` that says of each token which text of its row it is of,
+    as none sees another; an adapter to go on from; the output with the scores of all words.
 
 Raises ArgumentError for targets that match nothing and ranks that no matrix has,
 UnsupportedError for a model that is not understood.
@@ -185,6 +190,7 @@ def lora(
     clip_norm: float | None = None,
     accumulate: bool = True,
     chunks: int = 4,
+    packs: bool = False,
     start: Adapter | None = None,
     logits: str | None = None,
     name: str = "lora",
@@ -207,8 +213,10 @@ def lora(
         optimizer=rule,
         chunks=_at_least("chunks", chunks, 1),
         dropout=_share("dropout", dropout),
+        packs=packs,
     )
-    return _compile(plan, language, slots, name=name, seed=seed, accumulate=accumulate)
+    made = _compile(plan, language, slots, name=name, seed=seed, accumulate=accumulate)
+    return replace(made, is_half=any(product.is_half for product, _ in chosen))
 
 
 lora.__doc__ = f"{lora.__doc__}\n\n{_OPTIONS}"
@@ -254,8 +262,7 @@ def _compile(
 
 def _feeds(plan: AdapterPlan) -> Feeds:
     """Texts, masks and labels, (batch, sequence), both free."""
-    types = [*((str(v.name), input_dtype(v)) for v in plan.foreign.inputs), (LABELS, int64)]
-    rows = tuple(Feed(name, ("batch", "sequence"), dtype) for name, dtype in types)
+    rows = tuple(Feed(name, ("batch", "sequence"), dtype) for name, dtype in plan.feeds)
     return Feeds(rows, (), frozenset({"batch"}))
 
 

@@ -15,11 +15,10 @@ from flow2onnx.graph import Builder, Node, Value
 from flow2onnx.graph.dimension import extents
 from flow2onnx.graph.functions import inline_nodes
 from flow2onnx.graph.types import dtype_of, sizes_of
+from flow2onnx.imported.low_rank.texts import IGNORED
 from flow2onnx.trace.job import Job, Region
 
-__all__ = ["IGNORED", "head_nodes", "next_token_loss"]
-
-IGNORED = -100  # the label of a token that does not count
+__all__ = ["head_nodes", "next_token_loss"]
 
 
 def head_nodes(nodes: Sequence[Node], hidden: str) -> list[Node]:

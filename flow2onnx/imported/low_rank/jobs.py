@@ -3,12 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from flow2onnx.dtypes import by_code, float16, float32, int64
+from flow2onnx.dtypes import DType, by_code, float16, float32, int64
+from flow2onnx.errors import UnsupportedError
 from flow2onnx.graph import Builder, Node, Value
 from flow2onnx.graph.nodes import read_values
 from flow2onnx.graph.types import dtype_of
 from flow2onnx.imported.initial_state import state_variable
 from flow2onnx.imported.low_rank.head import head_nodes, next_token_loss
+from flow2onnx.imported.low_rank.texts import DOCUMENTS
 from flow2onnx.imported.training_mode import ALWAYS
 from flow2onnx.onnx_io.append import Handler, append_model, input_dtype
 from flow2onnx.onnx_io.foreign import ForeignModel
@@ -22,6 +24,9 @@ __all__ = ["EVAL", "LABELS", "AdapterPlan", "adapter_body", "shared_places"]
 
 LABELS, EVAL = "labels", "eval"
 _DOWN, _UP = ".lora_A.weight", ".lora_B.weight"
+_ATTENTION = "com.microsoft::GroupQueryAttention"
+_BIAS = 10  # the place of its operand that is added to the scores
+_HIDDEN = -1e9  # added to the score of a token that is not to be seen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +36,7 @@ class AdapterPlan:
     The model has slots whose first values are tensors of it; `scales` are by module. `hidden` is
     the value that its head reads, `logits` the output. `shared` are the tensors that stay in a
     file. The head is computed in `chunks` of rows, and `dropout` is the share of what adapters read
-    that is left out of a step.
+    that is left out of a step. With `packs` a row has several texts, and a feed says which.
     """
 
     foreign: ForeignModel
@@ -42,6 +47,7 @@ class AdapterPlan:
     optimizer: Optimizer
     chunks: int = 4
     dropout: float = 0.0
+    packs: bool = False
 
     @property
     def trained(self) -> tuple[str, ...]:
@@ -49,9 +55,10 @@ class AdapterPlan:
         return tuple(m + end for m in self.scales for end in (_DOWN, _UP))
 
     @property
-    def feeds(self) -> tuple[str, ...]:
-        """The names of what a batch consists of, the labels last."""
-        return (*(str(v.name) for v in self.foreign.inputs), LABELS)
+    def feeds(self) -> tuple[tuple[str, DType], ...]:
+        """The names and types of what a batch consists of, all (batch, sequence)."""
+        own = ((str(v.name), input_dtype(v)) for v in self.foreign.inputs)
+        return (*own, (LABELS, int64), *([(DOCUMENTS, int64)] if self.packs else []))
 
 
 def shared_places(foreign: ForeignModel, file: str) -> dict[str, Placement]:
@@ -69,9 +76,9 @@ def adapter_body(plan: AdapterPlan, kind: str) -> Callable[[], list[Blob]]:
     def body() -> list[Blob]:
         job = current_job("lora")
         values = _feeds(job, plan) | _shared(job, plan)
-        labels = values.pop(LABELS)
+        labels, documents = values.pop(LABELS), values.pop(DOCUMENTS, None)
         values |= _adapters(job, plan)
-        made = append_model(job.b, plan.foreign, values, _handlers(plan, kind))
+        made = append_model(job.b, plan.foreign, values, _handlers(plan, kind, documents))
         nodes = head_nodes(list(plan.foreign.graph), plan.hidden)
         with job.b.under("loss"):
             loss, _ = next_token_loss(
@@ -86,11 +93,7 @@ def adapter_body(plan: AdapterPlan, kind: str) -> Callable[[], list[Blob]]:
 
 def _feeds(job: Job, plan: AdapterPlan) -> dict[str, Value]:
     """Whole texts, their masks and labels: (batch, sequence)."""
-    values = {}
-    for value in plan.foreign.inputs:
-        shape = ["batch", "sequence"][: len(value.shape or ())]
-        values[str(value.name)] = job.b.input(str(value.name), shape, input_dtype(value))
-    values[LABELS] = job.b.input(LABELS, ["batch", "sequence"], int64)
+    values = {n: job.b.input(n, ["batch", "sequence"], dtype) for n, dtype in plan.feeds}
     job.inputs += values.values()
     return values
 
@@ -124,14 +127,41 @@ def _adapters(job: Job, plan: AdapterPlan) -> dict[str, Value]:
     return values
 
 
-def _handlers(plan: AdapterPlan, kind: str) -> Mapping[str, Handler]:
-    if kind != "train" or not plan.dropout:
-        return ALWAYS
+def _handlers(plan: AdapterPlan, kind: str, documents: Value | None) -> Mapping[str, Handler]:
+    """What nodes become that training makes otherwise."""
+    found = dict(ALWAYS)
+    if kind == "train" and plan.dropout:
+        found["::MatMul"] = _dropping(plan)
+    if documents is not None:
+        found[_ATTENTION] = _apart(documents)
+    return found
+
+
+def _apart(documents: Value) -> Handler:
+    """Attention in which no token looks at one of another document of its row."""
+
+    def attend(
+        b: Builder, node: Node, inputs: Sequence[Value | None], made: Mapping[str, Value]
+    ) -> Sequence[Value | None]:
+        x, *rest = [*inputs, *[None] * 16][:16]
+        assert x is not None, "attention has queries"
+        if rest[_BIAS - 1] is not None:
+            raise UnsupportedError("attention has a bias of its own: its texts cannot be packed")
+        others = b.Equal(b.Unsqueeze(documents, [1, 2]), b.Unsqueeze(documents, [1, 3]))
+        rest[_BIAS - 1] = b.Where(others, b.like(0.0, x), b.like(_HIDDEN, x))
+        while rest[-1] is None:
+            rest.pop()
+        return b.emit(_ATTENTION, [x, *rest], dict(node.attributes), len(node.outputs))
+
+    return attend
+
+
+def _dropping(plan: AdapterPlan) -> Handler:
+    """Products with an A that read what a dropout leaves."""
 
     def product(
         b: Builder, node: Node, inputs: Sequence[Value | None], made: Mapping[str, Value]
     ) -> Sequence[Value | None]:
-        """A product with A reads what a dropout leaves."""
         x, weight = inputs
         assert x is not None, "a product has operands"
         if str(node.inputs[1] and node.inputs[1].name).endswith(_DOWN):
@@ -141,4 +171,4 @@ def _handlers(plan: AdapterPlan, kind: str) -> Mapping[str, Handler]:
             x = b.emit("Dropout", [x, ratio, b.const(True)], {"seed": int(seed)})[0]
         return [b.MatMul(x, weight)]
 
-    return {**ALWAYS, "::MatMul": product}
+    return product

@@ -180,3 +180,19 @@ def test_an_adapter_of_another_model_is_refused(tmp_path):
     save_safetensors(tmp_path / "w.safetensors", {"w": np.ones(2, np.float32)})
     with pytest.raises(BundleError):
         read_adapter(tmp_path / "w.safetensors")
+
+
+def test_packed_texts_do_not_see_each_other(tmp_path):
+    folder = write_folder(tmp_path / "m", with_bits(TINY, 4))
+    apart = flow.lora(folder.path, rank=2, accumulate=False, lr=1e-2).trainer()
+    packed = flow.lora(folder.path, rank=2, accumulate=False, lr=1e-2, packs=True).trainer()
+    given = batch(folder.shape, rows=3, length=8)
+    joined = {n: v.reshape(1, -1) for n, v in given.items()}
+    joined["documents"] = np.repeat([[1, 2, 3]], 8, axis=1)
+    for _ in range(3):
+        wanted = float(apart.step(**given)["loss"])
+        assert abs(float(packed.step(**joined)["loss"]) - wanted) < 1e-5 * wanted
+    one = {**joined, "documents": np.ones_like(joined["documents"])}
+    assert (
+        abs(float(packed.evaluate(**one)["loss"]) - float(apart.evaluate(**given)["loss"])) > 1e-3
+    )

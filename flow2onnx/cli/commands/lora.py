@@ -1,0 +1,260 @@
+"""`flow2onnx lora`: adapters of a language model, trained on the bytes that are served."""
+
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from flow2onnx_runtime import Callback, CSVLog, EarlyStopping, History, TensorBoardLog, Trainer
+from flow2onnx_runtime.adapters import ADAPTER_SUFFIX, read_adapter, write_adapter
+from flow2onnx_runtime.dtypes import Array
+
+from flow2onnx.cli.failures import traceback_option
+from flow2onnx.cli.options import json_option
+from flow2onnx.cli.show import note, print_json, working
+from flow2onnx.imported import adapter_of, write_slots
+from flow2onnx.imported import lora as trainable_adapter
+from flow2onnx.imported.low_rank.texts import batches_of, read_texts
+from flow2onnx.imported.low_rank.tokens import open_tokenizer
+
+__all__ = ["lora"]
+
+_FILE = click.Path(path_type=Path)
+_WARMUP = 0.03  # of all steps
+ADAPTER = f"adapter{ADAPTER_SUFFIX}"
+
+
+class _WithDefault(click.Group):
+    """A group whose arguments are those of `train`, unless they begin with another command."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that arguments name, and the rest of them."""
+        if args and args[0] not in self.commands:
+            args = ["train", *args]
+        return super().resolve_command(ctx, args)
+
+
+@click.group(
+    cls=_WithDefault,
+    epilog="""\b
+Examples:
+  flow2onnx lora folder/ --data chat.jsonl -o out/
+  flow2onnx lora folder/ --data chat.jsonl -o out/ --resume --epochs 5
+  flow2onnx lora slots folder/
+  flow2onnx lora convert out/adapter.onnx_adapter peft/""",
+)
+def lora() -> None:
+    """Train low-rank adapters of a language model in onnxruntime-genai's layout.
+
+    MODEL is a folder as onnxruntime-genai serves it; without another command it is trained. The
+    adapter that comes out is loaded by the stock runtime, into a model with slots.
+    """
+
+
+@lora.command()
+@click.argument("model", metavar="MODEL", type=_FILE)
+@click.option(
+    "--data",
+    required=True,
+    type=_FILE,
+    metavar="FILE",
+    help="JSON lines with messages, or prompt and completion, or text.",
+)
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=_FILE,
+    metavar="DIR",
+    help="The folder for adapter, bundle, checkpoint and curves.",
+)
+@click.option("--validation", type=_FILE, metavar="FILE", help="The same to measure on.")
+@click.option("--rank", type=int, default=8, show_default=True, metavar="N")
+@click.option("--alpha", type=float, default=16, show_default=True, metavar="ALPHA")
+@click.option(
+    "--targets",
+    multiple=True,
+    metavar="PATTERN",
+    help="Modules such as q_proj; may be repeated. All but the head by default.",
+)
+@click.option("--rslora", is_flag=True, help="Scale by alpha / √rank.")
+@click.option("--dropout", type=float, default=0.0, metavar="SHARE", help="Of what adapters read.")
+@click.option("--lr", type=float, default=2e-4, show_default=True, metavar="RATE")
+@click.option("--up-rate", type=float, metavar="FACTOR", help="The rate of B by that of A (LoRA+).")
+@click.option("--optimizer", default="adamw", show_default=True, metavar="NAME")
+@click.option("--schedule", metavar="NAME", help="A cosine with warm-up by default.")
+@click.option("--epochs", type=int, default=1, show_default=True, metavar="N")
+@click.option("--batch-size", type=int, default=1, show_default=True, metavar="N")
+@click.option(
+    "--accumulate",
+    type=int,
+    default=16,
+    show_default=True,
+    metavar="N",
+    help="Batches of a step, or all of an epoch if these are fewer.",
+)
+@click.option(
+    "--length",
+    type=int,
+    default=512,
+    show_default=True,
+    metavar="N",
+    help="The most tokens of a row; texts are cut.",
+)
+@click.option("--pack", is_flag=True, help="Several texts in a row, none of which sees another.")
+@click.option("--all-tokens", is_flag=True, help="Learn what the user writes, too.")
+@click.option("--every", type=int, metavar="N", help="Write the checkpoint each N steps, too.")
+@click.option("--resume", is_flag=True, help="Go on from the checkpoint in DIR, if there is one.")
+@click.option("--early-stopping", type=int, metavar="N", help="Stop N epochs after the best.")
+@click.option("--tensorboard", type=_FILE, metavar="DIR", help="Curves for TensorBoard.")
+@click.option("--start", type=_FILE, metavar="ADAPTER", help="An adapter to go on from.")
+@click.option("--seed", type=int, default=0, show_default=True, metavar="N")
+@json_option
+@traceback_option
+def train(
+    model: Path, data: Path, output: Path, validation: Path | None, as_json: bool, **options: Any
+) -> None:
+    """Train an adapter of MODEL on the assistant's part of chats, or on other texts.
+
+    DIR has the adapter then, as adapter.onnx_adapter and in peft/ as PEFT has it, a bundle that
+    goes on training elsewhere, loss.csv and, with matplotlib, loss.png. Ctrl-C ends it between two
+    steps; --resume goes on, bit for bit.
+    """
+    tokenizer = open_tokenizer(model)
+    batches = _batches(data, tokenizer, options)
+    held = _batches(validation, tokenizer, options) if validation is not None else None
+    options["accumulate"] = max(1, min(options["accumulate"], len(batches)))
+    steps = options["epochs"] * math.ceil(len(batches) / options["accumulate"])
+    with working(f"Compiling {model}"):
+        made = trainable_adapter(
+            model, options["rank"], options["alpha"], options["targets"] or None,
+            rslora=options["rslora"], dropout=options["dropout"], optimizer=options["optimizer"],
+            lr=options["lr"], schedule=options["schedule"] or _schedule(steps),
+            up_rate=options["up_rate"], accumulate=options["accumulate"] > 1,
+            start=read_adapter(options["start"]) if options["start"] else None,
+            packs=options["pack"], seed=options["seed"],
+        )  # fmt: skip
+        output.mkdir(parents=True, exist_ok=True)
+        made.save(output / "bundle")
+    note(f"{made!r}: {len(batches)} batches, {steps} steps")
+    trainer = Trainer(output / "bundle")
+    started = time.monotonic()
+    history = _fit(trainer, batches, held, output, options, as_json)
+    seconds = time.monotonic() - started
+    adapter = adapter_of(trainer).astype(np.dtype(made.dtype))
+    write_adapter(output / ADAPTER, adapter)
+    write_adapter(output / "peft", adapter_of(trainer), base=str(model))
+    count = sum(int(b["attention_mask"].sum()) for b in batches) * len(history)
+    _print(output, history, trainer, count / max(seconds, 1e-9), as_json)
+
+
+def _batches(path: Path, tokenizer: Any, options: dict[str, Any]) -> list[dict[str, Array]]:
+    texts = read_texts(path, tokenizer, all_tokens=options["all_tokens"])
+    return batches_of(
+        texts, size=options["batch_size"], length=options["length"], packs=options["pack"],
+        seed=options["seed"],
+    )  # fmt: skip
+
+
+def _schedule(steps: int) -> str | None:
+    """A cosine down to 0 after a warm-up; too few steps have a constant rate."""
+    warmup = max(1, round(_WARMUP * steps))
+    return f"cosine(total_steps={steps}, warmup_steps={warmup})" if steps > 2 else None
+
+
+def _fit(
+    trainer: Trainer,
+    batches: Sequence[dict[str, Array]],
+    held: Sequence[dict[str, Array]] | None,
+    output: Path,
+    options: dict[str, Any],
+    as_json: bool,
+) -> History:
+    callbacks: list[Callback] = [CSVLog(output / "loss.csv")]
+    if options["tensorboard"] is not None:
+        callbacks.append(TensorBoardLog(options["tensorboard"]))
+    if options["early_stopping"] is not None:
+        callbacks.append(EarlyStopping(None, options["early_stopping"]))
+    return trainer.fit(
+        list(batches),
+        epochs=options["epochs"],
+        validation=None if held is None else list(held),
+        callbacks=callbacks,
+        accumulate=options["accumulate"],
+        checkpoint=output / "checkpoint",
+        every=options["every"],
+        resume=options["resume"],
+        plot=output / "loss.png" if _can_plot() else None,
+        progress=False if as_json else None,
+    )
+
+
+def _can_plot() -> bool:
+    try:
+        import matplotlib  # noqa: F401  # is it there?
+    except ImportError:
+        return False
+    return True
+
+
+def _print(output: Path, history: History, trainer: Trainer, speed: float, as_json: bool) -> None:
+    rows = list(history)
+    for row in rows:
+        if "val_loss" in row:
+            row["val_perplexity"] = math.exp(min(row["val_loss"], 700.0))
+    if as_json:
+        print_json({
+            "epochs": rows, "step": trainer.steps, "stopped": history.stopped,
+            "tokens_per_second": speed, "adapter": str(output / ADAPTER),
+        })  # fmt: skip
+        return
+    for row in rows:
+        note("  ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}"
+                       for k, v in row.items()))  # fmt: skip
+    note(f"{trainer.steps} steps, {speed:.0f} tokens/s; the adapter is {output / ADAPTER}")
+
+
+@lora.command()
+@click.argument("model", metavar="MODEL", type=_FILE)
+@click.option(
+    "-o",
+    "--output",
+    type=_FILE,
+    metavar="DIR",
+    help="A new folder that shares the other files; without, the model is replaced.",
+)
+@click.option("--targets", multiple=True, metavar="PATTERN", help="Modules such as q_proj.")
+@json_option
+@traceback_option
+def slots(model: Path, output: Path | None, targets: tuple[str, ...], as_json: bool) -> None:
+    """Give MODEL inputs for adapters; without one it computes what it did, bit for bit.
+
+    The data file is not touched, and the old model is kept as model.onnx.before-slots.
+    """
+    made = write_slots(model, output, targets or None)
+    if as_json:
+        print_json([{"module": s.module, "columns": s.columns, "rows": s.rows} for s in made])
+        return
+    note(f"{output or model}: slots for {len(made)} modules, from {made[0].module} on")
+
+
+@lora.command()
+@click.argument("adapter", metavar="ADAPTER", type=_FILE)
+@click.argument("output", metavar="OUTPUT", type=_FILE)
+@json_option
+@traceback_option
+def convert(adapter: Path, output: Path, as_json: bool) -> None:
+    """Write ADAPTER in another form: OUTPUT is a file .onnx_adapter, or a folder as PEFT has it."""
+    read = read_adapter(adapter)
+    write_adapter(output, read)
+    if as_json:
+        print_json({"output": str(output), "ranks": read.ranks})
+        return
+    note(
+        f"{output}: {len(read.pairs)} modules of rank {', '.join(map(str, {*read.ranks.values()}))}"
+    )

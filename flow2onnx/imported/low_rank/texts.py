@@ -1,0 +1,188 @@
+"""Files of chats and texts as batches: which tokens count, what is padded, what shares a row."""
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from flow2onnx_runtime.dtypes import Array
+from flow2onnx_runtime.files import open_file
+
+from flow2onnx.errors import ArgumentError
+from flow2onnx.imported.low_rank.tokens import FolderTokenizer
+
+__all__ = ["DOCUMENTS", "IGNORED", "Text", "batches_of", "read_texts"]
+
+IGNORED = -100  # the label of a token that does not count
+DOCUMENTS = "documents"  # the feed that says which text of a row each token is of
+_STEP = 32  # rows are padded to multiples of it, so that few lengths occur
+_KINDS = "messages, or prompt and completion, or text"
+
+
+@dataclass(frozen=True)
+class Text:
+    """The tokens of a text, and for each if it counts: if the loss asks for it."""
+
+    ids: tuple[int, ...]
+    counts: tuple[bool, ...]
+
+    def cut(self, length: int) -> "Text":
+        """The first `length` tokens."""
+        return Text(self.ids[:length], self.counts[:length])
+
+
+def read_texts(
+    path: str | os.PathLike[str], tokenizer: FolderTokenizer, *, all_tokens: bool = False
+) -> list[Text]:
+    """The texts of a file of JSON lines.
+
+    A line has ``messages`` (a chat, by the folder's template), ``prompt`` and ``completion``, or
+    ``text``. What counts is what the assistant writes, the completion, or all of a text; with
+    `all_tokens` everything. Raises ArgumentError with the number of a line that has none of these.
+    """
+    with open_file(path, "give a file of JSON lines") as file:
+        lines = file.read().decode("utf-8", "replace").splitlines()
+    found = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            found.append(_text(_parse(line), tokenizer, all_tokens))
+        except ArgumentError as error:
+            raise ArgumentError(
+                f"{os.fspath(path)}, line {number}: {error.message}",
+                hint=error.hint or f"a line has {_KINDS}",
+            ) from None
+    counted = [t for t in found if any(t.counts[1:])]
+    if not counted:
+        raise ArgumentError(
+            f"{os.fspath(path)} has no text of which a token counts",
+            hint=f"a line has {_KINDS}; chats need an assistant's message",
+        )
+    return counted
+
+
+def _parse(line: str) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except ValueError as error:
+        raise ArgumentError(f"it is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ArgumentError(f"it is {type(found).__name__}, no object")
+    return found
+
+
+def _text(row: dict[str, Any], tokenizer: FolderTokenizer, all_tokens: bool) -> Text:
+    if "messages" in row:
+        whole, spans = _chat(row["messages"], tokenizer)
+    elif "prompt" in row and "completion" in row:
+        prompt, answer = (_checked(row[k], k) for k in ("prompt", "completion"))
+        end = tokenizer.special.get("eos_token", "")
+        whole, spans = prompt + answer + end, [(len(prompt), len(prompt + answer + end))]
+    elif "text" in row:
+        whole = _checked(row["text"], "text") + tokenizer.special.get("eos_token", "")
+        spans = [(0, len(whole))]
+    else:
+        raise ArgumentError(f"it has {', '.join(map(repr, row)) or 'nothing'}")
+    ids, places = tokenizer.encode(whole)
+    if all_tokens:
+        spans = [(0, len(whole))]
+    return Text(tuple(ids), tuple(_is_within(place, spans) for place in places))
+
+
+def _checked(value: object, what: str) -> str:
+    if not isinstance(value, str):
+        raise ArgumentError(f"{what} is {type(value).__name__}, no text")
+    return value
+
+
+def _is_within(place: tuple[int, int], spans: Sequence[tuple[int, int]]) -> bool:
+    """True if a token begins in one of the spans, or ends in it with what it begins before."""
+    start, end = place
+    return any(first <= start < last or start < first < end <= last for first, last in spans)
+
+
+def _chat(messages: object, tokenizer: FolderTokenizer) -> tuple[str, list[tuple[int, int]]]:
+    """The text of a chat, and where in it the assistant writes."""
+    if not isinstance(messages, list) or not messages:
+        raise ArgumentError("messages is no list of messages")
+    for i, message in enumerate(messages):
+        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+            raise ArgumentError(f"message {i + 1} has no role")
+        if not isinstance(message.get("content"), str):
+            raise ArgumentError(f"message {i + 1} has no content")
+    whole, spans = tokenizer.render(messages), []
+    for i, message in enumerate(messages):
+        if message["role"] != "assistant":
+            continue
+        before = tokenizer.render(messages[:i], asks=True)
+        after = tokenizer.render(messages[: i + 1])
+        if not (after.startswith(before) and whole.startswith(after)):
+            raise ArgumentError(
+                f"the chat template writes message {i + 1} otherwise when more follow",
+                hint="give one answer in a line, or prompt and completion, or count all tokens",
+            )
+        spans.append((len(before), len(after)))
+    return whole, spans
+
+
+def batches_of(
+    texts: Sequence[Text], *, size: int, length: int, packs: bool = False, seed: int = 0
+) -> list[dict[str, Array]]:
+    """The texts as batches of `size` rows of at most `length` tokens, in an order by `seed`.
+
+    Rows of a batch are of similar length and padded on the right. With `packs` several texts share
+    a row, and ``documents`` says which token is of which. A label is the token that comes next.
+    """
+    if size < 1 or length < 2:
+        raise ArgumentError(f"batches of {size} rows of {length} tokens", hint="1 row, 2 tokens")
+    rng = np.random.default_rng(seed)
+    cut = [t for t in (text.cut(length) for text in texts) if any(t.counts[1:])]
+    if not cut:
+        raise ArgumentError(
+            f"no token counts among the first {length} of any text", hint="allow longer rows"
+        )
+    order = [cut[i] for i in rng.permutation(len(cut))]
+    rows = list(_packed(order, length)) if packs else [[t] for t in order]
+    rows.sort(key=lambda row: sum(len(t.ids) for t in row))
+    groups = [rows[i : i + size] for i in range(0, len(rows), size)]
+    return [_batch(groups[i], packs) for i in rng.permutation(len(groups))]
+
+
+def _packed(texts: Iterable[Text], length: int) -> Iterator[list[Text]]:
+    """Rows of texts, each text in the fullest row that has room for it."""
+    rows: list[tuple[int, list[Text]]] = []
+    for text in sorted(texts, key=lambda t: -len(t.ids)):
+        free = [i for i, (used, _) in enumerate(rows) if used + len(text.ids) <= length]
+        if free:
+            at = max(free, key=lambda i: rows[i][0])
+            rows[at][1].append(text)
+            rows[at] = rows[at][0] + len(text.ids), rows[at][1]
+        else:
+            rows.append((len(text.ids), [text]))
+    yield from (texts for _, texts in rows)
+
+
+def _batch(rows: Sequence[Sequence[Text]], packs: bool) -> dict[str, Array]:
+    width = max(sum(len(t.ids) for t in row) for row in rows)
+    width = -(-width // _STEP) * _STEP
+    shape = len(rows), width
+    found = {
+        "input_ids": np.zeros(shape, np.int64),
+        "attention_mask": np.zeros(shape, np.int64),
+        "labels": np.full(shape, IGNORED, np.int64),
+    }
+    documents = np.zeros(shape, np.int64)
+    for i, row in enumerate(rows):
+        start = 0
+        for number, text in enumerate(row, 1):
+            end = start + len(text.ids)
+            found["input_ids"][i, start:end] = text.ids
+            found["attention_mask"][i, start:end] = 1
+            following = [t if c else IGNORED for t, c in zip(text.ids, text.counts, strict=True)]
+            found["labels"][i, start : end - 1] = following[1:]
+            documents[i, start:end] = number
+            start = end
+    return {**found, DOCUMENTS: documents} if packs else found

@@ -1,0 +1,133 @@
+"""Chats and texts as batches: what counts, what is padded, what shares a row."""
+
+import json
+
+import numpy as np
+import pytest
+
+from flow2onnx.errors import ArgumentError, BundleError
+from flow2onnx.imported.low_rank.texts import Text, batches_of, read_texts
+from flow2onnx.imported.low_rank.tokens import open_tokenizer
+from tests.imported.lora.words import chat, write_tokenizer
+
+WORDS = ["who", "are", "you", "i", "am", "a", "model", "yes", "no", "what", "is", "it"]
+TEXTS = [Text(tuple(range(i, i + n)), (False,) * (n // 2) + (True,) * (n - n // 2))
+         for i, n in ((1, 20), (40, 7), (50, 9), (60, 3), (70, 12))]  # fmt: skip
+
+
+@pytest.fixture
+def tokenizer(tmp_path):
+    pytest.importorskip("tokenizers")
+    pytest.importorskip("jinja2")
+    write_tokenizer(tmp_path, WORDS)
+    return open_tokenizer(tmp_path)
+
+
+def lines(tmp_path, *rows):
+    path = tmp_path / "data.jsonl"
+    path.write_text("".join(r if r.endswith("\n") else json.dumps(r) + "\n" for r in rows))
+    return path
+
+
+def counted(text, tokenizer):
+    return " ".join(
+        tokenizer.engine.id_to_token(i) for i, c in zip(text.ids, text.counts, strict=True) if c
+    )
+
+
+def test_the_assistants_part_counts(tokenizer, tmp_path):
+    data = lines(tmp_path, chat("who are you", "i am a model", "is it", "yes"))
+    (text,) = read_texts(data, tokenizer)
+    assert counted(text, tokenizer) == "i am a model <|end|> yes <|end|>"
+    (whole,) = read_texts(data, tokenizer, all_tokens=True)
+    assert whole.ids == text.ids
+    assert all(whole.counts)
+
+
+def test_other_lines(tokenizer, tmp_path):
+    rows = json.dumps({"prompt": "who are you ", "completion": "a model "}) + "\n"
+    data = lines(tmp_path, rows, "\n", json.dumps({"text": "yes it is "}) + "\n")
+    first, second = read_texts(data, tokenizer)
+    assert counted(first, tokenizer) == "a model <|end|>"
+    assert counted(second, tokenizer) == "yes it is <|end|>"
+
+
+@pytest.mark.parametrize(
+    ("line", "match"),
+    [
+        ('{"messages": [', "line 2: it is no JSON"),
+        ("[1]", "line 2: it is list, no object"),
+        ('{"message": "x"}', "line 2: it has 'message'"),
+        ('{"messages": []}', "line 2: messages is no list"),
+        ('{"messages": [{"content": "x"}]}', "line 2: message 1 has no role"),
+        ('{"messages": [{"role": "user"}]}', "line 2: message 1 has no content"),
+        ('{"text": 3}', "line 2: text is int, no text"),
+    ],
+)
+def test_a_broken_line_is_named(tokenizer, tmp_path, line, match):
+    with pytest.raises(ArgumentError, match=match):
+        read_texts(lines(tmp_path, chat("is it", "no"), line + "\n"), tokenizer)
+
+
+def test_templates(tokenizer, tmp_path):
+    data = lines(tmp_path, chat("is it", "no", "yes", "no"))
+    write_tokenizer(tmp_path, WORDS, template=None)
+    with pytest.raises(ArgumentError, match="has no chat template"):
+        read_texts(data, open_tokenizer(tmp_path))
+    write_tokenizer(tmp_path, WORDS, "{% for m in messages[-2:] %}{{ m.content }} {% endfor %}")
+    with pytest.raises(ArgumentError, match="writes message 2 otherwise when more follow"):
+        read_texts(data, open_tokenizer(tmp_path))
+    write_tokenizer(tmp_path, WORDS, "{{ raise_exception('roles must alternate') }}")
+    with pytest.raises(ArgumentError, match="roles must alternate"):
+        read_texts(data, open_tokenizer(tmp_path))
+    write_tokenizer(tmp_path, WORDS, "{{ ''.__class__.__mro__[1].__subclasses__() }}")
+    with pytest.raises(ArgumentError, match="the chat template refuses it"):
+        read_texts(data, open_tokenizer(tmp_path))
+    write_tokenizer(tmp_path, WORDS, "{% for %}")
+    with pytest.raises(BundleError, match="the chat template is damaged"):
+        open_tokenizer(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(BundleError, match="is no tokenizer"):
+        open_tokenizer(tmp_path)
+    (tmp_path / "tokenizer.json").unlink()
+    with pytest.raises(BundleError, match="tokenizer"):
+        open_tokenizer(tmp_path)
+
+
+def test_a_file_where_nothing_counts(tokenizer, tmp_path):
+    only = json.dumps({"messages": [{"role": "user", "content": "is it"}]}) + "\n"
+    with pytest.raises(ArgumentError, match="no text of which a token counts"):
+        read_texts(lines(tmp_path, only), tokenizer)
+
+
+@pytest.mark.parametrize("packs", [False, True])
+def test_every_token_that_counts_is_a_label_once(packs):
+    batches = batches_of(TEXTS, size=2, length=24, packs=packs, seed=3)
+    wanted = sorted(i for t in TEXTS for i, c in zip(t.ids[1:], t.counts[1:], strict=True) if c)
+    found = np.concatenate([b["labels"][b["labels"] != -100] for b in batches])
+    assert sorted(found.tolist()) == wanted
+    for batch in batches:
+        ids, mask, labels = (batch[n] for n in ("input_ids", "attention_mask", "labels"))
+        assert ids.shape == mask.shape == labels.shape
+        assert ids.shape[1] % 32 == 0
+        assert (np.diff(mask, axis=1) <= 0).all()  # padded on the right
+        rows, places = np.nonzero(labels != -100)
+        np.testing.assert_array_equal(labels[rows, places], ids[rows, places + 1])
+        if packs:
+            documents = batch["documents"]
+            np.testing.assert_array_equal(documents > 0, mask == 1)
+            np.testing.assert_array_equal(
+                documents[rows, places], documents[rows, places + 1]
+            )  # no label is of another text
+    count = sum(len(b["labels"]) for b in batches)
+    assert count == (3 if packs else 5)
+    again = batches_of(TEXTS, size=2, length=24, packs=packs, seed=3)
+    for x, y in zip(batches, again, strict=True):
+        np.testing.assert_array_equal(x["input_ids"], y["input_ids"])
+
+
+def test_rows_that_are_too_short():
+    with pytest.raises(ArgumentError, match="no token counts among the first 2"):
+        batches_of(TEXTS[:1], size=1, length=2)
+    with pytest.raises(ArgumentError, match="batches of 0 rows"):
+        batches_of(TEXTS, size=0, length=8)
