@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from flow2onnx_runtime.collectives import first_rank_says, on_first_rank
 from flow2onnx_runtime.dtypes import Array
 
 from flow2onnx.api.session import current_session
@@ -121,14 +122,15 @@ def _array(name: str, value: Any) -> Array:
 def save(path: str | os.PathLike[str], var_dict: Mapping[str, Any] | None = None) -> None:
     """Write variables, all unless told, as a checkpoint directory or a .safetensors file.
 
-    A directory must be missing or empty. The checkpoint appears whole or not at all.
+    A directory must be missing or empty. The checkpoint appears whole or not at all; of several
+    processes the first writes it, and all go on once it is there.
     """
     if var_dict is None:
         session = _start_session()
         arrays = session.snapshot(list(session.variables))
     else:
         arrays = {name: _array(name, value) for name, value in var_dict.items()}
-    store.save(path, arrays)
+    on_first_rank(lambda: store.save(path, arrays))
 
 
 def save_variables(obj: Mapping[str, Any], save_dir: str | os.PathLike[str]) -> None:
@@ -176,8 +178,9 @@ class SimpleCheckPointManager:
         return store.list_checkpoints(self._root, self._prefix)
 
     def latest_checkpoint(self) -> str | None:
-        """The name of the newest complete checkpoint."""
-        return store.latest(self._root, self._prefix)
+        """The name of the newest complete checkpoint, of several processes for the first."""
+        name = store.latest(self._root, self._prefix) or ""
+        return first_rank_says(name.encode()).decode() or None
 
     def initialize_or_restore(self) -> None:
         """Load the newest checkpoint, or write the first."""

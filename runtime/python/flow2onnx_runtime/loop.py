@@ -16,6 +16,7 @@ import numpy as np
 
 from flow2onnx_runtime.batch_sources import Source, arrays_of, at_batch, numbered
 from flow2onnx_runtime.callbacks import Callback, EveryEpoch
+from flow2onnx_runtime.collectives import on_first_rank
 from flow2onnx_runtime.dtypes import Array
 from flow2onnx_runtime.errors import BundleError, FeedError, FlowError, NonFiniteError, OptionsError
 from flow2onnx_runtime.files import open_file, replace_folder
@@ -116,10 +117,10 @@ class Loop:
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write a checkpoint: state, place in the data, history, callbacks; whole or not at all.
 
-        An earlier one is replaced, and no other folder.
+        An earlier one is replaced, and no other folder. Of several processes the first writes it.
         """
         _check_place(Path(folder))
-        replace_folder(folder, self._fill, overwrite=True)
+        on_first_rank(lambda: replace_folder(folder, self._fill, overwrite=True))
 
     def grows(self, name: str) -> bool:
         """True if more of a number is better."""

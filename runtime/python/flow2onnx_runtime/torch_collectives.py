@@ -7,6 +7,7 @@ a prefix of its own: survivors of the last attempt would dial addresses that are
 import atexit
 import contextlib
 import os
+import re
 import socket
 import sys
 import time
@@ -135,6 +136,8 @@ class TorchCollectives:
 
     def _leave(self) -> None:
         with contextlib.suppress(Exception):  # at exit others may be gone already
+            if not self._failed:
+                self._store.set(f"failed/{self.world.rank}", f"{self.world.name} has ended")
             dist.destroy_process_group()
 
 
@@ -194,4 +197,6 @@ def _meet(world: World, limit: timedelta) -> Any:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0]
+    """What the library says, without the place in its own text and its advice."""
+    line = str(error).strip().split("\n")[0]
+    return re.sub(r"^\[[^]]*\] *", "", line).split(". ")[0]
