@@ -11,7 +11,8 @@ from flow2onnx.dtypes import float32
 from flow2onnx.errors import UnsupportedError
 from flow2onnx.graph import Builder
 from flow2onnx.graph.model import model_bytes, model_of
-from tests.gpu import standin
+from tests.gpu import kernel_texts, standin
+from tests.models.zoo import ROWS
 from tests.native.running import ANALYSIS
 
 CUDA = "CUDAExecutionProvider"
@@ -68,10 +69,10 @@ def test_all_weights_are_one_launch(native):
 
 
 def small_bert():
-    from tests.models.zoo import ROWS
-
     (row,) = [r for r in ROWS if r.name == "bert"]
-    return row.small().train, row.feed()
+    train = row.small().train
+    train.spec.config.runtime.enable_cuda_graph(False)
+    return train, row.feed()
 
 
 def launches(train, feed) -> dict[str, int]:
@@ -95,6 +96,31 @@ def test_a_train_job_uses_them_and_explains_it(native):
     assert "native operators:" in str(told)
     assert fused["flow2onnx_fused"] > 1
     assert sum(fused.values()) < 0.6 * sum(plain.values())
+
+
+def test_attention_of_a_job_is_three_launches(native):
+    train = kernel_texts.gpt_without_dropout()
+    train.spec.config.runtime.enable_cuda_graph(False)
+    launched = launches(train, (np.ones((2, 25), np.int64),))
+    assert train.explain().native["AttentionGradient"] == 1
+    for name in ("attention", "attention_queries", "attention_keys"):
+        assert launched[f"flow2onnx_{name}"] == 1
+
+
+def test_a_captured_step_with_them_is_one_launch(native):
+    train = kernel_texts.gpt_without_dropout()
+    train.spec.config.runtime.enable_cuda_graph(True)
+    feed = np.ones((2, 25), np.int64)
+    for _ in range(3):  # both captures, of either set of buffers, and a replay
+        train(feed)
+    standin.reset()
+    train(feed)
+    counts = standin.report()
+    assert (counts["graph_launches"], counts["captures"]) == (1, 0)
+    assert not counts["kernels"]
+    assert not counts["allocations"]
+    assert not counts["violations"]
+    assert train.explain().native["FusedParts"] >= 1
 
 
 def test_without_nvrtc_the_standard_operators_run(native, monkeypatch):

@@ -9,7 +9,8 @@ import pytest
 
 from tests.gpu.nvrtc import ARCHITECTURES
 
-KERNELS = ("fused", "sums", "stage0", "cells", "cross_entropy", "look_up", "add_rows")
+KERNELS = ("fused", "sums", "stage0", "cells", "cross_entropy", "look_up", "add_rows",
+           "attention", "attention_queries", "attention_keys")  # fmt: skip
 
 
 def run(module: str, *arguments: str) -> str:

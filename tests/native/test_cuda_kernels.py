@@ -309,3 +309,121 @@ def test_tensors_that_do_not_fit_are_refused(
     with pytest.raises(Exception, match=words):
         run_one(cuda_on_host, op_type, given, 1 + (op_type == "CrossEntropy"), tasks=1,
                 **attributes)  # fmt: skip
+
+
+def attention_in_float64(
+    q: Array, k: Array, v: Array, slope: Array, mask: Array | None, scale: float, fill: float
+) -> list[Array]:
+    """The result, and the gradients of queries, keys and values."""
+    q, k, v, slope = (x.astype(np.float64) for x in (q, k, v, slope))
+    scores = scale * q @ k.swapaxes(-1, -2)
+    if mask is not None:
+        scores = np.where(mask, scores, fill) if mask.dtype == bool else scores + mask
+    shares = np.exp(scores - scores.max(-1, keepdims=True))
+    shares /= shares.sum(-1, keepdims=True)
+    direct = slope @ v.swapaxes(-1, -2)
+    inner = shares * (direct - (direct * shares).sum(-1, keepdims=True))
+    inner = np.where(mask, inner, 0) if mask is not None and mask.dtype == bool else inner
+    return [shares @ v, scale * inner @ k, scale * inner.swapaxes(-1, -2) @ q,
+            shares.swapaxes(-1, -2) @ slope]  # fmt: skip
+
+
+def attention(
+    shape: tuple[int, ...], keys: int, mask: Array | None, fill: float = -np.inf
+) -> Builder:
+    """A graph as jobs have it, with the gradients of all three operands."""
+    b, swap = Builder(), [*range(len(shape) - 2), len(shape) - 1, len(shape) - 2]
+    scale = np.float32(1 / np.sqrt(shape[-1]))
+    other = (*shape[:-2], keys, shape[-1])
+    q, k, v, slope = (b.input(n, s, float32) for n, s in
+                      (("q", shape), ("k", other), ("v", other), ("slope", shape)))  # fmt: skip
+    transposed = b.Transpose(k, perm=swap)
+    scores = b.Mul(b.MatMul(q, transposed), scale)
+    given = None
+    if mask is not None:
+        given = b.input("mask", mask.shape, bool_ if mask.dtype == bool else float32)
+        scores = (
+            b.Where(given, scores, np.float32(fill)) if mask.dtype == bool else b.Add(scores, given)
+        )
+    shares = b.Softmax(scores, axis=-1)
+    b.output(b.MatMul(shares, v), "result")
+    direct = b.MatMul(slope, b.Transpose(v, perm=swap))
+    sums = b.ReduceSum(b.Mul(direct, shares), [-1], keepdims=1)
+    inner = b.Mul(shares, b.Sub(direct, sums))
+    if mask is not None and mask.dtype == bool:
+        inner = b.Where(given, inner, np.float32(0))
+    inner = b.Mul(inner, scale)
+    b.output(b.MatMul(inner, b.Transpose(transposed, perm=swap)), "dq")
+    of_keys = b.MatMul(b.Transpose(q, perm=swap), inner)
+    b.output(b.Transpose(of_keys, perm=swap), "dk")
+    b.output(b.MatMul(b.Transpose(shares, perm=swap), slope), "dv")
+    return b
+
+
+def triangle(count: int) -> Array:
+    return np.tril(np.ones((count, count), bool))
+
+
+ATTENTIONS = {
+    "plain": ((1, 2, 37, 16), 45, None),
+    "causal": ((2, 1, 40, 8), 40, triangle(40)),
+    "padded": ((2, 2, 9, 24), 33, np.where(np.arange(33) < 20, 0, -1e4).astype("f")),
+    "of one head": ((3, 5, 64), 7, (numbers((3, 1, 7)) > 0) | (np.arange(7) == 0)),
+    "wide": ((1, 1, 18, 128), 20, numbers((1, 1, 18, 20))),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "is_precise"), [*((name, True) for name in ATTENTIONS), ("causal", False)]
+)
+def test_attention(name: str, is_precise: bool, cuda_on_host: NativeLibrary) -> None:
+    shape, keys, mask = ATTENTIONS[name]
+    b = attention(shape, keys, mask)
+    model, used = rewrite_for_cuda(
+        model_of(b.graph), cuda_on_host.operators, ANALYSIS, is_precise=is_precise
+    )
+    assert used == {"Attention": 1, "AttentionGradient": 1}
+    assert not any(n.op_type in ("MatMul", "Softmax") for n in model.graph)
+    other = (*shape[:-2], keys, shape[-1])
+    feeds = {"q": numbers(shape), "k": numbers(other, 1), "v": numbers(other, 2),
+             "slope": numbers(shape, 3)}  # fmt: skip
+    wanted = attention_in_float64(*feeds.values(), mask, 1 / np.sqrt(shape[-1]), -np.inf)
+    found = run(session(model, cuda_on_host), feeds | ({} if mask is None else {"mask": mask}))
+    for part, expect in zip(("result", "dq", "dk", "dv"), wanted, strict=True):
+        tolerance = (4e-6 if is_precise else 4e-3) * np.max(abs(expect))
+        np.testing.assert_allclose(found[part], expect, atol=tolerance, err_msg=part)
+
+
+def test_attention_that_somebody_else_reads_stays(cuda_on_host: NativeLibrary) -> None:
+    b = attention((1, 2, 6, 8), 6, None)
+    shares = next(n for n in b.graph if n.op_type == "Softmax").outputs[0]
+    b.output(b.Transpose(shares, perm=[1, 0, 2, 3]), "shares")
+    _, used = rewrite(b, cuda_on_host)
+    assert "Attention" not in used
+
+
+@pytest.mark.parametrize("width", [12, 136])
+def test_heads_of_other_widths_stay(width: int, cuda_on_host: NativeLibrary) -> None:
+    _, used = rewrite(attention((1, 2, 6, width), 6, None), cuda_on_host)
+    assert "Attention" not in used
+
+
+@pytest.mark.parametrize("row", [33, 1500])
+def test_layer_norms_and_their_gradients(row: int, cuda_on_host: NativeLibrary) -> None:
+    b, shape = Builder(), (6, 5, row)
+    x, g = b.input("x", shape, float32), b.input("g", shape, float32)
+    scale, shift = b.input("scale", (row,), float32), b.input("shift", (row,), float32)
+    y, mean, factor = b.emit(
+        "LayerNormalization", [b.Add(x, g), scale, shift], {"epsilon": 1e-3}, outputs=3
+    )
+    b.output(b.Relu(y), "y")
+    b.output(mean, "mean")
+    b.output(b.Transpose(factor, perm=[1, 0, 2]), "factor")
+    unit = b.Mul(b.Sub(x, mean), factor)
+    slope = b.Mul(g, scale)
+    inner = b.Sub(slope, b.ReduceMean(slope, [2], keepdims=1))
+    inner = b.Sub(inner, b.Mul(unit, b.ReduceMean(b.Mul(slope, unit), [2], keepdims=1)))
+    b.output(b.Mul(inner, factor), "dx")
+    for name, value in (("dscale", b.Mul(g, unit)), ("dshift", b.Neg(g))):
+        b.output(b.ReduceSum(value, [0, 1], keepdims=0), name)
+    check(b, cuda_on_host, Fused=1)

@@ -22,6 +22,7 @@ __all__ = [
     "LONGEST_ROW",
     "LOOP_COUNT",
     "MOST_DIMENSIONS",
+    "MOST_HEAD_WIDTH",
     "MOST_IMAGES",
     "MOST_MATRIX_ELEMENTS",
     "MOST_MATRIX_TASKS",
@@ -34,6 +35,7 @@ __all__ = [
     "OPERATION_COUNT",
     "REVISION",
     "Addend",
+    "AttentionShape",
     "ChannelsHead",
     "ChannelsOperand",
     "ConvForm",
@@ -226,8 +228,30 @@ class PoolShape(NamedTuple):
     left: int
 
 
+class AttentionShape(NamedTuple):
+    """The attribute `shape` of attention.
+
+    `mask`: 0, none; 1, added to the scores; 2, truths where they stay. The element of a mask for a
+    score is where strides lead, 0 along axes that it is spread over. `is_precise`: products have
+    single precision, not TF32's.
+    """
+
+    batch: int
+    heads: int
+    queries: int
+    keys: int
+    width: int
+    mask: int
+    mask_batch: int
+    mask_head: int
+    mask_query: int
+    mask_key: int
+    is_precise: int
+
+
 MOST_DIMENSIONS = 8
 MOST_TASKS = 1 << 10  # of lookups, losses and pools
+MOST_HEAD_WIDTH = 128  # and a multiple of 8
 MOST_IMAGES = 1 << 16  # and as many channels of pools
 LONGEST_ROW = 1 << 16  # of `Fused`
 CHANNEL_TILE = 512  # elements; the places of a program fit in the first cache level
@@ -242,7 +266,7 @@ MOST_WINOGRAD_EXTENT = 1 << 12
 _ENUMS = (Operation, Mode, Kind, Addend)
 _RECORDS = (
     FusedHead, FusedOperand, Step, ChannelsHead, ChannelsOperand, Link, ProductHead, Matrix,
-    ConvShape, ConvForm, PoolShape,
+    ConvShape, ConvForm, PoolShape, AttentionShape,
 )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from flow2onnx_runtime.errors import BundleError, UnsupportedError
 from flow2onnx_runtime.extensions import GraphAnalysis, Rewriting
 from flow2onnx_runtime.model_check import check_model
 from flow2onnx_runtime.options import Options
+from flow2onnx_runtime.provider_checks import split
 from flow2onnx_runtime.providers import CPU, PROVIDERS
 
 from flow2onnx_native.abi import DOMAIN
@@ -62,7 +63,9 @@ def _rewrite_for_cuda(model: ir.Model, options: Options, analysis: GraphAnalysis
         library = open_cuda_library(options.device[1])
     except UnsupportedError as error:
         return Rewriting(model, options, why_not=error.message)
-    copy, used = rewrite_for_cuda(model, library.operators, analysis)
+    _, settings = split(options.providers[0])
+    is_precise = settings.get("use_tf32") == "0"
+    copy, used = rewrite_for_cuda(model, library.operators, analysis, is_precise=is_precise)
     if not used:
         return Rewriting(model, options)
     return Rewriting(copy, _with_library(options, library.path), used)

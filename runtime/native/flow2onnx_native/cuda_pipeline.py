@@ -7,13 +7,16 @@ import onnx_ir as ir
 from flow2onnx_runtime.extensions import GraphAnalysis
 
 from flow2onnx_native.abi import DOMAIN
+from flow2onnx_native.attention import replace_attention
 from flow2onnx_native.channel_fusion import fuse_channels
 from flow2onnx_native.cross_entropy import replace_cross_entropies
+from flow2onnx_native.elementwise import fusible_with_norms
 from flow2onnx_native.fused_plan import parse_parts
 from flow2onnx_native.fused_program import Nodes, fuse
 from flow2onnx_native.fusion_groups import fusion_groups
 from flow2onnx_native.gather_scatter import replace_rows
 from flow2onnx_native.graph import remove_dead_code
+from flow2onnx_native.matmul_as_sum import replace_vector_products
 from flow2onnx_native.parts import merge_programs
 from flow2onnx_native.schedule import wait_for_readers
 
@@ -23,23 +26,36 @@ __all__ = ["rewrite_for_cuda"]
 FEWEST = 2
 _ONE_TASK = 1  # the device shares out the work by itself
 _NOTHING_KEPT = 0  # memory takes longer than a few operations
+_OF_ANY_SIZE = 1
 _MOST_OPERANDS = 1000  # a launch takes some 4,000 addresses and sizes
 
 
 def rewrite_for_cuda(
-    model: ir.Model, operators: Collection[str], analysis: GraphAnalysis
+    model: ir.Model,
+    operators: Collection[str],
+    analysis: GraphAnalysis,
+    *,
+    is_precise: bool = False,
 ) -> tuple[ir.Model, dict[str, int]]:
-    """A copy that uses the CUDA library's `operators` where it can, and how many of each it has."""
+    """A copy that uses the CUDA library's `operators` where it can, and how many of each it has.
+
+    `is_precise`: products that the operators compute have single precision, not TF32's.
+    """
     copy = model.clone()
     graph = copy.graph
+    replace_attention(graph, operators, is_precise=is_precise)
+    remove_dead_code(copy)
+    graph.sort()
     replace_cross_entropies(graph, operators, _ONE_TASK, analysis.index_origin)
     remove_dead_code(copy)
+    replace_vector_products(graph, _OF_ANY_SIZE)
     replace_rows(graph, operators, _ONE_TASK, analysis.index_origin)
     remove_dead_code(copy)
     if "FusedChannels" in operators:
         fuse_channels(graph, _NOTHING_KEPT)
         remove_dead_code(copy)
-    for i, nodes in enumerate(fusion_groups(graph, FEWEST, FEWEST, 0)):
+    groups = fusion_groups(graph, FEWEST, FEWEST, 0, fusible_with_norms)
+    for i, nodes in enumerate(groups):
         if _operand_count(nodes) <= _MOST_OPERANDS:
             fuse(graph, nodes, f"native/{i}")
     graph.sort()

@@ -11,7 +11,14 @@ import onnx_ir as ir
 from flow2onnx_native.abi import LONGEST_ROW, Operation
 from flow2onnx_native.graph import VIEWS, dims, is_float, is_static, number, readers, size
 
-__all__ = ["OPERATIONS", "Broadcast", "Fusible", "broadcast_of", "fusible"]
+__all__ = [
+    "OPERATIONS",
+    "Broadcast",
+    "Fusible",
+    "broadcast_of",
+    "fusible",
+    "fusible_with_norms",
+]
 
 _AFFINE_TOLERANCE = 1e-6
 
@@ -30,11 +37,11 @@ class Fusible:
 
     kind: "each" computes every element; "alias" only renames; "affine" is a normalisation that
     scales and shifts, "clamp" a HardSigmoid, "gelu" a Gelu; "row" reduces the last axis, of length
-    `row`; "sum" reduces all but `broadcast`. A reduction with `mean` divides by the number of
-    elements; one with `squares` adds up squares.
+    `row`, "norm" is a LayerNormalization over it; "sum" reduces all but `broadcast`. A reduction
+    with `mean` divides by the number of elements; one with `squares` adds up squares.
     """
 
-    kind: Literal["each", "alias", "affine", "clamp", "gelu", "row", "sum"]
+    kind: Literal["each", "alias", "affine", "clamp", "gelu", "row", "norm", "sum"]
     total: int
     operation: int = Operation.COPY
     row: int = 0
@@ -66,6 +73,13 @@ def fusible(node: ir.Node) -> Fusible | None:
     if classify is None or not is_plain:
         return None
     return classify(node) if all(_is_known(v) for v in (*node.inputs, *node.outputs)) else None
+
+
+def fusible_with_norms(node: ir.Node) -> Fusible | None:
+    """The same where programs take the place of layer normalisations too."""
+    if node.domain == "" and node.op_type == "LayerNormalization":
+        return _norm(node) if all(_is_known(v) for v in (*node.inputs, *node.outputs)) else None
+    return fusible(node)
 
 
 def broadcast_of(small: tuple[int, ...], large: tuple[int, ...]) -> Broadcast | None:
@@ -184,6 +198,23 @@ def _read_by_rows(sums: ir.Value, total: int, row: int) -> bool:
         for v in outputs
         if _is_known(v) and size(v) == total
     )
+
+
+def _norm(node: ir.Node) -> Fusible | None:
+    """A normalisation over the last axis."""
+    x, *others = node.inputs
+    if x is None or not all(v is None or is_float(v) for v in node.inputs):
+        return None
+    shape, total = dims(x), size(x)
+    is_last = number(node, "axis", -1) in (-1, len(shape) - 1)
+    if not is_last or not total or not 1 < shape[-1] <= LONGEST_ROW:
+        return None
+    if any(v is not None and dims(v) != shape[-1:] for v in others):
+        return None
+    of_rows = [v for v in node.outputs[1:] if v.name]
+    if not all(is_float(v) and _read_by_rows(v, total, shape[-1]) for v in of_rows):
+        return None
+    return Fusible("norm", total, row=shape[-1])
 
 
 def _clamp(node: ir.Node) -> Fusible | None:

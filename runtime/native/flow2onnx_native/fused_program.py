@@ -101,6 +101,7 @@ def fuse(graph: ir.Graph, nodes: Nodes, name: str) -> ir.Node:
         lower(program, node, part)
     outputs = outputs_of(nodes)
     rows = {node.outputs[0] for node, part in nodes if part.kind == "row"}
+    rows |= {v for node, part in nodes if part.kind == "norm" for v in node.outputs[1:]}
     fused = _node(program, outputs, rows, name)
     replace_nodes(graph, nodes, outputs, fused)
     return fused
@@ -133,6 +134,8 @@ def lower(program: Program, node: ir.Node, part: Fusible) -> None:
     output, operands = node.outputs[0], [v for v in node.inputs if v is not None]
     if part.kind == "sum":
         program.sum(output, _summand(program, operands, part), part)
+    elif part.kind == "norm":
+        _normalize(program, node, part)
     else:
         program.known[output] = _lowered(program, node, operands, part)
 
@@ -151,6 +154,26 @@ def _lowered(program: Program, node: ir.Node, operands: Sequence[ir.Value], part
     if part.kind == "clamp":
         return _hard_sigmoid(program, node, x)
     return _gelu(program, x) if part.kind == "gelu" else x
+
+
+def _normalize(program: Program, node: ir.Node, part: Fusible) -> None:
+    """(x - mean) / sqrt(mean((x - mean)^2) + epsilon) * scale + shift, with mean and factor."""
+    x, scale, shift = (*node.inputs, None)[:3]
+    assert x is not None, "it is fusible"
+    spread = Broadcast(part.row, 1)
+    at = program.read(x, None)
+    mean = program.emit(Operation.ROW_MEAN, at)
+    centred = program.emit(Operation.SUB, at, mean)
+    variance = program.emit(Operation.ROW_MEAN, program.emit(Operation.MUL, centred, centred))
+    epsilon = program.constant(number(node, "epsilon", 1e-5))
+    root = program.emit(Operation.SQRT, program.emit(Operation.ADD, variance, epsilon))
+    factor = program.emit(Operation.RECIPROCAL, root)
+    y = program.emit(Operation.MUL, centred, factor)
+    if scale is not None:
+        y = program.emit(Operation.MUL, y, program.read(scale, spread))
+    if shift is not None:
+        y = program.emit(Operation.ADD, y, program.read(shift, spread))
+    program.known |= dict(zip(node.outputs, (y, mean, factor), strict=False))
 
 
 def _summand(program: Program, operands: Sequence[ir.Value], part: Fusible) -> int:

@@ -1,6 +1,6 @@
 """Fusion groups: sets of nodes that can run as one program without waiting for other nodes."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
@@ -104,12 +104,16 @@ class Grouping:
 
 
 def fusion_groups(
-    graph: ir.Graph, fewest: int, fewest_if_large: int, large: int
+    graph: ir.Graph,
+    fewest: int,
+    fewest_if_large: int,
+    large: int,
+    classify: Callable[[ir.Node], Fusible | None] = fusible,
 ) -> list[list[tuple[ir.Node, Fusible]]]:
     """The programs of a graph, each a list of its nodes in the order of the graph.
 
     None has fewer than `fewest` nodes that compute something, or `fewest_if_large` nodes over
-    `large` elements and more.
+    `large` elements and more. `classify` says of a node how it can be part of a program.
 
     Nodes join those that read them rather than those that make their operands, so that what only
     the backward half needs is computed there, not kept for it.
@@ -119,7 +123,7 @@ def fusion_groups(
         return []
     grouping = Grouping(nodes)
     for i in reversed(range(len(nodes))):
-        part = fusible(nodes[i])
+        part = classify(nodes[i])
         if part is not None:
             grouping.of[i].become(i, part)
             grouping.merge_all(i, _neighbours(nodes[i], part, grouping.places))

@@ -52,6 +52,7 @@ struct Block {
   Entry entry = nullptr;
   const void* arguments = nullptr;
   uint32_t lanes[32][WARP];
+  standin::Words words[32][WARP];
 };
 
 Block block;
@@ -81,12 +82,22 @@ void wait_for(size_t first, size_t count) {
 
 void wait_for_block() { wait_for(0, block.fibers.size()); }
 
+void wait_for_warp() { wait_for(host.thread->x / WARP * size_t{WARP}, WARP); }
+
+// Until the next wait for the warp.
+const standin::Words* collect(const uint32_t (&own)[6]) {
+  const unsigned warp = host.thread->x / WARP;
+  std::memcpy(block.words[warp][host.thread->x % WARP].at, own, sizeof own);
+  wait_for_warp();
+  return block.words[warp];
+}
+
 uint32_t exchange(uint32_t value, unsigned lane) {
   const unsigned own = host.thread->x, warp = own / WARP;
   block.lanes[warp][own % WARP] = value;
-  wait_for(size_t{warp} * WARP, WARP);
+  wait_for_warp();
   const uint32_t found = block.lanes[warp][lane];
-  wait_for(size_t{warp} * WARP, WARP);
+  wait_for_warp();
   return found;
 }
 
@@ -139,7 +150,8 @@ void run(void* data) {
   block.entry = launch.function->entry;
   block.arguments = launch.arguments.data();
   if (block.fibers.size() != launch.size.x) block.fibers = std::vector<Fiber>(launch.size.x);
-  host = {nullptr, &block.index, &block.size, &block.grid, wait_for_block, exchange};
+  host = {nullptr, &block.index, &block.size, &block.grid, wait_for_block, wait_for_warp,
+          exchange, collect};
   for (unsigned y = 0; y < launch.grid.y; ++y) {
     for (unsigned x = 0; x < launch.grid.x; ++x) {
       block.index = {x, y, 0};

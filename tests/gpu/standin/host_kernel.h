@@ -10,6 +10,11 @@ struct Index3 {
   unsigned x = 0, y = 0, z = 0;
 };
 
+// What a lane shows to the others of its warp.
+struct Words {
+  uint32_t at[6];
+};
+
 // What the driver of the stand-in offers to kernels. Threads of a block take turns: one gives its
 // turn away where it waits for others.
 struct Host {
@@ -18,7 +23,9 @@ struct Host {
   const Index3* block_size;
   const Index3* grid_size;
   void (*wait_for_block)();
+  void (*wait_for_warp)();
   uint32_t (*exchange)(uint32_t value, unsigned lane);  // the value of that lane of the warp
+  const Words* (*collect)(const uint32_t (&own)[6]);    // what all lanes of the warp show
 };
 
 }  // namespace standin
@@ -57,3 +64,26 @@ static inline float __shfl_sync(unsigned, float x, int lane) {
   return __uint_as_float(standin_host->exchange(__float_as_uint(x), (unsigned)lane % 32));
 }
 static inline float normcdff(float x) { return 0.5f * std::erfc(x * -0.70710678118654752f); }
+
+// What tensor cores do, by the layout that the PTX manual gives for mma.m16n8k8 of tf32: lane
+// 4 g + t holds of A (g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4), of B (t, g), (t + 4, g), and of C
+// (g, 2 t), (g, 2 t + 1), (g + 8, 2 t), (g + 8, 2 t + 1).
+#define HAS_TENSOR_CORES
+static inline unsigned to_tf32(float x) {
+  const uint32_t bits = __float_as_uint(x);
+  const bool is_number = (bits & 0x7f800000u) != 0x7f800000u;
+  return is_number ? (bits + 0x1000u) & ~0x1fffu : bits;
+}
+static inline void multiply_tf32(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+  const unsigned lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  const uint32_t own[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
+  const standin::Words* all = standin_host->collect(own);
+  for (unsigned e = 0; e < 4; ++e) {
+    for (unsigned k = 0; k < 8; ++k) {
+      const uint32_t left = all[g * 4 + k % 4].at[e / 2 + k / 4 * 2];
+      const uint32_t right = all[(2 * t + e % 2) * 4 + k % 4].at[4 + k / 4];
+      c[e] += __uint_as_float(left) * __uint_as_float(right);
+    }
+  }
+  standin_host->wait_for_warp();
+}

@@ -1,0 +1,356 @@
+"""Attention and its gradients, as two operators that never hold all scores: `Attention`."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from flow2onnx_native.abi import DOMAIN, MOST_HEAD_WIDTH, AttentionShape
+from flow2onnx_native.graph import (
+    dims,
+    is_float,
+    is_standard,
+    is_static,
+    number,
+    readers,
+    replace_value,
+    scalar,
+)
+
+__all__ = ["replace_attention"]
+
+_NONE, _ADDED, _CHOSEN = range(3)  # kinds of masks
+_MOST_GROUPS = 65535  # heads of all examples: the second axis of a launch
+
+
+@dataclass(frozen=True)
+class _Forward:
+    """softmax(scale * queries keys^T, masked) values.
+
+    `transposed` are the keys as the product reads them, `chosen` is what stands for masked scores.
+    """
+
+    softmax: ir.Node
+    queries: ir.Value
+    keys: ir.Value
+    transposed: ir.Value
+    values: ir.Value
+    result: ir.Value
+    mask: ir.Value | None = None
+    kind: int = _NONE
+    scale: float = 1.0
+    chosen: float = 0.0
+
+    @property
+    def shares(self) -> ir.Value:
+        """What the softmax makes, a number for each query and key."""
+        return self.softmax.outputs[0]
+
+
+@dataclass(frozen=True)
+class _Backward:
+    """The gradients of queries, transposed keys and values, made of `slope`, that of the result."""
+
+    slope: ir.Value
+    queries: ir.Value
+    transposed: ir.Value
+    values: ir.Value
+
+
+def replace_attention(
+    graph: ir.Graph, operators: Collection[str], *, is_precise: bool = False
+) -> None:
+    """Put `Attention` and `AttentionGradient` in the place of products around a softmax.
+
+    What computed them before stays, unread. Products are TF32's, or of single precision.
+    """
+    if not {"Attention", "AttentionGradient"} <= set(operators):
+        return
+    for count, node in enumerate([n for n in graph if is_standard(n, "Softmax")]):
+        forward = _forward(node)
+        if forward is None:
+            continue
+        others = [n for n in readers(node) if n is not forward.result.producer()]
+        backward = _backward(forward, others) if others else None
+        if not others or backward is not None:
+            _replace(graph, forward, backward, f"native/attention/{count}", is_precise=is_precise)
+
+
+def _forward(softmax: ir.Node) -> _Forward | None:
+    """The attention that a softmax is of; None where it is of none that the operator computes."""
+    scores, shares = softmax.inputs[0], softmax.outputs[0]
+    if scores is None or not _is_matrix(shares) or shares.is_graph_output():
+        return None
+    if number(softmax, "axis", -1) not in (-1, len(dims(shares)) - 1):
+        return None
+    product = next((n for n in readers(softmax) if _reads_first(n, "MatMul", shares)), None)
+    mask, kind, chosen, inner = _unmasked(scores)
+    factor, inner = _unscaled(inner)
+    matmul = inner.producer()
+    if product is None or matmul is None or not is_standard(matmul, "MatMul"):
+        return None
+    queries, transposed = matmul.inputs
+    keys = _transpose_of(transposed)
+    values = product.inputs[1]
+    if queries is None or transposed is None or keys is None or values is None:
+        return None
+    found = _Forward(softmax, queries, keys, transposed, values, product.outputs[0], mask, kind,
+                     factor, chosen)  # fmt: skip
+    return found if _fits(found) else None
+
+
+def _is_matrix(value: ir.Value | None) -> bool:
+    """True for floats of known sizes, with one or two axes of pairs before rows and columns."""
+    return value is not None and is_float(value) and is_static(value) and len(dims(value)) in (3, 4)
+
+
+def _reads_first(node: ir.Node, op_type: str, value: ir.Value) -> bool:
+    return is_standard(node, op_type) and node.inputs[0] is value and node.inputs[1] is not value
+
+
+def _unmasked(scores: ir.Value) -> tuple[ir.Value | None, int, float, ir.Value]:
+    """The mask of scores, its kind, what stands for masked ones, and the scores before it."""
+    node = scores.producer()
+    if node is not None and is_standard(node, "Where"):
+        condition, kept, other = node.inputs
+        fill = scalar(other)
+        if kept is not None and fill is not None and _is_spread_over(condition, scores):
+            return condition, _CHOSEN, fill, kept
+    if node is not None and is_standard(node, "Add"):
+        for kept, mask in (node.inputs, node.inputs[::-1]):
+            if kept is not None and _is_product(kept) and _is_spread_over(mask, scores):
+                return mask, _ADDED, 0.0, kept
+    return None, _NONE, 0.0, scores
+
+
+def _is_product(value: ir.Value) -> bool:
+    _, inner = _unscaled(value)
+    return is_standard(inner.producer(), "MatMul")
+
+
+def _is_spread_over(mask: ir.Value | None, scores: ir.Value) -> bool:
+    """True if each axis of a mask is one of the scores, or of one element."""
+    if mask is None or mask.shape is None or not is_static(mask) or not is_static(scores):
+        return False
+    own, whole = dims(mask), dims(scores)
+    pairs = zip(own[::-1], whole[::-1], strict=False)
+    return len(own) <= len(whole) and all(m in (1, n) for m, n in pairs)
+
+
+def _unscaled(scores: ir.Value) -> tuple[float, ir.Value]:
+    """The factor of scores, and the scores before it."""
+    node = scores.producer()
+    if node is not None and is_standard(node, "Mul", "Div"):
+        kept, factor = node.inputs[0], scalar(node.inputs[1])
+        if factor is None and node.op_type == "Mul":
+            kept, factor = node.inputs[1], scalar(node.inputs[0])
+        if kept is not None and factor:
+            return (1 / factor if node.op_type == "Div" else factor), kept
+    return 1.0, scores
+
+
+def _transpose_of(value: ir.Value | None) -> ir.Value | None:
+    """The value of which this one has rows and columns exchanged."""
+    node = value.producer() if value is not None else None
+    if node is None or not is_standard(node, "Transpose") or "perm" not in node.attributes:
+        return None
+    perm = list(node.attributes["perm"].as_ints())
+    rank = len(perm)
+    return node.inputs[0] if perm == [*range(rank - 2), rank - 1, rank - 2] else None
+
+
+def _fits(found: _Forward) -> bool:
+    """True if the operator computes an attention of these shapes."""
+    tensors = (found.queries, found.keys, found.values, found.result)
+    if not all(_is_matrix(v) for v in tensors):
+        return False
+    *pairs, queries, width = dims(found.queries)
+    keys = dims(found.keys)[-2]
+    wanted = {ir.DataType.BOOL: _CHOSEN, ir.DataType.FLOAT: _ADDED}
+    return (
+        dims(found.keys) == dims(found.values) == (*pairs, keys, width)
+        and dims(found.result) == (*pairs, queries, width)
+        and dims(found.shares) == (*pairs, queries, keys)
+        and (found.mask is None or wanted.get(_type(found.mask)) == found.kind)
+        and width % 8 == 0
+        and width <= MOST_HEAD_WIDTH
+        and _shape(found, is_precise=False).batch * _shape(found, is_precise=False).heads
+        <= _MOST_GROUPS
+    )
+
+
+def _type(value: ir.Value) -> ir.DataType:
+    return value.dtype or ir.DataType.UNDEFINED
+
+
+def _shape(found: _Forward, *, is_precise: bool) -> AttentionShape:
+    *pairs, queries, width = dims(found.queries)
+    batch, heads = (*pairs, 1)[:2]
+    keys = dims(found.keys)[-2]
+    strides: tuple[int, ...] = (0, 0, 0, 0)
+    if found.mask is not None:
+        own = dims(found.mask)
+        own = (1,) * (len(pairs) + 2 - len(own)) + own
+        own = own if len(pairs) == 2 else (own[0], 1, *own[1:])
+        strides = _strides(own)
+    return AttentionShape(
+        batch, heads, queries, keys, width, found.kind, *strides, is_precise=int(is_precise)
+    )
+
+
+def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """How far apart elements are along each axis; 0 along those of one element."""
+    found, step = list[int](), 1
+    for size in reversed(shape):
+        found.append(0 if size == 1 else step)
+        step *= size
+    return tuple(reversed(found))
+
+
+def _backward(forward: _Forward, others: list[ir.Node]) -> _Backward | None:
+    """The gradients that read a softmax beside its product; None where something else does."""
+    shares = forward.shares
+    transpose = next((n for n in others if _transpose_of(n.outputs[0]) is shares), None)
+    of_values = _only_reader(transpose, "MatMul")
+    slope = None if of_values is None else of_values.inputs[1]
+    before = _slope_of_scores(forward, slope, [n for n in others if n is not transpose])
+    if of_values is None or slope is None or before is None:
+        return None
+    found = _products(forward, before)
+    return None if found is None else _Backward(slope, *found, of_values.outputs[0])
+
+
+def _only_reader(node: ir.Node | None, op_type: str) -> ir.Node | None:
+    """The one node that reads what a node makes, if it is this operator."""
+    found = [] if node is None else list(readers(node))
+    is_one = len(found) == 1 and is_standard(found[0], op_type)
+    is_hidden = node is not None and not any(v.is_graph_output() for v in node.outputs)
+    return found[0] if is_one and is_hidden else None
+
+
+def _slope_of_scores(
+    forward: _Forward, slope: ir.Value | None, others: list[ir.Node]
+) -> ir.Value | None:
+    """The gradient of the scores before mask and factor.
+
+    It is made of shares * (d - sum(d * shares)), d = slope values^T.
+    """
+    shares, found = forward.shares, None
+    for last in others:
+        rest = [n for n in others if n is not last]
+        factor = _other_factor(last, shares)
+        centred = None if factor is None else factor.producer()
+        if len(rest) != 1 or centred is None or not is_standard(centred, "Sub"):
+            continue
+        direct, sums = centred.inputs
+        total = None if sums is None else sums.producer()
+        product = None if direct is None else direct.producer()
+        if total is None or direct is None or not is_standard(total, "ReduceSum"):
+            continue
+        is_matched = (
+            total.inputs[0] is rest[0].outputs[0]
+            and _other_factor(rest[0], shares) is direct
+            and number(total, "keepdims", 1) == 1
+            and product is not None
+            and is_standard(product, "MatMul")
+            and product.inputs[0] is slope
+            and _transpose_of(product.inputs[1]) is forward.values
+        )
+        found = last.outputs[0] if is_matched else found
+    return None if found is None else _before_mask(forward, found)
+
+
+def _other_factor(node: ir.Node, value: ir.Value) -> ir.Value | None:
+    """What a node multiplies a value with."""
+    if not is_standard(node, "Mul"):
+        return None
+    a, b = node.inputs
+    return b if a is value else a if b is value else None
+
+
+def _before_mask(forward: _Forward, slope: ir.Value) -> ir.Value | None:
+    """The gradient behind what mask and factor do to it, if nobody reads what is between."""
+    if forward.kind == _CHOSEN:
+        where = _only_reader(slope.producer(), "Where")
+        if where is None or where.inputs[0] is not forward.mask or scalar(where.inputs[2]) != 0:
+            return None
+        slope = where.outputs[0]
+    if forward.scale == 1.0:
+        return slope
+    scaled = _only_reader(slope.producer(), "Mul") or _only_reader(slope.producer(), "Div")
+    if scaled is None:
+        return None
+    factor, inner = _unscaled(scaled.outputs[0])
+    return scaled.outputs[0] if inner is slope and factor == forward.scale else None
+
+
+def _products(forward: _Forward, slope: ir.Value) -> tuple[ir.Value, ir.Value] | None:
+    """The gradients of queries and of transposed keys, if nothing else reads `slope`."""
+    found: dict[str, ir.Value] = {}
+    for node in [use.node for use in slope.uses()]:
+        if not is_standard(node, "MatMul"):
+            return None
+        a, b = node.inputs
+        if a is slope and _transpose_of(b) is forward.transposed:
+            found["queries"] = node.outputs[0]
+        elif b is slope and _transpose_of(a) is forward.queries:
+            found["keys"] = node.outputs[0]
+        else:
+            return None
+    both = len(found) == 2 and not slope.is_graph_output()
+    return (found["queries"], found["keys"]) if both else None
+
+
+def _replace(
+    graph: ir.Graph, forward: _Forward, backward: _Backward | None, name: str, *, is_precise: bool
+) -> None:
+    shape = _shape(forward, is_precise=is_precise)
+    attributes: list[ir.Attr] = [
+        ir.AttrInt64s("shape", [*shape]),
+        ir.AttrFloat32s("values", [forward.scale, forward.chosen]),
+    ]
+    masks = [] if forward.mask is None else [forward.mask]
+    operands = [forward.queries, forward.keys, forward.values]
+    made = ir.Node(DOMAIN, "Attention", [*operands, *masks], attributes, num_outputs=2, name=name)
+    product = forward.result.producer()
+    assert product is not None, "a product makes it"
+    graph.insert_after(product, made)
+    result, sums = made.outputs
+    replace_value(forward.result, result)
+    _describe(sums, f"{name}/sums", (shape.batch * shape.heads, shape.queries))
+    if backward is None:
+        return
+    gradient = ir.Node(
+        DOMAIN, "AttentionGradient", [backward.slope, *operands, result, sums, *masks], attributes,
+        num_outputs=4, name=f"{name}/gradient",
+    )  # fmt: skip
+    maker = backward.values.producer()
+    assert maker is not None, "a product makes it"
+    graph.insert_after(maker, gradient)
+    of_queries, of_keys, of_values, partial = gradient.outputs
+    replace_value(backward.queries, of_queries)
+    replace_value(backward.values, of_values)
+    _describe(partial, f"{name}/partial_sums", (shape.batch * shape.heads * shape.queries,))
+    _replace_keys(graph, backward.transposed, of_keys, gradient, name)
+
+
+def _describe(value: ir.Value, name: str, shape: tuple[int, ...]) -> None:
+    value.name, value.type, value.shape = name, ir.TensorType(ir.DataType.FLOAT), ir.Shape(shape)
+
+
+def _replace_keys(
+    graph: ir.Graph, transposed: ir.Value, of_keys: ir.Value, gradient: ir.Node, name: str
+) -> None:
+    """Let the gradient of keys be read where that of transposed ones was, exchanged again."""
+    rank = len(dims(transposed))
+    *pairs, width, count = dims(transposed)
+    _describe(of_keys, f"{name}/keys", (*pairs, count, width))
+    perm = ir.AttrInt64s("perm", [*range(rank - 2), rank - 1, rank - 2])
+    back = ir.Node("", "Transpose", [of_keys], [perm], num_outputs=1, name=f"{name}/transposed")
+    graph.insert_after(gradient, back)
+    for node in [n for n in readers(transposed.producer() or gradient) if n is not back]:
+        if _transpose_of(node.outputs[0]) is transposed:
+            kept = node.outputs[0]
+            if not kept.is_graph_output():
+                kept.replace_all_uses_with(of_keys)
+    replace_value(transposed, back.outputs[0])
