@@ -165,15 +165,16 @@ def measured_ceilings(*, rehearses: bool) -> tuple[Ceilings, dict[str, Any]]:
         ) from None
 
 
-def contestants(row: str) -> list[Contestant]:
-    """Who takes part; the first is ours."""
+def contestants(row: str, peers: list[str]) -> list[Contestant]:
+    """Who takes part: ours first, then those with one of `peers` in their names, or all."""
     layout = ":channels_last" if row in CONVOLUTIONS else ""
-    return [
-        Contestant("flow2onnx", "flow2onnx"),
+    others = [
         Contestant("torch", f"torch{layout}"),
         Contestant("torch.compile", f"torch:compile{layout.replace(':', ',')}"),
         Contestant("JAX", "jax"),
     ]
+    chosen = [who for who in others if not peers or any(part in who.label for part in peers)]
+    return [Contestant("flow2onnx", "flow2onnx"), *chosen]
 
 
 class Measurement:
@@ -191,7 +192,7 @@ class Measurement:
     def run(self) -> None:
         """Measure every row, and write the document after each."""
         pairs = [(row, precision) for row in self.args.rows for precision in self.args.precisions]
-        with _bar(self.contest, len(pairs) * len(contestants("mlp"))):
+        with _bar(self.contest, len(pairs) * len(contestants("mlp", self.args.peers))):
             for row, precision in pairs:
                 rows = self._measure(row, precision)
                 self.args.out.mkdir(parents=True, exist_ok=True)
@@ -202,7 +203,7 @@ class Measurement:
 
     def _measure(self, row: str, precision: str) -> list[Row]:
         """The rows of one workload in one precision, with their shares."""
-        name, who = f"{row} {precision}", contestants(row)
+        name, who = f"{row} {precision}", contestants(row, self.args.peers)
         if self.args.seconds and time.monotonic() - self.begun > self.args.seconds:
             late = f"not run: {self.args.seconds:.0f} seconds were over"
             rows = [Row(name, self.threads, w.label, late, precision=precision) for w in who]
@@ -289,6 +290,8 @@ def _arguments(given: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--rows", type=_words, default=list(ROWS), help=f"of {', '.join(ROWS)}")
     parser.add_argument("--precisions", type=_words, default=list(PRECISIONS[1:]),
                         help=f"of {', '.join(PRECISIONS)}")  # fmt: skip
+    parser.add_argument("--peers", type=_words, default=[],
+                        help="only those with one of these in their names")  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="few short blocks")
     parser.add_argument("--rehearse", action="store_true", help=REHEARSAL)
     parser.add_argument("--seconds", type=float, help="begin no row after so many")

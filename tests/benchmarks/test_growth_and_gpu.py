@@ -171,6 +171,15 @@ def test_a_row_or_precision_that_is_none_is_refused(given, capsys):
     assert f"there is no '{given[1]}'; there are" in capsys.readouterr().err
 
 
+def test_peers_are_chosen_by_their_names():
+    def labels(*peers):
+        return [who.label for who in gpu.contestants("mlp", list(peers))]
+
+    assert labels() == ["flow2onnx", "torch", "torch.compile", "JAX"]
+    assert labels("compile", "JAX") == ["flow2onnx", "torch.compile", "JAX"]
+    assert labels("nobody") == ["flow2onnx"]
+
+
 def test_a_rehearsal_is_no_result(capsys):
     with pytest.raises(SystemExit):
         gpu.main(["--rehearse"])

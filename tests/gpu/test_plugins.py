@@ -12,7 +12,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from flow2onnx_runtime.providers import PROVIDERS
 
+from tests.gpu.test_tensorrt import takes
+
+WEBGPU = PROVIDERS["webgpu"]
 ROOT = Path(__file__).parents[2]
 # A driver for Vulkan that computes on processors, as Chromium has it.
 SOFTWARE = Path(os.environ.get("VK_DRIVER_FILES", "/usr/lib/chromium/vk_swiftshader_icd.json"))
@@ -47,7 +51,7 @@ print(json.dumps({"providers": program.session.get_providers(), "usable": usable
 
 @pytest.fixture
 def with_gpu(tmp_path):
-    """A function that runs CODE where the hardware has a GPU; skips where nobody may mount."""
+    """A function that runs Python where the hardware has a GPU; skips where nobody may mount."""
     card = tmp_path / "class" / "drm" / "card0" / "device"
     card.mkdir(parents=True)
     for name, content in NVIDIA.items():
@@ -60,9 +64,9 @@ def with_gpu(tmp_path):
     ):
         pytest.skip("no namespace of its own may be mounted here")
 
-    def run(*arguments, **environment):
+    def run(*arguments, given="", **environment):
         done = subprocess.run(
-            [*mounted, sys.executable, "-c", CODE, *arguments], capture_output=True, text=True,
+            [*mounted, sys.executable, *arguments], capture_output=True, text=True, input=given,
             env=os.environ | environment, cwd=ROOT, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr[-2000:]
@@ -74,16 +78,41 @@ def with_gpu(tmp_path):
 def test_cuda_is_found_as_a_plugin_by_its_device(with_gpu):
     spec = find_spec("onnxruntime")
     library = Path(spec.origin).parent / "capi" / "libonnxruntime_providers_cuda.so"
-    found = with_gpu("CUDAExecutionProvider", str(library))
+    found = with_gpu("-c", CODE, "CUDAExecutionProvider", str(library))
     assert found["providers"] == ["CUDAExecutionProvider", "CPUExecutionProvider"]
     assert "CUDAExecutionProvider" in found["usable"]
 
 
-@pytest.mark.skipif(find_spec("onnxruntime_ep_webgpu") is None, reason="no onnxruntime-ep-webgpu")
-@pytest.mark.skipif(not SOFTWARE.is_file(), reason="no driver for Vulkan that needs no GPU")
-def test_webgpu_computes_and_keeps_state(with_gpu, tmp_path):
-    found = with_gpu("WebGpuExecutionProvider", "", VK_DRIVER_FILES=str(SOFTWARE),
-                     VK_ICD_FILENAMES=str(SOFTWARE), XDG_RUNTIME_DIR=str(tmp_path))  # fmt: skip
+@pytest.fixture
+def with_webgpu(with_gpu, tmp_path):
+    """The same where WebGPU has a driver, too; skips without one, or without the plug-in."""
+    if find_spec(WEBGPU.plugin) is None:
+        pytest.skip(f"{WEBGPU.package} is not installed")
+    if not SOFTWARE.is_file():
+        pytest.skip(f"there is no driver for Vulkan at {SOFTWARE}")
+    names = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES")
+    driver = dict.fromkeys(names, str(SOFTWARE)) | {"XDG_RUNTIME_DIR": str(tmp_path)}
+    return lambda *arguments, given="": with_gpu(*arguments, given=given, **driver)
+
+
+def test_what_the_table_takes_webgpu_parses(with_webgpu):
+    values = ("0", "1", "134217728", "4294967295", "4294967296", "True", "text", "", "NHWC",
+              "Vulkan", "low-power", "simple", "full")  # fmt: skip
+    asked = [(o, v) for o in sorted(WEBGPU.options) for v in values if takes(WEBGPU, o, v)]
+    assert {option for option, _ in asked} == set(WEBGPU.options)
+    questions = [[[WEBGPU.name, {option: value}]] for option, value in asked]
+    answers = with_webgpu("-m", "tests.gpu.try_options", given=json.dumps(questions))
+    # a driver may have less than what a number asks for
+    lacks = "While validating required limits"
+    assert not {
+        pair: said
+        for pair, said in zip(asked, answers, strict=True)
+        if isinstance(said, str) and lacks not in said
+    }
+
+
+def test_webgpu_computes_and_keeps_state(with_webgpu):
+    found = with_webgpu("-c", CODE, WEBGPU.name, "")
     assert found["providers"][0] == "WebGpuExecutionProvider"
     # v is 2, then 2 + x, then 2 + x + (x + 1); y is (x + i) v
     x = [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]

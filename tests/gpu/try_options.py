@@ -11,6 +11,7 @@ import json
 import sys
 
 import onnxruntime as ort
+from flow2onnx_runtime.plugins import is_listed
 from flow2onnx_runtime.provider_checks import _PROBE, create_session
 
 __all__ = ["answer"]
@@ -20,6 +21,8 @@ def answer(providers):
     """The options of a session on these providers, or why there is none."""
     settings = ort.SessionOptions()
     settings.log_severity_level = 4
+    for name, _ in providers:
+        is_listed(name)  # which registers a plug-in
     try:
         session = create_session(_PROBE, settings, [tuple(pair) for pair in providers])
     except Exception as error:  # whatever the runtime raises

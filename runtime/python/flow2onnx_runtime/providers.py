@@ -226,6 +226,10 @@ _COREML_OPTIONS = options(
 
 # What the WebGPU plug-in 0.4 parses, without handles of a program's own device.
 _BUFFERS = choice("disabled", "lazyRelease", "simple", "bucket")
+_BINDING: Check = (
+    "'0' for the device's own, or a whole number from 134217728 on as text",
+    lambda text: text == "0" or number_between(2**27, 2**64 - 1)[1](text),
+)
 _WEBGPU_OPTIONS = options(
     preferredLayout=choice("NCHW", "NHWC"),
     enableGraphCapture=SWITCH,
@@ -239,8 +243,8 @@ _WEBGPU_OPTIONS = options(
     validationMode=choice("disabled", "wgpuOnly", "basic", "full"),
     enableRobustness=SWITCH,
     forceCpuNodeNames=TEXT,
-    maxStorageBufferBindingSize=NUMBER,
-    maxNumPendingDispatches=NUMBER,
+    maxStorageBufferBindingSize=_BINDING,
+    maxNumPendingDispatches=number_between(1, 4096),
 )
 
 _ROWS = (
