@@ -1,10 +1,14 @@
 """The samples for devices, as far as they run without a device."""
 
 import json
+import os
 import re
 import shutil
 import sys
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -12,7 +16,7 @@ from tests.runtimes import android
 from tests.runtimes.c_driver import MARKS, ROOT
 from tests.runtimes.languages import csharp, java
 from tests.runtimes.languages.language import Language, run
-from tests.runtimes.test_js import PACKAGE
+from tests.runtimes.test_js import CHROMIUM, PACKAGE, needs_chromium
 
 DEVICES = ROOT / "examples" / "devices"
 SAMPLE = DEVICES / "android-java"
@@ -173,6 +177,67 @@ def in_shells(shells: Path, script: str, *arguments: object) -> str:
 def test_the_model_of_the_page_in_node(shells, hand):
     said = [in_shells(shells, WEB + LEARN, hand, *again) for again in ([], ["again"])]
     learnt(*said)
+
+
+PAGE = """
+import { chromium } from "playwright-core";
+const [address, program] = process.argv.slice(1);
+const args = ["--no-sandbox", "--disable-dev-shm-usage"];
+const browser = await chromium.launch({ executablePath: program, args });
+const page = await browser.newPage();
+const trouble = [];
+page.on("pageerror", (error) => trouble.push(String(error)));
+async function told(pattern) {
+  const shown = (text) => new RegExp(text).test(document.getElementById("answer").textContent);
+  await page.waitForFunction(shown, pattern).catch((error) => {
+    throw new Error([error.message, ...trouble].join("; "));
+  });
+  console.log(await page.textContent("#answer"));
+}
+await page.goto(address);
+await told("learnt in");
+const box = await page.locator("#pad").boundingBox();
+async function draw() {
+  await page.mouse.move(box.x + 150, box.y + 20);
+  await page.mouse.down();
+  await page.mouse.move(box.x + 150, box.y + 300, { steps: 20 });
+  await page.mouse.up();
+}
+for (let i = 0; i < 16; i++) {
+  await draw();
+  if (i === 0) await told("^1$");
+  await page.click("#labels button:nth-child(8)");
+}
+await page.click("#train");
+await told("^loss [0-9.]+$");
+await draw();
+await told("^7$");
+await page.reload();
+await told("learnt in");
+await browser.close();
+if (trouble.length) throw new Error(trouble.join());
+"""
+
+
+@needs_javascript
+@needs_chromium
+def test_the_page_in_chromium(shells, hand):
+    """A line is a one, until it was called a seven; what was learnt is there on coming back."""
+    site = shells / "web"
+    (site / "node_modules").symlink_to(shells / "node_modules")
+    (shells / "node_modules" / "onnxruntime-web").symlink_to(NODE_MODULES / "onnxruntime-web")
+    shutil.copytree(hand / "bundle", site / "bundle")
+    quiet = type("Quiet", (SimpleHTTPRequestHandler,), {"log_message": lambda *_: None})
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(quiet, directory=site)) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}/"
+        program = os.environ.get("CHROMIUM") or CHROMIUM
+        said = run("node", "--input-type=module", "--eval", PAGE, address, program, cwd=PACKAGE)
+        server.shutdown()
+    first, _, loss, _, second = said.splitlines()
+    assert float(loss.split()[1]) < 1
+    steps = [int(re.search(r"\d+", line)[0]) for line in (first, second)]
+    assert steps[1] == steps[0] + 10
 
 
 def test_pages_import_what_there_is():

@@ -15,6 +15,10 @@ app.whenReady().then(() => {
     if (error) reject(new Error(error));
     else resolve(result);
   });
+  worker.on("exit", (code) => {
+    for (const { reject } of waiting.values()) reject(new Error(`the worker ended with ${code}`));
+    waiting.clear();
+  });
   ipcMain.handle("digits", (_, request) => {
     const number = ++last;
     worker.postMessage({ number, ...request });
