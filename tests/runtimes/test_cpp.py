@@ -1,13 +1,14 @@
 """The C++ header: its types, its examples, and what a main loop allocates."""
 
+import shutil
 import subprocess
 import sys
 
 import pytest
 
-from tests.runtimes.c_driver import MARKS, MLP, ROOT
+from tests.runtimes.c_driver import MARKS, MLP, OPTIONS, ROOT, Driver
 from tests.runtimes.languages import cpp
-from tests.runtimes.languages.language import run
+from tests.runtimes.languages.language import onnxruntime, run
 
 CPP = ROOT / "runtime" / "cpp"
 pytestmark = [*MARKS, pytest.mark.skipif(bool(cpp.LANGUAGE.missing), reason=cpp.LANGUAGE.missing)]
@@ -45,3 +46,26 @@ def test_the_console_program_learns(release, tmp_path):
     (tmp_path / "state.safetensors").write_bytes(b"\0" * 100)
     done = subprocess.run([tmp_path / "digits", tmp_path], capture_output=True, text=True)
     assert done.returncode == 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not (shutil.which("cmake") and shutil.which("pkg-config")), reason="no cmake or no pkg-config"
+)
+def test_an_installation_may_link_onnxruntime(release, tmp_path):
+    """Linked, the program takes no other library; pkg-config knows what to link."""
+    build, installed = tmp_path / "build", tmp_path / "installed"
+    library = tmp_path / "libonnxruntime.so.1"  # the name that the wheel's library lacks
+    library.symlink_to(onnxruntime())
+    run("cmake", "-S", release / "cpp", "-B", build, f"-DFLOW2ONNX_ONNXRUNTIME={library}",
+        f"-DCMAKE_INSTALL_PREFIX={installed}", "-DCMAKE_INSTALL_LIBDIR=lib/deep")  # fmt: skip
+    run("cmake", "--build", build, "--target", "install")
+    flags = run("pkg-config", "--cflags", "--libs", "flow2onnx",
+                PKG_CONFIG_PATH=str(installed / "lib" / "deep" / "pkgconfig")).split()  # fmt: skip
+    run("g++", "-std=c++17", CPP / "tests" / "driver.cpp", *flags, "-o", tmp_path / "driver",
+        f"-Wl,-rpath,{tmp_path}")  # fmt: skip
+    driver = Driver(tmp_path)
+    driver.ok("open", MLP / "bundle")
+    driver.ok("library", library)
+    driver.refused(OPTIONS, "open", MLP / "bundle")
+    driver.close()

@@ -254,7 +254,8 @@ static f2o_status check_losses(const Names *losses, const f2o_tensor *views, siz
             is_loss = is_loss || strcmp(losses->items[j], views[i].name) == 0;
         }
         size_t size = f2o_dtype_size(views[i].dtype);
-        for (size_t k = 0; is_loss && k < f2o_tensor_bytes(&views[i]) / size; k++) {
+        size_t elements = is_loss && size > 0 ? f2o_tensor_bytes(&views[i]) / size : 0;
+        for (size_t k = 0; k < elements; k++) {
             if (!isfinite(number_at(&views[i], k))) {
                 return fail(error, F2O_NON_FINITE_ERROR,
                             "lower the learning rate, or look at this batch",

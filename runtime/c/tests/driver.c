@@ -6,6 +6,7 @@
  *   state FILE    write the state's tensors      put FILE / replace FILE    take some, all
  *   stop 0/1      the trainer and the predictor
  *   library FILE  of ONNX Runtime, in builds that load it
+ *   time COUNT    steps on the first batch; answers nanoseconds of one
  *   steps | predictor PATH | run FILE | tensors FILE | copy FILE FILE
  *
  * An answer begins with "ok", or with "error N" and the message, in one line.
@@ -16,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define WORDS 64
 
@@ -84,6 +86,28 @@ static f2o_status train(const char *what, size_t index) {
         return f2o_trainer_evaluate(trainer, given, filled, &results, &error);
     }
     return f2o_trainer_accumulate(trainer, given, filled, &results, &error);
+}
+
+/* Make steps on the first batch and say what one takes. */
+static void time_steps(size_t steps) {
+    f2o_tensor given[WORDS];
+    size_t count;
+    struct timespec start, end;
+    const f2o_spec *specs = f2o_trainer_feeds(trainer, &count);
+    size_t filled = batch(specs, count, 0, given);
+    f2o_status status = F2O_OK;
+    timespec_get(&start, TIME_UTC);
+    for (size_t i = 0; status == F2O_OK && i < steps; i++) {
+        status = f2o_trainer_step(trainer, given, filled, &results, &error);
+    }
+    timespec_get(&end, TIME_UTC);
+    if (status != F2O_OK) {
+        answer(status, false);
+        return;
+    }
+    double nanoseconds = 1e9 * (double)(end.tv_sec - start.tv_sec) +
+                         (double)(end.tv_nsec - start.tv_nsec);
+    printf("ok %.0f\n", nanoseconds / (double)steps);
 }
 
 static f2o_status open_trainer(const char *path) {
@@ -178,7 +202,8 @@ static void act(char **words, size_t count) {
         f2o_trainer_stop(trainer, atoi(first) != 0);
         if (predictor != NULL) f2o_predictor_stop(predictor, atoi(first) != 0);
         answer(F2O_OK, false);
-    } else if (strcmp(word, "update") == 0) answer(f2o_trainer_update(trainer, &error), false);
+    } else if (strcmp(word, "time") == 0) time_steps((size_t)strtoul(first, NULL, 10));
+    else if (strcmp(word, "update") == 0) answer(f2o_trainer_update(trainer, &error), false);
     else if (strcmp(word, "rate") == 0) {
         answer(f2o_trainer_set_rate(trainer, atof(first), &error), false);
     } else if (strcmp(word, "schedule") == 0) {

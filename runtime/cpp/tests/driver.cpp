@@ -2,6 +2,7 @@
  * the words. */
 #include <flow2onnx.hpp>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -165,6 +166,17 @@ std::map<std::string, Action> training() {
     };
 }
 
+/* Nanoseconds of one step on the first batch. */
+double time_of_step(Session &session, std::size_t steps) {
+    using Clock = std::chrono::steady_clock;
+    const auto feeds = batch(session, session.trainer->feeds(), 0);
+    const auto start = Clock::now();
+    for (std::size_t i = 0; i < steps; i++) {
+        session.trainer->step(feeds.data(), feeds.size(), session.results);
+    }
+    return std::chrono::duration<double, std::nano>(Clock::now() - start).count() / double(steps);
+}
+
 void answer(Session &session, const Action &action, const Words &words) {
     try {
         const bool with_results = action(session, words);
@@ -193,6 +205,8 @@ int main() {
             std::printf("ok %lld %.9g %lld\n", static_cast<long long>(session.trainer->steps()),
                         session.trainer->rate().value_or(-1),
                         static_cast<long long>(session.trainer->accumulated()));
+        } else if (words[0] == "time" && session.trainer) {
+            std::printf("ok %.0f\n", time_of_step(session, number(words)));
         } else if (action == actions.end() || (training().count(words[0]) && !session.trainer)) {
             std::printf("error 99 %s is unknown, or nothing is open\n", words[0].c_str());
         } else {

@@ -130,12 +130,24 @@ final class Driver {
                 return shown(trainer.accumulate(batch(trainer.feeds(), first)));
             case "predict":
                 return shown(trainer.predict(batch(predictor.feeds(), first)));
+            case "time":
+                return "ok " + time(Integer.parseInt(first));
             case "steps":
                 return "ok " + trainer.steps() + " " + trainer.rate() + " " + trainer.accumulated();
             default:
                 change(word, first, words);
                 return "ok";
         }
+    }
+
+    /** Nanoseconds of one step on the first batch. */
+    private long time(int steps) {
+        Tensor[] given = batch(trainer.feeds(), "0");
+        long start = System.nanoTime();
+        for (int i = 0; i < steps; i++) {
+            trainer.step(given);
+        }
+        return (System.nanoTime() - start) / steps;
     }
 
     private void change(String word, String first, String[] words) {

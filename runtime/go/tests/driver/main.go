@@ -10,6 +10,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"flow2onnx"
 )
@@ -154,6 +155,19 @@ func (s *session) batches(words []string) (string, error, bool) {
 	return shown(s.results), err, true
 }
 
+// time makes steps on the first batch and says what one takes, in nanoseconds.
+func (s *session) time(count string) (string, error) {
+	steps, _ := strconv.Atoi(count)
+	given := s.batch(s.trainer.Feeds(), 0)
+	start := time.Now()
+	for i := 0; i < steps; i++ {
+		if err := s.trainer.StepInto(s.ctx, s.results, given...); err != nil {
+			return "", err
+		}
+	}
+	return fmt.Sprintf(" %d", time.Since(start).Nanoseconds()/int64(steps)), nil
+}
+
 // request does what changes or saves a trainer.
 func (s *session) request(words []string) (string, error, bool) {
 	if s.trainer == nil {
@@ -163,6 +177,9 @@ func (s *session) request(words []string) (string, error, bool) {
 	var err error
 	var read *flow2onnx.Tensors
 	switch words[0] {
+	case "time":
+		said, err := s.time(first)
+		return said, err, true
 	case "close":
 		t.Close()
 		s.trainer = nil

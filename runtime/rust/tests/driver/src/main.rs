@@ -6,6 +6,7 @@ use flow2onnx::{
     Spec, Stopper, Tensor, Tensors, Trainer,
 };
 use std::io::{self, BufRead, Write};
+use std::time::Instant;
 
 #[derive(Default)]
 struct Session {
@@ -181,10 +182,28 @@ impl Session {
         Some(done.map(|()| false))
     }
 
+    /// Nanoseconds of one step on the first batch.
+    fn time(&mut self, steps: u32) -> Result<u128> {
+        let trainer = self.trainer.as_mut().ok_or_else(nothing_open)?;
+        let given = batch(&self.feeds, &trainer.feeds(), 0)?;
+        let start = Instant::now();
+        for _ in 0..steps {
+            trainer.step_into(&given, &mut self.results)?;
+        }
+        Ok(start.elapsed().as_nanos() / u128::from(steps))
+    }
+
     fn answer(&mut self, words: &[&str]) -> String {
         if let (["steps"], Some(trainer)) = (words, &self.trainer) {
             let rate = trainer.rate().unwrap_or(-1.0);
             return format!("ok {} {rate} {}", trainer.steps(), trainer.accumulated());
+        }
+        if let ["time", steps] = words {
+            let steps = steps.parse().expect("a number");
+            return match self.time(steps) {
+                Ok(nanoseconds) => format!("ok {nanoseconds}"),
+                Err(error) => format!("error 99 {error}"),
+            };
         }
         let done = None
             .or_else(|| self.setting(words))
