@@ -11,7 +11,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnxruntime
 from flow2onnx_runtime import State
-from flow2onnx_runtime.collectives import Collectives, check_alike, gather_bytes
+from flow2onnx_runtime.collectives import (
+    Collectives,
+    check_alike,
+    follow_first,
+    gather_bytes,
+)
 from flow2onnx_runtime.dtypes import Array, all_finite
 from flow2onnx_runtime.program import DeviceFeeds
 from flow2onnx_runtime.world import launched_world
@@ -24,7 +29,7 @@ from flow2onnx.engine.executable import Executable
 from flow2onnx.engine.opening import Opening
 from flow2onnx.errors import ConfigError
 
-__all__ = ["RankedExecutable", "check_devices", "check_same_jobs", "follow_first"]
+__all__ = ["RankedExecutable", "check_devices", "check_same_jobs"]
 
 _HALVES = ("float16", "bfloat16")
 _log = logging.getLogger("flow2onnx.execute")
@@ -74,22 +79,6 @@ def _plain(job: CompiledJob) -> dict[str, str]:
     values = job.spec.config.values()
     kinds = (bool, int, float, str, dict, list, tuple, type(None))
     return {name: repr(v) for name, v in values.items() if isinstance(v, kinds)}
-
-
-def follow_first(collectives: Collectives, state: State, names: Sequence[str]) -> None:
-    """Give tensors of the state the values that the first rank has, in one broadcast."""
-    with state.lock:
-        values = [state.read(name) for name in names]
-        flat = [np.ascontiguousarray(v).reshape(-1).view(np.uint8) for v in values]
-        if not sum(part.size for part in flat):
-            return
-        together = np.concatenate(flat)
-        collectives.broadcast(together)
-        if collectives.world.rank == 0:
-            return
-        ends = np.cumsum([part.size for part in flat])
-        for name, value, part in zip(names, values, np.split(together, ends[:-1]), strict=True):
-            state.write(name, part.view(value.dtype).reshape(value.shape))
 
 
 class RankedExecutable(Executable):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from flow2onnx_runtime import Options, State, replace_file
-from flow2onnx_runtime.collectives import join_world
+from flow2onnx_runtime.collectives import follow_first, join_world
 from flow2onnx_runtime.dtypes import Array
 from flow2onnx_runtime.free_memory import free_bytes
 
@@ -28,7 +28,6 @@ from flow2onnx.engine.ranks import (
     RankedExecutable,
     check_devices,
     check_same_jobs,
-    follow_first,
 )
 from flow2onnx.engine.variables import check_variables, merge_variables, new_state
 from flow2onnx.errors import ContextError, FlowError, JobError, ProviderError

@@ -133,7 +133,7 @@ def compile_bundle(
         step=step,
         predicts=[_compile_predict(view, spec) for spec in _predict_specs(job, options.predict)],
         metadata=dict(options.metadata or {}),
-        halves=view.compile_halves(job.spec) if options.accumulate else (),
+        halves=view.compile_halves(job.spec) if options.accumulate or options.distributed else (),
         for_devices=options.on_device,
         ort_format=options.ort_format,
     )

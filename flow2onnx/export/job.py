@@ -37,7 +37,8 @@ def export(job: Exportable, path: str | os.PathLike[str], **options: Any) -> Rep
     target, spec, given = _check_path(path), known_spec(job), _changed_options(options)
     common = ExportOptions(**{name: given[name] for name in _COMMON if name in given})
     unopened = job.session.start_for_values()
-    view = common.view(job.session, for_devices=bool(given.get("on_device")))
+    for_devices = bool(given.get("on_device") or given.get("distributed"))
+    view = common.view(job.session, for_devices=for_devices)
     compiled = view.compile(spec)
     if compiled.kind == "train":
         bundle = compile_bundle(

@@ -156,7 +156,9 @@ class BundleExport(ExportOptions):
     `on_device` makes the folder one to ship: the learning rate can be set, random draws depend on
     the step and not on the past, so that a resumed training is an undisturbed one, and a README and
     the list of operators are added. `accumulate` adds the step in two halves, for accumulation of
-    gradients; `ort_format` the models as .ort files, for reduced builds of the runtime.
+    gradients; `distributed` does so too, as the processes that train a bundle together meet between
+    the halves, and lets the rate be set and draws depend on the step; `ort_format` the models as
+    .ort files, for reduced builds of the runtime.
     """
 
     advice: ClassVar[str] = "export the train job, and name this one as predict="
@@ -164,6 +166,7 @@ class BundleExport(ExportOptions):
     predict: Predict | Sequence[Predict] | None = None
     on_device: bool = False
     accumulate: bool = False
+    distributed: bool = False
     ort_format: bool = False
 
 

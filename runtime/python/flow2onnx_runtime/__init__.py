@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         Plot,
         ReduceOnPlateau,
     )
+    from flow2onnx_runtime.distributed_trainer import DistributedTrainer
     from flow2onnx_runtime.errors import (
         BundleError,
         DeadlineError,
@@ -82,6 +83,7 @@ __all__ = [
     "Callback",
     "DeadlineError",
     "DeviceError",
+    "DistributedTrainer",
     "EarlyStopping",
     "FeedError",
     "FileEntry",
@@ -139,6 +141,7 @@ _HOMES = {
         "Plot",
         "ReduceOnPlateau",
     ),
+    "distributed_trainer": ("DistributedTrainer",),
     "errors": (
         "BundleError",
         "DeadlineError",

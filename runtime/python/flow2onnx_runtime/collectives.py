@@ -9,13 +9,17 @@ import hashlib
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flow2onnx_runtime.errors import FlowError, OptionsError
 from flow2onnx_runtime.world import World, launched_world
+
+if TYPE_CHECKING:
+    from flow2onnx_runtime.state import State
 
 __all__ = [
     "FOLLOWER",
@@ -25,12 +29,15 @@ __all__ = [
     "check_alike",
     "failures_told",
     "first_rank_says",
+    "follow_first",
     "gather_bytes",
     "join_world",
     "last_line",
     "on_first_rank",
 ]
 
+# True within what the first rank does alone, which others are waiting for.
+_WORKS_ALONE: ContextVar[bool] = ContextVar("flow2onnx_works_alone", default=False)
 FOLLOWER = 75  # exit status of a rank that ends because of another
 _INSTALL = {
     "torch": ("torch", "pip install torch"),
@@ -136,6 +143,22 @@ def check_alike(collectives: Collectives, parts: Mapping[str, bytes]) -> None:
             )
 
 
+def follow_first(collectives: Collectives, state: "State", names: Sequence[str]) -> None:
+    """Give tensors of the state the values that the first rank has, in one broadcast."""
+    with state.lock:
+        values = [state.read(name) for name in names]
+        flat = [np.ascontiguousarray(v).reshape(-1).view(np.uint8) for v in values]
+        if not sum(part.size for part in flat):
+            return
+        together = np.concatenate(flat)
+        collectives.broadcast(together)
+        if collectives.world.rank == 0:
+            return
+        ends = np.cumsum([part.size for part in flat])
+        for name, value, part in zip(names, values, np.split(together, ends[:-1]), strict=True):
+            state.write(name, part.view(value.dtype).reshape(value.shape))
+
+
 def first_rank_says(content: bytes) -> bytes:
     """What the first rank has as `content`, on every rank; in a world of one it is this."""
     others = join_world()
@@ -148,15 +171,18 @@ def on_first_rank(work: Callable[[], None]) -> None:
     What it raises there is raised there, and a `RankError` on the others.
     """
     others = join_world()
-    if others is None:
+    if others is None or _WORKS_ALONE.get():
         work()
         return
     failure: Exception | None = None
     if others.world.rank == 0:
+        token = _WORKS_ALONE.set(True)
         try:
             work()
         except Exception as error:
             failure = error
+        finally:
+            _WORKS_ALONE.reset(token)
     told = first_rank_says(b"" if failure is None else last_line(failure).encode())
     if failure is not None:
         raise failure

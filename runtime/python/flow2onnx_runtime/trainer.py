@@ -271,11 +271,14 @@ class Trainer:
     def update(self) -> None:
         """One training step by the mean gradients of the batches accumulated since the last."""
         with self._turn():
-            _, update = self._accumulation()
             if not self._present_sums():
                 raise StateError("no gradients to update by", hint="call accumulate() before")
-            self._run(update, [])
-            self._steps += 1
+            self._update()
+
+    def _update(self) -> None:
+        _, update = self._accumulation()
+        self._run(update, [])
+        self._steps += 1
 
     @property
     def accumulated(self) -> int:

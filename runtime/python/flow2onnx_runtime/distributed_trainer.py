@@ -1,0 +1,139 @@
+"""Train a bundle in several processes, with numpy, onnxruntime and an engine between them."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flow2onnx_runtime.collectives import (
+    Collectives,
+    check_alike,
+    follow_first,
+    join_world,
+    on_first_rank,
+)
+from flow2onnx_runtime.errors import BundleError, FlowError, NonFiniteError
+from flow2onnx_runtime.options import DEFAULT_OPTIONS, Options
+from flow2onnx_runtime.program import DeviceFeeds
+from flow2onnx_runtime.trainer import Trainer
+from flow2onnx_runtime.world import World
+
+__all__ = ["DistributedTrainer"]
+
+
+class DistributedTrainer(Trainer):
+    """A `Trainer` whose steps are those of all processes of its world together.
+
+    Each rank gives batches of its own, and gets the results of these; the variables of all move by
+    the mean of the gradients of all batches, and are equal to the bit. One process that
+    accumulates the batches of all ranks before an update does the same within rounding. Statistics
+    that a batch normalisation moves are the first rank's, and so is the state to begin with.
+
+    Every rank calls the same methods in the same order. `save` writes on the first one, and
+    `load` may be of a file that any number of ranks saved. The bundle must hold the step in two
+    halves: ``job.export(distributed=True)``, or ``accumulate=True`` of `make_trainable`.
+
+    Raises `RankError` where ranks have different bundles, or one fails or hangs.
+    """
+
+    def __init__(
+        self,
+        bundle: str | os.PathLike[str],
+        options: Options = DEFAULT_OPTIONS,
+        *,
+        finite_losses: bool = False,
+        in_place: bool = True,
+    ) -> None:
+        super().__init__(bundle, options, finite_losses=finite_losses, in_place=in_place)
+        if self.manifest.accumulate is None:
+            raise BundleError(
+                f"bundle {bundle} holds the step in one model, and ranks meet in the middle of it",
+                hint="export it with distributed=True, or make_trainable(…, accumulate=True)",
+            )
+        gradients, update = self._accumulation()
+        names = [feed.name for feed in self.feeds]
+        self._order = [names.index(feed.name) for feed in gradients.feeds]
+        self._sums = tuple(n for n in gradients.writes if n in set(update.writes))
+        self._own = tuple(n for n in gradients.writes if n not in self._sums)
+        self._others = join_world()
+        if self._others is not None:
+            files = repr(sorted(self.manifest.files.items())).encode()
+            check_alike(self._others, {"the bundle": files})
+            follow_first(self._others, self._state, self._state.names())
+
+    @property
+    def world(self) -> World:
+        """This rank among all."""
+        return World() if self._others is None else self._others.world
+
+    def _step(self, given: Sequence[NDArray[Any]] | DeviceFeeds) -> dict[str, NDArray[Any]]:
+        """The gradients of a batch, and the update by those of all ranks."""
+        with self._state.lock:
+            gradients, _ = self._accumulation()
+            self._batches += 1
+            results = self._run(gradients, self._arranged(given))
+            self._update()
+        return gradients.by_name(results)
+
+    def _arranged(
+        self, given: Sequence[NDArray[Any]] | DeviceFeeds
+    ) -> Sequence[NDArray[Any]] | DeviceFeeds:
+        """What the step takes, as its half takes it."""
+        if isinstance(given, DeviceFeeds):
+            return DeviceFeeds([given.values[i] for i in self._order])
+        return [given[i] for i in self._order]
+
+    def _update(self) -> None:
+        if self._others is not None:
+            self._add_up(self._others)
+        super()._update()
+        if self._others is not None:
+            follow_first(self._others, self._state, self._own)
+
+    def _add_up(self, others: Collectives) -> None:
+        """Let the sums of gradients, and the count of their batches, be those of all ranks."""
+        values = {name: self._state.read(name) for name in self._sums}
+        kinds = sorted({value.dtype.str for value in values.values()})
+        pending = []
+        for kind in kinds:
+            names = [n for n, v in values.items() if v.dtype.str == kind]
+            flat = np.concatenate([values[n].reshape(-1) for n in names])
+            pending.append((names, flat, others.begin_all_reduce(flat)))
+        for names, flat, work in pending:
+            work.wait()
+            ends = np.cumsum([values[n].size for n in names])[:-1]
+            for name, part in zip(names, np.split(flat, ends), strict=True):
+                self._state.write(name, part.reshape(values[name].shape))
+
+    def _check_losses(self, results: list[NDArray[Any]]) -> None:
+        """Raise on every rank if the loss of one is not finite."""
+        if self._others is None:
+            super()._check_losses(results)
+            return
+        failure: FlowError | None = None
+        try:
+            super()._check_losses(results)
+        except NonFiniteError as error:
+            failure = error
+        wrong = np.array([0.0 if failure is None else 1.0], np.float32)
+        self._others.all_reduce(wrong)
+        if failure is not None:
+            raise failure
+        if wrong[0]:
+            raise NonFiniteError(
+                f"the loss of another rank is not finite in batch {self._batches}",
+                hint="the state of all is as before this batch",
+            )
+
+    def load_state_dict(self, values: Mapping[str, NDArray[Any]]) -> None:
+        """Replace the whole state on every rank by what the first one gives."""
+        super().load_state_dict(values)
+        if self._others is not None:
+            with self._turn():
+                follow_first(self._others, self._state, self._state.names())
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the state, on the first rank; all go on once it is there."""
+        on_first_rank(lambda: super(DistributedTrainer, self).save(path))

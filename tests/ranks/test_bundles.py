@@ -1,0 +1,100 @@
+"""Bundles that several processes train, without the compiler."""
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from flow2onnx_runtime import BundleError, DistributedTrainer, Trainer
+
+import flow2onnx as flow
+import flow2onnx.typing as tp
+from tests.api.support import rate
+from tests.ranks.ranks import ROOT, ends, start_ranks
+
+STEPS, RANKS, BATCH = 5, 2, 4
+
+
+@pytest.fixture(scope="module")
+def batches(tmp_path_factory):
+    """A file with a batch for each rank and step."""
+    rng = np.random.default_rng(2)
+    path = tmp_path_factory.mktemp("batches") / "batches.npz"
+    x = rng.normal(size=(STEPS * RANKS, BATCH, 6)).astype(np.float32)
+    np.savez(path, x=x, y=rng.integers(0, 3, (STEPS * RANKS, BATCH)))
+    return path
+
+
+def of_a_job(folder, **options):
+    flow.clear_default_session()
+
+    @flow.global_function(type="train")
+    def job(
+        x: tp.Numpy.Placeholder((BATCH, 6)), y: tp.Numpy.Placeholder((BATCH,), flow.int64)
+    ) -> tp.Numpy:
+        x = flow.layers.batch_normalization(x, axis=1, name="n")
+        init = flow.random_normal_initializer(stddev=0.3)
+        logits = flow.layers.dense(x, 3, kernel_initializer=init, name="d")
+        loss = flow.nn.sparse_softmax_cross_entropy_with_logits(y, logits)
+        flow.optimizer.Adam(rate(0.01)).minimize(loss)
+        return loss
+
+    job.export(folder, verify=False, **options)
+    return folder
+
+
+def of_a_model(folder):
+    """Of a model that another exporter might have written."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21]> g (float[4, 6] x) => (float[4, 3] z)'
+        " <float[6, 3] w> { z = MatMul(x, w) }"
+    )
+    weights = np.random.default_rng(4).normal(size=(6, 3)).astype(np.float32)
+    del model.graph.initializer[:]
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    flow.make_trainable(model, "cross_entropy", "adam", lr=0.01, accumulate=True).save(folder)
+    return folder
+
+
+def trained_alone(bundle, batches):
+    """One process adds up the gradients of all ranks' batches before each update."""
+    trainer, data = Trainer(bundle), np.load(batches)
+    for step in range(STEPS):
+        for rank in range(RANKS):
+            i = step * RANKS + rank
+            trainer.accumulate(data["x"][i], data["y"][i])
+        trainer.update()
+    return trainer.state_dict()
+
+
+@pytest.mark.parametrize("make", [lambda f: of_a_job(f, distributed=True), of_a_model])
+def test_ranks_train_a_bundle_as_one_process_does(make, batches, tmp_path):
+    bundle = make(tmp_path / "bundle")
+    program = [str(ROOT / "tests/ranks/trainers.py"), str(bundle), str(batches), str(tmp_path)]
+    results = ends(start_ranks(RANKS, program))
+    assert all(status == 0 for status, _, _ in results), results
+    found = [dict(np.load(tmp_path / f"{rank}.npz")) for rank in range(RANKS)]
+    assert not np.array_equal(found[0].pop("losses"), found[1].pop("losses"))
+    expected = trained_alone(bundle, batches)
+    saved = Trainer(bundle)
+    saved.load(tmp_path / "state.safetensors")
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[0][name], found[1][name], name)
+        np.testing.assert_array_equal(found[0][name], saved.state.read(name), name)
+        if "moving" not in name:  # which are those of the first rank's rows
+            np.testing.assert_allclose(found[0][name], value, rtol=0, atol=2e-6, err_msg=name)
+
+
+def test_one_process_is_a_world_of_one(batches, tmp_path):
+    bundle, data = of_a_job(tmp_path / "bundle", distributed=True), np.load(batches)
+    alone, distributed = Trainer(bundle), DistributedTrainer(bundle)
+    for x, y in zip(data["x"], data["y"], strict=True):
+        expected, found = alone.step(x, y), distributed.step_async(x, y).result()
+        np.testing.assert_allclose(found["out/0"], expected["out/0"], rtol=0, atol=1e-6)
+    assert (distributed.world.size, distributed.steps) == (1, alone.steps)
+    for name, value in alone.state_dict().items():
+        np.testing.assert_allclose(distributed.state.read(name), value, rtol=0, atol=1e-6)
+
+
+def test_a_bundle_in_one_piece_is_refused(tmp_path):
+    with pytest.raises(BundleError, match="holds the step in one model"):
+        DistributedTrainer(of_a_job(tmp_path / "bundle"))
