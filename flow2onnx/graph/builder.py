@@ -17,6 +17,7 @@ from flow2onnx.dtypes import DType, by_name, by_numpy
 from flow2onnx.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
 from flow2onnx.graph.contrib import CONTRIB, contrib_types
 from flow2onnx.graph.dimension import Dimension
+from flow2onnx.graph.inference_cache import InferenceCache
 from flow2onnx.graph.nodes import operator_name, read_values
 from flow2onnx.graph.schemas import Schema, element_name, opset_ids, schema
 from flow2onnx.graph.shape_inference import infer_missing_shape
@@ -49,6 +50,7 @@ class Builder:
         self._constants: dict[tuple[Any, ...], ir.Value] = {}
         self._types: dict[ir.Value, onnx.TypeProto] = {}
         self._contents: dict[ir.TensorProtocol, onnx.TensorProto] = {}
+        self._inferred = InferenceCache(_INFERENCE_LIMIT)
         self._opsets = opset_ids(opset)
         self._extents: ChainMap[str, SymbolicSize] = ChainMap()  # sizes known at run time, by name
         self.unrolled = 0  # nodes that loops have been unrolled to
@@ -67,7 +69,7 @@ class Builder:
         inner = cls(outer.opset)
         inner.graph.name, inner._names = name, outer._names
         inner._imports, inner._opsets = outer._imports, outer._opsets
-        inner._extents = outer._extents.new_child()
+        inner._extents, inner._inferred = outer._extents.new_child(), outer._inferred
         return inner
 
     def __getattr__(self, op_type: str) -> Callable[..., ir.Value]:
@@ -308,9 +310,21 @@ class Builder:
         return self.const(operand, known.get(variable))
 
     def _infer(self, kind: Schema, node: ir.Node) -> None:
+        """Give the outputs of a node their types: inferred, or those of an equal node."""
+        key = None if self.expected else self._inferred.key(node)
+        known = None if key is None else self._inferred.types(key)
+        if known is not None:
+            for value, proto in zip(node.outputs, known, strict=True):
+                self._set_type(value, proto)
+            return
         if operator_name(node) in CONTRIB:
             self._infer_contrib(node)
-            return
+        else:
+            self._infer_standard(kind, node)
+        if key is not None and all(map(is_static, node.outputs)):
+            self._inferred.keep(key, [self.type_proto(value) for value in node.outputs])
+
+    def _infer_standard(self, kind: Schema, node: ir.Node) -> None:
         proto = _node_proto(node)
         types: dict[str, onnx.TypeProto] = {}
         data: dict[str, onnx.TensorProto] = {}
