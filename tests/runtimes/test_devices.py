@@ -122,6 +122,17 @@ def test_csharp_on_mono(release, hand, tmp_path):
     learnt(*said)
 
 
+@needs(csharp.LANGUAGE)
+def test_the_screen_of_maui_compiles(release, tmp_path):
+    """Against stand-ins for the classes of MAUI: names and types are right as far as these are."""
+    csharp.build_library(release, tmp_path)
+    sources = sorted((DEVICES / "csharp-maui").rglob("*.cs"))
+    assert len(sources) == 2
+    model = DEVICES / "csharp-console" / "PersonalDigits.cs"
+    stand_ins = ROOT / "tests" / "runtimes" / "maui.cs"
+    csharp.compile_with(tmp_path, "maui.dll", "-target:library", *sources, model, stand_ins)
+
+
 # ---- JavaScript ----------------------------------------------------------------------------------
 
 WEB = """
@@ -294,6 +305,7 @@ def test_the_process_of_electron_as_a_child_of_node(shells, hand):
     assert "ask:" in preload
     for name in ("main.js", "page.js", "preload.cjs"):
         run("node", "--check", shells / "electron" / name)
+    run("node", "--check", shells / "web" / "page.js")
 
 
 # Packages of React Native, made of what Node has: the files as iOS has them, where renaming does
@@ -352,6 +364,15 @@ if (told !== "killed" || text(await store.read()) !== "b") throw new Error("the 
 await store.write(Uint8Array.of(99));
 if (text(await store.read()) !== "c") throw new Error("it is not replaced");
 """
+
+
+@needs_javascript
+def test_the_screen_of_react_native_is_javascript():
+    """Read by the compiler of TypeScript, which knows the angle brackets too."""
+    flags = ("--noEmit", "--allowJs", "--jsx", "preserve", "--module", "esnext", "--skipLibCheck",
+             "--moduleResolution", "bundler", "--target", "es2022")  # fmt: skip
+    sources = sorted((DEVICES / "react-native").glob("*.js"))
+    run("node", NODE_MODULES / "typescript" / "bin" / "tsc", *flags, *sources, cwd=PACKAGE)
 
 
 @needs_javascript

@@ -63,7 +63,8 @@ public sealed class DigitsPage : ContentPage, IDrawable
             {
                 await from.CopyToAsync(to);
             }
-            File.Move(Path.Combine(folder, name + ".part"), Path.Combine(folder, name), true);
+            File.Delete(Path.Combine(folder, name));
+            File.Move(Path.Combine(folder, name + ".part"), Path.Combine(folder, name));
         }
         return folder;
     }

@@ -9,13 +9,23 @@ from tests.runtimes.languages.language import Language, onnxruntime, run
 CSHARP = ROOT / "runtime" / "csharp"
 
 
+def build_library(release: Path, folder: Path, flags: str = "") -> None:
+    """Both halves of the binding, in a folder."""
+    run("make", "-C", release / "csharp", f"OUT={folder}", f"CFLAGS=-O1 {flags}")
+
+
+def compile_with(folder: Path, name: str, *words: str | Path) -> None:
+    """A program or library of sources and flags that uses the binding in a folder."""
+    run("mcs", "-langversion:7.2", "-warn:4", "-warnaserror", f"-r:{folder / 'Flow2Onnx.dll'}",
+        f"-out:{folder / name}", *words)  # fmt: skip
+
+
 def compile_program(
     release: Path, folder: Path, name: str, *sources: Path, flags: str = ""
 ) -> dict[str, str]:
     """Variables with which Mono runs a program made in a folder, beside the archive's library."""
-    run("make", "-C", release / "csharp", f"OUT={folder}", f"CFLAGS=-O1 {flags}")
-    run("mcs", "-langversion:7.2", "-warn:4", "-warnaserror", f"-r:{folder / 'Flow2Onnx.dll'}",
-        f"-out:{folder / name}", *sources)  # fmt: skip
+    build_library(release, folder, flags)
+    compile_with(folder, name, *sources)
     return {
         "MONO_PATH": str(folder),
         "LD_LIBRARY_PATH": str(folder),
