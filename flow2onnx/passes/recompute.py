@@ -16,16 +16,20 @@ import onnx_ir as ir
 from flow2onnx.analysis.live_range import byte_size
 from flow2onnx.errors import ConfigError
 from flow2onnx.graph.nodes import RANDOM_OPERATORS, has_seed, read_values, subgraphs_of
-from flow2onnx.graph.types import dims, is_static
+from flow2onnx.graph.types import dims, dtype_of, is_static
 
 __all__ = ["RecomputedSegment", "recompute"]
 
+_USUAL = 64
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 
 @dataclass(frozen=True)
 class RecomputedSegment:
-    """A segment: its first and last node, how many run twice, and the bytes not kept so."""
+    """A segment: its first and last node, how many run twice, and the bytes not kept so.
+
+    Sizes that are known at the run only count as 64 in the bytes.
+    """
 
     first: str
     last: str
@@ -91,7 +95,7 @@ def _balanced_segments(nodes: list[ir.Node], number: int) -> list[list[ir.Node]]
     The last one is left out: its gradients come at once.
     """
     inside = set(nodes)
-    kept = [sum(byte_size(v) for v in n.outputs if _readers(v) - inside) for n in nodes]
+    kept = [sum(_bytes(v) for v in n.outputs if _readers(v) - inside) for n in nodes]
     count = number if number > 1 else round(math.sqrt(sum(map(bool, kept))))
     share, cuts, total = sum(kept) / max(count, 1), list[int](), np.cumsum(kept)
     crossing = _crossing_bytes(nodes)
@@ -110,9 +114,17 @@ def _crossing_bytes(nodes: list[ir.Node]) -> list[int]:
     for i, node in enumerate(nodes):
         for value in node.outputs:
             last = max((places[r] for r in _readers(value) if r in places), default=i)
-            change[i] += byte_size(value)
-            change[last] -= byte_size(value)
+            change[i] += _bytes(value)
+            change[last] -= _bytes(value)
     return list(np.cumsum(change)[:-1])
+
+
+def _bytes(value: ir.Value) -> int:
+    """The bytes of a value, where each size that is known at the run only counts as `_USUAL`."""
+    if value.shape is None or value.dtype is None or is_static(value):
+        return byte_size(value)
+    sizes = (d if isinstance(d, int) else _USUAL for d in value.shape)
+    return math.prod(sizes) * dtype_of(value).numpy.itemsize
 
 
 def _readers(value: ir.Value) -> set[ir.Node]:
@@ -137,8 +149,8 @@ class _Segment:
         freed = [v for n in self._ordered for v in n.outputs if self._is_freed(v)]
         again = self._producers(freed)
         sources = dict.fromkeys(v for n in again for v in _inputs_of(n) if self._is_source(v))
-        saved = sum(map(byte_size, freed)) - sum(
-            byte_size(v) for v in sources if not _readers(v) - self._forward
+        saved = sum(map(_bytes, freed)) - sum(
+            _bytes(v) for v in sources if not _readers(v) - self._forward
         )
         place = self._first_reader(freed)
         due = self._last_gradient_before(place) if place is not None else None
@@ -182,7 +194,7 @@ class _Segment:
         return _is_repeatable(maker) and not (is_read_on or is_captured or is_shown)
 
     def _is_freed(self, value: ir.Value) -> bool:
-        is_kept = bool(_readers(value) - self._forward) and byte_size(value) > 0
+        is_kept = bool(_readers(value) - self._forward) and _bytes(value) > 0
         return is_kept and self._is_repeated(value)
 
     def _is_source(self, value: ir.Value) -> bool:

@@ -107,6 +107,7 @@ def lora() -> None:
     help="The most tokens of a row; texts are cut.",
 )
 @click.option("--pack", is_flag=True, help="Several texts in a row, none of which sees another.")
+@click.option("--recompute", is_flag=True, help="Less memory: compute activations twice.")
 @click.option("--all-tokens", is_flag=True, help="Learn what the user writes, too.")
 @click.option("--every", type=int, metavar="N", help="Write the checkpoint each N steps, too.")
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint in DIR, if there is one.")
@@ -137,7 +138,7 @@ def train(
             lr=options["lr"], schedule=options["schedule"] or _schedule(steps),
             up_rate=options["up_rate"], accumulate=options["accumulate"] > 1,
             start=read_adapter(options["start"]) if options["start"] else None,
-            packs=options["pack"], seed=options["seed"],
+            packs=options["pack"], recompute=options["recompute"], seed=options["seed"],
         )  # fmt: skip
         output.mkdir(parents=True, exist_ok=True)
         made.save(output / "bundle")

@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 import shutil
 import tempfile
 import weakref
@@ -164,10 +165,12 @@ dropout
 optimizer, lr, schedule, groups, clip_norm
     As in `make_trainable`; AdamW at 2e-4 by default. `up_rate` is the rate of B by that of A,
     as in LoRA+.
-accumulate, chunks, packs, start, logits
+accumulate, chunks, packs, recompute, start, logits
     With models that add up gradients of several batches; the parts that the last product is
     computed in; with an input `documents` that says of each token which text of its row it is of,
-    as none sees another; an adapter to go on from; the output with the scores of all words.
+    as none sees another; with the activations of each layer computed again for the gradients in
+    place of being kept, for more time and less memory; an adapter to go on from; the output with
+    the scores of all words.
 
 Raises ArgumentError for targets that match nothing and ranks that no matrix has,
 UnsupportedError for a model that is not understood.
@@ -191,6 +194,7 @@ def lora(
     accumulate: bool = True,
     chunks: int = 4,
     packs: bool = False,
+    recompute: bool = False,
     start: Adapter | None = None,
     logits: str | None = None,
     name: str = "lora",
@@ -215,7 +219,10 @@ def lora(
         dropout=_share("dropout", dropout),
         packs=packs,
     )
-    made = _compile(plan, language, slots, name=name, seed=seed, accumulate=accumulate)
+    how = _layers(chosen) if recompute else False
+    made = _compile(
+        plan, language, slots, name=name, seed=seed, accumulate=accumulate, recompute=how
+    )
     return replace(made, is_half=any(product.is_half for product, _ in chosen))
 
 
@@ -230,6 +237,7 @@ def _compile(
     name: str,
     seed: int,
     accumulate: bool,
+    recompute: bool | Sequence[str],
 ) -> TrainableAdapter:
     """The jobs of a plan, with the frozen tensors in the file that they lie in."""
     state = ModelState(plan.foreign, plan.foreign.opset, seed)
@@ -240,7 +248,7 @@ def _compile(
         body=lambda kind, _: adapter_body(plan, kind),
         names=lambda kind, count: ["loss"],
         target=target,
-        rewrites=Rewrites(in_place=False, draws_by_step=bool(plan.dropout)),
+        rewrites=Rewrites(recompute=recompute, in_place=False, draws_by_step=bool(plan.dropout)),
     )
     made = [jobs.job("train"), jobs.job(EVAL), *(jobs.halves() if accumulate else ())]
     files = sorted({str(plan.foreign.tensors[n].location) for n in plan.shared})
@@ -258,6 +266,13 @@ def _compile(
         shared={file: language.folder / file for file in files},
         facts=_facts(plan, made[0]),
     )
+
+
+def _layers(chosen: Chosen) -> bool | Sequence[str]:
+    """The scopes of the layers, such as ``model/layers.0``; True where names show none."""
+    paths = [re.match(r"(.*?\d+)/", product.node.strip("/")) for product, _ in chosen]
+    names = list(dict.fromkeys(p[1] for p in paths if p is not None))
+    return names[:-1] or True  # the gradients of the last come at once
 
 
 def _feeds(plan: AdapterPlan) -> Feeds:

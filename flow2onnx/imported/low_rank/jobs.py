@@ -101,7 +101,8 @@ def _feeds(job: Job, plan: AdapterPlan) -> dict[str, Value]:
 def _shared(job: Job, plan: AdapterPlan) -> dict[str, Value]:
     """The frozen tensors that something reads, as inputs: they become constants in a file.
 
-    What is in half precision there is computed with in single precision.
+    What is in half precision there is computed with in single precision. Passes take them for
+    state, as they do not vary from one batch to the next.
     """
     read = {v.name for n in plan.foreign.graph for v in read_values(n) if v is not None}
     found = {}
@@ -110,7 +111,7 @@ def _shared(job: Job, plan: AdapterPlan) -> dict[str, Value]:
             tensor = plan.foreign.tensors[name]
             shape = [int(d) for d in tensor.shape]
             dtype = by_code(int(tensor.dtype))
-            value = job.b.input(name, shape, dtype)
+            value = job.values[name] = job.b.input(name, shape, dtype)
             found[name] = job.b.Cast(value, to=float32) if dtype == float16 else value
     return found
 
