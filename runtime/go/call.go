@@ -26,12 +26,27 @@ func call(what uint32, handle unsafe.Pointer, job *C.char, feeds []Tensor, resul
 		}
 		into = results.raw
 	}
+	status, message, err := callC(what, handle, job, feeds, into)
+	if err != nil {
+		return err
+	}
+	if err := refusal(status, message); err != nil {
+		return err
+	}
+	if results != nil {
+		results.fill()
+	}
+	return nil
+}
+
+// callC gives C the arrays, as many as it may in place.
+func callC(what uint32, handle unsafe.Pointer, job *C.char, feeds []Tensor, into *C.f2o_tensors) (C.f2o_status, *C.char, error) {
 	if len(feeds) > inPlace {
 		return callCopied(what, handle, job, feeds, into)
 	}
 	about, shapes, names, err := describe(feeds)
 	if err != nil {
-		return err
+		return 0, nil, err
 	}
 	var a [inPlace]unsafe.Pointer
 	for i, feed := range feeds {
@@ -42,20 +57,19 @@ func call(what uint32, handle unsafe.Pointer, job *C.char, feeds []Tensor, resul
 		a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7],
 		a[8], a[9], a[10], a[11], a[12], a[13], a[14], a[15], into, &message)
 	runtime.KeepAlive(feeds)
-	runtime.KeepAlive(results)
-	return refusal(status, message)
+	return status, message, nil
 }
 
 // callCopied is the way of calls with more arrays than fit in place.
-func callCopied(what uint32, handle unsafe.Pointer, job *C.char, feeds []Tensor, into *C.f2o_tensors) error {
+func callCopied(what uint32, handle unsafe.Pointer, job *C.char, feeds []Tensor, into *C.f2o_tensors) (C.f2o_status, *C.char, error) {
 	list, err := copies(feeds)
 	defer C.bridge_free(list, C.size_t(len(feeds)))
 	if err != nil {
-		return err
+		return 0, nil, err
 	}
 	var message *C.char
 	status := C.bridge_call_list(what, handle, job, list, C.size_t(len(feeds)), into, &message)
-	return refusal(status, message)
+	return status, message, nil
 }
 
 // describe says what the arrays are, without a pointer in it; each part is at least one long.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -87,6 +88,30 @@ func TestElements(t *testing.T) {
 	results.Close()
 	results.Close()
 	refused(t, StateError, trainer.StepInto(ctx, results, feeds()...))
+}
+
+func TestViewsKeepTheirMemory(t *testing.T) {
+	trainer := open(t)
+	views := make([][]float32, 0, 200)
+	for i := 0; i < cap(views); i++ {
+		results, err := trainer.Evaluate(ctx, feeds()...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		losses, _ := Elements[float32](results.At(0))
+		views = append(views, losses)
+		if i%2 == 0 {
+			results.Close()
+		}
+		runtime.GC() // with the finalizers of what nobody holds
+	}
+	for _, losses := range views {
+		for i, loss := range losses {
+			if loss != views[0][i] {
+				t.Fatal("a view was overwritten")
+			}
+		}
+	}
 }
 
 func TestMoreArraysThanInPlace(t *testing.T) {

@@ -1,13 +1,13 @@
 package flow2onnx
 
 // #include <stdlib.h>
+// #include <string.h>
 // #include "bridge.h"
 import "C"
 
 import (
 	"fmt"
 	"runtime"
-	"strings"
 	"unsafe"
 )
 
@@ -29,8 +29,7 @@ type Tensor struct {
 	shape []int64
 	data  unsafe.Pointer
 	bytes int
-	owner *Tensors // what holds the memory, if it is not Go's
-	err   error    // why it is none
+	err   error // why it is none
 }
 
 // DTypeOf is the element type of ONNX that T is.
@@ -175,9 +174,20 @@ func (t Tensor) At(index int) Tensor {
 	return t
 }
 
-// Tensors are copies of tensors in memory of C, which each call that fills them uses again.
+// Tensors are copies of tensors, in memory of Go that each call that fills them uses again. What
+// views it keeps it.
 type Tensors struct {
-	raw *C.f2o_tensors
+	raw   *C.f2o_tensors // what C fills, from which the items are copied
+	items []item
+}
+
+// item is one tensor; words, so that every element type is aligned.
+type item struct {
+	name  string
+	dtype DType
+	shape []int64
+	words []uint64
+	bytes int
 }
 
 // NewTensors has none yet.
@@ -188,23 +198,50 @@ func NewTensors() *Tensors {
 	return t
 }
 
-// Close frees the memory at once; what views it may not be used any more.
+// Close frees the memory of C at once, in place of when nobody needs the tensors any more; there
+// are none after it, and it is filled no more.
 func (t *Tensors) Close() {
 	if t.raw != nil {
 		C.f2o_tensors_free(t.raw)
 		C.free(unsafe.Pointer(t.raw))
-		t.raw = nil
 	}
+	t.raw, t.items = nil, nil
 	runtime.SetFinalizer(t, nil)
 }
 
-// Len is how many there are.
-func (t *Tensors) Len() int {
-	if t.raw == nil {
-		return 0
+// fill copies what C has written; where it is the same kind of thing as before nothing is allocated.
+func (t *Tensors) fill() {
+	count := int(t.raw.count)
+	if count > cap(t.items) {
+		t.items = make([]item, count)
 	}
-	return int(t.raw.count)
+	t.items = t.items[:count]
+	for i := range t.items {
+		t.items[i].fill(&unsafe.Slice(t.raw.items, count)[i])
+	}
 }
+
+func (it *item) fill(raw *C.f2o_tensor) {
+	if name := unsafe.Slice((*byte)(unsafe.Pointer(raw.name)), int(C.strlen(raw.name))); it.name != string(name) {
+		it.name = string(name)
+	}
+	it.dtype, it.bytes = DType(raw.dtype), int(C.f2o_tensor_bytes(raw))
+	it.shape = sizes(raw.shape, raw.rank) // who views the last ones keeps them
+	words := (it.bytes + 7) / 8
+	if words > cap(it.words) {
+		it.words = make([]uint64, words)
+	}
+	it.words = it.words[:words]
+	if it.bytes > 0 {
+		C.memcpy(unsafe.Pointer(&it.words[0]), raw.data, C.size_t(it.bytes))
+	}
+}
+
+// shrink frees what C holds, of tensors that are not filled again soon.
+func (t *Tensors) shrink() { C.f2o_tensors_free(t.raw) }
+
+// Len is how many there are.
+func (t *Tensors) Len() int { return len(t.items) }
 
 // At is the one at a place.
 func (t *Tensors) At(index int) Tensor {
@@ -212,16 +249,19 @@ func (t *Tensors) At(index int) Tensor {
 		message := fmt.Sprintf("there is no tensor %d of %d", index, t.Len())
 		return Tensor{err: &Error{Kind: StateError, Message: message, Hint: "count from 0"}}
 	}
-	return t.view(&unsafe.Slice(t.raw.items, t.Len())[index])
+	it := &t.items[index]
+	view := Tensor{name: it.name, dtype: it.dtype, shape: it.shape, bytes: it.bytes}
+	if len(it.words) > 0 {
+		view.data = unsafe.Pointer(&it.words[0])
+	}
+	return view
 }
 
 // Get is the one of a name.
 func (t *Tensors) Get(name string) Tensor {
-	if t.raw != nil && strings.IndexByte(name, 0) < 0 {
-		wanted := C.CString(name)
-		defer C.free(unsafe.Pointer(wanted))
-		if found := C.f2o_tensors_find(t.raw, wanted); found != nil {
-			return t.view(found)
+	for i := range t.items {
+		if t.items[i].name == name {
+			return t.At(i)
 		}
 	}
 	return Tensor{err: &Error{
@@ -238,17 +278,6 @@ func (t *Tensors) All() []Tensor {
 		all[i] = t.At(i)
 	}
 	return all
-}
-
-func (t *Tensors) view(raw *C.f2o_tensor) Tensor {
-	return Tensor{
-		name:  C.GoString(raw.name),
-		dtype: DType(raw.dtype),
-		shape: sizes(raw.shape, raw.rank),
-		data:  unsafe.Pointer(raw.data),
-		bytes: int(C.f2o_tensor_bytes(raw)),
-		owner: t,
-	}
 }
 
 // sizes copies a shape.
@@ -274,6 +303,8 @@ func LoadSafetensors(path string) (*Tensors, error) {
 		tensors.Close()
 		return nil, err
 	}
+	tensors.fill()
+	tensors.shrink()
 	return tensors, nil
 }
 

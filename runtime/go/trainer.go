@@ -313,7 +313,8 @@ func (s State) Specs() []Spec {
 // Read copies the tensors named; all without names.
 func (s State) Read(names ...string) (*Tensors, error) {
 	return fresh(func(values *Tensors) error {
-		return s.trainer.with(func(raw *C.f2o_trainer, made *texts, message **C.char) (C.f2o_status, error) {
+		defer values.shrink()
+		err := s.trainer.with(func(raw *C.f2o_trainer, made *texts, message **C.char) (C.f2o_status, error) {
 			if len(names) == 0 {
 				return C.bridge_read(raw, nil, 0, values.raw, message), nil
 			}
@@ -323,6 +324,10 @@ func (s State) Read(names ...string) (*Tensors, error) {
 			}
 			return C.bridge_read(raw, list, C.size_t(len(names)), values.raw, message), nil
 		})
+		if err == nil {
+			values.fill()
+		}
+		return err
 	})
 }
 

@@ -1,6 +1,11 @@
 """What is built once: the C runtime in three ways, the release archive, each language's driver."""
 
+import os
+import pickle
+import re
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -54,12 +59,28 @@ def release(archive, tmp_path_factory):
 @pytest.fixture(scope="session")
 def commands(release, tmp_path_factory) -> Callable[[Language], Command]:
     """The driver of a language, built when it is first asked for."""
-    made: dict[str, Command] = {}
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
     def command(language: Language) -> Command:
-        if language.name not in made:
-            assert language.build is not None
-            made[language.name] = language.build(release, tmp_path_factory.mktemp("driver"))
-        return made[language.name]
+        return build_once(language, release, shared / "drivers")
 
     return command
+
+
+def build_once(language: Language, release: Path, folder: Path) -> Command:
+    """The driver that any of the processes which run the tests has built before, or builds now."""
+    import fcntl  # only of POSIX systems, as all that is built
+
+    assert language.build is not None
+    own = folder / re.sub(r"\W", "_", language.name)
+    folder.mkdir(exist_ok=True)
+    with own.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        kept = own / "command.pickle"
+        if not kept.exists():
+            shutil.rmtree(own, ignore_errors=True)
+            own.mkdir()
+            kept.write_bytes(pickle.dumps(language.build(release, own)))
+        found: Command = pickle.loads(kept.read_bytes())
+        return found
