@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from flow2onnx.errors import AnnotationError
+from flow2onnx.typing import PlaceholderSpec
 
 __all__ = ["hints_of"]
 
@@ -15,10 +16,27 @@ def hints_of(function: Callable[..., Any], signature: inspect.Signature) -> dict
     raw = {n: p.annotation for n, p in signature.parameters.items() if p.annotation is not p.empty}
     if signature.return_annotation is not signature.empty:
         raw["return"] = signature.return_annotation
-    if not any(isinstance(a, str) for a in raw.values()):
-        return raw
+    if any(isinstance(a, str) for a in raw.values()):
+        raw = _resolved(function)
+    return {name: _meant(annotation) for name, annotation in raw.items()}
+
+
+def _meant(annotation: Any) -> Any:
+    """The placeholder in ``Annotated[flow.Blob, tp.Numpy.Placeholder(shape)]``."""
+    if typing.get_origin(annotation) is not typing.Annotated:
+        return annotation
+    found = [m for m in annotation.__metadata__ if isinstance(m, PlaceholderSpec)]
+    if len(found) != 1:
+        raise AnnotationError(
+            f"{annotation} names {len(found)} placeholders",
+            hint="write Annotated[flow.Blob, tp.Numpy.Placeholder(shape)]",
+        )
+    return found[0]
+
+
+def _resolved(function: Callable[..., Any]) -> dict[str, Any]:
     try:
-        return typing.get_type_hints(function)
+        return typing.get_type_hints(function, include_extras=True)
     except (NameError, AttributeError) as error:
         raise AnnotationError(
             f"an annotation does not resolve: {error}",

@@ -125,6 +125,7 @@ _FRONTS: dict[str, Any] = {
              "image", "pb", "scalar"),
     **_below("sysconfig", environment, "get_compile_flags", "get_cuda_version", "with_cuda"),
     **_below("train", models, "CheckPoint", "SimpleCheckPointManager"),
+    "Blob": hints.Blob,
     "ExecutionConfig": ExecutionConfig,
     "FunctionConfig": FunctionConfig,
     "config": SettingsFacade(CONFIG, _settings),

@@ -3,8 +3,18 @@
 import inspect
 import types
 import typing
+from abc import ABCMeta
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+)
 
 from flow2onnx.dtypes import DType, float32
 from flow2onnx.errors import AnnotationError, ArgumentError, DTypeError, ShapeError
@@ -33,6 +43,7 @@ __all__ = [
 
 Kind = Literal["numpy", "list", "listlist"]
 T = TypeVar("T")
+S = TypeVar("S", covariant=True)
 
 
 @dataclass(frozen=True)
@@ -53,39 +64,59 @@ class PlaceholderSpec:
         object.__setattr__(self, "batch_axis", _axis_from_front(self))
 
 
-class Numpy:
-    """One array: `Numpy.Placeholder(shape)` for a parameter, `Numpy` for a result."""
+if TYPE_CHECKING:
+    # A job is annotated with what a call gives, and its body returns blobs: these fit both.
+    class _Placeholders(ABCMeta):
+        @property
+        def Placeholder(cls) -> type[PlaceholderSpec]:  # noqa: N802  # OneFlow's name
+            """A parameter that takes arrays of a shape."""
 
-    class Placeholder(PlaceholderSpec):
-        """A parameter that takes one `numpy.ndarray` of exactly this shape."""
+    class Numpy(Protocol, metaclass=_Placeholders):
+        """One array: `Numpy.Placeholder(shape)` for a parameter, `Numpy` for a result."""
 
-        kind = "numpy"
+    class ListNumpy(Protocol, metaclass=_Placeholders):
+        """A list with one array per device; `shape` is the upper bound of each."""
 
+    class ListListNumpy(Protocol, metaclass=_Placeholders):
+        """A list, per device, of lists of arrays; `shape` is the upper bound of each inner list."""
 
-class ListNumpy:
-    """A list with one array per device; `shape` is the upper bound of each."""
+    class Callback(Protocol[S]):
+        """The result of an asynchronous job: ``job(x)(receive)`` calls ``receive(S-value)``."""
 
-    class Placeholder(PlaceholderSpec):
-        """A parameter that takes a list of one `numpy.ndarray` of at most this size."""
+    class Bundle(Protocol[S]):
+        """Any nesting of list, tuple and dict whose leaves are S."""
 
-        kind = "list"
+else:
 
+    class Numpy:
+        """One array: `Numpy.Placeholder(shape)` for a parameter, `Numpy` for a result."""
 
-class ListListNumpy:
-    """A list, per device, of lists of arrays; `shape` is the upper bound of each inner list."""
+        class Placeholder(PlaceholderSpec):
+            """A parameter that takes one `numpy.ndarray` of exactly this shape."""
 
-    class Placeholder(PlaceholderSpec):
-        """A parameter that takes a list of one list of arrays of at most this size."""
+            kind = "numpy"
 
-        kind = "listlist"
+    class ListNumpy:
+        """A list with one array per device; `shape` is the upper bound of each."""
 
+        class Placeholder(PlaceholderSpec):
+            """A parameter that takes a list of one `numpy.ndarray` of at most this size."""
 
-class Callback(Generic[T]):
-    """The result of an asynchronous job: ``job(x)(receive)`` later calls ``receive(T-value)``."""
+            kind = "list"
 
+    class ListListNumpy:
+        """A list, per device, of lists of arrays; `shape` is the upper bound of each inner list."""
 
-class Bundle(Generic[T]):
-    """Any nesting of list, tuple and dict whose leaves are T."""
+        class Placeholder(PlaceholderSpec):
+            """A parameter that takes a list of one list of arrays of at most this size."""
+
+            kind = "listlist"
+
+    class Callback(Generic[T]):
+        """The result of an asynchronous job: ``job(x)(receive)`` calls ``receive(value)``."""
+
+    class Bundle(Generic[T]):
+        """Any nesting of list, tuple and dict whose leaves are T."""
 
 
 def _check_shape(shape: object) -> None:

@@ -1,12 +1,15 @@
 """One network written in the three generations is one graph."""
 # ruff: noqa: B008 - a default that is a call is how the first generation declares inputs
 
+from typing import Annotated
+
 import numpy as np
 import pytest
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
 from flow2onnx.engine.session import current_session
+from flow2onnx.errors import AnnotationError
 from flow2onnx.graph.model import model_text
 
 BATCH = 8
@@ -126,3 +129,16 @@ def test_parameters_by_their_earlier_names(name, result):
 
     for found in job(np.arange(6, dtype=np.float32).reshape(2, 3)).get():
         assert found.numpy().tolist() == [result]
+
+
+def test_annotations_that_type_checkers_understand():
+    @flow.global_function()
+    def job(x: Annotated[flow.Blob, tp.Numpy.Placeholder((2,))]) -> tp.Numpy:
+        return x * 2
+
+    assert list(job(np.ones(2, np.float32))) == [2, 2]
+    with pytest.raises(AnnotationError, match="names 0 placeholders"):
+
+        @flow.global_function()
+        def other(x: Annotated[flow.Blob, "images"]) -> tp.Numpy:
+            return x
