@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import ml_dtypes
 import numpy as np
 
-from flow2onnx.errors import DTypeError
+from flow2onnx.errors import DTypeError, spelling_hint
 
 __all__ = [
     "DType",
@@ -80,7 +80,10 @@ def by_code(code: int) -> DType:
 
 def by_numpy(dtype: object) -> DType:
     """The element type of anything `numpy.dtype` accepts."""
-    wanted = np.dtype(dtype)  # type: ignore[call-overload]  # numpy decides what it accepts
+    try:
+        wanted = np.dtype(dtype)  # type: ignore[call-overload]  # numpy decides what it accepts
+    except TypeError:
+        raise DTypeError(f"{dtype!r} is no element type", hint="such as flow.float32") from None
     for known in _ALL:
         if known.numpy == wanted:
             return known
@@ -93,7 +96,9 @@ def by_name(name: str) -> DType:
     for dtype in _ALL:
         if dtype.name == name:
             return dtype
-    raise DTypeError(f"no element type is named {name!r}")
+    names = [d.name for d in dtypes()]
+    hint = spelling_hint(name, names, f"there are {', '.join(names)}")
+    raise DTypeError(f"no element type is named {name!r}", hint=hint)
 
 
 def convert_oneflow_dtype_to_numpy_dtype(oneflow_dtype: DType) -> np.dtype:

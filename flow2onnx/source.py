@@ -4,7 +4,7 @@ import contextlib
 import os
 import sys
 
-__all__ = ["place", "raised_at", "user_frame"]
+__all__ = ["place", "raised_at", "raised_inside", "user_frame"]
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _BETWEEN = ("<frozen ", contextlib.__file__)  # frames that only pass a call on
@@ -35,6 +35,17 @@ def raised_at(error: BaseException) -> str | None:
             found = place(name, trace.tb_lineno)
         trace = trace.tb_next
     return found
+
+
+def raised_inside(error: BaseException) -> bool:
+    """True if no function of the user's lies between where it is caught and where it was raised."""
+    trace = error.__traceback__
+    while trace is not None:
+        name = trace.tb_frame.f_code.co_filename
+        if not name.startswith((_PACKAGE, *_BETWEEN)) and "site-packages" not in name:
+            return False
+        trace = trace.tb_next
+    return True
 
 
 def place(filename: str, line: int) -> str:

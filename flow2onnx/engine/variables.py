@@ -17,9 +17,12 @@ __all__ = ["check_variables", "merge_variables", "new_state"]
 def merge_variables(jobs: Iterable[CompiledJob]) -> dict[str, Variable]:
     """The variables of jobs by name; raises `VariableError` where two mean different ones by it."""
     variables: dict[str, Variable] = {}
+    owners: dict[str, str] = {}
     for job in jobs:
         for variable in job.variables.values():
-            check_same(variables.setdefault(variable.name, variable), variable, job.spec.name)
+            first = variables.setdefault(variable.name, variable)
+            owner = owners.setdefault(variable.name, job.spec.name)
+            check_same(first, variable, job.spec.name, owner)
     return variables
 
 

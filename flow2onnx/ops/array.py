@@ -49,7 +49,8 @@ def identity_n(b: Builder, inputs: list[Value], name: str | None = None) -> list
 @op("cast")
 def cast(b: Builder, x: Value, dtype: DType, name: str | None = None) -> Value:
     """Another element type; real numbers lose their fraction on the way to whole ones."""
-    return x if dtype_of(x) == element_type(dtype) else b.Cast(x, to=dtype)
+    wanted = element_type(dtype)
+    return x if dtype_of(x) == wanted else b.Cast(x, to=wanted)
 
 
 @op("constant")

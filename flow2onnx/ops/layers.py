@@ -7,6 +7,7 @@ from typing import Any
 from flow2onnx.dtypes import DType, float32
 from flow2onnx.errors import ArgumentError
 from flow2onnx.ops import array, conv, nn
+from flow2onnx.ops.named_settings import activation_of
 from flow2onnx.ops.spatial import Ints, Padding, is_channels_last, per_axis
 from flow2onnx.ops.variable import get_variable
 from flow2onnx.trace.blob import Blob
@@ -26,8 +27,8 @@ def layer_variable(
     name: str | None,
     suffix: str,
     shape: Sequence[int],
-    initializer: Initializer,
-    regularizer: Regularizer | None = None,
+    initializer: Initializer | str,
+    regularizer: Regularizer | str | None = None,
     trainable: bool = True,
     full_name: str | None = None,
     dtype: DType = float32,
@@ -48,21 +49,27 @@ def layer_variable(
         return get_variable.lower(suffix, **arguments)
 
 
-def activate(x: Blob, activation: Activation | None) -> Blob:
+def activate(x: Blob, activation: Activation | str | None) -> Blob:
     """`x` through the layer's activation, if it has one."""
-    return x if activation is None else activation(x, name="activation")
+    function = activation_of(activation)
+    if function is None:
+        return x
+    result = function(x)
+    if not isinstance(result, Blob):
+        raise ArgumentError(f"activation gave {result!r}", hint="it gives a blob")
+    return result
 
 
 @composite("layers.dense")
 def dense(
     inputs: Blob,
     units: int,
-    activation: Activation | None = None,
+    activation: Activation | str | None = None,
     use_bias: bool = True,
-    kernel_initializer: Initializer | None = None,
-    bias_initializer: Initializer | None = None,
-    kernel_regularizer: Regularizer | None = None,
-    bias_regularizer: Regularizer | None = None,
+    kernel_initializer: Initializer | str | None = None,
+    bias_initializer: Initializer | str | None = None,
+    kernel_regularizer: Regularizer | str | None = None,
+    bias_regularizer: Regularizer | str | None = None,
     trainable: bool = True,
     name: str = "Dense",
     model_distribute: Any = None,
@@ -108,12 +115,12 @@ def _conv(axes: int, convolve: Callable[..., Blob]) -> Operator[Blob]:
         data_format: str,
         dilation_rate: Ints | None,
         groups: int,
-        activation: Activation | None,
+        activation: Activation | str | None,
         use_bias: bool,
-        kernel_initializer: Initializer | None,
-        bias_initializer: Initializer | None,
-        kernel_regularizer: Regularizer | None,
-        bias_regularizer: Regularizer | None,
+        kernel_initializer: Initializer | str | None,
+        bias_initializer: Initializer | str | None,
+        kernel_regularizer: Regularizer | str | None,
+        bias_regularizer: Regularizer | str | None,
         trainable: bool,
         name: str,
         weight_name: str | None,
@@ -158,8 +165,8 @@ conv1d, conv2d, conv3d = _conv(1, conv.conv1d), _conv(2, conv.conv2d), _conv(3, 
 @composite("layers.prelu")
 def prelu(
     inputs: Blob,
-    alpha_initializer: Initializer | None = None,
-    alpha_regularizer: Regularizer | None = None,
+    alpha_initializer: Initializer | str | None = None,
+    alpha_regularizer: Regularizer | str | None = None,
     shared_axes: Sequence[int] | None = None,
     trainable: bool = True,
     name: str = "PRelu",

@@ -5,6 +5,8 @@ from typing import Any
 
 from flow2onnx.dtypes import DType, float32
 from flow2onnx.errors import ArgumentError, VariableError
+from flow2onnx.ops.arguments import element_type
+from flow2onnx.ops.named_settings import initializer_of, regularizer_of
 from flow2onnx.source import user_frame
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import current_job
@@ -18,8 +20,8 @@ def get_variable(
     name: str,
     shape: Sequence[int] | None = None,
     dtype: DType | None = float32,
-    initializer: Initializer | None = None,
-    regularizer: Regularizer | None = None,
+    initializer: Initializer | str | None = None,
+    regularizer: Regularizer | str | None = None,
     trainable: bool | None = None,
     model_name: str | None = None,
     random_seed: int | None = None,
@@ -36,7 +38,7 @@ def get_variable(
         if not reuse:
             raise VariableError(
                 f"variable '{full}' already exists, getting the same variable is not allowed when "
-                "param reuse is False",
+                f"param reuse is False; it was made at {job.variables[full].source}",
                 hint="give each layer its own name=",
             )
         known: Blob = job.user_variables[full]
@@ -44,10 +46,12 @@ def get_variable(
     variable = Variable(
         name=full,
         shape=_shape(shape, full),
-        dtype=dtype or job.spec.config.value("default_data_type"),
-        initializer=initializer or job.default_initializer(full),
+        dtype=element_type(dtype)
+        if dtype is not None
+        else job.spec.config.value("default_data_type"),
+        initializer=initializer_of(initializer) or job.default_initializer(full),
         is_trainable=trainable is not False,
-        regularizer=regularizer,
+        regularizer=regularizer_of(regularizer),
         model_name=model_name or "weight",
         seed=random_seed,
         source=user_frame(),

@@ -1,5 +1,6 @@
 """The base of all optimizers: what `minimize` records, and the tools of one update."""
 
+import logging
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,14 +14,18 @@ from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dims, dtype_of
 from flow2onnx.optim.clipping import Clipping
 from flow2onnx.optim.loss_scale import LossScale, StaticScale, static_loss_scale
-from flow2onnx.optim.schedules import Scheduler
+from flow2onnx.optim.schedules import Scheduler, scheduler_of
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import current_job
 from flow2onnx.trace.job import Job
 
 __all__ = ["ALL", "Decay", "Optimizer", "Step", "Variables"]
 
+_log = logging.getLogger("flow2onnx.optim")
+
 Variables = Sequence[str] | Callable[[], Sequence[str]] | None
+# A rate for all steps, or what gives it for a step.
+Rate = float | Callable[..., Any]
 # The default of `variables`: all variables of the job that exist when `minimize` is called.
 ALL: Variables = None
 
@@ -166,7 +171,7 @@ class Optimizer:
 
     def __init__(
         self,
-        lr_scheduler: Scheduler,
+        lr_scheduler: Scheduler | Rate,
         *,
         loss_scale_factor: float | None = None,
         weight_decay: float | None = None,
@@ -178,12 +183,7 @@ class Optimizer:
         variables: Variables = ALL,
         **own: float,
     ) -> None:
-        if not isinstance(lr_scheduler, Scheduler):
-            raise ArgumentError(
-                f"lr_scheduler is a scheduler, got {lr_scheduler!r}",
-                hint="flow.optimizer.PiecewiseConstantScheduler([], [0.1]) is a constant rate",
-            )
-        self.scheduler, self.clipping = lr_scheduler, grad_clipping
+        self.scheduler, self.clipping = scheduler_of(lr_scheduler), grad_clipping
         self.scale = scale_of(loss_scale_factor, loss_scale_policy)
         self.sets_scale = loss_scale_factor is not None or loss_scale_policy is not None
         self.decay = Decay.of(weight_decay, weight_decay_includes, weight_decay_excludes)
@@ -202,7 +202,11 @@ class Optimizer:
         return False
 
     def minimize(self, loss: Blob | Sequence[Blob]) -> None:
-        """Minimise the mean of `loss` over its elements; of several, the sum of their means."""
+        """Minimise the mean of `loss` over its elements; of several, the sum of their means.
+
+        Calls of optimizers with different `variables` stand side by side in one job: each loss
+        moves the variables of its own.
+        """
         job = current_job("optimizer.minimize")
         if job.spec.config.value("train.model_update_conf") is not None:
             raise job.error(
@@ -211,6 +215,7 @@ class Optimizer:
                 "instead of minimize",
             )
         blobs = list(loss) if isinstance(loss, list | tuple) else [loss]
+        start = len(job.losses)
         for blob in blobs:
             if not isinstance(blob, Blob):
                 raise ArgumentError(
@@ -227,7 +232,14 @@ class Optimizer:
             raise UnsupportedError(
                 "train_step_lbn: the step counter is the job's own", hint="leave it None"
             )
-        job.train_with(self, frozenset().union(*self.assignment(job).values()))
+        names = frozenset[str]().union(*self.assignment(job).values())
+        if job.trained & names:
+            _log.warning(
+                "job %s: a second minimize trains variables of the first, so that the losses add "
+                "up and the later optimizer trains by them, as in OneFlow; give each its own "
+                "variables= to keep them apart", job.spec.name,
+            )  # fmt: skip
+        job.train_with(self, names, job.losses[start:])
 
     def assignment(self, job: Job) -> "dict[Optimizer, frozenset[str]]":
         """The names of the variables that each optimizer trains."""

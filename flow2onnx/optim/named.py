@@ -1,6 +1,6 @@
 """Optimizers by name: one table, from which jobs, imported models and the command line choose."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -19,7 +19,7 @@ from flow2onnx.optim.muon import Muon
 from flow2onnx.optim.named_schedules import named_schedule
 from flow2onnx.optim.rule import Rule
 from flow2onnx.optim.scaled import Adadelta, Adagrad, RMSPropRule
-from flow2onnx.optim.schedules import Scheduler, constant_rate
+from flow2onnx.optim.schedules import Scheduler, constant_rate, scheduler_of
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.call_text import find_entry
 from flow2onnx.trace.context import current_job
@@ -101,7 +101,7 @@ def _is_trainable(job: Job, name: str) -> bool:
 
 def named_optimizer(
     name: str,
-    lr: float | Scheduler | None = None,
+    lr: float | Scheduler | Callable[..., Any] | None = None,
     *,
     schedule: str | Scheduler | None = None,
     groups: Groups = None,
@@ -113,9 +113,9 @@ def named_optimizer(
 ) -> NamedOptimizer:
     """The optimizer that a text such as ``adamw(weight_decay=0.1)`` names.
 
-    `lr` is its rate or a schedule of `flow.optimizer`, `schedule` one by name, such as
-    ``cosine(total_steps=1000)``. `groups` maps shell patterns of variable names to what differs
-    for them: `lr`, `weight_decay`, `optimizer`, or `frozen`. Gradients are limited to
+    `lr` is its rate, a schedule of `flow.optimizer` or a function of the step, `schedule` one by
+    name, such as ``cosine(total_steps=1000)``. `groups` maps shell patterns of variable names to
+    what differs for them: `lr`, `weight_decay`, `optimizer`, or `frozen`. Gradients are limited to
     [-clip_value, clip_value] each, and then their joint norm to `clip_norm`. With `ema` the slots
     ``w-ema`` hold averages ema * average + (1 - ema) * w. `lr`, `schedule` and the clips may stand
     in the text too.
@@ -129,6 +129,8 @@ def named_optimizer(
     settings = _join_settings(settings, given)
     rate, schedule = settings.pop("lr", None), settings.pop("schedule", None)
     clipping = _clipping(settings.pop("clip_norm", None), settings.pop("clip_value", None))
+    if callable(rate):
+        rate = scheduler_of(rate)
     if isinstance(rate, Scheduler):
         if schedule is not None:
             raise ArgumentError("lr is a schedule already", hint="leave schedule= out")

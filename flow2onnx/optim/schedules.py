@@ -3,9 +3,11 @@
 Formulas are OneFlow's (its learning-rate kernel), computed in float64 and handed on as float32.
 """
 
+import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +15,7 @@ from flow2onnx.dtypes import float32, float64, int64
 from flow2onnx.errors import ArgumentError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.optim.warmup import Warmup
+from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import current_job
 from flow2onnx.trace.registry import publish
 
@@ -27,7 +30,9 @@ __all__ = [
     "PiecewiseScalingScheduler",
     "PolynomialScheduler",
     "Scheduler",
+    "check_rate",
     "constant_rate",
+    "scheduler_of",
 ]
 
 
@@ -44,6 +49,7 @@ class Scheduler:
     warmup: Warmup | None = None
 
     def __post_init__(self) -> None:
+        check_rate(self.base_lr)
         if self.warmup is not None and not isinstance(self.warmup, Warmup):
             raise ArgumentError(
                 f"warmup is {self.warmup!r}", hint="use flow.optimizer.warmup.linear or .constant"
@@ -81,6 +87,52 @@ def constant_rate(value: float) -> Scheduler:
     return _Constant(base_lr=value)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Computed(Scheduler):
+    """The rate is what a function of the step gives, written with the operators of flow."""
+
+    base_lr: float = field(default=0.0, init=False)
+    warmup: None = field(default=None, init=False)
+    function: Callable[..., Any]
+
+    def rate(self, b: Builder, step: Value) -> Value:
+        """What the function gives for the step, which it sees as a float64 blob of shape (1,)."""
+        takes = len(inspect.signature(self.function).parameters)
+        found = self.function(*[Blob(b.Cast(step, to=float64))][:takes])
+        if isinstance(found, Blob):
+            return b.Reshape(b.Cast(found.value, to=float32), [1])
+        if isinstance(found, Scheduler):
+            return found.rate(b, step)
+        check_rate(found)
+        return b.const([found], float32)
+
+
+def check_rate(value: Any) -> None:
+    """Raise unless a rate is a number of at least 0."""
+    is_real = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    if not is_real or not 0 <= value < math.inf:
+        raise ArgumentError(
+            f"a learning rate is a number of at least 0, got {value!r}",
+            hint="a step down the gradient has a positive rate",
+        )
+
+
+def scheduler_of(given: Any) -> Scheduler:
+    """The schedule that a scheduler, a number, or a function of the step stands for."""
+    if isinstance(given, Scheduler):
+        return given
+    if callable(given) and not isinstance(given, type):
+        return _Computed(function=given)
+    if isinstance(given, int | float | np.number) and not isinstance(given, bool):
+        check_rate(given)
+        return constant_rate(float(given))
+    raise ArgumentError(
+        f"lr_scheduler is a scheduler, got {given!r}",
+        hint="flow.optimizer.PiecewiseConstantScheduler([], [0.1]) is a constant rate, as 0.1 is; "
+        "a function of the step gives any other: lambda step: 0.1 * 0.99**step",
+    )
+
+
 def _float32(value: float) -> float:
     """The nearest float32: OneFlow keeps its settings in that precision."""
     return float(np.float32(value))
@@ -104,6 +156,8 @@ class PiecewiseConstantScheduler(Scheduler):
                 f"{len(self.boundaries)} boundaries need {len(self.boundaries) + 1} values, "
                 f"got {len(self.values)}"
             )
+        for value in self.values:
+            check_rate(value)
         object.__setattr__(self, "base_lr", float(self.values[0]))
         super().__post_init__()
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from flow2onnx.autodiff import gradients
 from flow2onnx.dtypes import DType, float32
 from flow2onnx.graph import Node, Value
 from flow2onnx.graph.types import dims, dtype_of, is_static, rank_of, size_of, sizes_of
@@ -33,6 +32,7 @@ from flow2onnx.optim.exchange import (
 from flow2onnx.optim.indexed_slices import Rows, RowStep, looked_up, lookups, rows_of
 from flow2onnx.optim.loss_scale import LossScale
 from flow2onnx.optim.model_update_conf import from_conf
+from flow2onnx.optim.objectives import gradients_of, optimizer_of
 from flow2onnx.trace.context import tracing
 from flow2onnx.trace.job import Job
 
@@ -65,9 +65,10 @@ def _append(job: Job, training: Training) -> dict[Value, Value]:
     if training.part != "whole":
         check_halves(job, tables if job.ranks == 1 or training.rounds > 1 else {})
         _check_counted(job, optimizer)
-    read = [node.outputs[0] for nodes in tables.values() for node in nodes]
-    whole = [value for name, value in trainable.items() if name not in tables]
-    grads = gradients(b, seeds, [*whole, *read, *watched], job.regions)
+    read = {node.outputs[0]: name for name, nodes in tables.items() for node in nodes}
+    wanted: dict[Value, str | None] = {v: n for n, v in trainable.items() if n not in tables}
+    wanted |= read | {v: None for v in watched if v not in wanted}
+    grads = gradients_of(job, seeds, wanted)
     found = {n: grads[v] for n, v in trainable.items() if n not in tables and v in grads}
     if training.part == "gradients" and job.ranks > 1:
         send_gradients(job, found)
@@ -123,13 +124,12 @@ def _rows(
 
 def _optimizer(job: Job) -> Optimizer:
     """The job's optimizer, or the one its configuration describes."""
-    if job.optimizer is None:
+    if not job.objectives:
         config = job.spec.config
         conf = config.value("train.model_update_conf") or {"naive_conf": {}}
         rate, scale = (config.value(f"train.{n}") for n in ("primary_lr", "loss_scale_factor"))
         job.train_with(from_conf(conf, rate, scale, _bias_rate(job)), frozenset(job.user_variables))
-    optimizer: Optimizer = job.optimizer
-    return optimizer
+    return optimizer_of(job)
 
 
 def _bias_rate(job: Job) -> float | None:
@@ -317,7 +317,7 @@ def _share(job: Job, scale: LossScale, count: int | Value) -> float | Value:
 
 def _skip_unless(job: Job, is_finite: Value, kept: dict[str, Value]) -> None:
     """Make every update of the optimizer conditional."""
-    scale_names = job.optimizer.scale.states(job)
+    scale_names = optimizer_of(job).scale.states(job)
     for name in [n for n in job.updates if n not in kept and n not in scale_names]:
         with job.b.under(f"update/{name}"):
             old, new = job.values[name], job.updates[name]

@@ -10,7 +10,7 @@ from flow2onnx.errors import DTypeError
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.job import Job
 
-__all__ = ["array_constant", "constant_type"]
+__all__ = ["array_constant", "constant_type", "number_constant"]
 
 # What numpy makes of Python's numbers when nobody says anything else.
 _DEFAULTS = {np.dtype(np.float64): "f", np.dtype(np.int64): "i"}
@@ -23,6 +23,12 @@ def array_constant(job: Job, array: "np.ndarray[Any, Any]", others: Iterable[Blo
     beside it, as long as that holds its values; truths are int8, as those of comparisons.
     """
     return Blob(job.b.const(array, constant_type(array, (blob.dtype for blob in others))))
+
+
+def number_constant(job: Job, number: float, other: Blob) -> Blob:
+    """A number beside a blob, in its element type; a real one beside whole numbers is float32."""
+    is_real = isinstance(number, float) and not other.dtype.is_floating_point
+    return Blob(job.b.const(number, float32 if is_real else other.dtype))
 
 
 def constant_type(array: "np.ndarray[Any, Any]", others: Iterable[DType] = ()) -> DType | None:

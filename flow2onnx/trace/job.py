@@ -17,7 +17,7 @@ from flow2onnx.trace.initializers import Constant, Initializer, from_conf
 from flow2onnx.trace.spec import JobSpec
 from flow2onnx.trace.variables import Variable, check_same
 
-__all__ = ["Job", "Region", "Watch", "input_name"]
+__all__ = ["Job", "Objective", "Region", "Watch", "input_name"]
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,15 @@ class Watch:
     handler: Callable[..., Any]
     is_gradient: bool = False
     is_once: bool = False
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What one `minimize` asks for: losses, and the optimizer that trains variables by them."""
+
+    optimizer: Any
+    names: frozenset[str]
+    losses: list[Value]
 
 
 def input_name(name: str) -> str:
@@ -82,7 +91,7 @@ class Job:
     is_loss_dynamic: bool = False
     sent: dict[str, Value] = field(default_factory=dict)
     summed: set[Value] = field(default_factory=set)
-    optimizer: Any = None
+    objectives: list[Objective] = field(default_factory=list)
     trained: frozenset[str] = frozenset()
     averages: dict[str, float] = field(default_factory=dict)  # of weights: state tensor to decay
     watches: list[Watch] = field(default_factory=list)
@@ -244,9 +253,19 @@ class Job:
         self.losses.append(loss)
         self.is_loss_dynamic = is_dynamic
 
-    def train_with(self, optimizer: Any, names: frozenset[str]) -> None:
-        """Let `optimizer` train the variables `names`; a later call replaces an earlier one."""
-        self.optimizer, self.trained, self.is_trainable = optimizer, names, True
+    def train_with(
+        self, optimizer: Any, names: frozenset[str], losses: list[Value] | None = None
+    ) -> None:
+        """Let `optimizer` train the variables `names` by `losses`, or by all that there are.
+
+        Calls whose variables differ stand side by side. As in OneFlow a later call replaces one
+        that has variables of it, and the losses add up.
+        """
+        before = self.objectives if losses and names and not self.trained & names else []
+        own = losses if before and losses else self.losses
+        self.objectives = [*before, Objective(optimizer, names, list(own))]
+        self.trained = frozenset().union(*(o.names for o in self.objectives))
+        self.is_trainable = True
 
     def trainable(self) -> dict[str, Value]:
         """The variables to be trained, by name, in order of creation; integers are not."""

@@ -11,9 +11,9 @@ import numpy as np
 
 from flow2onnx.errors import ArgumentError, FlowError
 from flow2onnx.graph import Builder, Value
-from flow2onnx.source import user_frame
+from flow2onnx.source import raised_inside, user_frame
 from flow2onnx.trace.blob import Blob, unwrap, wrap
-from flow2onnx.trace.constants import array_constant
+from flow2onnx.trace.constants import array_constant, number_constant
 from flow2onnx.trace.context import current_job
 from flow2onnx.trace.job import Job, Region
 from flow2onnx.trace.registry import bind, register
@@ -23,6 +23,8 @@ from flow2onnx.typing.pytree import elements
 __all__ = ["Operator", "composite", "op"]
 
 Rule = Callable[..., Any]
+# What Python raises when an argument is of a type that nobody expected.
+_MISFITS = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError)
 
 
 T = TypeVar("T")
@@ -43,6 +45,14 @@ class _Check:
 
     kind: str
     fits: Callable[[Any], bool]
+
+
+@dataclass(frozen=True)
+class _Called:
+    """The name that an operator is called by, and what nodes without a name are called after."""
+
+    name: str
+    kind: str
 
 
 @dataclass(frozen=True)
@@ -89,6 +99,8 @@ def _checked(job: Job, name: str, value: Any, check: _Check, blobs: list[Blob]) 
         return value
     if isinstance(value, np.ndarray | np.generic):
         value = array_constant(job, np.asarray(value), blobs)
+    elif isinstance(value, int | float) and not isinstance(value, bool) and blobs:
+        value = number_constant(job, value, blobs[-1])
     elif isinstance(value, list | tuple):
         value = [array_constant(job, v, blobs) if isinstance(v, np.ndarray) else v for v in value]
     if not check.fits(value):
@@ -171,14 +183,17 @@ def op(
     def publish(lower: Callable[..., Any]) -> Operator[Value]:
         signatures = _signatures(lower, symbols().get(names[0]), catalogued)
 
-        @functools.wraps(lower)
-        def public(*args: Any, **kwargs: Any) -> Any:
-            job = current_job(names[0])
-            result = _call(job, names[0], lower, signatures, vjp, args, kwargs)
-            return wrap(unwrap(result)) if is_static else result
+        def make(called: str) -> Callable[..., Any]:
+            @functools.wraps(lower)
+            def public(*args: Any, **kwargs: Any) -> Any:
+                job = current_job(called)
+                made = _Called(called, names[0].rpartition(".")[2])
+                result = _call(job, made, lower, signatures, vjp, args, kwargs)
+                return wrap(unwrap(result)) if is_static else result
 
-        public.__name__ = public.__qualname__ = names[0].rpartition(".")[2]
-        return _publish(public, lower, signatures.current, names if is_public else ())
+            return public
+
+        return _publish(make, lower, signatures.current, names, is_public)
 
     return publish
 
@@ -204,29 +219,44 @@ def composite(
         shown = _shown(names[0], own, signature) if catalogued or like else signature
         signatures = _Signatures(own, shown, symbol.signatures("before") if symbol else ())
 
-        @functools.wraps(function)
-        def public(*args: Any, **kwargs: Any) -> Any:
-            job = current_job(names[0])
-            try:
-                return function(**signatures.bind(job, args, kwargs))
-            except FlowError as error:
-                raise error.located(job.spec.name, names[0], user_frame()) from None
+        def make(called: str) -> Callable[..., Any]:
+            @functools.wraps(function)
+            def public(*args: Any, **kwargs: Any) -> Any:
+                job = current_job(called)
+                try:
+                    return function(**signatures.bind(job, args, kwargs))
+                except FlowError as error:
+                    raise error.located(job.spec.name, called, user_frame()) from None
+                except _MISFITS as error:
+                    if not raised_inside(error):  # by a function of the user's
+                        raise
+                    found = _misfit(error, signatures)
+                    raise found.located(job.spec.name, called, user_frame()) from error
 
-        return _publish(public, function, shown, names if is_public else ())
+            return public
+
+        return _publish(make, function, shown, names, is_public)
 
     return publish
 
 
 def _publish(
-    public: Any, lower: Callable[..., T], shown: inspect.Signature, names: Sequence[str]
+    make: Callable[[str], Callable[..., Any]],
+    lower: Callable[..., T],
+    shown: inspect.Signature,
+    names: Sequence[str],
+    is_public: bool,
 ) -> Operator[T]:
-    """The function that users call as the operator of these names."""
-    operator = cast(Operator[T], public)
-    operator.lower = lower
-    public.__signature__ = shown  # for help() and tests
-    for name in names:
-        register(name, operator)
-    return operator
+    """The operator under the first of its names; each name has a function whose errors say it."""
+    made = [cast(Operator[T], make(name)) for name in names]
+    for name, operator in zip(names, made, strict=True):
+        operator.lower = lower
+        function: Any = operator
+        function.__signature__ = shown  # for help() and tests
+        function.__name__ = function.__qualname__ = name.rpartition(".")[2]
+        if is_public:
+            register(name, operator)
+    return made[0]
 
 
 def _signatures(lower: Callable[..., Any], symbol: Symbol | None, catalogued: bool) -> _Signatures:
@@ -267,7 +297,7 @@ def _as_users_see(annotation: Any) -> Any:
 
 def _call(
     job: Job,
-    public_name: str,
+    called: _Called,
     lower: Callable[..., Any],
     signatures: _Signatures,
     vjp: Rule | None,
@@ -277,7 +307,7 @@ def _call(
     source = user_frame()
     try:
         arguments = signatures.bind(job, args, kwargs)
-        name = job.name_op(arguments.get("name"), public_name.rpartition(".")[2])
+        name = job.name_op(arguments.get("name"), called.kind)
         with job.b.under(name, source):
             start = len(job.b.nodes)
             blobs = _blobs(arguments)
@@ -289,7 +319,17 @@ def _call(
         is_dynamic = any(blob.is_dynamic for blob in blobs)
         return wrap(_name_results(job.b, name, result, start), is_dynamic)
     except FlowError as error:
-        raise error.located(job.spec.name, public_name, source) from None
+        raise error.located(job.spec.name, called.name, source) from None
+    except _MISFITS as error:
+        raise _misfit(error, signatures).located(job.spec.name, called.name, source) from error
+
+
+def _misfit(error: Exception, signatures: _Signatures) -> ArgumentError:
+    """The error of an argument of a type that the operator cannot use."""
+    return ArgumentError(
+        f"an argument is of the wrong type: {error}",
+        hint=f"the signature is {signatures.current}",
+    )
 
 
 def _blobs(arguments: dict[str, Any]) -> list[Blob]:

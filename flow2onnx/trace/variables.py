@@ -55,13 +55,15 @@ class Variable:
         return math.prod(self.shape) * self.dtype.numpy.itemsize
 
 
-def check_same(first: Variable, second: Variable, job: str) -> None:
-    """Jobs that share a variable must mean the same by it."""
+def check_same(first: Variable, second: Variable, job: str, other: str | None = None) -> None:
+    """Jobs that share a variable must mean the same by it; the first is of the job `other`."""
     for field in ("shape", "dtype"):
         here, there = getattr(second, field), getattr(first, field)
         if here != there:
             raise VariableError(
-                f"variable {second.name!r} has {field} {here}, but {there} in another place",
+                f"variable {second.name!r} has {field} {here}, but {there} "
+                f"{f'in job {other}' if other else 'in another place'}"
+                f"{f', {first.source}' if first.source else ''}",
                 job=job,
                 source=second.source,
                 hint="variables are shared by name: use another name or the same shape and dtype",

@@ -161,7 +161,7 @@ class TestOptimizers:
 
     def test_learning_rate_has_to_be_a_scheduler(self):
         with pytest.raises(ArgumentError, match="lr_scheduler is a scheduler"):
-            flow.optimizer.SGD(0.1)
+            flow.optimizer.SGD("0.1")
 
 
 class TestLegacyConfiguration:

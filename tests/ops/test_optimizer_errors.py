@@ -9,7 +9,7 @@ from flow2onnx.errors import ArgumentError, DTypeError, FlowError, JobError, Var
 
 o = flow.optimizer
 CASES = {
-    "SGD": lambda: o.SGD(0.1),
+    "SGD": lambda: o.SGD("0.1"),
     "Adam": lambda: o.Adam(rate(), momentum=0.9),
     "PiecewiseConstantScheduler": lambda: o.PiecewiseConstantScheduler([1], [0.1]),
     "CosineScheduler": lambda: o.CosineScheduler(0.1, 0),
