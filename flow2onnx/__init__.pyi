@@ -256,8 +256,8 @@ def load(path: _builtins.str | _os.PathLike[_builtins.str]) -> _builtins.dict[_b
 def load_variables(value_dict: _collections_abc.Mapping[_builtins.str, _typing.Any], ignore_mismatch: _builtins.bool = True) -> None:
     """Give variables the values of arrays or of saved variables; all of them or none.
 
-    Shapes and dtypes must match exactly. Names that are no variable are skipped, or refused when
-    `ignore_mismatch` is off.
+    Shapes and dtypes must match exactly. Names that are no variable are skipped with a warning in
+    the log, or refused when `ignore_mismatch` is off; if no name is one, that is an error.
     """
 def local_gather(params: _typing.Any, indices: _typing.Any, axis: _typing.Any = 0, name: _typing.Any = None) -> _typing.NoReturn:
     """Not available: gathering within the piece of each device is gone since 0.1.1; use flow.gather, which is the same on one device."""

@@ -13,6 +13,12 @@ def BCELoss(input: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.An
     """-(y ln x + (1 - y) ln(1 - x)) of probabilities x, times weight."""
 def BCEWithLogitsLoss(input: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], target: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], weight: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any] | None = None, pos_weight: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any] | None = None, reduction: _builtins.str = 'mean', name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """nn.BCELoss of sigmoid(x), with a weight for the positives of each class."""
+def GRU(inputs: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], hidden_size: _builtins.int, num_layers: _builtins.int = 1, bias: _builtins.bool = True, batch_first: _builtins.bool = False, dropout: _builtins.float = 0.0, bidirectional: _builtins.bool = False, hx: _typing.Any = None, trainable: _builtins.bool = True, name: _builtins.str = 'GRU') -> _typing.Any:
+    """Gated recurrent units as torch's: all outputs and the last h.
+
+    Inputs are (time, batch, features), or (batch, time, features) with `batch_first`. Variables
+    have torch's names, shapes and order of gates. `hx` are the first states, 0 unless given.
+    """
 def GroupNorm(x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], num_groups: _builtins.int = 32, eps: _builtins.float = 1e-05, affine: _builtins.bool = True, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """The channels of each sample normalised in groups, with variables ``_gamma`` and ``_beta``."""
 def InstanceNorm1d(x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], eps: _builtins.float = 1e-05, affine: _builtins.bool = True, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
@@ -25,6 +31,12 @@ def KLDivLoss(input: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.
     """y (ln y - x) of log-probabilities x, 0 where y is; with `log_target` y is a logarithm too."""
 def L1Loss(input: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], target: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], reduction: _builtins.str = 'mean', name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """|target - input|."""
+def LSTM(inputs: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], hidden_size: _builtins.int, num_layers: _builtins.int = 1, bias: _builtins.bool = True, batch_first: _builtins.bool = False, dropout: _builtins.float = 0.0, bidirectional: _builtins.bool = False, hx: _typing.Any = None, trainable: _builtins.bool = True, name: _builtins.str = 'LSTM') -> _typing.Any:
+    """Long short-term memory: all outputs, and the last (h, c).
+
+    Inputs are (time, batch, features), or (batch, time, features) with `batch_first`. Variables
+    have torch's names, shapes and order of gates. `hx` are the first states, 0 unless given.
+    """
 def MSELoss(input: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], target: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], reduction: _builtins.str = 'mean', name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """(target - input)²."""
 def MarginRankingLoss(input1: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], input2: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], target: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], margin: _builtins.float = 0.0, reduction: _builtins.str = 'mean', name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
@@ -35,6 +47,12 @@ def PixelShuffle(input: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typi
     """Channels laid out as squares: (n, c r², h, w) becomes (n, c, h r, w r)."""
 def PixelShufflev2(input: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], h_upscale_factor: _builtins.int, w_upscale_factor: _builtins.int, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """Channels laid out as rectangles: (n, c r s, h, w) becomes (n, c, h r, w s)."""
+def RNN(inputs: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], hidden_size: _builtins.int, num_layers: _builtins.int = 1, bias: _builtins.bool = True, batch_first: _builtins.bool = False, dropout: _builtins.float = 0.0, bidirectional: _builtins.bool = False, hx: _typing.Any = None, trainable: _builtins.bool = True, name: _builtins.str = 'RNN') -> _typing.Any:
+    """tanh(W x + b + R h + c) from step to step: all outputs and the last h.
+
+    Inputs are (time, batch, features), or (batch, time, features) with `batch_first`. Variables
+    have torch's names, shapes and order of gates. `hx` are the first states, 0 unless given.
+    """
 def TripletMarginLoss(anchor: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], positive: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], negative: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], margin: _builtins.float = 1.0, p: _builtins.float = 2.0, eps: _builtins.float = 1e-06, swap: _builtins.bool = False, reduction: _builtins.str = 'mean', name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """max(0, margin + |anchor - positive| - |anchor - negative|) in the p-norm over axis 1."""
 def avg_pool1d(input: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], ksize: _builtins.int | _collections_abc.Sequence[_builtins.int], strides: _builtins.int | _collections_abc.Sequence[_builtins.int], padding: _builtins.str | _collections_abc.Sequence[_builtins.int | _collections_abc.Sequence[_builtins.int]], data_format: _builtins.str = 'NCW', name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:

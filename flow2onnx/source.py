@@ -3,8 +3,21 @@
 import contextlib
 import os
 import sys
+from types import TracebackType
+from typing import TypeVar
 
-__all__ = ["place", "raised_at", "raised_inside", "user_frame"]
+__all__ = [
+    "TRACEBACK",
+    "is_traceback_full",
+    "place",
+    "raised_at",
+    "raised_inside",
+    "shorten_traceback",
+    "user_frame",
+]
+
+TRACEBACK = "FLOW2ONNX_TRACEBACK"  # "full" shows the compiler's frames too
+E = TypeVar("E", bound=BaseException)
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _BETWEEN = ("<frozen ", contextlib.__file__)  # frames that only pass a call on
@@ -46,6 +59,27 @@ def raised_inside(error: BaseException) -> bool:
             return False
         trace = trace.tb_next
     return True
+
+
+def is_traceback_full() -> bool:
+    """True if tracebacks are to have the compiler's own frames."""
+    return os.environ.get(TRACEBACK) == "full"
+
+
+def shorten_traceback(error: E) -> E:
+    """The error without the compiler's frames, unless they are asked for; returns itself."""
+    if is_traceback_full():
+        return error
+    own: list[TracebackType] = []
+    trace = error.__traceback__
+    while trace is not None:
+        if not trace.tb_frame.f_code.co_filename.startswith((_PACKAGE, *_BETWEEN)):
+            own.append(trace)
+        trace = trace.tb_next
+    short: TracebackType | None = None
+    for trace in reversed(own):
+        short = TracebackType(short, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)
+    return error.with_traceback(short)
 
 
 def place(filename: str, line: int) -> str:

@@ -14,7 +14,7 @@ from flow2onnx.api.fit import fit_job
 from flow2onnx.api.results import FutureResult, deliver, local_blobs
 from flow2onnx.api.session import current_session
 from flow2onnx.errors import CallError, ContextError, FlowError, spelling_hint
-from flow2onnx.source import user_frame
+from flow2onnx.source import shorten_traceback, user_frame
 from flow2onnx.trace.context import traced_job
 from flow2onnx.trace.spec import JobSpec
 from flow2onnx.typing import (
@@ -42,6 +42,7 @@ class JobFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run on one array for each placeholder, by position or by the parameter's name."""
+        __tracebackhide__ = True
         try:
             self._check_call()
             args = self._positional(args, kwargs)
@@ -50,7 +51,10 @@ class JobFunction:
             arrays = check_arguments(spec.parameters, spec.names, args, spec.name, pieces)
             return self._call(arrays, pieces)
         except FlowError as error:
-            error.located(self.spec.name, None, user_frame())
+            shorten_traceback(error.located(self.spec.name, None, user_frame()))
+            raise
+        except Exception as error:  # of the user's own code in the body
+            shorten_traceback(error)
             raise
 
     def export(self, path: str | Path, **options: Any) -> Any:

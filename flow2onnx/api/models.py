@@ -1,5 +1,6 @@
 """Variables from outside a job: reading, loading, checkpoints."""
 
+import logging
 import os
 from collections.abc import Mapping
 from datetime import datetime
@@ -16,9 +17,12 @@ from flow2onnx.checkpoint.store import SavedVariable
 from flow2onnx.dtypes import DType, by_numpy
 from flow2onnx.errors import CheckpointError
 from flow2onnx.source import user_frame
+from flow2onnx.trace.call_text import known_names
 
 if TYPE_CHECKING:
     from flow2onnx.engine import Session
+
+_log = logging.getLogger("flow2onnx.api")
 
 __all__ = [
     "CheckPoint",
@@ -71,8 +75,8 @@ def _start_session() -> "Session":
 def load_variables(value_dict: Mapping[str, Any], ignore_mismatch: bool = True) -> None:
     """Give variables the values of arrays or of saved variables; all of them or none.
 
-    Shapes and dtypes must match exactly. Names that are no variable are skipped, or refused when
-    `ignore_mismatch` is off.
+    Shapes and dtypes must match exactly. Names that are no variable are skipped with a warning in
+    the log, or refused when `ignore_mismatch` is off; if no name is one, that is an error.
     """
     session = _start_session()
     values = {}
@@ -85,6 +89,18 @@ def load_variables(value_dict: Mapping[str, Any], ignore_mismatch: bool = True) 
                 source=user_frame(),
                 hint="leave it out, or ignore_mismatch on",
             )
+    unknown = [name for name in value_dict if name not in session.variables]
+    if unknown and not values:
+        raise CheckpointError(
+            f"no variable of the jobs is called {', '.join(map(repr, unknown[:5]))}",
+            source=user_frame(),
+            hint=known_names(unknown[0], session.variables),
+        )
+    if unknown:
+        _log.warning(
+            "load_variables: no variable is called %s: skipped; ignore_mismatch=False refuses",
+            ", ".join(map(repr, unknown)),
+        )
     session.write(values)
 
 

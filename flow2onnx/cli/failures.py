@@ -16,7 +16,7 @@ from rich.text import Text
 
 from flow2onnx.cli.show import output
 from flow2onnx.errors import FlowError
-from flow2onnx.source import place
+from flow2onnx.source import TRACEBACK, place
 
 __all__ = ["report_errors", "show_logs", "traceback_option"]
 
@@ -34,6 +34,8 @@ def traceback_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def _keep(context: click.Context, parameter: click.Parameter, value: bool) -> None:
     context.meta["flow2onnx.traceback"] = value
+    if value:
+        os.environ[TRACEBACK] = "full"
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from flow2onnx.ops import (  # noqa: F401  # imported for what they register
     quantization,
     random,
     readers,
+    recurrent,
     reduce,
     scatter,
     sorting,

@@ -11,7 +11,7 @@ import numpy as np
 
 from flow2onnx.errors import ArgumentError, FlowError
 from flow2onnx.graph import Builder, Value
-from flow2onnx.source import raised_inside, user_frame
+from flow2onnx.source import is_traceback_full, raised_inside, user_frame
 from flow2onnx.trace.blob import Blob, unwrap, wrap
 from flow2onnx.trace.constants import array_constant, number_constant
 from flow2onnx.trace.context import current_job
@@ -186,6 +186,7 @@ def op(
         def make(called: str) -> Callable[..., Any]:
             @functools.wraps(lower)
             def public(*args: Any, **kwargs: Any) -> Any:
+                __tracebackhide__ = True
                 job = current_job(called)
                 made = _Called(called, names[0].rpartition(".")[2])
                 result = _call(job, made, lower, signatures, vjp, args, kwargs)
@@ -222,6 +223,7 @@ def composite(
         def make(called: str) -> Callable[..., Any]:
             @functools.wraps(function)
             def public(*args: Any, **kwargs: Any) -> Any:
+                __tracebackhide__ = True
                 job = current_job(called)
                 try:
                     return function(**signatures.bind(job, args, kwargs))
@@ -231,7 +233,7 @@ def composite(
                     if not raised_inside(error):  # by a function of the user's
                         raise
                     found = _misfit(error, signatures)
-                    raise found.located(job.spec.name, called, user_frame()) from error
+                    raise found.located(job.spec.name, called, user_frame()) from _cause(error)
 
             return public
 
@@ -321,7 +323,13 @@ def _call(
     except FlowError as error:
         raise error.located(job.spec.name, called.name, source) from None
     except _MISFITS as error:
-        raise _misfit(error, signatures).located(job.spec.name, called.name, source) from error
+        found = _misfit(error, signatures).located(job.spec.name, called.name, source)
+        raise found from _cause(error)
+
+
+def _cause(error: Exception) -> Exception | None:
+    """What is shown as the cause: the error inside the compiler, if that is asked for."""
+    return error if is_traceback_full() else None
 
 
 def _misfit(error: Exception, signatures: _Signatures) -> ArgumentError:

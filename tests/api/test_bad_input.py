@@ -1,5 +1,7 @@
 """Every mistake gives an error that names the job, the operator, the line and what to do."""
 
+import traceback
+
 import numpy as np
 import pytest
 
@@ -267,3 +269,22 @@ def test_runtime_options_of_settings():
     on_gpu = job_options(config, settings, "CUDAExecutionProvider")
     assert on_gpu.provider_names == ("CUDAExecutionProvider", "CPUExecutionProvider")
     assert on_gpu.providers[0][1]["use_tf32"] == "0"
+
+
+def frames(error):
+    return [f.filename for f in traceback.extract_tb(error.__traceback__)]
+
+
+@pytest.mark.parametrize("body", [lambda x: flow.reshape(x, [5]), lambda x: x.shape[9]])
+def test_tracebacks_are_of_the_users_frames(body, monkeypatch):
+    with pytest.raises((ShapeError, IndexError)) as caught:
+        body_job(body)(X)
+    found = frames(caught.value)
+    assert sum("flow2onnx/" in name for name in found) <= 1, found
+    assert sum(name == __file__ for name in found) == 3  # the call, the job, the operator
+    assert caught.value.__cause__ is None
+    flow.clear_default_session()
+    monkeypatch.setenv("FLOW2ONNX_TRACEBACK", "full")
+    with pytest.raises((ShapeError, IndexError)) as caught:
+        body_job(body)(X)
+    assert sum("flow2onnx/" in name for name in frames(caught.value)) > 4

@@ -21,7 +21,8 @@ NOT_YET = (Path(__file__).parent / "not_yet.txt").read_text().split()
 # names of later releases, and of ours
 OTHERS = {
     "Blob", "accelerate", "bfloat16", "from_training_info", "grad", "hvp", "jacobian", "jvp",
-    "lora", "make_trainable", "optimizer.named", "optimizer.schedule", "vjp",
+    "lora", "make_trainable", "nn.GRU", "nn.LSTM", "nn.RNN", "optimizer.named",
+    "optimizer.schedule", "vjp",
     *(f"losses.{name}" for name in LOSSES),
 }  # fmt: skip
 # defaults of ours: the addresses of 2020 answer no longer
