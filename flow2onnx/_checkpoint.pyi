@@ -14,5 +14,6 @@ def get(path: _builtins.str | _os.PathLike[_builtins.str]) -> _builtins.dict[_bu
 def save(path: _builtins.str | _os.PathLike[_builtins.str], var_dict: _collections_abc.Mapping[_builtins.str, _typing.Any] | None = None) -> None:
     """Write variables, all unless told, as a checkpoint directory or a .safetensors file.
 
-    A directory must be missing or empty. The checkpoint appears whole or not at all.
+    A directory must be missing or empty. The checkpoint appears whole or not at all; of several
+    processes the first writes it, and all go on once it is there.
     """
