@@ -173,7 +173,13 @@ def _build(spec: JobSpec, shapes: Sequence[tuple[int, ...]] | None, target: Targ
     if spec.is_quantized:
         quantize(job)
     if spec.half is not None:  # before there are gradients, which follow its casts
-        mix_precision(job.b, spec.half, target.kernels, **_mixed_precision_facts(job))
+        mix_precision(
+            job.b,
+            spec.half,
+            target.kernels,
+            rounds_early=target.provider == "cuda",
+            **_mixed_precision_facts(job),
+        )
     forward = [str(n.name) for n in job.b.nodes]
     diffs = append_training(job, target.training) if job.is_trainable else {}
     results, losses, watches = _name_outputs(traced, diffs, target)

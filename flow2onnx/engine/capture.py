@@ -14,7 +14,9 @@ from flow2onnx.engine.opening import Capture, Opening, plan_opening
 from flow2onnx.errors import UnsupportedError
 from flow2onnx.graph import Graph
 from flow2onnx.passes.computed_outputs import ComputedOutputs, constant_outputs
+from flow2onnx.passes.equal_batches import EqualBatches
 from flow2onnx.passes.narrow_concats import NarrowConcats
+from flow2onnx.passes.splits_as_slices import SplitsAsSlices
 
 __all__ = ["keep_within_memory", "plan_captured_opening"]
 
@@ -110,8 +112,8 @@ def _recordable(job: CompiledJob) -> CompiledJob:
 
 
 def _rewrite(graph: Graph) -> None:
-    ComputedOutputs().run(graph)
-    NarrowConcats().run(graph)
+    for kind in (ComputedOutputs, NarrowConcats, SplitsAsSlices, EqualBatches):
+        kind().run(graph)
 
 
 def _fault_of_flags(job: CompiledJob, options: Options) -> str | None:

@@ -60,6 +60,7 @@ def explain(opening: Opening, settings: Settings, placed_on: str) -> Explanation
         recomputed=job.recomputed,
         memory=memory_lines(opening),
         lowerings=tuple(_lowerings(opening)),
+        products=_products(options),
         captures=tuple(half.capture for half in opening.halves if half.capture is not None),
         native=dict(sum((Counter(half.native) for half in opening.halves), Counter())),
         why_not_native=opening.why_not_native,
@@ -213,6 +214,20 @@ def _why_not(asked: str, operator: str, options: Options) -> str:
     if not kernels(asked).has(operator):
         return f"{asked} has no kernel for it"
     return f"{asked} has no kernel for its types, or it only computes shapes"
+
+
+def _products(options: Options) -> str:
+    """How products of float32 round on CUDA; nothing elsewhere."""
+    given = dict(p for p in options.providers if not isinstance(p, str))
+    name = provider_name("cuda")
+    if name not in options.provider_names:
+        return ""
+    if given.get(name, {}).get("use_tf32", "1") in ("0", "False", "false"):
+        return "in float32, as runtime.use_tf32 is off"
+    return (
+        "operands rounded to TF32, of 11 bits: within 1e-3 of the largest value; "
+        "runtime.use_tf32(False) keeps float32, at a fraction of the speed"
+    )
 
 
 # --- lowerings -----------------------------------------------------------------------------------

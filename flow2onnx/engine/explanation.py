@@ -92,6 +92,7 @@ class Explanation:
     memory: tuple[MemoryLine, ...]
     lowerings: tuple[LoweringChoice, ...] = ()
     captures: tuple[Capture, ...] = ()
+    products: str = ""
     native: Mapping[str, int] = field(default_factory=dict)
     why_not_native: str = ""
 
@@ -108,6 +109,7 @@ class Explanation:
         yield from _section("flags", (f"{f.name} = {f.value}: {f.outcome}" for f in self.flags))
         yield from _section("nodes", map(_nodes_line, self.nodes))
         yield from _section("elsewhere", map(_fallback_line, self.fallbacks))
+        yield from _section("products of float32", [self.products] if self.products else [])
         yield from _section("CUDA graph", map(_capture_line, self.captures))
         yield from _section("updates", map(_state_line, self.state))
         yield from _section("recomputed", map(_recomputed_line, self.recomputed))

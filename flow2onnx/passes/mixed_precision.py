@@ -15,7 +15,15 @@ from flow2onnx.graph.schemas import schema
 from flow2onnx.graph.types import constant_of, dtype_of
 from flow2onnx.graph.verify import Kernels
 
-__all__ = ["CLEAR", "FAILING_IN_HALF", "GREY", "WHITE", "computes_in", "mix_precision"]
+__all__ = [
+    "CLEAR",
+    "FAILING_IN_HALF",
+    "GREY",
+    "NORMALIZED",
+    "WHITE",
+    "computes_in",
+    "mix_precision",
+]
 
 _log = logging.getLogger("flow2onnx.passes")
 
@@ -32,6 +40,11 @@ GREY = frozenset({"Add", "AveragePool", "Div", "Dropout", "Gelu", "GlobalAverage
 # them, because its gradient adds up.
 CLEAR = frozenset({"Concat", "Flatten", "Identity", "MaxPool", "Pad", "Relu", "Reshape", "Slice",
                    "Split", "Squeeze", "Transpose", "Trilu", "Unsqueeze"})  # fmt: skip
+
+# Made in float32, and no larger than a half precision number: where memory is what takes the time,
+# what follows them on the way to a product reads them rounded.
+NORMALIZED = frozenset({"BatchNormalization", "GroupNormalization", "InstanceNormalization",
+                        "LayerNormalization", "RMSNormalization", "Softmax"})  # fmt: skip
 
 # Everything else stays in float32. OneFlow let softmax and the normalizations follow too; here
 # they are composed of sums and exponentials, which lose digits and overflow in half precision.
@@ -53,6 +66,7 @@ def mix_precision(
     weights: Collection[ir.Value] = (),
     fixed: Collection[ir.Node] = (),
     watched: Collection[ir.Value] = (),
+    rounds_early: bool = False,
 ) -> None:
     """Rewrite the forward graph of a job; gradients appended later follow the casts.
 
@@ -63,7 +77,9 @@ def mix_precision(
 
     White operators read casts to `half`. Clear ones follow what they read; grey ones do so where a
     white one is ahead. Beside what is there in `half` they may read one of the `weights`, or a
-    constant that fits. The gradient of a `watched` value is that of everything made of it.
+    constant that fits. The gradient of a `watched` value is that of everything made of it. With
+    `rounds_early`, what leads to a product follows normalized values too, which are rounded before
+    it and not after: a device that waits for its memory moves half as much.
     """
     if not computes_in(half, b.opset, kernels):
         _warn_no_speedup(half)
@@ -73,6 +89,7 @@ def mix_precision(
         kernels=kernels,
         watched=frozenset(watched),
         weight_views=set(weights),
+        rounds_early=rounds_early,
     )
     rewrite.run(frozenset(fixed))
 
@@ -90,6 +107,7 @@ class _Rewrite:
     kernels: Kernels | None
     watched: frozenset[ir.Value]
     weight_views: set[ir.Value]
+    rounds_early: bool = False
     halves: dict[ir.Value, ir.Value] = field(default_factory=dict)
     casts: dict[ir.Value, ir.Value] = field(default_factory=dict)
 
@@ -131,10 +149,14 @@ class _Rewrite:
             return False
         if _is_white(node):
             return True
-        follows = any(v in self.halves for v in reals) and all(
-            v in self.halves or self._is_weight_or_constant(v) for v in reals
-        )
-        return follows and (node.op_type in CLEAR or is_before_white)
+        leads = [v for v in reals if v in self.halves or self._is_rounded_early(v)]
+        follows = bool(leads) and all(v in leads or self._is_weight_or_constant(v) for v in reals)
+        is_early = not any(v in self.halves for v in leads)
+        return follows and (is_before_white or (node.op_type in CLEAR and not is_early))
+
+    def _is_rounded_early(self, value: ir.Value) -> bool:
+        maker = value.producer()
+        return self.rounds_early and maker is not None and maker.op_type in NORMALIZED
 
     def _is_weight_or_constant(self, value: ir.Value) -> bool:
         return value in self.weight_views or constant_of(value) is not None

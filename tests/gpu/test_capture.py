@@ -4,15 +4,19 @@ from functools import partial
 
 import numpy as np
 import pytest
-from flow2onnx_runtime import OptionsError
+from flow2onnx_runtime import Options, OptionsError, Program
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
 from flow2onnx.api.session import current_session
 from flow2onnx.data.ofrecord import OFRecordWriter
+from flow2onnx.dtypes import float32
 from flow2onnx.engine import capture
 from flow2onnx.engine.memory import needed_bytes
 from flow2onnx.errors import UnsupportedError
+from flow2onnx.graph import Builder
+from flow2onnx.graph.model import model_bytes, model_of
+from flow2onnx.passes.equal_batches import EqualBatches
 from tests.gpu import standin
 from tests.models.zoo import ROWS
 
@@ -25,6 +29,7 @@ def test_a_captured_step_of_the_zoo_is_one_launch(row):
     train, feed = row.small().train, row.feed()
     for _ in range(3):  # both captures, of either set of buffers, and a replay
         train(*feed)
+    assert not standin.report()["violations"]
     standin.reset()
     train(*feed)
     counts = standin.report()
@@ -71,12 +76,16 @@ def training(body=lambda h: h, config=None, rows=4):
 
 def launches(call):
     """The graph launches of a call that has been made before, and the kernels beside them."""
+    standin.reset()
     for _ in range(3):
         call()
+    recorded = standin.report()
     standin.reset()
     call()
     counts = standin.report()
     assert not counts["violations"]
+    if counts["graph_launches"]:
+        assert not recorded["violations"], "the host's memory would be read again"
     return counts["graph_launches"], counts["kernels"] > 0
 
 
@@ -142,6 +151,31 @@ def test_a_join_of_many_values_is_captured():
         return flow.concat([x * float(i) for i in range(70)], 0)
 
     assert launches(lambda: predict(X)) == (1, False)
+
+
+def test_a_split_into_uneven_parts_is_captured_as_slices():
+    def body(h):
+        joined = flow.concat([h * 2.0, flow.slice(h, [0, 0], [4, 7])], 1)
+        return flow.math.square(joined)  # the gradient of what is joined is split
+
+    train = training(body)
+    assert launches(lambda: train(X)) == (1, False)
+    operators = {n["operator"] for n in current_session().opening("train").job.structure()}
+    assert "Split" not in operators
+
+
+@pytest.mark.parametrize("is_rewritten", [False, True])
+def test_products_look_up_in_the_host_which_matrices_they_repeat(is_rewritten):
+    b = Builder(21)
+    shapes = {"x": (2, 3, 4, 5), "w": (3, 5, 6)}
+    b.output(b.MatMul(*(b.input(name, s, float32) for name, s in shapes.items())), "y")
+    if is_rewritten:
+        EqualBatches().run(b.graph)
+    cuda = ("CUDAExecutionProvider", {"enable_cuda_graph": "1"})
+    captured = Options((cuda, "CPUExecutionProvider"))
+    program = Program(model_bytes(model_of(b.graph)), options=captured)
+    program.run([np.ones(s, np.float32) for s in shapes.values()])
+    assert bool(standin.report()["violations"]) is not is_rewritten
 
 
 def test_what_depends_on_nothing_is_not_captured():

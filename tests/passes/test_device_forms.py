@@ -11,8 +11,10 @@ from flow2onnx.dtypes import float32, int64
 from flow2onnx.graph import Builder
 from flow2onnx.graph.model import model_of, to_proto
 from flow2onnx.passes.computed_outputs import ComputedOutputs, constant_outputs
+from flow2onnx.passes.equal_batches import EqualBatches
 from flow2onnx.passes.expand_unique import ExpandUnique
 from flow2onnx.passes.narrow_concats import NarrowConcats
+from flow2onnx.passes.splits_as_slices import SplitsAsSlices
 from flow2onnx.passes.symmetric_pads import SymmetricPads
 
 CUDA_LIKE = SimpleNamespace(
@@ -95,3 +97,51 @@ def test_joins_of_many_are_joins_of_few(count):
     assert max(len(n.inputs) for n in b.graph if n.op_type == "Concat") <= 32
     np.testing.assert_array_equal(run(b, feeds), before)
     assert not NarrowConcats().run(b.graph)
+
+
+@pytest.mark.parametrize("sizes", [[1, 2, 3], [1] * 40])
+def test_slices_stand_for_splits_whose_places_are_looked_up(sizes):
+    b = Builder(21)
+    x = b.input("x", (2, sum(sizes)), float32)
+    parts = b.emit("Split", [x, b.const(np.array(sizes, np.int64))], {"axis": -1}, len(sizes))
+    b.output(b.Concat(*reversed(parts), axis=1), "y")
+    feeds = {"x": np.arange(2 * sum(sizes), dtype=np.float32).reshape(2, -1)}
+    before = run(b, feeds)
+    assert SplitsAsSlices().run(b.graph)
+    assert "Split" not in {n.op_type for n in b.graph}
+    np.testing.assert_array_equal(run(b, feeds), before)
+    assert not SplitsAsSlices().run(b.graph)
+
+
+def test_even_splits_stay():
+    b = Builder(21)
+    x = b.input("x", (2, 6), float32)
+    parts = b.emit("Split", [x, b.const(np.array([3, 3], np.int64))], {"axis": 1}, 2)
+    b.output(b.Add(*parts), "y")
+    assert not SplitsAsSlices().run(b.graph)
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [((2, 3, 4, 5), (3, 5, 6)), ((2, 1, 4, 5), (3, 5, 6)), ((4, 5), (3, 5, 6))],
+)
+def test_products_have_as_many_matrices_on_both_sides(left, right):
+    b = Builder(21)
+    x, y = b.input("x", left, float32), b.input("w", right, float32)
+    b.output(b.MatMul(x, y), "y")
+    rng = np.random.default_rng(0)
+    feeds = {"x": rng.normal(size=left), "w": rng.normal(size=right)}
+    feeds = {name: value.astype(np.float32) for name, value in feeds.items()}
+    before = run(b, feeds)
+    assert EqualBatches().run(b.graph)
+    product = next(n for n in b.graph if n.op_type == "MatMul")
+    assert len({tuple(v.shape)[:-2] for v in product.inputs}) == 1
+    np.testing.assert_allclose(run(b, feeds), before, rtol=1e-6)
+    assert not EqualBatches().run(b.graph)
+
+
+@pytest.mark.parametrize("right", [(5, 6), (2, 3, 5, 6)])
+def test_products_by_one_matrix_or_as_many_stay(right):
+    b = Builder(21)
+    b.output(b.MatMul(b.input("x", (2, 3, 4, 5), float32), b.input("w", right, float32)), "y")
+    assert not EqualBatches().run(b.graph)

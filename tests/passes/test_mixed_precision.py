@@ -1,6 +1,7 @@
 """`enable_auto_mixed_precision`: what is computed in half precision, and what comes of it."""
 
 import logging
+from dataclasses import replace
 
 import numpy as np
 import onnxruntime
@@ -147,6 +148,26 @@ def test_a_value_between_two_products_is_not_cast():
     found = nodes(predict(chain, 2, 4), EVERYTHING)
     assert found["Tanh"] == ["float16"]
     assert sorted(found["Cast"]) == ["float16"] * 3 + ["float32"]  # x, a, b and the result
+
+
+@pytest.mark.parametrize(("provider", "kind"), [("cpu", "float32"), ("cuda", "float16")])
+def test_on_cuda_normalized_values_are_rounded_before_what_follows(provider, kind):
+    def body(x):
+        h = flow.nn.softmax(flow.matmul(x, weight("a", 4, 4)))
+        return flow.matmul(flow.math.relu(h), weight("b", 4, 4))
+
+    found = nodes(predict(body, 2, 4), replace(EVERYTHING, provider=provider))
+    assert found["Softmax"] == ["float32"]
+    assert found["Relu"] == [kind]
+    assert len(found["Cast"]) == 6, "as many either way"
+
+
+def test_on_cuda_a_normalized_result_keeps_its_digits():
+    def body(x):
+        return flow.math.relu(flow.nn.softmax(flow.matmul(x, weight("a", 4, 4))))
+
+    found = nodes(predict(body, 2, 4), replace(EVERYTHING, provider="cuda"))
+    assert found["Relu"] == ["float32"], "no product is ahead"
 
 
 def test_a_sum_with_a_single_precision_value_stays_single():

@@ -82,6 +82,7 @@ def create_session(model: Model, settings: Any, providers: Sequence[ProviderSpec
     Raises `OptionsError` for an option that names a library that may not be loaded.
     """
     asked = [(name, _trusted_options(name, given)) for name, given in map(split, providers)]
+    disabled = _UNRECORDABLE if any(_captures(*provider) for provider in asked) else None
     rows = [provider_named(name) for name, _ in asked]
     if any(row.memory == "cuda" for row in rows):
         _preload_cuda()
@@ -93,7 +94,19 @@ def create_session(model: Model, settings: Any, providers: Sequence[ProviderSpec
         asked = []
     source = model if isinstance(model, bytes) else os.fspath(model)
     # Without enable_fallback=0 a provider that fails becomes a CPU session with a printed line.
-    return ort.InferenceSession(source, settings, providers=asked, enable_fallback=0)
+    return ort.InferenceSession(
+        source, settings, providers=asked, enable_fallback=0,
+        disabled_optimizers=disabled,
+    )  # fmt: skip
+
+
+# Makes splits of slices, whose places CUDA copies from the host: a captured graph would read them
+# there again at every launch.
+_UNRECORDABLE = ("GatherSliceToSplitFusion",)
+
+
+def _captures(name: str, given: Mapping[str, str]) -> bool:
+    return given.get(provider_named(name).capture_option or "", "0") == "1"
 
 
 def _trusted_options(name: str, given: Mapping[str, str]) -> dict[str, str]:
