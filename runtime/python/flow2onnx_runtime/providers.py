@@ -293,7 +293,7 @@ _ROWS = (
         package="onnxruntime-gpu[cuda,cudnn] and 'tensorrt-cu13<11'",
         preloads={"tensorrt_libs": ("libnvinfer.so.10", "libnvonnxparser.so.10",
                                     "nvinfer_10.dll", "nvonnxparser_10.dll")},
-        libraries="CUDA and libnvinfer.so.10, which pip's 'tensorrt-cu13<11' has",
+        libraries="CUDA and libnvinfer.so.10 (pip's 'tensorrt-cu13<11')",
         library_options=("trt_engine_decryption_lib_path", "trt_extra_plugin_lib_paths"),
     ),
     Provider(
