@@ -169,3 +169,38 @@ def test_one_engine_is_planned_for_a_range_of_batches_and_kept(libraries, tmp_pa
     )  # fmt: skip
     wanted = f"['x:1x3', 'x:8x3', 'x:32x3'] {tmp_path}/flow2onnx/tensorrt"
     assert done.stdout.strip() == wanted, done.stderr[-2000:]
+
+
+JOB = """
+import numpy as np
+import flow2onnx as flow, flow2onnx.typing as tp
+
+config = flow.function_config()
+config.tensorrt.use_fp16()
+left = ",".join({"Gemm", "MatMul", "Relu", "Identity", "Transpose", "Cast", "Reshape"})
+config.runtime.provider_option("tensorrt", "trt_op_types_to_exclude", left)
+
+
+@flow.global_function(type="predict", function_config=config)
+def job(x: tp.Numpy.Placeholder((2, 3))) -> tp.Numpy:
+    w = flow.get_variable("w", (3, 4), initializer=flow.ones_initializer())
+    return flow.math.relu(flow.matmul(x, w))
+
+
+for _ in range(3):
+    print(job(np.ones((2, 3), np.float32)).shape)
+print(job.session.opening("job").options.provider_names)
+"""
+
+
+def test_a_predict_job_opens_where_nothing_was_kept_before(libraries, tmp_path):
+    (tmp_path / "job.py").write_text(JOB)
+    folders = f"{standin.folder()}{os.pathsep}{libraries}"
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "job.py")], capture_output=True, text=True, check=False,
+        env=os.environ | {"LD_LIBRARY_PATH": folders, "XDG_CACHE_HOME": str(tmp_path / "cache")},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    names = (TENSORRT.name, CUDA.name, "CPUExecutionProvider")
+    assert done.stdout.splitlines() == ["(2, 4)"] * 3 + [str(names)]
+    assert (tmp_path / "cache" / "flow2onnx" / "tensorrt").is_dir()

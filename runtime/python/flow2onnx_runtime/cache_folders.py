@@ -3,12 +3,14 @@
 import functools
 import logging
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
+from flow2onnx_runtime.errors import OptionsError
 from flow2onnx_runtime.provider_checks import ProviderSpec, split
 from flow2onnx_runtime.providers import provider_named
 
-__all__ = ["user_cache", "with_caches"]
+__all__ = ["make_folders", "user_cache", "with_caches"]
 
 _log = logging.getLogger(__name__)
 
@@ -31,6 +33,25 @@ def with_caches(provider: ProviderSpec) -> ProviderSpec:
         return provider
     folder = _writable_cache(row.tag)
     return provider if folder is None else (name, {**row.default_options(folder), **given})
+
+
+def make_folders(providers: Iterable[ProviderSpec]) -> None:
+    """Make the folders in which providers are to keep things; raises `OptionsError` for one.
+
+    TensorRT makes the last of a path by itself, and fails to open where the others are not there.
+    """
+    for provider in providers:
+        name, given = split(provider)
+        defaults = provider_named(name).defaults
+        for option in given.keys() & {o for o, value in defaults.items() if "{cache}" in value}:
+            try:
+                Path(given[option]).mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise OptionsError(
+                    f"{name} is to keep things in {given[option]}, which cannot be made: "
+                    f"{error.strerror}",
+                    hint=f"give another folder as {option}, or set XDG_CACHE_HOME to one",
+                ) from error
 
 
 @functools.cache

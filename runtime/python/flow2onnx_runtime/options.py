@@ -10,7 +10,7 @@ from typing import Any
 import onnxruntime as ort
 
 from flow2onnx_runtime.batch_profiles import Rows, check_rows, with_profile
-from flow2onnx_runtime.cache_folders import with_caches
+from flow2onnx_runtime.cache_folders import make_folders, with_caches
 from flow2onnx_runtime.errors import BundleError, OptionsError, ProviderError
 from flow2onnx_runtime.graph_cache import GraphCache
 from flow2onnx_runtime.model_check import OwnModel, check_model
@@ -215,6 +215,7 @@ def open_session(
         is_alone = not _check(model, entries)
     what = f"the model ({len(model)} bytes)" if isinstance(model, bytes) else os.fspath(model)
     providers = [with_caches(provider) for provider in _available(options)]
+    make_folders(providers)
     if options.batch_profile is not None:
         providers = with_profile(model, providers, options.batch_profile)
     settings = _session_options(options)
@@ -251,6 +252,7 @@ def require_providers(options: Options) -> None:
     For whoever takes memory on the device before there is a session.
     """
     register_libraries(options.provider_libraries)
+    make_folders(options.providers)
     for provider, name in zip(options.providers, options.provider_names, strict=True):
         if name != CPU.name and not opens(provider):
             why = missing_device(provider) or why_unusable(name)

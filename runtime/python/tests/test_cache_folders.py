@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from flow2onnx_runtime import cache_folders
-from flow2onnx_runtime.cache_folders import with_caches
+from flow2onnx_runtime import OptionsError, cache_folders
+from flow2onnx_runtime.cache_folders import make_folders, with_caches
 from flow2onnx_runtime.providers import PROVIDERS
 
 TENSORRT, CUDA = PROVIDERS["tensorrt"].name, PROVIDERS["cuda"].name
@@ -57,3 +57,17 @@ def test_a_user_without_a_home_does_without(monkeypatch, caplog):
     )
     assert with_caches(TENSORRT) == TENSORRT
     assert "not kept" in caplog.text
+
+
+def test_folders_that_are_given_are_made(home):
+    path = home / "several" / "levels"
+    make_folders([(TENSORRT, {"trt_engine_cache_path": str(path), "device_id": "0"}), CUDA])
+    assert path.is_dir()
+    assert not list(path.iterdir())
+
+
+def test_a_folder_that_cannot_be_made_is_an_error(home):
+    (home / "file").touch()
+    given = {"trt_timing_cache_path": str(home / "file" / "below")}
+    with pytest.raises(OptionsError, match=r"file/below, which cannot be made: .*\n.*trt_timing"):
+        make_folders([(TENSORRT, given)])
