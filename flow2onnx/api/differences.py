@@ -33,7 +33,6 @@ DIFFERENCES = MappingProxyType({
     "cast_to_static_shape": "what a run does not fill up to the bound is 0",
     "categorical_ordinal_encode": _TABLE,
     "config": _SETTINGS,
-    "current_machine_id": "0",
     "current_resource": "a dictionary of the settings of flow.config",
     "data.BlobConf": _BLOB_CONF,
     "data.OFRecordImageDecoderRandomCrop": _ORDER,

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from flow2onnx_runtime.dtypes import Array
+from flow2onnx_runtime.world import launched_world
 
 from flow2onnx.api import models
 from flow2onnx.api.session import current_session
@@ -37,8 +38,8 @@ _STRATEGIES = ("reuse_mem_priority", "parallelism_priority", "custom_parallelism
 
 
 def current_machine_id() -> int:
-    """The number of this machine: 0."""
-    return 0
+    """The number of this machine among those that run the processes of a job."""
+    return launched_world().machine
 
 
 def current_resource() -> dict[str, Any]:

@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from flow2onnx_runtime.world import launched_world
+
 from flow2onnx.errors import ArgumentError, ConfigError
 from flow2onnx.source import user_frame
 from flow2onnx.trace.context import current_job, traced_job
@@ -57,8 +59,9 @@ def placement(
 ) -> Placement:
     """``placement("gpu", "0:0")``: a device tag and one or several ``machine:device`` ranges.
 
-    The jobs of a session run on one device, the GPU if anything is placed there; more devices
-    change no value.
+    The jobs of a session run on one kind of device, the GPU if anything is placed there. Each
+    process computes all layers, those placed on other devices than its own too, which changes no
+    value.
     """
     if device_tag not in _TAGS:
         raise ArgumentError(
@@ -144,7 +147,8 @@ class Scope:
 def current_scope() -> Scope:
     """The scope at this place of the job being traced."""
     job = current_job("current_scope")
-    return Scope(job.device_tag, 1, mirrored_view_enabled(), job.full_name("").removesuffix("-"))
+    world, name = launched_world(), job.full_name("").removesuffix("-")
+    return Scope(job.device_tag, world.size, mirrored_view_enabled(), name)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from flow2onnx_runtime.providers import PROVIDERS, find_provider, provider_named
 import flow2onnx
 from flow2onnx import engine
 from flow2onnx.api.global_function import global_function
+from flow2onnx.cli.engines import engines
 from flow2onnx.errors import FlowError
 from flow2onnx.trace.registry import operator
 from flow2onnx.typing import Numpy
@@ -55,6 +56,7 @@ def diagnose() -> Facts:
         "packages": _packages(),
         "onnxruntime": runtime,
         "providers": _providers() if works else [],
+        "engines": engines(),
         "processor": _processor(),
         "environment": {name: os.environ[name] for name in _VARIABLES if name in os.environ},
         "train_step": step,

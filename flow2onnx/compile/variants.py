@@ -63,15 +63,20 @@ def compile_rounds(
     first, update = halves(
         target.training, lambda half: compile_job(spec, shapes, replace(target, training=half))
     )
-    if len(first.feeds) > len(first.host.feeds if first.host else ()):
+    _check_read(first)
+    variables = {**first.variables, **update.variables}
+    return replace(first, rounds=rounds, update=update, variables=variables)
+
+
+def _check_read(job: CompiledJob) -> None:
+    """Raise where the several batches of a call would all be the one that it is given."""
+    if len(job.feeds) > len(job.host.feeds if job.host else ()):
         raise UnsupportedError(
             "train.num_gradient_accumulation_steps: the job has placeholders, and every "
             "micro-step of a call needs a batch of its own",
-            job=spec.name,
+            job=job.spec.name,
             hint="read the batches in the job: flow.data.ofrecord_reader; or make smaller calls",
         )
-    variables = {**first.variables, **update.variables}
-    return replace(first, rounds=rounds, update=update, variables=variables)
 
 
 def compile_for_ranks(
@@ -86,6 +91,8 @@ def compile_for_ranks(
     first, update = halves(
         training, lambda half: compile_job(spec, shapes, replace(target, training=half))
     )
+    if rounds > 1:
+        _check_read(first)
     update = replace(update, feeds=first.sent)
     content = b"".join(model_bytes(job.model) for job in (first, update))
     variables = {**first.variables, **update.variables}

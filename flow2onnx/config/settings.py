@@ -4,6 +4,8 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from flow2onnx_runtime.world import launched_world
+
 from flow2onnx.config.effects import CALL, IGNORED, PROVIDER, SESSION, TRACE, UNSUPPORTED
 from flow2onnx.config.kinds import BOOL, INT, MACHINE, NATURAL, NOTHING, POSITIVE, STR, failure
 from flow2onnx.config.surface import Surface
@@ -15,8 +17,8 @@ __all__ = ["CONFIG", "ENV", "Settings", "SettingsFacade"]
 
 _log = logging.getLogger("flow2onnx.config")
 
-_ONE_MACHINE = "the multi-device engine is not available in this version"
-_RUN_HERE = "run on one machine, without naming others"
+_ONE_MACHINE = "the processes of this job run on another number of machines"
+_RUN_HERE = "start them with flow2onnx launch --machines M, torchrun or mpirun; or name one machine"
 _NO_NETWORK = "one machine, so nothing is sent"
 _NO_COLLECTIVES = "one device per job, so nothing is communicated"
 _ARENAS = "ONNX Runtime's memory arenas grow as needed"
@@ -153,6 +155,10 @@ class Settings(Record):
             return self._too_late() if self._environment else super().set(name, value)
         if self._running:
             return _warn_ignored("the session is running")
+        machines = launched_world().machines
+        if name == "machine_num" and machines > 1 and value == machines:
+            self._values[name] = value
+            return None
         return super().set(name, value)
 
     def init(self) -> bool | None:
@@ -165,7 +171,8 @@ class Settings(Record):
     def machine(self, *val: object) -> bool | None:
         """Name the machine of the cluster, by address or as ``{"addr": "10.0.0.1"}``.
 
-        Several machines, as arguments or as one list, are refused.
+        Several machines, as arguments or as one list, are those on which a launcher has started the
+        processes of the job; other numbers are refused.
         """
         if self._environment:
             return self._too_late()
@@ -191,8 +198,9 @@ class Settings(Record):
         node_size: int = -1,
         num_process_per_node: int = -1,
     ) -> None:
-        """Refuse to start the environment of a cluster."""
-        raise _several_machines("flow.env.init_bootstrap_confs")
+        """Nothing, as a launcher has started the processes; refused where none did."""
+        if launched_world().size == 1:
+            raise _several_machines("flow.env.init_bootstrap_confs")
 
     def _one_machine(self, machines: list[object]) -> None:
         addresses = [m["addr"] for m in machines if isinstance(m, dict)]
@@ -200,7 +208,7 @@ class Settings(Record):
             raise failure(
                 f"flow.env.machine takes machines of different addresses; got {addresses}"
             )
-        if len(machines) > 1:
+        if len(machines) > 1 and len(machines) != launched_world().machines:
             raise _several_machines(f"flow.env.machine with {len(machines)} machines")
         self._values["machine"] = machines[0]
 

@@ -34,11 +34,14 @@ class Pipeline:
     """Batches for the feeds of a plan, one after another; its threads start at the first.
 
     After an error every further batch is that error. Threads end with `close`, or when nobody
-    refers to the pipeline any more.
+    refers to the pipeline any more. `part` is (i, n) where this process is fed with the i-th of n
+    parts of each batch: it decodes these samples, and what needs all of a batch all.
     """
 
-    def __init__(self, plan: HostPlan, workers: int | None = None) -> None:
-        self.plan = plan
+    def __init__(
+        self, plan: HostPlan, workers: int | None = None, part: tuple[int, int] = (0, 1)
+    ) -> None:
+        self.plan, self._part = plan, part
         self._workers = workers or min(os.cpu_count() or 1, _MOST_WORKERS)
         self._lock = threading.Lock()
         self._run: _Run | None = None
@@ -65,7 +68,7 @@ class Pipeline:
 
     def _start(self) -> "_Run":
         if self._run is None:
-            self._run = _Run(_Schedule(self.plan), self._workers)
+            self._run = _Run(_Schedule(self.plan, self._part), self._workers)
             finalizer = weakref.finalize(self, self._run.stop)
             # at exit the threads are daemons, and calls that wait may still need them
             finalizer.atexit = False
@@ -81,6 +84,16 @@ class _Schedule:
     """
 
     plan: HostPlan
+    part: tuple[int, int] = (0, 1)
+
+    def own(self, size: int) -> range:
+        """The samples of a batch that this process is fed with."""
+        i, parts = self.part
+        return range(size * i // parts, size * (i + 1) // parts)
+
+    def needed(self, size: int) -> range:
+        """The samples that are computed: all, where something is computed of all together."""
+        return range(size) if any(n.kind == "batch" for n in self.plan.nodes) else self.own(size)
 
     @cached_property
     def sources(self) -> list[HostNode]:
@@ -264,7 +277,7 @@ class _Run:
             groups.setdefault(size, []).append(node)
             batch.values[node] = _Columns([None] * size)
         for size, group in groups.items():
-            for slot in range(size):
+            for slot in self._schedule.needed(size):
                 task = _Task(partial(self._sample, batch, group, slot))
                 batch.tasks.append(task)
                 self._tasks.put(task)
@@ -293,7 +306,7 @@ class _Run:
                     batch.values[node] = node.run(batch.number, *given)
             self._submit(batch, sample_nodes)
             self._wait(batch)
-        return [_dense(batch, value) for value in self._schedule.plan.feeds]
+        return [_dense(batch, value, self._schedule) for value in self._schedule.plan.feeds]
 
     def _wait(self, batch: _Batch) -> None:
         for task in batch.tasks:
@@ -316,16 +329,21 @@ def _locate_errors(node: HostNode, place: Callable[[], str] | None = None) -> It
         raise found.located(None, node.name, node.source) from error
 
 
-def _dense(batch: _Batch, value: HostValue) -> Array:
-    items, kind = batch.items(value), value.type
+def _dense(batch: _Batch, value: HostValue, schedule: _Schedule) -> Array:
+    """The samples of this process as one array."""
+    kind, own = value.type, schedule.own(batch.size(value))
+    wanted = (len(schedule.own(kind.shape[0])), *kind.shape[1:])
+    made = batch.values[value.node]
+    items = None if isinstance(made, _Columns) else made[value.index]
     if isinstance(items, np.ndarray):
-        array = np.ascontiguousarray(items, kind.dtype.numpy)
+        array = np.ascontiguousarray(items[own.start : own.stop], kind.dtype.numpy)
     else:
-        array = np.empty((len(items), *kind.shape[1:]), kind.dtype.numpy)
-        for slot, item in enumerate(items):
+        array = np.empty((len(own), *kind.shape[1:]), kind.dtype.numpy)
+        for place, slot in enumerate(own):
+            item = batch.item(value, slot)
             _check_shape(value, np.shape(item), kind.shape[1:])
-            array[slot] = item
-    _check_shape(value, array.shape, kind.shape)
+            array[place] = item
+    _check_shape(value, array.shape, wanted)
     return array
 
 

@@ -214,13 +214,8 @@ class Executable:
         ]
 
     def _round(self, model: _Model, arrays: Sequence[Array]) -> list[Array]:
-        fed = [*arrays, *self._read()] if self._source is not None else arrays
+        fed = [*arrays, *self._source.next()] if self._source is not None else arrays
         return model.run([fed[i] for i in self._order], self._guard)
-
-    def _read(self) -> list[Array]:
-        """The next batch from the host."""
-        assert self._source is not None, "the job reads on the host"
-        return self._source.next()
 
     def _clear_sums(self, gradients: Program, update: Program) -> None:
         """Forget the gradients of a call that failed between its rounds."""

@@ -3,6 +3,8 @@
 import weakref
 from collections.abc import Iterator, Mapping
 
+from flow2onnx_runtime.world import launched_world
+
 from flow2onnx.compile import CompiledJob
 from flow2onnx.data.pipeline import Pipeline
 from flow2onnx.errors import JobError
@@ -20,13 +22,18 @@ class Pipelines:
         return iter(self._pipelines.values())
 
     def feeding(self, job: CompiledJob) -> Pipeline | None:
-        """The one pipeline of a job, for inputs of any shape; None if it reads nothing."""
+        """The one pipeline of a job, for inputs of any shape; None if it reads nothing.
+
+        Of a job that several processes share, each reads its part.
+        """
         if job.host is None:
             return None
         if not self._pipelines:
             # At exit too, but behind the queue of calls, which begins later: it needs batches.
             weakref.finalize(self, _close, self._pipelines)
-        known = self._pipelines.setdefault(job.spec.name, Pipeline(job.host))
+        world = launched_world()
+        part = (world.rank, world.size) if job.digest else (0, 1)
+        known = self._pipelines.setdefault(job.spec.name, Pipeline(job.host, part=part))
         if known.plan.signature != job.host.signature:
             raise JobError(
                 "inputs of other shapes change what the job reads",

@@ -136,12 +136,6 @@ class RankedExecutable(Executable):
         world = self._collectives.world
         return np.split(array, world.size, axis)[world.rank]
 
-    def _read(self) -> list[Array]:
-        """This rank's rows of the next batch from the host."""
-        read = super()._read()
-        names = self._job.feeds[len(self._job.feeds) - len(read) :]
-        return [self._rows(name, array) for name, array in zip(names, read, strict=True)]
-
     def _reduced(self, rounds: Sequence[Sequence[Array]]) -> "dict[str, _Reduction]":
         """What is sent, under way: sums over rounds and ranks, and rows of all ranks."""
         begun = {}

@@ -31,8 +31,8 @@ def test_json(flow2onnx):
     assert (result.exit_code, result.stderr) == (0, "")
     facts = json.loads(result.stdout)
     assert list(facts) == [
-        "ok", "python", "packages", "onnxruntime", "providers", "processor", "environment",
-        "train_step", "problems",
+        "ok", "python", "packages", "onnxruntime", "providers", "engines", "processor",
+        "environment", "train_step", "problems",
     ]  # fmt: skip
     assert facts["ok"] is True
     assert facts["problems"] == []

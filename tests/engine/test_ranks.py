@@ -7,7 +7,7 @@ import flow2onnx as flow
 import flow2onnx.typing as tp
 from flow2onnx.config import Settings
 from flow2onnx.engine.ranks import check_devices
-from flow2onnx.errors import ConfigError
+from flow2onnx.errors import ConfigError, UnsupportedError
 
 
 @pytest.fixture
@@ -43,6 +43,32 @@ def test_processes_are_devices(two_of_two, values, caplog):
 def test_other_numbers_are_refused(two_of_two, values):
     with pytest.raises(ConfigError, match="and 2 processes run on this machine"):
         check_devices(settings(**values))
+
+
+def test_machines_are_those_that_were_started_on(monkeypatch):
+    for name, value in {"WORLD_SIZE": "4", "RANK": "2", "LOCAL_WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    flow.config.machine_num(2)
+    flow.env.machine([{"addr": "10.0.0.1"}, {"addr": "10.0.0.2"}])
+    assert flow.current_machine_id() == 1
+    with pytest.raises(UnsupportedError, match="another number of machines"):
+        flow.env.machine([{"addr": f"10.0.0.{i}"} for i in range(3)])
+    with pytest.raises(UnsupportedError, match="machine_num"):
+        flow.config.machine_num(3)
+
+
+def test_rounds_of_one_batch_are_refused(two_of_two):
+    config = flow.function_config()
+    config.train.num_gradient_accumulation_steps(2)
+
+    @flow.global_function(type="train", function_config=config)
+    def job(x: tp.Numpy.Placeholder((4, 2))) -> tp.Numpy:
+        loss = x * flow.get_variable("w", (2,), initializer=flow.ones_initializer())
+        flow.optimizer.SGD(flow.optimizer.PiecewiseConstantScheduler([], [0.1])).minimize(loss)
+        return loss
+
+    with pytest.raises(UnsupportedError, match="needs a batch of its own"):
+        job(np.zeros((4, 2), np.float32))
 
 
 def test_a_job_is_refused_before_anything_runs(two_of_two):

@@ -5,11 +5,13 @@ Each case trains for some steps and returns what came of it by name: results and
 
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
+from tests.data.files import write_parts
 
 STEPS, BATCH, WIDTH, CLASSES = 6, 8, 12, 5
 NORMAL = flow.random_normal_initializer(stddev=0.3)
@@ -167,6 +169,44 @@ def mirrored():
         y = rng.integers(0, CLASSES, (DEVICES, 4)).astype(np.int32)
         found.append(job(list(x), list(y)))
     return {"losses": np.array(found), **variables()}
+
+
+def read(rounds):
+    """Every record is read once an epoch, by one of the ranks, and changed as in one process."""
+    config = flow.function_config()
+    if rounds > 1:
+        config.train.num_gradient_accumulation_steps(rounds)
+    rng = np.random.default_rng(6)
+    with TemporaryDirectory() as folder:
+        samples = [{"x": rng.normal(size=12).astype(np.float32), "y": int(i % CLASSES)}
+                   for i in range(3 * BATCH)]  # fmt: skip
+        write_parts(Path(folder) / "d", [samples[:10], samples[10:]])
+
+        @flow.global_function(type="train", function_config=config)
+        def job() -> tp.Bundle[tp.Numpy]:
+            reader = flow.data.ofrecord_reader(
+                str(Path(folder) / "d"), batch_size=BATCH, data_part_num=2, random_shuffle=True,
+                shuffle_after_epoch=True,
+            )  # fmt: skip
+            x = flow.data.OFRecordRawDecoder(reader, "x", (12,), flow.float)
+            y = flow.data.OFRecordRawDecoder(reader, "y", (1,), flow.int32)
+            loss = cross_entropy(x, flow.reshape(y, [BATCH]))
+            flow.optimizer.SGD(rate(0.1), momentum=0.9).minimize(loss)
+            return loss, x
+
+        found = [job() for _ in range(STEPS)]
+        whole = {"losses": np.array([f[0] for f in found]), "x": np.array([f[1] for f in found])}
+        return {**whole, **variables()}
+
+
+@case
+def reader():
+    return read(1)
+
+
+@case
+def reader_in_rounds():
+    return read(3)
 
 
 @case

@@ -54,6 +54,10 @@ def _print(facts: dict[str, Any]) -> None:
         print_table(("provider", "compiled in", "usable", "remedy"),
                     [(p["name"], p["compiled_in"], p["usable"], p["why_not"] or "")
                      for p in facts["providers"]])  # fmt: skip
+    note("")
+    print_table(("engine of several processes", "usable", "version", "remedy"),
+                [(e["name"], e["usable"], e["version"] or "", e["why_not"] or "")
+                 for e in facts["engines"]])  # fmt: skip
     _print_problems(facts["problems"])
 
 

@@ -36,6 +36,16 @@ class World:
     deadline: float = _SECONDS
 
     @property
+    def machines(self) -> int:
+        """How many machines there are, each with as many ranks."""
+        return self.size // self.local_size
+
+    @property
+    def machine(self) -> int:
+        """The number of this rank's machine, as launchers number ranks machine by machine."""
+        return self.rank // self.local_size
+
+    @property
     def name(self) -> str:
         """This rank and its host, as messages have it."""
         return f"rank {self.rank} of {self.size} on {socket.gethostname()}"
