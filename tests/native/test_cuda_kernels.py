@@ -9,9 +9,13 @@ from flow2onnx_native.elementwise import OPERATIONS
 from flow2onnx_native.fused_plan import parse_parts
 from flow2onnx_native.library import NativeLibrary
 
+import flow2onnx as flow
+import flow2onnx.typing as tp
+from flow2onnx.api.session import current_session
 from flow2onnx.dtypes import bool_, float32
 from flow2onnx.graph import Builder
 from flow2onnx.graph.model import model_of
+from tests.models.zoo import ROWS, Row
 from tests.native.one_node import one_node
 from tests.native.reference import run_channels, run_fused
 from tests.native.running import ANALYSIS, Array, run, session
@@ -180,6 +184,42 @@ def test_updates_of_all_weights_are_one_node(cuda_on_host: NativeLibrary) -> Non
     check(b, cuda_on_host, FusedParts=1)
 
 
+UPDATES = {
+    "adam": lambda rate: flow.optimizer.Adam(rate),
+    "adamw": lambda rate: flow.optimizer.AdamW(rate, weight_decay=0.1, do_bias_correction=True),
+    "momentum": lambda rate: flow.optimizer.SGD(rate, momentum=0.9),
+    "lamb": lambda rate: flow.optimizer.LAMB(rate),
+    "clipped": lambda rate: flow.optimizer.Adam(
+        rate, grad_clipping=flow.optimizer.grad_clipping.by_global_norm(1.0)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UPDATES)
+def test_a_job_updates_all_its_weights_at_once(name: str, cuda_on_host: NativeLibrary) -> None:
+    flow.clear_default_session()
+
+    @flow.global_function(type="train")
+    def train(x: tp.Numpy.Placeholder((4, 6))) -> tp.Numpy:
+        y = x
+        for i in range(3):
+            y = flow.layers.dense(y, 5 + i, flow.nn.relu, name=f"dense{i}")
+        loss = flow.math.reduce_mean(flow.math.square(y))
+        UPDATES[name](flow.optimizer.PiecewiseConstantScheduler([], [0.01])).minimize(loss)
+        return loss
+
+    job = current_session().opening("train").job
+    model, _ = rewrite_for_cuda(job.model, cuda_on_host.operators, ANALYSIS)
+    parts = [n for n in model.graph if n.op_type == "FusedParts"]
+    update = parts[-1]
+    assert update.attributes["parts"].as_int() == 6
+    wanted = {f"next/dense{i}-{kind}" for i in range(3) for kind in ("weight", "bias")}
+    assert wanted <= {str(v.name) for v in update.outputs}
+    for node in model.graph:
+        if node.domain == DOMAIN and node.op_type.startswith("Fused"):
+            check_node(node, cuda_on_host)
+
+
 @pytest.mark.slow
 def test_more_parts_than_a_launch_takes(cuda_on_host: NativeLibrary) -> None:
     b = Builder()
@@ -236,8 +276,10 @@ def run_one(library: NativeLibrary, op_type: str, feeds: dict[str, Array], outpu
     return list(run(session(model, library), feeds).values())
 
 
-@pytest.mark.parametrize("classes", [1, 10, 33, 1500, 9000])
-@pytest.mark.parametrize("label", [np.int32, np.int64])
+@pytest.mark.parametrize(
+    ("classes", "label"), [(1, np.int32), (10, np.int64), (33, np.int32), (1500, np.int64),
+                           (9000, np.int32)],
+)  # fmt: skip
 def test_cross_entropies(classes: int, label: type, cuda_on_host: NativeLibrary) -> None:
     draw = np.random.default_rng(classes)
     logits = (draw.standard_normal((5, classes)) * 4).astype(np.float32)
@@ -263,8 +305,7 @@ def test_a_label_that_names_no_class_gives_nan(cuda_on_host: NativeLibrary) -> N
     assert np.isnan(slopes).all(axis=1).tolist() == [False, True, True]
 
 
-@pytest.mark.parametrize("index", [np.int32, np.int64])
-@pytest.mark.parametrize("width", [1, 5, 300])
+@pytest.mark.parametrize(("width", "index"), [(1, np.int64), (5, np.int32), (300, np.int64)])
 def test_rows_of_a_table(width: int, index: type, cuda_on_host: NativeLibrary) -> None:
     draw = np.random.default_rng(width)
     table = numbers((9, width))
@@ -427,3 +468,16 @@ def test_layer_norms_and_their_gradients(row: int, cuda_on_host: NativeLibrary) 
     for name, value in (("dscale", b.Mul(g, unit)), ("dshift", b.Neg(g))):
         b.output(b.ReduceSum(value, [0, 1], keepdims=0), name)
     check(b, cuda_on_host, Fused=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", [r for r in ROWS if r.name in ("bert", "gpt", "wide_deep")],
+                         ids=lambda r: r.name)  # fmt: skip
+def test_every_program_of_the_zoo(row: Row, cuda_on_host: NativeLibrary) -> None:
+    flow.clear_default_session()
+    job = current_session().opening(row.small().train.spec.name).job
+    model, used = rewrite_for_cuda(job.model, cuda_on_host.operators, ANALYSIS)
+    assert used["FusedParts"] >= 1
+    for node in model.graph:
+        if node.domain == DOMAIN and node.op_type.startswith("Fused"):
+            check_node(node, cuda_on_host)

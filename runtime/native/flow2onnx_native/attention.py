@@ -187,15 +187,14 @@ def _shape(found: _Forward, *, is_precise: bool) -> AttentionShape:
     *pairs, queries, width = dims(found.queries)
     batch, heads = (*pairs, 1)[:2]
     keys = dims(found.keys)[-2]
-    strides: tuple[int, ...] = (0, 0, 0, 0)
+    own: tuple[int, ...] = (1,) * (len(pairs) + 2)
     if found.mask is not None:
-        own = dims(found.mask)
-        own = (1,) * (len(pairs) + 2 - len(own)) + own
-        own = own if len(pairs) == 2 else (own[0], 1, *own[1:])
-        strides = _strides(own)
+        own = (*own, *dims(found.mask))[-len(own) :]
+    in_batch, *in_head, in_query, in_key = _strides(own)
     return AttentionShape(
-        batch, heads, queries, keys, width, found.kind, *strides, is_precise=int(is_precise)
-    )
+        batch, heads, queries, keys, width, found.kind, in_batch, (*in_head, 0)[0], in_query,
+        in_key, int(is_precise),
+    )  # fmt: skip
 
 
 def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -54,9 +54,8 @@ def rewrite_for_cuda(
     if "FusedChannels" in operators:
         fuse_channels(graph, _NOTHING_KEPT)
         remove_dead_code(copy)
-    groups = fusion_groups(graph, FEWEST, FEWEST, 0, fusible_with_norms)
-    for i, nodes in enumerate(groups):
-        if _operand_count(nodes) <= _MOST_OPERANDS:
+    for i, nodes in enumerate(fusion_groups(graph, 1, 1, 0, fusible_with_norms)):
+        if _pays(nodes) and _operand_count(nodes) <= _MOST_OPERANDS:
             fuse(graph, nodes, f"native/{i}")
     graph.sort()
     if "FusedParts" in operators:
@@ -70,6 +69,18 @@ def rewrite_for_cuda(
     if used:
         graph.opset_imports[DOMAIN] = 1
     return copy, dict(used)
+
+
+def _pays(nodes: Nodes) -> bool:
+    """True if a program saves a launch.
+
+    It does with several nodes, or as one that others may join: an update, or a norm of a weight.
+    """
+    computing = [(node, part) for node, part in nodes if part.kind != "alias"]
+    node, part = computing[0]
+    is_norm = part.kind == "sum" and part.broadcast is not None and part.broadcast.middle == 1
+    is_update = all(v.is_graph_output() for v in node.outputs)
+    return len(computing) >= FEWEST or is_norm or is_update
 
 
 def _operand_count(nodes: Nodes) -> int:

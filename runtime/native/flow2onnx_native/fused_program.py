@@ -210,6 +210,7 @@ def _node(
     written = [_write(program, v, v in rows) for v in outputs]
     _simplify(program, [w.at for w in written])
     _write_in_place_of_copies(program, written)
+    _sort_inputs(program)
     places, count = _allocate(program, [w.at for w in written])
     head = FusedHead(
         program.total, program.row, count, len(program.inputs), len(outputs),
@@ -231,6 +232,14 @@ def _node(
         DOMAIN, "Fused", [v for v, _ in program.inputs], attributes,
         num_outputs=len(outputs), name=name,
     )  # fmt: skip
+
+
+def _sort_inputs(program: _FusedProgram) -> None:
+    """Put inputs in the order of their first use, so that alike programs have alike plans."""
+    order = list(dict.fromkeys(at for step in program.code for at in step.operands))
+    uses = {at: i for i, at in enumerate(order)}
+    ordered = sorted(program.inputs.items(), key=lambda item: uses.get(item[1], len(uses)))
+    program.inputs = dict(ordered)
 
 
 def three_operands(operands: tuple[int, ...]) -> tuple[int, ...]:

@@ -1,7 +1,8 @@
 // A stand-in for NVRTC: it compiles kernel texts for the host, by g++ and with host_kernel.h, which
 // lies beside it. The cubin is the path of the shared library that came about; the text itself stays
 // beside that, as kernel-NUMBER.cu, for who compiles it in earnest. The folder STANDIN_KERNELS takes
-// them, or that of this library.
+// them, or that of this library. With STANDIN_RUNS=0 nothing is compiled and nothing runs: launches
+// are counted.
 
 #include <dlfcn.h>
 #include <unistd.h>
@@ -71,7 +72,10 @@ int nvrtcCreateProgram(Program** program, const char* source, const char*, int, 
   *program = new Program{source, "", ""};
   return 0;
 }
-int nvrtcCompileProgram(Program* program, int, const char* const*) { return compile(program); }
+int nvrtcCompileProgram(Program* program, int, const char* const*) {
+  const char* runs = std::getenv("STANDIN_RUNS");
+  return runs != nullptr && *runs == '0' ? 0 : compile(program);
+}
 int nvrtcGetCUBINSize(Program* program, size_t* size) {
   *size = program->library.size() + 1;
   return 0;

@@ -144,6 +144,7 @@ struct Launch {
 
 void run(void* data) {
   const auto& launch = *static_cast<const Launch*>(data);
+  if (launch.function->entry == nullptr) return;
   const std::lock_guard<std::recursive_mutex> guard(one_launch);
   block.grid = launch.grid;
   block.size = launch.size;
@@ -160,7 +161,7 @@ void run(void* data) {
   }
 }
 
-int context = 0;  // its address stands for one
+int context = 0;  // its address stands for one, and for a module of nothing
 
 }  // namespace
 
@@ -190,12 +191,18 @@ int cuDeviceGetAttribute(int* value, int attribute, int) {
   return 0;
 }
 int cuModuleLoadData(void** module, const void* image) {
+  *module = &context;
+  if (*static_cast<const char*>(image) == 0) return 0;  // launches are counted, nothing runs
   *module = dlopen(static_cast<const char*>(image), RTLD_NOW | RTLD_LOCAL);
   if (*module == nullptr) return 1;
   *static_cast<const standin::Host**>(dlsym(*module, "standin_host")) = &host;
   return 0;
 }
 int cuModuleGetFunction(void** function, void* module, const char* name) {
+  if (module == &context) {
+    *function = new Function{name, nullptr, 0};
+    return 0;
+  }
   auto entry = reinterpret_cast<Entry>(dlsym(module, name));
   auto bytes = static_cast<unsigned long*>(dlsym(module, (std::string(name) + "_bytes").c_str()));
   if (entry == nullptr || bytes == nullptr) return 500;
