@@ -4,7 +4,7 @@
 # make test-oldest  the Python runtime's tests on the oldest onnxruntime that it supports
 # make test-gpu  the paths for NVIDIA GPUs, with the real CUDA provider over a stand-in for CUDA
 # make tools     the Node packages that the tests of the JavaScript runtime need
-# make runtimes  the JavaScript and C runtimes against the recorded traces, and in a browser
+# make runtimes  the JavaScript and C runtimes with all bindings against the recorded traces, and in a browser
 # make ranks     training in several processes on torch.distributed and MPI (installs both)
 # make triton    the real Triton server, which the serving tests ask the same as ours (320 MB)
 # make fuzz      readers of untrusted input, led by the code they reach, for MINUTES=10 in all
