@@ -17,7 +17,7 @@ from flow2onnx.graph.contrib import CONTRIB_DOMAIN
 
 __all__ = ["RANK", "Product", "Slot", "add_slots", "choose_products", "products", "slots_of"]
 
-RANK = "lora_r"  # the name of the size that adapters choose
+RANK = "lora_r"  # how the names of the sizes begin that adapters choose
 _DOWN, _UP = ".lora_A.weight", ".lora_B.weight"
 _PACKED_HALVES = ("gate", "up")
 _REAL = (TensorProto.FLOAT, TensorProto.FLOAT16)
@@ -152,8 +152,10 @@ def add_slots(model: onnx.ModelProto, chosen: Sequence[tuple[Product, tuple[Slot
             nodes += _extend(node, *wanted[node.name])
     for product, slots in chosen:
         for slot in slots:
-            _declare(model.graph, slot.down, (slot.columns, RANK), product.element)
-            _declare(model.graph, slot.up, (RANK, slot.rows), product.element)
+            # a size of its own: ranks may differ, and an adapter may leave slots empty
+            rank = f"{RANK}/{slot.module}"
+            _declare(model.graph, slot.down, (slot.columns, rank), product.element)
+            _declare(model.graph, slot.up, (rank, slot.rows), product.element)
     del model.graph.node[:]
     model.graph.node.extend(nodes)
 

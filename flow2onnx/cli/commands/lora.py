@@ -15,7 +15,7 @@ from flow2onnx_runtime.dtypes import Array
 from flow2onnx.cli.failures import traceback_option
 from flow2onnx.cli.options import json_option
 from flow2onnx.cli.show import note, print_json, working
-from flow2onnx.imported import adapter_of, write_slots
+from flow2onnx.imported import adapter_of, merge_adapter, write_slots
 from flow2onnx.imported import lora as trainable_adapter
 from flow2onnx.imported.low_rank.texts import batches_of, read_texts
 from flow2onnx.imported.low_rank.tokens import open_tokenizer
@@ -259,3 +259,21 @@ def convert(adapter: Path, output: Path, as_json: bool) -> None:
     note(
         f"{output}: {len(read.pairs)} modules of rank {', '.join(map(str, {*read.ranks.values()}))}"
     )
+
+
+@lora.command()
+@click.argument("model", metavar="MODEL", type=_FILE)
+@click.argument("adapter", metavar="ADAPTER", type=_FILE)
+@click.option(
+    "-o", "--output", required=True, type=_FILE, metavar="DIR", help="A folder that is not there."
+)
+@json_option
+@traceback_option
+def merge(model: Path, adapter: Path, output: Path, as_json: bool) -> None:
+    """Write a folder with ADAPTER in the weights of MODEL, which are real numbers or of 8 bits."""
+    read = read_adapter(adapter)
+    merge_adapter(model, read, output)
+    if as_json:
+        print_json({"output": str(output), "modules": len(read.pairs)})
+        return
+    note(f"{output}: {len(read.pairs)} modules of {model} have the adapter in their weights")

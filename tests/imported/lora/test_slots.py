@@ -67,6 +67,25 @@ def test_without_adapter_bit_equal_and_with_one_as_by_hand(name, tmp_path):
     del held
 
 
+def test_ranks_may_differ_and_slots_stay_empty(tmp_path):
+    folder = write_folder(tmp_path / "m", SHAPES["qwen3"])
+    slots = write_slots(folder.path)
+    few = [s for s in slots if not s.module.endswith(("k_proj", "down_proj"))]
+    pairs = {}
+    for i, slot in enumerate(few):
+        pairs |= drawn([slot], "float32", rank=1 + i % 3).pairs
+    adapter = Adapter(pairs=pairs, scales={})
+    write_adapter(tmp_path / "x.onnx_adapter", adapter)
+    options, held = active(tmp_path / "x.onnx_adapter")
+    found = results(folder.model, folder, options)[0]
+    zeros = drawn(slots, "float32", rank=2).pairs
+    whole = {m: (0 * a, b) for m, (a, b) in zeros.items()} | dict(pairs)
+    given = {**feeds(folder, IDS), **Adapter(pairs=whole, scales={}).parameters()}
+    wanted = open_folder(folder.model).run(None, given)[0]
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+    del held
+
+
 def test_some_parts_of_a_packed_product(tmp_path):
     folder = write_folder(tmp_path / "m")
     wanted = results(folder.model, folder)

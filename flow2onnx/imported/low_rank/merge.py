@@ -1,0 +1,80 @@
+"""merge_adapter: a model folder with an adapter in its weights."""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flow2onnx_runtime.adapters import Adapter
+from flow2onnx_runtime.dtypes import Array
+from flow2onnx_runtime.files import replace_folder
+
+from flow2onnx.errors import BundleError, UnsupportedError
+from flow2onnx.export.files import link_file
+from flow2onnx.imported.low_rank.folder import LanguageModel, open_language_model
+from flow2onnx.onnx_io.adapter_slots import products
+from flow2onnx.onnx_io.merge_weights import merge_changes
+
+__all__ = ["merge_adapter"]
+
+
+def merge_adapter(
+    model: str | os.PathLike[str], adapter: Adapter, output: str | os.PathLike[str]
+) -> None:
+    """Write a folder whose weights are those of `model` with an adapter added.
+
+    Weights are real numbers or of 8 bits; other files are second names of the old ones. Into 4 bits
+    an adapter is not merged: UnsupportedError says what share of it rounding would take.
+    """
+    language, target = open_language_model(model), Path(output)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise BundleError(f"{target} is there already", hint="give a folder that is not")
+    proto = language.copy()
+    known = adapter.named_for([m for p in products(proto) for m in p.modules])
+    changes = {
+        m: np.float32(known.scale(m)) * (a.astype(np.float32) @ b.astype(np.float32))
+        for m, (a, b) in known.pairs.items()
+    }
+    merged = merge_changes(proto, os.fspath(language.folder), changes)
+    if merged.lost:
+        share = float(np.mean(list(merged.lost.values())))
+        raise UnsupportedError(
+            f"rounding to 4 bits would change weights by {share:.0%} of what the adapter does",
+            hint="serve the adapter beside the model, or merge it into one in real numbers",
+        )
+    replace_folder(target, lambda place: _fill(place, language, proto, merged.tensors))
+
+
+def _fill(
+    place: Path, language: LanguageModel, proto: Any, tensors: dict[str, Array] | Any
+) -> None:
+    """Write the model and copies of the files in which a tensor changes; link the others."""
+    changed = _external(proto, tensors)
+    for path in sorted(language.folder.iterdir()):
+        if not path.is_file() or path.name == language.path.name:
+            continue
+        if path.name in changed:
+            shutil.copyfile(path, place / path.name)
+            with open(place / path.name, "r+b") as file:
+                for start, array in changed[path.name]:
+                    file.seek(start)
+                    file.write(np.ascontiguousarray(array).tobytes())
+        else:
+            link_file(path, place / path.name)
+    for tensor in proto.graph.initializer:
+        if tensor.name in tensors and tensor.data_location != tensor.EXTERNAL:
+            tensor.ClearField("float_data")
+            tensor.raw_data = np.ascontiguousarray(tensors[tensor.name]).tobytes()
+    (place / language.path.name).write_bytes(proto.SerializeToString(deterministic=True))
+
+
+def _external(proto: Any, tensors: Any) -> dict[str, list[tuple[int, Array]]]:
+    """For each data file the places of changed tensors, and what goes there."""
+    found: dict[str, list[tuple[int, Array]]] = {}
+    for tensor in proto.graph.initializer:
+        if tensor.name in tensors and tensor.data_location == tensor.EXTERNAL:
+            entries = {e.key: e.value for e in tensor.external_data}
+            places = found.setdefault(entries["location"], [])
+            places.append((int(entries.get("offset", 0)), tensors[tensor.name]))
+    return found
