@@ -21,6 +21,7 @@ __all__ = [
 ]
 
 Command = Callable[..., Any]  # a function becoming a command
+_LAST_RELEASE = (0, 9)
 
 
 def json_option(command: Command) -> Command:
@@ -64,6 +65,10 @@ def _checked_release(
 ) -> str | None:
     if value is not None and not re.fullmatch(r"\d+\.\d+(\.\d+)*", value):
         raise click.BadParameter(f"{value} is not a release of OneFlow, such as 0.1.4")
+    if value is not None and tuple(map(int, value.split(".")[:2])) > _LAST_RELEASE:
+        raise click.BadParameter(
+            f"{value} is not a release of OneFlow with job functions, which are 0.0 to 0.9"
+        )
     return value
 
 

@@ -62,7 +62,7 @@ class Scheduler:
             return b.const([constant], float32)
         k = b.Cast(step, to=float64)
         rate = self.decay(b, k)
-        if self.warmup is not None:
+        if self.warmup is not None and self.warmup.steps:
             is_warm = b.Less(step, np.array([self.warmup.steps], np.int64))
             rate = b.Where(is_warm, self.warmup.rate(b, k, _float32(self.base_lr)), rate)
         return b.Cast(rate, to=float32)
@@ -249,7 +249,7 @@ class LinearCosineScheduler(_Decay):
 class PolynomialScheduler(_Decay):
     """(base - end) (1 - q / d)^power + end with q = min(k, steps) and d = steps.
 
-    With `cycle` q = k and d is the next multiple of steps.
+    With `cycle` q = k and d is the next multiple of steps; step 0 is as step 1 then.
     """
 
     end_learning_rate: float
@@ -260,7 +260,8 @@ class PolynomialScheduler(_Decay):
         """A power of what is left."""
         steps, end = float(self.steps), _float32(self.end_learning_rate)
         if self.cycle:
-            share = b.Div(k, b.Mul(b.Max(b.Ceil(b.Div(k, steps)), 1.0), steps))
+            k = b.Max(k, 1.0)
+            share = b.Div(k, b.Mul(b.Ceil(b.Div(k, steps)), steps))
         else:
             share = b.Div(b.Min(k, steps), steps)
         left = b.Pow(b.Sub(1.0, share), _float32(self.power))

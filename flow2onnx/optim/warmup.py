@@ -39,8 +39,8 @@ def linear(steps: int, start_multiplier: float) -> Warmup:
 
 
 def _steps(steps: int) -> int:
-    if not isinstance(steps, int) or steps < 1:
-        raise ArgumentError(f"steps is a number of at least 1, got {steps!r}")
+    if not isinstance(steps, int) or steps < 0:
+        raise ArgumentError(f"steps is a number of at least 0, got {steps!r}")
     return steps
 
 

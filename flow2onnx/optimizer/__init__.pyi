@@ -77,12 +77,12 @@ class PiecewiseScalingScheduler(_flow2onnx_optim_schedules.PiecewiseScalingSched
 def PolynomialSchduler(base_lr: _builtins.float, steps: _builtins.int, end_learning_rate: _builtins.float = 0.0001, power: _builtins.float = 1.0, cycle: _builtins.bool = False, warmup: _flow2onnx_optim_warmup.Warmup | None = None) -> None:
     """(base - end) (1 - q / d)^power + end with q = min(k, steps) and d = steps.
 
-    With `cycle` q = k and d is the next multiple of steps.
+    With `cycle` q = k and d is the next multiple of steps; step 0 is as step 1 then.
     """
 class PolynomialScheduler(_flow2onnx_optim_schedules.PolynomialScheduler):
     """(base - end) (1 - q / d)^power + end with q = min(k, steps) and d = steps.
 
-    With `cycle` q = k and d is the next multiple of steps.
+    With `cycle` q = k and d is the next multiple of steps; step 0 is as step 1 then.
     """
     def __init__(self, base_lr: _builtins.float, steps: _builtins.int, end_learning_rate: _builtins.float = 0.0001, power: _builtins.float = 1.0, cycle: _builtins.bool = False, warmup: _flow2onnx_optim_warmup.Warmup | None = None) -> None: ...
 class RMSProp(_flow2onnx_optim_adam.RMSProp):

@@ -157,6 +157,9 @@ def test_a_release_that_is_none(flow2onnx, script):
     result = flow2onnx("run", "--api", "new", script(""))
     assert result.exit_code == 2
     assert "new is not a release of OneFlow, such as 0.1.4" in result.stderr
+    result = flow2onnx("run", "--api", "9.9", script(""))
+    assert result.exit_code == 2
+    assert "9.9 is not a release of OneFlow with job functions" in result.stderr
 
 
 def test_the_seed_changes_initial_values(flow2onnx, script):

@@ -219,3 +219,20 @@ def test_optimizers_of_the_same_variables_are_said(caplog):
 
     job(X)
     assert "the losses add up" in caplog.text
+
+
+def test_a_warmup_of_no_steps_changes_nothing():
+    plain = trained(lambda: flow.optimizer.SGD(flow.optimizer.CosineScheduler(0.1, 9)))
+    for warmup in (flow.optimizer.warmup.linear(0, 0.1), flow.optimizer.warmup.constant(0, 0.1)):
+        rate = flow.optimizer.CosineScheduler(0.1, 9, warmup=warmup)
+        assert np.array_equal(trained(lambda rate=rate: flow.optimizer.SGD(rate)), plain)
+
+
+@pytest.mark.parametrize("cycle", [False, True])
+def test_a_cyclic_polynomial_takes_step_one_at_step_zero(cycle):
+    rate = flow.optimizer.PolynomialScheduler(0.1, 3, end_learning_rate=0.01, cycle=cycle)
+    start = trained(lambda: flow.optimizer.SGD(0.1), steps=0)
+    moved = start - trained(lambda: flow.optimizer.SGD(rate, momentum=0), steps=1)
+    first = start - trained(lambda: flow.optimizer.SGD(1.0, momentum=0), steps=1)
+    wanted = 0.09 * (1 - 1 / 3) + 0.01 if cycle else 0.1
+    np.testing.assert_allclose(moved, wanted * first, rtol=1e-5)

@@ -15,7 +15,7 @@ CASES = {
     "CosineScheduler": lambda: o.CosineScheduler(0.1, 0),
     "PiecewiseScalingScheduler": lambda: o.PiecewiseScalingScheduler(0.1, [1, 2], [0.1]),
     "PolynomialScheduler": lambda: o.PolynomialScheduler(0.1, 9, warmup=3),
-    "warmup.linear": lambda: o.warmup.linear(0, 0.1),
+    "warmup.linear": lambda: o.warmup.linear(-1, 0.1),
     "loss_scale.static_loss_scale": lambda: o.loss_scale.static_loss_scale(0.0),
     "AdamW": lambda: o.AdamW(
         rate(), weight_decay=0.1, weight_decay_includes="a", weight_decay_excludes="b"
