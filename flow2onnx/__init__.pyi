@@ -5,6 +5,8 @@ Written by `python -m tests.stubs` from the names that there are: change those.
 
 import builtins as _builtins
 import collections.abc as _collections_abc
+import flow2onnx._checkpoint as _flow2onnx__checkpoint
+import flow2onnx._data as _flow2onnx__data
 import flow2onnx.api.job as _flow2onnx_api_job
 import flow2onnx.api.models as _flow2onnx_api_models
 import flow2onnx.api.scope as _flow2onnx_api_scope
@@ -67,7 +69,7 @@ def categorical_ordinal_encode(table: _flow2onnx_trace_blob.Blob | _numpy_typing
     `table` (2 x capacity) and `size` (1) are variables, which hold what was numbered.
     """
 char: _flow2onnx_dtypes.DType
-from flow2onnx import _checkpoint as checkpoint
+checkpoint = _flow2onnx__checkpoint
 def clamp(values: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], min_value: _typing.Any = None, max_value: _typing.Any = None, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """Limit every element to [min_value, max_value]; either end may be open."""
 def clear_default_session() -> None:
@@ -115,7 +117,7 @@ def current_resource() -> _builtins.dict[_builtins.str, _typing.Any]:
     """Every setting of `flow.config` with its value."""
 def current_scope() -> _flow2onnx_api_scope.Scope:
     """The scope at this place of the job being traced."""
-from flow2onnx import _data as data
+data = _flow2onnx__data
 from flow2onnx import deprecated as deprecated
 from flow2onnx import detection as detection
 @_typing_extensions.deprecated("use flow.scope.placement")

@@ -99,7 +99,10 @@ def _mirrored(prefix: str, known: Iterable[str]) -> dict[str, Text]:
 
 
 def _namespace(full: str, name: str) -> Text:
-    package, _, module = _home(full).rpartition(".")
+    home = _home(full)
+    package, _, module = home.rpartition(".")
+    if module != name:  # only a name that stays the same is imported for others
+        return Text(f"{name} = {_short(home)}\n", frozenset({home}))
     return Text(f"from {package} import {module} as {name}\n")
 
 

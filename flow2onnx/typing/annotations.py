@@ -67,9 +67,7 @@ class PlaceholderSpec:
 if TYPE_CHECKING:
     # A job is annotated with what a call gives, and its body returns blobs: these fit both.
     class _Placeholders(ABCMeta):
-        @property
-        def Placeholder(cls) -> type[PlaceholderSpec]:  # noqa: N802  # OneFlow's name
-            """A parameter that takes arrays of a shape."""
+        Placeholder: type[PlaceholderSpec]
 
     class Numpy(Protocol, metaclass=_Placeholders):
         """One array: `Numpy.Placeholder(shape)` for a parameter, `Numpy` for a result."""
