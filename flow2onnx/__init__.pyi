@@ -112,7 +112,7 @@ def ctc_loss(log_probs: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typi
 def current_global_function_desc() -> _typing.Any:
     """The configuration of the job being traced; `IsTrainable()` is True for a train job."""
 def current_machine_id() -> _builtins.int:
-    """The number of this machine: 0."""
+    """The number of this machine among those that run the processes of a job."""
 def current_resource() -> _builtins.dict[_builtins.str, _typing.Any]:
     """Every setting of `flow.config` with its value."""
 def current_scope() -> _flow2onnx_api_scope.Scope:
@@ -124,8 +124,9 @@ from flow2onnx import detection as detection
 def device_prior_placement(device_tag: _builtins.str, machine_device_ids: _builtins.str | _collections_abc.Sequence[_builtins.str], hierarchy: _typing.Any = None) -> _flow2onnx_api_scope.Placement:
     """``placement("gpu", "0:0")``: a device tag and one or several ``machine:device`` ranges.
 
-    The jobs of a session run on one device, the GPU if anything is placed there; more devices
-    change no value.
+    The jobs of a session run on one kind of device, the GPU if anything is placed there. Each
+    process computes all layers, those placed on other devices than its own too, which changes no
+    value.
     """
 def diag(input: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], diagonal: _builtins.int = 0, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """The diagonal of a matrix, or a matrix with this diagonal; positive ones lie above."""
@@ -169,8 +170,9 @@ def find_or_create_module(module_name: _typing.Any, create: _typing.Any, reuse: 
 def fixed_placement(device_tag: _builtins.str, machine_device_ids: _builtins.str | _collections_abc.Sequence[_builtins.str], hierarchy: _typing.Any = None) -> _flow2onnx_api_scope.Placement:
     """``placement("gpu", "0:0")``: a device tag and one or several ``machine:device`` ranges.
 
-    The jobs of a session run on one device, the GPU if anything is placed there; more devices
-    change no value.
+    The jobs of a session run on one kind of device, the GPU if anything is placed there. Each
+    process computes all layers, those placed on other devices than its own too, which changes no
+    value.
     """
 def flatten(input: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], start_dim: _builtins.int = 0, end_dim: _builtins.int = -1, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """Dimensions start_dim to end_dim, both included, made one."""
