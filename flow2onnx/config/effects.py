@@ -29,14 +29,9 @@ Values = Mapping[object, object] | Callable[[object], object] | None
 
 @dataclass(frozen=True)
 class TRACE:
-    """The compiler or the engine reads the value: `what` it decides.
-
-    Values outside `only`, when given, are recorded and answered with `caveat`.
-    """
+    """The compiler or the engine reads the value: `what` it decides."""
 
     what: str
-    only: tuple[object, ...] = ()
-    caveat: str = ""
 
 
 @dataclass(frozen=True)
@@ -127,8 +122,6 @@ def translated(effect: SESSION | PROVIDER, value: object) -> object:
 def note(effect: Effect, value: object, default: object) -> str | None:
     """The message, shown once, when a flag with this effect is set to `value`."""
     match effect:
-        case TRACE(only=only, caveat=caveat) if only and value not in only:
-            return f"is followed in part: {caveat}"
         case SESSION(caveat=caveat) | PROVIDER(caveat=caveat) if caveat and value != default:
             return f"is followed in part: {caveat}"
         case IGNORED(reason, unless) if value not in unless:

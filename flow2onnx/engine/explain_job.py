@@ -134,8 +134,8 @@ def _outcome(effect: Effect, value: object, answers: _SessionAnswers) -> tuple[b
     match effect:
         case TRACE() if hasattr(value, "device_tag"):
             return _placement_outcome(provider_name(value.device_tag), answers)
-        case TRACE(what, only, caveat):
-            return True, f"{what}; in part: {caveat}" if only and value not in only else what
+        case TRACE(what):
+            return True, what
         case SESSION(settings):
             if translated(effect, value) is None:
                 return True, "as the runtime does by itself"

@@ -65,13 +65,6 @@ def test_placement_of_a_blob():
     assert outside.device_name == ("0:0",)
 
 
-def test_blobs_have_no_unary_operators():
-    for use in (lambda x: -x, lambda x: x**2, lambda x: x @ x, lambda x: x[0], lambda x: x // 2,
-                abs):  # fmt: skip
-        with pytest.raises(TypeError):
-            traced(use)
-
-
 def test_current_scope():
     def look(x):
         with flow.scope.namespace("a"), flow.scope.mirrored_view():

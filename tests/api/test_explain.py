@@ -128,10 +128,11 @@ def test_a_profile_is_explained_as_the_job_has_it(tmp_path, monkeypatch):
     assert outcome == "session option enable_profiling = True, profile_file_prefix = flow2onnx"
 
 
-def test_settings_followed_in_part_say_so():
+def test_devices_that_one_process_plays_are_told(caplog):
     flow.config.cpu_device_num(4)
     found = dense().explain()
-    assert "in part: a job runs on one device" in flag(found, "flow.config.cpu_device_num").outcome
+    assert flag(found, "flow.config.cpu_device_num").has_effect
+    assert "this process plays all of them; `flow2onnx launch -n 4`" in caplog.text
 
 
 def test_memory_by_kind():
