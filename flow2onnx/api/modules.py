@@ -7,7 +7,7 @@ from typing import Any
 
 from flow2onnx import typing
 from flow2onnx.api.session import current_session
-from flow2onnx.api.surface import MIRRORS, NAMES
+from flow2onnx.api.surface import LATE_NAMES, MIRRORS, NAMES, import_named
 from flow2onnx.errors import UnsupportedError
 from flow2onnx.source import user_frame
 from flow2onnx.trace.spec import GENERATIONS
@@ -65,6 +65,8 @@ class OneFlowModule(ModuleType):
             return _KNOWN[symbol]
         if symbol in _NAMESPACES:
             return _below(self, name, symbol)
+        if symbol in LATE_NAMES:
+            return import_named(symbol)
         raise UnknownSymbolError(symbol)
 
     def __dir__(self) -> list[str]:
@@ -72,7 +74,8 @@ class OneFlowModule(ModuleType):
             return []
         prefix = _prefix(self._namespace)
         below = (n.removeprefix(prefix) for n in _KNOWN if n.startswith(prefix))
-        return sorted({n.partition(".")[0] for n in below})
+        late = () if self._namespace else LATE_NAMES
+        return sorted({n.partition(".")[0] for n in below}.union(late))
 
     def _symbol(self, name: str) -> str:
         if self._namespace is not None:

@@ -47,7 +47,15 @@ from flow2onnx.trace import blob as hints
 from flow2onnx.trace.context import current_job, traced_job
 from flow2onnx.trace.registry import entries
 
-__all__ = ["MIRRORS", "NAMES", "ON_DEMAND", "import_named", "publish", "top_level_names"]
+__all__ = [
+    "LATE_NAMES",
+    "MIRRORS",
+    "NAMES",
+    "ON_DEMAND",
+    "import_named",
+    "publish",
+    "top_level_names",
+]
 
 ON_DEMAND = {
     "engine": ("accelerate",),
@@ -161,14 +169,14 @@ def _mirrors() -> dict[str, Any]:
 
 
 import_named = import_on_demand("flow2onnx", ON_DEMAND)
+LATE_NAMES = frozenset(name for names in ON_DEMAND.values() for name in names)
 NAMES = _all()
 MIRRORS = _mirrors()
 
 
 def top_level_names() -> list[str]:
     """The names directly below `flow`."""
-    on_demand = {name for names in ON_DEMAND.values() for name in names}
-    return sorted({name.partition(".")[0] for name in NAMES} | on_demand)
+    return sorted({name.partition(".")[0] for name in NAMES} | LATE_NAMES)
 
 
 def publish(package: ModuleType) -> None:

@@ -350,7 +350,9 @@ def training(library: NativeLibrary | None, monkeypatch: pytest.MonkeyPatch):
     """The losses of some steps, the state that was updated in place, and what took part."""
     flow.clear_default_session()
     wish = library is not None
-    monkeypatch.setattr("flow2onnx.engine.opening.accelerator", lambda _: accelerator(wish))
+    monkeypatch.setattr(
+        "flow2onnx.engine.opening.accelerator", lambda _, **settings: accelerator(wish, **settings)
+    )
     monkeypatch.setattr("flow2onnx_native.accelerator.open_library", lambda: library)
 
     @flow.global_function(type="train")

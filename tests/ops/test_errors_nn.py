@@ -179,12 +179,6 @@ BAD = [
     ),
     (
         "nn.conv2d",
-        lambda b: n.conv2d(b["image"], b["kernel"], 1, VALID, bias=3),
-        ArgumentError,
-        "bias is a blob",
-    ),
-    (
-        "nn.conv2d",
         lambda b: n.conv2d(b["image"], b["kernel"], 1, VALID, bias=b["x"], wrong=1),
         ArgumentError,
         "unexpected keyword",
