@@ -58,7 +58,7 @@ standin: $(STANDIN)/ready
 
 test-gpu: standin
 	LD_LIBRARY_PATH=$(abspath $(STANDIN))/libraries ORT_DISABLE_TELEMETRY=1 PYTHONPATH=runtime/python \
-	  STANDIN_NVRTC="$$(ls $(abspath $(STANDIN))/headers/nvidia/cu13/lib/libnvrtc.so.13)" \
+	  STANDIN_NVRTC="$$(ls $(abspath $(STANDIN))/nvrtc/nvidia/cu13/lib/libnvrtc.so.13)" \
 	  $(STANDIN)/bin/python -m pytest -m "not slow" tests/gpu
 
 # CUDA's headers and NVRTC stand apart: an onnxruntime beside them would load the real libraries.
@@ -68,7 +68,7 @@ $(STANDIN)/ready: $(wildcard tests/gpu/standin/*)
 	  safetensors click rich 'pytest>=8.2' 'pytest-randomly>=3.15'
 	$(STANDIN)/bin/python $(PIP) --no-deps --upgrade --target $(STANDIN)/headers \
 	  'nvidia-cuda-runtime>=13,<14' 'nvidia-cuda-crt>=13,<14'
-	$(STANDIN)/bin/python $(PIP) --no-deps --upgrade --target $(STANDIN)/headers \
+	$(STANDIN)/bin/python $(PIP) --no-deps --upgrade --target $(STANDIN)/nvrtc \
 	  'nvidia-cuda-nvrtc>=13,<14' || echo "not installed: NVRTC; kernels are compiled for no GPU"
 	$(STANDIN)/bin/python -m tests.gpu.standin.build $(STANDIN)/libraries \
 	  --headers $(STANDIN)/headers/nvidia/cu13/include

@@ -67,10 +67,11 @@ def test_steps_equal_numpy(step_model, level):
 @pytest.fixture
 def binding_copies(monkeypatch):
     """A binding that copies inputs when they are bound, as to a device that shares no memory."""
-    bind = ort.IOBinding.bind_ortvalue_input
+    bind, copies = ort.IOBinding.bind_ortvalue_input, []
 
     def bind_copy(self, name, value):
-        bind(self, name, ort.OrtValue.ortvalue_from_numpy(value.numpy().copy()))
+        copies.append(value.numpy().copy())  # older bindings hold no reference
+        bind(self, name, ort.OrtValue.ortvalue_from_numpy(copies[-1]))
 
     monkeypatch.setattr(ort.IOBinding, "bind_ortvalue_input", bind_copy)
 
