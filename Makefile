@@ -152,7 +152,7 @@ ranks: $(VENV)/ready $(RANKS)/ready
 
 $(RANKS)/ready: pyproject.toml runtime/python/pyproject.toml
 	$(PYTHON) -m venv $(RANKS)
-	$(RANKS)/bin/python $(PIP) -e runtime/python -e '.[cpu,torch,mpi]'
+	$(RANKS)/bin/python $(PIP) -e runtime/python -e '.[cpu,torch,mpi,images]'
 	@touch $@
 
 clean:
