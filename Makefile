@@ -57,7 +57,7 @@ $(OLDEST)/ready: runtime/python/pyproject.toml
 standin: $(STANDIN)/ready
 
 test-gpu: standin
-	LD_LIBRARY_PATH=$(abspath $(STANDIN))/libraries ORT_DISABLE_TELEMETRY=1 PYTHONPATH=runtime/python \
+	LD_LIBRARY_PATH=$(abspath $(STANDIN))/libraries ORT_DISABLE_TELEMETRY=1 PYTHONPATH=$(CURDIR):$(CURDIR)/runtime/python \
 	  STANDIN_NVRTC="$$(ls $(abspath $(STANDIN))/nvrtc/nvidia/cu13/lib/libnvrtc.so.13)" \
 	  $(STANDIN)/bin/python -m pytest -m "not slow" tests/gpu
 
