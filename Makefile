@@ -76,7 +76,7 @@ $(STANDIN)/ready: $(wildcard tests/gpu/standin/*)
 
 # Tests whose tool is missing (npm, Chromium, a C compiler, valgrind) are skipped and say so.
 runtimes: $(VENV)/ready
-	$(VENV)/bin/python -m pytest tests/runtimes
+	$(VENV)/bin/python -m pytest $(if $(SLOW),-m slow) tests/runtimes
 
 tools: $(NODE_MODULES)
 
