@@ -13,6 +13,7 @@
 # make audit     licences and known vulnerabilities of the packages in requirements.lock
 # make lock      that file anew, at the newest versions
 # make bench     the benchmarks beside torch and JAX (installs them)
+# SLOW=1         make runtimes without the tests that make test has
 # LOCKED=1       the packages of requirements.lock, by version and hash, as CI has them
 # EXTRA=gpu      on a machine with an NVIDIA GPU: onnxruntime-gpu in place of onnxruntime
 
