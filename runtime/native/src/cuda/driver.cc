@@ -43,6 +43,7 @@ using Program = void *;
     X(nvrtcGetProgramLog, log, (Program, char *)) \
     X(nvrtcDestroyProgram, destroy, (Program *))
 
+/* NOLINTNEXTLINE(bugprone-macro-parentheses): a name that is declared takes none */
 #define DECLARE(symbol, name, arguments) int(*name) arguments = nullptr;
 struct Driver {
     DRIVER_ROWS(DECLARE)

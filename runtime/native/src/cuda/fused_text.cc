@@ -32,6 +32,7 @@ struct Writer {
     void line(const std::string &words) { text += words + "\n"; }
 
     static std::string numbered(const char *name, int64_t at) { return name + std::to_string(at); }
+    static std::string sum_name(size_t at) { return "s" + std::to_string(at); }
 
     std::string value(int64_t at) const {
         return numbered("r", at) + (is_number[static_cast<size_t>(at)] ? "" : "[k]");
@@ -167,8 +168,8 @@ struct Writer {
         for (size_t s = 0; s < layout.sums.size(); ++s) {
             const Sum &sum = layout.sums[s];
             const std::string at = value(plan.outputs[sum.output].at);
-            if (sum.kind == Sum::OF_ALL) line(numbered("s", s) + " += " + at + ";");
-            if (sum.kind == Sum::OF_COLUMNS) line(numbered("s", s) + "[k] += " + at + ";");
+            if (sum.kind == Sum::OF_ALL) line(sum_name(s) + " += " + at + ";");
+            if (sum.kind == Sum::OF_COLUMNS) line(sum_name(s) + "[k] += " + at + ";");
         }
         end();
         for (const Sum &sum : layout.sums) {
@@ -190,8 +191,8 @@ struct Writer {
     void begin_sums() {
         for (size_t s = 0; s < layout.sums.size(); ++s) {
             const Sum::Kind kind = layout.sums[s].kind;
-            if (kind == Sum::OF_ALL) line("float " + numbered("s", s) + " = 0.0f;");
-            if (kind == Sum::OF_COLUMNS) line("float " + numbered("s", s) + "[ITEMS] = {};");
+            if (kind == Sum::OF_ALL) line("float " + sum_name(s) + " = 0.0f;");
+            if (kind == Sum::OF_COLUMNS) line("float " + sum_name(s) + "[ITEMS] = {};");
         }
     }
 
@@ -200,7 +201,7 @@ struct Writer {
             const Sum &sum = layout.sums[s];
             if (sum.kind == Sum::OF_ALL) {
                 line("{");
-                line("const float sum = " + numbered("s", s) + ";");
+                line("const float sum = " + sum_name(s) + ";");
                 line(std::string("const float all = ") + reduction() + ";");
                 line("if (lane == 0 && is_there) p.partials[" + partial_of_block(s) + "] = all;");
                 line("}");
@@ -209,7 +210,7 @@ struct Writer {
                 line("for (int k = 0; is_there && k < ITEMS; ++k) {");
                 line("const Index j = (tile * ITEMS + k) * GROUP + lane;");
                 line("if (j < ROW) p.partials[" + text_of(sum.offset) + " + first * ROW + j] = " +
-                     numbered("s", s) + "[k];");
+                     sum_name(s) + "[k];");
                 line("}");
             }
         }
