@@ -3,10 +3,7 @@
 import inspect
 import os
 import re
-import shutil
-import tempfile
 import warnings
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -14,7 +11,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from flow2onnx_runtime import Options, Trainer
-from flow2onnx_runtime.manifest import DRAWS_ANEW, RATE
 
 from flow2onnx.compile import CompiledJob
 from flow2onnx.compile.names import loss_name
@@ -24,13 +20,13 @@ from flow2onnx.export import Report, verify_model
 from flow2onnx.export.bundle import Bundle
 from flow2onnx.export.files import INSIDE_LIMIT, write_bytes
 from flow2onnx.export.metadata import check_metadata, set_job_metadata
-from flow2onnx.graph.nodes import RANDOM_OPERATORS
 from flow2onnx.imported.activations import (
     LastActivation,
     last_activation,
     skipped_activation,
     twice_activated,
 )
+from flow2onnx.imported.bundle_trainer import step_facts, temporary_trainer
 from flow2onnx.imported.feeds import read_feeds
 from flow2onnx.imported.import_check import NOT_CHECKED, ImportCheck, compare_import
 from flow2onnx.imported.initial_state import ModelState
@@ -57,7 +53,6 @@ from flow2onnx.onnx_io.training_info import add_training_info
 from flow2onnx.optim import Training
 from flow2onnx.optim.averages import check_decay
 from flow2onnx.optim.base import Optimizer
-from flow2onnx.optim.combined import CombinedOptimizer
 from flow2onnx.optim.groups import Groups
 from flow2onnx.optim.schedules import Scheduler
 from flow2onnx.trace.call_text import known_names
@@ -158,15 +153,7 @@ class TrainableModel:
 
     def trainer(self, options: Options | None = None) -> Trainer:
         """A trainer on this machine, of a bundle in a temporary folder of its own."""
-        folder = Path(tempfile.mkdtemp(prefix="flow2onnx-"))
-        try:
-            self.save(folder / "bundle", verify=False)
-            trainer = Trainer(folder / "bundle", options or Options())
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-        weakref.finalize(trainer, shutil.rmtree, folder, ignore_errors=True)
-        return trainer
+        return temporary_trainer(partial(self.save, verify=False), options)
 
 
 _OPTIONS = """`flow2onnx make-trainable` has the same options under the same names.
@@ -292,7 +279,7 @@ def make_trainable(
         state=state,
         parameters=tuple(_decide(p, plan) for p in parameters),
         notes=_notes(foreign, training_mode, names, parameters),
-        metadata=_metadata(foreign, metadata) | _facts(plan, step),
+        metadata=_metadata(foreign, metadata) | step_facts(plan.optimizer, step),
         check=compare_import(model, foreign, plan.feeds, predicts[0], state, is_asked=asked),
     )
 
@@ -562,15 +549,6 @@ def _metadata(foreign: ForeignModel, given: Mapping[str, str] | None) -> dict[st
     """The texts of the model, but for those of an earlier export, and the user's."""
     own = {k: v for k, v in foreign.metadata.items() if not k.startswith("flow2onnx.")}
     return check_metadata({**own, **(given or {})})
-
-
-def _facts(plan: TrainingPlan, step: CompiledJob) -> dict[str, str]:
-    """The facts about a step that a trainer should know, as texts for the manifest."""
-    optimizer = plan.optimizer
-    rate = None if isinstance(optimizer, CombinedOptimizer) else optimizer.scheduler.constant()
-    draws = any(node.op_type in RANDOM_OPERATORS for node in step.model.graph)
-    facts = {RATE: None if rate is None else repr(rate), DRAWS_ANEW: "true" if draws else None}
-    return {name: text for name, text in facts.items() if text is not None}
 
 
 def _copy(job: CompiledJob) -> CompiledJob:

@@ -3,9 +3,6 @@
 import math
 import os
 import re
-import shutil
-import tempfile
-import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,13 +12,12 @@ import numpy as np
 from flow2onnx_runtime import Options, Trainer
 from flow2onnx_runtime.adapters import Adapter
 from flow2onnx_runtime.dtypes import Array
-from flow2onnx_runtime.manifest import DRAWS_ANEW, RATE
 
 from flow2onnx.compile import CompiledJob
 from flow2onnx.errors import ArgumentError, UnsupportedError
 from flow2onnx.export.bundle import Bundle
 from flow2onnx.graph.contrib import CONTRIB
-from flow2onnx.graph.nodes import RANDOM_OPERATORS
+from flow2onnx.imported.bundle_trainer import step_facts, temporary_trainer
 from flow2onnx.imported.feeds import Feed, Feeds
 from flow2onnx.imported.initial_state import ModelState
 from flow2onnx.imported.low_rank.folder import LanguageModel, open_language_model
@@ -127,15 +123,7 @@ class TrainableAdapter:
 
     def trainer(self, options: Options | None = None) -> Trainer:
         """A trainer on this machine, of a bundle in a temporary folder beside the model."""
-        folder = Path(tempfile.mkdtemp(prefix=".flow2onnx-", dir=self.model.folder))
-        try:
-            self.save(folder / "bundle")
-            trainer = Trainer(folder / "bundle", options or Options())
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-        weakref.finalize(trainer, shutil.rmtree, folder, ignore_errors=True)
-        return trainer
+        return temporary_trainer(self.save, options, self.model.folder)
 
 
 def adapter_of(trainer: Trainer) -> Adapter:
@@ -289,17 +277,11 @@ def _place(job: CompiledJob, foreign: ForeignModel, file: str) -> None:
 
 
 def _facts(plan: AdapterPlan, step: CompiledJob) -> dict[str, str]:
-    """What a trainer should know of a step, as texts for the manifest."""
-    rate = plan.optimizer.scheduler.constant()
+    """The facts about a step that a trainer should know, as texts for the manifest."""
     contrib = sorted({f"{n.domain}::{n.op_type}" for n in step.model.graph.all_nodes() if n.domain})
-    draws = any(n.op_type in RANDOM_OPERATORS for n in step.model.graph)
-    facts = {
-        SCALES_FACT: ";".join(f"{m}={s!r}" for m, s in plan.scales.items()),
-        CONTRIB_FACT: ", ".join(contrib) or None,
-        RATE: None if rate is None else repr(rate),
-        DRAWS_ANEW: "true" if draws else None,
-    }
-    return {k: text for k, text in facts.items() if text is not None}
+    facts = {SCALES_FACT: ";".join(f"{m}={s!r}" for m, s in plan.scales.items())}
+    facts |= {CONTRIB_FACT: ", ".join(contrib)} if contrib else {}
+    return facts | step_facts(plan.optimizer, step)
 
 
 def _foreign(
