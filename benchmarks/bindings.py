@@ -1,4 +1,4 @@
-"""What a step costs in each language that is bound to the C runtime, beside the step in C.
+"""The cost of a step in each language that is bound to the C runtime, beside the step in C.
 
     python -m benchmarks.bindings [--rounds 200] [--json FILE]
 

@@ -1,4 +1,4 @@
-"""What the GPU of this machine reaches: products of matrices, and bytes of memory a second.
+"""Ceilings of the GPU of this machine: products of matrices, and bytes of memory a second.
 
     python -m benchmarks.ceilings [--quick]
 

@@ -149,7 +149,7 @@ def device_name() -> str:
 
 
 def measured_ceilings(*, rehearses: bool) -> tuple[Ceilings, dict[str, Any]]:
-    """What the device reaches, and what each library says; ends the program without a number."""
+    """The ceilings of the device by each library; ends the program without a number."""
     command = [sys.executable, "-m", "benchmarks.ceilings", *(["--quick"] if rehearses else [])]
     paths = [str(ROOT), str(ROOT / "runtime" / "python"), os.environ.get("PYTHONPATH", "")]
     done = subprocess.run(

@@ -26,7 +26,7 @@ _SCATTERS = frozenset({"ScatterElements", "ScatterND", "TensorScatter"})
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What a device reaches at best: `products` in FLOP/s by precision, `bandwidth` in bytes/s."""
+    """The best that a device reaches: `products` in FLOP/s by precision, `bandwidth` in bytes/s."""
 
     products: Mapping[str, float]
     bandwidth: float
@@ -35,7 +35,7 @@ class Ceilings:
 
 @dataclass(frozen=True)
 class Cost:
-    """What `count` nodes of one kind do, each: bytes moved, and arithmetic in a precision."""
+    """The work of each of `count` nodes of one kind: bytes moved, and arithmetic in a precision."""
 
     operator: str
     precision: str
@@ -76,10 +76,10 @@ def _cost(node: Any, wide: str) -> tuple[str, str, int, int]:
     operands = [value for value in node.inputs if value is not None]
     first = operands[0].dtype.name if operands and operands[0].dtype is not None else "FLOAT"
     precision = {"FLOAT16": "float16", "BFLOAT16": "bfloat16"}.get(first, wide)
-    return node.op_type, precision, _moved(node, operands), _flops(node)
+    return node.op_type, precision, _bytes_moved(node, operands), _flops(node)
 
 
-def _moved(node: Any, operands: list[Any]) -> int:
+def _bytes_moved(node: Any, operands: list[Any]) -> int:
     results = sum(map(_bytes, node.outputs))
     if node.op_type in _GATHERS:
         return 2 * results + sum(map(_bytes, operands[1:]))

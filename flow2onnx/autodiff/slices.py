@@ -34,7 +34,7 @@ def join_slices(b: Builder, parts: Sequence[Value]) -> list[Value]:
     along: dict[int, list[_Part]] = defaultdict(list)
     others = []
     for value in parts:
-        found = _padded(value)
+        found = _unpad(value)
         if found is None:
             others.append(value)
         else:
@@ -46,7 +46,7 @@ def join_slices(b: Builder, parts: Sequence[Value]) -> list[Value]:
     return others
 
 
-def _padded(value: Value) -> tuple[int, _Part] | None:
+def _unpad(value: Value) -> tuple[int, _Part] | None:
     """The axis that a value is padded with zeros along, and its part of it; None if none is."""
     node = value.producer()
     if node is None or node.op_type != "Pad" or attribute(node, "mode", "constant") != "constant":

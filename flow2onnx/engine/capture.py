@@ -44,7 +44,7 @@ def plan_captured_opening(
 
     def plan(of: CompiledJob, with_options: Options, capture: Capture | None) -> Opening:
         found = plan_opening(of, with_options, stops_on_non_finite=stops_on_non_finite)
-        return _judged(found, capture)
+        return _judge(found, capture)
 
     if name != "enable_cuda_graph":  # TensorRT has a switch of its own, the CPU has no launches
         return plan(job, options, None)
@@ -58,7 +58,7 @@ def plan_captured_opening(
     return _with_otherwise(captured, plan(job, options, None))
 
 
-def _judged(opening: Opening, capture: Capture | None) -> Opening:
+def _judge(opening: Opening, capture: Capture | None) -> Opening:
     """The opening and its other half with a verdict."""
     update = None if opening.update is None else replace(opening.update, capture=capture)
     return replace(opening, capture=capture, update=update)
@@ -117,7 +117,7 @@ def _rewrite(graph: Graph) -> None:
 
 
 def _fault_of_flags(job: CompiledJob, options: Options) -> str | None:
-    """What the program has set that a captured run cannot have."""
+    """The reason, if a setting of the program keeps its runs from being captured; else None."""
     config = job.spec.config
     if config.value("runtime.recompute"):
         return "runtime.recompute waits for a number that the host reads"
@@ -140,5 +140,5 @@ def keep_within_memory(openings: Sequence[Opening], free: int | None) -> list[Op
         return list(openings)
     reason = "captured, all state has two buffers, which there is no memory for"
     return [
-        o if o.otherwise is None else _judged(o.otherwise, Capture(False, reason)) for o in openings
+        o if o.otherwise is None else _judge(o.otherwise, Capture(False, reason)) for o in openings
     ]

@@ -136,7 +136,7 @@ class Executable:
 
     @property
     def opening(self) -> Opening:
-        """What became of the job: what the runtime confirmed, and what it refused."""
+        """The opening as it became: what the runtime confirmed, and what it refused."""
         opening = self._planned if self._model is None else self._model.opening
         return opening if self._update is None else replace(opening, update=self._update.opening)
 

@@ -33,7 +33,7 @@ _ACCELERATED = (CPU.name, PROVIDERS["cuda"].name)
 
 @dataclass(frozen=True)
 class Capture:
-    """Whether the runs of a job are captured as CUDA graphs, and why or why not."""
+    """The decision on capturing the runs of a job as CUDA graphs, with its reason."""
 
     is_on: bool
     reason: str

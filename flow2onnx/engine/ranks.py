@@ -137,7 +137,7 @@ class RankedExecutable(Executable):
         return np.split(array, world.size, axis)[world.rank]
 
     def _reduced(self, rounds: Sequence[Sequence[Array]]) -> "dict[str, _Reduction]":
-        """What is sent, under way: sums over rounds and ranks, and rows of all ranks."""
+        """The reductions under way: sums over rounds and ranks, and rows of all ranks."""
         begun = {}
         for name, i in self._sent.items():
             total = rounds[0][i]

@@ -84,7 +84,7 @@ def _gathered(node: ir.Node) -> list[_Shape]:
 
 
 def _grouped_attention(node: ir.Node) -> list[_Shape]:
-    """What is attended to, and the keys and values so far."""
+    """The shapes of what is attended to, and of the keys and values so far."""
     images, rows, width = _shape(node, 0)
     heads, shared = attribute(node, "num_heads"), attribute(node, "kv_num_heads")
     is_packed = node.inputs[1] is None

@@ -49,7 +49,7 @@ def merge_changes(
         _check_alone(model, node.input[1], product)
         stored = {n: _content(protos[n], folder) for n in node.input[1:] if n in protos}
         if node.op_type == "MatMulNBits":
-            found, error = _requantized(node, stored, change)
+            found, error = _requantize(node, stored, change)
             if error is not None:
                 lost[product.modules[0]] = error
             tensors |= found
@@ -96,7 +96,7 @@ def _content(tensor: onnx.TensorProto, folder: str) -> Array:
     return content.reshape(shape)
 
 
-def _requantized(
+def _requantize(
     node: onnx.NodeProto, stored: Mapping[str, Array], change: Array
 ) -> tuple[dict[str, Array], float | None]:
     """Bytes, scales and zero points of changed weights; of 4 bits the share that is lost."""
@@ -108,10 +108,10 @@ def _requantized(
     if points and points[0].dtype != np.uint8:
         raise UnsupportedError(f"{node.name}: zero points that are no bytes cannot be merged into")
     blocks = -(-columns // size)
-    levels = _unpacked(packed.reshape(rows, blocks, -1), bits)
+    levels = _unpack(packed.reshape(rows, blocks, -1), bits)
     middle = np.full((rows, blocks), 1 << (bits - 1), np.float32)
     if points:
-        middle = _unpacked(points[0].reshape(rows, -1), bits)[:, :blocks].astype(np.float32)
+        middle = _unpack(points[0].reshape(rows, -1), bits)[:, :blocks].astype(np.float32)
     steps = scales.reshape(rows, blocks).astype(np.float32)
     weight = (levels - middle[..., None]) * steps[..., None]
     padded = np.zeros((rows, blocks * size), np.float32)
@@ -138,7 +138,7 @@ def _requantized(
     return made, share if bits < 8 else None
 
 
-def _unpacked(levels: Array, bits: int) -> Array:
+def _unpack(levels: Array, bits: int) -> Array:
     """Whole numbers along the last axis, two of 4 bits in a byte, the first in the lower half."""
     if bits == 8:
         return levels

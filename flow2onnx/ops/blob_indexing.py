@@ -25,7 +25,7 @@ _BY_TRUTH = (
 
 @dataclass(frozen=True)
 class _Place:
-    """What an entry of an index does: with an axis of the value, or None for a new axis."""
+    """An entry of an index: what it does with an axis of the value, or None for a new axis."""
 
     axis: int | None
     entry: Any
@@ -47,7 +47,7 @@ def getitem(b: Builder, x: Value, index: Any, name: str | None = None) -> Value:
     places = _places(x, index)
     listed = [p for p in places if p.is_list]
     _check_lists(places, listed)
-    part = _sliced(b, x, [p for p in places if p.axis is not None and not p.is_list])
+    part = _slice(b, x, [p for p in places if p.axis is not None and not p.is_list])
     for place in listed:
         part = b.Gather(part, _positions(b, x, place), axis=place.axis)
     return _with_axes(b, part, places)
@@ -80,11 +80,11 @@ def _place(x: Value, axis: int | None, entry: Any) -> _Place:
     if isinstance(entry, list | np.ndarray):
         return _Place(axis, _array(x, axis, entry))
     if isinstance(entry, int | np.integer) and not isinstance(entry, bool):
-        return _Place(axis, _checked(x, axis, int(entry)))
+        return _Place(axis, _check_position(x, axis, int(entry)))
     raise DTypeError(f"an index is made of {_KINDS}, got {entry!r}")
 
 
-def _checked(x: Value, axis: int, position: int) -> int:
+def _check_position(x: Value, axis: int, position: int) -> int:
     size = sizes_of(x)[axis]
     if isinstance(size, int) and not -size <= position < size:
         raise IndexRangeError(
@@ -132,7 +132,7 @@ def _array(x: Value, axis: int, entry: Any) -> "np.ndarray[Any, Any]":
     if array.dtype.kind not in "iu" or not array.size:
         raise DTypeError(f"positions are whole numbers, at least one, got {entry!r}")
     for position in (array.min(), array.max()):
-        _checked(x, axis, int(position))
+        _check_position(x, axis, int(position))
     return array.astype(np.int64)
 
 
@@ -150,7 +150,7 @@ def _check_lists(places: Sequence[_Place], listed: Sequence[_Place]) -> None:
         )
 
 
-def _sliced(b: Builder, x: Value, places: Sequence[_Place]) -> Value:
+def _slice(b: Builder, x: Value, places: Sequence[_Place]) -> Value:
     """`x` cut on the axes of which not all is taken; those of one position keep a size of 1."""
     cuts = [(p.axis, *_range(p.entry, sizes_of(x)[p.axis or 0])) for p in places]
     cuts = [c for c, p in zip(cuts, places, strict=True) if p.entry != slice(None)]

@@ -1,4 +1,4 @@
-"""What layers take by the field's names: activations, initializers, regularizers, as texts.
+"""Settings of layers by the field's names: activations, initializers, regularizers, as texts.
 
 A text is a name, with settings where there are some: ``"he_normal"``, ``"l2(l2=0.01)"``.
 """

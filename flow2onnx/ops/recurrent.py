@@ -37,7 +37,7 @@ def recurrence(
     count = 2 if all(len(dims(w)) == 2 for w in weights) else 4  # biases have one dimension
     sides = [weights[i : i + count] for i in range(0, len(weights), count)]
     hidden = dims(sides[0][1])[1]
-    made = [_stacked(b, kind, [side[i] for side in sides]) for i in range(count)]
+    made = [_stack(b, kind, [side[i] for side in sides]) for i in range(count)]
     bias = b.Concat(made[2], made[3], axis=1) if count == 4 else None
     settings: dict[str, Any] = {"hidden_size": hidden}
     if len(sides) == 2:
@@ -50,13 +50,13 @@ def recurrence(
     return [_joined(b, outputs[0]), *outputs[1:]]
 
 
-def _stacked(b: Builder, kind: str, parts: Sequence[Value]) -> Value:
+def _stack(b: Builder, kind: str, parts: Sequence[Value]) -> Value:
     """Torch's parameter of each direction in the order of ONNX's gates, the direction first."""
-    ordered = [b.Unsqueeze(_ordered(b, kind, part), [0]) for part in parts]
+    ordered = [b.Unsqueeze(_order_gates(b, kind, part), [0]) for part in parts]
     return ordered[0] if len(ordered) == 1 else b.Concat(*ordered, axis=0)
 
 
-def _ordered(b: Builder, kind: str, weight: Value) -> Value:
+def _order_gates(b: Builder, kind: str, weight: Value) -> Value:
     gates = _GATES[kind]
     if len(gates) == 1:
         return weight

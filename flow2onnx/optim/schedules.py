@@ -96,7 +96,7 @@ class _Computed(Scheduler):
     function: Callable[..., Any]
 
     def rate(self, b: Builder, step: Value) -> Value:
-        """What the function gives for the step, which it sees as a float64 blob of shape (1,)."""
+        """The rate of the function at the step, which it sees as a float64 blob of shape (1,)."""
         takes = len(inspect.signature(self.function).parameters)
         found = self.function(*[Blob(b.Cast(step, to=float64))][:takes])
         if isinstance(found, Blob):

@@ -1,4 +1,4 @@
-"""What a value that one process computes of its rows is to the value of the whole batch.
+"""Relations of a value that one process computes of its rows to that of the whole batch.
 
 Each operator has a rule that says so of its outputs from what holds for its inputs. An operator
 without one, and one that mixes rows, makes a "mixed" value, which no result may depend on.
@@ -196,7 +196,7 @@ def _reduce(node: ir.Node, given: Shares) -> Share:
 
 
 def _along_axis(node: ir.Node, given: Shares) -> Share:
-    """What works along one axis, -1 or as the operator has it, and keeps that axis or drops it."""
+    """The rule of operators along one axis, -1 or their own, which they keep or drop."""
     value, axis = _first(node, given)
     default = 0 if node.op_type.startswith("Arg") else -1
     own = attribute(node, "axis", default)

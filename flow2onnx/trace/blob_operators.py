@@ -61,13 +61,13 @@ def _error(kind: type[E], message: str, hint: str) -> E:
 
 
 def _call(blob: S, name: str, *args: Any) -> S:
-    """What the operator ``flow.<name>`` gives."""
+    """The result of the operator ``flow.<name>``."""
     result: S = operator(name)(blob, *args)
     return result
 
 
 def _apply(blob: S, name: str, *args: Any) -> S:
-    """What Python's syntax `name` gives."""
+    """The result of Python's syntax `name`."""
     result: S = method(name)(blob, *args)
     return result
 

@@ -46,7 +46,7 @@ class Watch:
 
 @dataclass(frozen=True)
 class Objective:
-    """What one `minimize` asks for: losses, and the optimizer that trains variables by them."""
+    """A call of `minimize`: losses, and the optimizer that trains variables by them."""
 
     optimizer: Any
     names: frozenset[str]

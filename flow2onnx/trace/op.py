@@ -328,7 +328,7 @@ def _call(
 
 
 def _cause(error: Exception) -> Exception | None:
-    """What is shown as the cause: the error inside the compiler, if that is asked for."""
+    """The cause to show: the error inside the compiler, if that is asked for."""
     return error if is_traceback_full() else None
 
 

@@ -48,7 +48,7 @@ def register_method(name: str, function: Callable[..., Any]) -> None:
 
 
 def method(name: str) -> Callable[..., Any]:
-    """What Python's syntax `name` does with a blob, such as ``getitem``."""
+    """The function of Python's syntax `name` on a blob, such as ``getitem``."""
     return _METHODS[name]
 
 

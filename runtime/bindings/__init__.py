@@ -1,1 +1,1 @@
-"""What the bindings to the C runtime are generated from: its header, read, and one writer each."""
+"""Generators of the bindings to the C runtime: its header, read, and one writer each."""

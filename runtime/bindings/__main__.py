@@ -17,7 +17,7 @@ __all__ = ["FILES", "main", "stale"]
 
 
 def description(api: Api) -> str:
-    """What the header declares, as JSON for whoever writes a binding elsewhere."""
+    """The declarations of the header, as JSON for whoever writes a binding elsewhere."""
     return json.dumps(api.as_json(), indent=1, ensure_ascii=False) + "\n"
 
 

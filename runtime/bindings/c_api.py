@@ -39,7 +39,7 @@ class CType:
 
     @property
     def target(self) -> "CType":
-        """What a pointer points to."""
+        """The type that a pointer points to."""
         if not self.pointers:
             raise HeaderError(f"{self} is no pointer")
         return CType(self.base, self.const, self.pointers[:-1])
@@ -124,7 +124,7 @@ class Api:
         return next(struct for struct in self.structs if struct.name == name)
 
     def as_json(self) -> dict[str, Any]:
-        """What c_api.json holds."""
+        """The content of c_api.json."""
         return {
             "header": HEADER.relative_to(ROOT).as_posix(),
             "enums": [
@@ -172,7 +172,7 @@ class _Statement:
 
 
 def read(path: Path = HEADER) -> Api:
-    """What a header declares; HeaderError names a line in another form."""
+    """The declarations of a header; HeaderError names a line in another form."""
     enums: list[Enum] = []
     structs: dict[str, Struct] = {}
     functions: list[Function] = []

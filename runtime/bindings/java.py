@@ -94,7 +94,7 @@ def _place(struct: Struct, field: str) -> str:
 
 
 def _java(type_: CType) -> str:
-    """What a value of the type is in Java: enumerations are int, sizes and pointers long."""
+    """The type in Java of a value: enumerations are int, sizes and pointers long."""
     if type_.pointers:
         return "long"
     return _JAVA.get(type_.base, "long" if type_.base in ("size_t", "int64_t") else "int")

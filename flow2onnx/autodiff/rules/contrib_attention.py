@@ -191,7 +191,7 @@ def _(b, n, g):
     count = attribute(n, "num_heads")
     operands, returned = _read_operands(b, n, x, key, value, count)
     if offset is not None:
-        operands = _shifted(b, operands, offset, count)
+        operands = _shift(b, operands, offset, count)
     q, k, v = operands
     scores = _Scores(b, q, k, attribute(n, "scale", 0.0), 0.0, bias)
     filler = attribute(n, "mask_filter_value", -10000.0)
@@ -217,7 +217,7 @@ def _read_operands(b, n, x, key, value, count):
     return [q, *pair], lambda gs: [_rows(b, part) for part in gs]
 
 
-def _shifted(b, operands, offset, count):
+def _shift(b, operands, offset, count):
     """Queries, keys and values with their parts of a vector added."""
     sizes = [count * sizes_of(v)[3] for v in operands]
     parts = b.several("Split", offset, sizes, outputs=3, axis=0)

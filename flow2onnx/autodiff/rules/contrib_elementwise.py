@@ -43,7 +43,7 @@ def _(b, n, g, *others):
     g_sum = _gradient_of_sum(n, others)
     if g is None:
         return g_sum, unbroadcast(b, g_sum, skip), None, _at(b, g_sum, bias)
-    total = _summed(b, n, x, skip, bias)
+    total = _sum(b, n, x, skip, bias)
     squares = b.ReduceMean(b.Mul(total, total), [-1], keepdims=1)
     rate = _rate(b, n, squares)
     gx, g_scale = _root_mean_gradient(b, total, scale, rate, g, [-1])
@@ -57,7 +57,7 @@ def _(b, n, g, *others):
     g_sum = _gradient_of_sum(n, others)
     if g is None:
         return g_sum, unbroadcast(b, g_sum, skip), None, None, _at(b, g_sum, bias)
-    total = _summed(b, n, x, skip, bias)
+    total = _sum(b, n, x, skip, bias)
     centred = b.Sub(total, b.ReduceMean(total, [-1], keepdims=1))
     rate = _rate(b, n, b.ReduceMean(b.Mul(centred, centred), [-1], keepdims=1))
     gx, g_scale = _root_mean_gradient(b, centred, scale, rate, g, [-1])
@@ -74,7 +74,7 @@ def _gradient_of_sum(n, others):
     return total
 
 
-def _summed(b, n, x, skip, bias):
+def _sum(b, n, x, skip, bias):
     if len(n.outputs) > 3 and n.outputs[3].name:
         return n.outputs[3]
     total = b.Add(x, skip)

@@ -120,7 +120,7 @@ def _template(folder: Path, settings: Mapping[str, Any]) -> Any:
 
 
 def _refuse(message: str) -> None:
-    """What templates call for a chat that they do not take."""
+    """Raise for a chat that a template does not take; templates call it."""
     raise ArgumentError(message)
 
 

@@ -43,7 +43,7 @@ class _Forward:
 
     @property
     def shares(self) -> ir.Value:
-        """What the softmax makes, a number for each query and key."""
+        """The probabilities of the softmax, a number for each query and key."""
         return self.softmax.outputs[0]
 
 
@@ -260,7 +260,7 @@ def _slope_of_scores(
 
 
 def _other_factor(node: ir.Node, value: ir.Value) -> ir.Value | None:
-    """What a node multiplies a value with."""
+    """The value that a Mul multiplies `value` with, or None if the node is another."""
     if not is_standard(node, "Mul"):
         return None
     a, b = node.inputs

@@ -44,10 +44,10 @@ def with_profile(model: Model, providers: Sequence[ProviderSpec], rows: Rows) ->
     Inputs whose sizes are all given need none. Raises `OptionsError` for an input with another free
     axis than its first one, with a name that no option can hold, and for shapes given by hand too.
     """
-    return [_planned(model, provider, rows) for provider in providers]
+    return [_plan(model, provider, rows) for provider in providers]
 
 
-def _planned(model: Model, provider: ProviderSpec, rows: Rows) -> ProviderSpec:
+def _plan(model: Model, provider: ProviderSpec, rows: Rows) -> ProviderSpec:
     name, given = split(provider)
     options = provider_named(name).profile_options
     if options is None:
@@ -96,12 +96,12 @@ def _inputs(model: Model) -> dict[str, _Shape]:
     """The shapes of a model's inputs, initializers left out, by name."""
     try:
         if isinstance(model, bytes):
-            return dict(_parsed(model))
+            return dict(_parse(model))
         with Path(model).open("rb") as file:
             if not os.fstat(file.fileno()).st_size:
                 return {}
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-                return dict(_parsed(content))
+                return dict(_parse(content))
     except (WireError, GroupError, UnicodeDecodeError):
         raise OptionsError(
             "batch_profile reads the inputs of an ONNX model, and this is none",
@@ -109,7 +109,7 @@ def _inputs(model: Model) -> dict[str, _Shape]:
         ) from None
 
 
-def _parsed(content: Buffer) -> Iterator[tuple[str, _Shape]]:
+def _parse(content: Buffer) -> Iterator[tuple[str, _Shape]]:
     for model in fields(content, 0, len(content)):
         if model.number == _MODEL_GRAPH:
             values, constants = [], set()

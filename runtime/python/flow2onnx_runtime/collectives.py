@@ -1,4 +1,4 @@
-"""What the processes of one job say to each other: the verbs, and the engine that carries them.
+"""Communication of the processes of one job: the verbs, and the engine that carries them.
 
 Engines are libraries: torch.distributed (gloo between CPUs) and mpi4py. Nothing is imported, and
 nothing is sent, in a world of one process.
@@ -160,7 +160,7 @@ def follow_first(collectives: Collectives, state: "State", names: Sequence[str])
 
 
 def first_rank_says(content: bytes) -> bytes:
-    """What the first rank has as `content`, on every rank; in a world of one it is this."""
+    """The first rank's `content`, on every rank; in a world of one it is this."""
     others = join_world()
     return content if others is None else gather_bytes(others, content)[0]
 
@@ -191,7 +191,7 @@ def on_first_rank(work: Callable[[], None]) -> None:
 
 
 def _names(lines: Sequence[str], others: Sequence[str]) -> list[str]:
-    """What `lines` has that `others` lacks."""
+    """The names in `lines` that `others` lacks."""
     return [line.partition(" ")[2] for line in lines if line not in others]
 
 

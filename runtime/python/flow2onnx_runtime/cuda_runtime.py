@@ -77,7 +77,7 @@ class _Library:
             )
 
     def text(self, code: int) -> str:
-        """What the library says about an error code."""
+        """The library's words about an error code."""
         said: bytes = self._library.cudaGetErrorString(code)
         return f"{said.decode()} (CUDA error {code})"
 

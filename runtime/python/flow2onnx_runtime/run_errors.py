@@ -1,4 +1,4 @@
-"""What a run fails with: for want of memory, because its device has stopped, or by its values."""
+"""Errors of runs: for want of memory, because its device has stopped, or by its values."""
 
 import re
 

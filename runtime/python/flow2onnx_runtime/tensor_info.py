@@ -1,4 +1,4 @@
-"""What a model says of its inputs and outputs: name, shape, element type."""
+"""Declarations of inputs and outputs: name, shape, element type."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

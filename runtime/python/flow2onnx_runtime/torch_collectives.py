@@ -197,6 +197,6 @@ def _meet(world: World, limit: timedelta) -> Any:
 
 
 def _first_line(error: Exception) -> str:
-    """What the library says, without the place in its own text and its advice."""
+    """The library's words, without the place in its own text and its advice."""
     line = str(error).strip().split("\n")[0]
     return re.sub(r"^\[[^]]*\] *", "", line).split(". ")[0]
