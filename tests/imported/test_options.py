@@ -10,6 +10,7 @@ from flow2onnx_runtime import Manifest, StateError, Trainer
 from onnx import helper
 
 import flow2onnx as flow
+from flow2onnx.cli.app import app
 from flow2onnx.cli.commands.make_trainable import make_trainable as command
 from flow2onnx.errors import ArgumentError, ConfigError
 from tests.imported import models
@@ -57,7 +58,9 @@ def test_the_command_passes_everything_on(tmp_path):
         "--groups", "*.bias: optimizer='lion', lr=1e-4",
         "--no-verify",
     ]  # fmt: skip
-    result = CliRunner().invoke(command, [str(models_path), "-o", str(folder), *given])
+    result = CliRunner().invoke(
+        app, ["make-trainable", str(models_path), "-o", str(folder), *given]
+    )
     assert result.exit_code == 0, result.output
     manifest = Manifest.read(folder)
     assert manifest.job == "job"
