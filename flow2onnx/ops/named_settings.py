@@ -4,8 +4,8 @@ A text is a name, with settings where there are some: ``"he_normal"``, ``"l2(l2=
 """
 
 import inspect
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from flow2onnx.errors import ArgumentError
 from flow2onnx.trace.blob import Blob
@@ -22,6 +22,8 @@ from flow2onnx.trace.registry import operator
 from flow2onnx.trace.variables import Regularizer
 
 __all__ = ["activation_of", "initializer_of", "regularizer_of"]
+
+_Kind = TypeVar("_Kind")
 
 
 def _scaled(scale: float, mode: str, distribution: str) -> Callable[[], Initializer]:
@@ -118,27 +120,25 @@ def _with_name(function: Callable[..., Any]) -> Callable[[Blob], Any]:
 
 def initializer_of(given: Any) -> Initializer | None:
     """The initializer that an object or a text such as ``"he_normal"`` stands for."""
-    if given is None or isinstance(given, Initializer):
-        return given
-    if isinstance(given, str):
-        make, settings = find_entry(_INITIALIZERS, given, "initializer")
-        made: Initializer = make(**settings)
-        return made
-    raise ArgumentError(
-        f"an initializer is no {type(given).__name__}, got {given!r}",
-        hint="give flow.constant_initializer(0.1), or a name such as 'xavier_uniform'",
-    )
+    hint = "give flow.constant_initializer(0.1), or a name such as 'xavier_uniform'"
+    return _setting(given, Initializer, _INITIALIZERS, hint)
 
 
 def regularizer_of(given: Any) -> Regularizer | None:
     """The regularizer that an object or a text such as ``"l2(l2=0.01)"`` stands for."""
-    if given is None or isinstance(given, Regularizer):
+    hint = "give flow.regularizers.l2(0.01), or a text such as 'l2(l2=0.01)'"
+    return _setting(given, Regularizer, _REGULARIZERS, hint)
+
+
+def _setting(
+    given: Any, kind: type[_Kind], table: Mapping[str, Callable[..., _Kind]], hint: str
+) -> _Kind | None:
+    """An object of this kind as it is, a text by the table; ArgumentError for anything else."""
+    word = kind.__name__.lower()
+    if given is None or isinstance(given, kind):
         return given
     if isinstance(given, str):
-        make, settings = find_entry(_REGULARIZERS, given, "regularizer")
-        made: Regularizer = make(**settings)
+        make, settings = find_entry(table, given, word)
+        made: _Kind = make(**settings)
         return made
-    raise ArgumentError(
-        f"a regularizer is no {type(given).__name__}, got {given!r}",
-        hint="give flow.regularizers.l2(0.01), or a text such as 'l2(l2=0.01)'",
-    )
+    raise ArgumentError(f"the {word} is a {type(given).__name__}, {given!r}", hint=hint)
