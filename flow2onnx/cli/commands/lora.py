@@ -1,30 +1,23 @@
 """`flow2onnx lora`: adapters of a language model, trained on the bytes that are served."""
 
 import math
-import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
-from flow2onnx_runtime import Callback, CSVLog, EarlyStopping, History, TensorBoardLog, Trainer
-from flow2onnx_runtime.adapters import ADAPTER_SUFFIX, read_adapter, write_adapter
-from flow2onnx_runtime.dtypes import Array
+from flow2onnx_runtime.adapters import read_adapter, write_adapter
 
 from flow2onnx.cli.failures import traceback_option
+from flow2onnx.cli.lora_training import check_counts, fit_adapter, read_batches, schedule_of
 from flow2onnx.cli.options import json_option
 from flow2onnx.cli.show import note, print_json, working
-from flow2onnx.imported import adapter_of, merge_adapter, write_slots
 from flow2onnx.imported import lora as trainable_adapter
-from flow2onnx.imported.low_rank.texts import batches_of, read_texts
+from flow2onnx.imported import merge_adapter, write_slots
 from flow2onnx.imported.low_rank.tokens import open_tokenizer
 
 __all__ = ["lora"]
 
 _FILE = click.Path(path_type=Path)
-_WARMUP = 0.03  # of all steps
-ADAPTER = f"adapter{ADAPTER_SUFFIX}"
 
 
 class _WithDefault(click.Group):
@@ -109,9 +102,36 @@ def lora() -> None:
 @click.option("--pack", is_flag=True, help="Several texts in a row, none of which sees another.")
 @click.option("--recompute", is_flag=True, help="Less memory: compute activations twice.")
 @click.option("--all-tokens", is_flag=True, help="Learn what the user writes, too.")
-@click.option("--every", type=int, metavar="N", help="Write the checkpoint each N steps, too.")
+@click.option(
+    "--every",
+    type=int,
+    default=100,
+    show_default=True,
+    metavar="N",
+    help="Write the checkpoint each N steps, and after each epoch.",
+)
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint in DIR, if there is one.")
-@click.option("--early-stopping", type=int, metavar="N", help="Stop N epochs after the best.")
+@click.option(
+    "--early-stopping",
+    type=int,
+    metavar="N",
+    help="Stop N epochs after the best, whose adapter it is then.",
+)
+@click.option(
+    "--validate-every", type=int, metavar="N", help="Measure on --validation each N steps, too."
+)
+@click.option("--sample", multiple=True, metavar="PROMPT", help="Ask this meanwhile; repeatable.")
+@click.option(
+    "--sample-every", type=int, metavar="N", help="Each N steps; after each epoch by default."
+)
+@click.option(
+    "--sample-tokens",
+    type=int,
+    default=64,
+    show_default=True,
+    metavar="N",
+    help="The most tokens of an answer.",
+)
 @click.option("--tensorboard", type=_FILE, metavar="DIR", help="Curves for TensorBoard.")
 @click.option("--start", type=_FILE, metavar="ADAPTER", help="An adapter to go on from.")
 @click.option("--seed", type=int, default=0, show_default=True, metavar="N")
@@ -123,101 +143,29 @@ def train(
     """Train an adapter of MODEL on the assistant's part of chats, or on other texts.
 
     DIR has the adapter then, as adapter.onnx_adapter and in peft/ as PEFT has it, a bundle that
-    goes on training elsewhere, loss.csv and, with matplotlib, loss.png. Ctrl-C ends it between two
-    steps; --resume goes on, bit for bit.
+    goes on training elsewhere, loss.csv of the epochs, steps.csv of the steps and, with matplotlib,
+    loss.png. Ctrl-C ends it between two steps; --resume goes on, bit for bit, also after a crash.
     """
-    tokenizer = open_tokenizer(model)
-    batches = _batches(data, tokenizer, options)
-    held = _batches(validation, tokenizer, options) if validation is not None else None
+    check_counts(options)
+    tokenizer = open_tokenizer(model if model.is_dir() else model.parent)
+    batches = read_batches(data, tokenizer, options)
+    held = read_batches(validation, tokenizer, options) if validation is not None else None
     options["accumulate"] = max(1, min(options["accumulate"], len(batches)))
     steps = options["epochs"] * math.ceil(len(batches) / options["accumulate"])
     with working(f"Compiling {model}"):
         made = trainable_adapter(
             model, options["rank"], options["alpha"], options["targets"] or None,
             rslora=options["rslora"], dropout=options["dropout"], optimizer=options["optimizer"],
-            lr=options["lr"], schedule=options["schedule"] or _schedule(steps),
+            lr=options["lr"], schedule=options["schedule"] or schedule_of(steps),
             up_rate=options["up_rate"], accumulate=options["accumulate"] > 1,
             start=read_adapter(options["start"]) if options["start"] else None,
             packs=options["pack"], recompute=options["recompute"], seed=options["seed"],
         )  # fmt: skip
         output.mkdir(parents=True, exist_ok=True)
         made.save(output / "bundle")
-    note(f"{made!r}: {len(batches)} batches, {steps} steps")
-    trainer = Trainer(output / "bundle")
-    started = time.monotonic()
-    history = _fit(trainer, batches, held, output, options, as_json)
-    seconds = time.monotonic() - started
-    adapter = adapter_of(trainer).astype(np.dtype(made.dtype))
-    write_adapter(output / ADAPTER, adapter)
-    write_adapter(output / "peft", adapter_of(trainer), base=str(model))
-    count = sum(int(b["attention_mask"].sum()) for b in batches) * len(history)
-    _print(output, history, trainer, count / max(seconds, 1e-9), as_json)
-
-
-def _batches(path: Path, tokenizer: Any, options: dict[str, Any]) -> list[dict[str, Array]]:
-    texts = read_texts(path, tokenizer, all_tokens=options["all_tokens"])
-    return batches_of(
-        texts, size=options["batch_size"], length=options["length"], packs=options["pack"],
-        seed=options["seed"],
-    )  # fmt: skip
-
-
-def _schedule(steps: int) -> str | None:
-    """A cosine down to 0 after a warm-up; too few steps have a constant rate."""
-    warmup = max(1, round(_WARMUP * steps))
-    return f"cosine(total_steps={steps}, warmup_steps={warmup})" if steps > 2 else None
-
-
-def _fit(
-    trainer: Trainer,
-    batches: Sequence[dict[str, Array]],
-    held: Sequence[dict[str, Array]] | None,
-    output: Path,
-    options: dict[str, Any],
-    as_json: bool,
-) -> History:
-    callbacks: list[Callback] = [CSVLog(output / "loss.csv")]
-    if options["tensorboard"] is not None:
-        callbacks.append(TensorBoardLog(options["tensorboard"]))
-    if options["early_stopping"] is not None:
-        callbacks.append(EarlyStopping(None, options["early_stopping"]))
-    return trainer.fit(
-        list(batches),
-        epochs=options["epochs"],
-        validation=None if held is None else list(held),
-        callbacks=callbacks,
-        accumulate=options["accumulate"],
-        checkpoint=output / "checkpoint",
-        every=options["every"],
-        resume=options["resume"],
-        plot=output / "loss.png" if _can_plot() else None,
-        progress=False if as_json else None,
-    )
-
-
-def _can_plot() -> bool:
-    try:
-        import matplotlib  # noqa: F401  # is it there?
-    except ImportError:
-        return False
-    return True
-
-
-def _print(output: Path, history: History, trainer: Trainer, speed: float, as_json: bool) -> None:
-    rows = list(history)
-    for row in rows:
-        if "val_loss" in row:
-            row["val_perplexity"] = math.exp(min(row["val_loss"], 700.0))
-    if as_json:
-        print_json({
-            "epochs": rows, "step": trainer.steps, "stopped": history.stopped,
-            "tokens_per_second": speed, "adapter": str(output / ADAPTER),
-        })  # fmt: skip
-        return
-    for row in rows:
-        note("  ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}"
-                       for k, v in row.items()))  # fmt: skip
-    note(f"{trainer.steps} steps, {speed:.0f} tokens/s; the adapter is {output / ADAPTER}")
+    if not as_json:
+        note(f"{made!r}: {len(batches)} batches, {steps} steps")
+    fit_adapter(made, tokenizer, batches, held, output, options, as_json)
 
 
 @lora.command()

@@ -61,19 +61,31 @@ class History(Sequence[Row]):
         table.writerows(self.rows)
         _write(path, text.getvalue().encode())
 
-    def plot(self, path: str | os.PathLike[str]) -> None:
-        """Draw the curves, training and validation together, to a picture (.png, .svg, .pdf)."""
+    def plot(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        over: str = "epoch",
+        curves: Sequence[str] | None = None,
+    ) -> None:
+        """Draw curves, training and validation together, to a picture (.png, .svg, .pdf).
+
+        `over` is the column along which they go, `curves` are the columns drawn, all unless told.
+        """
         figure_class = plotting()
-        names = [n for n in self.columns if n not in ("epoch", "step", "seconds")]
-        curves = [n for n in names if n.removeprefix("val_") == n or n[4:] not in names]
-        figure = figure_class(figsize=(6.4, 2.4 * max(len(curves), 1) + 0.8), layout="constrained")
+        names = [n for n in self.columns if n not in _COUNTS]
+        wanted = [n for n in names if curves is None or n in curves]
+        single = [n for n in wanted if n.removeprefix("val_") == n or n[4:] not in wanted]
+        figure = figure_class(figsize=(6.4, 2.4 * max(len(single), 1) + 0.8), layout="constrained")
         for axes, name in zip(
-            figure.subplots(max(len(curves), 1), squeeze=False)[:, 0], curves, strict=False
+            figure.subplots(max(len(single), 1), squeeze=False)[:, 0], single, strict=False
         ):
             for column in (name, f"val_{name}"):
                 if column in names:
-                    axes.plot(self["epoch"], self[column], marker=".", label=column)
-            axes.set_xlabel("epoch")
+                    rows = [row for row in self.rows if column in row]
+                    values = [[row[n] for row in rows] for n in (over, column)]
+                    axes.plot(*values, marker=".", label=column)
+            axes.set_xlabel(over)
             axes.legend()
         ending = os.path.splitext(os.fspath(path))[1][1:] or "png"
         picture = io.BytesIO()

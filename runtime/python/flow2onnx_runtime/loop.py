@@ -247,8 +247,13 @@ class Loop:
             self._bar.show(self.batch, _text(self._columns_of(self._means.result())))
         for callback in self.callbacks:
             callback.on_batch_end(self, results)
-        if self._checkpoint is not None and self._every and self.step % self._every == 0:
+        if self._checkpoint is not None and self._is_due():
             self.save(self._checkpoint)
+
+    def _is_due(self) -> bool:
+        """True after the last batch of each so manieth step."""
+        is_due = bool(self._every) and not self.learner.accumulated
+        return is_due and self.step % (self._every or 1) == 0
 
     def _step(self, batch: Any) -> Mapping[str, Array] | None:
         """The results of a batch; None if its loss is not finite, and it was passed over."""

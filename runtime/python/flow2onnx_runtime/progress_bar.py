@@ -15,11 +15,13 @@ _WIDTH = 24
 class ProgressBar:
     """A line on `stream` that is drawn over, at most ten times a second.
 
-    Where the stream is no terminal, only what `end` says is written, a line for each epoch.
+    Where the stream is no terminal, only what `end` says is written, a line for each epoch, and
+    what `show` says each `pause` seconds, if that is given.
     """
 
-    def __init__(self, stream: TextIO | None = None) -> None:
+    def __init__(self, stream: TextIO | None = None, pause: float | None = None) -> None:
         self._stream = sys.stderr if stream is None else stream
+        self._line_pause = pause
         self._is_terminal = self._stream.isatty()
         self._drawn, self._began, self._first = 0.0, time.monotonic(), 0
         self._title = ""
@@ -33,10 +35,13 @@ class ProgressBar:
     def show(self, done: int, text: str) -> None:
         """Draw how many batches are done, and a text of numbers."""
         now = time.monotonic()
-        if not self._is_terminal or now - self._drawn < _PAUSE:
+        pause = _PAUSE if self._is_terminal else self._line_pause
+        first = 0.0 if self._is_terminal else self._began
+        if pause is None or now - (self._drawn or first) < pause:
             return
         self._drawn = now
-        self._write(f"{self._title} {self._bar(done)}  {self._speed(done, now)}  {text}")
+        line = f"{self._title} {self._bar(done)}  {self._speed(done, now)}  {text}"
+        self._write(line if self._is_terminal else f"{line}\n")
 
     def end(self, text: str) -> None:
         """Write the last line of an epoch."""

@@ -87,22 +87,28 @@ class ZeroCopyProgram:
         values: Sequence[Given],
         out: Mapping[str, NDArray[Any]] = NO_OUTPUTS,
         options: Any = None,  # RunOptions: shipped without types
+        slots: Mapping[str, Any] = NO_OUTPUTS,
     ) -> list[NDArray[Any]]:
         """Run once; results are in `out` where it names them, else in memory of their own.
 
         That memory is the runtime's, held by the array itself: it stays as it is for as long as
-        the array is there. Any number of runs may be under way at once.
+        the array is there. Any number of runs may be under way at once. `slots` are the runtime's
+        values of inputs that have a first value in the model, such as those of an adapter.
         """
         if self._is_plain and not out and not any(map(is_ort_value, values)):
             arrays = self._program.check_feeds(values)
-            feeds = dict(zip(self._feeds, arrays, strict=True))
+            feeds = {**dict(zip(self._feeds, arrays, strict=True)), **slots}
             found: list[NDArray[Any]]
             found = self._run_guarded(self._session.run, self._results, feeds, options)
             return found
-        return self._run_bound(values, out, options)
+        return self._run_bound(values, out, options, slots)
 
     def _run_bound(
-        self, values: Sequence[Given], out: Mapping[str, NDArray[Any]], options: Any
+        self,
+        values: Sequence[Given],
+        out: Mapping[str, NDArray[Any]],
+        options: Any,
+        slots: Mapping[str, Any],
     ) -> list[NDArray[Any]]:
         program, sizes = self._program, dict[str, int]()
         binding = self._session.io_binding()
@@ -110,6 +116,8 @@ class ZeroCopyProgram:
         held = [_bound(binding, *pair) for pair in zip(program.feeds, fitted, strict=True)]
         for name in program.reads:
             binding.bind_ortvalue_input(name, program.state.current(name))
+        for name, value in slots.items():
+            binding.bind_ortvalue_input(name, value)
         for info in program.results:
             if info.name in out:
                 held.append(_target(program, info, out[info.name], sizes))

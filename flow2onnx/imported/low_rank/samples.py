@@ -1,0 +1,132 @@
+"""Samples: what a language model answers while an adapter of it is trained."""
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, BinaryIO
+
+from flow2onnx_runtime import Callback, Loop, Trainer, replace_file
+
+from flow2onnx.imported.low_rank.adapters import adapter_of
+from flow2onnx.imported.low_rank.folder import LanguageModel
+from flow2onnx.imported.low_rank.greedy import GreedyDecoder, ending_tokens, has_slots
+from flow2onnx.imported.low_rank.slots import write_slots
+from flow2onnx.imported.low_rank.tokens import FolderTokenizer
+
+__all__ = ["Sample", "Samples", "served_model"]
+
+Say = Callable[["Sample"], object]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What the model wrote after a prompt, when it had been trained for so many steps."""
+
+    step: int
+    prompt: str
+    text: str
+
+
+class Samples(Callback):
+    """Answers to prompts, at the end of each epoch or each `every` steps, greedily chosen.
+
+    A prompt is asked as a user of the chat template would, or gone on with where there is none. The
+    answers come from the served model, with the adapter as it is then; the model is open only as
+    long as it writes. `path` is a file of JSON lines, `say` is called with each sample.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        language: LanguageModel,
+        tokenizer: FolderTokenizer,
+        prompts: Sequence[str],
+        path: Path,
+        *,
+        every: int | None = None,
+        most: int = 64,
+        say: Say | None = None,
+    ) -> None:
+        self._trainer, self._language, self._tokenizer = trainer, language, tokenizer
+        self._texts = [(prompt, self._asked(prompt)) for prompt in prompts]
+        self._path, self._every, self._most, self._say = path, every, most, say
+        self._modules = adapter_of(trainer).pairs.keys()
+        self.samples: list[Sample] = []
+        self._last = -1  # the step of the last ones
+
+    def on_fit_begin(self, loop: "Loop") -> None:
+        """See at once that the model can write."""
+        with TemporaryDirectory(prefix=".samples-", dir=self._path.parent) as place:
+            self._open(Path(place)).close()
+
+    def on_batch_end(self, loop: "Loop", results: Mapping[str, Any]) -> None:
+        """Write samples after each so manieth step."""
+        is_due = bool(self._every) and not loop.learner.accumulated
+        if is_due and loop.step % (self._every or 1) == 0:
+            self._sample(loop.step)
+
+    def on_epoch_end(self, loop: "Loop", row: dict[str, float]) -> None:
+        """Write samples at the end of an epoch, unless steps were asked for."""
+        if not self._every:
+            self._sample(loop.step)
+
+    def state(self) -> dict[str, Any]:
+        """The samples so far."""
+        return {"samples": [vars(sample) for sample in self.samples]}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        self.samples = [Sample(**sample) for sample in state["samples"]]
+
+    def _asked(self, prompt: str) -> list[int]:
+        """The tokens of a prompt as the model is asked."""
+        text = prompt
+        if self._tokenizer.template is not None:
+            text = self._tokenizer.render([{"role": "user", "content": prompt}], asks=True)
+        return self._tokenizer.encode(text)[0]
+
+    def _sample(self, step: int) -> None:
+        if step == self._last:
+            return
+        self._last = step
+        adapter = adapter_of(self._trainer)
+        ends = ending_tokens(self._language, self._tokenizer)
+        with (
+            TemporaryDirectory(prefix=".samples-", dir=self._path.parent) as place,
+            closing(self._open(Path(place))) as decoder,
+        ):
+            for prompt, ids in self._texts:
+                found = decoder.write(ids, adapter, most=self._most, ends=ends)
+                self._add(Sample(step, prompt, self._tokenizer.decode(found)))
+        text = "".join(json.dumps(vars(s), ensure_ascii=False) + "\n" for s in self.samples)
+        replace_file(self._path, partial(_put, text.encode()))
+
+    def _add(self, sample: Sample) -> None:
+        self.samples.append(sample)
+        if self._say is not None:
+            self._say(sample)
+
+    def _open(self, place: Path) -> GreedyDecoder:
+        model = served_model(self._language, place / "served", self._modules)
+        return GreedyDecoder(model, self._language.logits)
+
+
+def served_model(language: LanguageModel, place: Path, modules: Collection[str] = ()) -> Path:
+    """The file of a model with slots: the model's own, or one written to the folder `place`.
+
+    `modules` are those that need slots; without, all but the head have some. What lies beside the
+    model gets second names there, nothing is copied.
+    """
+    if has_slots(language):
+        return language.path
+    model = language.folder if language.has_folder else language.path
+    write_slots(model, place, sorted(modules) or None)
+    return place / language.path.name
+
+
+def _put(content: bytes, file: BinaryIO) -> None:
+    file.write(content)
