@@ -24,26 +24,19 @@ Engine = Literal["torch", "mpi"]
 class World:
     """This process among those of one job: `rank` of `size`, `local_rank` of those of its machine.
 
-    `engine` is the library that moves bytes between them, None where there is one process.
-    `deadline` is how many seconds a rank waits for the others.
+    `machine` is the number of its machine among `machines`. `engine` is the library that moves
+    bytes between them, None where there is one process. `deadline` is how many seconds a rank waits
+    for the others.
     """
 
     rank: int = 0
     size: int = 1
     local_rank: int = 0
     local_size: int = 1
+    machine: int = 0
+    machines: int = 1
     engine: Engine | None = None
     deadline: float = _SECONDS
-
-    @property
-    def machines(self) -> int:
-        """How many machines there are, each with as many ranks."""
-        return self.size // self.local_size
-
-    @property
-    def machine(self) -> int:
-        """The number of this rank's machine, as launchers number ranks machine by machine."""
-        return self.rank // self.local_size
 
     @property
     def name(self) -> str:
@@ -69,7 +62,10 @@ def launched_world(environment: Mapping[str, str] = os.environ) -> World:
         if names[0] not in environment or names[1] not in environment:
             continue
         size, rank = (_number(environment, name) for name in names[:2])
-        local_size = _number(environment, names[2], size)
+        if names[2] in environment:
+            local_size = _number(environment, names[2])
+        else:
+            local_size = _in_a_pod(environment, size)
         local_rank = _number(environment, names[3], rank % max(local_size, 1))
         if not 0 <= rank < size or not 0 <= local_rank < local_size <= size:
             raise OptionsError(
@@ -79,15 +75,37 @@ def launched_world(environment: Mapping[str, str] = os.environ) -> World:
             )
         if size == 1:
             return World()
+        # Launchers number ranks machine by machine; torchrun also says which machine this is.
+        machine, machines = rank // local_size, size // local_size
+        if suggested == "torch":
+            machine = _number(environment, "GROUP_RANK", machine)
+            machines = _number(environment, "GROUP_WORLD_SIZE", machines)
         return World(
             rank=rank,
             size=size,
             local_rank=local_rank,
             local_size=local_size,
+            machine=machine,
+            machines=machines,
             engine=_engine(environment, suggested),
             deadline=_deadline(environment),
         )
     return World()
+
+
+def _in_a_pod(environment: Mapping[str, str], size: int) -> int:
+    """How many ranks a machine has where no launcher says so: one in each pod of a PyTorchJob.
+
+    Elsewhere all, as where a shell starts them. A pod of several needs torchrun, which counts them:
+    the operator's RANK is that of the pod.
+    """
+    pods, each = environment.get("PET_NNODES", ""), environment.get("PET_NPROC_PER_NODE", "1")
+    if pods and each != "1":
+        raise OptionsError(
+            f"PET_NPROC_PER_NODE={each} asks for several ranks in a pod, and nothing starts them",
+            hint="let the command of the container begin with torchrun",
+        )
+    return max(size // int(pods), 1) if pods.isdigit() and int(pods) else size
 
 
 def _number(environment: Mapping[str, str], name: str, default: int | None = None) -> int:

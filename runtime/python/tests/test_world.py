@@ -23,13 +23,37 @@ MPICH = {"PMI_SIZE": "4", "PMI_RANK": "3", "MPI_LOCALNRANKS": "2", "MPI_LOCALRAN
 )
 def test_launchers_are_understood(environment, engine):
     assert launched_world(environment) == World(
-        rank=3, size=4, local_rank=1, local_size=2, engine=engine
+        rank=3, size=4, local_rank=1, local_size=2, machine=1, machines=2, engine=engine
     )
 
 
-def test_a_pytorch_job_sets_no_local_ranks():
+def test_a_shell_sets_no_local_ranks():
     found = launched_world({"WORLD_SIZE": "2", "RANK": "1"})
     assert (found.rank, found.size, found.engine) == (1, 2, "torch")
+    assert (found.local_rank, found.local_size, found.machine, found.machines) == (1, 2, 0, 1)
+
+
+def test_a_pytorch_job_has_a_pod_for_each_rank():
+    pod = {"WORLD_SIZE": "3", "RANK": "2", "PET_NNODES": "3", "PET_NODE_RANK": "2"}
+    for each in ({}, {"PET_NPROC_PER_NODE": "1"}):
+        found = launched_world(pod | each)
+        assert (found.local_rank, found.local_size, found.machine, found.machines) == (0, 1, 2, 3)
+
+
+def test_a_pod_of_several_ranks_needs_torchrun():
+    pod = {"WORLD_SIZE": "4", "RANK": "1", "PET_NNODES": "2", "PET_NPROC_PER_NODE": "2"}
+    with pytest.raises(OptionsError, match="PET_NPROC_PER_NODE=2") as caught:
+        launched_world(pod)
+    assert "torchrun" in str(caught.value)
+    found = launched_world(pod | TORCHRUN)  # which sets variables of its own
+    assert (found.rank, found.local_rank, found.machines) == (3, 1, 2)
+
+
+def test_machines_may_have_different_numbers_of_ranks():
+    """As torchrun tells, whose machines here have three ranks and one."""
+    last = {"LOCAL_WORLD_SIZE": "1", "LOCAL_RANK": "0", "GROUP_RANK": "1", "GROUP_WORLD_SIZE": "2"}
+    found = launched_world(TORCHRUN | last)
+    assert (found.machine, found.machines) == (1, 2)
 
 
 def test_settings_of_ours_go_before():
