@@ -1,12 +1,15 @@
 """The cost of a step in each language that is bound to the C runtime, beside the step in C.
 
-    python -m benchmarks.bindings [--rounds 200] [--json FILE]
+    python -m benchmarks.bindings [--rounds 10] [--json FILE]
 
 Two perceptrons on one thread: that of OneFlow's documentation (784-512-10, batch 100), and one of
 which a step takes so little (20-16-10, batch 8) that a microsecond shows. Each language is a
-process on one processor; they make blocks of steps in turn, so that whatever else the machine does
-hits all of them. What counts is the time on the processor, of all threads, as the kernel counts it
-(where it does not say: the time that passes). A difference is that of the least of all blocks.
+process on one processor. They make runs of blocks of steps in turn, so that whatever else the
+machine does hits all of them; before each run stands a block that does not count, as the process
+before it has left the caches full of its own data. What counts is the time on the processor of the
+thread that makes the steps, as the kernel counts it (where it does not say: the time that passes),
+and of that the least of all blocks. Beside it stands the time of all other threads, such as the one
+by which Go's scheduler watches calls of C.
 """
 
 import argparse
@@ -32,6 +35,7 @@ from tests.runtimes.languages import go, java
 from tests.runtimes.languages.language import onnxruntime, run
 
 SMALL = CONFORMANCE / "mlp"
+RUN = 20  # blocks of one language after each other
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,7 @@ def large(folder: Path) -> Case:
     images = rng.random((1, mlp.BATCH, 1, 28, 28), np.float32)
     labels = rng.integers(0, 10, (1, mlp.BATCH)).astype(np.int32)
     save_safetensors(folder / "feeds.safetensors", {"images": images, "labels": labels})
-    return Case("784-512-10, batch 100", folder / "mlp", folder / "feeds.safetensors", 10)
+    return Case("784-512-10, batch 100", folder / "mlp", folder / "feeds.safetensors", 20)
 
 
 def commands(release: Path, folder: Path) -> dict[str, Command]:
@@ -104,9 +108,12 @@ def _rust(release: Path, folder: Path) -> Path:
     return folder / "t" / "release" / "driver"
 
 
-def measure(case: Case, commands: dict[str, Command], rounds: int) -> dict[str, list[float]]:
-    """Microseconds of a step, for each language one number for each round."""
-    times: dict[str, list[float]] = {name: [] for name in commands}
+Times = dict[str, list[tuple[float, float]]]  # of a language: its thread and all others, by round
+
+
+def measure(case: Case, commands: dict[str, Command], rounds: int) -> Times:
+    """Microseconds of a step, for each language those of each round."""
+    times: Times = {name: [] for name in commands}
     with ExitStack() as stack:
         drivers = {}
         for name, command in commands.items():
@@ -119,52 +126,56 @@ def measure(case: Case, commands: dict[str, Command], rounds: int) -> dict[str, 
             driver.ok("time", 50 * case.steps)  # warm, and compiled where a machine does that late
         for _ in range(rounds):
             for name, driver in drivers.items():
-                before = processor_time(driver)
-                passed = int(driver.ok("time", case.steps)[0]) / 1000
-                spent = (processor_time(driver) - before) / 1000 / case.steps
-                times[name].append(spent or passed)
+                driver.ok("time", case.steps)
+                times[name] += [block(driver, case.steps) for _ in range(RUN)]
     return times
 
 
-def processor_time(driver: Driver) -> int:
-    """Nanoseconds that all threads of a process have run; 0 where the kernel does not count."""
+def block(driver: Driver, steps: int) -> tuple[float, float]:
+    """Microseconds of a step, of the thread that makes it and of all others."""
+    before = processor_times(driver)
+    passed = int(driver.ok("time", steps)[0])
+    after = processor_times(driver)
+    spent = sorted(after[task] - before.get(task, 0) for task in after)
+    own = spent[-1] / steps if spent and spent[-1] else passed
+    return own / 1000, sum(spent[:-1]) / steps / 1000
+
+
+def processor_times(driver: Driver) -> dict[str, int]:
+    """Nanoseconds that each thread of a process has run; 0 where the kernel does not count."""
     tasks = Path(f"/proc/{driver.process.pid}/task").glob("*/schedstat")
-    return sum(int(task.read_text().split()[0]) for task in tasks)
+    return {str(task): int(task.read_text().split()[0]) for task in tasks}
 
 
-def rows(times: dict[str, list[float]]) -> list[dict[str, Any]]:
-    """For each language the least time, its ratio to C's, and the quartiles of what it adds."""
-    model = times["C"]
-    found: list[dict[str, Any]] = []
-    for name, own in times.items():
-        added = sorted(a - b for a, b in zip(own, model, strict=True))
-        quartiles = statistics.quantiles(added, n=4)
-        found.append({"language": name, "microseconds": min(own), "added": min(own) - min(model),
-                      "quartiles": quartiles, "ratio": min(own) / min(model)})  # fmt: skip
-    return found
+def rows(times: Times) -> list[dict[str, Any]]:
+    """For each language the least and the median of its times, and what it takes more than C."""
+    model = min(own for own, _ in times["C"])
+    return [
+        {
+            "language": name,
+            "microseconds": min(own for own, _ in blocks),
+            "median": statistics.median(own for own, _ in blocks),
+            "added": min(own for own, _ in blocks) - model,
+            "others": statistics.median(others for _, others in blocks),
+        }
+        for name, blocks in times.items()
+    ]
 
 
 def show(case: Case, found: Sequence[dict[str, Any]]) -> None:
     """Print a table."""
-    table = Table(
-        "language",
-        "µs a step",
-        "to C",
-        "µs more than C",
-        "of the rounds: quartiles",
-        title=case.name,
-    )
+    columns = ("language", "µs a step", "more than C", "median", "other threads")
+    table = Table(*columns, title=case.name)
     for row in found:
-        quartiles = ", ".join(f"{added:+.2f}" for added in row["quartiles"])
-        table.add_row(str(row["language"]), f"{row['microseconds']:.1f}", f"{row['ratio']:.3f}",
-                      f"{row['added']:+.2f}", quartiles)  # fmt: skip
+        table.add_row(str(row["language"]), f"{row['microseconds']:.1f}", f"{row['added']:+.2f}",
+                      f"{row['median']:.1f}", f"{row['others']:.1f}")  # fmt: skip
     Console().print(table)
 
 
 def main() -> None:
     """Build the drivers, measure both perceptrons, print and write what was found."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.bindings", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--json", type=Path, help="write the numbers to this file too")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
