@@ -71,8 +71,10 @@ class Bundle:
 
     `halves`: the step as two models, or none. `names` are the file names of predict jobs that are
     to have others than by default. `shared` are files of others, by their names here, in which
-    constants of the models lie: they are linked, so that nothing is copied. `for_devices` adds a
-    README and the list of operators, `ort_format` the models in the runtime's own format.
+    constants of the models lie: they are linked, so that nothing is copied. With `is_read` predict
+    jobs read the state as inputs. `served` are predict jobs whose models are given as they are.
+    `for_devices` adds a README and the list of operators, `ort_format` the models in the runtime's
+    own format.
     """
 
     source: StateSource
@@ -84,6 +86,8 @@ class Bundle:
     for_devices: bool = False
     ort_format: bool = False
     shared: Mapping[str, Path] = field(default_factory=dict)
+    is_read: bool = False
+    served: Sequence[tuple[PredictJob, bytes]] = ()
 
     @cached_property
     def variables(self) -> dict[str, Variable]:
@@ -201,6 +205,7 @@ def _fill(folder: Path, bundle: Bundle) -> None:
         write_bytes(folder / name, model_bytes(model))
     write_bytes(folder / STEP, model_bytes(bundle.step.model))
     entries = tuple(_predict(folder, job, i, bundle) for i, job in enumerate(bundle.predicts))
+    entries += tuple(_served(folder, entry, model, bundle) for entry, model in bundle.served)
     names = [INIT, STEP, *models, WEIGHTS, *bundle.shared, *(entry.file for entry in entries)]
     names += convert(folder) if bundle.ort_format else []
     files = {name: FileEntry.of(folder / name) for name in names}
@@ -211,15 +216,24 @@ def _fill(folder: Path, bundle: Bundle) -> None:
 
 
 def _predict(folder: Path, job: CompiledJob, index: int, bundle: Bundle) -> PredictJob:
-    """Write a predict model whose weights lie in the bundle's file: it also runs by itself."""
+    """Write a predict model; one whose weights lie in the bundle's file also runs by itself."""
     set_job_metadata(job, bundle.metadata)
     usual = f"predict-{job.spec.name}.onnx" if index else "predict.onnx"
     file = bundle.names.get(job.spec.name, usual)
     feeds, results = _feeds(job), _results(job)
-    holds = tuple(job.variables)
+    names = tuple(job.variables)
+    holds, reads = ((), names) if bundle.is_read else (names, ())
     externalize_values(job.model, places_in(folder / WEIGHTS, holds))
     write_bytes(folder / file, model_bytes(job.model))
-    return PredictJob(job.spec.name, file, feeds, results, holds=holds)
+    return PredictJob(job.spec.name, file, feeds, results, reads=reads, holds=holds)
+
+
+def _served(folder: Path, entry: PredictJob, model: bytes, bundle: Bundle) -> PredictJob:
+    """Write a model as it is given; what is known of a step's feeds holds for its own."""
+    write_bytes(folder / entry.file, model)
+    ranges = {feed.name: feed.range for feed in _feeds(bundle.step)}
+    feeds = tuple(replace(feed, range=ranges.get(feed.name)) for feed in entry.feeds)
+    return replace(entry, feeds=feeds)
 
 
 def _manifest(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flow2onnx_runtime import Options, Trainer
+from flow2onnx_runtime import Options, PredictJob, Trainer
 from flow2onnx_runtime.adapters import Adapter
 from flow2onnx_runtime.dtypes import Array
 
@@ -20,6 +20,7 @@ from flow2onnx.graph.contrib import CONTRIB
 from flow2onnx.imported.bundle_trainer import step_facts, temporary_trainer
 from flow2onnx.imported.feeds import Feed, Feeds
 from flow2onnx.imported.initial_state import ModelState
+from flow2onnx.imported.low_rank.answering import answer_job
 from flow2onnx.imported.low_rank.folder import LanguageModel, open_language_model
 from flow2onnx.imported.low_rank.jobs import EVAL, AdapterPlan, adapter_body, shared_places
 from flow2onnx.imported.model_jobs import ModelJobs, Rewrites
@@ -49,6 +50,7 @@ __all__ = ["CONTRIB_FACT", "SCALES_FACT", "TrainableAdapter", "adapter_of", "lor
 
 CONTRIB_FACT = "flow2onnx.contrib_operators"  # in a manifest: operators beside the standard
 SCALES_FACT = "flow2onnx.lora_scales"  # in a manifest: the scale of each module
+DTYPE_FACT = "flow2onnx.lora_dtype"  # in a manifest: what the served model reads, if not float32
 _RATE = 2e-4
 _DOWN, _UP = ".lora_A.weight", ".lora_B.weight"
 
@@ -119,7 +121,16 @@ class TrainableAdapter:
             halves=halves,
             names={EVAL: f"{EVAL}.onnx"},
             shared=self.shared,
+            is_read=True,  # a session holds the frozen weights: it is not opened for each answer
+            served=self._served(),
         ).write(Path(path))
+
+    def _served(self) -> tuple[tuple[PredictJob, bytes], ...]:
+        """The folder's own model as a predict job; none where no folder says how it is served."""
+        if not self.model.has_folder:
+            return ()
+        shapes = {n: a.shape for n, a in self._arrays().items()}
+        return (answer_job(self.model, self.slots, shapes, self.scales),)
 
     def trainer(self, options: Options | None = None) -> Trainer:
         """A trainer on this machine, of a bundle in a temporary folder beside the model."""
@@ -211,7 +222,9 @@ def lora(
     made = _compile(
         plan, language, slots, name=name, seed=seed, accumulate=accumulate, recompute=how
     )
-    return replace(made, is_half=any(product.is_half for product, _ in chosen))
+    if not any(product.is_half for product, _ in chosen):
+        return made
+    return replace(made, is_half=True, facts={**made.facts, DTYPE_FACT: "float16"})
 
 
 lora.__doc__ = f"{lora.__doc__}\n\n{_OPTIONS}"
