@@ -3,43 +3,78 @@
 import { BundleError, OptionsError } from "./errors.js";
 import { MANIFEST, Manifest, SIZE_LIMIT } from "./manifest.js";
 import { Program } from "./program.js";
+import { HEAP } from "./runtime.js";
 import { fromSafetensors, replaceTensors, toSafetensors } from "./safetensors.js";
-import { reader } from "./sources.js";
+import { folderOf, hashFile, nodeFiles, reader } from "./sources.js";
 import { State, some } from "./state.js";
 
 /** @import {NDArray} from "./dtypes.js" */
 /** @import {PredictJob, StateSpec, TensorSpec} from "./manifest.js" */
+/** @import {External} from "./program.js" */
 /** @import {Runtime, TensorInfo} from "./runtime.js" */
 /** @import {BundleSource} from "./sources.js" */
 /** @typedef {Record<string, NDArray>} Arrays */
 
-/** A bundle whose manifest and files have been verified; it keeps the bytes that it verified. */
+/**
+ * How far reading a bundle has come, in bytes of all its files; `file` is read now.
+ * @typedef {{file: string, loaded: number, total: number}} Progress
+ */
+
+/**
+ * A bundle whose manifest and files have been verified. It keeps the bytes that it verified, but
+ * for files of frozen tensors that lie in a folder: those are mapped by onnxruntime.
+ */
 export class Bundle {
   #files;
+  #data;
+  #folder;
 
   /**
    * @param {Manifest} manifest
    * @param {ReadonlyMap<string, Uint8Array>} files
+   * @param {readonly External[]} data files of frozen tensors
+   * @param {string | null} folder
    */
-  constructor(manifest, files) {
+  constructor(manifest, files, data, folder) {
     this.manifest = manifest;
     this.#files = files;
+    this.#data = data;
+    this.#folder = folder;
   }
 
   /**
    * @param {BundleSource} source
+   * @param {Runtime} runtime
+   * @param {(progress: Progress) => void} [onProgress]
    * @returns {Promise<Bundle>}
    */
-  static async open(source) {
+  static async open(source, runtime, onProgress) {
     const read = reader(source);
+    const folder = folderOf(source);
     const manifest = await Manifest.parse(await read(MANIFEST, SIZE_LIMIT));
+    const total = checkRoom(manifest, runtime);
+    const isData = new Set(manifest.dataFiles);
     const files = new Map();
-    for (const [name, { size }] of manifest.files) {
-      const content = await read(name, size);
-      await manifest.verify(name, content);
-      files.set(name, content);
+    /** @type {External[]} */
+    const data = [];
+    let done = 0;
+    for (const [file, { size }] of manifest.files) {
+      const tell = (/** @type {number} */ count) =>
+        onProgress?.({ file, loaded: done + count, total });
+      if (folder !== null && isData.has(file)) {
+        const found = await hashFile(folder, file, size);
+        manifest.verifyDigest(file, found.size, found.digest);
+        data.push({ path: file, data: () => read(file, size) });
+      } else {
+        const content = await read(file, size, tell);
+        await manifest.verify(file, content);
+        if (isData.has(file)) data.push({ path: file, data: kept(content) });
+        else files.set(file, content);
+      }
+      tell(size);
+      done += size;
     }
-    return new Bundle(manifest, files);
+    return new Bundle(manifest, files, data, folder);
   }
 
   /**
@@ -147,6 +182,7 @@ export class Bundle {
    */
   predict(entry, runtime, state, values) {
     const { weights } = this.manifest;
+    /** @type {External[]} */
     const external = [];
     if (weights !== null && entry.holds.length) {
       const data = values ? this.#held(entry, weights, values) : this.#file(weights);
@@ -190,11 +226,13 @@ export class Bundle {
    * @param {State | null} state
    * @param {readonly TensorSpec[]} feeds
    * @param {readonly TensorSpec[]} results
-   * @param {{path: string, data: Uint8Array}[]} [external]
+   * @param {readonly External[]} [external]
    * @returns {Promise<Program>}
    */
   async #program(runtime, file, state, feeds, results, external = []) {
-    const program = await Program.open(runtime, file, this.#file(file), state, external);
+    const given = [...external, ...this.#data];
+    const path = this.#folder === null ? null : nodeFiles()?.path.join(this.#folder, file);
+    const program = await Program.open(runtime, file, this.#file(file), state, given, path);
     try {
       checkSignature(file, "inputs", program.feeds, feeds);
       checkSignature(file, "outputs", program.results, results);
@@ -234,6 +272,31 @@ export class Bundle {
     if (!content) throw new Error(`${name} was checked to be in files`);
     return content;
   }
+}
+
+/**
+ * The bytes of all files; throws `BundleError` where a page has no room for its frozen tensors.
+ * @param {Manifest} manifest
+ * @param {Runtime} runtime
+ */
+function checkRoom(manifest, runtime) {
+  const size = (/** @type {string} */ name) => manifest.files.get(name)?.size ?? 0;
+  for (const name of manifest.dataFiles) {
+    if (!runtime.isWeb || size(name) < HEAP) continue;
+    throw new BundleError(
+      `${name} has ${(size(name) / 1e9).toFixed(1)} GB, and WebAssembly holds 4.3 GB in all`,
+      { hint: "train a smaller model, or one in 4 bits; Node and Python have no such limit" },
+    );
+  }
+  return [...manifest.files.keys()].reduce((sum, name) => sum + size(name), 0);
+}
+
+/**
+ * What is kept of a file of frozen tensors: in a page a Blob, which browsers put on the disk.
+ * @param {Uint8Array} content
+ */
+function kept(content) {
+  return nodeFiles() ? content : new Blob([/** @type {Uint8Array<ArrayBuffer>} */ (content)]);
 }
 
 /**

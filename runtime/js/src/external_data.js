@@ -22,20 +22,29 @@ export function* tensorLocations(tensor) {
 }
 
 /**
- * Throws `BundleError` for a location that is not among the files given.
+ * Those of the files given that are among the locations; throws `BundleError` for a location that
+ * is none of them.
+ * @template {{path: string}} File
  * @param {string} name of the model, in errors
  * @param {Iterable<string>} locations
- * @param {readonly {path: string}[]} externalData
+ * @param {readonly File[]} externalData
+ * @returns {File[]}
  */
 export function checkLocations(name, locations, externalData) {
-  const given = new Set(externalData.map((file) => file.path));
+  const given = new Map(externalData.map((file) => [file.path, file]));
+  const used = [];
   for (const location of locations) {
-    if (given.has(location)) continue;
+    const file = given.get(location);
+    if (file) {
+      used.push(file);
+      continue;
+    }
     const place = JSON.stringify(location);
     throw new BundleError(`${name} has values in another file, ${place}, that was not given`, {
       hint: "give that file with the model, under the name that the model has for it",
     });
   }
+  return used;
 }
 
 /**

@@ -1,5 +1,6 @@
 /** Train and predict with flow2onnx bundles on a stock ONNX Runtime, in Node and in the browser. */
 
+export { fromAdapter, toAdapter } from "./adapters.js";
 export { NDArray } from "./dtypes.js";
 export {
   BundleError,
@@ -19,6 +20,7 @@ export { State } from "./state.js";
 export { fileStore, indexedDBStore } from "./stores.js";
 export { Trainer } from "./trainer.js";
 
+/** @typedef {import("./bundle.js").Progress} Progress */
 /** @typedef {import("./dtypes.js").Data} Data */
 /** @typedef {import("./manifest.js").StateSpec} StateSpec */
 /** @typedef {import("./manifest.js").TensorSpec} TensorSpec */

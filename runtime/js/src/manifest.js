@@ -91,15 +91,31 @@ export class Manifest {
    * @param {Uint8Array} content
    */
   async verify(name, content) {
+    const isSized = content.length === this.files.get(name)?.size;
+    this.verifyDigest(name, content.length, isSized ? await sha256(content) : "another");
+  }
+
+  /**
+   * Throw `BundleError` unless the file `name` has, as it was written, this size and SHA-256.
+   * @param {string} name
+   * @param {number} size
+   * @param {string} found
+   */
+  verifyDigest(name, size, found) {
     const entry = this.files.get(name);
-    const found = content.length === entry?.size ? await sha256(content) : "another";
-    if (found !== entry?.sha256) {
+    if (size !== entry?.size || found !== entry.sha256) {
       throw new BundleError(
-        `${name}: has ${content.length} bytes and SHA-256 ${found.slice(0, 12)}…, ` +
+        `${name}: has ${size} bytes and SHA-256 ${found.slice(0, 12)}…, ` +
           `the manifest says ${entry?.size} and ${entry?.sha256.slice(0, 12)}…`,
         { hint: "the file was changed or cut off: export the bundle again" },
       );
     }
+  }
+
+  /** The files that no field names: those in which frozen tensors of models lie. */
+  get dataFiles() {
+    const named = new Set(namedFiles(this).map(([, name]) => name));
+    return [...this.files.keys()].filter((name) => !named.has(name));
   }
 
   /** The name of the state tensor that counts the steps, or null. */

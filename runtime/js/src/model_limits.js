@@ -53,14 +53,17 @@ class Body {
 }
 
 /**
- * Throws `BundleError` for a model that holds more than the limits, that names files not given with
- * it, and for what is no model. Tensors are stepped over, not read.
+ * Those of the files given that a model names; throws `BundleError` for one that holds more than
+ * the limits, that names files not given with it, and for what is no model. Tensors are stepped
+ * over, not read.
+ * @template {{path: string}} File
  * @param {string} name of the model, in errors
  * @param {Uint8Array} model
- * @param {readonly {path: string}[]} externalData
+ * @param {readonly File[]} externalData
+ * @returns {File[]}
  */
 export function checkModel(name, model, externalData) {
-  if (String.fromCharCode(...model.subarray(4, 8)) === "ORTM") return; // expanded, with all inside
+  if (String.fromCharCode(...model.subarray(4, 8)) === "ORTM") return []; // with all inside
   const counter = new Counter();
   try {
     counter.check(model);
@@ -73,7 +76,7 @@ export function checkModel(name, model, externalData) {
       cause: error,
     });
   }
-  checkLocations(name, counter.locations, externalData);
+  return checkLocations(name, counter.locations, externalData);
 }
 
 /** The counts of one model, and the locations that its tensors name. */

@@ -9,6 +9,7 @@ import { Options, Queue, Runtime } from "./runtime.js";
 import { dictionary } from "./safetensors.js";
 import { reader } from "./sources.js";
 
+/** @import {Progress} from "./bundle.js" */
 /** @import {Feeds, Results} from "./program.js" */
 /** @import {Ort} from "./runtime.js" */
 /** @import {BundleSource} from "./sources.js" */
@@ -39,16 +40,17 @@ export class Predictor {
    * named), or, with `model`, any place of files of which that is the .onnx file and `weights` the
    * file of its external data, such as what `Trainer.exportPredict` gives.
    * @param {BundleSource} source
-   * @param {{ort: Ort, options?: Options, job?: string, model?: string, weights?: string}} more
+   * @param {{ort: Ort, options?: Options, job?: string, model?: string, weights?: string,
+   *   onProgress?: (progress: Progress) => void}} more
    * @returns {Promise<Predictor>}
    */
-  static async open(source, { ort, options = new Options(), job, model, weights }) {
+  static async open(source, { ort, options = new Options(), job, model, weights, onProgress }) {
     const runtime = new Runtime(ort, options);
     if (model === undefined && isExport(source)) {
       [model, weights] = exportedNames(/** @type {ReadonlyMap<string, Uint8Array>} */ (source));
     }
     if (model !== undefined) return fromModel(runtime, source, model, weights);
-    const bundle = await Bundle.open(source);
+    const bundle = await Bundle.open(source, runtime, onProgress);
     const entry = bundle.predictJob(job);
     const state = entry.reads.length ? await bundle.firstState(runtime) : null;
     return new Predictor(await bundle.predict(entry, runtime, state), state);

@@ -21,6 +21,12 @@ import { dictionary } from "./safetensors.js";
  */
 /** @typedef {{[name: string]: NDArray}} Results */
 
+/**
+ * A file in which values of a model lie: its content, or for a file beside the model what reads it.
+ * The latter is mapped by onnxruntime, so that all sessions share it, where the model opens by path.
+ * @typedef {{path: string, data: Uint8Array | Blob | (() => Promise<Uint8Array>)}} External
+ */
+
 export const NEXT = "next/"; // an output of this prefix is the next value of the state it names
 
 /**
@@ -55,23 +61,26 @@ export class Program {
   }
 
   /**
-   * A model's program.
+   * A model's program. `path` is where the model lies, for files of values beside it.
    * @param {Runtime} runtime
    * @param {string} name
    * @param {Uint8Array} model
    * @param {State | null} state
-   * @param {readonly {path: string, data: Uint8Array}[]} [externalData]
+   * @param {readonly External[]} [externalData]
+   * @param {string | null} [path]
    * @returns {Promise<Program>}
    */
-  static async open(runtime, name, model, state, externalData = []) {
-    checkModel(name, model, externalData);
+  static async open(runtime, name, model, state, externalData = [], path = null) {
+    const used = checkModel(name, model, externalData);
+    const isBeside = path !== null && used.every((file) => typeof file.data === "function");
     /** @type {Record<string, unknown>} */
-    const more = externalData.length ? { externalData } : {};
+    const more = isBeside || !used.length ? {} : { externalData: await read(used) };
+    const whole = isBeside && used.length ? path : model;
     const onGpu = runtime.keepsOnGpu && state ? state.names.filter((n) => state.isOnGpu(n)) : [];
     if (onGpu.length) {
       more.preferredOutputLocation = Object.fromEntries(onGpu.map((n) => [NEXT + n, "gpu-buffer"]));
     }
-    const session = await runtime.open(name, model, more);
+    const session = await runtime.open(name, whole, more);
     try {
       return new Program(runtime, name, session, state);
     } catch (error) {
@@ -202,6 +211,17 @@ export async function copyTensor(tensor) {
   // A copy in the array type that we promise: newer engines have one for float16.
   const bytes = data.buffer.slice(data.byteOffset, data.byteOffset + data.byteLength);
   return new NDArray(tensor.type, tensor.dims, new array(bytes, 0, data.length));
+}
+
+/**
+ * Files with their content: onnxruntime takes none from beside the model if one is given to it.
+ * @param {readonly External[]} files
+ */
+function read(files) {
+  const found = files.map(async ({ path, data }) => {
+    return { path, data: typeof data === "function" ? await data() : data };
+  });
+  return Promise.all(found);
 }
 
 /**

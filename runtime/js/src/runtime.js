@@ -6,7 +6,7 @@ import { BundleError, OptionsError, ProviderError, RunError, reason } from "./er
  * The part used of onnxruntime: `onnxruntime-node`, `onnxruntime-web` or another package
  * with the same interface.
  * @typedef {{
- *   InferenceSession: {create(model: Uint8Array, options?: any): Promise<any>},
+ *   InferenceSession: {create(model: any, options?: any): Promise<any>},
  *   Tensor: new (type: any, data: any, dims: readonly number[]) => any,
  *   env: any,
  *   listSupportedBackends?: () => {name: string}[],
@@ -20,6 +20,10 @@ import { BundleError, OptionsError, ProviderError, RunError, reason } from "./er
  */
 /** @typedef {{name: string, shape: readonly (number | string)[], dtype: string}} TensorInfo */
 
+/** Bytes of all memory that WebAssembly has, with addresses of 32 bits. */
+export const HEAP = 2 ** 32;
+// In the words of C++, of browsers and of onnxruntime.
+const NO_ROOM = /bad_alloc|out of memory|allocation fail|failed to allocate|out of bounds|\bOOM\b/i;
 const LEVELS = ["disabled", "basic", "extended", "layout", "all"];
 
 /** How sessions are opened. An unknown name or value is an `OptionsError`. */
@@ -107,9 +111,9 @@ export class Runtime {
   }
 
   /**
-   * An open session.
+   * An open session of a model's bytes, or of one at a path in Node.
    * @param {string} name of the model, in errors
-   * @param {Uint8Array} model
+   * @param {Uint8Array | string} model
    * @param {Record<string, unknown>} more options that the model needs
    * @returns {Promise<any>}
    */
@@ -125,7 +129,7 @@ export class Runtime {
   }
 
   /**
-   * @param {Uint8Array} model
+   * @param {Uint8Array | string} model
    * @param {unknown} provider
    * @param {Record<string, unknown>} more
    * @returns {Promise<any>}
@@ -133,7 +137,8 @@ export class Runtime {
   #create(model, provider, more) {
     const { threads, optimization, session } = this.options;
     // A copy: a worker of onnxruntime-web takes the memory it is given.
-    return this.ort.InferenceSession.create(model.slice(), {
+    const own = typeof model === "string" ? model : model.slice();
+    return this.ort.InferenceSession.create(own, {
       executionProviders: [provider],
       graphOptimizationLevel: optimization,
       ...(threads === undefined ? {} : { intraOpNumThreads: threads }),
@@ -145,14 +150,15 @@ export class Runtime {
   /**
    * The error for a model that does not open: the provider's fault if the CPU can open it.
    * @param {string} name
-   * @param {Uint8Array} model
+   * @param {Uint8Array | string} model
    * @param {Record<string, unknown>} more
    * @param {unknown} error
    */
   async #blamed(name, model, { preferredOutputLocation: _, ...more }, error) {
     const cpu = this.isWeb ? "wasm" : "cpu";
     const why = reason(error);
-    const hint = "if it opens elsewhere, this build of onnxruntime lacks an operator: try another";
+    const other = "if it opens elsewhere, this build of onnxruntime lacks an operator: try another";
+    const hint = this.#memoryHint(why) ?? other;
     const broken = new BundleError(`${name} cannot be opened: ${why}`, { hint, cause: error });
     if (this.providerName === cpu) return broken;
     try {
@@ -179,10 +185,23 @@ export class Runtime {
       try {
         return await session.run(feeds, fetches);
       } catch (error) {
-        const hint = "the state is as it was";
-        throw new RunError(`${name} failed: ${reason(error)}`, { hint, cause: error });
+        const why = reason(error);
+        const hint = this.#memoryHint(why) ?? "the state is as it was";
+        throw new RunError(`${name} failed: ${why}`, { hint, cause: error });
       }
     });
+  }
+
+  /**
+   * What to do where an error in a page is one of memory; else undefined.
+   * @param {string} why
+   */
+  #memoryHint(why) {
+    if (!this.isWeb || !NO_ROOM.test(why)) return undefined;
+    return (
+      "a page has 4 GB at most for all its models, and a phone less: give shorter or fewer rows, " +
+      "or make the bundle with recompute; if other calls fail from now on, load the page again"
+    );
   }
 
   /**

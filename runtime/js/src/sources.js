@@ -10,7 +10,9 @@ import { BundleError, OptionsError, reason } from "./errors.js";
  */
 /**
  * Reads one file of a bundle; one of more than `most` bytes is refused, and not read to its end.
- * @typedef {(name: string, most?: number) => Promise<Uint8Array>} ReadFile
+ * `onBytes` is told how many bytes have come, now and then.
+ * @typedef {(name: string, most?: number, onBytes?: (count: number) => void)
+ *   => Promise<Uint8Array>} ReadFile
  */
 
 /** Node's file functions, or undefined outside Node. */
@@ -51,16 +53,65 @@ export function reader(source) {
 }
 
 /**
+ * The folder of a source, where it is one of this machine and this is Node; else null.
+ * @param {BundleSource} source
+ * @returns {string | null}
+ */
+export function folderOf(source) {
+  const node = nodeFiles();
+  if (!node || !(typeof source === "string" || source instanceof URL)) return null;
+  const text = String(source);
+  if (/^(https?|blob|data):/.test(text)) return null;
+  return text.startsWith("file:") ? node.url.fileURLToPath(text) : text;
+}
+
+/**
+ * The size and the SHA-256 of a regular file of a folder, which is read in parts and not kept; of
+ * a larger one than `most` bytes nothing is read. A link may not lead out of the folder.
+ * @param {string} folder
+ * @param {string} name
+ * @param {number} most
+ * @returns {Promise<{size: number, digest: string}>}
+ */
+export async function hashFile(folder, name, most) {
+  const { fs, path: paths, process } = /** @type {NonNullable<ReturnType<typeof nodeFiles>>} */ (
+    nodeFiles()
+  );
+  const { createHash } = process.getBuiltinModule("node:crypto");
+  const path = paths.join(folder, name);
+  try {
+    const real = await fs.realpath(path);
+    if (paths.dirname(real) !== (await fs.realpath(folder))) {
+      throw new Error("it is a link to another folder");
+    }
+    const { O_RDONLY, O_NONBLOCK = 0 } = fs.constants;
+    const file = await fs.open(real, O_RDONLY | O_NONBLOCK);
+    try {
+      const about = await file.stat();
+      if (!about.isFile()) throw new Error("it is no regular file");
+      if (about.size > most) throw new Error(tooLarge(most));
+      const hash = createHash("sha256");
+      for await (const part of file.createReadStream({ autoClose: false })) hash.update(part);
+      return { size: about.size, digest: hash.digest("hex") };
+    } finally {
+      await file.close();
+    }
+  } catch (error) {
+    throw missing(path, reason(error), error);
+  }
+}
+
+/**
  * @param {string | URL} place
  * @returns {ReadFile}
  */
 function fromPlace(place) {
   const node = nodeFiles();
-  const text = String(place);
-  if (/^(https?|blob|data):/.test(text) || (!node && !/^file:/.test(text))) return fromWeb(text);
-  if (!node)
-    throw new OptionsError(`${text}: a page cannot read files`, { hint: "serve the folder" });
-  const folder = text.startsWith("file:") ? node.url.fileURLToPath(text) : text;
+  const folder = folderOf(place);
+  if (!node || folder === null) {
+    if (!/^file:/.test(String(place))) return fromWeb(String(place));
+    throw new OptionsError(`${place}: a page cannot read files`, { hint: "serve the folder" });
+  }
   return async (name, most = Infinity) => {
     const path = node.path.join(folder, name);
     try {
@@ -97,12 +148,12 @@ export async function readRegular(fs, path, most = Infinity) {
  */
 function fromWeb(place) {
   const base = new URL(place.endsWith("/") ? place : `${place}/`, globalThis.location?.href);
-  return async (name, most = Infinity) => {
+  return async (name, most = Infinity, onBytes) => {
     const address = new URL(encodeURIComponent(name), base);
     try {
       const response = await fetch(address);
       if (!response.ok) throw new Error(`the server says ${response.status}`);
-      return await readBody(response, most);
+      return await readBody(response, most, onBytes);
     } catch (error) {
       throw missing(address.href, reason(error), error);
     }
@@ -112,8 +163,9 @@ function fromWeb(place) {
 /**
  * @param {Response} response
  * @param {number} most
+ * @param {((count: number) => void) | undefined} onBytes
  */
-async function readBody(response, most) {
+async function readBody(response, most, onBytes) {
   const reader = response.body?.getReader();
   const parts = [];
   let size = 0;
@@ -124,6 +176,7 @@ async function readBody(response, most) {
       await reader?.cancel();
       throw new Error(tooLarge(most));
     }
+    onBytes?.(size);
   }
   return new Uint8Array(await new Blob(parts).arrayBuffer());
 }

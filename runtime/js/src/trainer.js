@@ -1,5 +1,6 @@
 /** Train a bundle: steps, evaluation, prediction, and a state that can be saved and resumed. */
 
+import { fromAdapter, servedAdapter, toAdapter, trainedAdapter } from "./adapters.js";
 import { Bundle, weightsFile } from "./bundle.js";
 import { addDelta, difference, floatVariables } from "./deltas.js";
 import { NDArray } from "./dtypes.js";
@@ -10,6 +11,7 @@ import { checkSignature, fromSafetensors, readHeader, toSafetensors } from "./sa
 import { some } from "./state.js";
 import { store, writeFolder } from "./stores.js";
 
+/** @import {Progress} from "./bundle.js" */
 /** @import {PredictJob} from "./manifest.js" */
 /** @import {Feeds, Program, Results} from "./program.js" */
 /** @import {Ort, OrtTensor} from "./runtime.js" */
@@ -69,15 +71,16 @@ export class Trainer {
   /**
    * A trainer of the bundle in a folder, at an address or in memory. `ort` is the onnxruntime
    * package to use. With `finiteLosses`, a step whose loss is not finite throws `NonFiniteError`
-   * and changes nothing. Throws `BundleError` for a bundle that is incomplete, changed or of an
-   * unknown version.
+   * and changes nothing. `onProgress` is told how much of the bundle has been read. Throws
+   * `BundleError` for a bundle that is incomplete, changed or of an unknown version.
    * @param {BundleSource} source
-   * @param {{ort: Ort, options?: Options, finiteLosses?: boolean}} more
+   * @param {{ort: Ort, options?: Options, finiteLosses?: boolean,
+   *   onProgress?: (progress: Progress) => void}} more
    * @returns {Promise<Trainer>}
    */
-  static async open(source, { ort, options = new Options(), finiteLosses = false }) {
+  static async open(source, { ort, options = new Options(), finiteLosses = false, onProgress }) {
     const runtime = new Runtime(ort, options);
-    const bundle = await Bundle.open(source);
+    const bundle = await Bundle.open(source, runtime, onProgress);
     const state = await bundle.firstState(runtime);
     try {
       const program = await bundle.step(runtime, state);
@@ -297,6 +300,36 @@ export class Trainer {
       if (!content) throw new BundleError(`${what}: cannot be read: there is no such file`);
       await this.#restore(new Uint8Array(content), what);
       return true;
+    });
+  }
+
+  /**
+   * The adapter that a bundle of adapters trains, as the bytes of ONNX Runtime's file
+   * `.onnx_adapter`; with `file` (Node) it is written there, whole or not at all.
+   * @param {{file?: string}} [more]
+   * @returns {Promise<Uint8Array>}
+   */
+  async exportAdapter({ file } = {}) {
+    const content = toAdapter(servedAdapter(this.manifest, await this.stateDict()));
+    if (file !== undefined) await store(file).write(content);
+    return content;
+  }
+
+  /**
+   * Go on from an adapter: a path (Node), a store, or the bytes of a file `.onnx_adapter`. Its
+   * modules and ranks are those of the bundle; the optimizer's slots stay. Throws and changes
+   * nothing for another one.
+   * @param {string | Store | Uint8Array} place
+   * @returns {Promise<void>}
+   */
+  loadAdapter(place) {
+    const source = place instanceof Uint8Array ? null : store(place);
+    const what = (source && source.name) || "the adapter";
+    return this.#turn(async () => {
+      const content = source ? await source.read() : /** @type {Uint8Array} */ (place);
+      if (!content) throw new BundleError(`${what}: cannot be read: there is no such file`);
+      const values = trainedAdapter(this.manifest, fromAdapter(new Uint8Array(content), what));
+      this.#replace(Object.assign(await this.state.toDict(), values));
     });
   }
 
