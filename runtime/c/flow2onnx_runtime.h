@@ -156,6 +156,12 @@ f2o_status f2o_trainer_load(f2o_trainer *trainer, const char *path, f2o_error *e
 f2o_status f2o_trainer_export_predict(const f2o_trainer *trainer, const char *folder,
                                       const char *job, f2o_error *error);
 
+/* The adapter that a bundle of adapters trains, as ONNX Runtime's file .onnx_adapter, which appears
+ * whole or not at all; and going on from one of the same modules and ranks: slots stay. */
+f2o_status f2o_trainer_export_adapter(const f2o_trainer *trainer, const char *path,
+                                      f2o_error *error);
+f2o_status f2o_trainer_load_adapter(f2o_trainer *trainer, const char *path, f2o_error *error);
+
 /* While stopped, a run ends soon, or does not begin, with F2O_STOPPED_ERROR and the state as it
  * was; false lets runs begin again. From any thread, as long as the trainer is open. */
 void f2o_trainer_stop(f2o_trainer *trainer, bool stopped);

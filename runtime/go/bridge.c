@@ -123,6 +123,16 @@ f2o_status bridge_load(f2o_trainer *trainer, const char *path, char **message) {
     return tell(f2o_trainer_load(trainer, path, &error), &error, message);
 }
 
+f2o_status bridge_export_adapter(f2o_trainer *trainer, const char *path, char **message) {
+    f2o_error error;
+    return tell(f2o_trainer_export_adapter(trainer, path, &error), &error, message);
+}
+
+f2o_status bridge_load_adapter(f2o_trainer *trainer, const char *path, char **message) {
+    f2o_error error;
+    return tell(f2o_trainer_load_adapter(trainer, path, &error), &error, message);
+}
+
 f2o_status bridge_export(f2o_trainer *trainer, const char *folder, const char *job,
                          char **message) {
     f2o_error error;

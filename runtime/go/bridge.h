@@ -51,6 +51,8 @@ f2o_status bridge_freeze(f2o_trainer *trainer, const char *const *names, size_t 
                          char **message);
 f2o_status bridge_save(f2o_trainer *trainer, const char *path, char **message);
 f2o_status bridge_load(f2o_trainer *trainer, const char *path, char **message);
+f2o_status bridge_export_adapter(f2o_trainer *trainer, const char *path, char **message);
+f2o_status bridge_load_adapter(f2o_trainer *trainer, const char *path, char **message);
 f2o_status bridge_export(f2o_trainer *trainer, const char *folder, const char *job,
                          char **message);
 f2o_status bridge_read(f2o_trainer *trainer, const char *const *names, size_t count,

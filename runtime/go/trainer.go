@@ -281,6 +281,29 @@ func (t *Trainer) Load(path string) error {
 	})
 }
 
+// ExportAdapter writes the adapter that a bundle of adapters trains, as ONNX Runtime's file
+// .onnx_adapter, which appears whole or not at all.
+func (t *Trainer) ExportAdapter(path string) error {
+	return t.with(func(raw *C.f2o_trainer, names *texts, message **C.char) (C.f2o_status, error) {
+		where, err := names.text(path, FileError)
+		if err != nil {
+			return 0, err
+		}
+		return C.bridge_export_adapter(raw, where, message), nil
+	})
+}
+
+// LoadAdapter goes on from an adapter of the same modules and ranks; the optimizer's slots stay.
+func (t *Trainer) LoadAdapter(path string) error {
+	return t.with(func(raw *C.f2o_trainer, names *texts, message **C.char) (C.f2o_status, error) {
+		where, err := names.text(path, BundleError)
+		if err != nil {
+			return 0, err
+		}
+		return C.bridge_load_adapter(raw, where, message), nil
+	})
+}
+
 // ExportPredict writes a predict job, the first if it has no name, with the present weights: a
 // model for any ONNX Runtime.
 func (t *Trainer) ExportPredict(folder, job string) error {

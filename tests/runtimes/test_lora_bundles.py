@@ -10,12 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from flow2onnx_runtime import Options, Trainer, save_safetensors
-from flow2onnx_runtime.adapters import read_adapter, write_adapter
+from flow2onnx_runtime.adapters import Adapter, read_adapter, write_adapter
 
 import flow2onnx as flow
 from flow2onnx.imported import adapter_of, write_slots
 from tests.imported.lora.folders import TINY, Folder, with_bits, write_folder
 from tests.imported.lora.sessions import active, batch, cross_entropy, feeds, open_folder
+from tests.runtimes.c_driver import BUNDLE, FILE, MARKS, MLP, STATE, Driver
+from tests.runtimes.languages import LANGUAGES
 from tests.runtimes.test_js import node
 from tests.runtimes.test_js import pytestmark as js_marks
 
@@ -171,6 +173,93 @@ import { Trainer } from "./src/index.js";
 await Trainer.open(process.argv[1], { ort }).then(
   () => console.log("opened"), (error) => console.log(`${error.name}: ${error.message}`));
 """
+
+
+def put_feeds(trained, path):
+    """A file of the batch as the drivers take it: as the first of several."""
+    save_safetensors(path, {n: a[None] for n, a in trained.batch.items()})
+    return path
+
+
+def check_driver(driver, trained, tmp_path):
+    """Train as Python did, write the adapter, go on from Python's; the bytes of the file."""
+    path = tmp_path / "own.onnx_adapter"
+    driver.ok("feeds", put_feeds(trained, tmp_path / "feeds.safetensors"))
+    driver.ok("open", trained.bundle)
+    losses = [float(driver.ok("step", 0)[1]) for _ in range(STEPS)]
+    np.testing.assert_allclose(losses, trained.losses, rtol=1e-6)
+    driver.ok("adapter", path)
+    check_adapter(trained, path)
+    loss = driver.ok("evaluate", 0)
+    driver.ok("open", trained.bundle)
+    driver.ok("from", path)
+    assert driver.ok("evaluate", 0) == loss
+    driver.ok("from", trained.adapter)
+    np.testing.assert_allclose(float(driver.ok("evaluate", 0)[1]), float(loss[1]), rtol=1e-4)
+    return path
+
+
+class TestC:
+    pytestmark = MARKS
+
+    def test_losses_and_the_adapter_are_those_of_python(self, trained, driver, tmp_path):
+        path = check_driver(driver, trained, tmp_path)
+        served = served_loss(trained, path, tmp_path)
+        np.testing.assert_allclose(float(driver.ok("evaluate", 0)[1]), served, rtol=1e-4)
+
+    def test_what_is_no_adapter_is_refused(self, trained, driver, tmp_path):
+        path = tmp_path / "bad.onnx_adapter"
+        driver.ok("feeds", put_feeds(trained, tmp_path / "feeds.safetensors"))
+        driver.ok("open", trained.bundle)
+        before = driver.ok("evaluate", 0)
+        whole = trained.adapter.read_bytes()
+        for content in (b"", b"TORT", whole[:200], whole[:4] + b"NONE" + whole[8:]):
+            path.write_bytes(content)
+            assert "is no adapter" in driver.refused(BUNDLE, "from", path)
+        pairs = read_adapter(trained.adapter).pairs
+        fewer = dict(list(pairs.items())[1:])
+        wider = {m: (np.pad(a, ((0, 0), (0, 1))), np.pad(b, ((0, 1), (0, 0))))
+                 for m, (a, b) in pairs.items()}  # fmt: skip
+        for other, words in ((fewer, "of other modules"), (wider, "the bundle trains")):
+            write_adapter(path, Adapter(pairs=other, scales={}))
+            assert words in driver.refused(STATE, "from", path)
+        driver.refused(BUNDLE, "from", tmp_path / "none.onnx_adapter")
+        driver.refused(FILE, "adapter", tmp_path / "none" / "x.onnx_adapter")
+        assert driver.ok("evaluate", 0) == before, "a refusal changes nothing"
+        driver.ok("open", MLP / "bundle")
+        assert "trains no adapter" in driver.refused(STATE, "adapter", path)
+
+    @pytest.mark.slow
+    def test_damaged_adapters_are_refused_or_read(self, trained, watched, tmp_path):
+        rng = np.random.default_rng(0)
+        path = tmp_path / "bad.onnx_adapter"
+        watched.ok("open", trained.bundle)
+        watched.ok("adapter", path)
+        refused = 0
+        for source in (path.read_bytes(), trained.adapter.read_bytes()):
+            for i in range(500):
+                content = bytearray(source[: rng.integers(len(source))] if i % 5 == 0 else source)
+                for at in rng.integers(0, max(1, min(len(content), 2000)), 1 + i % 4):
+                    content[at : at + 1] = bytes([rng.integers(256)])
+                path.write_bytes(content)
+                answer = watched.say("from", path)
+                assert answer == "ok" or answer.startswith((f"error {BUNDLE}", f"error {STATE}"))
+                refused += answer != "ok"
+        assert refused > 200
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("language", LANGUAGES, ids=lambda language: language.name)
+def test_every_binding_writes_the_adapter_of_c(language, trained, commands, tmp_path):
+    if language.not_run or language.missing:
+        pytest.skip(language.not_run or language.missing)
+    found = []
+    for name, command in (("c", commands(LANGUAGES[0])), ("own", commands(language))):
+        driver = Driver(command)
+        (tmp_path / name).mkdir()
+        found.append(check_driver(driver, trained, tmp_path / name).read_bytes())
+        driver.close()
+    assert found[0] == found[1]
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
  *   open BUNDLE | optimize LEVEL | threads N | finite 0/1 | ort 0/1 | feeds FILE | close
  *   step I | evaluate I | accumulate I | predict I     batch I of the feeds; answers results
  *   update | rate X | schedule | freeze NAME... | save FILE | load FILE | export FOLDER
+ *   adapter FILE | from FILE      write the adapter of a bundle of adapters, go on from one
  *   state FILE    write the state's tensors      put FILE / replace FILE    take some, all
  *   stop 0/1      the trainer and the predictor
  *   library FILE  of ONNX Runtime, in builds that load it
@@ -213,7 +214,11 @@ static void act(char **words, size_t count) {
         answer(f2o_trainer_freeze(trainer, names, count - 1, &error), false);
     } else if (strcmp(word, "save") == 0) answer(f2o_trainer_save(trainer, first, &error), false);
     else if (strcmp(word, "load") == 0) answer(f2o_trainer_load(trainer, first, &error), false);
-    else if (strcmp(word, "export") == 0) {
+    else if (strcmp(word, "adapter") == 0) {
+        answer(f2o_trainer_export_adapter(trainer, first, &error), false);
+    } else if (strcmp(word, "from") == 0) {
+        answer(f2o_trainer_load_adapter(trainer, first, &error), false);
+    } else if (strcmp(word, "export") == 0) {
         answer(f2o_trainer_export_predict(trainer, first, NULL, &error), false);
     } else if (strcmp(word, "state") == 0) answer(write_state(first), false);
     else if (strcmp(word, "put") == 0) answer(take_state(first, false), false);

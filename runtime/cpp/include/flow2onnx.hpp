@@ -628,6 +628,16 @@ public:
         f2o_error error;
         detail::check(f2o_trainer_export_predict(raw_.get(), folder.c_str(), job, &error), error);
     }
+    /* The adapter that a bundle of adapters trains, as ONNX Runtime's file .onnx_adapter; and going
+     * on from one of the same modules and ranks: slots stay. */
+    void export_adapter(const std::string &path) const {
+        f2o_error error;
+        detail::check(f2o_trainer_export_adapter(raw_.get(), path.c_str(), &error), error);
+    }
+    void load_adapter(const std::string &path) {
+        f2o_error error;
+        detail::check(f2o_trainer_load_adapter(raw_.get(), path.c_str(), &error), error);
+    }
     State state() noexcept { return State(f2o_trainer_state(raw_.get())); }
 
     /* While stopped, runs end or do not begin, with StoppedError; from any thread. */

@@ -150,6 +150,8 @@ std::map<std::string, Action> training() {
          })},
         {"save", quietly([](Session &s, const Words &w) { s.trainer->save(w.at(1)); })},
         {"load", quietly([](Session &s, const Words &w) { s.trainer->load(w.at(1)); })},
+        {"adapter", quietly([](Session &s, const Words &w) { s.trainer->export_adapter(w.at(1)); })},
+        {"from", quietly([](Session &s, const Words &w) { s.trainer->load_adapter(w.at(1)); })},
         {"export", quietly([](Session &s, const Words &w) { s.trainer->export_predict(w.at(1)); })},
         {"state", quietly([](Session &s, const Words &w) {
              s.trainer->state().read(s.results);

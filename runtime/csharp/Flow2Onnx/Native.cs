@@ -242,6 +242,15 @@ namespace Flow2Onnx
         internal static extern Status f2o_trainer_export_predict(
             IntPtr trainer, IntPtr folder, IntPtr job, IntPtr error);
 
+        /// <summary>The adapter that a bundle of adapters trains, as ONNX Runtime's file .onnx_adapter, which appears whole or not at all; and going on from one of the same modules and ranks: slots stay.</summary>
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
+        internal static extern Status f2o_trainer_export_adapter(
+            IntPtr trainer, IntPtr path, IntPtr error);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
+        internal static extern Status f2o_trainer_load_adapter(
+            IntPtr trainer, IntPtr path, IntPtr error);
+
         /// <summary>While stopped, a run ends soon, or does not begin, with F2O_STOPPED_ERROR and the state as it was; false lets runs begin again. From any thread, as long as the trainer is open.</summary>
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
         internal static extern void f2o_trainer_stop(

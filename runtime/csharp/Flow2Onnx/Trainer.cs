@@ -235,6 +235,23 @@ namespace Flow2Onnx
             Do((now, open) => Native.f2o_trainer_load(open, now.Text(path), now.Error));
         }
 
+        /// <summary>Write the adapter that a bundle of adapters trains, as ONNX Runtime's file
+        /// .onnx_adapter, which appears whole or not at all.</summary>
+        public void ExportAdapter(string path)
+        {
+            if (path == null) throw new ArgumentNullException(nameof(path));
+            Do((now, open) =>
+                Native.f2o_trainer_export_adapter(open, now.Text(path), now.Error));
+        }
+
+        /// <summary>Go on from an adapter of the same modules and ranks; the optimizer's slots
+        /// stay.</summary>
+        public void LoadAdapter(string path)
+        {
+            if (path == null) throw new ArgumentNullException(nameof(path));
+            Do((now, open) => Native.f2o_trainer_load_adapter(open, now.Text(path), now.Error));
+        }
+
         /// <summary>Export a predict job (null: the first) with the present weights, for any ONNX
         /// Runtime; the folder is missing, empty, or holds an earlier export.</summary>
         public void ExportPredict(string folder, string job = null)

@@ -96,6 +96,8 @@ internal sealed class Driver
             case "freeze": trainer.Freeze(words.Skip(1).ToArray()); break;
             case "save": trainer.Save(first); break;
             case "load": trainer.Load(first); break;
+            case "adapter": trainer.ExportAdapter(first); break;
+            case "from": trainer.LoadAdapter(first); break;
             case "export": trainer.ExportPredict(first); break;
             case "state": Safetensors.Save(first, All(trainer.State.Read())); break;
             case "put": trainer.State.Write(All(Safetensors.Load(first))); break;

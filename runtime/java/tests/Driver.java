@@ -176,6 +176,12 @@ final class Driver {
             case "load":
                 trainer.load(first);
                 break;
+            case "adapter":
+                trainer.exportAdapter(first);
+                break;
+            case "from":
+                trainer.loadAdapter(first);
+                break;
             case "export":
                 trainer.exportPredict(first);
                 break;

@@ -138,6 +138,17 @@ impl Trainer {
         self.handle.load(path.as_ref())
     }
 
+    /// Write the adapter that a bundle of adapters trains, as ONNX Runtime's file `.onnx_adapter`,
+    /// which appears whole or not at all.
+    pub fn export_adapter(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.handle.export_adapter(path.as_ref())
+    }
+
+    /// Go on from an adapter of the same modules and ranks; the optimizer's slots stay.
+    pub fn load_adapter(&mut self, path: impl AsRef<Path>) -> Result<()> {
+        self.handle.load_adapter(path.as_ref())
+    }
+
     /// Write a predict job, the first if `job` is `None`, with the present weights: a model for any
     /// ONNX Runtime.
     pub fn export_predict(&self, folder: impl AsRef<Path>, job: Option<&str>) -> Result<()> {

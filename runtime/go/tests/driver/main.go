@@ -207,6 +207,10 @@ func (s *session) request(words []string) (string, error, bool) {
 		err = t.Save(first)
 	case "load":
 		err = t.Load(first)
+	case "adapter":
+		err = t.ExportAdapter(first)
+	case "from":
+		err = t.LoadAdapter(first)
 	case "export":
 		err = t.ExportPredict(first, "")
 	case "state":

@@ -469,6 +469,18 @@ impl TrainerHandle {
         checked(|error| unsafe { raw::f2o_trainer_load(self.raw(), path.as_ptr(), error) })
     }
 
+    pub(crate) fn export_adapter(&self, path: &Path) -> Result<()> {
+        let path = c_path(path)?;
+        checked(|error| unsafe {
+            raw::f2o_trainer_export_adapter(self.raw(), path.as_ptr(), error)
+        })
+    }
+
+    pub(crate) fn load_adapter(&self, path: &Path) -> Result<()> {
+        let path = c_path(path)?;
+        checked(|error| unsafe { raw::f2o_trainer_load_adapter(self.raw(), path.as_ptr(), error) })
+    }
+
     pub(crate) fn export_predict(&self, folder: &Path, job: Option<&str>) -> Result<()> {
         let (folder, job) = (c_path(folder)?, c_job(job)?);
         checked(|error| unsafe {

@@ -229,6 +229,17 @@ extern "C" {
         job: *const c_char,
         error: *mut f2o_error,
     ) -> f2o_status;
+    /// The adapter that a bundle of adapters trains, as ONNX Runtime's file .onnx_adapter, which appears whole or not at all; and going on from one of the same modules and ranks: slots stay.
+    pub fn f2o_trainer_export_adapter(
+        trainer: *const f2o_trainer,
+        path: *const c_char,
+        error: *mut f2o_error,
+    ) -> f2o_status;
+    pub fn f2o_trainer_load_adapter(
+        trainer: *mut f2o_trainer,
+        path: *const c_char,
+        error: *mut f2o_error,
+    ) -> f2o_status;
     /// While stopped, a run ends soon, or does not begin, with F2O_STOPPED_ERROR and the state as it was; false lets runs begin again. From any thread, as long as the trainer is open.
     pub fn f2o_trainer_stop(trainer: *mut f2o_trainer, stopped: bool);
     /// the trainer's own: not to be freed

@@ -167,6 +167,19 @@ public final class Trainer: @unchecked Sendable {
         try take { try check { f2o_trainer_load(handle, path, $0) } }
     }
 
+    /// Write the adapter that a bundle of adapters trains, as ONNX Runtime's file .onnx_adapter,
+    /// which appears whole or not at all.
+    public func exportAdapter(_ path: String) throws {
+        try checkText(path)
+        try take { try check { f2o_trainer_export_adapter(handle, path, $0) } }
+    }
+
+    /// Go on from an adapter of the same modules and ranks; the optimizer's slots stay.
+    public func loadAdapter(_ path: String) throws {
+        try checkText(path)
+        try take { try check { f2o_trainer_load_adapter(handle, path, $0) } }
+    }
+
     /// Export a predict job (nil: the first) with the present weights, for any ONNX Runtime.
     public func exportPredict(_ folder: String, job: String? = nil) throws {
         try checkText(folder)

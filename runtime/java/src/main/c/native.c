@@ -221,6 +221,20 @@ JNIEXPORT jint JNICALL Java_flow2onnx_Native_trainerExportPredict(
     return (jint)f2o_trainer_export_predict(ADDRESS(const f2o_trainer *, trainer), ADDRESS(const char *, folder), ADDRESS(const char *, job), ADDRESS(f2o_error *, error));
 }
 
+JNIEXPORT jint JNICALL Java_flow2onnx_Native_trainerExportAdapter(
+    JNIEnv *env, jclass type, jlong trainer, jlong path, jlong error) {
+    (void)env;
+    (void)type;
+    return (jint)f2o_trainer_export_adapter(ADDRESS(const f2o_trainer *, trainer), ADDRESS(const char *, path), ADDRESS(f2o_error *, error));
+}
+
+JNIEXPORT jint JNICALL Java_flow2onnx_Native_trainerLoadAdapter(
+    JNIEnv *env, jclass type, jlong trainer, jlong path, jlong error) {
+    (void)env;
+    (void)type;
+    return (jint)f2o_trainer_load_adapter(ADDRESS(f2o_trainer *, trainer), ADDRESS(const char *, path), ADDRESS(f2o_error *, error));
+}
+
 JNIEXPORT void JNICALL Java_flow2onnx_Native_trainerStop(
     JNIEnv *env, jclass type, jlong trainer, jboolean stopped) {
     (void)env;

@@ -164,6 +164,8 @@ impl Session {
             "freeze" => trainer.freeze(&words[1..]),
             "save" => trainer.save(first),
             "load" => trainer.load(first),
+            "adapter" => trainer.export_adapter(first),
+            "from" => trainer.load_adapter(first),
             "export" => trainer.export_predict(first, None),
             "state" => trainer.state().read().and_then(|values| {
                 let all: Vec<_> = values.iter().collect();

@@ -146,6 +146,10 @@ final class Native {
 
     static native int trainerExportPredict(long trainer, long folder, long job, long error);
 
+    static native int trainerExportAdapter(long trainer, long path, long error);
+
+    static native int trainerLoadAdapter(long trainer, long path, long error);
+
     static native void trainerStop(long trainer, boolean stopped);
 
     /** the trainer's own: not to be freed */

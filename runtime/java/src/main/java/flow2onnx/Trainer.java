@@ -198,6 +198,23 @@ public final class Trainer implements AutoCloseable {
         frame.check(Native.trainerLoad(handle, given, frame.error()));
     }
 
+    /**
+     * Write the adapter that a bundle of adapters trains, as ONNX Runtime's file .onnx_adapter,
+     * which appears whole or not at all.
+     */
+    public synchronized void exportAdapter(String path) {
+        Objects.requireNonNull(path, "a path");
+        long given = begin().text(path);
+        frame.check(Native.trainerExportAdapter(handle, given, frame.error()));
+    }
+
+    /** Go on from an adapter of the same modules and ranks; the optimizer's slots stay. */
+    public synchronized void loadAdapter(String path) {
+        Objects.requireNonNull(path, "a path");
+        long given = begin().text(path);
+        frame.check(Native.trainerLoadAdapter(handle, given, frame.error()));
+    }
+
     /** Export the first predict job with the present weights, for any ONNX Runtime. */
     public void exportPredict(String folder) {
         exportPredict(folder, null);
