@@ -21,14 +21,17 @@ from flow2onnx.analysis.in_place import (
 )
 from flow2onnx.compile import CompiledJob
 from flow2onnx.compile.garbage_collection import collector_paused
+from flow2onnx.compile.variants import count_draws
 from flow2onnx.errors import ConfigError, UnsupportedError
 from flow2onnx.graph import Model
 from flow2onnx.graph.model import model_bytes, parse_model
+from flow2onnx.graph.nodes import RANDOM_OPERATORS
 
 __all__ = ["Capture", "Opening", "open_model", "plan_opening", "plan_portable_opening"]
 
 T = TypeVar("T")
-_ACCELERATED = (CPU.name, PROVIDERS["cuda"].name)
+_CUDA = PROVIDERS["cuda"]
+_ACCELERATED = (CPU.name, _CUDA.name)
 
 
 @dataclass(frozen=True)
@@ -195,10 +198,29 @@ def _use_native_operators(
     if native is None:
         return Rewriting(job.model, options), None
     analysis, winograd = GraphAnalysis(late_readers, index_origin), config.value("runtime.winograd")
-    rewriting = native.rewrite(job.model, options, analysis, winograd=winograd)
+    rewriting = native.rewrite(_with_counted_draws(job, provider), options, analysis,
+                               winograd=winograd)  # fmt: skip
+    if not rewriting.used:
+        rewriting = rewriting._replace(model=job.model)
     if rewriting.why_not and wish is True:
         raise UnsupportedError(
             f"runtime.native(True): {rewriting.why_not}",
             hint="install what is missing, or leave runtime.native at 'auto'",
         )
     return rewriting, native
+
+
+def _with_counted_draws(job: CompiledJob, provider: str) -> Model:
+    """The model that native operators are put into: on CUDA dropout draws by the step's number.
+
+    Kernels there make such numbers where they need them; a generator's would have to be kept.
+    """
+    drawn = {n.op_type for n in job.model.graph if n.op_type in RANDOM_OPERATORS}
+    if provider != _CUDA.name or drawn != {"Dropout"}:
+        return job.model
+    twin = replace(job, model=job.model.clone())
+    try:
+        count_draws(twin)
+    except UnsupportedError:  # its rate is computed: the runtime draws
+        return job.model
+    return twin.model

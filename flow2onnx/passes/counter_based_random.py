@@ -22,7 +22,7 @@ __all__ = ["CounterBasedRandom"]
 
 _PRIME = 2**31 - 1
 _ODD = 48271  # spreads seeds, which may be neighbours, over the numbers below the prime
-# Elements of one draw: their number plus the prime, squared, must stay below 2**63.
+# Elements of one draw: a place plus a key, squared, then stays below 2**63.
 _LIMIT = 2**29
 
 
@@ -34,8 +34,8 @@ class CounterBasedRandom(Pass):
              y = Where(mask, x / (1 - ratio), 0)
     Kept:    draws of other distributions are refused
 
-    The hash is two rounds of x -> (x + key)^5 modulo the prime 2^31 - 1. The fifth power permutes
-    the numbers below it; products stay below 2^63.
+    The hash is two rounds of x -> (x + key)^5 modulo the prime 2^31 - 1, of which the fifth power
+    permutes the numbers. Squares of sums beyond 2^31.5 wrap around 64 bits, in every runtime alike.
     """
 
     def __init__(self, counters: Sequence[str]) -> None:

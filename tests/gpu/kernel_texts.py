@@ -20,7 +20,8 @@ def main() -> None:
         raise SystemExit("the stand-in is not in LD_LIBRARY_PATH")
     (bert,) = (row for row in ROWS if row.name == "bert")
     _train("bert", bert.small().train, *bert.feed())
-    _train("gpt", gpt_without_dropout(), np.ones((2, 25), np.int64))
+    _train("gpt", small_gpt(), np.ones((2, 25), np.int64))
+    _train("gpt without dropout", small_gpt(dropout=0.0), np.ones((2, 25), np.int64))
     _train("words", _step_of_words(), np.arange(128, dtype=np.int32).reshape(8, 16))
     _train("images", _step_of_images(), np.ones((6, 3, 12, 12), np.float32))
 
@@ -30,10 +31,10 @@ def _train(name: str, train, *feed: np.ndarray) -> None:
     print(f"{name}: {dict(train.explain().native)}")
 
 
-def gpt_without_dropout():
-    """A step of a small GPT whose shares are not thinned out."""
+def small_gpt(dropout: float = 0.1):
+    """A step of a small GPT."""
     flow.clear_default_session()
-    config = gpt.Config(vocabulary=50, units=32, layers=1, heads=2, positions=24, dropout=0.0)
+    config = gpt.Config(vocabulary=50, units=32, layers=1, heads=2, positions=24, dropout=dropout)
     return gpt.jobs(batch=2, length=24, config=config).train
 
 

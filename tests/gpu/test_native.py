@@ -7,6 +7,7 @@ from flow2onnx_native.accelerator import rewrite
 from flow2onnx_runtime import Options
 
 import flow2onnx as flow
+from flow2onnx.api.session import current_session
 from flow2onnx.dtypes import float32
 from flow2onnx.errors import UnsupportedError
 from flow2onnx.graph import Builder
@@ -98,17 +99,22 @@ def test_a_train_job_uses_them_and_explains_it(native):
     assert sum(fused.values()) < 0.6 * sum(plain.values())
 
 
-def test_attention_of_a_job_is_three_launches(native):
-    train = kernel_texts.gpt_without_dropout()
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_attention_of_a_job_is_three_launches(dropout, native):
+    train = kernel_texts.small_gpt(dropout)
     train.spec.config.runtime.enable_cuda_graph(False)
     launched = launches(train, (np.ones((2, 25), np.int64),))
     assert train.explain().native["AttentionGradient"] == 1
     for name in ("attention", "attention_queries", "attention_keys"):
         assert launched[f"flow2onnx_{name}"] == 1
+    assert launched.get("flow2onnx_draw", 0) == (3 if dropout else 0)  # what is thinned out besides
+    graph = current_session().opening(train.spec.name).model.graph
+    shapes = {v.shape.numpy() for n in graph for v in n.outputs if v.shape is not None}
+    assert (2, 2, 24, 24) not in shapes, "the matrix of all scores"
 
 
 def test_a_captured_step_with_them_is_one_launch(native):
-    train = kernel_texts.gpt_without_dropout()
+    train = kernel_texts.small_gpt()
     train.spec.config.runtime.enable_cuda_graph(True)
     feed = np.ones((2, 25), np.int64)
     for _ in range(3):  # both captures, of either set of buffers, and a replay
@@ -121,6 +127,16 @@ def test_a_captured_step_with_them_is_one_launch(native):
     assert not counts["allocations"]
     assert not counts["violations"]
     assert train.explain().native["FusedParts"] >= 1
+    assert train.explain().native["Draw"] == 3
+
+
+def test_steps_without_native_operators_draw_by_the_runtime(native, monkeypatch):
+    monkeypatch.setenv("FLOW2ONNX_NVRTC", "")
+    train = kernel_texts.small_gpt()
+    train.spec.config.runtime.enable_cuda_graph(False)
+    train(np.ones((2, 25), np.int64))
+    graph = current_session().opening(train.spec.name).model.graph
+    assert sum(n.op_type == "Dropout" for n in graph) == 4
 
 
 def test_without_nvrtc_the_standard_operators_run(native, monkeypatch):

@@ -10,7 +10,7 @@ import pytest
 from tests.gpu.nvrtc import ARCHITECTURES
 
 KERNELS = ("fused", "sums", "stage0", "cells", "cross_entropy", "look_up", "add_rows",
-           "attention", "attention_queries", "attention_keys")  # fmt: skip
+           "attention", "attention_queries", "attention_keys", "draw")  # fmt: skip
 
 
 def run(module: str, *arguments: str) -> str:

@@ -106,13 +106,13 @@ def run_channels(
     cells = np.zeros((head.cells, head.channels))
     tensors, outputs = dict[int, Array](), list[tuple[ChannelsOperand, list[int]]]()
     for i, x in enumerate(inputs):
-        operand = ChannelsOperand(*plan.take(2))
+        operand = ChannelsOperand(*plan.take(3))
         if operand.kind == Kind.FULL:
             tensors[i] = np.asarray(x, np.float64).reshape(extent)
         else:
             cells[operand.cell] = np.asarray(x, np.float64).reshape(-1)
     for _ in range(head.outputs):
-        operand = ChannelsOperand(*plan.take(2))
+        operand = ChannelsOperand(*plan.take(3))
         outputs.append((operand, plan.take(plan.take(1)[0])))
     for at, number in zip(plan.take(head.constants), values, strict=True):
         cells[at] = number

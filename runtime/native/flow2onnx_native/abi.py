@@ -19,9 +19,12 @@ from typing import NamedTuple
 __all__ = [
     "CHANNEL_TILE",
     "DOMAIN",
+    "DRAW_PRIME",
     "LONGEST_ROW",
     "LOOP_COUNT",
+    "MOST_COUNTERS",
     "MOST_DIMENSIONS",
+    "MOST_DRAWN",
     "MOST_HEAD_WIDTH",
     "MOST_IMAGES",
     "MOST_MATRIX_ELEMENTS",
@@ -40,6 +43,7 @@ __all__ = [
     "ChannelsOperand",
     "ConvForm",
     "ConvShape",
+    "Draw",
     "FusedHead",
     "FusedOperand",
     "Kind",
@@ -141,10 +145,11 @@ class ChannelsHead(NamedTuple):
 
 
 class ChannelsOperand(NamedTuple):
-    """The kind of an operand, and the cell of one that is not full."""
+    """The kind of an operand, the cell of one that is not full, and its type as ONNX has it."""
 
     kind: int
     cell: int
+    element: int
 
 
 class Link(NamedTuple):
@@ -233,7 +238,7 @@ class AttentionShape(NamedTuple):
 
     `mask`: 0, none; 1, added to the scores; 2, truths where they stay. The element of a mask for a
     score is where strides lead, 0 along axes that it is spread over. `is_precise`: products have
-    single precision, not TF32's.
+    single precision, not TF32's. `element`: the type of operands and results, as ONNX numbers it.
     """
 
     batch: int
@@ -247,9 +252,27 @@ class AttentionShape(NamedTuple):
     mask_query: int
     mask_key: int
     is_precise: int
+    element: int
+
+
+class Draw(NamedTuple):
+    """Which places of a tensor are kept: those whose number is `least` or more; 0 keeps all.
+
+    Numbers are a hash of the place and of `counters` whole numbers that go in, modulo `DRAW_PRIME`:
+    k = start, then (k + counter)^5 for each; ((place + k)^5 + (k + step)^5)^5. Products wrap around
+    as those of int64 do, and remainders have no sign.
+    """
+
+    start: int
+    step: int
+    least: int
+    counters: int
 
 
 MOST_DIMENSIONS = 8
+DRAW_PRIME = 2**31 - 1
+MOST_DRAWN = 1 << 29  # places
+MOST_COUNTERS = 4
 MOST_TASKS = 1 << 10  # of lookups, losses and pools
 MOST_HEAD_WIDTH = 128  # and a multiple of 8
 MOST_IMAGES = 1 << 16  # and as many channels of pools
@@ -266,7 +289,7 @@ MOST_WINOGRAD_EXTENT = 1 << 12
 _ENUMS = (Operation, Mode, Kind, Addend)
 _RECORDS = (
     FusedHead, FusedOperand, Step, ChannelsHead, ChannelsOperand, Link, ProductHead, Matrix,
-    ConvShape, ConvForm, PoolShape, AttentionShape,
+    ConvShape, ConvForm, PoolShape, AttentionShape, Draw,
 )  # fmt: skip
 
 

@@ -1,12 +1,14 @@
 """Attention and its gradients, as two operators that never hold all scores: `Attention`."""
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
-from flow2onnx_native.abi import DOMAIN, MOST_HEAD_WIDTH, AttentionShape
+from flow2onnx_native.abi import DOMAIN, MOST_HEAD_WIDTH, AttentionShape, Draw
+from flow2onnx_native.draws import CountedDraw, counted_draw
 from flow2onnx_native.graph import (
+    ON_CUDA,
     dims,
     is_float,
     is_standard,
@@ -24,8 +26,18 @@ _MOST_GROUPS = 65535  # heads of all examples: the second axis of a launch
 
 
 @dataclass(frozen=True)
+class _Dropout:
+    """Shares thinned out: `kept` are those that a draw keeps, times a factor; `mask` says which."""
+
+    draw: CountedDraw
+    mask: ir.Value
+    factor: float
+    kept: ir.Value
+
+
+@dataclass(frozen=True)
 class _Forward:
-    """softmax(scale * queries keys^T, masked) values.
+    """softmax(scale * queries keys^T, masked) values, the softmax perhaps thinned out.
 
     `transposed` are the keys as the product reads them, `chosen` is what stands for masked scores.
     """
@@ -35,11 +47,29 @@ class _Forward:
     keys: ir.Value
     transposed: ir.Value
     values: ir.Value
+    scores: ir.Value
     result: ir.Value
     mask: ir.Value | None = None
     kind: int = _NONE
     scale: float = 1.0
     chosen: float = 0.0
+    dropout: _Dropout | None = None
+
+    @property
+    def weights(self) -> ir.Value:
+        """The shares that values are multiplied by."""
+        return self.shares if self.dropout is None else self.dropout.kept
+
+    def readers(self) -> list[ir.Node]:
+        """The nodes that read the softmax, thinned out or not, beside what forward is made of."""
+        own = [self.result.producer()]
+        found = list(readers(self.softmax))
+        if self.dropout is not None:
+            where = self.dropout.kept.producer()
+            assert where is not None, "a choice makes it"
+            own += [where.inputs[1].producer() if where.inputs[1] is not None else None]
+            found += readers(where)
+        return [node for node in found if node not in own]
 
     @property
     def shares(self) -> ir.Value:
@@ -66,14 +96,81 @@ def replace_attention(
     """
     if not {"Attention", "AttentionGradient"} <= set(operators):
         return
-    for count, node in enumerate([n for n in graph if is_standard(n, "Softmax")]):
+    for count, node in enumerate([n for n in _unrounded(graph) if is_standard(n, "Softmax")]):
         forward = _forward(node)
         if forward is None:
             continue
-        others = [n for n in readers(node) if n is not forward.result.producer()]
+        others = forward.readers()
         backward = _backward(forward, others) if others else None
-        if not others or backward is not None:
-            _replace(graph, forward, backward, f"native/attention/{count}", is_precise=is_precise)
+        if others and backward is None:
+            continue
+        own = {str(v.name): v for v in _values(graph)}
+        found = _original(forward, backward, own)
+        if found is not None:
+            _replace(graph, *found, f"native/attention/{count}", is_precise=is_precise)
+
+
+def _unrounded(graph: ir.Graph) -> ir.Graph:
+    """A copy for matching, in which halves are of single precision and no cast rounds to them.
+
+    The operators compute in single precision what stands between products.
+    """
+    copy = graph.clone()
+    for value in _values(copy):
+        if value.dtype in ON_CUDA:
+            value.type = ir.TensorType(ir.DataType.FLOAT)
+    for node in [n for n in copy if is_standard(n, "Cast")]:
+        x, y = node.inputs[0], node.outputs[0]
+        if x is not None and is_float(x) and is_float(y) and not y.is_graph_output():
+            y.replace_all_uses_with(x)
+            copy.remove(node, safe=True)
+    return copy
+
+
+def _values(graph: ir.Graph) -> Iterator[ir.Value]:
+    """The values of a graph; of two of one name the one that took it over comes last."""
+    yield from graph.inputs
+    yield from graph.initializers.values()
+    for node in graph:
+        yield from node.outputs
+
+
+def _original(
+    forward: _Forward, backward: _Backward | None, own: Mapping[str, ir.Value]
+) -> tuple[_Forward, _Backward | None] | None:
+    """What was found in a copy, in the values of the graph itself; None where types differ.
+
+    Operands are those of the products, be they rounded for them.
+    """
+
+    def of(value: ir.Value) -> ir.Value:
+        return own[str(value.name)]
+
+    def operands(product: ir.Value) -> tuple[ir.Value, ir.Value]:
+        node = of(product).producer()
+        a, b = node.inputs if node is not None else (None, None)
+        assert a is not None, "a product makes it"
+        assert b is not None, "a product makes it"
+        return a, b
+
+    queries, transposed = operands(forward.scores)
+    mask, dropout = forward.mask, forward.dropout
+    if dropout is not None:
+        counters = tuple(map(of, dropout.draw.counters))
+        dropout = replace(dropout, draw=replace(dropout.draw, counters=counters))
+    found = replace(
+        forward, queries=queries, keys=_transpose_of(transposed) or of(forward.keys),
+        values=operands(forward.result)[1], result=of(forward.result),
+        mask=None if mask is None else of(mask), dropout=dropout,
+    )  # fmt: skip
+    tensors = [found.queries, found.keys, found.values, found.result]
+    if backward is not None:
+        made = map(of, (backward.queries, backward.transposed, backward.values))
+        backward = _Backward(operands(backward.values)[1], *made)
+        tensors += [backward.slope, backward.queries, backward.transposed, backward.values]
+    is_alike = len({v.dtype for v in tensors}) == 1
+    is_plain = mask is None or _type(of(mask)) == _type(mask)
+    return (found, backward) if is_alike and is_plain else None
 
 
 def _forward(softmax: ir.Node) -> _Forward | None:
@@ -83,7 +180,10 @@ def _forward(softmax: ir.Node) -> _Forward | None:
         return None
     if number(softmax, "axis", -1) not in (-1, len(dims(shares)) - 1):
         return None
-    product = next((n for n in readers(softmax) if _reads_first(n, "MatMul", shares)), None)
+    dropout = _dropout_of(softmax)
+    weights = shares if dropout is None else dropout.kept
+    reading = [use.node for use in weights.uses()]
+    product = next((n for n in reading if _reads_first(n, "MatMul", weights)), None)
     mask, kind, chosen, inner = _unmasked(scores)
     factor, inner = _unscaled(inner)
     matmul = inner.producer()
@@ -94,9 +194,25 @@ def _forward(softmax: ir.Node) -> _Forward | None:
     values = product.inputs[1]
     if queries is None or transposed is None or keys is None or values is None:
         return None
-    found = _Forward(softmax, queries, keys, transposed, values, product.outputs[0], mask, kind,
-                     factor, chosen)  # fmt: skip
+    found = _Forward(softmax, queries, keys, transposed, values, inner, product.outputs[0],
+                     mask, kind, factor, chosen, dropout)  # fmt: skip
     return found if _fits(found) else None
+
+
+def _dropout_of(softmax: ir.Node) -> _Dropout | None:
+    """The dropout that a softmax goes through, if its draw is counted."""
+    shares = softmax.outputs[0]
+    for node in readers(softmax):
+        factor, inner = _unscaled(node.outputs[0])
+        where = _only_reader(node, "Where") if inner is shares else None
+        if where is None or where.inputs[1] is not node.outputs[0] or scalar(where.inputs[2]) != 0:
+            continue
+        mask, kept = where.inputs[0], where.outputs[0]
+        draw = counted_draw(mask)
+        is_whole = mask is not None and is_static(mask) and dims(mask) == dims(shares)
+        if mask is not None and draw is not None and is_whole and not kept.is_graph_output():
+            return _Dropout(draw, mask, factor, kept)
+    return None
 
 
 def _is_matrix(value: ir.Value | None) -> bool:
@@ -191,9 +307,11 @@ def _shape(found: _Forward, *, is_precise: bool) -> AttentionShape:
     if found.mask is not None:
         own = (*own, *dims(found.mask))[-len(own) :]
     in_batch, *in_head, in_query, in_key = _strides(own)
+    real = _type(found.queries)
+    is_single = real == ir.DataType.FLOAT  # halves are rounded more than TF32 does
     return AttentionShape(
         batch, heads, queries, keys, width, found.kind, in_batch, (*in_head, 0)[0], in_query,
-        in_key, int(is_precise),
+        in_key, int(is_precise and is_single), int(real),
     )  # fmt: skip
 
 
@@ -208,8 +326,8 @@ def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def _backward(forward: _Forward, others: list[ir.Node]) -> _Backward | None:
     """The gradients that read a softmax beside its product; None where something else does."""
-    shares = forward.shares
-    transpose = next((n for n in others if _transpose_of(n.outputs[0]) is shares), None)
+    weights = forward.weights
+    transpose = next((n for n in others if _transpose_of(n.outputs[0]) is weights), None)
     of_values = _only_reader(transpose, "MatMul")
     slope = None if of_values is None else of_values.inputs[1]
     before = _slope_of_scores(forward, slope, [n for n in others if n is not transpose])
@@ -232,7 +350,7 @@ def _slope_of_scores(
 ) -> ir.Value | None:
     """The gradient of the scores before mask and factor.
 
-    It is made of shares * (d - sum(d * shares)), d = slope values^T.
+    It is made of shares * (d - sum(d * shares)), d = slope values^T, thinned out as shares are.
     """
     shares, found = forward.shares, None
     for last in others:
@@ -243,7 +361,7 @@ def _slope_of_scores(
             continue
         direct, sums = centred.inputs
         total = None if sums is None else sums.producer()
-        product = None if direct is None else direct.producer()
+        product = _thick(forward, direct)
         if total is None or direct is None or not is_standard(total, "ReduceSum"):
             continue
         is_matched = (
@@ -257,6 +375,27 @@ def _slope_of_scores(
         )
         found = last.outputs[0] if is_matched else found
     return None if found is None else _before_mask(forward, found)
+
+
+def _thick(forward: _Forward, slope: ir.Value | None) -> ir.Node | None:
+    """The node whose gradient is thinned out to this one as the shares were."""
+    if slope is None or forward.dropout is None:
+        return None if slope is None else slope.producer()
+    factor, kept = _unscaled(slope)
+    chosen = kept.producer()
+    if factor != forward.dropout.factor or chosen is None:
+        return None
+    if is_standard(chosen, "Where"):
+        condition, inner, other = chosen.inputs
+        is_same = condition is forward.dropout.mask and scalar(other) == 0
+        return inner.producer() if is_same and inner is not None else None
+    operands = chosen.inputs if is_standard(chosen, "Mul") else ()
+    for truth, inner in (operands, operands[::-1]) if operands else ():
+        cast = None if truth is None else truth.producer()
+        is_same = cast is not None and cast.inputs[0] is forward.dropout.mask
+        if is_same and is_standard(cast, "Cast") and inner is not None:
+            return inner.producer()
+    return None
 
 
 def _other_factor(node: ir.Node, value: ir.Value) -> ir.Value | None:
@@ -303,12 +442,16 @@ def _products(forward: _Forward, slope: ir.Value) -> tuple[ir.Value, ir.Value] |
 def _replace(
     graph: ir.Graph, forward: _Forward, backward: _Backward | None, name: str, *, is_precise: bool
 ) -> None:
-    shape = _shape(forward, is_precise=is_precise)
+    shape, dropout = _shape(forward, is_precise=is_precise), forward.dropout
+    draw = Draw(0, 0, 0, 0) if dropout is None else dropout.draw.record
+    factor = 1.0 if dropout is None else dropout.factor
     attributes: list[ir.Attr] = [
         ir.AttrInt64s("shape", [*shape]),
-        ir.AttrFloat32s("values", [forward.scale, forward.chosen]),
+        ir.AttrInt64s("draw", [*draw]),
+        ir.AttrFloat32s("values", [forward.scale, forward.chosen, factor]),
     ]
     masks = [] if forward.mask is None else [forward.mask]
+    masks += [] if dropout is None else dropout.draw.counters
     operands = [forward.queries, forward.keys, forward.values]
     made = ir.Node(DOMAIN, "Attention", [*operands, *masks], attributes, num_outputs=2, name=name)
     product = forward.result.producer()
@@ -316,7 +459,7 @@ def _replace(
     graph.insert_after(product, made)
     result, sums = made.outputs
     replace_value(forward.result, result)
-    _describe(sums, f"{name}/sums", (shape.batch * shape.heads, shape.queries))
+    _describe(sums, f"{name}/sums", ir.DataType.FLOAT, (shape.batch * shape.heads, shape.queries))
     if backward is None:
         return
     gradient = ir.Node(
@@ -329,12 +472,13 @@ def _replace(
     of_queries, of_keys, of_values, partial = gradient.outputs
     replace_value(backward.queries, of_queries)
     replace_value(backward.values, of_values)
-    _describe(partial, f"{name}/partial_sums", (shape.batch * shape.heads * shape.queries,))
+    rows = shape.batch * shape.heads * shape.queries
+    _describe(partial, f"{name}/partial_sums", ir.DataType.FLOAT, (rows,))
     _replace_keys(graph, backward.transposed, of_keys, gradient, name)
 
 
-def _describe(value: ir.Value, name: str, shape: tuple[int, ...]) -> None:
-    value.name, value.type, value.shape = name, ir.TensorType(ir.DataType.FLOAT), ir.Shape(shape)
+def _describe(value: ir.Value, name: str, dtype: ir.DataType, shape: tuple[int, ...]) -> None:
+    value.name, value.type, value.shape = name, ir.TensorType(dtype), ir.Shape(shape)
 
 
 def _replace_keys(
@@ -343,7 +487,7 @@ def _replace_keys(
     """Let the gradient of keys be read where that of transposed ones was, exchanged again."""
     rank = len(dims(transposed))
     *pairs, width, count = dims(transposed)
-    _describe(of_keys, f"{name}/keys", (*pairs, count, width))
+    _describe(of_keys, f"{name}/keys", _type(transposed), (*pairs, count, width))
     perm = ir.AttrInt64s("perm", [*range(rank - 2), rank - 1, rank - 2])
     back = ir.Node("", "Transpose", [of_keys], [perm], num_outputs=1, name=f"{name}/transposed")
     graph.insert_after(gradient, back)

@@ -14,9 +14,10 @@ from flow2onnx_native.elementwise import Broadcast, Fusible, broadcast_of, fusib
 from flow2onnx_native.fused_program import lower, outputs_of, replace_nodes
 from flow2onnx_native.fusion_groups import Group, Grouping, size_if_known
 from flow2onnx_native.graph import (
+    ON_CPU,
+    Reals,
     dims,
     has_subgraphs,
-    is_float,
     is_standard,
     is_static,
     only_user,
@@ -32,19 +33,21 @@ _AFTER_SUMS = 2  # stages, of which the last reads a sum
 _OPEN = Broadcast(0, 0)  # nothing says yet how channels lie
 
 
-def fuse_channels(graph: ir.Graph, most_kept: int = MOST_KEPT) -> None:
+def fuse_channels(graph: ir.Graph, most_kept: int = MOST_KEPT, reals: Reals = ON_CPU) -> None:
     """Replace each group that reads its own sums over channels by one node.
 
-    `most_kept`: elements that a program may keep rather than compute again.
+    `most_kept`: elements that a program may keep rather than compute again; `reals`: the types of
+    numbers that it reads and writes.
     """
     nodes = list(graph)
     if has_subgraphs(nodes):
         return
     sums = _merge_sums(graph)
-    groups = [g for g in _channel_groups(graph) if g.channels]
+    groups = [g for g in _channel_groups(graph, reals) if g.channels]
     inside = {node for g in groups for node, _ in g.nodes}
     for i, group in enumerate(reversed(groups)):  # readers first: they may compute again
-        _fuse(graph, group, inside, most_kept, f"native/channels/{i}")
+        _fuse(graph, group, inside, ChannelProgram(group.extent, most_kept), reals,
+              f"native/channels/{i}")  # fmt: skip
     for merged in sums:
         merged.undo_unless_fused(graph)
     for name in [n for n, v in graph.initializers.items() if n.startswith(_AXES) and not v.uses()]:
@@ -59,6 +62,11 @@ class _ChannelGroup(Group):
     channels: int = 0
     inner: int = 0
     nodes: Sequence[tuple[ir.Node, Fusible]] = ()
+
+    @property
+    def extent(self) -> Extent:
+        """The sizes before, of and behind channels."""
+        return Extent(self.total // (self.channels * self.inner), self.channels, self.inner)
 
     def can_merge(self, other: Group) -> bool:
         """True if both may be one."""
@@ -82,9 +90,9 @@ class _ChannelGroup(Group):
         return replace(both, total=known.total, channels=known.channels, inner=known.inner)
 
 
-def _channel_groups(graph: ir.Graph) -> list[_ChannelGroup]:
+def _channel_groups(graph: ir.Graph, reals: Reals) -> list[_ChannelGroup]:
     nodes = list(graph)
-    parts = {i: p for i, node in enumerate(nodes) if (p := _channel_part(node)) is not None}
+    parts = {i: p for i, node in enumerate(nodes) if (p := _channel_part(node, reals)) is not None}
     if not any(part.kind == "sum" for part, _ in parts.values()):
         return []
     grouping = Grouping(nodes, _ChannelGroup)
@@ -100,9 +108,9 @@ def _channel_groups(graph: ir.Graph) -> list[_ChannelGroup]:
     return groups
 
 
-def _channel_part(node: ir.Node) -> tuple[Fusible, Broadcast] | None:
+def _channel_part(node: ir.Node, reals: Reals) -> tuple[Fusible, Broadcast] | None:
     """A node as part of a program, and how channels lie for it; None if it cannot be one."""
-    part = fusible(node)
+    part = fusible(node, reals)
     if part is None or part.kind == "row" or part.total < 2:
         return None
     channels = _channels_of(node, part)
@@ -198,20 +206,23 @@ def _summed_axes(node: ir.Node) -> list[int] | None:
 
 
 def _fuse(
-    graph: ir.Graph, group: _ChannelGroup, inside: set[ir.Node], most_kept: int, name: str
-) -> None:
-    extent = Extent(group.total // (group.channels * group.inner), group.channels, group.inner)
-    program = ChannelProgram(extent, most_kept)
+    graph: ir.Graph, group: _ChannelGroup, inside: set[ir.Node], program: ChannelProgram,
+    reals: Reals, name: str,
+) -> None:  # fmt: skip
     for value in _read_from_outside(group):
         maker = value.producer()
-        if maker in inside and maker is not None and _is_recomputed(value, inside, extent):
-            part = fusible(maker)
+        if (
+            maker in inside
+            and maker is not None
+            and _is_recomputed(value, inside, group.extent, reals)
+        ):
+            part = fusible(maker, reals)
             assert part is not None, "it is in a program"
             lower(program, maker, part)
     for node, part in group.nodes:
         lower(program, node, part)
     outputs = outputs_of(group.nodes)
-    if program.tile_stages >= _AFTER_SUMS and _has_floats(program, outputs):
+    if program.tile_stages >= _AFTER_SUMS and _has_numbers(program, outputs, reals):
         replace_nodes(graph, group.nodes, outputs, program.node(outputs, name))
 
 
@@ -221,14 +232,14 @@ def _read_from_outside(group: _ChannelGroup) -> list[ir.Value]:
     return [v for v in dict.fromkeys(values) if v.producer() not in own]
 
 
-def _is_recomputed(value: ir.Value, inside: set[ir.Node], extent: Extent) -> bool:
+def _is_recomputed(value: ir.Value, inside: set[ir.Node], extent: Extent, reals: Reals) -> bool:
     """True if a program computes a value again rather than read it.
 
     It does if the value need not be in memory for others, and is made of one that is.
     """
     maker = value.producer()
     assert maker is not None, "asked of what a node computes"
-    part = fusible(maker)
+    part = fusible(maker, reals)
     if part is None or part.kind != "each" or part.total != extent.total or value.is_graph_output():
         return False
     large = [v for v in maker.inputs if v is not None and size_if_known(v) == extent.total]
@@ -242,9 +253,9 @@ def _is_recomputed(value: ir.Value, inside: set[ir.Node], extent: Extent) -> boo
     )  # fmt: skip
 
 
-def _has_floats(program: ChannelProgram, outputs: Sequence[ir.Value]) -> bool:
-    """True if nothing but numbers of single precision goes in and out."""
+def _has_numbers(program: ChannelProgram, outputs: Sequence[ir.Value], reals: Reals) -> bool:
+    """True if nothing but numbers of these types goes in and out."""
     sizes = (program.extent.total, program.extent.channels)
-    return all(is_float(v) for v in (*program.inputs, *outputs)) and all(
+    return all(v.dtype in reals for v in (*program.inputs, *outputs)) and all(
         size(v) in sizes for v in outputs
     )

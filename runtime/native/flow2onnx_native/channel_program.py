@@ -120,9 +120,9 @@ class ChannelProgram:
         )  # fmt: skip
         plan = [*head]
         for value, at in self.inputs.items():
-            plan += ChannelsOperand(self._kind(value), cells.get(at, 0))
+            plan += self._operand(value, cells.get(at, 0))
         for value in outputs:
-            plan += ChannelsOperand(self._kind(value), cells.get(self.known[value], 0))
+            plan += self._operand(value, cells.get(self.known[value], 0))
             plan += [len(dims(value)), *dims(value)]
         plan += [cells[at] for at in self.constants.values()]
         plan += [number for stage in stages for number in stage.plan]
@@ -179,6 +179,10 @@ class ChannelProgram:
             if len(used) < len(sources) and len(computed) * self.extent.block <= self.most_kept:
                 kept |= {at: len(kept) + i for i, at in enumerate(computed)}
         return kept
+
+    def _operand(self, value: ir.Value, cell: int) -> ChannelsOperand:
+        assert value.dtype is not None, "it is fusible"
+        return ChannelsOperand(self._kind(value), cell, int(value.dtype))
 
     def _kind(self, value: ir.Value) -> Kind:
         extent = self.extent

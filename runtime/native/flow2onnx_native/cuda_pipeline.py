@@ -10,12 +10,13 @@ from flow2onnx_native.abi import DOMAIN
 from flow2onnx_native.attention import replace_attention
 from flow2onnx_native.channel_fusion import fuse_channels
 from flow2onnx_native.cross_entropy import replace_cross_entropies
-from flow2onnx_native.elementwise import fusible_with_norms
+from flow2onnx_native.draws import replace_draws
+from flow2onnx_native.elementwise import fusible_on_cuda
 from flow2onnx_native.fused_plan import parse_parts
 from flow2onnx_native.fused_program import Nodes, fuse
 from flow2onnx_native.fusion_groups import fusion_groups
 from flow2onnx_native.gather_scatter import replace_rows
-from flow2onnx_native.graph import remove_dead_code
+from flow2onnx_native.graph import ON_CUDA, remove_dead_code
 from flow2onnx_native.matmul_as_sum import replace_vector_products
 from flow2onnx_native.parts import merge_programs
 from flow2onnx_native.schedule import wait_for_readers
@@ -45,6 +46,8 @@ def rewrite_for_cuda(
     graph = copy.graph
     replace_attention(graph, operators, is_precise=is_precise)
     remove_dead_code(copy)
+    replace_draws(graph, operators)
+    remove_dead_code(copy)
     graph.sort()
     replace_cross_entropies(graph, operators, _ONE_TASK, analysis.index_origin)
     remove_dead_code(copy)
@@ -52,9 +55,9 @@ def rewrite_for_cuda(
     replace_rows(graph, operators, _ONE_TASK, analysis.index_origin)
     remove_dead_code(copy)
     if "FusedChannels" in operators:
-        fuse_channels(graph, _NOTHING_KEPT)
+        fuse_channels(graph, _NOTHING_KEPT, ON_CUDA)
         remove_dead_code(copy)
-    for i, nodes in enumerate(fusion_groups(graph, 1, 1, 0, fusible_with_norms)):
+    for i, nodes in enumerate(fusion_groups(graph, 1, 1, 0, fusible_on_cuda)):
         if _pays(nodes) and _operand_count(nodes) <= _MOST_OPERANDS:
             fuse(graph, nodes, f"native/{i}")
     graph.sort()
@@ -74,13 +77,17 @@ def rewrite_for_cuda(
 def _pays(nodes: Nodes) -> bool:
     """True if a program saves a launch.
 
-    It does with several nodes, or as one that others may join: an update, or a norm of a weight.
+    It does with several nodes, or as one that others may join: an update, a norm of a weight, or a
+    cast of one.
     """
     computing = [(node, part) for node, part in nodes if part.kind != "alias"]
     node, part = computing[0]
     is_norm = part.kind == "sum" and part.broadcast is not None and part.broadcast.middle == 1
     is_update = all(v.is_graph_output() for v in node.outputs)
-    return len(computing) >= FEWEST or is_norm or is_update
+    is_cast = node.op_type == "Cast" and any(
+        v is not None and v.is_graph_input() for v in node.inputs
+    )
+    return len(computing) >= FEWEST or is_norm or is_update or is_cast
 
 
 def _operand_count(nodes: Nodes) -> int:

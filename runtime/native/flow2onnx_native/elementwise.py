@@ -9,7 +9,17 @@ import numpy as np
 import onnx_ir as ir
 
 from flow2onnx_native.abi import LONGEST_ROW, Operation
-from flow2onnx_native.graph import VIEWS, dims, is_float, is_static, number, readers, size
+from flow2onnx_native.graph import (
+    ON_CPU,
+    ON_CUDA,
+    VIEWS,
+    Reals,
+    dims,
+    is_static,
+    number,
+    readers,
+    size,
+)
 
 __all__ = [
     "OPERATIONS",
@@ -17,7 +27,7 @@ __all__ = [
     "Fusible",
     "broadcast_of",
     "fusible",
-    "fusible_with_norms",
+    "fusible_on_cuda",
 ]
 
 _AFFINE_TOLERANCE = 1e-6
@@ -63,23 +73,22 @@ OPERATIONS: Mapping[str, tuple[Operation, int]] = {
     "LessOrEqual": (_O.LESS_EQUAL, 2), "Equal": (_O.EQUAL, 2), "And": (_O.AND, 2),
     "Or": (_O.OR, 2), "Max": (_O.MAX, 2), "Min": (_O.MIN, 2), "Where": (_O.WHERE, 3),
 }  # fmt: skip
-_ELEMENTS = (ir.DataType.FLOAT, ir.DataType.BOOL)
 
 
-def fusible(node: ir.Node) -> Fusible | None:
+def fusible(node: ir.Node, reals: Reals = ON_CPU) -> Fusible | None:
     """A node as part of a program; None if it cannot be one."""
     classify = _CLASSIFIERS.get(node.op_type, _each if node.op_type in OPERATIONS else None)
     is_plain = node.domain == "" and len([v for v in node.outputs if v.name]) == 1
-    if classify is None or not is_plain:
+    if classify is None or not is_plain or not _is_all_known(node):
         return None
-    return classify(node) if all(_is_known(v) for v in (*node.inputs, *node.outputs)) else None
+    return classify(node, reals)
 
 
-def fusible_with_norms(node: ir.Node) -> Fusible | None:
-    """The same where programs take the place of layer normalisations too."""
+def fusible_on_cuda(node: ir.Node) -> Fusible | None:
+    """The same where programs read and write halves, and stand for layer normalisations too."""
     if node.domain == "" and node.op_type == "LayerNormalization":
-        return _norm(node) if all(_is_known(v) for v in (*node.inputs, *node.outputs)) else None
-    return fusible(node)
+        return _norm(node, ON_CUDA) if _is_all_known(node) else None
+    return fusible(node, ON_CUDA)
 
 
 def broadcast_of(small: tuple[int, ...], large: tuple[int, ...]) -> Broadcast | None:
@@ -98,14 +107,18 @@ def broadcast_of(small: tuple[int, ...], large: tuple[int, ...]) -> Broadcast | 
     return Broadcast(math.prod(large[first : last + 1]), math.prod(large[last + 1 :]))
 
 
+def _is_all_known(node: ir.Node) -> bool:
+    return all(_is_known(v) for v in (*node.inputs, *node.outputs))
+
+
 def _is_known(value: ir.Value | None) -> bool:
     return value is None or (isinstance(value.type, ir.TensorType) and is_static(value))
 
 
-def _each(node: ir.Node) -> Fusible | None:
+def _each(node: ir.Node, reals: Reals) -> Fusible | None:
     operation, arity = OPERATIONS[node.op_type]
-    output = node.outputs[0]
-    if output.dtype not in _ELEMENTS:
+    output, elements = node.outputs[0], (*reals, ir.DataType.BOOL)
+    if output.dtype not in elements:
         return None
     total = size(output)
     operands = [v for v in node.inputs[:arity] if v is not None]
@@ -115,15 +128,15 @@ def _each(node: ir.Node) -> Fusible | None:
         return Fusible("alias", total) if operands[0].dtype == output.dtype else None
     if len(node.inputs) > arity:
         return None
-    if any(not _fits(v, output) for v in operands) or _scales_product(node):
+    if any(not _fits(v, output, elements) for v in operands) or _scales_product(node):
         return None
     if node.op_type == "Cast" and output.dtype == ir.DataType.BOOL:
         operation = Operation.TRUTH
     return Fusible("each", total, operation)
 
 
-def _fits(value: ir.Value, output: ir.Value) -> bool:
-    return value.dtype in _ELEMENTS and broadcast_of(dims(value), dims(output)) is not None
+def _fits(value: ir.Value, output: ir.Value, elements: Reals) -> bool:
+    return value.dtype in elements and broadcast_of(dims(value), dims(output)) is not None
 
 
 def _scales_product(node: ir.Node) -> bool:
@@ -139,14 +152,14 @@ def _scales_product(node: ir.Node) -> bool:
     return any(n is not None and n.op_type == "MatMul" for n in (*makers, *readers(node)))
 
 
-def _affine(node: ir.Node) -> Fusible | None:
+def _affine(node: ir.Node, reals: Reals) -> Fusible | None:
     """An inference BatchNormalization whose statistics are those of no change at all."""
     x, *others = node.inputs
     y = node.outputs[0]
     if len(others) != 4 or number(node, "training_mode", 0):
         return None
     mean, variance = (None if v is None else v.const_value for v in others[2:])
-    has_floats = all(v is not None and is_float(v) for v in node.inputs)
+    has_floats = all(v is not None and v.dtype in reals for v in node.inputs)
     if mean is None or variance is None or not has_floats or x is None or len(dims(x)) < 2:
         return None
     epsilon = number(node, "epsilon", 1e-5)
@@ -156,9 +169,9 @@ def _affine(node: ir.Node) -> Fusible | None:
     return Fusible("affine", size(y), broadcast=Broadcast(shape[1], math.prod(shape[2:])))
 
 
-def _reduction(node: ir.Node) -> Fusible | None:
+def _reduction(node: ir.Node, reals: Reals) -> Fusible | None:
     x, y = node.inputs[0], node.outputs[0]
-    if x is None or not is_float(x):
+    if x is None or x.dtype not in reals:
         return None
     shape, total = dims(x), size(x)
     reduced = _reduced_axes(node, len(shape))
@@ -200,10 +213,10 @@ def _read_by_rows(sums: ir.Value, total: int, row: int) -> bool:
     )
 
 
-def _norm(node: ir.Node) -> Fusible | None:
+def _norm(node: ir.Node, reals: Reals) -> Fusible | None:
     """A normalisation over the last axis."""
     x, *others = node.inputs
-    if x is None or not all(v is None or is_float(v) for v in node.inputs):
+    if x is None or not all(v is None or v.dtype in reals for v in node.inputs):
         return None
     shape, total = dims(x), size(x)
     is_last = number(node, "axis", -1) in (-1, len(shape) - 1)
@@ -212,25 +225,25 @@ def _norm(node: ir.Node) -> Fusible | None:
     if any(v is not None and dims(v) != shape[-1:] for v in others):
         return None
     of_rows = [v for v in node.outputs[1:] if v.name]
-    if not all(is_float(v) and _read_by_rows(v, total, shape[-1]) for v in of_rows):
+    if not all(v.dtype in reals and _read_by_rows(v, total, shape[-1]) for v in of_rows):
         return None
     return Fusible("norm", total, row=shape[-1])
 
 
-def _clamp(node: ir.Node) -> Fusible | None:
+def _clamp(node: ir.Node, reals: Reals) -> Fusible | None:
     x, y = node.inputs[0], node.outputs[0]
-    return Fusible("clamp", size(y)) if x is not None and is_float(x) and size(y) else None
+    return Fusible("clamp", size(y)) if x is not None and x.dtype in reals and size(y) else None
 
 
-def _gelu(node: ir.Node) -> Fusible | None:
+def _gelu(node: ir.Node, reals: Reals) -> Fusible | None:
     x, y = node.inputs[0], node.outputs[0]
     how = node.attributes.get("approximate")
     is_exact = how is None or how.value == "none"
-    is_plain = x is not None and is_float(x) and is_exact and bool(size(y))
+    is_plain = x is not None and x.dtype in reals and is_exact and bool(size(y))
     return Fusible("gelu", size(y)) if is_plain else None
 
 
-_CLASSIFIERS: Mapping[str, Callable[[ir.Node], Fusible | None]] = {
+_CLASSIFIERS: Mapping[str, Callable[[ir.Node, Reals], Fusible | None]] = {
     "BatchNormalization": _affine,
     "Gelu": _gelu,
     "HardSigmoid": _clamp,

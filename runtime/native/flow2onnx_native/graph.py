@@ -1,13 +1,17 @@
 """Queries and edits of graphs that several passes share."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 __all__ = [
+    "ON_CPU",
+    "ON_CUDA",
     "VIEWS",
+    "Reals",
     "dims",
     "has_subgraphs",
     "integers",
@@ -26,6 +30,10 @@ __all__ = [
 
 # Their output is the memory of their input.
 VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
+# The types of numbers that kernels read and write; those on CUDA compute in single precision.
+Reals: TypeAlias = Collection[ir.DataType | None]
+ON_CPU: Reals = (ir.DataType.FLOAT,)
+ON_CUDA: Reals = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 _SUBGRAPHS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
 

@@ -178,7 +178,7 @@ OrtStatus *compute(const Plan &plan, OrtKernelContext *context) {
 
 OrtStatus *create(const OrtKernelInfo *info, void **kernel) {
     auto plan = std::make_unique<Plan>();
-    ORT_TRY(channels::create(info, plan.get()));
+    ORT_TRY(channels::create(info, ort::Reals::SINGLE, plan.get()));
     *kernel = plan.release();
     return nullptr;
 }

@@ -17,6 +17,7 @@ constexpr int64_t MOST_KEPT = 1 << 24; /* elements of a block of channels */
 /* Reads the numbers of an attribute one after another; `is_sound` falls with the first bad one. */
 struct Reader {
     const std::vector<int64_t> &numbers;
+    const ort::Reals reals;
     size_t next = 0;
     bool is_sound = true;
 
@@ -60,6 +61,7 @@ struct Reader {
         Operand o{take<abi::ChannelsOperand>(), {}};
         expect({o.kind}, FULL, is_output ? CELLS : ONE);
         expect({o.cell}, 0, plan.cells - 1);
+        is_sound = is_sound && ort::is_real(o.element, reals);
         if (!is_output) return o;
         int64_t size = 1;
         for (int64_t left = take(0, Tensor::MOST); is_sound && left > 0; --left) {
@@ -106,8 +108,8 @@ bool writes_all(const Plan &plan) {
 
 } // namespace
 
-bool channels::read_plan(const std::vector<int64_t> &numbers, Plan *plan) {
-    Reader from{numbers};
+bool channels::read_plan(const std::vector<int64_t> &numbers, ort::Reals reals, Plan *plan) {
+    Reader from{numbers, reals};
     const auto head = from.take<abi::ChannelsHead>();
     from.expect({head.outer, head.channels, head.inner}, 1, int64_t(1) << 20);
     from.expect({head.places, head.cells}, 1, 4096);
@@ -149,20 +151,21 @@ bool channels::read_plan(const std::vector<int64_t> &numbers, Plan *plan) {
 }
 
 OrtStatus *channels::check_input(const Plan &plan, size_t at, const Tensor &tensor) {
-    const int64_t wanted = plan.size(plan.inputs[at]);
-    if (tensor.type != ort::FLOAT || tensor.size() != wanted) {
+    const Operand &o = plan.inputs[at];
+    const int64_t wanted = plan.size(o);
+    if (tensor.type != o.element || tensor.size() != wanted) {
         return ort::refuse("FusedChannels: input %zu has %lld elements of type %d, the program was "
                            "made for %lld of type %d",
                            at, static_cast<long long>(tensor.size()), tensor.type,
-                           static_cast<long long>(wanted), ort::FLOAT);
+                           static_cast<long long>(wanted), static_cast<int>(o.element));
     }
     return nullptr;
 }
 
-OrtStatus *channels::create(const OrtKernelInfo *info, Plan *plan) {
+OrtStatus *channels::create(const OrtKernelInfo *info, ort::Reals reals, Plan *plan) {
     std::vector<int64_t> numbers;
     ORT_TRY(ort::integers(info, "plan", &numbers));
-    if (!read_plan(numbers, plan)) {
+    if (!read_plan(numbers, reals, plan)) {
         return ort::refuse("FusedChannels: the plan is no sound program");
     }
     if (!plan->constants.empty()) ORT_TRY(ort::floats(info, "values", &plan->values));

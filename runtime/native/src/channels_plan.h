@@ -41,14 +41,14 @@ struct Plan {
     }
 };
 
-/* Reads a whole plan; false if it is no sound program. */
-bool read_plan(const std::vector<int64_t> &numbers, Plan *plan);
+/* Reads a whole plan; false if it is no sound program of such numbers. */
+bool read_plan(const std::vector<int64_t> &numbers, ort::Reals reals, Plan *plan);
 
 /* Why a tensor is not the input `at` of a program; null if it is. */
 OrtStatus *check_input(const Plan &plan, size_t at, const ort::Tensor &tensor);
 
 /* Makes a plan of a kernel's attributes, with its constants. */
-OrtStatus *create(const OrtKernelInfo *info, Plan *plan);
+OrtStatus *create(const OrtKernelInfo *info, ort::Reals reals, Plan *plan);
 
 } // namespace channels
 

@@ -265,7 +265,8 @@ OrtStatus *create(const OrtKernelInfo *info, void **kernel) {
     ORT_TRY(ort::integers(info, "plan", &numbers));
     auto plan = std::make_unique<Program>();
     size_t read = 0;
-    if (!fused::read_plan(numbers, &read, plan.get()) || read != numbers.size()) {
+    const bool is_sound = fused::read_plan(numbers, ort::Reals::SINGLE, &read, plan.get());
+    if (!is_sound || read != numbers.size()) {
         return ort::refuse("Fused: the plan is no sound program");
     }
     if (plan->row > 0) plan->tile = std::max<int64_t>(1, TILE / plan->row) * plan->row;

@@ -15,15 +15,15 @@ using namespace abi::mode;
 /* Reads the numbers of an attribute one after another; none is left where they end too early. */
 struct Reader {
     const std::vector<int64_t> &numbers;
+    const ort::Reals reals;
     size_t next;
 
     template <typename Record>
     bool take(Record *record) {
         return ort::take(numbers, &next, record);
     }
+    bool is_real(int64_t element) const { return ort::is_real(element, reals); }
 };
-
-bool is_element(int64_t e) { return e == ort::FLOAT || e == ort::BOOL; }
 
 bool read_dims(Reader &from, const Plan &plan, Operand *o) {
     int64_t size = 1, rank = 0;
@@ -37,7 +37,7 @@ bool read_dims(Reader &from, const Plan &plan, Operand *o) {
                            : o->mode == SUMMED ? o->middle
                            : plan.row > 0      ? plan.total / plan.row
                                                : -1;
-    return size == wanted && (o->mode == FULL || o->element == ort::FLOAT);
+    return size == wanted && (o->mode == FULL || from.is_real(o->element));
 }
 
 bool read_operand(Reader &from, const Plan &plan, bool is_output, Operand *o) {
@@ -46,7 +46,7 @@ bool read_operand(Reader &from, const Plan &plan, bool is_output, Operand *o) {
                           is_within({o->mode}, 0, is_output ? SUMMED : SPREAD) &&
                           is_within({o->middle, o->inner}, 1, plan.total) &&
                           plan.total % o->middle == 0 &&
-                          plan.total / o->middle % o->inner == 0 && is_element(o->element);
+                          plan.total / o->middle % o->inner == 0 && (o->element == ort::BOOL || from.is_real(o->element));
     return is_sound && (!is_output || read_dims(from, plan, o));
 }
 
@@ -86,8 +86,9 @@ bool read_head(Reader &from, Plan *plan, abi::FusedHead *head) {
 
 } // namespace
 
-bool fused::read_plan(const std::vector<int64_t> &numbers, size_t *next, Plan *plan) {
-    Reader from{numbers, *next};
+bool fused::read_plan(const std::vector<int64_t> &numbers, ort::Reals reals, size_t *next,
+                      Plan *plan) {
+    Reader from{numbers, reals, *next};
     abi::FusedHead head;
     if (!read_head(from, plan, &head)) return false;
     for (int64_t i = 0; i < head.inputs; ++i) {

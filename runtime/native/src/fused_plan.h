@@ -31,8 +31,8 @@ struct Plan {
     int64_t index(const Operand &o, int64_t i) const { return i / o.inner % o.middle; }
 };
 
-/* Takes a plan off numbers, from `next` on; false if it is no sound program. */
-bool read_plan(const std::vector<int64_t> &numbers, size_t *next, Plan *plan);
+/* Takes a plan off numbers, from `next` on; false if it is no sound program of such numbers. */
+bool read_plan(const std::vector<int64_t> &numbers, ort::Reals reals, size_t *next, Plan *plan);
 
 /* Why a tensor is not the input `at` of a program, of the operator `name`; null if it is. */
 OrtStatus *check_input(const char *name, const Plan &plan, size_t at, const ort::Tensor &tensor);

@@ -38,7 +38,13 @@ namespace ort {
 constexpr uint32_t OLDEST_API = 18; /* kernels that report errors, and run on the session's threads */
 
 enum Code : int { FAIL = 1, INVALID_ARGUMENT = 2 };
-enum Element : int { ANY = 0, FLOAT = 1, UINT8 = 2, INT32 = 6, INT64 = 7, BOOL = 9 };
+enum Element : int { ANY = 0, FLOAT = 1, UINT8 = 2, INT32 = 6, INT64 = 7, BOOL = 9,
+                     FLOAT16 = 10, BFLOAT16 = 16 };
+/* The types of numbers that programs read and write: those on CUDA take halves too. */
+enum class Reals { SINGLE, HALVES_TOO };
+inline bool is_real(int64_t type, Reals reals) {
+    return type == FLOAT || (reals == Reals::HALVES_TOO && (type == FLOAT16 || type == BFLOAT16));
+}
 enum Arity : int { REQUIRED = 0, OPTIONAL = 1, VARIADIC = 2 };
 
 /* position, name, result, arguments */

@@ -65,6 +65,24 @@ static inline float __shfl_sync(unsigned, float x, int lane) {
 }
 static inline float normcdff(float x) { return 0.5f * std::erfc(x * -0.70710678118654752f); }
 
+// Conversions of float16, by whole numbers, as not every compiler has the type.
+#define HAS_HALVES
+static inline float float16_to_float(unsigned short bits) {
+  const uint32_t sign = (bits & 0x8000u) << 16, rest = (bits & 0x7fffu) << 13;
+  const float found = __uint_as_float(rest) * 0x1p112f;  // the exponent has another origin
+  const bool is_number = (bits & 0x7c00u) != 0x7c00u;
+  return __uint_as_float(sign | (is_number ? __float_as_uint(found) : rest | 0x7f800000u));
+}
+static inline unsigned short float_to_float16(float x) {
+  const uint32_t all = __float_as_uint(x), sign = (all >> 16) & 0x8000u, rest = all & 0x7fffffffu;
+  uint32_t found;
+  if (rest > 0x7f800000u) found = 0x7e00u;
+  else if (rest >= 0x477ff000u) found = 0x7c00u;  // from 65520 on
+  else if (rest < 0x38800000u) found = __float_as_uint(__uint_as_float(rest) + 0.5f) - 0x3f000000u;
+  else found = (rest - 0x38000000u + 0xfffu + ((rest >> 13) & 1u)) >> 13;
+  return (unsigned short)(sign | found);
+}
+
 // What tensor cores do, by the layout that the PTX manual gives for mma.m16n8k8 of tf32: lane
 // 4 g + t holds of A (g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4), of B (t, g), (t + 4, g), and of C
 // (g, 2 t), (g, 2 t + 1), (g + 8, 2 t), (g + 8, 2 t + 1).

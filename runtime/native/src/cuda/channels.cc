@@ -22,7 +22,7 @@ struct Kernel {
 
 OrtStatus *create(const OrtKernelInfo *info, void **made) {
     auto kernel = std::make_unique<Kernel>();
-    ORT_TRY(channels::create(info, &kernel->plan));
+    ORT_TRY(channels::create(info, ort::Reals::HALVES_TOO, &kernel->plan));
     cuda::Device device;
     ORT_TRY(cuda::current_device(&device));
     kernel->layout = cuda::channels_layout(kernel->plan, device.processors);
@@ -56,7 +56,8 @@ OrtStatus *read(const Kernel &kernel, OrtKernelContext *context, cuda::Arguments
     for (size_t i = 0; i < outputs; ++i) {
         const bool is_scratch = i == plan.outputs.size();
         void *data = nullptr;
-        ORT_TRY(ort::output_of(ort::FLOAT, context, i,
+        const auto type = is_scratch ? ort::FLOAT : static_cast<ort::Element>(plan.outputs[i].element);
+        ORT_TRY(ort::output_of(type, context, i,
                                is_scratch ? std::vector<int64_t>{kernel.layout.scratch}
                                           : plan.outputs[i].dims,
                                &data));

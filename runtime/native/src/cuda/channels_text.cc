@@ -49,8 +49,14 @@ struct Writer {
         line(std::string("constexpr Index ") + name + " = " + std::to_string(number) + ";");
     }
 
-    static std::string input(int64_t i) { return "((const float *)p.in[" + std::to_string(i) + "])"; }
-    static std::string output(int64_t i) { return "((float *)p.out[" + std::to_string(i) + "])"; }
+    std::string input(int64_t i, const char *index) const {
+        const int64_t type = plan.inputs[static_cast<size_t>(i)].element;
+        return element("p.in[" + std::to_string(i) + "]", type, index);
+    }
+    std::string write(int64_t i, const char *index, const std::string &value) const {
+        const int64_t type = plan.outputs[static_cast<size_t>(i)].element;
+        return store("p.out[" + std::to_string(i) + "]", type, index, value);
+    }
 
     void write_cells_at_first() {
         line("const Index channel = blockIdx.x, slice = blockIdx.y;");
@@ -65,8 +71,8 @@ struct Writer {
         for (size_t i = 0; i < plan.inputs.size(); ++i) {
             const Operand &o = plan.inputs[i];
             if (o.kind == FULL) continue;
-            line(numbered("c", o.cell) + " = " + input(static_cast<int64_t>(i)) +
-                 (o.kind == CELLS ? "[channel];" : "[0];"));
+            line(numbered("c", o.cell) + " = " +
+                 input(static_cast<int64_t>(i), o.kind == CELLS ? "channel" : "0") + ";");
         }
     }
 
@@ -106,7 +112,7 @@ struct Writer {
         line("const Index i = (e / INNER * CHANNELS + channel) * INNER + e % INNER;");
         for (int64_t at = 0; at < plan.places; ++at) line("float " + numbered("r", at) + " = 0.0f;");
         for (const Link &link : stage.reads) {
-            line(numbered("r", link.to) + " = " + input(link.start) + "[i];");
+            line(numbered("r", link.to) + " = " + input(link.start, "i") + ";");
         }
         for (const Link &link : stage.spreads) {
             line(numbered("r", link.to) + " = " + numbered("c", link.start) + ";");
@@ -120,7 +126,7 @@ struct Writer {
                             numbered("r", step.c)) + ";");
         }
         for (const Link &link : stage.writes) {
-            line(output(link.start) + "[i] = " + numbered("r", link.to) + ";");
+            line(write(link.start, "i", numbered("r", link.to)));
         }
         for (const Link &link : stage.keeps) {
             line(kept(link.start) + " = " + numbered("r", link.to) + ";");
@@ -155,7 +161,7 @@ struct Writer {
         for (size_t i = 0; i < plan.outputs.size(); ++i) {
             const Operand &o = plan.outputs[i];
             if (o.kind == CELLS) {
-                line(output(static_cast<int64_t>(i)) + "[channel] = " + numbered("c", o.cell) + ";");
+                line(write(static_cast<int64_t>(i), "channel", numbered("c", o.cell)));
             }
         }
     }

@@ -69,7 +69,7 @@ OrtStatus *read_plans(const OrtKernelInfo *info, int64_t parts, Kernel *kernel) 
     size_t next = 0;
     for (int64_t i = 0; i < parts; ++i) {
         kernel->plans.emplace_back();
-        if (!fused::read_plan(numbers, &next, &kernel->plans.back())) {
+        if (!fused::read_plan(numbers, ort::Reals::HALVES_TOO, &next, &kernel->plans.back())) {
             return ort::refuse("%s: plan %lld is no sound program", kernel->name,
                                static_cast<long long>(i));
         }

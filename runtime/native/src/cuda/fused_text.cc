@@ -251,8 +251,9 @@ struct Writer {
         line("sum = block_sum(sum);");
         line("if (threadIdx.x != 0) return;");
         for (size_t s = 0; s < layout.sums.size(); ++s) {
-            line("if (blockIdx.x / p.count == " + std::to_string(s) + ") ((float *)" +
-                 output(layout.sums[s].output) + ")[0] = sum;");
+            const size_t at = layout.sums[s].output;
+            line("if (blockIdx.x / p.count == " + std::to_string(s) + ") " +
+                 store(output(at), plan.outputs[at].element, "0", "sum"));
         }
     }
 
@@ -261,10 +262,9 @@ struct Writer {
         line("unsigned block = blockIdx.x;");
         for (const Sum &sum : layout.sums) {
             line("if (block < " + std::to_string(sum.blocks) + ") {");
-            line("float *to = (float *)" + output(sum.output) + ";");
             line("const float *from = p.partials + " + text_of(sum.offset) + ";");
-            if (sum.kind == Sum::OF_COLUMNS) write_finish_of_columns(plan.outputs[sum.output]);
-            else write_finish_of_one(sum, plan.outputs[sum.output]);
+            if (sum.kind == Sum::OF_COLUMNS) write_finish_of_columns(sum);
+            else write_finish_of_one(sum);
             line("return;");
             end();
             line("block -= " + std::to_string(sum.blocks) + ";");
@@ -272,7 +272,8 @@ struct Writer {
     }
 
     /* A block adds up what belongs to one element. */
-    void write_finish_of_one(const Sum &sum, const Operand &o) {
+    void write_finish_of_one(const Sum &sum) {
+        const Operand &o = plan.outputs[sum.output];
         const bool is_all = sum.kind == Sum::OF_ALL;
         const int64_t side = is_all ? layout.slots() : o.inner / layout.row * layout.tiles;
         const int64_t count = is_all ? side : plan.total / (o.middle * o.inner) * side;
@@ -282,11 +283,12 @@ struct Writer {
         line("sum += from[(i / SIDE * " + std::to_string(o.middle) + " + block) * SIDE + i % SIDE];");
         end();
         line("sum = block_sum(sum);");
-        line("if (threadIdx.x == 0) to[block] = sum;");
+        line("if (threadIdx.x == 0) " + store(output(sum.output), o.element, "block", "sum"));
     }
 
     /* A block adds up 32 elements; each of its warps has some of the slices. */
-    void write_finish_of_columns(const Operand &o) {
+    void write_finish_of_columns(const Sum &sum) {
+        const Operand &o = plan.outputs[sum.output];
         const int64_t slice = layout.classes * layout.row;
         line("SHARED float places[8][32];");
         line("const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;");
@@ -307,7 +309,7 @@ struct Writer {
         line("if (warp != 0 || at >= MIDDLE) return;");
         line("float all = 0.0f;");
         line("for (int w = 0; w < 8; ++w) all += places[w][lane];");
-        line("to[at] = all;");
+        line(store(output(sum.output), o.element, "at", "all"));
     }
 };
 

@@ -34,6 +34,7 @@ const ort::CustomOp *fused_operator(int which); /* 0: one program, 1: several of
 const ort::CustomOp *channels_operator();
 const ort::CustomOp *entropy_operator();
 const ort::CustomOp *attention_operator(int which); /* 0: forward, 1: gradient */
+const ort::CustomOp *draw_operator();
 const ort::CustomOp *rows_operator(int which); /* 0: look up, 1: add, 2: put */
 
 } // namespace cuda

@@ -47,15 +47,20 @@ std::string expression(int64_t operation, const std::string &a, const std::strin
     return text;
 }
 
+const char *real_type(int64_t type) {
+    return type == ort::FLOAT16 ? "Half" : type == ort::BFLOAT16 ? "Brain" : "float";
+}
+
 std::string element(const std::string &pointer, int64_t type, const std::string &index) {
     if (type == ort::BOOL) return "truth(((const Byte *)" + pointer + ")[" + index + "] != 0)";
-    return "((const float *)" + pointer + ")[" + index + "]";
+    return std::string("single(((const ") + real_type(type) + " *)" + pointer + ")[" + index + "])";
 }
 
 std::string store(const std::string &pointer, int64_t type, const std::string &index,
                   const std::string &value) {
     if (type == ort::BOOL) return "((Byte *)" + pointer + ")[" + index + "] = " + value + " != 0.0f;";
-    return "((float *)" + pointer + ")[" + index + "] = " + value + ";";
+    return std::string("put(((") + real_type(type) + " *)" + pointer + ")[" + index + "], " + value +
+           ");";
 }
 
 } // namespace cuda

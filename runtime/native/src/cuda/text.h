@@ -18,10 +18,13 @@ std::string text_of(float number);
 std::string expression(int64_t operation, const std::string &a, const std::string &b,
                        const std::string &c);
 
-/* An element of a tensor of floats or truths, as a float. */
+/* The type of a number in memory: float, or one of the halves of the prelude. */
+const char *real_type(int64_t type);
+
+/* An element of a tensor of numbers or truths, as a float. */
 std::string element(const std::string &pointer, int64_t type, const std::string &index);
 
-/* The statement that writes a float to an element of floats or truths. */
+/* The statement that writes a float to an element of numbers or truths. */
 std::string store(const std::string &pointer, int64_t type, const std::string &index,
                   const std::string &value);
 
