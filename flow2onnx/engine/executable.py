@@ -24,8 +24,10 @@ from flow2onnx_runtime.program import DeviceFeeds
 from flow2onnx.compile import CompiledJob
 from flow2onnx.compile.garbage_collection import collector_paused
 from flow2onnx.data.pipeline import Pipeline
+from flow2onnx.engine.feeds_ahead import FeedsAhead
 from flow2onnx.engine.labels import fed_labels
 from flow2onnx.engine.opening import Capture, Opening, open_model
+from flow2onnx.engine.refused_forms import with_other_forms
 from flow2onnx.errors import FlowError
 from flow2onnx.graph.types import dtype_of
 
@@ -126,6 +128,9 @@ class Executable:
         ]
         self._bits = _results_as_bits(job, outputs)
         self._guard = self._check_finite if opening.keeps_old_values and self._losses else None
+        reads_all = source is not None and not fed and self._model is not None
+        is_apart = reads_all and opening.options.device[0] != "cpu"
+        self._reading = FeedsAhead(source, self._order) if source is not None and is_apart else None
         self._free_feeds: deque[FeedBuffers] = deque()  # of one set each, no run waits for them
 
     @property
@@ -185,6 +190,12 @@ class Executable:
             for labels in self._labels:
                 labels.check(arrays)
             outputs = self._outputs(self._model, arrays, feeds) if self._model else []
+        except RunError as error:
+            told = with_other_forms(error, self._job.choices)
+            told.located(self._job.spec.name, None, None)
+            if told is error:
+                raise
+            raise told from error
         except FlowError as error:
             error.located(self._job.spec.name, None, None)
             raise
@@ -214,6 +225,8 @@ class Executable:
         ]
 
     def _round(self, model: _Model, arrays: Sequence[Array]) -> list[Array]:
+        if self._reading is not None:
+            return model.run(self._reading.take(model.program), self._guard)
         fed = [*arrays, *self._source.next()] if self._source is not None else arrays
         return model.run([fed[i] for i in self._order], self._guard)
 

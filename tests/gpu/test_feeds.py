@@ -1,6 +1,7 @@
 """Feeds on their way to the device: pinned, on a stream of their own, while a step runs."""
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from onnx import parser
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
+from flow2onnx.data.ofrecord import OFRecordWriter
 from flow2onnx.errors import FlowError
 from tests.gpu import standin
 
@@ -134,6 +136,60 @@ def test_a_call_of_wrong_shape_fails_in_its_turn():
 
     with pytest.raises(FlowError):
         call()
+
+
+@pytest.fixture
+def reading(tmp_path):
+    """A job that reads records, and the batches that it gives."""
+    rows = np.arange(36, dtype=np.float32).reshape(12, 3)
+    with OFRecordWriter(tmp_path / "part-0") as writer:
+        for row in rows:
+            writer.write({"x": row})
+
+    @flow.global_function()
+    def job() -> tp.Numpy:
+        read = flow.data.ofrecord_reader(str(tmp_path), batch_size=4)
+        return flow.reshape(flow.data.OFRecordRawDecoder(read, "x", (3,), flow.float), (3, 4))
+
+    return job, rows.reshape(3, 3, 4)
+
+
+def wait_for_bytes(count):
+    """Wait until so many bytes are on the device since it was last counted anew."""
+    deadline = time.monotonic() + 60
+    while standin.report()["to_device"]["bytes"] < count:
+        assert time.monotonic() < deadline, "nothing was copied ahead"
+        time.sleep(0.01)
+
+
+def test_a_batch_that_is_read_is_on_the_device_before_its_call(reading):
+    job, batches = reading
+    size = batches[0].nbytes
+    assert np.array_equal(job(), batches[0])
+    wait_for_bytes(2 * size)  # its own, and the one behind it
+    for batch in [*batches[1:], batches[0]]:
+        standin.reset()
+        assert np.array_equal(job(), batch)
+        wait_for_bytes(size)
+        copies = standin.report()["to_device"]
+        assert (copies["bytes"], copies["pinned"], copies["beside"]) == (size, size, size)
+        assert not standin.report()["violations"]
+
+
+def test_what_a_reader_fails_with_is_the_error_of_its_call(tmp_path):
+    with OFRecordWriter(tmp_path / "part-0") as writer:
+        for size in (3, 3, 2, 3):
+            writer.write({"x": np.zeros(size, np.float32)})
+
+    @flow.global_function()
+    def job() -> tp.Numpy:
+        read = flow.data.ofrecord_reader(str(tmp_path), batch_size=2)
+        return flow.reshape(flow.data.OFRecordRawDecoder(read, "x", (3,), flow.float), (3, 2))
+
+    assert job().shape == (3, 2)
+    for _ in range(2):
+        with pytest.raises(FlowError, match="x"):
+            job()
 
 
 BY_SHAPE = """

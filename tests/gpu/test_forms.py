@@ -5,6 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 from flow2onnx_runtime import Options, assigned_nodes
+from flow2onnx_runtime.errors import DeviceError, OutOfMemoryError, RunError
 from flow2onnx_runtime.model_check import OwnModel
 from flow2onnx_runtime.tune import Trial, measure
 from flow2onnx_runtime.tuning_file import machine_of
@@ -13,6 +14,7 @@ from onnx import parser
 import flow2onnx as flow
 import flow2onnx.typing as tp
 from flow2onnx.api.session import current_session
+from flow2onnx.engine.refused_forms import with_other_forms
 from flow2onnx.errors import ConfigError
 from flow2onnx.graph.model import model_bytes
 from flow2onnx.graph.types import dtype_of
@@ -124,6 +126,43 @@ def test_float16_has_convolutions_in_float16():
     graph, elsewhere = opened(train)
     assert {dtype_of(n.outputs[0]).name for n in convolutions(graph)} == {"float16"}
     assert not elsewhere
+
+
+def test_a_form_that_cudnn_refuses_is_an_error_with_the_others():
+    train = network()
+    flow.config.gpu_device_num(1)
+    flow.sync_default_session()
+    current_session().start()
+    standin.refuse_work("cudnnBackend")
+    with pytest.raises(RunError) as caught:
+        run(train)
+    told = str(caught.value)
+    assert "CUDNN" in told or "cuDNN" in told, told
+
+
+def test_the_error_of_a_gradient_has_the_other_forms():
+    train = network()
+    job = current_session().opening(train.spec.name).job
+    choice = next(c for c in job.choices if c.question.lowering == "Conv.dX")
+    text = f"Non-zero status code returned while running Conv node. Name:'{choice.node}/Conv' no"
+    told = with_other_forms(RunError(text, hint="the state is as it was"), job.choices)
+    others = [form for form in choice.question.forms if form != choice.form]
+    assert others
+    for form in others:
+        assert f"config.runtime.lowering('Conv.dX', {form!r})" in told.hint
+    assert told.hint.endswith("; the state is as it was")
+    assert choice.node in told.message
+
+
+@pytest.mark.parametrize("kind", [OutOfMemoryError, DeviceError])
+def test_other_errors_stay_what_they_are(kind):
+    train = network()
+    job = current_session().opening(train.spec.name).job
+    node = f"{job.choices[0].node}/Conv"
+    error = kind(f"while running Conv node. Name:'{node}' failed")
+    assert with_other_forms(error, job.choices) is error
+    plain = RunError("while running Conv node. Name:'a-conv/Conv' failed", hint="x")
+    assert with_other_forms(plain, job.choices) is plain
 
 
 def test_channels_last_is_refused_where_it_would_leave_the_gpu():

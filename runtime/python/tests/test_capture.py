@@ -36,6 +36,18 @@ def telling():
         pytest.skip(assignment.capture_fault())
 
 
+@pytest.mark.parametrize("version", ["1.18.0", "1.30.2", "1.31.0"])
+def test_a_runtime_that_records_copies_of_host_memory_is_refused(version, monkeypatch):
+    monkeypatch.setattr(assignment.ort, "__version__", version)
+    assert f"onnxruntime {version} captures copies of host memory" in assignment.capture_fault()
+
+
+@pytest.mark.parametrize("version", ["1.31.1", "1.32.0", "2.0.0"])
+def test_a_later_one_is_not_refused_for_its_version(version, monkeypatch):
+    monkeypatch.setattr(assignment.ort, "__version__", version)
+    assert "captures copies" not in (assignment.capture_fault() or "")
+
+
 @pytest.fixture
 def as_on_a_gpu(telling, monkeypatch):
     """Sessions open on the CPU, device memory is host memory; all else is as for CUDA."""

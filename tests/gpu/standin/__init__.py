@@ -11,6 +11,7 @@ __all__ = [
     "folder",
     "is_loaded",
     "refuse_captures",
+    "refuse_work",
     "repair",
     "report",
     "reset",
@@ -71,6 +72,11 @@ def refuse_captures(refuses: bool) -> None:
     _library().standin_refuse_captures(refuses)
 
 
+def refuse_work(library: str) -> None:
+    """Let the work of a library, such as cudnn, fail as what it does not have; of none if empty."""
+    _library().standin_refuse_work(library.encode())
+
+
 def stop(error: int = ILLEGAL_ADDRESS) -> None:
     """Let the device answer every call with an error of CUDA, as after a wrong address."""
     _library().standin_stop(error)
@@ -80,4 +86,5 @@ def repair() -> None:
     """Let the device work again, at its usual size."""
     _library().standin_stop(0)
     refuse_captures(False)
+    refuse_work("")
     resize(_USUAL_SIZE)

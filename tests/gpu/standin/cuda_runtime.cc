@@ -112,7 +112,13 @@ void write(std::ostream& out, const char* name, const std::map<std::string, long
 extern "C" {
 
 // --- for tests and the other libraries -----------------------------------------------------------
-void standin_launch(const char* name) { Locked()->launch(name); }
+int standin_launch(const char* name) {
+  Locked device;
+  const bool is_refused = !device->refused.empty() &&
+                          std::string(name).compare(0, device->refused.size(), device->refused) == 0;
+  if (!is_refused) device->launch(name);
+  return is_refused ? 3000 : 0;  // CUDNN_STATUS_NOT_SUPPORTED
+}
 
 // Work on a stream that a library brings along; it is a launch where it has a name.
 void standin_enqueue(const char* name, void* stream, void (*work)(void*), void* data) {
@@ -128,6 +134,9 @@ void standin_reset() {
 }
 
 void standin_resize(size_t bytes) { Locked()->size = bytes; }
+
+// Work of this library fails from now on, as a form that it does not have; of none, if empty.
+void standin_refuse_work(const char* prefix) { Locked()->refused = prefix; }
 
 void standin_refuse_captures(int refuses) { Locked()->refuses_captures = refuses != 0; }
 

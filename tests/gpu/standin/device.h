@@ -116,6 +116,7 @@ struct Device {
   std::map<void*, std::vector<std::function<void()>>> late;
   std::set<void*> launching;  // the streams on which a kernel was launched
   bool refuses_captures = false;
+  std::string refused;  // how the names of work begin that fails
   int fault = 0;  // what the device answers since it stopped
   size_t used = 0, peak = 0;
   size_t size = number("STANDIN_BYTES", size_t{139} << 30);
@@ -132,11 +133,12 @@ struct Device {
 
 // For the other libraries of the stand-in, and for tests.
 extern "C" {
-void standin_launch(const char* name);
+int standin_launch(const char* name);  // 0, or an error of cuDNN where it is refused
 void standin_enqueue(const char* name, void* stream, void (*work)(void*), void* data);
 void standin_reset();
 const char* standin_report();  // JSON, valid until the next call
 void standin_resize(size_t bytes);
 void standin_refuse_captures(int refuses);
+void standin_refuse_work(const char* prefix);
 void standin_stop(int error);  // answer every call so; 0 lets the device work again
 }
