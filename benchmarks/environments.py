@@ -1,6 +1,6 @@
 """The environment of each peer: what it is made of, and where it lies.
 
-    python -m benchmarks.environments native torch jax ort-training oneflow
+    python -m benchmarks.environments native torch jax ort-training oneflow ranks
 
 makes .venv/bench-PEER for each. A peer without one takes no part; its row says so. torch and JAX
 are also taken from the environment that runs the benchmarks. OneFlow 0.8 has no wheel for a Python
@@ -38,6 +38,8 @@ RECIPES = {
             f"{ROOT / 'runtime' / 'native'}[onednn]",
         )
     ),
+    # ranks, ours and torch's, on the same torch
+    "ranks": Recipe(("-e", str(ROOT / "runtime" / "python"), "-e", f"{ROOT}[cpu,torch]")),
     "torch": Recipe(("torch", "numpy", "onnxscript")),
     "jax": Recipe(("jax", "numpy")),
     # It imports torch, whatever one does with it.
@@ -48,6 +50,7 @@ RECIPES = {
 }
 # a peer, or the module of all its variants: its recipe; the others run where the benchmarks do
 OF_PEER = {
+    "ranked": "ranks", "ddp": "ranks",
     "flow2onnx:native": "native", "predictor:native": "native", "torch": "torch", "jax": "jax",
     "ort_training": "ort-training", "oneflow": "oneflow",
 }  # fmt: skip
@@ -66,7 +69,8 @@ def interpreter(peer: str) -> str | None:
     own = _python_of(_folder(name))
     if own.exists():
         return str(own)
-    is_here = name in ("torch", "jax") and importlib.util.find_spec(name) is not None
+    library = {"torch": "torch", "jax": "jax", "ranks": "torch"}.get(name)
+    is_here = library is not None and importlib.util.find_spec(library) is not None
     return sys.executable if is_here else None
 
 

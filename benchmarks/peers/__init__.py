@@ -1,7 +1,8 @@
 """The peers: each module says in its library's terms what a workload does.
 
-A module has `training` or `prediction` or both, which make a `Step`, and VERSIONS, the packages
-whose versions the results name. It may have `about`, a dict that says how the steps are run.
+A module has `training` or `prediction` or both, which make a `Step`, or `ranked`, which makes a
+`RankedStep`, and VERSIONS, the packages whose versions the results name. It may have `about`, a
+dict that says how the steps are run.
 """
 
 from collections.abc import Callable
@@ -30,3 +31,24 @@ class Options:
     precision: str = "float32"
     model: str = ""
     profile: str = ""
+
+    def number(self, name: str, default: int) -> int:
+        """The number of a switch such as ``bucket=4``."""
+        found = [v.partition("=")[2] for v in self.variant if v.startswith(f"{name}=")]
+        return int(found[0]) if found else default
+
+
+@dataclass(frozen=True)
+class RankedStep:
+    """What one of several ranks does; each takes the number of the step.
+
+    `step` gives the loss of its own rows, or that of all. `compute` is a step that communicates
+    nothing, `communicate` what a step communicates without the rest. `sizes` are the bytes of each
+    collective, `state_bytes` those of the optimizer's slots that this rank holds.
+    """
+
+    step: Step
+    compute: Step
+    communicate: Step
+    sizes: Callable[[], list[int]]
+    state_bytes: Callable[[], int]

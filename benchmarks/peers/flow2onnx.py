@@ -150,6 +150,10 @@ def _declare(function: Any, inputs: tuple[Input, ...]) -> None:
 def _config(work: Workload, options: Options) -> Any:
     config = flow.function_config()
     config.runtime.native("native" in options.variant)
+    if bucket := options.number("bucket", 0):
+        config.all_reduce_group_min_mbyte(bucket)
+        config.all_reduce_group_num(1000)
+    config.enable_non_distributed_optimizer("zero" in options.variant)
     if work.tables:
         config.indexed_slices_optimizer_conf(
             {"enable": True, "include_op_names": {"op_name": list(work.tables)}}

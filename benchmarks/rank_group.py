@@ -1,0 +1,156 @@
+"""The ranks of one peer, which run blocks of steps together when they are told."""
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.contest import PeerError
+from benchmarks.environments import ROOT, interpreter
+from benchmarks.links import ADDRESSES, Link
+
+_PATIENCE = 600.0  # seconds that a rank may be silent
+MODES = ("step", "compute", "communicate")
+
+
+@dataclass(frozen=True)
+class RankedPeer:
+    """A peer as it takes part; `peer` is what `benchmarks.rank_worker` takes."""
+
+    label: str
+    peer: str
+
+    def python(self) -> str | None:
+        """The Python of its ranks; None where torch is missing."""
+        return interpreter(self.peer)
+
+
+class RankGroup:
+    """The ranks of a peer, each a process on a processor of its own as far as there are some.
+
+    On a `link` rank 0 is on one side and all others are on the other.
+    """
+
+    def __init__(self, who: RankedPeer, workload: str, count: int, link: Link | None) -> None:
+        self.who, self.count = who, count
+        self.times: dict[str, list[float]] = {mode: [] for mode in MODES}
+        self.busy: list[float] = []  # seconds of processors that a step took, means over the ranks
+        python = who.python()
+        assert python is not None, f"{who.label} was found not installed before"
+        self._errors = [tempfile.TemporaryFile("w+") for _ in range(count)]  # noqa: SIM115
+        command = [python, "-m", "benchmarks.rank_worker", who.peer, workload]
+        port = str(_free_port())
+        self._processes = [
+            subprocess.Popen(
+                _on(link, rank, command), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=self._errors[rank], cwd=ROOT, env=_environment(count, rank, port, link),
+            )
+            for rank in range(count)
+        ]  # fmt: skip
+        self.peak_mb: list[float] = []
+        try:
+            self.facts: list[dict[str, Any]] = [json.loads(self._line(r)) for r in range(count)]
+            self._signal("SIGSTOP")
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def results(self) -> list[float]:
+        """The losses of three steps, means over the ranks."""
+        each = [facts["results"] for facts in self.facts]
+        return [sum(losses) / self.count for losses in zip(*each, strict=True)]
+
+    def run(self, mode: str, steps: int) -> float:
+        """The seconds of so many steps: those of the slowest rank."""
+        self._signal("SIGCONT")
+        self._tell(f"run {mode} {steps}")
+        told = [tuple(map(float, self._line(rank).split())) for rank in range(self.count)]
+        self._signal("SIGSTOP")
+        if mode == "step":
+            self.busy.append(sum(busy for _, busy in told) / self.count / steps)
+        return max(wall for wall, _ in told)
+
+    def end(self) -> None:
+        """Ask for the peak memory of each rank, and end all."""
+        self._signal("SIGCONT")
+        self._tell("end")
+        self.peak_mb = [float(self._line(rank)) for rank in range(self.count)]
+        self.close()
+
+    def close(self) -> None:
+        """End all ranks, whatever they do."""
+        for process in self._processes:
+            if process.poll() is None:
+                process.kill()
+        for process, errors in zip(self._processes, self._errors, strict=True):
+            process.wait()
+            for pipe in (process.stdin, process.stdout, errors):
+                if pipe is not None:
+                    pipe.close()
+
+    def _signal(self, name: str) -> None:
+        for process in self._processes:
+            process.send_signal(getattr(signal, name))
+
+    def _tell(self, text: str) -> None:
+        for rank, process in enumerate(self._processes):
+            assert process.stdin is not None, "the rank was started with a pipe"
+            try:
+                process.stdin.write(text.encode() + b"\n")
+                process.stdin.flush()
+            except BrokenPipeError:
+                raise PeerError(self._last_words(rank)) from None
+
+    def _line(self, rank: int) -> str:
+        out = self._processes[rank].stdout
+        assert out is not None, "the rank was started with a pipe"
+        line = b""
+        while not line.endswith(b"\n"):
+            if not select.select([out], [], [], _PATIENCE)[0]:
+                raise PeerError(f"rank {rank}: no answer in {_PATIENCE:.0f} s")
+            part = os.read(out.fileno(), 1 << 16)
+            if not part:
+                raise PeerError(self._last_words(rank))
+            line += part
+        return line.decode()
+
+    def _last_words(self, rank: int) -> str:
+        self._errors[rank].seek(0)
+        lines = [x for x in self._errors[rank].read().splitlines() if x.strip()]
+        return f"rank {rank} ended: {lines[-1][:200] if lines else 'without a word'}"
+
+
+def _on(link: Link | None, rank: int, command: Sequence[str]) -> list[str]:
+    return list(command) if link is None else link.command(min(rank, 1), command)
+
+
+def _environment(count: int, rank: int, port: str, link: Link | None) -> Mapping[str, str]:
+    """What a launcher tells a rank; on a link also which device gloo takes."""
+    paths = [str(ROOT), str(ROOT / "runtime" / "python")]
+    own = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    paths += [str(Path(path).resolve()) for path in own if path]
+    places = {
+        "RANK": str(rank), "WORLD_SIZE": str(count), "LOCAL_RANK": str(rank),
+        "LOCAL_WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
+    }  # fmt: skip
+    if link is not None:
+        places |= {"MASTER_ADDR": ADDRESSES[0], "GLOO_SOCKET_IFNAME": link.device}
+    threads = {n: "1" for n in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+    # a driver that stops a group for longer than ranks wait is no fault of theirs
+    return {**os.environ, **threads, **places, "FLOW2ONNX_DEADLINE": "3600",
+            "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}  # fmt: skip
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
