@@ -26,11 +26,12 @@ from flow2onnx_runtime.files import open_file, replace_file, replace_folder
 from flow2onnx_runtime.json_reader import parse_object
 from flow2onnx_runtime.safetensors import load_safetensors, read_header, save_safetensors
 
-__all__ = ["ADAPTER_SUFFIX", "Adapter", "read_adapter", "write_adapter"]
+__all__ = ["ADAPTER_SUFFIX", "PEFT_CONFIG", "Adapter", "read_adapter", "write_adapter"]
 
 ADAPTER_SUFFIX = ".onnx_adapter"
 _DOWN, _UP = ".lora_A.weight", ".lora_B.weight"
-_PEFT_FILE, _PEFT_CONFIG = "adapter_model.safetensors", "adapter_config.json"
+PEFT_CONFIG = "adapter_config.json"
+_PEFT_FILE = "adapter_model.safetensors"
 _PREFIX = "base_model.model."
 _REFUSED = ("use_dora", "use_qalora", "lora_bias")  # settings under which A and B are not all
 _VERSION = 1
@@ -97,9 +98,9 @@ def read_adapter(path: str | os.PathLike[str]) -> Adapter:
     """
     path = Path(path)
     if path.is_dir():
-        return _read_peft(path / _PEFT_FILE, path / _PEFT_CONFIG)
+        return _read_peft(path / _PEFT_FILE, path / PEFT_CONFIG)
     if path.suffix == ".safetensors":
-        return _read_peft(path, path.parent / _PEFT_CONFIG)
+        return _read_peft(path, path.parent / PEFT_CONFIG)
     with open_file(path):  # says so where there is none
         pass
     try:
@@ -167,9 +168,9 @@ def _write_peft(folder: Path, adapter: Adapter, base: str | None) -> None:
 
     def fill(place: Path) -> None:
         save_safetensors(place / _PEFT_FILE, tensors, {"format": "pt"})
-        (place / _PEFT_CONFIG).write_text(text, encoding="utf-8")
+        (place / PEFT_CONFIG).write_text(text, encoding="utf-8")
 
-    is_ours = folder.is_dir() and {p.name for p in folder.iterdir()} <= {_PEFT_FILE, _PEFT_CONFIG}
+    is_ours = folder.is_dir() and {p.name for p in folder.iterdir()} <= {_PEFT_FILE, PEFT_CONFIG}
     replace_folder(folder, fill, overwrite=is_ours)
 
 

@@ -1,16 +1,20 @@
 """Adapters in a running model: the inputs that they fill, and which of them fit."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnxruntime as ort
 
-from flow2onnx_runtime.adapters import Adapter
+from flow2onnx_runtime.adapters import ADAPTER_SUFFIX, PEFT_CONFIG, Adapter
+from flow2onnx_runtime.dtypes import Array
 from flow2onnx_runtime.errors import StateError
 from flow2onnx_runtime.tensor_info import TensorInfo, tensor_info
 
-__all__ = ["adapter_values", "slots_of"]
+__all__ = ["adapter_arrays", "adapter_files", "adapter_values", "slots_of"]
 
+_ELEMENTS = ("float32", "float16", "float64")
 _MARK = ".lora_"  # in the name of an input that an adapter fills: module, mark, which matrix
 
 
@@ -23,8 +27,8 @@ def slots_of(session: Any) -> dict[str, TensorInfo]:
     return {info.name: info for info in found if _MARK in info.name}
 
 
-def adapter_values(slots: Mapping[str, TensorInfo], adapter: Adapter) -> dict[str, Any]:
-    """An adapter as a model's slots take it: the runtime's values by the names of inputs.
+def adapter_arrays(slots: Mapping[str, TensorInfo], adapter: Adapter) -> dict[str, Array]:
+    """An adapter's arrays as a model's slots take them, by the names of inputs.
 
     Modules may have PEFT's names, and numbers another precision than the slots. Raises `StateError`
     for an adapter of another model.
@@ -34,16 +38,37 @@ def adapter_values(slots: Mapping[str, TensorInfo], adapter: Adapter) -> dict[st
         raise StateError(
             "the model has no slots for adapters", hint="flow2onnx lora slots FOLDER adds them"
         )
-    given = adapter.named_for(modules).parameters()
-    values, sizes = {}, dict[str, int]()
-    for name, array in given.items():
+    arrays, sizes = dict[str, Array](), dict[str, int]()
+    for name, array in adapter.named_for(modules).parameters().items():
         slot = slots.get(name)
         if slot is None or not slot.fits(array.shape, sizes):
-            takes = "nothing" if slot is None else f"{list(slot.shape)}"
+            takes = "nothing" if slot is None else " x ".join(map(str, slot.shape))
             raise StateError(
-                f"the adapter is for another model: {name} is {list(array.shape)}, the model "
-                f"takes {takes}"
+                f"the adapter is for another model: {name} is "
+                f"{' x '.join(map(str, array.shape))}, the model takes {takes}",
+                hint="train one for this model",
             )
-        # the runtime's value holds the array whose memory it borrows
-        values[name] = ort.OrtValue.ortvalue_from_numpy(array.astype(slot.dtype, copy=False))
-    return values
+        if slot.element not in _ELEMENTS:
+            raise StateError(f"{name} is {slot.element}, and adapters are {' or '.join(_ELEMENTS)}")
+        arrays[name] = np.ascontiguousarray(array, slot.dtype)
+    return arrays
+
+
+def adapter_values(slots: Mapping[str, TensorInfo], adapter: Adapter) -> dict[str, Any]:
+    """What `adapter_arrays` has, as the runtime's values, which runs take beside their feeds."""
+    arrays = adapter_arrays(slots, adapter)
+    # each value holds the array whose memory it borrows
+    return {name: ort.OrtValue.ortvalue_from_numpy(array) for name, array in arrays.items()}
+
+
+def adapter_files(folder: Path) -> dict[str, Path]:
+    """The adapters in a folder by name: files NAME.onnx_adapter, and folders NAME of PEFT."""
+    found = {}
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith("."):
+            continue
+        if path.suffix == ADAPTER_SUFFIX and path.is_file():
+            found[path.name.removesuffix(ADAPTER_SUFFIX)] = path
+        elif (path / PEFT_CONFIG).is_file():
+            found[path.name] = path
+    return found

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from itertools import accumulate
@@ -20,8 +20,10 @@ from flow2onnx_serve.errors import RequestError
 __all__ = ["Batcher", "Limits", "Observer", "Run"]
 
 Arrays = Sequence[NDArray[Any]]
-# Its second argument, onnxruntime's RunOptions, is what stops a run that is under way.
-Run = Callable[[Arrays, Any], list[NDArray[Any]]]
+# Its second argument, onnxruntime's RunOptions, is what stops a run that is under way; a third are
+# the values of an adapter, where one is asked for.
+Run = Callable[..., list[NDArray[Any]]]
+Slots = Mapping[str, Any] | None
 
 
 class Observer(Protocol):
@@ -52,25 +54,35 @@ class Limits:
 class _Item:
     """A request that waits, or is being computed."""
 
-    __slots__ = ("arrays", "deadline", "future", "rows", "shapes", "since")
+    __slots__ = ("arrays", "deadline", "future", "rows", "shapes", "since", "slots")
 
     def __init__(
-        self, arrays: Arrays, is_batched: bool, future: "asyncio.Future[Any]", timeout: float
+        self,
+        arrays: Arrays,
+        is_batched: bool,
+        future: "asyncio.Future[Any]",
+        timeout: float,
+        slots: Slots,
     ) -> None:
-        self.arrays, self.future = arrays, future
+        self.arrays, self.future, self.slots = arrays, future, slots
         self.rows = arrays[0].shape[0] if is_batched else 1
         self.shapes = [array.shape[1:] for array in arrays] if is_batched else []
         self.since = perf_counter()
         self.deadline = self.since + timeout
 
+    def joins(self, other: "_Item") -> bool:
+        """True if both can be computed together."""
+        return self.shapes == other.shapes and self.slots is other.slots
+
 
 class _Batch:
     """Requests that are computed together; `options` stop the run once nobody waits for it."""
 
-    __slots__ = ("began", "items", "options")
+    __slots__ = ("began", "items", "options", "slots")
 
     def __init__(self, items: list[_Item]) -> None:
         self.items, self.began = items, perf_counter()
+        self.slots = items[0].slots  # the same for all
         self.options: Any = None  # set where another thread runs
 
     @property
@@ -88,7 +100,7 @@ class Batcher:
     """Runs requests of one model on threads, several at once as one batch of rows.
 
     Everything but the runs happens on the event loop. Requests start in the order they came;
-    those of equal shapes, apart from the rows, are concatenated up to the limit.
+    those of equal shapes, apart from the rows, and of one adapter are concatenated up to the limit.
     """
 
     def __init__(self, run: Run, executor: Executor, limits: Limits, observer: Observer) -> None:
@@ -108,8 +120,10 @@ class Batcher:
         """True while nothing waits and nothing runs."""
         return not self._queue and not self._running
 
-    async def submit(self, arrays: Arrays, timeout: float) -> list[NDArray[Any]]:
-        """The results for one request, whose arrays fit the model.
+    async def submit(
+        self, arrays: Arrays, timeout: float, slots: Slots = None
+    ) -> list[NDArray[Any]]:
+        """The results for one request, whose arrays fit the model; `slots` are of its adapter.
 
         Raises `RequestError` if the queue is full or the time is over, `RunError`.
         """
@@ -119,7 +133,7 @@ class Batcher:
                 hint="try again later", retry_after=1,
             )  # fmt: skip
         loop = asyncio.get_running_loop()
-        item = _Item(arrays, self.limits.rows > 1, loop.create_future(), timeout)
+        item = _Item(arrays, self.limits.rows > 1, loop.create_future(), timeout, slots)
         self._queue.append(item)
         self._rows += item.rows
         self._observer.queued(1)
@@ -196,7 +210,9 @@ class Batcher:
                 self._timer = asyncio.get_running_loop().call_later(wait, self._pump)
                 return
             batch = _Batch(self._take())
-            if sum(item.rows for item in batch.items) > self.limits.inline:
+            # with an adapter a run takes longer than what was measured
+            is_long = batch.slots is not None
+            if is_long or sum(item.rows for item in batch.items) > self.limits.inline:
                 self._start(batch)
                 continue
             self._finish(batch, self._compute(batch))
@@ -209,7 +225,7 @@ class Batcher:
         """The first request, and those behind it that can be computed with it."""
         items = [self._queue.popleft()]
         rows = items[0].rows
-        while self._queue and self._queue[0].shapes == items[0].shapes:
+        while self._queue and self._queue[0].joins(items[0]):
             rows += self._queue[0].rows
             if rows > self.limits.rows:
                 break
@@ -271,7 +287,8 @@ def _attempt(run: Run, arrays: Arrays, batch: _Batch) -> list[NDArray[Any]] | Ex
     if batch.is_stopped:
         return RunError("the run was stopped: nobody waits for it")
     try:
-        return run(arrays, batch.options)
+        more = () if batch.slots is None else (batch.slots,)
+        return run(arrays, batch.options, *more)
     except FlowError as error:
         return error
     except Exception as error:  # a fault of ours must not leave a request without an answer

@@ -54,7 +54,11 @@ Examples:
   flow2onnx-serve models/ --grpc-port 8001 --max-batch 64 --delay-ms 2
   flow2onnx-serve models/ --host 0.0.0.0 --token-file token --tls-cert c.pem --tls-key k.pem
   curl -s localhost:8000/v2/models/mlp""")  # fmt: skip
-@click.argument("models", metavar="REPO|MODEL.ONNX", type=click.Path(exists=True, path_type=Path))
+@click.argument("models", metavar="REPO|MODEL.ONNX|FOLDER",
+                type=click.Path(exists=True, path_type=Path))  # fmt: skip
+@click.option("--adapters", type=click.Path(path_type=Path), metavar="DIR",
+              help="Adapters of one language model, NAME.onnx_adapter, which requests choose by "
+                   "name; its folder adapters/ by default.")  # fmt: skip
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=_PORT, default=8000, show_default=True, help="For HTTP; 0 for any.")
 @click.option("--grpc-port", type=_PORT, help="For gRPC; 0 for any.")
@@ -138,7 +142,9 @@ def serve(
 ) -> None:
     """Answer inference requests (Open Inference Protocol v2, as Triton and KServe speak it).
 
-    A repository is REPO/MODEL/VERSION/model.onnx, with config.pbtxt if you like. New versions are
+    A repository is REPO/MODEL/VERSION/model.onnx, with config.pbtxt if you like; a FOLDER is one of
+    onnxruntime-genai with slots. Adapters in MODEL/adapters come and go while the server runs, and
+    the parameter adapter of a request chooses one. New versions are
     taken up while the server runs, once they have loaded, warmed up and passed their check; logs
     are JSON on stderr. SIGTERM lets it finish what it has.
     """

@@ -145,8 +145,21 @@ def decode(
             if is_raw else _from_contents(port, shape, item.contents)
         )  # fmt: skip
     return Inference(
-        request.id, arrange_inputs(inputs, given), _wanted(request, outputs), _timeout(request)
+        request.id,
+        arrange_inputs(inputs, given),
+        _wanted(request, outputs),
+        _timeout(request),
+        _adapter(request),
     )
+
+
+def _adapter(request: Message) -> str:
+    if "adapter" not in request.parameters:
+        return ""
+    given = request.parameters["adapter"]
+    if given.WhichOneof("choice") not in (None, "string_param"):
+        raise RequestError("adapter is not a name", hint="give it as string_param")
+    return str(given.string_param)
 
 
 def _from_contents(port: Port, shape: tuple[int, ...], contents: Message) -> NDArray[Any]:

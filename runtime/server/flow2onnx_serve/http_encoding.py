@@ -71,7 +71,15 @@ def decode(
         arrange_inputs(inputs, given),
         _outputs(request, parameters, outputs),
         _timeout(parameters),
+        _adapter(parameters),
     )
+
+
+def _adapter(parameters: Mapping[str, Json]) -> str:
+    given = parameters.get("adapter", "")
+    if not isinstance(given, str):
+        raise RequestError(f"adapter is {given!r}, not a name")
+    return given
 
 
 def _inputs(

@@ -44,6 +44,7 @@ class Inference:
     arrays: list[NDArray[Any]]
     wanted: tuple[RequestedOutput, ...]
     timeout: float | None = None
+    adapter: str = ""  # none: the base model
 
 
 def parse_shape(name: str, values: object) -> tuple[int, ...]:

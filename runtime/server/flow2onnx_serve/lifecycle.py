@@ -19,6 +19,7 @@ from flow2onnx_serve.connections import Door, limit_connections, limit_handshake
 from flow2onnx_serve.grpc import start_grpc
 from flow2onnx_serve.http import Application
 from flow2onnx_serve.memory import prepare_allocator
+from flow2onnx_serve.scanning import single_model
 from flow2onnx_serve.service import Service
 from flow2onnx_serve.settings import Settings
 from flow2onnx_serve.threads import is_at_work
@@ -158,15 +159,30 @@ async def _serve(service: Service, server: uvicorn.Server, listener: socket.sock
 def _check_start(service: Service) -> None:
     """Raise `FlowError` for one file that cannot be served; a repository may get better."""
     repository, settings = service.repository, service.settings
-    if settings.models.is_file() and not repository.is_ready:
+    _check_adapters(settings)
+    if single_model(settings.models) is not None and not repository.is_ready:
         raise FlowError(f"{settings.models}: {repository.index()[0]['reason']}")
     if not repository.names() and not settings.waits:
         raise FlowError(
             f"{settings.models} {_mistake(settings.models)}",
-            hint="give a folder with MODEL/VERSION/model.onnx, an .onnx file, or --wait for models",
+            hint="give a folder with MODEL/VERSION/model.onnx, an .onnx file, a language model's "
+            "folder, or --wait for models",
         )
     if not repository.index(only_ready=True):
         _log.warning("no model is ready", extra={"repository": str(settings.models)})
+
+
+def _check_adapters(settings: Settings) -> None:
+    """Raise `OptionsError` for a folder of adapters that is none, or is for many models."""
+    if settings.adapters is None:
+        return
+    if single_model(settings.models) is None:
+        raise OptionsError(
+            "adapters are of one model, and this is a repository",
+            hint="put them into REPO/MODEL/adapters/NAME.onnx_adapter",
+        )
+    if not settings.adapters.is_dir():
+        raise OptionsError(f"{settings.adapters} is no folder", hint="make it first, empty or not")
 
 
 def _mistake(folder: Path) -> str:

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from time import time
 from typing import Any
@@ -19,7 +20,8 @@ from flow2onnx_runtime import (
     load_safetensors,
 )
 from flow2onnx_runtime.model_config import DeclaredTensor, ModelConfig
-from flow2onnx_runtime.zero_copy import run_options
+from flow2onnx_runtime.slots import slots_of
+from flow2onnx_runtime.zero_copy import ZeroCopyProgram, run_options
 from numpy.typing import NDArray
 
 from flow2onnx_serve.errors import RequestError
@@ -104,12 +106,29 @@ class Version:
         """True if the first axis of everything is a free batch."""
         return batch_axis(self.program) is not None
 
-    def run(self, arrays: Sequence[NDArray[Any]], options: Any = None) -> list[NDArray[Any]]:
+    @cached_property
+    def slots(self) -> Mapping[str, TensorInfo]:
+        """The inputs that adapters fill."""
+        return slots_of(self.program.session)
+
+    @cached_property
+    def _slotted(self) -> ZeroCopyProgram:
+        return ZeroCopyProgram(self.program)
+
+    def run(
+        self,
+        arrays: Sequence[NDArray[Any]],
+        options: Any = None,
+        slots: Mapping[str, Any] | None = None,
+    ) -> list[NDArray[Any]]:
         """The results; a failure is the request's fault if the model still runs on others.
 
-        `options` are onnxruntime's for this run, through which it may be told to stop.
+        `options` are onnxruntime's for this run, through which it may be told to stop; `slots` are
+        the values of an adapter.
         """
         try:
+            if slots is not None:
+                return self._slotted.run(arrays, options=options, slots=slots)
             return self.program.run(arrays, run_options=options)
         except RunError as error:
             if self.proven is None or (options is not None and options.terminate):

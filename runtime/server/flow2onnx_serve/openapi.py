@@ -37,7 +37,8 @@ _WANTED = _object(
 )  # fmt: skip
 _REQUEST = _object(
     {"id": _TEXT, "inputs": _list(_INPUT), "outputs": _list(_WANTED),
-     "parameters": _object({"binary_data_output": {"type": "boolean"}, "timeout": _SIZE})},
+     "parameters": _object({"binary_data_output": {"type": "boolean"}, "timeout": _SIZE,
+                            "adapter": _TEXT})},
     "inputs",
 )  # fmt: skip
 _OUTPUT = _object({"name": _TEXT, "datatype": _TEXT, "shape": _SHAPE}, "name", "datatype", "shape")
@@ -57,6 +58,9 @@ _SCHEMAS: Schema = {
     ),
     "Index": _list(_object({"name": _TEXT, "version": _TEXT, "state": _TEXT, "reason": _TEXT},
                            "name")),
+    "Adapters": _object({"adapters": _list(
+        _object({"name": _TEXT, "state": _TEXT, "reason": _TEXT, "ranks": _list(_SIZE)},
+                "name", "state", "reason"))}, "adapters"),
     "IndexRequest": _object({"ready": {"type": "boolean"}}),
     "LoadRequest": _object({"parameters": {
         **_object({"version": {"type": "string", "pattern": "^[1-9][0-9]{0,8}$"}}),
@@ -99,6 +103,7 @@ def _paths(models: Sequence[str], has_token: bool) -> Schema:
         paths[base] = _get("ModelMetadata", has_token, 404, 503)
         paths[f"{base}/ready"] = _get(None, has_token, 404, 503)
         paths[f"{base}/config"] = _get("Anything", has_token, 404, 503)
+        paths[f"{base}/adapters"] = _get("Adapters", has_token, 404, 503)
         paths[f"{base}/stats"] = _get("Anything", has_token, 404, 503)
         paths[f"{base}/infer"] = _post(
             "InferenceRequest", "InferenceResponse", has_token, 400, 404, 408, 413, 503, 504

@@ -12,6 +12,7 @@ from typing import Any
 from flow2onnx_runtime import FlowError
 from flow2onnx_runtime.model_config import ModelConfig, read_config
 
+from flow2onnx_serve.adapters import AdapterTable
 from flow2onnx_serve.batching import Batcher, Limits
 from flow2onnx_serve.errors import RequestError
 from flow2onnx_serve.loading import Version, load_version
@@ -39,6 +40,7 @@ class LiveVersion:
     batcher: Batcher
     metrics: ModelMetrics
     stamp: tuple[Stamp, Stamp]  # of its files, and of the model's
+    adapters: AdapterTable
 
 
 @dataclass
@@ -215,7 +217,9 @@ class Repository:
 
     async def _scan(self) -> None:
         loop = asyncio.get_running_loop()
-        self._found = await loop.run_in_executor(self._loads, scan, self._settings.models)
+        settings = self._settings
+        where = settings.models, settings.adapters
+        self._found = await loop.run_in_executor(self._loads, scan, *where)
 
     async def _update(self, name: str, at_once: bool) -> None:
         found = self._found.get(name)
@@ -238,6 +242,13 @@ class Repository:
         # rather an old version than none: its files may be gone, it still answers
         if chosen or not (model.failures or set(stamps) - at_rest):
             self._switch(model, chosen)
+        for live in model.live.values():
+            await self._refresh_adapters(live, found, at_once)
+
+    async def _refresh_adapters(self, live: LiveVersion, found: ModelFolder, at_once: bool) -> None:
+        arguments = found.adapters, at_once
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._loads, live.adapters.refresh, *arguments)
 
     async def _config(self, found: ModelFolder) -> ModelConfig:
         path = found.folder / "config.pbtxt"
@@ -289,7 +300,10 @@ class Repository:
             self._failed(model, number, stamp, _UnforeseenError(error))
             return None
         _warn_of_accelerators(model.name, config, settings)
-        return self._live(model.name, version, stamp)
+        live = self._live(model.name, version, stamp)
+        # before it answers: what the present version's clients ask for is there
+        await self._refresh_adapters(live, found, True)
+        return live
 
     def _live(self, name: str, version: Version, stamp: Any) -> LiveVersion:
         config, settings = version.config, self._settings
@@ -303,7 +317,8 @@ class Repository:
         )
         counts = _Counts(version.statistics, metrics)
         batcher = Batcher(version.run, self._runs, limits, counts)
-        return LiveVersion(name, version, batcher, metrics, stamp)
+        adapters = AdapterTable(name, version.slots)
+        return LiveVersion(name, version, batcher, metrics, stamp, adapters)
 
     def _failed(self, model: _Model, number: int, stamp: Any, error: FlowError) -> None:
         if number in model.failures and model.failures[number][0] == stamp:

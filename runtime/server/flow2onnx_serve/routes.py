@@ -52,7 +52,7 @@ class Routes:
                 for path in (_MODEL, _VERSION)
                 for rest, answer in {
                     "": self._metadata, "/ready": self._model_ready, "/config": self._config,
-                    "/stats": self._statistics,
+                    "/stats": self._statistics, "/adapters": self._adapters,
                 }.items()
             ),
             _route("/v2/repository/index", self._index, "POST"),
@@ -83,6 +83,9 @@ class Routes:
 
     async def _statistics(self, request: Request) -> Response:
         return _json(self._service.statistics(*_path_names(request)))
+
+    async def _adapters(self, request: Request) -> Response:
+        return _json(self._service.adapters(*_path_names(request)))
 
     async def _index(self, request: Request) -> Response:
         only_ready = (await self._read_object(request)).get("ready", False)

@@ -1,17 +1,29 @@
 """The content of a model repository: folders, versions, and the state of their files."""
 
+import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from flow2onnx_runtime import BundleError
+from flow2onnx_runtime.slots import adapter_files
 
 from flow2onnx_serve.loading import CHECK_FILES, VersionFiles
 
-__all__ = ["ModelFolder", "Stamp", "scan"]
+__all__ = ["AdapterFile", "ModelFolder", "Stamp", "scan", "single_model"]
 
 Stamp = tuple[tuple[str, int, int], ...]  # name, size and time of each file
+_ADAPTERS = "adapters"  # the folder of a model's adapters
+_GENAI = "genai_config.json"  # makes a folder a language model's
+
+
+@dataclass(frozen=True)
+class AdapterFile:
+    """An adapter on the disk, a file or a folder, and the state of its files."""
+
+    path: Path
+    stamp: Stamp
 
 
 @dataclass(frozen=True)
@@ -23,6 +35,7 @@ class ModelFolder:
     config: Stamp
     versions: Mapping[int, Stamp]
     file: Path | None = None  # the model, where there is no repository around it
+    adapters: Mapping[str, AdapterFile] = field(default_factory=dict)
 
     def place(self, number: int, file: str) -> VersionFiles:
         """Where the files of a version are."""
@@ -35,10 +48,35 @@ class ModelFolder:
         return VersionFiles(folder / file, checks, self.folder)
 
 
-def scan(path: Path) -> dict[str, ModelFolder]:
-    """The models at `path`, a repository or one .onnx file, by name."""
+def single_model(path: Path) -> Path | None:
+    """The model at a path that is one model, a file or a language model's folder; None for others.
+
+    Raises `BundleError` for such a folder that does not say its model.
+    """
     if path.is_file():
-        return {path.stem: ModelFolder(path.stem, path.parent, (), {1: _file_stamp(path)}, path)}
+        return path
+    config = path / _GENAI
+    if not config.is_file():
+        return None
+    try:
+        name = str(json.loads(config.read_text("utf-8"))["model"]["decoder"]["filename"])
+        if Path(name).name != name:
+            raise ValueError(f"filename is {name!r}")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BundleError(f"{config} says no model: {error!r}", hint="copy it again") from error
+    return path / name
+
+
+def scan(path: Path, adapters: Path | None = None) -> dict[str, ModelFolder]:
+    """The models at `path`, by name: a repository, one .onnx file, or a language model's folder.
+
+    `adapters` is the folder of those of one model, where it is not ``adapters`` beside the model.
+    """
+    file = single_model(path)
+    if file is not None:
+        name = file.stem if path.is_file() else path.resolve().name
+        own = _adapters(file.parent / _ADAPTERS if adapters is None else adapters)
+        return {name: ModelFolder(name, file.parent, (), {1: _file_stamp(file)}, file, own)}
     try:
         folders = sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith("."))
         return {f.name: found for f in folders if (found := _model(f)) is not None}
@@ -55,7 +93,22 @@ def _model(folder: Path) -> ModelFolder | None:
     versions = {n: _stamp(folder / str(n)) for n in numbers if (folder / str(n)).is_dir()}
     if not versions and "config.pbtxt" not in names:
         return None
-    return ModelFolder(folder.name, folder, _files_stamp(folder), versions)
+    stamp, adapters = _files_stamp(folder), _adapters(folder / _ADAPTERS)
+    return ModelFolder(folder.name, folder, stamp, versions, adapters=adapters)
+
+
+def _adapters(folder: Path) -> dict[str, AdapterFile]:
+    """The adapters in a folder by name; none where there is no folder."""
+    if not folder.is_dir():
+        return {}
+    try:
+        files = adapter_files(folder)
+    except OSError as error:
+        raise BundleError(f"{folder} cannot be read: {error.strerror}") from error
+    return {
+        name: AdapterFile(path, _stamp(path) if path.is_dir() else (_state(path, folder),))
+        for name, path in files.items()
+    }
 
 
 def _file_stamp(path: Path) -> Stamp:

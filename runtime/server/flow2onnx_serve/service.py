@@ -74,6 +74,10 @@ class Service:
         given = live.version.config
         return given.to_dict() if given.raw is not None else _derived_config(live)
 
+    def adapters(self, name: str, version: str = "") -> dict[str, Any]:
+        """The adapters of a model that a request may ask for, with their states."""
+        return {"adapters": self.repository.find(name, version).adapters.rows()}
+
     def statistics(self, name: str, version: str = "") -> dict[str, Any]:
         """Counts of what the versions of a model have done."""
         if version:
@@ -92,7 +96,8 @@ class Service:
         try:
             self._check_rows(version, request)
             timeout = min(request.timeout or self.settings.timeout, self.settings.timeout)
-            arrays = await live.batcher.submit(request.arrays, timeout)
+            slots = live.adapters.find(request.adapter) if request.adapter else None
+            arrays = await live.batcher.submit(request.arrays, timeout, slots)
             found = dict(zip(version.outputs, arrays, strict=True))
             results = [await self._result(live, w, found[w.name]) for w in request.wanted]
             status = 200

@@ -18,8 +18,9 @@ Prepare = Callable[[Path, Options], tuple[Model, Options]]
 class Settings:
     """How a server listens, batches, limits and reloads; times are in seconds, sizes in bytes.
 
-    `models` is a repository, REPO/MODEL/VERSION/model.onnx, or one .onnx file; a repository without
-    models is an error unless the server `waits` for some. `max_batch`,
+    `models` is a repository, REPO/MODEL/VERSION/model.onnx, one .onnx file, or a language model's
+    folder; a repository without models is an error unless the server `waits` for some. Adapters are
+    in a folder ``adapters`` of a model; those of one model also where `adapters` says. `max_batch`,
     `delay` and `max_queue` hold for models whose config.pbtxt does not say otherwise. `threads`:
     that a run may use, None for one per core that this process may use; with `shared_threads` in
     `options` all models have them together. `prepare` tells what to open in the place of a model's
@@ -33,6 +34,7 @@ class Settings:
 
     models: Path
     waits: bool = False
+    adapters: Path | None = None
     host: str = "127.0.0.1"
     port: int = 8000
     grpc_port: int | None = None
