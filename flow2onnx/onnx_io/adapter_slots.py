@@ -10,12 +10,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx
+from flow2onnx_runtime import TensorInfo
 from onnx import TensorProto, helper
 
 from flow2onnx.errors import ArgumentError, UnsupportedError
 from flow2onnx.graph.contrib import CONTRIB_DOMAIN
 
-__all__ = ["RANK", "Product", "Slot", "add_slots", "choose_products", "products", "slots_of"]
+__all__ = [
+    "RANK", "Product", "Slot", "add_slots", "choose_products", "products", "slot_inputs",
+    "slots_of",
+]  # fmt: skip
 
 RANK = "lora_r"  # how the names of the sizes begin that adapters choose
 _DOWN, _UP = ".lora_A.weight", ".lora_B.weight"
@@ -134,6 +138,18 @@ def slots_of(model: onnx.ModelProto) -> dict[str, Slot]:
     }
     pairs = [(n.removesuffix(_DOWN), s) for n, s in shapes.items() if n.endswith(_DOWN)]
     return {m: Slot(m, s[0], shapes[m + _UP][1]) for m, s in pairs if m + _UP in shapes}
+
+
+def slot_inputs(model: onnx.ModelProto) -> dict[str, TensorInfo]:
+    """The inputs that adapters fill, by name, as a session of the model would tell them."""
+    found = {}
+    for slot in slots_of(model).values():
+        for value in (v for v in model.graph.input if v.name in (slot.down, slot.up)):
+            kind = value.type.tensor_type
+            shape = tuple(d.dim_param or d.dim_value for d in kind.shape.dim)
+            dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type)
+            found[value.name] = TensorInfo(value.name, shape, dtype, dtype.name)
+    return found
 
 
 def add_slots(model: onnx.ModelProto, chosen: Sequence[tuple[Product, tuple[Slot, ...]]]) -> None:

@@ -1,6 +1,7 @@
 """`flow2onnx lora`: from a folder and chats to an adapter."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -96,3 +97,14 @@ def test_bad_input_is_named(folder, tmp_path):
     assert (code, "rank is 0" in text) == (1, True), text
     code, text = lora(folder.path, "--data", data, "-o", tmp_path / "out", "--targets", "wq")
     assert (code, "'wq' matches no product" in text) == (1, True), text
+
+
+def test_a_chat_without_its_library(folder, monkeypatch):
+    pytest.importorskip("tokenizers")
+    pytest.importorskip("jinja2")
+    monkeypatch.setitem(sys.modules, "onnxruntime_genai", None)
+    before = sorted(folder.path.iterdir())
+    code, text = lora("chat", folder.path)
+    assert (code, "a chat needs onnxruntime-genai" in text) == (1, True), text
+    assert "pip install 'flow2onnx[genai]'" in text
+    assert sorted(folder.path.iterdir()) == before

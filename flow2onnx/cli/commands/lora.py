@@ -8,6 +8,7 @@ import click
 from flow2onnx_runtime.adapters import read_adapter, write_adapter
 
 from flow2onnx.cli.failures import traceback_option
+from flow2onnx.cli.lora_chat import chat
 from flow2onnx.cli.lora_training import check_counts, fit_adapter, read_batches, schedule_of
 from flow2onnx.cli.options import json_option
 from flow2onnx.cli.show import note, print_json, working
@@ -38,6 +39,7 @@ class _WithDefault(click.Group):
 Examples:
   flow2onnx lora folder/ --data chat.jsonl -o out/
   flow2onnx lora folder/ --data chat.jsonl -o out/ --resume --epochs 5
+  flow2onnx lora chat folder/ out/
   flow2onnx lora slots folder/
   flow2onnx lora convert out/adapter.onnx_adapter peft/""",
 )
@@ -225,3 +227,6 @@ def merge(model: Path, adapter: Path, output: Path, as_json: bool) -> None:
         print_json({"output": str(output), "modules": len(read.pairs)})
         return
     note(f"{output}: {len(read.pairs)} modules of {model} have the adapter in their weights")
+
+
+lora.add_command(chat)
