@@ -6,6 +6,7 @@
 # make tools     the Node packages that the tests of the JavaScript runtime need
 # make runtimes  the JavaScript and C runtimes with all bindings against the recorded traces, and in a browser
 # make ranks     training in several processes on torch.distributed and MPI (installs both)
+# make genai     adapters and chats on the real onnxruntime-genai (installs it, 60 MB)
 # make triton    the real Triton server, which the serving tests ask the same as ours (320 MB)
 # make fuzz      readers of untrusted input, led by the code they reach, for MINUTES=10 in all
 # make sanitize  native operators and C runtime under ASan and UBSan: a selection of 2 to 3 minutes
@@ -23,6 +24,7 @@ VENV := .venv/$(EXTRA)
 DEVICE := .venv/device-$(EXTRA)
 TRITON := .venv/triton
 RANKS := .venv/ranks
+GENAI := .venv/genai
 OLDEST := .venv/oldest
 AUDIT := .venv/audit
 STANDIN := .venv/standin
@@ -31,7 +33,7 @@ MINUTES ?= 10
 NODE_MODULES := $(if $(shell command -v npm),runtime/js/node_modules)
 PIP := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-all test-oldest standin test-gpu tools runtimes triton ranks check fuzz sanitize \
+.PHONY: demo test test-all test-oldest standin test-gpu tools runtimes triton ranks genai check fuzz sanitize \
   analyse audit lock bench clean
 
 demo: $(VENV)/ready $(DEVICE)/ready
@@ -154,6 +156,15 @@ ranks: $(VENV)/ready $(RANKS)/ready
 $(RANKS)/ready: pyproject.toml runtime/python/pyproject.toml
 	$(PYTHON) -m venv $(RANKS)
 	$(RANKS)/bin/python $(PIP) -e runtime/python -e '.[cpu,torch,mpi,images]'
+	@touch $@
+
+# Apart from the locked packages, as it brings a runtime of its own choice on some platforms.
+genai: $(GENAI)/ready
+	$(GENAI)/bin/python -m pytest tests/imported/lora/test_genai.py
+
+$(GENAI)/ready: pyproject.toml runtime/python/pyproject.toml
+	$(PYTHON) -m venv $(GENAI)
+	$(GENAI)/bin/python $(PIP) -e runtime/python -e '.[cpu,lora,genai]' 'pytest>=8.2' 'pytest-randomly>=3.15'
 	@touch $@
 
 clean:

@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[1]
 LOCK = ROOT / "requirements.lock"
 # What is locked: the extras of each of our distributions.
 _OURS = {"runtime/python": ["cpu"], "runtime/server": ["cpu"], "runtime/native": ["onednn"],
-         ".": ["cpu", "cli", "plot", "data", "images", "serve", "dev"]}  # fmt: skip
+         ".": ["cpu", "cli", "plot", "data", "images", "serve", "lora", "dev"]}  # fmt: skip
 
 # Licences that ask for no more than a notice, or hold for the package's own files alone (MPL); by
 # their SPDX names and as older metadata spell them.
