@@ -3,7 +3,7 @@
 import ast
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -34,6 +34,26 @@ PARTS = (RUNTIME, *WINGS, ROOT / "models")
 OURS = [*FILES, *(path for part in PARTS for path in sorted(part.rglob("*.py")))]
 SOURCES = {path: path.read_text() for path in OURS}
 TREES = {path: ast.parse(text) for path, text in SOURCES.items()}
+
+
+def of_each(paths: Sequence[Path]) -> Callable[[Callable[[Path], None]], Callable[[], None]]:
+    """Make a check of one file the test of all: a report each would take longer than the checks."""
+
+    def test_of(check: Callable[[Path], None]) -> Callable[[], None]:
+        def test() -> None:
+            wrong = []
+            for path in paths:
+                try:
+                    check(path)
+                except AssertionError as error:
+                    wrong.append(f"{path.relative_to(ROOT)}: {error}")
+            assert not wrong, "\n".join(wrong)
+
+        test.__name__, test.__doc__ = check.__name__, check.__doc__
+        return test
+
+    return test_of
+
 
 # The rooms in their order, each with the rooms that it imports: always some that stand before it.
 ROOMS = {
@@ -193,7 +213,7 @@ def test_no_module_imports_itself_on_a_detour():
         walk(name, ())
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+@of_each(FILES)
 def test_libraries_stay_in_their_places(path):
     part = part_of(path)
     for module, line in imports(TREES[path]):
@@ -212,7 +232,7 @@ DOORS = {
 BEHIND_DOORS = ("flow2onnx", "flow2onnx_runtime", "onnxruntime")
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+@of_each(FILES)
 def test_imports_stand_at_the_top(path):
     for function in ast.walk(TREES[path]):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -275,7 +295,7 @@ def place_of(path: Path) -> str:
     return str(path.relative_to(part.parent))
 
 
-@pytest.mark.parametrize("path", OURS, ids=lambda p: str(p.relative_to(ROOT)))
+@of_each(OURS)
 def test_models_are_opened_in_one_way(path):
     for node in ast.walk(TREES[path]):
         name = opener(node) if isinstance(node, ast.Call) else None
@@ -312,7 +332,7 @@ def positional_fields(record: ast.ClassDef) -> int:
     )
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+@of_each(FILES)
 def test_records_take_few_values_by_position(path):
     for node in ast.walk(TREES[path]):
         if isinstance(node, ast.ClassDef) and node.name not in BY_POSITION:
@@ -338,8 +358,7 @@ def is_mutable(value: ast.expr | None) -> bool:
                       | ast.Dict)  # fmt: skip
 
 
-@pytest.mark.parametrize("path", [p for p in OURS if p.is_relative_to(PACKAGE)],
-                         ids=lambda p: str(p.relative_to(PACKAGE)))  # fmt: skip
+@of_each([p for p in OURS if p.is_relative_to(PACKAGE)])
 def test_no_state_in_modules(path):
     """Module variables are constants: upper case, never changed by a function, or a registry."""
     tree, where = TREES[path], str(path.relative_to(PACKAGE))
@@ -390,7 +409,7 @@ def changed_names(tree: ast.Module) -> Iterator[tuple[str, int]]:
                 yield target.id, node.lineno
 
 
-@pytest.mark.parametrize("path", OURS, ids=lambda p: str(p.relative_to(ROOT)))
+@of_each(OURS)
 def test_files_are_short_and_finished(path):
     text = SOURCES[path]
     assert len(text.splitlines()) <= 600
@@ -419,7 +438,7 @@ def test_functions_are_short():
 PRINTERS = ("cli", "api/watch.py", "api/serving.py")
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+@of_each(FILES)
 def test_nothing_is_printed(path):
     if str(path.relative_to(PACKAGE)).startswith(PRINTERS):
         return
@@ -428,7 +447,7 @@ def test_nothing_is_printed(path):
         assert not is_print, f"{path}:{node.lineno}"
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+@of_each(FILES)
 def test_all_names_exist_and_are_sorted(path):
     for node in TREES[path].body:
         is_all = isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__"

@@ -14,7 +14,7 @@ from tests.runtimes.c_driver import Command, Driver, make, sanitizers_work
 from tests.runtimes.languages import Language
 
 
-@pytest.fixture(scope="session", params=["files", "single"])
+@pytest.fixture(scope="session", params=["files", pytest.param("single", marks=pytest.mark.slow)])
 def built(request, tmp_path_factory):
     single = request.param == "single"
     return make(tmp_path_factory.mktemp("c"), "driver", "digits", single=single)

@@ -51,7 +51,13 @@ pytestmark = MARKS
 # ---- What is built once --------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="session", params=LANGUAGES, ids=lambda language: language.name)
+QUICK = ("C", "C++")  # those whose compilers take seconds
+BUILT = [
+    pytest.param(x, id=x.name, marks=[] if x.name in QUICK else pytest.mark.slow) for x in LANGUAGES
+]
+
+
+@pytest.fixture(scope="session", params=BUILT)
 def language(request) -> Language:
     found: Language = request.param
     if found.not_run or found.missing:

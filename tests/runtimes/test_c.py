@@ -47,6 +47,7 @@ from tests.runtimes.c_driver import (
 )
 
 pytestmark = MARKS
+SLOW = pytest.mark.slow
 
 PARTS = sorted((SOURCE / "src").glob("*.c"))
 
@@ -55,7 +56,9 @@ PARTS = sorted((SOURCE / "src").glob("*.c"))
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)
-@pytest.mark.parametrize("level", ["-O0", "-O2", "-Os"])
+@pytest.mark.parametrize(
+    "level", [pytest.param("-O0", marks=SLOW), "-O2", pytest.param("-Os", marks=SLOW)]
+)
 def test_no_warnings(compiler, level, tmp_path):
     single = make(tmp_path, "flow2onnx_runtime.c") / "flow2onnx_runtime.c"
     flags = ["-std=c11", level, *WARNINGS, f"-I{SOURCE}", "-c", single, *PARTS]

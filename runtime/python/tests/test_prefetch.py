@@ -231,6 +231,7 @@ def test_a_call_leaves_nothing_behind(in_place, call):
     trainer, (x, y) = Trainer(in_place, OPTIONS), batch(0)
     run = getattr(trainer, call)
     grown, most = [], 0
+    gc.freeze()  # what other tests made is not looked through again and again
     tracemalloc.start()
     try:
         for _ in range(6):  # in some of them numpy's store of small arrays fills up
@@ -245,5 +246,6 @@ def test_a_call_leaves_nothing_behind(in_place, call):
             most = peak - before
     finally:
         tracemalloc.stop()
+        gc.unfreeze()
     assert min(grown) < 8 * 30, "not so much as a number for each call"
     assert most < 40 * 1024, "a call makes its results, and little besides"
