@@ -24,7 +24,7 @@ from flow2onnx_runtime import Predictor
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
-from tests.reliability.interrupted_steps import PATIENCE, interrupt
+from tests.reliability.interrupted_steps import PATIENCE, interrupt, take_interrupts
 
 MODULE = "tests.reliability.interrupted_calls"
 WAYS = ("call", "callback", "future", "submit", "batched", "stream")
@@ -99,6 +99,7 @@ def _named(body: Callable[..., Any], name: str, returned: Any) -> Callable[..., 
 
 def child(kind: str, way: str, times: int) -> None:
     """What the interrupted process does."""
+    take_interrupts()
     with tempfile.TemporaryDirectory() as folder:
         calls = Calls(Path(folder))
         calls.check()

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -72,8 +73,14 @@ def check(trainer: Trainer, reference: Trainer, batch: dict[str, Any], path: Pat
     assert trainer.steps == steps + 3
 
 
+def take_interrupts() -> None:
+    """Let Ctrl-C raise, which it does not in what a shell started in the background."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def child(kind: str, way: str, times: int, *, in_place: bool) -> None:
     """What the interrupted process does."""
+    take_interrupts()
     with tempfile.TemporaryDirectory() as root:
         folder = copy_bundle(Path(root, "bundle"))
         if in_place:
@@ -110,9 +117,7 @@ def interrupt(
                 break
             time.sleep(draws.uniform(0, 0.02))
             process.send_signal(signal.SIGINT)
-            if kind == "exit":
-                break
-            if process.stdout.readline() != "whole\n":
+            if kind == "exit" or not _is_whole(process):
                 break
             found["whole"] += 1
         try:
@@ -125,6 +130,17 @@ def interrupt(
     elif found["whole"] != times:
         found[f"{way}: {errors[-600:]}"] += 1
     return found
+
+
+def _is_whole(process: subprocess.Popen[str]) -> bool:
+    """True if the child says that its state is whole; one that does not come back is killed."""
+    assert process.stdout is not None
+    watchdog = threading.Timer(6 * PATIENCE, process.kill)
+    watchdog.start()
+    try:
+        return process.stdout.readline() == "whole\n"
+    finally:
+        watchdog.cancel()
 
 
 def measure(exits: int, prompts: int, seed: int, burst: int = 20) -> Counter[str]:
