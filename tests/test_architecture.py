@@ -107,8 +107,8 @@ MAY_USE = {
     "onnxruntime": {"engine", "cli", "export"},
     "flow2onnx_runtime": {
         "errors", "proto", "typing", "config", "analysis", "onnx_io", "passes", "checkpoint",
-        "autodiff", "trace", "data", "ops", "compile", "engine", "export", "imported", "api",
-        "cli",
+        "autodiff", "trace", "data", "optim", "ops", "compile", "engine", "export", "imported",
+        "api", "cli",
     },
     "sklearn": {"data"},
     "PIL": {"data", "cli"},

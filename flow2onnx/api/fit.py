@@ -1,7 +1,7 @@
 """`job.fit`: the training loop of the runtime, over a train job of a session."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
@@ -167,9 +167,10 @@ class JobLearner:
         """Replace all variables by a snapshot."""
         self._session.write(dict(state))
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write all variables: a .safetensors file, or a checkpoint's folder."""
-        store.save(path, self.snapshot())
+    def state_writer(self) -> Callable[[str | os.PathLike[str]], None]:
+        """What writes all variables: a .safetensors file, or a checkpoint's folder."""
+        values = self.snapshot()
+        return lambda path: store.save(path, values)
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Replace all variables by saved ones; all of them or none."""

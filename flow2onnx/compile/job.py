@@ -98,7 +98,9 @@ class CompiledJob:
     which stand together. A job with an `update` sums up gradients in as many
     `rounds` as one call has, then runs that; between the two, a job of several processes gives the
     others what it has `sent`. What each of them has of an output, if not all have the same, is in
-    `shares`; `split` has the feeds of which each takes its part, with the axis.
+    `shares`; `split` has the feeds of which each takes its part, with the axis. `parts`, if there
+    are any, are run in turn in place of the model, of which each is a part; `moved` has for an
+    output, that all gather, the variables of whose next values it holds this process's parts.
     """
 
     spec: JobSpec
@@ -116,6 +118,8 @@ class CompiledJob:
     rounds: int = 1
     update: "CompiledJob | None" = None
     sent: tuple[str, ...] = ()
+    moved: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    parts: tuple["CompiledJob", ...] = ()
     shares: Mapping[str, Share] = field(default_factory=dict)
     split: Mapping[str, int] = field(default_factory=dict)
     digest: str = ""
@@ -135,7 +139,11 @@ class CompiledJob:
     def without_clashes(self, variables: Collection[str]) -> "CompiledJob":
         """The job, its feeds renamed that have the name of a variable, be it of another job."""
         renamed = rename_clashes(self.model.graph.inputs, self.feeds, variables)
-        return replace(self, feeds=tuple(renamed.get(f, f) for f in self.feeds))
+        return replace(
+            self,
+            feeds=tuple(renamed.get(f, f) for f in self.feeds),
+            parts=tuple(part.without_clashes(variables) for part in self.parts),
+        )
 
     def structure(self) -> list[dict[str, Any]]:
         """The nodes of the model in order: name, operator, what each reads and makes."""
@@ -206,6 +214,7 @@ def _build(spec: JobSpec, shapes: Sequence[tuple[int, ...]] | None, target: Targ
         host=job.host.plan(),
         pieces=max(job.pieces, pieces_of(spec, job.ranks)),
         sent=tuple(job.sent),
+        moved=job.moved,
         shares=shares,
         split=shared.split if shared is not None else {},
         recomputed=recomputed,
@@ -235,7 +244,7 @@ def initial_state(variables: dict[str, Variable], target: Target = Target()) -> 
     for name, v in variables.items():
         seed = Job.seed_for(target.seed, name, v.seed)
         with b.under(f"init/{name}"):
-            b.output(v.initializer.emit(b, v.shape, v.dtype, seed), name)
+            b.output(v.initializer.emit(b, v.kept_shape, v.dtype, seed), name)
     b.graph.name = "init"
     model = model_of(b.graph)
     verify(model, target.kernels)

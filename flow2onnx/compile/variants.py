@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from flow2onnx.compile.job import CompiledJob, Target, compile_job
+from flow2onnx.compile.names import SUM
 from flow2onnx.errors import UnsupportedError
 from flow2onnx.graph.model import model_bytes
 from flow2onnx.graph.nodes import has_seed, reseed
@@ -93,7 +94,11 @@ def compile_for_ranks(
     )
     if rounds > 1:
         _check_read(first)
-    update = replace(update, feeds=first.sent)
+    state = {*first.variables, *update.variables}
+    inputs = (str(v.name) for v in update.model.graph.inputs)
+    update = replace(
+        update, feeds=tuple(n for n in inputs if n not in state and not n.startswith(SUM))
+    )
     content = b"".join(model_bytes(job.model) for job in (first, update))
     variables = {**first.variables, **update.variables}
     return replace(

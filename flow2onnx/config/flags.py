@@ -46,7 +46,7 @@ PLANNERS = POLICIES  # the planners bear the names of the policies
 _BUCKETS = "in which buckets gradients travel between the processes that train a job"
 _FULL_SUMS = "gradients travel in float32: sums of float16 are off by a thousandth"
 _ONE_PROCESS = "one device per job"
-_SHARDING = "optimizer state is sharded between devices, and a job runs on one"
+_SHARDING = "of which optimizer state each process that trains a job keeps a part"
 _FUSED = "ONNX Runtime fuses what it can"
 _MARKERS = "tracing leaves no such operators in the graph"
 _ALGORITHM = "ONNX Runtime searches algorithms itself; see cudnn_conv_heuristic_search_algo"
@@ -220,9 +220,10 @@ _DEVICES = (
     Flag("non_distributed_optimizer_group_size_mbyte", NATURAL, 100, IGNORED(_ONE_PROCESS),
          "Size of a group of the sharded optimizer, in MiB."),
     Flag("optimizer_placement_optimization_mode",
-         Choice(("non_distributed", "distributed_split")), None, RECORDED(_SHARDING),
-         "How optimizer state is shared out between devices."),
-    Flag("optimizer_placement_optimization_threshold", NATURAL, 1024, RECORDED(_SHARDING),
+         Choice(("non_distributed", "distributed_split")), None, TRACE(_SHARDING),
+         "How optimizer state is shared out between devices: in both modes each of N processes "
+         "keeps an N-th of the slots of every variable, and moves that part of the variable."),
+    Flag("optimizer_placement_optimization_threshold", NATURAL, 1024, TRACE(_SHARDING),
          "Least number of elements of a variable that is shared out."),
 )
 

@@ -11,6 +11,7 @@ from flow2onnx.errors import ConfigError
 from flow2onnx.source import user_frame
 
 __all__ = [
+    "AUTO_OR_COUNT",
     "BOOL",
     "DATA_TYPE",
     "FLOAT",
@@ -132,6 +133,16 @@ class SwitchOr:
 
 
 @dataclass(frozen=True)
+class _AutoOrCount:
+    accepts: str = "'auto' or a number from 1"
+
+    def check(self, flag: str, value: object) -> object:
+        if value == "auto" or (type(value) is int and value >= 1):
+            return value
+        raise wrong_value(flag, self, value)
+
+
+@dataclass(frozen=True)
 class _Parts:
     accepts: str = "True, False, a number from 2, or names of layers and scopes"
 
@@ -187,6 +198,7 @@ DATA_TYPE = _Such(
     lambda value: isinstance(value, DType) and value.name in ("float32", "float64"),
     "enable_auto_mixed_precision() is the switch for half precision",
 )
+AUTO_OR_COUNT: Kind = _AutoOrCount()
 PARTS = _Parts()
 SCOPE = _Such(
     "a scope made by flow.scope.placement(...)",

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from flow2onnx_runtime.providers import PROVIDERS
 
 from flow2onnx.config.effects import ALIAS, IGNORED, PROVIDER, SESSION, TRACE
-from flow2onnx.config.kinds import BOOL, NOTHING, PARTS, POSITIVE, STR, SwitchOr
+from flow2onnx.config.kinds import AUTO_OR_COUNT, BOOL, NOTHING, PARTS, POSITIVE, STR, SwitchOr
 from flow2onnx.config.messages import Choice, Texts
 from flow2onnx.config.table import Flag
 
@@ -68,6 +68,11 @@ RUNTIME_FLAGS = (
          "True cuts the job into about as many segments as the square root of its activations, a "
          "number into so many; names of layers or scopes say what to compute again. Results are "
          "the same to the bit; what is drawn at random is kept."),
+    Flag("runtime.gradient_segments", AUTO_OR_COUNT, "auto",
+         TRACE("in how many models the way back of a job of several processes is computed"),
+         "Gradients of one model are on their way to the other processes while the next computes. "
+         "auto: a cut where what it hides, by the bytes to send, is more than it costs, none on a "
+         "GPU; a number: at most so many models of about equal bytes of gradients, 1 for no cut."),
     Flag("runtime.memory_limit", POSITIVE, None, TRACE("most memory that the jobs may need"),
          "Bytes that the jobs of a session may be estimated to need; unset, what is free on their "
          "device when they are compiled. More is an error before the first step."),

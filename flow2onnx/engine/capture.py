@@ -84,6 +84,8 @@ def _capturable(job: CompiledJob, options: Options, may: bool) -> CompiledJob | 
     if isinstance(update, _Fault):
         return update
     fault = capture_fault() or _fault_of_flags(job, options)
+    if fault is None and job.parts:
+        fault = "it runs in parts, between which processes meet"
     if fault is None and not may:
         fault = "inputs smaller than declared come in many shapes"
     if fault is not None:

@@ -11,6 +11,7 @@ from flow2onnx_runtime.world import launched_world
 from flow2onnx.compile import CompiledJob, Target, compile_job, compile_rounds
 from flow2onnx.compile.half_opset import compile_in_half
 from flow2onnx.compile.opsets import USUAL_OPSET
+from flow2onnx.compile.segments import cut_for_ranks
 from flow2onnx.compile.variants import compile_for_ranks, count_draws, draw_as_rank
 from flow2onnx.engine.options import options_of
 from flow2onnx.engine.placement import Placement
@@ -78,7 +79,7 @@ class JobCompiler:
         with _name_job_in_errors(spec):
             job = compile_for_ranks(spec, shapes, target, rounds)
             draw_as_rank(job, world.rank)
-        return job
+            return cut_for_ranks(job, may_overlap=target.provider == CPU.tag)
 
     def _with_measured_forms(self, job: CompiledJob, target: Target) -> Target:
         """The target with the forms that `autotune` measured for a job, where that is on."""

@@ -2,7 +2,7 @@
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from flow2onnx_runtime.errors import (
     RunError,
 )
 from flow2onnx_runtime.model_check import OwnModel
-from flow2onnx_runtime.program import DeviceFeeds
+from flow2onnx_runtime.program import DeviceFeeds, TensorInfo
 
 from flow2onnx.compile import CompiledJob
 from flow2onnx.compile.garbage_collection import collector_paused
@@ -31,21 +31,27 @@ from flow2onnx.engine.refused_forms import with_other_forms
 from flow2onnx.errors import FlowError
 from flow2onnx.graph.types import dtype_of
 
-__all__ = ["Executable"]
+__all__ = ["Executable", "OpenedModel"]
 
 _log = logging.getLogger("flow2onnx.execute")
 _RECORDED = 2  # runs that record a graph: one for each set of buffers of the state
 
 
-class _Model:
+class OpenedModel:
     """The program of one model of a job, and the opening as the runtime confirmed it.
 
     A capture that nobody asked for, and that the runtime refuses when it opens the model or records
     the first runs, is done without.
     """
 
-    def __init__(self, opening: Opening, state: State, suffix: str = "") -> None:
-        self._state, self._suffix = state, suffix
+    def __init__(
+        self,
+        opening: Opening,
+        state: State,
+        suffix: str = "",
+        links: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._state, self._suffix, self._links = state, suffix, links
         self._unproven = _RECORDED
         try:
             self.program, self.opening = self._open(opening)
@@ -58,11 +64,26 @@ class _Model:
     def _open(self, opening: Opening) -> tuple[Program, Opening]:
         def create(content: OwnModel, options: Options) -> Program:
             name = f"{opening.job.spec.name}{self._suffix}"
-            return Program(content, self._state, options, name=name)
+            return Program(content, self._state, options, name=name, links=self._links)
 
         program, opening = open_model(opening, create)
         program.update_in_place(opening.names_in_place)
         return program, opening
+
+    @property
+    def feeds(self) -> tuple[TensorInfo, ...]:
+        """The inputs that a run is given."""
+        return self.program.feeds
+
+    @property
+    def results(self) -> tuple[TensorInfo, ...]:
+        """The outputs that a run returns."""
+        return self.program.results
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        """The state that a run gives next values."""
+        return self.program.writes
 
     def run(
         self,
@@ -107,11 +128,11 @@ class Executable:
         job = opening.job
         self._state, self._source = state, source
         self._planned, self._job = opening, job
-        self._model = _Model(opening, state) if opening.opens_model else None
+        self._model = self._opened(opening, state) if opening.opens_model else None
         update = opening.update
-        self._update = None if update is None else _Model(update, state, "/update")
-        results = self._model.program.results if self._model else ()
-        feeds = self._model.program.feeds if self._model else ()
+        self._update = None if update is None else self._opened(update, state, "/update")
+        results = self._model.results if self._model else ()
+        feeds = self._model.feeds if self._model else ()
         outputs = [info.name for info in results]
         self._order = [job.feeds.index(f.name) for f in feeds]
         fed = len(job.feeds) - (len(job.host.feeds) if job.host is not None else 0)
@@ -129,9 +150,13 @@ class Executable:
         self._bits = _results_as_bits(job, outputs)
         self._guard = self._check_finite if opening.keeps_old_values and self._losses else None
         reads_all = source is not None and not fed and self._model is not None
-        is_apart = reads_all and opening.options.device[0] != "cpu"
+        # ranks are fed from the host
+        is_apart = reads_all and not job.digest and opening.options.device[0] != "cpu"
         self._reading = FeedsAhead(source, self._order) if source is not None and is_apart else None
         self._free_feeds: deque[FeedBuffers] = deque()  # of one set each, no run waits for them
+
+    def _opened(self, opening: Opening, state: State, suffix: str = "") -> OpenedModel:
+        return OpenedModel(opening, state, suffix)
 
     @property
     def program(self) -> Program:
@@ -205,7 +230,7 @@ class Executable:
 
     def _outputs(
         self,
-        model: _Model,
+        model: OpenedModel,
         arrays: Sequence[Array],
         feeds: Sequence[Array] | DeviceFeeds | None,
     ) -> list[Array]:
@@ -224,11 +249,15 @@ class Executable:
             for of_rounds in zip(*rounds, strict=True)
         ]
 
-    def _round(self, model: _Model, arrays: Sequence[Array]) -> list[Array]:
+    def _round(self, model: OpenedModel, arrays: Sequence[Array]) -> list[Array]:
         if self._reading is not None:
             return model.run(self._reading.take(model.program), self._guard)
+        return model.run(self._fed(arrays), self._guard)
+
+    def _fed(self, arrays: Sequence[Array]) -> list[Array]:
+        """What the model takes in a round, with what is read on the host."""
         fed = [*arrays, *self._source.next()] if self._source is not None else arrays
-        return model.run([fed[i] for i in self._order], self._guard)
+        return [fed[i] for i in self._order]
 
     def _clear_sums(self, gradients: Program, update: Program) -> None:
         """Forget the gradients of a call that failed between its rounds."""

@@ -51,7 +51,8 @@ class Opening:
     what they miss on a device that they are for. `in_place` has a
     verdict on each large tensor of state that the model updates; what has none keeps two buffers.
     With `keeps_old_values` a step whose loss is not finite changes nothing. `update` is the other
-    half of a job whose calls read several batches. `capture` is None where there are no launches to
+    half of a job whose calls read several batches. `parts` are opened in place of the model.
+    `capture` is None where there are no launches to
     save; `otherwise` is the opening without capture, where the runtime may still refuse this one.
     """
 
@@ -64,6 +65,7 @@ class Opening:
     traits: OperatorTraits | None = None
     keeps_old_values: bool = False
     update: "Opening | None" = None
+    parts: "tuple[Opening, ...]" = ()
     capture: Capture | None = None
     otherwise: "Opening | None" = None
 
@@ -110,6 +112,10 @@ def plan_opening(
         traits=traits,
         keeps_old_values=keeps_old_values,
         update=plan_opening(job.update, options) if job.update is not None else None,
+        parts=tuple(
+            plan_opening(part, options, stops_on_non_finite=stops_on_non_finite)
+            for part in job.parts
+        ),
     )
 
 

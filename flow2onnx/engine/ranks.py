@@ -6,6 +6,7 @@ collectives: no graph holds one.
 
 import logging
 import platform
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -13,20 +14,24 @@ import onnxruntime
 from flow2onnx_runtime import State
 from flow2onnx_runtime.collectives import (
     Collectives,
+    Pending,
+    PendingPart,
     check_alike,
     follow_first,
     gather_bytes,
 )
+from flow2onnx_runtime.divided import join_parts, part_size
 from flow2onnx_runtime.dtypes import Array, all_finite
 from flow2onnx_runtime.program import DeviceFeeds
 from flow2onnx_runtime.world import launched_world
 
 from flow2onnx.compile import CompiledJob
-from flow2onnx.compile.names import ROWS
+from flow2onnx.compile.names import MOVED, PARTIAL, RANK, ROWS, SHARD, SUM
 from flow2onnx.config import Settings
 from flow2onnx.data.pipeline import Pipeline
-from flow2onnx.engine.executable import Executable
+from flow2onnx.engine.executable import Executable, OpenedModel
 from flow2onnx.engine.opening import Opening
+from flow2onnx.engine.parts import PartedModel
 from flow2onnx.errors import ConfigError
 
 __all__ = ["RankedExecutable", "check_devices", "check_same_jobs"]
@@ -94,11 +99,15 @@ class RankedExecutable(Executable):
         collectives: Collectives,
         source: Pipeline | None = None,
     ) -> None:
-        super().__init__(opening, state, source)
         self._collectives = collectives
-        infos, job = self.program.results, opening.job
+        self._exchange = _Exchange(collectives, opening.job.rounds)
+        super().__init__(opening, state, source)
+        assert self._model is not None, "a train job has outputs"
+        assert self._update is not None, "ranks make their updates apart"
+        infos, job = self._model.results, opening.job
         names = [info.name for info in infos]
-        self._sent = {name: names.index(name) for name in job.sent}
+        self._sent = frozenset(job.sent)
+        self._moved = opening.update.job.moved if opening.update is not None else {}
         self._shares = {names.index(n): s for n, s in job.shares.items() if n in names}
         watched = {i for arguments, _, _ in self._watches for pieces in arguments for i in pieces}
         self._shown = sorted({*self._results, *watched})
@@ -108,15 +117,16 @@ class RankedExecutable(Executable):
         self, arrays: Sequence[Array], feeds: Sequence[Array] | DeviceFeeds | None = None
     ) -> list[Array]:
         """One call of all ranks: new arrays in the order of the job's results."""
+        assert self._model is not None, "checked when it was opened"
+        assert self._update is not None, "checked when it was opened"
         local = self._own_part(arrays)
+        self._exchange = _Exchange(self._collectives, self._job.rounds)
         rounds = [self._compute(local) for _ in range(self._job.rounds)]
-        sent = self._reduced(rounds)
         shown = [{i: self._whole(i, outputs[i]) for i in self._shown} for outputs in rounds]
-        for pending in sent.values():
-            pending.wait()
-        assert self._update is not None, "ranks make their updates apart"
-        self._update.run([sent[feed.name].array for feed in self._update.program.feeds])
-        follow_first(self._collectives, self._state, self.program.writes)
+        received = self._exchange.received()
+        received[RANK] = np.array([self._collectives.world.rank])
+        self._update.run([received[feed.name] for feed in self._update.feeds])
+        follow_first(self._collectives, self._state, self._model.writes)
         whole = shown[0] if len(shown) == 1 else {i: _joined(shown, i) for i in self._shown}
         self._show(whole)
         return [piece for i in self._results for piece in whole[i]]
@@ -136,15 +146,39 @@ class RankedExecutable(Executable):
         world = self._collectives.world
         return np.split(array, world.size, axis)[world.rank]
 
-    def _reduced(self, rounds: Sequence[Sequence[Array]]) -> "dict[str, _Reduction]":
-        """The reductions under way: sums over rounds and ranks, and rows of all ranks."""
-        begun = {}
-        for name, i in self._sent.items():
-            total = rounds[0][i]
-            for outputs in rounds[1:]:
-                total += outputs[i]
-            begun[name] = _Reduction(self._collectives, total, name.startswith(ROWS))
-        return begun
+    def _opened(self, opening: Opening, state: State, suffix: str = "") -> OpenedModel:
+        between = self._take_sums if suffix else self._send
+        return PartedModel(opening, state, suffix, between=between)
+
+    def _send(self, results: Mapping[str, Array]) -> Mapping[str, Array]:
+        """Send the gradients that a part has made; those of the next are not there yet."""
+        self._exchange.send({name: a for name, a in results.items() if name in self._sent})
+        return {}
+
+    def _take_sums(self, results: Mapping[str, Array]) -> Mapping[str, Array]:
+        """The sums that the next part of the update needs; what all have moved is gathered."""
+        for name, own in results.items():
+            if name.startswith(MOVED):
+                self._gather_moved(self._moved[name], own)
+        partial = {n: a for n, a in results.items() if n.startswith(PARTIAL)}
+        if not partial:
+            return {}
+        numbers = np.array([a.item() for a in partial.values()])  # in float64
+        self._collectives.all_reduce(numbers)
+        return {
+            SUM + name.removeprefix(PARTIAL): total.astype(array.dtype).reshape(array.shape)
+            for (name, array), total in zip(partial.items(), numbers, strict=True)
+        }
+
+    def _gather_moved(self, names: Sequence[str], own: Array) -> None:
+        """Give variables the next values of which every rank has made a part."""
+        size = self._collectives.world.size
+        parts, start = self._collectives.all_gather(own), 0
+        for name in names:
+            shape = self._state.shape(name)
+            end = start + part_size(shape, size)
+            self._state.write(name, join_parts([part[start:end] for part in parts], shape))
+            start = end
 
     def _whole(self, i: int, array: Array) -> list[Array]:
         """An output as one process would have it; of a mirrored job the pieces of all ranks."""
@@ -197,14 +231,43 @@ def _joined(rounds: Sequence[Mapping[int, list[Array]]], i: int) -> list[Array]:
     return [np.concatenate([np.atleast_1d(piece) for piece in pieces]) for pieces in of_rounds]
 
 
-class _Reduction:
-    """An array on its way: `array` is its sum, or the rows of all ranks, after `wait`."""
+class _Exchange:
+    """What this rank sends in a call, and receives: sums over rounds and ranks, rows of all ranks.
 
-    def __init__(self, collectives: Collectives, array: Array, is_gathered: bool) -> None:
-        self.array = np.concatenate(collectives.all_gather(array)) if is_gathered else array
-        self._pending = None if is_gathered else collectives.begin_all_reduce(array)
+    A reduction begins once the last round has given its part.
+    """
 
-    def wait(self) -> None:
-        """Return once it is there."""
-        if self._pending is not None:
-            self._pending.wait()
+    def __init__(self, collectives: Collectives, rounds: int) -> None:
+        self._collectives, self._rounds = collectives, rounds
+        self._totals: dict[str, Array] = {}
+        self._counts = Counter[str]()
+        self._pending: dict[str, Pending | PendingPart] = {}
+
+    def send(self, arrays: Mapping[str, Array]) -> None:
+        """Add what a round gave."""
+        for name, array in arrays.items():
+            if name in self._totals:
+                self._totals[name] += array
+            else:
+                self._totals[name] = array
+            self._counts[name] += 1
+            if self._counts[name] == self._rounds and not name.startswith(ROWS):
+                self._pending[name] = self._begun(name)
+
+    def received(self) -> dict[str, Array]:
+        """What came of it all, by name."""
+        found = {
+            name: np.concatenate(self._collectives.all_gather(rows))
+            for name, rows in self._totals.items()
+            if name.startswith(ROWS)
+        }
+        for name, pending in self._pending.items():
+            part = pending.wait()
+            found[name] = self._totals.pop(name) if part is None else part
+        return found
+
+    def _begun(self, name: str) -> Pending | PendingPart:
+        total = self._totals[name]
+        if name.startswith(SHARD):
+            return self._collectives.begin_reduce_scatter(total)
+        return self._collectives.begin_all_reduce(total)

@@ -29,7 +29,13 @@ from flow2onnx.engine.ranks import (
     check_devices,
     check_same_jobs,
 )
-from flow2onnx.engine.variables import check_variables, merge_variables, new_state
+from flow2onnx.engine.variables import (
+    check_variables,
+    merge_variables,
+    new_state,
+    whole_value,
+    write_value,
+)
 from flow2onnx.errors import ContextError, FlowError, JobError, ProviderError
 from flow2onnx.graph.model import model_text
 from flow2onnx.source import user_frame
@@ -237,11 +243,15 @@ class Session:
         return self.snapshot([name])[name]
 
     def snapshot(self, names: Sequence[str]) -> dict[str, Array]:
-        """The present values of variables, all of one moment, after everything queued."""
+        """The present values of variables, all of one moment, after everything queued.
+
+        Of state that several processes keep in parts, all of them ask for the same in one order.
+        """
         state = self.state
 
         def read() -> dict[str, Array]:
-            return {n: state.read(n).view(self.variables[n].dtype.numpy) for n in names}
+            values = {n: whole_value(state, self.variables[n]) for n in names}
+            return {n: v.view(self.variables[n].dtype.numpy) for n, v in values.items()}
 
         return self._queue.run(read)
 
@@ -255,9 +265,7 @@ class Session:
         def write() -> None:
             with state.lock:
                 for name, value in values.items():
-                    state.write(name, value)
-            if others is not None:
-                follow_first(others, state, list(values))
+                    write_value(state, self.variables[name], value, others)
 
         self._queue.run(write)
 
@@ -307,7 +315,7 @@ class Session:
             bound = [self._bind(opening, state) for opening in openings]
             values.result()
         if others is not None:
-            follow_first(others, state, state.names())
+            follow_first(others, state, [n for n, v in variables.items() if v.parts == 1])
         for executable in bound:
             job = executable.opening.job
             self._executables[job.spec.name, tuple(fed_shapes(job.spec, job.pieces))] = executable

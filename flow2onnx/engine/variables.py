@@ -2,7 +2,11 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import numpy as np
 from flow2onnx_runtime import Options, State, require_providers
+from flow2onnx_runtime.collectives import Collectives, join_world
+from flow2onnx_runtime.divided import join_parts, own_part
+from flow2onnx_runtime.dtypes import Array, as_bits, element_named
 from flow2onnx_runtime.init_model import bind_init_model
 from flow2onnx_runtime.model_check import OwnModel
 
@@ -11,7 +15,7 @@ from flow2onnx.errors import JobError
 from flow2onnx.graph.model import model_bytes
 from flow2onnx.trace.variables import Variable, check_same
 
-__all__ = ["check_variables", "merge_variables", "new_state"]
+__all__ = ["check_variables", "merge_variables", "new_state", "whole_value", "write_value"]
 
 
 def merge_variables(jobs: Iterable[CompiledJob]) -> dict[str, Variable]:
@@ -49,7 +53,28 @@ def new_state(
     state = State(*options.device)
     if not variables:
         return state, lambda: None
-    tensors = [(name, v.shape, v.dtype.name) for name, v in variables.items()]
+    tensors = [(name, v.kept_shape, v.dtype.name) for name, v in variables.items()]
     plain = Options(optimization="disable")  # else it would hold every large constant
     model = OwnModel(model_bytes(initial_state(variables, target)))
     return state, bind_init_model(state, model, tensors, plain)
+
+
+def whole_value(state: State, variable: Variable) -> Array:
+    """The present value of a variable, of one in parts with those of all ranks."""
+    value = state.read(variable.name)
+    others = join_world() if variable.parts > 1 else None
+    if others is None:
+        return value
+    return join_parts(others.all_gather(value), variable.shape)
+
+
+def write_value(state: State, variable: Variable, value: Array, others: Collectives | None) -> None:
+    """Replace the value of a variable by that which the first rank gives, or this rank's part."""
+    bits = as_bits(value, element_named(variable.dtype.name))
+    if others is not None:
+        bits = np.array(bits, order="C")  # which is written to
+        if bits.size:
+            others.broadcast(bits)
+        if variable.parts > 1:
+            bits = own_part(bits, others.world.rank, variable.parts)
+    state.write(variable.name, bits)

@@ -40,6 +40,8 @@ class Step:
     job: Job
     rate: Value
     counter: Value
+    # of a number that a process knows of its part of a variable, that of the whole
+    over_ranks: Callable[[Value], Value] | None = field(default=None, kw_only=True)
     shared: dict[str, Any] = field(init=False, default_factory=dict, compare=False, repr=False)
 
     def scalar(self, value: Any, like: Value) -> Value:
@@ -116,7 +118,9 @@ class Step:
 
     def norm(self, x: Value) -> Value:
         """The Euclidean norm over all elements, of shape (1,)."""
-        return self.b.Reshape(self.b.Sqrt(self.b.ReduceSumSquare(x, keepdims=0)), [1])
+        square = self.b.ReduceSumSquare(x, keepdims=0)
+        square = square if self.over_ranks is None else self.over_ranks(square)
+        return self.b.Reshape(self.b.Sqrt(square), [1])
 
 
 @dataclass(frozen=True)
@@ -257,6 +261,10 @@ class Optimizer:
                 f"variables {unknown} are not in the job", job=job.spec.name, hint=f"it has {known}"
             )
         return frozenset(names or ())
+
+    def updates_parts(self, w: Value) -> bool:
+        """True if it moves some elements of a variable as it does when it has all of them."""
+        return True
 
     def update(self, step: Step, name: str, w: Value, g: Value) -> Value:
         """The next value of variable `name`, now `w`, of gradient `g`."""

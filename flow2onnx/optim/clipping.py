@@ -7,6 +7,7 @@ from flow2onnx.dtypes import float32
 from flow2onnx.errors import ArgumentError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dtype_of
+from flow2onnx.optim.totals import WHOLE_TOTALS, Totals
 from flow2onnx.trace.registry import publish
 
 __all__ = ["ByValue", "Clipping", "GlobalNorm", "Several", "by_global_norm", "by_value"]
@@ -15,8 +16,10 @@ __all__ = ["ByValue", "Clipping", "GlobalNorm", "Several", "by_global_norm", "by
 class Clipping(Protocol):
     """A change of the gradients of an optimizer before it uses them."""
 
-    def apply(self, b: Builder, gs: dict[str, Value]) -> dict[str, Value]:
-        """The gradients, clipped."""
+    def apply(
+        self, b: Builder, gs: dict[str, Value], totals: Totals = WHOLE_TOTALS
+    ) -> dict[str, Value]:
+        """The gradients, clipped; `totals` adds up what is of all."""
 
 
 @dataclass(frozen=True)
@@ -28,12 +31,12 @@ class GlobalNorm:
 
     clip_norm: float
 
-    def apply(self, b: Builder, gs: dict[str, Value]) -> dict[str, Value]:
+    def apply(
+        self, b: Builder, gs: dict[str, Value], totals: Totals = WHOLE_TOTALS
+    ) -> dict[str, Value]:
         """The gradients, scaled."""
-        squares = [b.ReduceSumSquare(b.Cast(g, to=float32), keepdims=0) for g in gs.values()]
-        total = squares[0]
-        for square in squares[1:]:
-            total = b.Add(total, square)
+        squares = {n: b.ReduceSumSquare(b.Cast(g, to=float32), keepdims=0) for n, g in gs.items()}
+        total = totals.of(b, squares)
         factor = b.Min(b.Div(self.clip_norm, b.Add(b.Sqrt(total), 1e-6)), b.const(1.0))
         return {name: b.Mul(g, _as(b, factor, g)) for name, g in gs.items()}
 
@@ -49,7 +52,9 @@ class ByValue:
 
     clip_value: float
 
-    def apply(self, b: Builder, gs: dict[str, Value]) -> dict[str, Value]:
+    def apply(
+        self, b: Builder, gs: dict[str, Value], totals: Totals = WHOLE_TOTALS
+    ) -> dict[str, Value]:
         """The gradients, limited."""
         most = {dtype_of(g): b.const(self.clip_value, dtype_of(g)) for g in gs.values()}
         least = {d: b.const(-self.clip_value, d) for d in most}
@@ -62,10 +67,12 @@ class Several:
 
     parts: tuple[Clipping, ...]
 
-    def apply(self, b: Builder, gs: dict[str, Value]) -> dict[str, Value]:
+    def apply(
+        self, b: Builder, gs: dict[str, Value], totals: Totals = WHOLE_TOTALS
+    ) -> dict[str, Value]:
         """The gradients, clipped by all."""
         for part in self.parts:
-            gs = part.apply(b, gs)
+            gs = part.apply(b, gs, totals)
         return gs
 
 

@@ -1,5 +1,6 @@
 """Loss scaling: gradients are computed of a multiple of the loss, and divided again."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -8,6 +9,7 @@ import numpy as np
 from flow2onnx.dtypes import float32, int64
 from flow2onnx.errors import ArgumentError
 from flow2onnx.graph import Builder, Value
+from flow2onnx.optim.totals import WHOLE_TOTALS, Totals
 from flow2onnx.trace.job import Job
 from flow2onnx.trace.registry import publish
 
@@ -30,7 +32,9 @@ class LossScale:
         """The names of the tensors that it keeps from call to call."""
         return ()
 
-    def advance(self, job: Job, grads: list[Value]) -> Value | None:
+    def advance(
+        self, job: Job, grads: Mapping[str, Value], totals: Totals = WHOLE_TOTALS
+    ) -> Value | None:
         """Take in the gradients of a step; a truth that says if it counts, None if all do."""
         return None
 
@@ -70,11 +74,11 @@ class DynamicScale(LossScale):
         scale, good = self.states(job)
         return job.counter(scale, float32, self.initial), job.counter(good)
 
-    def advance(self, job: Job, grads: list[Value]) -> Value:
+    def advance(self, job: Job, grads: Mapping[str, Value], totals: Totals = WHOLE_TOTALS) -> Value:
         """Move the factor and the count; true if all gradients are finite."""
         b = job.b
         with b.under("scale"):
-            is_finite = _all_finite(b, grads)
+            is_finite = _all_finite(b, grads, totals)
             scale, good = self._state(job)
             count = b.Add(good, 1)
             grows = b.GreaterOrEqual(count, self.period)
@@ -87,15 +91,13 @@ class DynamicScale(LossScale):
         return is_finite
 
 
-def _all_finite(b: Builder, gs: list[Value]) -> Value:
+def _all_finite(b: Builder, gs: Mapping[str, Value], totals: Totals) -> Value:
     """True, of shape (1,), if no element of any gradient is NaN or infinite.
 
     x - x is 0 for a finite x and NaN otherwise, and a sum keeps a NaN.
     """
-    sums = [b.ReduceSum(b.Sub(g, g), keepdims=0) for g in gs]
-    total = b.Cast(sums[0], to=float32)
-    for part in sums[1:]:
-        total = b.Add(total, b.Cast(part, to=float32))
+    sums = {name: b.ReduceSum(b.Sub(g, g), keepdims=0) for name, g in gs.items()}
+    total = totals.of(b, {name: b.Cast(part, to=float32) for name, part in sums.items()})
     return b.Reshape(b.Equal(total, 0.0), [1])
 
 

@@ -53,6 +53,10 @@ class Muon(Rule):
         """True."""
         return True
 
+    def updates_parts(self, w: Value) -> bool:
+        """False for a matrix, whose singular values are those of all its elements."""
+        return len(dims(w)) != 2
+
     def update(self, step: Step, name: str, w: Value, g: Value) -> Value:
         """The next value: a matrix by Muon, anything else by adamw."""
         if len(dims(w)) == 2:

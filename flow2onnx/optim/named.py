@@ -89,6 +89,10 @@ class NamedOptimizer(Optimizer):
                 found[member] = names
         return {self: rest, **found}
 
+    def updates_parts(self, w: Value) -> bool:
+        """True if its rule moves some elements as it does when it has all of them."""
+        return self.rule.updates_parts(w)
+
     def update(self, step: Step, name: str, w: Value, g: Value) -> Value:
         """The next value of variable `name`, now `w`, of gradient `g`."""
         return self.rule.update(step, name, w, g)

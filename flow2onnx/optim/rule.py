@@ -34,6 +34,10 @@ class Rule:
         """True if a step is w - rate * g and nothing else."""
         return False
 
+    def updates_parts(self, w: Value) -> bool:
+        """True if it moves some elements of a variable as it does when it has all of them."""
+        return True
+
     def update(self, step: Step, name: str, w: Value, g: Value) -> Value:
         """The next value of variable `name`, now `w`, of gradient `g`."""
         b = step.b

@@ -6,7 +6,10 @@ the scale.
 """
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -24,15 +27,19 @@ from flow2onnx.optim.accumulation import (
 from flow2onnx.optim.averages import append_averages
 from flow2onnx.optim.base import Optimizer, Step
 from flow2onnx.optim.exchange import (
+    own_parts,
     receive_gradients,
     receive_rows,
     send_gradients,
+    send_moved,
     send_rows,
+    sum_over_ranks,
 )
 from flow2onnx.optim.indexed_slices import Rows, RowStep, looked_up, lookups, rows_of
 from flow2onnx.optim.loss_scale import LossScale
 from flow2onnx.optim.model_update_conf import from_conf
 from flow2onnx.optim.objectives import gradients_of, optimizer_of
+from flow2onnx.optim.totals import WHOLE_TOTALS, Totals
 from flow2onnx.trace.context import tracing
 from flow2onnx.trace.job import Job
 
@@ -70,6 +77,7 @@ def _append(job: Job, training: Training) -> dict[Value, Value]:
     wanted |= read | {v: None for v in watched if v not in wanted}
     grads = gradients_of(job, seeds, wanted)
     found = {n: grads[v] for n, v in trainable.items() if n not in tables and v in grads}
+    job.divided = _divided(job, optimizer, list(found))
     if training.part == "gradients" and job.ranks > 1:
         send_gradients(job, found)
         send_rows(job, _reads(job, tables, grads))
@@ -91,8 +99,44 @@ def _append(job: Job, training: Training) -> dict[Value, Value]:
             else receive_gradients(job, step, found, training.rounds)
         )
     found |= {name: g for name, (_, g) in rows.items()}
-    _update(job, optimizer, steps, found, {n: r for n, (r, _) in rows.items()}, folded is not None)
+    with _parts_as_values(job):
+        tables_rows = {n: r for n, (r, _) in rows.items()}
+        _update(job, optimizer, steps, found, tables_rows, folded is not None)
     return grads
+
+
+def _divided(job: Job, optimizer: Optimizer, names: list[str]) -> frozenset[str]:
+    """The variables of whose optimizer state each process keeps a part, as the job's flags say."""
+    value = job.spec.config.value
+    if job.ranks == 1 or value("optimizer_placement_optimization_mode") is None:
+        return frozenset()
+    least = max(value("optimizer_placement_optimization_threshold"), job.ranks)
+    return frozenset(
+        name
+        for member, chosen in optimizer.assignment(job).items()
+        for name in names
+        if name in chosen
+        and size_of(job.values[name]) >= least
+        and member.updates_parts(job.values[name])
+    )
+
+
+@contextmanager
+def _parts_as_values(job: Job) -> Iterator[None]:
+    """Inside, a divided variable is the part that this process moves; at the end, it sends that.
+
+    So are averages of such variables, which are whole on all processes.
+    """
+    names = [n for n in job.values if n in job.divided]
+    names += [n for n in job.averages if job.variables[n].owner in job.divided]
+    if not names:
+        yield
+        return
+    whole = dict(job.values)
+    job.values |= own_parts(job, names)
+    yield
+    send_moved(job, [n for n in names if n in job.updates])
+    job.values |= {n: whole[n] for n in names}
 
 
 def _reads(
@@ -236,13 +280,17 @@ def _update(
 ) -> None:
     kept = dict(job.updates)  # what the body itself writes happens whatever the gradients are
     grads = grads if is_folded else _unscale(job, optimizer, steps, grads)
-    is_finite = optimizer.scale.advance(job, list(grads.values()))
-    grads = _clip(job, optimizer, grads)
+    over_ranks = partial(sum_over_ranks, job)
+    totals = Totals(job.divided, over_ranks) if job.divided else WHOLE_TOTALS
+    is_finite = optimizer.scale.advance(job, grads, totals)
+    grads = _clip(job, optimizer, grads, totals)
     for member, names in optimizer.assignment(job).items():
         mine = {n: g for n, g in grads.items() if n in names}
-        mine = mine if member is optimizer else _clip(job, member, mine)
+        mine = mine if member is optimizer else _clip(job, member, mine, totals)
+        whole, in_parts = steps[member], replace(steps[member], over_ranks=over_ranks)
         for name, g in mine.items():
-            _move(job, member, steps[member], name, g, rows.get(name), is_folded)
+            step = in_parts if name in job.divided else whole
+            _move(job, member, step, name, g, rows.get(name), is_folded)
     append_averages(job, next(iter(steps.values())), list(grads))
     counter = job.spec.step_counter
     with job.b.under("step"):
@@ -251,12 +299,14 @@ def _update(
         _skip_unless(job, is_finite, kept)
 
 
-def _clip(job: Job, optimizer: Optimizer, grads: dict[str, Value]) -> dict[str, Value]:
+def _clip(
+    job: Job, optimizer: Optimizer, grads: dict[str, Value], totals: Totals
+) -> dict[str, Value]:
     """The gradients that an optimizer trains by, clipped as it asks for."""
     if optimizer.clipping is None or not grads:
         return grads
     with job.b.under("clip"):
-        return optimizer.clipping.apply(job.b, grads)
+        return optimizer.clipping.apply(job.b, grads, totals)
 
 
 def _move(

@@ -418,7 +418,7 @@ _ELEMENTWISE = (
     "Neg", "Not", "Or", "PRelu", "Pow", "QuantizeLinear", "RandomNormalLike",
     "RandomUniformLike", "Reciprocal", "Relu", "Round", "Selu", "Shrink", "Sigmoid", "Sign",
     "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Sub", "Sum", "Swish", "Tan", "Tanh",
-    "ThresholdedRelu", "Where", "Xor", "Bernoulli",
+    "ThresholdedRelu", "Where", "Xor", "Bernoulli", "Dropout",
 )  # fmt: skip
 # Operators that repeat an operand along the rows of another, or set it beside them.
 BROADCASTING = frozenset({*_ELEMENTWISE, "Concat"})

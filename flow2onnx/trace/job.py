@@ -73,6 +73,8 @@ class Job:
     A mirrored job on several devices has one piece of its inputs, losses and results on each. Of a
     job that several processes train, of which this one does its part, `ranks` says how many they
     are, `sent` what it gives the others, and `summed` has losses that are sums over the processes.
+    Of the slots of a variable in `divided` each process keeps a part; `moved` has, for an output
+    that all gather, the variables whose parts it holds.
     """
 
     spec: JobSpec
@@ -91,6 +93,8 @@ class Job:
     is_loss_dynamic: bool = False
     sent: dict[str, Value] = field(default_factory=dict)
     summed: set[Value] = field(default_factory=set)
+    divided: frozenset[str] = frozenset()
+    moved: dict[str, tuple[str, ...]] = field(default_factory=dict)
     objectives: list[Objective] = field(default_factory=list)
     trained: frozenset[str] = frozenset()
     averages: dict[str, float] = field(default_factory=dict)  # of weights: state tensor to decay
@@ -171,9 +175,9 @@ class Job:
     def _state_input(self, variable: Variable) -> Value:
         feed = next((v for v in self.inputs if v.name == variable.name), None)
         if feed is None:
-            return self.b.input(variable.name, variable.shape, variable.dtype)
+            return self.b.input(variable.name, variable.kept_shape, variable.dtype)
         self.b.rename(feed, input_name(variable.name))
-        value = self.b.input(f"state/{variable.name}", variable.shape, variable.dtype)
+        value = self.b.input(f"state/{variable.name}", variable.kept_shape, variable.dtype)
         value.name = variable.name
         return value
 
@@ -189,6 +193,7 @@ class Job:
                 role="slot",
                 is_trainable=False,
                 owner=owner,
+                parts=self.ranks if owner in self.divided else 1,
             )
         )
 

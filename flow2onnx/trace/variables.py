@@ -4,6 +4,8 @@ import math
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
+from flow2onnx_runtime.divided import part_size
+
 from flow2onnx.dtypes import DType
 from flow2onnx.errors import VariableError
 from flow2onnx.graph import Builder, Value
@@ -33,7 +35,8 @@ class Variable:
     """A named tensor that lives from call to call.
 
     A variable is the user's, a slot an optimizer's (``w-momentum``), a counter a job's (its train
-    step). Only variables that are trainable get gradients.
+    step). Only variables that are trainable get gradients. A slot may lie in `parts`, of which each
+    process that trains the job keeps one: its elements end to end, then zeros, in equal parts.
     """
 
     name: str
@@ -48,16 +51,22 @@ class Variable:
     seed: int | None = None
     source: str | None = None
     owner: str | None = None  # of a slot
+    parts: int = 1
+
+    @property
+    def kept_shape(self) -> tuple[int, ...]:
+        """The shape of what one process keeps."""
+        return self.shape if self.parts == 1 else (part_size(self.shape, self.parts),)
 
     @property
     def nbytes(self) -> int:
-        """The bytes of one copy of its value."""
-        return math.prod(self.shape) * self.dtype.numpy.itemsize
+        """The bytes of one copy of what one process keeps."""
+        return math.prod(self.kept_shape) * self.dtype.numpy.itemsize
 
 
 def check_same(first: Variable, second: Variable, job: str, other: str | None = None) -> None:
     """Jobs that share a variable must mean the same by it; the first is of the job `other`."""
-    for field in ("shape", "dtype"):
+    for field in ("shape", "dtype", "parts"):
         here, there = getattr(second, field), getattr(first, field)
         if here != there:
             raise VariableError(

@@ -57,6 +57,7 @@ SAMPLES = [
     (k.STR, ["a"], [b"a", 1, None, True]),
     (k.DATA_TYPE, [float32, float64], [float16, "float", np.float32, 1]),
     (k.SCOPE, [SCOPE], ["cpu", None, SimpleNamespace(device_tag="cpu")]),
+    (k.AUTO_OR_COUNT, ["auto", 1, 7], [0, -1, 2.0, True, "all", None]),
     (k.PARTS, [True, False, 2, ("conv1",)], [1, 2.0, (), "conv1", None, ("conv1", 3)]),
     (k.VIEW, [VIEW, SimpleNamespace(view="consistent")], ["mirrored", SimpleNamespace(view="x")]),
     (m.MODEL_UPDATE, [{"naive_conf": {}}], [None, [], {}, {"naive": {}}, "naive_conf"]),

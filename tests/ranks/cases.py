@@ -11,16 +11,23 @@ import numpy as np
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
+from flow2onnx.errors import NonFiniteError
 from tests.data.files import write_parts
 
 STEPS, BATCH, WIDTH, CLASSES = 6, 8, 12, 5
 NORMAL = flow.random_normal_initializer(stddev=0.3)
 CASES = {}
+SLOW = set()  # of them, those that the fast tests leave out
 
 
 def case(function):
     CASES[function.__name__] = function
     return function
+
+
+def slow(function):
+    SLOW.add(function.__name__)
+    return case(function)
 
 
 def rate(number):
@@ -48,7 +55,7 @@ def variables():
     return {name: v.numpy() for name, v in flow.get_all_variables().items()}
 
 
-def trained(optimizer, loss_of=cross_entropy, config=None):
+def trained(optimizer, loss_of=cross_entropy, config=None, data=batches):
     @flow.global_function(type="train", function_config=config)
     def job(
         x: tp.Numpy.Placeholder((BATCH, 4, 3)), y: tp.Numpy.Placeholder((BATCH,), flow.int32)
@@ -57,7 +64,7 @@ def trained(optimizer, loss_of=cross_entropy, config=None):
         optimizer().minimize(loss)
         return loss
 
-    losses = [job(x, y) for x, y in batches()]
+    losses = [job(x, y) for x, y in data()]
     return {"losses": np.array(losses), **variables()}
 
 
@@ -129,7 +136,10 @@ def constants_of_the_batch():
 @case
 def slices():
     """Of a table only the rows that any rank has read are updated."""
-    config = flow.function_config()
+    return sliced(flow.function_config())
+
+
+def sliced(config, has_weights=False):
     config.indexed_slices_optimizer_conf(
         {"enable": True, "include_op_names": {"op_name": ["table"]}}
     )
@@ -137,7 +147,10 @@ def slices():
     @flow.global_function(type="train", function_config=config)
     def job(i: tp.Numpy.Placeholder((BATCH, 2), flow.int32)) -> tp.Numpy:
         table = flow.get_variable("table", (11, 3), initializer=NORMAL)
-        loss = flow.math.reduce_sum(flow.math.square(flow.gather(table, i)), axis=[1, 2])
+        h = flow.reshape(flow.gather(table, i), [i.shape[0], 6])
+        if has_weights:
+            h = flow.matmul(h, flow.get_variable("w", (6, 3), initializer=NORMAL))
+        loss = flow.math.reduce_sum(flow.math.square(h), axis=[1])
         flow.optimizer.Adam(rate(0.01)).minimize(loss)
         return loss
 
@@ -171,9 +184,9 @@ def mirrored():
     return {"losses": np.array(found), **variables()}
 
 
-def read(rounds):
+def read(rounds, config=None):
     """Every record is read once an epoch, by one of the ranks, and changed as in one process."""
-    config = flow.function_config()
+    config = config or flow.function_config()
     if rounds > 1:
         config.train.num_gradient_accumulation_steps(rounds)
     rng = np.random.default_rng(6)
@@ -252,6 +265,254 @@ def prediction():
     for x, y in batches():
         job(x, y)
     return {"answers": answer(x[:3]), **variables()}
+
+
+def zero(threshold=10):
+    """The flags of ZeRO-1 for variables of this size; by their shapes some parts are uneven."""
+    config = flow.function_config()
+    config.enable_non_distributed_optimizer(True)
+    config.optimizer_placement_optimization_threshold(threshold)
+    return config
+
+
+@slow
+def zero_momentum():
+    return trained(lambda: flow.optimizer.SGD(rate(0.1), momentum=0.9), config=zero())
+
+
+@slow
+def zero_adam():
+    return trained(lambda: flow.optimizer.Adam(rate(1e-3), do_bias_correction=True), config=zero())
+
+
+@case
+def zero_lamb_and_norm():
+    """Norms of single variables, and of all together, are those of all parts."""
+    clipping = flow.optimizer.grad_clipping.by_global_norm(0.3)
+    return trained(lambda: flow.optimizer.LAMB(rate(1e-3), grad_clipping=clipping), config=zero())
+
+
+@slow
+def zero_lars():
+    return trained(lambda: flow.optimizer.LARS(rate(0.1)), config=zero())
+
+
+@slow
+def zero_dynamic_scale():
+    policy = flow.optimizer.loss_scale.dynamic_loss_scale(2.0**127, 2)
+    return trained(
+        lambda: flow.optimizer.SGD(rate(0.1), momentum=0.9, loss_scale_policy=policy), config=zero()
+    )
+
+
+@slow
+def zero_averages():
+    """Averages of weights are whole, and the matrices of muon move whole; biases are in parts."""
+    return trained(lambda: flow.optimizer.named("muon", 0.01, ema=0.9), config=zero(5))
+
+
+@slow
+def zero_slices():
+    """A table of which rows are updated stays whole on all ranks; the rest is in parts."""
+    return sliced(zero(), has_weights=True)
+
+
+@slow
+def zero_in_rounds():
+    return read(3, zero())
+
+
+def with_a_large_row():
+    """The last row, which is the last rank's, is too large at the third step."""
+    for step, (x, y) in enumerate(batches()):
+        if step == 2:
+            x[-1] *= 1e37
+        yield x, y
+
+
+def held_back(config=None):
+    """One rank's overflow: no rank moves, and the scale shrinks on all."""
+    policy = flow.optimizer.loss_scale.dynamic_loss_scale(2.0**10, 2)
+    found = trained(
+        lambda: flow.optimizer.SGD(rate(0.1), momentum=0.9, loss_scale_policy=policy),
+        config=config, data=with_a_large_row,
+    )  # fmt: skip
+    del found["losses"]  # of which one is not finite
+    return found
+
+
+@slow
+def one_rank_overflows():
+    return held_back()
+
+
+@slow
+def zero_one_rank_overflows():
+    return held_back(zero())
+
+
+def refused(config=None):
+    """A loss that is not finite on one rank ends the step on all, which go on from there."""
+    flow.config.stop_on_non_finite(True)
+    ends = []
+
+    @flow.global_function(type="train", function_config=config)
+    def job(
+        x: tp.Numpy.Placeholder((BATCH, 4, 3)), y: tp.Numpy.Placeholder((BATCH,), flow.int32)
+    ) -> tp.Numpy:
+        loss = cross_entropy(x, y)
+        flow.optimizer.SGD(rate(0.1), momentum=0.9).minimize(loss)
+        return loss
+
+    for step, (x, y) in enumerate(batches()):
+        if step in (1, 4):
+            x[0 if step == 1 else -1] = np.nan
+        try:
+            job(x, y)
+        except NonFiniteError:
+            ends.append(step)
+    return {"ends": np.array(ends), **variables()}
+
+
+@slow
+def stop_on_non_finite():
+    return refused()
+
+
+@slow
+def stop_on_non_finite_in_segments():
+    return refused(cut(3))
+
+
+def mixed(dtype, config):
+    config.enable_auto_mixed_precision(True)
+    config.runtime.mixed_precision_dtype(dtype)
+    policy = flow.optimizer.loss_scale.dynamic_loss_scale(2.0**10, 2)
+    return trained(
+        lambda: flow.optimizer.SGD(rate(0.1), momentum=0.9, loss_scale_policy=policy), config=config
+    )
+
+
+@slow
+def float16():
+    return mixed("float16", flow.function_config())
+
+
+@slow
+def bfloat16():
+    return mixed("bfloat16", flow.function_config())
+
+
+@slow
+def zero_float16_in_segments():
+    return mixed("float16", zero_and_cut())
+
+
+def cut(segments):
+    config = flow.function_config()
+    config.runtime.gradient_segments(segments)
+    return config
+
+
+def zero_and_cut():
+    config = zero()
+    config.runtime.gradient_segments(2)
+    return config
+
+
+def normalised(config):
+    """A network whose way back reads what the way there keeps, in several layers."""
+    rng = np.random.default_rng(8)
+
+    @flow.global_function(type="train", function_config=config)
+    def job(
+        x: tp.Numpy.Placeholder((BATCH, 4, 3)), y: tp.Numpy.Placeholder((BATCH,), flow.int32)
+    ) -> tp.Bundle[tp.Numpy]:
+        h = flow.layers.layer_norm(logits_of(x, 24), name="l")
+        table = flow.get_variable("table", (CLASSES, 7), initializer=NORMAL)
+        h = flow.math.tanh(flow.matmul(h, table)) + flow.gather(flow.get_variable(
+            "rows", (CLASSES, 7), initializer=NORMAL), y)  # fmt: skip
+        logits = flow.layers.dense(h, CLASSES, kernel_initializer=NORMAL, name="c")
+        loss = flow.nn.sparse_softmax_cross_entropy_with_logits(y, logits)
+        flow.watch_diff(h, lambda blob: shown.append(blob.numpy().copy()))
+        flow.optimizer.Adam(rate(1e-3), do_bias_correction=True).minimize(loss)
+        return loss, logits
+
+    shown, found = [], []
+    for _ in range(STEPS):
+        x = rng.normal(size=(BATCH, 4, 3)).astype(np.float32)
+        found.append(job(x, rng.integers(0, CLASSES, BATCH).astype(np.int32)))
+    whole = {"losses": np.array([f[0] for f in found]), "logits": np.array([f[1] for f in found])}
+    return {**whole, "shown": np.array(shown), **variables()}
+
+
+@case
+def segments():
+    """In one model, and in three between which gradients are sent: the same to the bit."""
+    whole = normalised(cut(1))
+    flow.clear_default_session()
+    in_parts = normalised(cut(3))
+    same = {f"{name} is the same": np.array_equal(a, in_parts[name]) for name, a in whole.items()}
+    return {**in_parts, **{name: np.array(is_same) for name, is_same in same.items()}}
+
+
+@slow
+def zero_in_segments():
+    return normalised(zero_and_cut())
+
+
+@slow
+def segments_of_rounds():
+    return read(3, cut(2))
+
+
+@slow
+def statistics_of_a_device():
+    """In the consistent view, too; one process that plays the devices has the mirrored view."""
+    rows, is_alone = BATCH // DEVICES, flow.distributed.get_world_size() == 1
+    config = flow.function_config()
+    if is_alone:
+        flow.config.cpu_device_num(DEVICES)
+        config.default_logical_view(flow.scope.mirrored_view())
+    kind, size = (tp.ListNumpy, rows) if is_alone else (tp.Numpy, BATCH)
+
+    @flow.global_function(type="train", function_config=config)
+    def job(x: kind.Placeholder((size, 4, 3)), y: kind.Placeholder((size,), flow.int32)) -> kind:
+        x = flow.layers.batch_normalization(flow.reshape(x, [size, -1]), axis=1, name="n")
+        loss = cross_entropy(x, y)
+        flow.optimizer.SGD(rate(0.1), momentum=0).minimize(loss)
+        return loss
+
+    found = []
+    for x, y in batches():
+        arrays = [np.split(x, DEVICES), np.split(y, DEVICES)] if is_alone else [x, y]
+        found.append(np.reshape(job(*arrays), -1))
+    return {"losses": np.array(found), **variables()}
+
+
+@slow
+def draws():
+    """Ranks draw apart, and the same again when a program is repeated."""
+
+    def shown():
+        flow.clear_default_session()
+
+        @flow.global_function(type="train")
+        def job(x: tp.Numpy.Placeholder((BATCH, 40))) -> tp.Numpy:
+            w = flow.get_variable("w", (40,), initializer=flow.ones_initializer())
+            loss = flow.nn.dropout(x * w, rate=0.5, name="d")
+            flow.optimizer.SGD(rate(0.0), momentum=0).minimize(loss)
+            return loss
+
+        return np.array([job(np.ones((BATCH, 40), np.float32)) for _ in range(3)])
+
+    first, again = shown(), shown()
+    pieces = np.split(first, DEVICES, axis=1)
+    return {
+        "they are apart": np.array(all(not np.array_equal(pieces[0], p) for p in pieces[1:])),
+        "steps are apart": np.array(not np.array_equal(first[0], first[1])),
+        "they are the same again": np.array(np.array_equal(first, again)),
+    }
 
 
 DEVICES = 2

@@ -206,7 +206,8 @@ class BestCheckpoint(_Watching):
     def on_epoch_end(self, loop: "Loop", row: dict[str, float]) -> None:
         """Write the state if it is the best."""
         if self._improves(loop, row):
-            on_first_rank(lambda: loop.learner.save(self.path))
+            write_state = loop.learner.state_writer()
+            on_first_rank(lambda: write_state(self.path))
 
 
 class ReduceOnPlateau(_Watching):

@@ -25,6 +25,7 @@ __all__ = [
     "FOLLOWER",
     "Collectives",
     "Pending",
+    "PendingPart",
     "RankError",
     "check_alike",
     "failures_told",
@@ -56,6 +57,13 @@ class Pending(Protocol):
         """Return once it is done; raises `RankError` if it fails, or at the deadline."""
 
 
+class PendingPart(Protocol):
+    """A reduce-scatter under way."""
+
+    def wait(self) -> NDArray[Any]:
+        """This rank's part of the sum, once it is there; raises as `Pending` does."""
+
+
 class Collectives(Protocol):
     """The verbs. Arrays are contiguous, in host memory, of one shape and dtype on all ranks.
 
@@ -71,8 +79,11 @@ class Collectives(Protocol):
     def all_reduce(self, array: NDArray[Any]) -> None:
         """Replace `array` by its sum over the ranks."""
 
+    def begin_reduce_scatter(self, array: NDArray[Any]) -> PendingPart:
+        """Begin to add up `array`, whose length is a multiple of the ranks', for each its part."""
+
     def reduce_scatter(self, array: NDArray[Any]) -> NDArray[Any]:
-        """This rank's part of the sum of `array`, whose length is a multiple of the ranks'."""
+        """This rank's part of the sum of `array`, as `begin_reduce_scatter` has it."""
 
     def all_gather(self, array: NDArray[Any]) -> list[NDArray[Any]]:
         """The arrays of all ranks, by rank."""

@@ -14,9 +14,10 @@ from flow2onnx_runtime.program import TensorInfo
 if TYPE_CHECKING:
     from flow2onnx_runtime.trainer import Trainer
 
-__all__ = ["BundleLearner", "Learner", "fill_rows"]
+__all__ = ["BundleLearner", "Learner", "StateWriter", "fill_rows"]
 
 Results = Mapping[str, Array]
+StateWriter = Callable[[str | os.PathLike[str]], None]
 
 
 class Learner(Protocol):
@@ -92,8 +93,11 @@ class Learner(Protocol):
     def restore(self, state: Mapping[str, Array]) -> None:
         """Replace all state by a snapshot."""
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the state to a file, whole or not at all."""
+    def state_writer(self) -> StateWriter:
+        """What writes the state of now to a file, whole or not at all.
+
+        Every rank asks for it, as each may have a part of the state; the first one calls it.
+        """
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Replace the state by a saved one."""
@@ -242,9 +246,9 @@ class BundleLearner:
         """Replace all state by a snapshot."""
         self._trainer.load_state_dict(state)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the state to a .safetensors file."""
-        self._trainer.save(path)
+    def state_writer(self) -> StateWriter:
+        """What writes the state to a .safetensors file."""
+        return self._trainer.save
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Replace the state by a saved one."""

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,7 +24,7 @@ from flow2onnx_runtime.files import open_file, replace_folder
 from flow2onnx_runtime.history import History, Row
 from flow2onnx_runtime.interrupts import Interrupts
 from flow2onnx_runtime.json_reader import Fields, parse_object
-from flow2onnx_runtime.learner import Learner
+from flow2onnx_runtime.learner import Learner, StateWriter
 from flow2onnx_runtime.metrics import Metric
 from flow2onnx_runtime.prefetch import prefetch_items
 from flow2onnx_runtime.progress_bar import ProgressBar
@@ -120,7 +121,8 @@ class Loop:
         An earlier one is replaced, and no other folder. Of several processes the first writes it.
         """
         _check_place(Path(folder))
-        on_first_rank(lambda: replace_folder(folder, self._fill, overwrite=True))
+        fill = partial(self._fill, self.learner.state_writer())
+        on_first_rank(lambda: replace_folder(folder, fill, overwrite=True))
 
     def grows(self, name: str) -> bool:
         """True if more of a number is better."""
@@ -351,9 +353,9 @@ class Loop:
         arrays = arrays_of(raw, self.learner.feeds, self._columns)
         return arrays, *self.learner.evaluate(arrays)
 
-    def _fill(self, folder: Path) -> None:
+    def _fill(self, write_state: StateWriter, folder: Path) -> None:
         """Write the files of a checkpoint."""
-        self.learner.save(folder / _STATE)
+        write_state(folder / _STATE)
         for callback in self.callbacks:
             callback.write(folder)
         content = {

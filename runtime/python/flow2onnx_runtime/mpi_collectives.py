@@ -5,6 +5,7 @@ after an error, this rank aborts the whole world: a rank that ends alone would l
 """
 
 import sys
+import threading
 import time
 from typing import Any
 
@@ -12,13 +13,14 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from flow2onnx_runtime.collectives import Pending, RankError, last_line
+from flow2onnx_runtime.collectives import Pending, PendingPart, RankError, last_line
 from flow2onnx_runtime.world import DEADLINE, World
 
 __all__ = ["MPICollectives"]
 
 _SPINS = 2000  # tests without a pause: small collectives take microseconds
 _PAUSE = 20e-6
+_STEP = 1e-4  # between two looks at what goes on while this process computes
 
 
 class MPICollectives:
@@ -26,6 +28,7 @@ class MPICollectives:
 
     def __init__(self, world: World) -> None:
         self.world = world
+        self._progress = _Progress()
         self._comm = MPI.COMM_WORLD.Dup()
         if (self._comm.rank, self._comm.size) != (world.rank, world.size):
             raise RankError(
@@ -43,7 +46,14 @@ class MPICollectives:
 
     def begin_all_reduce(self, array: NDArray[Any]) -> Pending:
         """Begin to replace `array` by its sum over the ranks."""
-        return _Request(self, "all-reduce", self._comm.Iallreduce(MPI.IN_PLACE, array))
+        request = self._comm.Iallreduce(MPI.IN_PLACE, array)
+        return self._progress.drive(_Request(self, "all-reduce", request))
+
+    def begin_reduce_scatter(self, array: NDArray[Any]) -> PendingPart:
+        """Begin to add up `array`, for this rank its part."""
+        part = np.empty(len(array) // self.world.size, array.dtype)
+        request = self._comm.Ireduce_scatter_block(array, part)
+        return _Part(self._progress.drive(_Request(self, "reduce-scatter", request)), array, part)
 
     def all_reduce(self, array: NDArray[Any]) -> None:
         """Replace `array` by its sum over the ranks."""
@@ -51,9 +61,7 @@ class MPICollectives:
 
     def reduce_scatter(self, array: NDArray[Any]) -> NDArray[Any]:
         """This rank's part of the sum of `array`."""
-        part = np.empty(len(array) // self.world.size, array.dtype)
-        self._finish("reduce-scatter", self._comm.Ireduce_scatter_block(array, part))
-        return part
+        return self.begin_reduce_scatter(array).wait()
 
     def all_gather(self, array: NDArray[Any]) -> list[NDArray[Any]]:
         """The arrays of all ranks, by rank."""
@@ -97,14 +105,63 @@ class _Request:
 
     def __init__(self, collectives: MPICollectives, what: str, request: Any) -> None:
         self._collectives, self._what, self._request = collectives, what, request
+        self._lock, self._is_done = threading.Lock(), False
+
+    def test(self) -> bool:
+        """True once it is done. Asking is what lets an MPI library go on with it."""
+        with self._lock:  # MPI allows one thread to ask for a request
+            self._is_done = self._is_done or self._request.Test()
+            return self._is_done
 
     def wait(self) -> None:
         """Return once it is done."""
         for _ in range(_SPINS):
-            if self._request.Test():
+            if self.test():
                 return
         end = time.monotonic() + self._collectives.world.deadline
-        while not self._request.Test():
+        while not self.test():
             if time.monotonic() > end:
                 self._collectives.late(self._what)
             time.sleep(_PAUSE)
+
+
+class _Part:
+    """A reduce-scatter under way; it keeps what it reads until it is done."""
+
+    def __init__(self, request: Pending, array: NDArray[Any], part: NDArray[Any]) -> None:
+        self._request, self._array, self._part = request, array, part
+
+    def wait(self) -> NDArray[Any]:
+        """The part, once it is there."""
+        self._request.wait()
+        return self._part
+
+
+class _Progress:
+    """A thread that asks for requests under way, so that they go on while the process computes."""
+
+    def __init__(self) -> None:
+        self._may = MPI.Query_thread() == MPI.THREAD_MULTIPLE
+        self._requests: list[_Request] = []
+        self._there = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def drive(self, request: _Request) -> _Request:
+        """The request, looked after from now on, if the library allows several threads."""
+        if self._may:
+            self._requests.append(request)
+            self._there.set()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="mpi", daemon=True)
+                self._thread.start()
+        return request
+
+    def _run(self) -> None:
+        while True:
+            self._there.wait()
+            self._there.clear()
+            while self._requests:
+                if self._requests[0].test():
+                    self._requests.pop(0)
+                else:
+                    time.sleep(_STEP)

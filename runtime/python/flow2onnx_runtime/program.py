@@ -53,6 +53,9 @@ class Program:
     lacks memory or is stopped leaves it torn, see `State`. None is updated so while runs are
     captured as a CUDA graph, which runs the first step three times.
 
+    `links` are values by name, of a fixed shape, that programs hand to each other: an output of
+    such a name is written there, an input reads it there, and neither is a feed or a result.
+
     Raises `BundleError` for a model that cannot be opened or has inputs that are no tensors,
     `StateError` if the model's idea of a state tensor is another, `ProviderError`.
     """
@@ -66,7 +69,9 @@ class Program:
         name: str | None = None,
         initializers: Mapping[str, Any] | None = None,
         in_place: Collection[str] = (),
+        links: Mapping[str, Any] | None = None,
     ) -> None:
+        self.links: Mapping[str, Any] = links or {}
         self.name = name or ("model" if isinstance(model, bytes | OwnModel) else Path(model).name)
         self.ranges: Mapping[str, IndexRange] = {}  # by feed, the numbers that it may hold
         self.options = options
@@ -80,8 +85,11 @@ class Program:
         inputs = [tensor_info(self.name, arg) for arg in self.session.get_inputs()]
         outputs = [tensor_info(self.name, arg) for arg in self.session.get_outputs()]
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
-        self.feeds = tuple(i for i in inputs if i.name not in self.state)
-        self.results = tuple(o for o in outputs if not self._is_next(o))
+        given = (*self.state, *self.links)
+        self.feeds = tuple(i for i in inputs if i.name not in given)
+        self.results = tuple(
+            o for o in outputs if not self._is_next(o) and o.name not in self.links
+        )
         self.reads = tuple(i.name for i in inputs if i.name in self.state)
         self.writes = tuple(o.name[len(NEXT) :] for o in outputs if self._is_next(o))
         is_on_host, reads_host = options.device[0] == "cpu", _host_inputs(self.session)
@@ -378,6 +386,8 @@ class _Lane:
     def _feed(self, arrays: Sequence[NDArray[Any]] | DeviceFeeds) -> None:
         for name in self._copied_reads:
             self._binding.bind_ortvalue_input(name, self._program.state.current(name))
+        for name in self._copied_links:
+            self._binding.bind_ortvalue_input(name, self._program.links[name])
         if isinstance(arrays, DeviceFeeds):
             self._feed_from_device(arrays)
             return
@@ -424,6 +434,10 @@ class _Lane:
         self._copied_reads = [n for n in self._program.reads if n in self._program.copied_inputs]
         for name in self._program.reads:
             self._binding.bind_ortvalue_input(name, state.current(name))
+        linked = [info.name for info in self._program.inputs if info.name in self._program.links]
+        self._copied_links = [n for n in linked if n in self._program.copied_inputs]
+        for name in linked:
+            self._binding.bind_ortvalue_input(name, self._program.links[name])
 
     def _bind_outputs(self) -> list[Callable[[], NDArray[Any]]]:
         # In the model's order, so that a result's position in the binding is its position there.
@@ -433,6 +447,8 @@ class _Lane:
             target = info.name[len(NEXT) :]
             if info.name.startswith(NEXT) and target in written:
                 self._bind_next(info.name, target)
+            elif info.name in self._program.links:
+                self._binding.bind_ortvalue_output(info.name, self._program.links[info.name])
             else:
                 fetches.append(self._fetch(info, position))
         return fetches

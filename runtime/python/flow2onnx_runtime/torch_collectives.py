@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from flow2onnx_runtime.collectives import Pending, RankError, last_line
+from flow2onnx_runtime.collectives import Pending, PendingPart, RankError, last_line
 from flow2onnx_runtime.errors import OptionsError
 from flow2onnx_runtime.world import DEADLINE, World
 
@@ -62,11 +62,14 @@ class TorchCollectives:
         """Replace `array` by its sum over the ranks."""
         self.begin_all_reduce(array).wait()
 
-    def reduce_scatter(self, array: NDArray[Any]) -> NDArray[Any]:
-        """This rank's part of the sum of `array`; gloo sums it whole."""
-        self.all_reduce(array)
+    def begin_reduce_scatter(self, array: NDArray[Any]) -> PendingPart:
+        """Begin to add up `array`, for this rank its part; gloo sums it whole."""
         size = len(array) // self.world.size
-        return array[self.world.rank * size :][:size]
+        return _Part(self.begin_all_reduce(array), array[self.world.rank * size :][:size])
+
+    def reduce_scatter(self, array: NDArray[Any]) -> NDArray[Any]:
+        """This rank's part of the sum of `array`."""
+        return self.begin_reduce_scatter(array).wait()
 
     def all_gather(self, array: NDArray[Any]) -> list[NDArray[Any]]:
         """The arrays of all ranks, by rank."""
@@ -165,6 +168,18 @@ class _Work:
         """Return once it is done."""
         with _Guard(self._collectives, "all-reduce"):
             self._work.wait()
+
+
+class _Part:
+    """A sum under way of which one part is wanted."""
+
+    def __init__(self, work: Pending, part: NDArray[Any]) -> None:
+        self._work, self._part = work, part
+
+    def wait(self) -> NDArray[Any]:
+        """The part alone: the memory of the others is free then."""
+        self._work.wait()
+        return self._part.copy()
 
 
 def _as_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:

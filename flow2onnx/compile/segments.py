@@ -1,0 +1,95 @@
+"""The parts of a job of several processes: between them the processes meet.
+
+The way back is cut into segments, so that the gradients of one are on their way while the next
+computes. An update of which each process does its part is cut where it needs sums over all.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from flow2onnx.compile.job import CompiledJob
+from flow2onnx.compile.names import PARTIAL, ROWS, SUM
+from flow2onnx.graph import Node
+from flow2onnx.optim.exchange import group_of
+from flow2onnx.passes.cut import cut, output_bytes, parts_by_ends, parts_by_sums, passed_bytes
+
+__all__ = ["cut_for_ranks"]
+
+# What a cut hides and costs, in seconds; measured on two cores, where a link is assumed of
+# 10 Gbit/s. What passes a cut is written and read in either case, but never in a cache.
+_LINK_RATE = 1.25e9
+_PASS_RATE = 2e10
+_RUN_COST = 2e-4
+
+
+def cut_for_ranks(job: CompiledJob, *, may_overlap: bool) -> CompiledJob:
+    """The job with its halves in parts, as far as these are worth it.
+
+    Without `may_overlap` only as many segments as `runtime.gradient_segments` asks for.
+    """
+    assert job.update is not None, "several processes make their updates apart"
+    wish = job.spec.config.value("runtime.gradient_segments")
+    is_cut = may_overlap or isinstance(wish, int)
+    parts = _segments(job, is_measured=wish == "auto") if is_cut else {}
+    return replace(_in_parts(job, parts), update=_in_parts(job.update, _levels(job.update)))
+
+
+def _segments(job: CompiledJob, *, is_measured: bool) -> dict[Node, int]:
+    """The part of each node of the gradients; all in one where cuts hide less than they cost."""
+    graph, groups = job.model.graph, dict[int, list[str]]()
+    for name in job.sent:
+        if not name.startswith(ROWS):
+            groups.setdefault(group_of(name), []).append(name)
+    ends = [groups[i] for i in sorted(groups)]
+    if len(ends) < 2:
+        return {}
+    while len(ends) > 1:
+        parts = _parts(job, ends)
+        passed = passed_bytes(graph, parts)
+        if passed is None:
+            return {}
+        if not is_measured:
+            return parts
+        sent = [output_bytes(graph, names) / _LINK_RATE for names in ends]
+        gains = [s - _RUN_COST - p / _PASS_RATE for s, p in zip(sent, passed, strict=True)]
+        worst = min(range(len(ends) - 1), key=gains.__getitem__)
+        if gains[worst] >= 0:
+            return parts
+        ends[worst : worst + 2] = [ends[worst] + ends[worst + 1]]
+    return {}
+
+
+def _parts(job: CompiledJob, ends: list[list[str]]) -> dict[Node, int]:
+    """The part of each node: losses, which may end a step, are in the first."""
+    return parts_by_ends(job.model.graph, [[*job.losses, *ends[0]], *ends[1:]])
+
+
+def _levels(update: CompiledJob) -> dict[Node, int]:
+    """The part of each node of an update: sums over all processes come between two."""
+    partial = [name for name in update.sent if name.startswith(PARTIAL)]
+    sums = {SUM + name.removeprefix(PARTIAL): name for name in partial}
+    return parts_by_sums(update.model.graph, sums) if sums else {}
+
+
+def _in_parts(job: CompiledJob, parts: Mapping[Node, int]) -> CompiledJob:
+    if not max(parts.values(), default=0):
+        return job
+    models = cut(job.model, parts)
+    found = []
+    for model in models:
+        inputs = {str(v.name) for v in model.graph.inputs}
+        outputs = {str(v.name) for v in model.graph.outputs}
+        found.append(
+            replace(
+                job,
+                model=model,
+                feeds=tuple(name for name in job.feeds if name in inputs),
+                losses=tuple(name for name in job.losses if name in outputs),
+                results=(),
+                watches=(),
+                host=None,
+                update=None,
+                sent=tuple(name for name in job.sent if name in outputs),
+            )
+        )
+    return replace(job, parts=tuple(found))

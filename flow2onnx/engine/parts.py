@@ -1,0 +1,81 @@
+"""A job that is open in parts: models that run one after another and hand values to each other."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from flow2onnx_runtime import State
+from flow2onnx_runtime.buffers import new_buffer
+from flow2onnx_runtime.dtypes import Array, element_named
+from flow2onnx_runtime.program import DeviceFeeds, TensorInfo
+
+from flow2onnx.compile.names import LINK
+from flow2onnx.engine.executable import OpenedModel
+from flow2onnx.engine.opening import Opening
+from flow2onnx.graph.types import dims, dtype_of
+
+__all__ = ["PartedModel"]
+
+# What happens between two parts: it takes what one returned, and gives what later ones are fed.
+Between = Callable[[Mapping[str, Array]], Mapping[str, Array]]
+
+
+class PartedModel(OpenedModel):
+    """The models of an opening's parts, or its one model; `between` is called behind each."""
+
+    def __init__(
+        self, opening: Opening, state: State, suffix: str = "", *, between: Between
+    ) -> None:
+        self._between = between
+        if not opening.parts:
+            super().__init__(opening, state, suffix)
+            self._models: Sequence[OpenedModel] = [self]
+            return
+        links = _links(opening)
+        self._models = [
+            OpenedModel(part, state, f"{suffix}/{k}", links) for k, part in enumerate(opening.parts)
+        ]
+        self.program, self.opening = self._models[0].program, opening
+
+    @property
+    def feeds(self) -> tuple[TensorInfo, ...]:
+        """What all parts are given, each once; not what is given between them."""
+        infos = {info.name: info for model in self._models for info in model.program.feeds}
+        return tuple(infos[name] for name in self.opening.job.feeds if name in infos)
+
+    @property
+    def results(self) -> tuple[TensorInfo, ...]:
+        """What the parts return, in their order."""
+        return tuple(info for model in self._models for info in model.program.results)
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        """The state that any part gives a next value."""
+        return tuple(name for model in self._models for name in model.program.writes)
+
+    def run(
+        self,
+        feeds: Sequence[Array] | DeviceFeeds,
+        guard: Callable[[list[Array]], None] | None = None,
+    ) -> list[Array]:
+        """One run of each part; `guard` sees the first one's results, in which the losses are."""
+        assert not isinstance(feeds, DeviceFeeds), "ranks are fed from the host"
+        given = dict(zip((info.name for info in self.feeds), feeds, strict=True))
+        found = list[Array]()
+        for model in self._models:
+            program = model.program
+            arrays = [given[info.name] for info in program.feeds]
+            check = guard if model is self._models[0] else None
+            results = OpenedModel.run(model, arrays, check)
+            given.update(self._between(program.by_name(results)))
+            found += results
+        return found
+
+
+def _links(opening: Opening) -> dict[str, Any]:
+    """Memory for what the parts hand to each other, by name: each where the parts run."""
+    made = [(v, part) for part in opening.parts for v in part.model.graph.outputs]
+    return {
+        str(v.name): new_buffer(part.options.device, dims(v), element_named(dtype_of(v).name)).value
+        for v, part in made
+        if str(v.name).startswith(LINK)
+    }

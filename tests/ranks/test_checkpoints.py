@@ -1,0 +1,65 @@
+"""A checkpoint of optimizer state in parts is that of one process, for any number of ranks."""
+
+import numpy as np
+import pytest
+
+import flow2onnx as flow
+from tests.ranks.ranks import ROOT, ends, start, start_ranks
+
+PROGRAM = str(ROOT / "tests/ranks/checkpoints.py")
+
+
+def trained(count, folder, steps, *given):
+    """Train in `count` processes from a checkpoint on, and write the next."""
+    arguments = [PROGRAM, str(steps), str(folder), *map(str, given)]
+    processes = [start("torch", arguments)] if count == 1 else start_ranks(count, arguments)
+    results = ends(processes)
+    assert all(status == 0 for status, _, _ in results), results
+    return folder / "saved"
+
+
+def values(path):
+    return {name: saved.numpy() for name, saved in flow.checkpoint.get(path).items()}
+
+
+def check_loaded(folder, count, saved):
+    """Every rank has read, bit by bit, what lies in the checkpoint."""
+    expected = values(saved)
+    for rank in range(count):
+        found = dict(np.load(folder / f"read-{rank}.npz"))
+        assert found.keys() == expected.keys()
+        for name, value in expected.items():
+            np.testing.assert_array_equal(found[name], value, name)
+
+
+def check_layout(saved):
+    """Whole tensors, in OneFlow's folder and in one file, and nothing beside them."""
+    expected = values(saved)
+    assert {n: v.shape for n, v in expected.items()} == {
+        "w": (5, 7), "w-m": (5, 7), "w-v": (5, 7), "b": (7,), "b-m": (7,), "b-v": (7,),
+        "s": (1,), "s-m": (1,), "s-v": (1,), "System-Train-TrainStep-job": (1,),
+    }  # fmt: skip
+    assert (saved / "snapshot_done").exists()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(np.fromfile(saved / name / "out", value.dtype), value.ravel())
+    in_file = values(saved.with_suffix(".safetensors"))
+    for name, value in expected.items():
+        np.testing.assert_array_equal(in_file[name], value)
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [(2, 1), pytest.param((1, 4, 2, 1), marks=pytest.mark.slow)],
+    ids=lambda counts: "-".join(map(str, counts)),
+)
+def test_any_number_of_ranks_goes_on(counts, tmp_path):
+    saved = trained(counts[0], tmp_path / "0", 3)
+    for i, count in enumerate(counts[1:], 1):
+        check_layout(saved)
+        folder = tmp_path / str(i)
+        following = trained(count, folder, 3, saved)
+        check_loaded(folder, count, saved)
+        saved = following
+    alone = values(trained(1, tmp_path / "alone", 3 * len(counts)))
+    for name, value in values(saved).items():
+        np.testing.assert_allclose(value, alone[name], rtol=0, atol=2e-6, err_msg=name)
