@@ -11,6 +11,7 @@ from flow2onnx_runtime.world import launched_world
 from flow2onnx.errors import ArgumentError, ConfigError
 from flow2onnx.source import user_frame
 from flow2onnx.trace.context import current_job, traced_job
+from flow2onnx.trace.distribution import rank_of_devices
 
 __all__ = [
     "LogicalView",
@@ -46,12 +47,15 @@ class Placement:
 
     def __enter__(self) -> "Placement":
         job = current_job("scope.placement")
+        place = rank_of_devices(job, self.device_ids)
         job.devices.add(self.device_tag)
-        job.placements.append(self.device_tag)
+        job.placements.append((self.device_tag, job.b.place))
+        job.b.place = place
         return self
 
     def __exit__(self, *error: object) -> None:
-        current_job("scope.placement").placements.pop()
+        job = current_job("scope.placement")
+        _, job.b.place = job.placements.pop()
 
 
 def placement(
@@ -59,9 +63,9 @@ def placement(
 ) -> Placement:
     """``placement("gpu", "0:0")``: a device tag and one or several ``machine:device`` ranges.
 
-    The jobs of a session run on one kind of device, the GPU if anything is placed there. Each
-    process computes all layers, those placed on other devices than its own too, which changes no
-    value.
+    The jobs of a session run on one kind of device, the GPU if anything is placed there. Of a train
+    job that several processes share, the one that plays the device computes what is placed there,
+    and keeps the variables made there.
     """
     if device_tag not in _TAGS:
         raise ArgumentError(

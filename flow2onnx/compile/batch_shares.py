@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from flow2onnx.compile.divide import Divided, divide
 from flow2onnx.errors import FlowError, UnsupportedError
 from flow2onnx.graph import Value
 from flow2onnx.graph.types import dims, is_static, rank_of
@@ -28,6 +29,7 @@ class BatchShares:
     of: Mapping[Value, Share]
     is_mirrored: bool
     variables: frozenset[Value]
+    divided: Divided | None = None
 
     def of_output(self, value: Value, primals: Mapping[Value, Value]) -> Share | None:
         """The share of an output; `primals` has, for a gradient, what it is the gradient of."""
@@ -36,6 +38,8 @@ class BatchShares:
         if value not in known and maker is not None and maker.op_type == "Identity":
             value = maker.inputs[0] or value
         if value in primals and value not in self.of:
+            if self.divided is not None:
+                return _gradient_share(self.of.get(primals[value]))
             return self._of_gradient(primals[value])
         return _PIECE if self.is_mirrored else self.of.get(value)
 
@@ -46,6 +50,15 @@ class BatchShares:
             return _PIECE
         share = self.of.get(primal, Share("sum"))
         return share if share.kind in ("rows", "own") else Share("sum")
+
+
+def _divided(
+    traced: Traced, split: Mapping[Value, int], variables: frozenset[Value]
+) -> BatchShares:
+    found = divide(traced, split)
+    axes = {str(v.name): axis for v, axis in split.items()} if found.micro == 1 else {}
+    axes = {} if found.is_pipeline else axes
+    return BatchShares(axes, found.shares, False, variables, found)
 
 
 def share_batch(traced: Traced) -> BatchShares:
@@ -60,12 +73,33 @@ def share_batch(traced: Traced) -> BatchShares:
         _check_fed(job)
         return BatchShares({}, {}, True, variables)
     split = _split(job)
+    if job.is_divided:
+        return _divided(traced, split, variables)
     shares = share_rows(job.b, split, job.ranks)
     watched = [v for w in job.watches for v in w.values]
     _check(job, shares, [*job.losses, *traced.results, *watched], "mean sum rows own")
     _check(job, shares, job.updates.values(), "own")
     job.summed |= {v for v in job.losses if v in shares and shares[v].kind == "sum"}
     return BatchShares({str(v.name): axis for v, axis in split.items()}, shares, False, variables)
+
+
+def _gradient_share(share: Share | None) -> Share | None:
+    """The share of a gradient in a divided job: of a copy a part of a sum, of that a copy."""
+    if share is None or share.kind == "mean":
+        return Share("sum")
+    return None if share.kind == "sum" else share
+
+
+def micro_share(found: BatchShares, value: Value, primals: Mapping[Value, Value]) -> Share | None:
+    """What an output of one part of a batch is to that of all parts."""
+    shares = found.divided.micro_shares if found.divided is not None else {}
+    maker = value.producer()
+    if value not in {*shares, *primals} and maker is not None and maker.op_type == "Identity":
+        value = maker.inputs[0] or value
+    if value in primals and value not in shares:
+        share = shares.get(primals[value])
+        return share if share is not None and share.kind == "rows" else Share("sum")
+    return shares.get(value)
 
 
 def output_shares(

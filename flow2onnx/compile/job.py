@@ -1,10 +1,20 @@
 """From a job's specification to a model that runs: the whole way on one screen."""
 
+import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from flow2onnx.compile.batch_shares import output_shares, share_batch
+from flow2onnx_runtime.axis_parts import part_length, part_start
+
+from flow2onnx.compile.batch_shares import (
+    BatchShares,
+    micro_share,
+    output_shares,
+    share_batch,
+)
+from flow2onnx.compile.divide import Divided
+from flow2onnx.compile.division import Segment, segments_of
 from flow2onnx.compile.garbage_collection import collector_paused
 from flow2onnx.compile.names import (
     loss_name,
@@ -15,8 +25,8 @@ from flow2onnx.compile.names import (
     written_state,
 )
 from flow2onnx.errors import JobError
-from flow2onnx.graph import Builder, Model, Value
-from flow2onnx.graph.model import model_of
+from flow2onnx.graph import Builder, Graph, Model, Value
+from flow2onnx.graph.model import model_bytes, model_of
 from flow2onnx.graph.nodes import RANDOM_OPERATORS
 from flow2onnx.graph.verify import Kernels, verify
 from flow2onnx.lowering.forms import (
@@ -34,7 +44,7 @@ from flow2onnx.passes.recompute import RecomputedSegment, recompute
 from flow2onnx.passes.row_shares import Share
 from flow2onnx.passes.sink_relu import sink_relu
 from flow2onnx.trace.host import HostPlan
-from flow2onnx.trace.job import Job
+from flow2onnx.trace.job import Job, Kept
 from flow2onnx.trace.quantization import quantize
 from flow2onnx.trace.spec import JobSpec
 from flow2onnx.trace.trace import Traced, pieces_of, trace
@@ -43,9 +53,11 @@ from flow2onnx.typing import TreeDef
 
 __all__ = [
     "CompiledJob",
+    "Division",
     "Target",
     "WatchedOutput",
     "compile_job",
+    "cut_job",
     "initial_state",
 ]
 
@@ -56,9 +68,9 @@ class Target:
 
     `devices`: how many a mirrored job is fed for. `training`: which part of a train step, and
     whether its rate can be set. `ranks`: how many processes train the job, of which this compiles
-    the part of one. `tuned`: forms of lowerings that were measured, by question; `provider`: the
-    tag of the one whose rules pick the others. `contrib`: operators of the runtime beside the
-    standard that may be in it.
+    the part of one, `rank` if they differ. `tuned`: forms of lowerings that were measured, by
+    question; `provider`: the tag of the one whose rules pick the others. `contrib`: operators of
+    the runtime beside the standard that may be in it.
     """
 
     opset: int = 21
@@ -68,6 +80,7 @@ class Target:
     training: Training = WHOLE
     devices: int = 1
     ranks: int = 1
+    rank: int = 0
     tuned: Mapping[str, str] = field(default_factory=dict)
     provider: str = "cpu"
     contrib: Collection[str] = ()
@@ -88,6 +101,21 @@ class WatchedOutput:
     def outputs(self) -> tuple[str, ...]:
         """All outputs, in order."""
         return tuple(name for pieces in self.arguments for name in pieces)
+
+
+@dataclass(frozen=True)
+class Division:
+    """What one process does of a divided job: its segments, and what it keeps of variables.
+
+    The batch goes through them in `micro` parts, of which `split` has the feeds with rows and their
+    axes, and `shares` what an output of one part is to that of all.
+    """
+
+    kept: Mapping[str, Kept]
+    micro: int = 1
+    split: Mapping[str, int] = field(default_factory=dict)
+    shares: Mapping[str, Share] = field(default_factory=dict)
+    segments: tuple[Segment, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +151,7 @@ class CompiledJob:
     shares: Mapping[str, Share] = field(default_factory=dict)
     split: Mapping[str, int] = field(default_factory=dict)
     digest: str = ""
+    division: "Division | None" = None
     choices: tuple[Choice, ...] = ()
     recomputed: tuple[RecomputedSegment, ...] = ()
 
@@ -144,6 +173,13 @@ class CompiledJob:
             feeds=tuple(renamed.get(f, f) for f in self.feeds),
             parts=tuple(part.without_clashes(variables) for part in self.parts),
         )
+
+    @property
+    def graphs(self) -> tuple[Graph, ...]:
+        """The graphs that one process computes."""
+        if self.division is None:
+            return (self.model.graph,)
+        return tuple(s.model.graph for s in self.division.segments if s.model is not None)
 
     def structure(self) -> list[dict[str, Any]]:
         """The nodes of the model in order: name, operator, what each reads and makes."""
@@ -171,9 +207,14 @@ def compile_job(
 
 
 def _build(spec: JobSpec, shapes: Sequence[tuple[int, ...]] | None, target: Target) -> CompiledJob:
-    traced = trace(spec, shapes, target.opset, target.seed, target.devices, target.ranks)
+    traced = trace(
+        spec, shapes, target.opset, target.seed, target.devices, target.ranks, target.rank
+    )
     job = traced.job
+    digest = _digest(job) if job.is_divided else ""
     shared = share_batch(traced) if job.ranks > 1 else None
+    divided = shared.divided if shared is not None else None
+    traced = divided.traced if divided is not None else traced
     if job.is_trainable:
         sink_relu(
             job.b, _values_in_use(traced)
@@ -199,11 +240,17 @@ def _build(spec: JobSpec, shapes: Sequence[tuple[int, ...]] | None, target: Targ
     recomputed = recompute(job.b.graph, forward, job.values, segments) if segments and diffs else ()
     job.b.graph.name = spec.name
     model = model_of(job.b.graph)
-    verify(model, target.kernels, target.contrib)
+    division = None
+    if divided is not None and shared is not None:
+        division = _division(job, shared, divided, {g: v for v, g in diffs.items()})
+    else:
+        verify(model, target.kernels, target.contrib)
     return CompiledJob(
         spec=spec,
         kind="train" if job.is_trainable else "predict",
         model=model,
+        division=division,
+        digest=digest,
         variables=job.variables,
         feeds=tuple(str(v.name) for v in (*job.inputs, *job.host.inputs)),
         results=results,
@@ -219,6 +266,45 @@ def _build(spec: JobSpec, shapes: Sequence[tuple[int, ...]] | None, target: Targ
         split=shared.split if shared is not None else {},
         recomputed=recomputed,
     )
+
+
+def _digest(job: Job) -> str:
+    """Of what was traced: what processes compute of it differs."""
+    return hashlib.sha256(model_bytes(model_of(job.b.graph))).hexdigest()
+
+
+def _division(
+    job: Job, shared: BatchShares, divided: Divided, primals: Mapping[Value, Value]
+) -> Division:
+    """What one process does of a divided job, before its model is cut."""
+    graph = job.b.graph
+    micro = {str(v.name): micro_share(shared, v, primals) for v in graph.outputs}
+    kept = {
+        name: job.kept[v.owner or name]
+        for name, v in job.variables.items()
+        if (v.owner or name) in job.kept
+    }
+    rows = divided.micro_shares
+    split = {str(v.name): rows[v].axis for v in graph.inputs if v in rows}
+    shares = {name: share for name, share in micro.items() if share is not None}
+    return Division(kept, divided.micro, split, shares)
+
+
+def cut_job(job: CompiledJob, target: Target) -> CompiledJob:
+    """A divided job as the segments of one process, and a shell of what its model was."""
+    assert job.division is not None, "hints or placements divide it"
+    graph = job.model.graph
+    outputs, inputs = list(graph.outputs), list(graph.inputs)
+    owners = {name: k.number for name, k in job.division.kept.items() if k.kind == "at"}
+    segments = segments_of(job.model, target.rank, owners)
+    for segment in segments:
+        if segment.model is not None:
+            verify(segment.model, target.kernels, target.contrib)
+    graph.remove(list(graph), safe=False)
+    for values, now in ((graph.inputs, inputs), (graph.outputs, outputs)):
+        values.clear()
+        values.extend(now)
+    return replace(job, division=replace(job.division, segments=segments))
 
 
 def _values_in_use(traced: Traced) -> set[Value]:
@@ -238,13 +324,28 @@ def _mixed_precision_facts(job: Job) -> dict[str, Collection[Any]]:
     }
 
 
-def initial_state(variables: dict[str, Variable], target: Target = Target()) -> Model:
-    """The model without inputs whose outputs are the first values of `variables`, by name."""
+def initial_state(
+    variables: dict[str, Variable],
+    target: Target = Target(),
+    kept: Mapping[str, Kept] = {},
+) -> Model:
+    """The model without inputs whose outputs are the first values of `variables`, by name.
+
+    Of those in `kept` it gives what the process of the target keeps.
+    """
     b = Builder(target.opset)
     for name, v in variables.items():
-        seed = Job.seed_for(target.seed, name, v.seed)
+        seed, own = Job.seed_for(target.seed, name, v.seed), kept.get(name)
+        if own is not None and own.kind == "at" and own.number != target.rank:
+            continue
         with b.under(f"init/{name}"):
-            b.output(v.initializer.emit(b, v.kept_shape, v.dtype, seed), name)
+            value = v.initializer.emit(b, v.kept_shape, v.dtype, seed)
+            if own is not None and own.kind == "split":
+                size, axis = v.shape[own.number], own.number
+                start = part_start(size, target.ranks, target.rank)
+                end = start + part_length(size, target.ranks, target.rank)
+                value = b.Slice(value, [start], [end], [axis])
+            b.output(value, name)
     b.graph.name = "init"
     model = model_of(b.graph)
     verify(model, target.kernels)

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
-from flow2onnx.compile.job import CompiledJob, Target, compile_job
+from flow2onnx.compile.job import CompiledJob, Target, compile_job, cut_job
 from flow2onnx.compile.names import SUM
 from flow2onnx.errors import UnsupportedError
 from flow2onnx.graph.model import model_bytes
@@ -99,17 +99,22 @@ def compile_for_ranks(
     update = replace(
         update, feeds=tuple(n for n in inputs if n not in state and not n.startswith(SUM))
     )
-    content = b"".join(model_bytes(job.model) for job in (first, update))
+    if first.division is not None and update.division is not None:
+        kept = {**first.division.kept, **update.division.kept}  # slots are in the update alone
+        update = replace(update, division=replace(update.division, micro=1))
+        first, update = (cut_job(half, target) for half in (first, update))
+        first = replace(first, division=replace(first.division, kept=kept))
     variables = {**first.variables, **update.variables}
-    return replace(
-        first, rounds=rounds, update=update, variables=variables,
-        digest=hashlib.sha256(content).hexdigest(),
-    )  # fmt: skip
+    digest = first.digest
+    if not digest:
+        content = b"".join(model_bytes(job.model) for job in (first, update))
+        digest = hashlib.sha256(content).hexdigest()
+    return replace(first, rounds=rounds, update=update, variables=variables, digest=digest)
 
 
 def draw_as_rank(job: CompiledJob, rank: int) -> None:
     """Let the random nodes of what one process has for itself draw as its rank does, in place."""
-    for node in job.model.graph:
+    for node in (n for graph in job.graphs for n in graph):
         if has_seed(node) and (job.pieces > 1 or DRAWS_ROWS in node.meta):
             reseed(node, rank)
 

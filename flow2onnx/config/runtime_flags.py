@@ -73,6 +73,9 @@ RUNTIME_FLAGS = (
          "Gradients of one model are on their way to the other processes while the next computes. "
          "auto: a cut where what it hides, by the bytes to send, is more than it costs, none on a "
          "GPU; a number: at most so many models of about equal bytes of gradients, 1 for no cut."),
+    Flag("runtime.micro_batches", POSITIVE, None, TRACE("parts of a batch under way at once"),
+         "In how many parts, one after another, a batch goes through layers that are placed on "
+         "different devices; unset, up to two for each device, where that changes no result."),
     Flag("runtime.memory_limit", POSITIVE, None, TRACE("most memory that the jobs may need"),
          "Bytes that the jobs of a session may be estimated to need; unset, what is free on their "
          "device when they are compiled. More is an error before the first step."),

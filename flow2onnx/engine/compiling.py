@@ -74,11 +74,13 @@ class JobCompiler:
 
     def _for_rank(self, spec: JobSpec, shapes: Shapes | None) -> CompiledJob:
         world = launched_world()
-        target = replace(self.target(), devices=1, ranks=world.size)
+        target = replace(self.target(), devices=1, ranks=world.size, rank=world.rank)
         rounds = spec.config.value("train.num_gradient_accumulation_steps")
         with _name_job_in_errors(spec):
             job = compile_for_ranks(spec, shapes, target, rounds)
             draw_as_rank(job, world.rank)
+            if job.division is not None:
+                return job
             return cut_for_ranks(job, may_overlap=target.provider == CPU.tag)
 
     def _with_measured_forms(self, job: CompiledJob, target: Target) -> Target:

@@ -54,6 +54,7 @@ class Opening:
     half of a job whose calls read several batches. `parts` are opened in place of the model.
     `capture` is None where there are no launches to
     save; `otherwise` is the opening without capture, where the runtime may still refuse this one.
+    `segments` has the openings of those that a divided job computes here.
     """
 
     job: CompiledJob
@@ -68,6 +69,7 @@ class Opening:
     parts: "tuple[Opening, ...]" = ()
     capture: Capture | None = None
     otherwise: "Opening | None" = None
+    segments: "tuple[Opening | None, ...]" = ()
 
     @property
     def halves(self) -> "tuple[Opening, ...]":
@@ -99,6 +101,8 @@ def plan_opening(
     `open_model` asks the runtime for the rest. Raises `ConfigError` for settings under which what
     the job is made of would leave its provider.
     """
+    if job.division is not None:
+        return _plan_segments(job, options, stops_on_non_finite)
     _check_layout(job, options)
     (model, own_options, native, why_not), traits = _use_native_operators(job, options)
     keeps_old_values = stops_on_non_finite and bool(job.losses)
@@ -116,6 +120,25 @@ def plan_opening(
             plan_opening(part, options, stops_on_non_finite=stops_on_non_finite)
             for part in job.parts
         ),
+    )
+
+
+def _plan_segments(job: CompiledJob, options: Options, stops: bool) -> Opening:
+    """How a divided job is opened: each segment as a job of its own."""
+    assert job.division is not None, "hints or placements divide it"
+    plain = replace(job, division=None, update=None, results=(), watches=(), losses=(), host=None)
+    segments = [
+        plan_opening(replace(plain, model=s.model), options) if s.model is not None else None
+        for s in job.division.segments
+    ]
+    return Opening(
+        job=job,
+        model=job.model,
+        options=next((s.options for s in segments if s is not None), options),
+        in_place=tuple(v for s in segments if s is not None for v in s.in_place),
+        keeps_old_values=stops and bool(job.losses),
+        update=plan_opening(job.update, options) if job.update is not None else None,
+        segments=tuple(segments),
     )
 
 

@@ -26,15 +26,19 @@ from flow2onnx_runtime.program import DeviceFeeds
 from flow2onnx_runtime.world import launched_world
 
 from flow2onnx.compile import CompiledJob
-from flow2onnx.compile.names import MOVED, PARTIAL, RANK, ROWS, SHARD, SUM
+from flow2onnx.compile.names import MOVED, OWN, PARTIAL, RANK, ROWS, SHARD, SUM
 from flow2onnx.config import Settings
 from flow2onnx.data.pipeline import Pipeline
+from flow2onnx.engine.divided_model import DividedModel
 from flow2onnx.engine.executable import Executable, OpenedModel
+from flow2onnx.engine.kept import gather_rows, refresh
 from flow2onnx.engine.opening import Opening
 from flow2onnx.engine.parts import PartedModel
 from flow2onnx.errors import ConfigError
+from flow2onnx.trace.job import Kept
+from flow2onnx.trace.variables import Variable
 
-__all__ = ["RankedExecutable", "check_devices", "check_same_jobs"]
+__all__ = ["RankedExecutable", "WholeExecutable", "check_devices", "check_same_jobs"]
 
 _HALVES = ("float16", "bfloat16")
 _log = logging.getLogger("flow2onnx.execute")
@@ -126,7 +130,10 @@ class RankedExecutable(Executable):
         received = self._exchange.received()
         received[RANK] = np.array([self._collectives.world.rank])
         self._update.run([received[feed.name] for feed in self._update.feeds])
-        follow_first(self._collectives, self._state, self._model.writes)
+        division = self._job.division
+        kept = division.kept if division is not None else {}
+        shared = [name for name in self._model.writes if name not in kept]
+        follow_first(self._collectives, self._state, shared)
         whole = shown[0] if len(shown) == 1 else {i: _joined(shown, i) for i in self._shown}
         self._show(whole)
         return [piece for i in self._results for piece in whole[i]]
@@ -148,6 +155,8 @@ class RankedExecutable(Executable):
 
     def _opened(self, opening: Opening, state: State, suffix: str = "") -> OpenedModel:
         between = self._take_sums if suffix else self._send
+        if opening.job.division is not None:
+            return DividedModel(opening, state, suffix, self._collectives, between)
         return PartedModel(opening, state, suffix, between=between)
 
     def _send(self, results: Mapping[str, Array]) -> Mapping[str, Array]:
@@ -185,6 +194,12 @@ class RankedExecutable(Executable):
         share, collectives = self._shares.get(i), self._collectives
         if share is None:
             return [array]
+        if share.kind == "at":
+            whole = np.array(array)
+            collectives.broadcast(whole, share.axis)
+            return [whole]
+        if share.kind == "rows" and self._job.division is not None:
+            return [gather_rows(collectives, array, share.axis)]
         if share.kind == "rows":
             return [np.concatenate(collectives.all_gather(array), share.axis)]
         if share.kind == "piece":
@@ -225,6 +240,36 @@ class RankedExecutable(Executable):
             raise self._non_finite()
 
 
+class WholeExecutable(Executable):
+    """A predict job that reads variables of which ranks keep parts: every rank computes it whole.
+
+    It has a state of its own, which gets the present values before each run.
+    """
+
+    def __init__(
+        self,
+        opening: Opening,
+        state: State,
+        collectives: Collectives,
+        variables: Sequence[Variable],
+        kept: Mapping[str, Kept],
+        source: Pipeline | None = None,
+    ) -> None:
+        self._divided, self._collectives, self._kept = state, collectives, kept
+        self._variables = variables
+        own = State(state.device, state.device_id)
+        for v in variables:
+            own.reserve(v.name, v.shape, v.dtype.name)
+        super().__init__(opening, own, source)
+
+    def run(
+        self, arrays: Sequence[Array], feeds: Sequence[Array] | DeviceFeeds | None = None
+    ) -> list[Array]:
+        """One call; every rank makes it."""
+        refresh(self._collectives, self._divided, self._state, self._variables, self._kept)
+        return super().run(arrays, feeds)
+
+
 def _joined(rounds: Sequence[Mapping[int, list[Array]]], i: int) -> list[Array]:
     """The pieces of an output, those of all rounds in a row."""
     of_rounds = zip(*(shown[i] for shown in rounds), strict=True)
@@ -251,7 +296,7 @@ class _Exchange:
             else:
                 self._totals[name] = array
             self._counts[name] += 1
-            if self._counts[name] == self._rounds and not name.startswith(ROWS):
+            if self._counts[name] == self._rounds and not name.startswith((ROWS, OWN)):
                 self._pending[name] = self._begun(name)
 
     def received(self) -> dict[str, Array]:
@@ -261,6 +306,7 @@ class _Exchange:
             for name, rows in self._totals.items()
             if name.startswith(ROWS)
         }
+        found |= {name: own for name, own in self._totals.items() if name.startswith(OWN)}
         for name, pending in self._pending.items():
             part = pending.wait()
             found[name] = self._totals.pop(name) if part is None else part

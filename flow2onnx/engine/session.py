@@ -5,18 +5,22 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
+import numpy as np
 from flow2onnx_runtime import Options, State, replace_file
 from flow2onnx_runtime.collectives import follow_first, join_world
 from flow2onnx_runtime.dtypes import Array
 from flow2onnx_runtime.free_memory import free_bytes
+from flow2onnx_runtime.world import launched_world
 
 from flow2onnx.compile import CompiledJob, Target
 from flow2onnx.engine.capture import keep_within_memory, plan_captured_opening
 from flow2onnx.engine.compiling import JobCompiler, Shapes
 from flow2onnx.engine.executable import Executable
+from flow2onnx.engine.kept import kept_value, merge_kept, own_value
 from flow2onnx.engine.memory import check_memory
 from flow2onnx.engine.opening import Opening
 from flow2onnx.engine.options import options_of
@@ -26,6 +30,7 @@ from flow2onnx.engine.preset import Preset
 from flow2onnx.engine.queue import CallQueue
 from flow2onnx.engine.ranks import (
     RankedExecutable,
+    WholeExecutable,
     check_devices,
     check_same_jobs,
 )
@@ -40,6 +45,7 @@ from flow2onnx.errors import ContextError, FlowError, JobError, ProviderError
 from flow2onnx.graph.model import model_text
 from flow2onnx.source import user_frame
 from flow2onnx.trace.context import traced_job
+from flow2onnx.trace.job import Kept
 from flow2onnx.trace.spec import JobSpec
 from flow2onnx.trace.trace import fed_shapes
 from flow2onnx.trace.variables import Variable
@@ -77,6 +83,7 @@ class Session:
         self._specs: dict[str, JobSpec] = {}
         self._jobs: Mapping[str, CompiledJob] = {}
         self._executables: dict[tuple[str, Shapes], Executable] = {}
+        self._kept: Mapping[str, Kept] = {}
         self._state: State | None = None
         self._device = Device()
         self._unopened: str | None = None
@@ -250,7 +257,7 @@ class Session:
         state = self.state
 
         def read() -> dict[str, Array]:
-            values = {n: whole_value(state, self.variables[n]) for n in names}
+            values = {n: self._value(state, n) for n in names}
             return {n: v.view(self.variables[n].dtype.numpy) for n, v in values.items()}
 
         return self._queue.run(read)
@@ -265,9 +272,28 @@ class Session:
         def write() -> None:
             with state.lock:
                 for name, value in values.items():
-                    write_value(state, self.variables[name], value, others)
+                    self._write(state, name, value)
 
         self._queue.run(write)
+
+    def _value(self, state: State, name: str) -> Array:
+        """The present value; of what ranks keep parts of, every rank asks for it at once."""
+        others, kept = join_world(), self._kept.get(name)
+        if others is None or kept is None:
+            return whole_value(state, self.variables[name])
+        return kept_value(others, state, self.variables[name], kept)
+
+    def _write(self, state: State, name: str, value: Array) -> None:
+        """Replace a value, or the part of it that this rank keeps: as the first rank has it."""
+        others, kept = join_world(), self._kept.get(name)
+        if others is None or kept is None:
+            write_value(state, self.variables[name], value, others)
+            return
+        whole = np.array(value)
+        others.broadcast(whole)
+        own = own_value(whole, kept, others.world.size, others.world.rank)
+        if own is not None:
+            state.write(name, own)
 
     def sync(self) -> None:
         """Wait for everything queued; raises what a queued run failed with, if nobody took it."""
@@ -309,13 +335,18 @@ class Session:
             free = free_bytes(options.device)
             openings = keep_within_memory(openings, free)
             check_memory(openings, free)
-        state, compute = new_state(variables, options, self.target())
+        kept, world = merge_kept(jobs.values()), launched_world()
+        target = replace(self.target(), ranks=world.size, rank=world.rank)
+        state, compute = new_state(variables, options, target, kept)
+        self._kept, self.variables = kept, variables
         with ThreadPoolExecutor(1, "flow2onnx-init") as beside:  # drawing takes no Python
             values = beside.submit(compute)
             bound = [self._bind(opening, state) for opening in openings]
             values.result()
         if others is not None:
-            follow_first(others, state, [n for n, v in variables.items() if v.parts == 1])
+            follow_first(others, state, [
+                n for n, v in variables.items() if v.parts == 1 and n not in kept
+            ])
         for executable in bound:
             job = executable.opening.job
             self._executables[job.spec.name, tuple(fed_shapes(job.spec, job.pieces))] = executable
@@ -334,6 +365,10 @@ class Session:
         source, others = self._pipelines.feeding(opening.job), join_world()
         if others is not None and opening.job.digest:
             return RankedExecutable(opening, state, others, source)
+        divided = others is not None and self._kept.keys() & opening.job.variables.keys()
+        if others is not None and divided:
+            own = [self.variables[name] for name in opening.job.variables]
+            return WholeExecutable(opening, state, others, own, self._kept, source)
         return Executable(opening, state, source)
 
     def _executable(self, spec: JobSpec, arrays: Sequence[Array]) -> Executable:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 from flow2onnx_runtime import Options, State, require_providers
+from flow2onnx_runtime.axis_parts import part_length
 from flow2onnx_runtime.collectives import Collectives, join_world
 from flow2onnx_runtime.divided import join_parts, own_part
 from flow2onnx_runtime.dtypes import Array, as_bits, element_named
@@ -13,6 +14,7 @@ from flow2onnx_runtime.model_check import OwnModel
 from flow2onnx.compile import CompiledJob, Target, initial_state
 from flow2onnx.errors import JobError
 from flow2onnx.graph.model import model_bytes
+from flow2onnx.trace.job import Kept
 from flow2onnx.trace.variables import Variable, check_same
 
 __all__ = ["check_variables", "merge_variables", "new_state", "whole_value", "write_value"]
@@ -46,17 +48,37 @@ def check_variables(
 
 
 def new_state(
-    variables: dict[str, Variable], options: Options, target: Target
+    variables: dict[str, Variable],
+    options: Options,
+    target: Target,
+    kept: Mapping[str, Kept] = {},
 ) -> tuple[State, Callable[[], None]]:
-    """The state where a session with these options has it, and what fills it."""
+    """The state where a session with these options has it, and what fills it.
+
+    Of variables in `kept` it has what the process of the target keeps.
+    """
     require_providers(options)
-    state = State(*options.device)
-    if not variables:
+    state, ranks, rank = State(*options.device), target.ranks, target.rank
+    own = {
+        name: v for name, v in variables.items()
+        if name not in kept or kept[name].kind == "split" or kept[name].number == rank
+    }  # fmt: skip
+    if not own:
         return state, lambda: None
-    tensors = [(name, v.kept_shape, v.dtype.name) for name, v in variables.items()]
+    tensors = [
+        (name, kept_shape(v, kept.get(name), ranks, rank), v.dtype.name) for name, v in own.items()
+    ]
     plain = Options(optimization="disable")  # else it would hold every large constant
-    model = OwnModel(model_bytes(initial_state(variables, target)))
+    model = OwnModel(model_bytes(initial_state(own, target, kept)))
     return state, bind_init_model(state, model, tensors, plain)
+
+
+def kept_shape(variable: Variable, kept: Kept | None, ranks: int, rank: int) -> tuple[int, ...]:
+    """The shape of what a rank keeps of a variable."""
+    shape = list(variable.kept_shape)
+    if kept is not None and kept.kind == "split":
+        shape[kept.number] = part_length(shape[kept.number], ranks, rank)
+    return tuple(shape)
 
 
 def whole_value(state: State, variable: Variable) -> Array:

@@ -22,6 +22,7 @@ from flow2onnx.graph.nodes import operator_name, read_values
 from flow2onnx.graph.schemas import Schema, element_name, opset_ids, schema
 from flow2onnx.graph.shape_inference import infer_missing_shape
 from flow2onnx.graph.symbolic_sizes import SymbolicSize, known_bounds, output_bounds
+from flow2onnx.graph.transfers import Transfer, transfer_node
 from flow2onnx.graph.types import dims, dtype_of, is_static, sizes_of
 
 __all__ = ["Builder", "Operand"]
@@ -46,6 +47,7 @@ class Builder:
         self.nodes: list[ir.Node] = []
         self.prefix = ""
         self.source: str | None = None
+        self.place: int | None = None  # the one process that computes what is made, if not all do
         self._names: Counter[str] = Counter()
         self._constants: dict[tuple[Any, ...], ir.Value] = {}
         self._types: dict[ir.Value, onnx.TypeProto] = {}
@@ -223,9 +225,28 @@ class Builder:
             value.name = self.unique(stem)
         node.name = node.outputs[0].name
         node.meta["source"] = self.source
+        if self.place is not None:
+            node.meta["place"] = self.place
         self._infer(kind, node)
         self._place_node(node)
         return tuple(node.outputs)
+
+    def transfer(
+        self, transfer: Transfer, value: ir.Value, shape: Sequence[int], before: ir.Node | None
+    ) -> ir.Value:
+        """What processes have of a value after a transfer, before a node or at the end."""
+        node = transfer_node(transfer, value)
+        stem = f"{self.prefix}/{transfer.kind}" if self.prefix else transfer.kind
+        made = node.outputs[0]
+        made.name = node.name = self.unique(stem)
+        made.shape = ir.Shape(shape)
+        node.meta["source"] = self.source
+        if before is None:
+            self._place_node(node)
+        else:
+            with self.before(before):
+                self._place_node(node)
+        return made
 
     def another_output(self, node: ir.Node) -> ir.Value:
         """One more output of a node that was made with fewer than it may have."""

@@ -5,13 +5,14 @@ from functools import partial
 from typing import Any
 
 from flow2onnx.dtypes import DType, float32
-from flow2onnx.errors import ArgumentError
+from flow2onnx.errors import ArgumentError, UnsupportedError
 from flow2onnx.ops import array, conv, nn
 from flow2onnx.ops.named_settings import activation_of
 from flow2onnx.ops.spatial import Ints, Padding, is_channels_last, per_axis
 from flow2onnx.ops.variable import get_variable
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import current_job
+from flow2onnx.trace.distribution import Distribute, hint_of, split
 from flow2onnx.trace.initializers import Constant, Initializer, VarianceScaling
 from flow2onnx.trace.op import Operator, composite
 from flow2onnx.trace.variables import Regularizer
@@ -32,6 +33,7 @@ def layer_variable(
     trainable: bool = True,
     full_name: str | None = None,
     dtype: DType = float32,
+    distribute: Any = None,
 ) -> Blob:
     """The variable ``<layer>-<suffix>``, or exactly `full_name`."""
     arguments = {
@@ -41,6 +43,7 @@ def layer_variable(
         "regularizer": regularizer,
         "trainable": trainable,
         "model_name": suffix,
+        "distribute": distribute,
         "reuse": False,
     }
     if full_name is not None:
@@ -79,7 +82,8 @@ def dense(
         raise ArgumentError(f"dense needs two dimensions or more, got {inputs.shape}")
     layer = current_job("layers.dense").name_layer(name or "Dense", "Dense")
     fan_in, lead = inputs.shape[-1], inputs.shape[:-1]
-    own = partial(layer_variable, layer, trainable=trainable, dtype=inputs.dtype)
+    hint = _model_hint(inputs, model_distribute)
+    own = partial(layer_variable, layer, trainable=trainable, dtype=inputs.dtype, distribute=hint)
     weight = own("weight", (units, fan_in), kernel_initializer or _ZERO, kernel_regularizer)
     bias = own("bias", (units,), bias_initializer or _ZERO, bias_regularizer) if use_bias else None
     with current_job("layers.dense").namespace(layer):
@@ -88,6 +92,21 @@ def dense(
         y = nn.bias_add(y, bias, name="bias_add") if bias is not None else y
         y = activate(y, activation)
     return y if len(lead) == 1 else array.reshape(y, (*lead, units))
+
+
+def _model_hint(inputs: Blob, given: Any) -> Distribute | None:
+    """What `model_distribute` of a dense layer says; its output units alone can be split."""
+    hint = hint_of(given)
+    if hint is None or hint.kind in ("auto", "broadcast"):
+        return None
+    if current_job("layers.dense").ranks > 1 and (hint != split(0) or len(inputs.shape) != 2):
+        raise UnsupportedError(
+            f"model_distribute is {hint}, of inputs of {len(inputs.shape)} dimensions",
+            hint="flow.distribute.split(0) splits the output units of a layer whose inputs have "
+            "two; a kernel of your own may be split on any axis: "
+            "flow.get_variable(..., distribute=flow.distribute.split(axis))",
+        )
+    return hint
 
 
 def _kernel_shape(

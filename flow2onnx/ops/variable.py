@@ -10,6 +10,7 @@ from flow2onnx.ops.named_settings import initializer_of, regularizer_of
 from flow2onnx.source import user_frame
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import current_job
+from flow2onnx.trace.distribution import hint_of, keep
 from flow2onnx.trace.initializers import Initializer
 from flow2onnx.trace.op import composite
 from flow2onnx.trace.variables import Regularizer, Variable
@@ -56,7 +57,9 @@ def get_variable(
         seed=random_seed,
         source=user_frame(),
     )
-    blob = Blob(job.state(variable), distribute=distribute)
+    hint = hint_of(parallel_distribution if distribute is None else distribute)
+    keep(job, full, variable.shape, hint)
+    blob = Blob(job.state(variable), distribute=hint)
     job.user_variables[full] = blob
     return blob
 

@@ -21,6 +21,7 @@ from flow2onnx.trace.job import Job
 __all__ = [
     "BUCKET",
     "MOVED",
+    "OWN",
     "PARTIAL",
     "RANK",
     "ROWS",
@@ -29,9 +30,11 @@ __all__ = [
     "group_of",
     "own_parts",
     "receive_gradients",
+    "receive_own",
     "receive_rows",
     "send_gradients",
     "send_moved",
+    "send_own",
     "send_rows",
     "sum_over_ranks",
 ]
@@ -39,6 +42,7 @@ __all__ = [
 BUCKET = "bucket/"  # begins the names of what is summed up over the processes
 SHARD = "shard/"  # of what is summed up, and of whose sum each process receives its part
 ROWS = "rows/"  # of what is gathered from them
+OWN = "own/"  # of what a process keeps for its own update
 MOVED = "moved/"  # of next values in parts, which are gathered
 PARTIAL, SUM = "partial/", "sum/"  # of numbers that the update half needs the sums of, and these
 RANK = "process/rank"  # the number of the process, which the update half is fed with
@@ -109,6 +113,22 @@ def receive_gradients(
                 g = b.Reshape(part, list(shape)) if bucket.parts == 1 else part
                 found[name] = step.scale(_wide(job, g, dtype_of(grads[name])), 1.0 / rounds)
     return {name: found[name] for name in grads}
+
+
+def send_own(job: Job, grads: dict[str, Value]) -> None:
+    """Hand the gradients of what this process keeps to its own update."""
+    with job.b.under("send"):
+        job.sent |= {f"{OWN}{name}": g for name, g in grads.items()}
+
+
+def receive_own(job: Job, step: Step, grads: dict[str, Value], rounds: int) -> dict[str, Value]:
+    """The gradients of what this process keeps, summed up over `rounds` batches, as a mean."""
+    b, found = job.b, dict[str, Value]()
+    with b.under("receive"):
+        for name, g in grads.items():
+            given = b.input(f"{OWN}{name}", dims(g), dtype_of(g))
+            found[name] = step.scale(given, 1.0 / rounds)
+    return found
 
 
 def send_rows(job: Job, reads: dict[str, tuple[Value, Value]]) -> None:

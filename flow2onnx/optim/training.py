@@ -29,13 +29,16 @@ from flow2onnx.optim.base import Optimizer, Step
 from flow2onnx.optim.exchange import (
     own_parts,
     receive_gradients,
+    receive_own,
     receive_rows,
     send_gradients,
     send_moved,
+    send_own,
     send_rows,
     sum_over_ranks,
 )
 from flow2onnx.optim.indexed_slices import Rows, RowStep, looked_up, lookups, rows_of
+from flow2onnx.optim.kept_totals import KeptTotals, add_up
 from flow2onnx.optim.loss_scale import LossScale
 from flow2onnx.optim.model_update_conf import from_conf
 from flow2onnx.optim.objectives import gradients_of, optimizer_of
@@ -79,7 +82,8 @@ def _append(job: Job, training: Training) -> dict[Value, Value]:
     found = {n: grads[v] for n, v in trainable.items() if n not in tables and v in grads}
     job.divided = _divided(job, optimizer, list(found))
     if training.part == "gradients" and job.ranks > 1:
-        send_gradients(job, found)
+        send_gradients(job, {n: g for n, g in found.items() if n not in job.kept})
+        send_own(job, {n: g for n, g in found.items() if n in job.kept})
         send_rows(job, _reads(job, tables, grads))
         return grads
     rows = _rows(job, tables, grads, folded is not None)
@@ -96,7 +100,7 @@ def _append(job: Job, training: Training) -> dict[Value, Value]:
         found = (
             mean_of_sums(job, step, list(found))
             if job.ranks == 1
-            else receive_gradients(job, step, found, training.rounds)
+            else _received(job, step, found, training.rounds)
         )
     found |= {name: g for name, (_, g) in rows.items()}
     with _parts_as_values(job):
@@ -105,11 +109,23 @@ def _append(job: Job, training: Training) -> dict[Value, Value]:
     return grads
 
 
+def _received(job: Job, step: Step, grads: dict[str, Value], rounds: int) -> dict[str, Value]:
+    """The gradients that this process updates by: those of all, and of what it keeps its own."""
+    shared = {n: g for n, g in grads.items() if n not in job.kept}
+    own = {n: g for n, g in grads.items() if n in job.kept}
+    found = receive_gradients(job, step, shared, rounds) | receive_own(job, step, own, rounds)
+    return {name: found[name] for name in grads}
 def _divided(job: Job, optimizer: Optimizer, names: list[str]) -> frozenset[str]:
     """The variables of whose optimizer state each process keeps a part, as the job's flags say."""
     value = job.spec.config.value
     if job.ranks == 1 or value("optimizer_placement_optimization_mode") is None:
         return frozenset()
+    if job.is_divided:
+        raise job.error(
+            "optimizer_placement_optimization_mode, in a job that distribution hints or placements "
+            "divide",
+            hint="leave one of them out: slots of a split or placed variable lie where it does",
+        )
     least = max(value("optimizer_placement_optimization_threshold"), job.ranks)
     return frozenset(
         name
@@ -233,7 +249,8 @@ def _seed(job: Job, optimizer: Optimizer, loss: Value, rate: Value | None) -> Va
 
 def _of_sum(job: Job, loss: Value, seed: Value) -> Value:
     """The seed of a loss; one that is the sum over processes is not their mean."""
-    summed: Value = job.b.Mul(seed, float(job.ranks)) if loss in job.summed else seed
+    sharers = float(job.sharers or job.ranks)
+    summed: Value = job.b.Mul(seed, sharers) if loss in job.summed else seed
     return summed
 
 
@@ -260,6 +277,8 @@ def _loss_count(job: Job) -> int | Value:
     Of no rows there is no mean: then it is 1, so that the gradients stay the zeros they are.
     """
     first = job.losses[0]
+    if job.loss_elements is not None:
+        return job.loss_elements
     if not job.is_loss_dynamic or not rank_of(first):
         return max(size_of(first), 1) * job.pieces * job.ranks
     rows = [sizes_of(v)[0] for v in job.losses[:: max(len(job.losses) // job.pieces, 1)]]
@@ -279,9 +298,12 @@ def _update(
     is_folded: bool,
 ) -> None:
     kept = dict(job.updates)  # what the body itself writes happens whatever the gradients are
+    _check_kept(job, optimizer)
     grads = grads if is_folded else _unscale(job, optimizer, steps, grads)
     over_ranks = partial(sum_over_ranks, job)
     totals = Totals(job.divided, over_ranks) if job.divided else WHOLE_TOTALS
+    if job.kept:
+        totals = KeptTotals(job=job)
     is_finite = optimizer.scale.advance(job, grads, totals)
     grads = _clip(job, optimizer, grads, totals)
     for member, names in optimizer.assignment(job).items():
@@ -290,6 +312,8 @@ def _update(
         whole, in_parts = steps[member], replace(steps[member], over_ranks=over_ranks)
         for name, g in mine.items():
             step = in_parts if name in job.divided else whole
+            if name in job.kept and job.kept[name].kind == "split":
+                step = replace(whole, over_ranks=partial(add_up, job))
             _move(job, member, step, name, g, rows.get(name), is_folded)
     append_averages(job, next(iter(steps.values())), list(grads))
     counter = job.spec.step_counter
@@ -297,6 +321,18 @@ def _update(
         job.assign(counter, job.b.Add(job.values[counter], 1))
     if is_finite is not None:
         _skip_unless(job, is_finite, kept)
+
+
+def _check_kept(job: Job, optimizer: Optimizer) -> None:
+    """Raise for a split variable that an optimizer moves as a whole alone."""
+    for member, names in optimizer.assignment(job).items():
+        for name in names & job.kept.keys():
+            is_whole = job.kept[name].kind == "at" or member.updates_parts(job.values[name])
+            if not is_whole:
+                raise job.error(
+                    f"{type(member).__name__} moves {name} as a whole, and it is split",
+                    hint="train it by another optimizer, such as Adam, or leave its hint out",
+                )
 
 
 def _clip(

@@ -16,7 +16,7 @@ from flow2onnx.graph.nodes import attribute, subgraphs_of
 from flow2onnx.graph.own_statistics import are_own_statistics
 from flow2onnx.graph.types import constant_of, dims, is_static, rank_of
 
-__all__ = ["BROADCASTING", "Share", "row_shares", "uniform"]
+__all__ = ["BROADCASTING", "Share", "Shares", "row_shares", "share_of", "uniform"]
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,11 @@ class Share:
 
     "rows": it is a part of the whole along `axis`. "mean", "sum": the whole is the mean or the sum
     over the processes. "own": a statistic of its own rows that nobody puts together. "piece": what
-    one device of a mirrored job has. "mixed": none of these, because of `node`.
+    one device of a mirrored job has. "at": process `axis` has the whole, the others nothing.
+    "mixed": none of these, because of `node`.
     """
 
-    kind: Literal["rows", "mean", "sum", "own", "piece", "mixed"]
+    kind: Literal["rows", "mean", "sum", "own", "piece", "at", "mixed"]
     axis: int = 0
     node: ir.Node | None = None
 
@@ -54,7 +55,7 @@ def row_shares(nodes: Iterable[ir.Node], split: Mapping[ir.Value, int]) -> dict[
         given = [found.get(v) if v is not None else None for v in node.inputs]
         if not any(given) and not _captures(node, found):
             continue
-        share = _share(node, given, found)
+        share = share_of(node, given)
         if share is not None:
             found.update(dict.fromkeys(node.outputs, share))
     return found
@@ -64,7 +65,8 @@ def _captures(node: ir.Node, found: Mapping[ir.Value, Share]) -> bool:
     return any(v in found for g in subgraphs_of(node) for n in g for v in n.inputs if v)
 
 
-def _share(node: ir.Node, given: Shares, found: Mapping[ir.Value, Share]) -> Share | None:
+def share_of(node: ir.Node, given: Shares) -> Share | None:
+    """The share of the outputs of a node whose inputs have shares, or are the same everywhere."""
     mixed = next((s for s in given if s is not None and s.kind == "mixed"), None)
     if mixed is not None:
         return mixed

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import onnx_ir as ir
+from flow2onnx_runtime.axis_parts import part_length
 
 from flow2onnx.errors import ShapeError
 from flow2onnx.graph.builder import Builder
@@ -11,7 +12,7 @@ from flow2onnx.graph.nodes import has_seed
 from flow2onnx.graph.types import dims, dtype_of, rank_of
 from flow2onnx.passes.row_shares import BROADCASTING, Share, row_shares, uniform
 
-__all__ = ["DRAWS_ROWS", "share_rows"]
+__all__ = ["DRAWS_ROWS", "resize_rows", "share_rows"]
 
 DRAWS_ROWS = "draws rows"  # noted on random nodes whose draws are a process's own
 _SIZES = {"Reshape": 1, "Expand": 1, "Resize": 3}  # the operand that has the sizes of the output
@@ -33,18 +34,22 @@ def share_rows(b: Builder, split: Mapping[ir.Value, int], ranks: int) -> dict[ir
                 hint=f"let the batch be a multiple of {ranks}",
             )
     shares = row_shares(b.nodes, split)
+    resize_rows(b, shares, ranks)
+    return shares
+
+
+def resize_rows(b: Builder, shares: Mapping[ir.Value, Share], ranks: int, rank: int = 0) -> None:
+    """Let values that have rows, or nodes that make them, have those of one process, in place."""
     whole = {v: dims(v)[s.axis] for v, s in shares.items() if s.kind == "rows"}
     for value, share in shares.items():
         if share.kind == "rows":
             shape = list(dims(value))
-            assert shape[share.axis] % ranks == 0, f"{value.name} has other rows than the inputs"
-            shape[share.axis] //= ranks
+            shape[share.axis] = part_length(shape[share.axis], ranks, rank)
             b.resize(value, shape)
     for node in list(b.nodes):
         made = shares.get(node.outputs[0])
         if made is not None and made.kind == "rows":
             _adapt(b, node, made, shares, whole[node.outputs[0]])
-    return shares
 
 
 def _adapt(

@@ -4,11 +4,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from flow2onnx.dtypes import DType
-from flow2onnx.errors import ArgumentError
 from flow2onnx.graph import Value
 from flow2onnx.graph.types import bounds_of, dtype_of, is_static
 from flow2onnx.trace.blob_operators import BlobOperators
 from flow2onnx.trace.context import current_job
+from flow2onnx.trace.distribution import (
+    Distribute,
+    auto,
+    broadcast,
+    partial,
+    redistribute,
+    split,
+)
 
 __all__ = [
     "Blob",
@@ -17,41 +24,11 @@ __all__ = [
     "ParallelConf",
     "auto",
     "broadcast",
+    "partial",
     "split",
     "unwrap",
     "wrap",
 ]
-
-
-# Distribution hints are compared by value, and without effect on one device.
-
-
-@dataclass(frozen=True)
-class Distribute:
-    """A place on several devices: split along an axis, copied, or as the compiler likes."""
-
-    kind: str
-    axis: int | None = None
-
-    def __str__(self) -> str:
-        return f"S({self.axis})" if self.kind == "split" else self.kind[0].upper()
-
-
-def split(axis: int) -> Distribute:
-    """Split along `axis`."""
-    if not isinstance(axis, int) or axis < 0:
-        raise ArgumentError(f"axis is 0 or more, got {axis!r}")
-    return Distribute("split", axis)
-
-
-def broadcast() -> Distribute:
-    """A copy on each device."""
-    return Distribute("broadcast")
-
-
-def auto() -> Distribute:
-    """As the compiler likes."""
-    return Distribute("auto")
 
 
 @dataclass(frozen=True)
@@ -154,8 +131,9 @@ class Blob(BlobOperators):
         return str(node.meta.get("source") or "") if node is not None else ""
 
     def with_distribute(self, distribute: Any) -> "Blob":
-        """The same value under a distribution hint, which changes no value on one device."""
-        return Blob(self.value, self._dynamic, distribute)
+        """The same value as consumers see it under a distribution hint, which changes no value."""
+        value, hint = redistribute(self.value, distribute, None)
+        return Blob(value, self._dynamic, hint)
 
     def with_split_distribute(self, axis: int) -> "Blob":
         """The same value, split along `axis` were there several devices."""
@@ -166,8 +144,9 @@ class Blob(BlobOperators):
         return self.with_distribute(broadcast())
 
     def with_gradient_distribute(self, distribute: Any) -> "Blob":
-        """The same value; the hint for its gradient changes nothing on one device."""
-        return Blob(self.value, self._dynamic, self.distribute)
+        """The same value; a hint for its gradient changes none."""
+        value, _ = redistribute(self.value, None, distribute)
+        return Blob(value, self._dynamic, self.distribute)
 
     def __repr__(self) -> str:
         return f"Blob({self.logical_blob_name}, shape={self.shape}, dtype={self.dtype.name})"

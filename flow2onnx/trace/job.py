@@ -5,7 +5,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
+from typing import Any, Literal
+
+from flow2onnx_runtime.axis_parts import part_length
 
 from flow2onnx.dtypes import DType, int64
 from flow2onnx.errors import JobError, VariableError
@@ -17,7 +19,7 @@ from flow2onnx.trace.initializers import Constant, Initializer, from_conf
 from flow2onnx.trace.spec import JobSpec
 from flow2onnx.trace.variables import Variable, check_same
 
-__all__ = ["Job", "Objective", "Region", "Watch", "input_name"]
+__all__ = ["Job", "Kept", "Objective", "Region", "Watch", "input_name"]
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,17 @@ class Objective:
     losses: list[Value]
 
 
+@dataclass(frozen=True)
+class Kept:
+    """The part of a variable that a process keeps.
+
+    "split": its own along axis `number`; "at": all of it, in process `number` alone.
+    """
+
+    kind: Literal["split", "at"]
+    number: int
+
+
 def input_name(name: str) -> str:
     """The name of an input whose parameter has the name of a variable.
 
@@ -74,7 +87,9 @@ class Job:
     job that several processes train, of which this one does its part, `ranks` says how many they
     are, `sent` what it gives the others, and `summed` has losses that are sums over the processes.
     Of the slots of a variable in `divided` each process keeps a part; `moved` has, for an output
-    that all gather, the variables whose parts it holds.
+    that all gather, the variables whose parts it holds. Of a variable in `kept`, and of its slots,
+    process `rank` keeps a part; the job `is_divided` where processes compute different things, as
+    its hints and placements ask.
     """
 
     spec: JobSpec
@@ -83,6 +98,7 @@ class Job:
     seed: int = 0
     pieces: int = 1
     ranks: int = 1
+    rank: int = 0
     b: Builder = field(init=False)
     is_trainable: bool = field(init=False)
     inputs: list[Value] = field(default_factory=list)
@@ -95,6 +111,10 @@ class Job:
     summed: set[Value] = field(default_factory=set)
     divided: frozenset[str] = frozenset()
     moved: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    kept: dict[str, Kept] = field(default_factory=dict)
+    is_divided: bool = False
+    loss_elements: int | None = None  # that losses are divided by, where shapes do not say so
+    sharers: int | None = None  # that a batch is shared among, if not the ranks
     objectives: list[Objective] = field(default_factory=list)
     trained: frozenset[str] = frozenset()
     averages: dict[str, float] = field(default_factory=dict)  # of weights: state tensor to decay
@@ -102,7 +122,7 @@ class Job:
     regions: dict[Node, Region] = field(default_factory=dict)
     user_variables: dict[str, Any] = field(default_factory=dict)
     devices: set[str] = field(default_factory=set)
-    placements: list[str] = field(default_factory=list)
+    placements: list[tuple[str, int | None]] = field(default_factory=list)
     views: list[str] = field(default_factory=list)
     host: HostPart = field(default_factory=HostPart)
     body_ended: bool = False
@@ -128,7 +148,7 @@ class Job:
     def device_tag(self) -> str:
         """Where operators and variables made here are placed."""
         if self.placements:
-            return self.placements[-1]
+            return self.placements[-1][0]
         scope = self.spec.config.value("default_placement_scope")
         return "cpu" if scope is None else str(scope.device_tag)
 
@@ -175,11 +195,20 @@ class Job:
     def _state_input(self, variable: Variable) -> Value:
         feed = next((v for v in self.inputs if v.name == variable.name), None)
         if feed is None:
-            return self.b.input(variable.name, variable.kept_shape, variable.dtype)
+            return self.b.input(variable.name, self.kept_shape(variable), variable.dtype)
         self.b.rename(feed, input_name(variable.name))
-        value = self.b.input(f"state/{variable.name}", variable.kept_shape, variable.dtype)
+        value = self.b.input(f"state/{variable.name}", self.kept_shape(variable), variable.dtype)
         value.name = variable.name
         return value
+
+    def kept_shape(self, variable: Variable) -> tuple[int, ...]:
+        """The shape of what this process keeps of a variable or slot."""
+        kept = self.kept.get(variable.owner or variable.name)
+        if kept is None or kept.kind == "at" or not self.body_ended:
+            return variable.kept_shape
+        shape = list(variable.shape)
+        shape[kept.number] = part_length(shape[kept.number], self.ranks, self.rank)
+        return tuple(shape)
 
     def slot(self, owner: str, suffix: str, fill: float = 0.0) -> Value:
         """The optimizer's own tensor beside variable `owner`, such as ``w-momentum``."""

@@ -9,6 +9,7 @@ from flow2onnx.graph.types import dims
 from flow2onnx.source import raised_at
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import traced_job, tracing
+from flow2onnx.trace.distribution import rank_of_devices
 from flow2onnx.trace.job import Job
 from flow2onnx.trace.mirror import mirror, piece_count
 from flow2onnx.trace.spec import JobSpec
@@ -78,6 +79,7 @@ def trace(
     seed: int = 0,
     devices: int = 1,
     ranks: int = 1,
+    rank: int = 0,
 ) -> Traced:
     """Run the body of a job on blobs, in the declared shapes or for inputs of other `shapes`.
 
@@ -91,20 +93,27 @@ def trace(
             hint="call a plain function instead: only the outermost function is a job",
         )
     pieces = pieces_of(spec, devices)
-    begun = Job(spec=spec, opset=opset, seed=seed, pieces=pieces, ranks=ranks)
+    begun = Job(spec=spec, opset=opset, seed=seed, pieces=pieces, ranks=ranks, rank=rank)
     with tracing(begun) as job:
         try:
+            job.b.place = _default_place(job)
             returned = spec.function(*_arguments(job, shapes))
         except FlowError as error:
             error.located(spec.name, None, raised_at(error))
             raise
-    job.body_ended = True
+    job.body_ended, job.b.place = True, None
     try:
         with tracing(job):  # what the host made becomes an input when it is returned
             return _finish(job, returned)
     except FlowError as error:
         error.located(spec.name, None, spec.source)
         raise
+
+
+def _default_place(job: Job) -> int | None:
+    """The process that computes what no scope places, if one alone does."""
+    scope = job.spec.config.value("default_placement_scope")
+    return None if scope is None else rank_of_devices(job, scope.device_ids)
 
 
 def _finish(job: Job, returned: object) -> Traced:

@@ -518,12 +518,12 @@ def draws():
 DEVICES = 2
 
 
-def run(names):
+def run(names, cases=CASES):
     """What each case gives, by case and name, each in a session of its own."""
     found = {}
-    for name in names or CASES:
+    for name in names or cases:
         flow.clear_default_session()
-        found |= {f"{name}/{key}": value for key, value in CASES[name]().items()}
+        found |= {f"{name}/{key}": value for key, value in cases[name]().items()}
     return found
 
 

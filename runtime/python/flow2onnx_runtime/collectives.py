@@ -79,6 +79,19 @@ class Collectives(Protocol):
     def all_reduce(self, array: NDArray[Any]) -> None:
         """Replace `array` by its sum over the ranks."""
 
+    def all_max(self, array: NDArray[Any]) -> None:
+        """Replace each element of `array` by the largest of all ranks'."""
+
+    def all_to_all(
+        self, parts: Sequence[NDArray[Any]], shapes: Sequence[tuple[int, ...]]
+    ) -> list[NDArray[Any]]:
+        """What each rank has for this one, of these `shapes`; `parts` are this one's for each."""
+
+    def begin_send(self, array: NDArray[Any], target: int, tag: int) -> Pending:
+        """Begin to send `array` to a rank; it stays as it is until that is done."""
+
+    def receive(self, array: NDArray[Any], source: int, tag: int) -> None:
+        """Replace `array` by what a rank has sent with the same tag, in its order."""
     def begin_reduce_scatter(self, array: NDArray[Any]) -> PendingPart:
         """Begin to add up `array`, whose length is a multiple of the ranks', for each its part."""
 

@@ -4,9 +4,11 @@ An MPI library waits for ever. So every verb is a non-blocking one with a deadli
 after an error, this rank aborts the whole world: a rank that ends alone would leave it hanging.
 """
 
+import math
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -58,6 +60,33 @@ class MPICollectives:
     def all_reduce(self, array: NDArray[Any]) -> None:
         """Replace `array` by its sum over the ranks."""
         self.begin_all_reduce(array).wait()
+
+    def all_max(self, array: NDArray[Any]) -> None:
+        """Replace each element of `array` by the largest of all ranks'."""
+        self._finish("all-reduce", self._comm.Iallreduce(MPI.IN_PLACE, array, MPI.MAX))
+
+    def all_to_all(
+        self, parts: Sequence[NDArray[Any]], shapes: Sequence[tuple[int, ...]]
+    ) -> list[NDArray[Any]]:
+        """What each rank has for this one, of these `shapes`."""
+        dtype = parts[0].dtype
+        given = [np.ascontiguousarray(p).reshape(-1).view(np.uint8) for p in parts]
+        sizes = [math.prod(shape) * dtype.itemsize for shape in shapes]
+        sent, found = np.concatenate(given), np.empty(sum(sizes), np.uint8)
+        request = self._comm.Ialltoallv([sent, [g.size for g in given]], [found, sizes])
+        self._finish("all-to-all", request)
+        pieces = np.split(found, np.cumsum(sizes)[:-1])
+        return [p.view(dtype).reshape(s) for p, s in zip(pieces, shapes, strict=True)]
+
+    def begin_send(self, array: NDArray[Any], target: int, tag: int) -> Pending:
+        """Begin to send `array` to a rank."""
+        sent = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        return _Request(self, "send", self._comm.Isend(sent, target, tag))
+
+    def receive(self, array: NDArray[Any], source: int, tag: int) -> None:
+        """Replace `array` by what a rank has sent with the same tag."""
+        room = array.reshape(-1).view(np.uint8)
+        self._finish("receive", self._comm.Irecv(room, source, tag))
 
     def reduce_scatter(self, array: NDArray[Any]) -> NDArray[Any]:
         """This rank's part of the sum of `array`."""

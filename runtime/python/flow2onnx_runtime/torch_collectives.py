@@ -6,11 +6,13 @@ a prefix of its own: survivors of the last attempt would dial addresses that are
 
 import atexit
 import contextlib
+import math
 import os
 import re
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -61,6 +63,37 @@ class TorchCollectives:
     def all_reduce(self, array: NDArray[Any]) -> None:
         """Replace `array` by its sum over the ranks."""
         self.begin_all_reduce(array).wait()
+
+    def all_max(self, array: NDArray[Any]) -> None:
+        """Replace each element of `array` by the largest of all ranks'."""
+        with self._guarded("all-reduce"):
+            dist.all_reduce(torch.from_numpy(array), dist.ReduceOp.MAX)
+
+    def all_to_all(
+        self, parts: Sequence[NDArray[Any]], shapes: Sequence[tuple[int, ...]]
+    ) -> list[NDArray[Any]]:
+        """What each rank has for this one, of these `shapes`."""
+        dtype = parts[0].dtype
+        given = [_as_bytes(part) for part in parts]
+        sizes = [math.prod(shape) * dtype.itemsize for shape in shapes]
+        found = torch.empty(sum(sizes), dtype=torch.uint8)
+        with self._guarded("all-to-all"):
+            dist.all_to_all_single(
+                found, torch.from_numpy(np.concatenate(given)), sizes, [g.size for g in given]
+            )
+        pieces = np.split(found.numpy(), np.cumsum(sizes)[:-1])
+        return [p.view(dtype).reshape(s) for p, s in zip(pieces, shapes, strict=True)]
+
+    def begin_send(self, array: NDArray[Any], target: int, tag: int) -> Pending:
+        """Begin to send `array` to a rank."""
+        with self._guarded("send"):
+            sent = torch.from_numpy(_as_bytes(array))
+            return _Work(self, dist.isend(sent, target, tag=tag), "send")
+
+    def receive(self, array: NDArray[Any], source: int, tag: int) -> None:
+        """Replace `array` by what a rank has sent with the same tag."""
+        with self._guarded("receive"):
+            dist.recv(torch.from_numpy(array.reshape(-1).view(np.uint8)), source, tag=tag)
 
     def begin_reduce_scatter(self, array: NDArray[Any]) -> PendingPart:
         """Begin to add up `array`, for this rank its part; gloo sums it whole."""
@@ -159,14 +192,14 @@ class _Guard:
 
 
 class _Work:
-    """An all-reduce under way; torch keeps the array while it is."""
+    """A collective under way; torch keeps the array while it is."""
 
-    def __init__(self, collectives: TorchCollectives, work: Any) -> None:
-        self._collectives, self._work = collectives, work
+    def __init__(self, collectives: TorchCollectives, work: Any, what: str = "all-reduce") -> None:
+        self._collectives, self._work, self._what = collectives, work, what
 
     def wait(self) -> None:
         """Return once it is done."""
-        with _Guard(self._collectives, "all-reduce"):
+        with _Guard(self._collectives, self._what):
             self._work.wait()
 
 

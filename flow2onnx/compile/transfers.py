@@ -1,0 +1,26 @@
+"""Transfers in a job being compiled, with their gradients: what goes to others comes back."""
+
+from functools import partial
+
+from flow2onnx.graph import Builder, Node, Value
+from flow2onnx.graph.transfers import Transfer
+from flow2onnx.graph.types import dims
+from flow2onnx.trace.job import Job, Region
+
+__all__ = ["move"]
+
+
+def move(job: Job, transfer: Transfer, value: Value, before: Node | None) -> Value:
+    """What processes have of a value after a transfer, whose gradient goes the other way."""
+    made = job.b.transfer(transfer, value, dims(value), before)
+    node = made.producer()
+    assert node is not None, "a transfer has a node"
+    job.regions[node] = Region((value,), (made,), partial(_back, transfer))
+    return made
+
+
+def _back(
+    transfer: Transfer, b: Builder, inputs: tuple[Value, ...], outputs: object, g: Value
+) -> tuple[Value | None]:
+    back = transfer.back
+    return (None if back is None else b.transfer(back, g, dims(inputs[0]), None),)
