@@ -4,9 +4,7 @@ from types import MappingProxyType
 
 __all__ = ["DIFFERENCES"]
 
-_ONE_DEVICE = (
-    "there is one device: values are not changed, and arguments are not checked against it"
-)
+_HINT = "changes no value; of several processes it says what each holds of the blob"
 _NO_EFFECT = "accepted, and changes nothing"
 _SETTINGS = "settings without a meaning here say so once; `flow2onnx flags` lists them"
 _BIASED = "the moving variance follows the biased one on GPUs too, as it does on CPUs"
@@ -52,7 +50,7 @@ DIFFERENCES = MappingProxyType({
     "function_config": _SETTINGS,
     "get_variable": "first values are decided by the name and `flow.config.random_seed`",
     "global_function": "a second job of the same name warns; annotations as text are resolved",
-    "hierarchical_parallel_cast": _ONE_DEVICE,
+    "hierarchical_parallel_cast": _HINT,
     "image.batch_align": _ALIGNED,
     "image.random_crop": _ORDER,
     "image_batch_align": _ALIGNED,
@@ -73,7 +71,7 @@ DIFFERENCES = MappingProxyType({
     "optimizer.LAMB": "bias correction uses the current step, as fixed in 0.8",
     "optimizer.grad_clipping.by_global_norm":
         "gradients are multiplied by min(1, c/(norm + 1e-6)), as fixed in 0.8",
-    "parallel_cast": _ONE_DEVICE,
+    "parallel_cast": _HINT,
     "profiler.nvtx_end": "the identity: no mark is set",
     "profiler.nvtx_start": "the identity: no mark is set",
     "profiler.range_pop": _NO_EFFECT,
@@ -90,7 +88,8 @@ DIFFERENCES = MappingProxyType({
     "saved_model.ModelBuilder": "each job is an ONNX file beside OneFlow's files",
     "scope.mirrored_view": "one process does the work of all devices, or `flow2onnx launch` starts "
     "one for each; the pieces of a list have one shape",
-    "scope.placement": "jobs run on one device, the GPU if anything is placed there",
+    "scope.placement": "one process runs all on one device, the GPU if anything is placed there; "
+    "of several each plays its own",
     "serving.InferenceSession": "opens what `saved_model` wrote here, with the weights of any run",
     "sort": "has a gradient, which OneFlow lacks",
     "sleep_identity": "the identity at once: a model cannot sleep",

@@ -17,6 +17,7 @@ from flow2onnx.compile.divide import Divided
 from flow2onnx.compile.division import Segment, segments_of
 from flow2onnx.compile.garbage_collection import collector_paused
 from flow2onnx.compile.names import (
+    OWN,
     loss_name,
     next_name,
     rename_clashes,
@@ -296,6 +297,7 @@ def cut_job(job: CompiledJob, target: Target) -> CompiledJob:
     graph = job.model.graph
     outputs, inputs = list(graph.outputs), list(graph.inputs)
     owners = {name: k.number for name, k in job.division.kept.items() if k.kind == "at"}
+    owners |= {f"{OWN}{name}": rank for name, rank in owners.items()}
     segments = segments_of(job.model, target.rank, owners)
     for segment in segments:
         if segment.model is not None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from flow2onnx_runtime import Options
+from flow2onnx_runtime import State
 from flow2onnx_runtime.collectives import Collectives, Pending
 from flow2onnx_runtime.dtypes import Array
 from flow2onnx_runtime.manifest import NEXT

@@ -82,5 +82,9 @@ def refresh(
     for variable in variables:
         name = variable.name
         of = kept.get(name)
-        value = whole_value(state, variable) if of is None else kept_value(collectives, state, variable, of)
+        value = (
+            whole_value(state, variable)
+            if of is None
+            else kept_value(collectives, state, variable, of)
+        )
         copy.write(name, value)

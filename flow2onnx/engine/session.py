@@ -267,7 +267,7 @@ class Session:
 
         Of several processes all do so in the same order, and the values of the first rank hold.
         """
-        state, others = self.state, join_world()
+        state = self.state
 
         def write() -> None:
             with state.lock:
@@ -344,9 +344,9 @@ class Session:
             bound = [self._bind(opening, state) for opening in openings]
             values.result()
         if others is not None:
-            follow_first(others, state, [
-                n for n, v in variables.items() if v.parts == 1 and n not in kept
-            ])
+            follow_first(
+                others, state, [n for n, v in variables.items() if v.parts == 1 and n not in kept]
+            )
         for executable in bound:
             job = executable.opening.job
             self._executables[job.spec.name, tuple(fed_shapes(job.spec, job.pieces))] = executable

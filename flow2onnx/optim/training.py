@@ -6,7 +6,7 @@ the scale.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -72,6 +72,7 @@ def _append(job: Job, training: Training) -> dict[Value, Value]:
         seeds = {v: _of_sum(job, v, seed) for v, seed in seeds.items()}
     watched = [v for w in job.watches if w.is_gradient for v in w.values]
     tables = lookups(job, optimizer)
+    _check_tables(job, tables)
     if training.part != "whole":
         check_halves(job, tables if job.ranks == 1 or training.rounds > 1 else {})
         _check_counted(job, optimizer)
@@ -115,6 +116,8 @@ def _received(job: Job, step: Step, grads: dict[str, Value], rounds: int) -> dic
     own = {n: g for n, g in grads.items() if n in job.kept}
     found = receive_gradients(job, step, shared, rounds) | receive_own(job, step, own, rounds)
     return {name: found[name] for name in grads}
+
+
 def _divided(job: Job, optimizer: Optimizer, names: list[str]) -> frozenset[str]:
     """The variables of whose optimizer state each process keeps a part, as the job's flags say."""
     value = job.spec.config.value
@@ -321,6 +324,15 @@ def _update(
         job.assign(counter, job.b.Add(job.values[counter], 1))
     if is_finite is not None:
         _skip_unless(job, is_finite, kept)
+
+
+def _check_tables(job: Job, tables: Iterable[str]) -> None:
+    """Raise for a table of which rows are to be updated, and processes keep parts."""
+    for name in job.kept.keys() & set(tables):
+        raise job.error(
+            f"indexed_slices_optimizer_conf lists {name}, of which processes keep parts",
+            hint="take it off the list, or leave its distribution hint or placement out",
+        )
 
 
 def _check_kept(job: Job, optimizer: Optimizer) -> None:

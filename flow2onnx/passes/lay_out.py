@@ -214,6 +214,12 @@ class Layouts:
             made = split_form(self.b, node, axis, operands, self.move)
         new = self.b.nodes[place : place + len(self.b.nodes) - before]
         self.found.rewritten.add(node)
+        if node.op_type == "Gather":  # what it makes of a process's own rows is a part of the sum
+            for other in new:
+                self._set(other, Share("own"))
+                self._trained.update(other.outputs)
+            self.found.shares[made] = Share("sum")
+            new = []
         for other in new:
             if transfer_of(other) is not None:
                 self._trained.update(other.outputs)

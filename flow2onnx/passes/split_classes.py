@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import onnx_ir as ir
 
+from flow2onnx.dtypes import int64
 from flow2onnx.graph.builder import Builder
 from flow2onnx.graph.nodes import attribute
 from flow2onnx.graph.transfers import Transfer
@@ -20,6 +21,7 @@ __all__ = ["Move", "has_split_form", "index_numbers", "split_form"]
 Move = Callable[[Transfer, ir.Value, ir.Node | None], ir.Value]
 _SOFT = ("LogSoftmax", "Softmax")
 _PICKING = ("GatherElements", "ScatterElements")
+_LOOKUP = "Gather"
 
 
 def has_split_form(node: ir.Node, given: Shares) -> bool:
@@ -30,7 +32,7 @@ def has_split_form(node: ir.Node, given: Shares) -> bool:
     default = -1 if node.op_type in _SOFT else 0
     if attribute(node, "axis", default) % rank_of(x) != share.axis:
         return False
-    if node.op_type in _SOFT:
+    if node.op_type in _SOFT or (node.op_type == _LOOKUP and share.axis == 0):
         return True
     index = node.inputs[1] if node.op_type in _PICKING else None
     is_one = index is not None and dims(index)[share.axis] == 1
@@ -39,9 +41,12 @@ def has_split_form(node: ir.Node, given: Shares) -> bool:
 
 def index_numbers(b: Builder, node: ir.Node, axis: int) -> ir.Value | None:
     """The numbers along the axis that an index names, in the rank of its operand."""
-    x, index = node.inputs[0], node.inputs[1] if node.op_type in _PICKING else None
+    is_indexed = node.op_type in (*_PICKING, _LOOKUP)
+    x, index = node.inputs[0], node.inputs[1] if is_indexed else None
     if x is None or index is None:
         return None
+    if node.op_type == _LOOKUP:
+        return b.const(np.arange(dims(x)[0], dtype=np.int64))
     shape = [1] * rank_of(x)
     shape[axis] = dims(x)[axis]
     return b.const(np.arange(shape[axis], dtype=dtype_of(index).numpy).reshape(shape))
@@ -58,6 +63,8 @@ def split_form(
     assert x is not None, f"{node.op_type} has an operand"
     if node.op_type in _SOFT:
         return _softmax(b, node, x, axis, move)
+    if node.op_type == _LOOKUP:
+        return _looked_up(b, node, x, *operands)
     is_there = b.Equal(*operands)
     if node.op_type == "ScatterElements":
         replaced: ir.Value = b.Where(is_there, node.inputs[2], x)
@@ -79,3 +86,21 @@ def _softmax(b: Builder, node: ir.Node, x: ir.Value, axis: int, move: Move) -> i
         return divided
     logarithm: ir.Value = b.Sub(shifted, b.Log(whole))
     return logarithm
+
+
+def _looked_up(
+    b: Builder, node: ir.Node, table: ir.Value, index: ir.Value, numbers: ir.Value
+) -> ir.Value:
+    """The rows of a table that an index reads where this process has them, zeros elsewhere.
+
+    What others have of them adds up to all.
+    """
+    wide = index if dtype_of(index).name == "int64" else b.Cast(index, to=int64)
+    wide = b.Where(b.Less(wide, 0), b.Add(wide, dims(table)[0]), wide)
+    first, last = (getattr(b, f"Reduce{which}")(numbers, [0], keepdims=1) for which in ("Min", "Max"))
+    is_there = b.And(b.GreaterOrEqual(wide, first), b.LessOrEqual(wide, last))
+    place = b.Sub(b.Min(b.Max(wide, first), last), first)
+    rows = b.Gather(table, place, axis=0)
+    shape = [*dims(index), *[1] * (rank_of(table) - 1)]
+    kept: ir.Value = b.Where(b.Reshape(is_there, shape), rows, b.const(0, dtype_of(table)))
+    return kept

@@ -162,6 +162,49 @@ def placed_among_parallel():
 
 
 @case
+def table_split():
+    """Rows of an embedding lie apart, seven on two or four ranks; a batch reads some twice."""
+
+    @flow.global_function(type="train")
+    def job(i: tp.Numpy.Placeholder((BATCH, 2), flow.int32)) -> tp.Numpy:
+        table = flow.get_variable("table", (7, 3), initializer=NORMAL, distribute=SPLIT(0))
+        rows = flow.math.tanh(flow.gather(table, i))
+        loss = flow.math.reduce_sum(flow.math.square(rows), axis=[1, 2])
+        flow.optimizer.Adam(rate(0.01), do_bias_correction=True).minimize(loss)
+        return loss
+
+    rng = np.random.default_rng(3)
+    losses = [job(rng.integers(0, 7, (BATCH, 2)).astype(np.int32)) for _ in range(cases.STEPS)]
+    return {"losses": np.array(losses), **variables()}
+
+
+def all_kinds(x, y):
+    """A layer on the second device, a split kernel, and a bias that all have."""
+    with device(2):
+        hidden = dense(flat(x), 16, "a", flow.nn.relu)
+    logits = dense(hidden, CLASSES, "b", model_distribute=SPLIT(0))
+    return cross_entropy(y, logits + flow.get_variable("c", (CLASSES,), initializer=NORMAL))
+
+
+@case
+def norm_of_all_kinds():
+    """The joint norm is of all variables, wherever they are; a rank's overflow is everyone's."""
+    clipping = flow.optimizer.grad_clipping.by_global_norm(0.3)
+    policy = flow.optimizer.loss_scale.dynamic_loss_scale(2.0**127, 2)  # it overflows at first
+    return trained(
+        lambda: flow.optimizer.SGD(
+            rate(0.1), momentum=0.9, grad_clipping=clipping, loss_scale_policy=policy
+        ),
+        all_kinds,
+    )
+
+
+@case
+def lamb_of_all_kinds():
+    return trained(lambda: flow.optimizer.LAMB(rate(1e-3)), all_kinds)
+
+
+@case
 def kept_and_read():
     """A predict job reads split variables, and values that are loaded are split."""
 

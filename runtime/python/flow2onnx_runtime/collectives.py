@@ -92,6 +92,7 @@ class Collectives(Protocol):
 
     def receive(self, array: NDArray[Any], source: int, tag: int) -> None:
         """Replace `array` by what a rank has sent with the same tag, in its order."""
+
     def begin_reduce_scatter(self, array: NDArray[Any]) -> PendingPart:
         """Begin to add up `array`, whose length is a multiple of the ranks', for each its part."""
 
