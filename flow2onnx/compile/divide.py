@@ -77,7 +77,14 @@ def _laid_out(
     traced: Traced, given: Mapping[Value, Share], plain: dict[Value, Share]
 ) -> tuple[Traced, Layouts]:
     job = traced.job
-    layouts = Layouts(job.b, job.ranks, given, plain, set(job.values.values()), partial(move, job))
+    layouts = Layouts(
+        b=job.b,
+        ranks=job.ranks,
+        given=given,
+        plain=plain,
+        variables=set(job.values.values()),
+        move=partial(move, job),
+    )
     found = lay_out(layouts)
     own = {node for node in job.b.nodes if node.domain}
     touched = {id(job.regions[n]) for n in found.rewritten if n in job.regions and n not in own}

@@ -21,12 +21,12 @@ __all__ = ["Passed", "Segment", "segments_of"]
 _GIVEN, _TAKEN = "give/", "take/"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Passed:
     """A transfer as one process does it: of the array `given`, to what is called `taken`.
 
     Each is None where the process has no part in it. `shape` and `dtype` are those of what it
-    takes, and `is_back` says that it is a gradient.
+    takes, `is_back` says that it is a gradient, and `number` tells transfers of a model apart.
     """
 
     transfer: Transfer
@@ -121,13 +121,15 @@ def _open(
             places[copy.outputs[0]] = places[made]
     made.replace_all_uses_with(taken)
     graph.inputs.append(taken)
-    is_back = str(node.name).startswith("grad/")
     passed = Passed(
-        transfer,
-        f"{_GIVEN}{number}" if gives else None,
-        f"{_TAKEN}{number}" if takes else None,
-        dims(made), dtype_of(made).numpy, is_back, number,
-    )  # fmt: skip
+        transfer=transfer,
+        given=f"{_GIVEN}{number}" if gives else None,
+        taken=f"{_TAKEN}{number}" if takes else None,
+        shape=dims(made),
+        dtype=dtype_of(made).numpy,
+        is_back=str(node.name).startswith("grad/"),
+        number=number,
+    )
     copy = Node("", "Identity", [value], num_outputs=1, name=f"{_GIVEN}{number}")
     copy.outputs[0].name = f"{_GIVEN}{number}"
     copy.outputs[0].shape, copy.outputs[0].type = value.shape, value.type

@@ -102,8 +102,8 @@ def compile_for_ranks(
     if first.division is not None and update.division is not None:
         kept = {**first.division.kept, **update.division.kept}  # slots are in the update alone
         update = replace(update, division=replace(update.division, micro=1))
-        first, update = (cut_job(half, target) for half in (first, update))
-        first = replace(first, division=replace(first.division, kept=kept))
+        whole = replace(first, division=replace(first.division, kept=kept))
+        first, update = (cut_job(half, target) for half in (whole, update))
     variables = {**first.variables, **update.variables}
     digest = first.digest
     if not digest:

@@ -68,7 +68,7 @@ def _name(share: Share | None) -> str:
     return "all" if share is None else share.kind
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Layouts:
     """A job to be laid out: its builder, and what is known of its values before.
 

@@ -97,7 +97,9 @@ def _looked_up(
     """
     wide = index if dtype_of(index).name == "int64" else b.Cast(index, to=int64)
     wide = b.Where(b.Less(wide, 0), b.Add(wide, dims(table)[0]), wide)
-    first, last = (getattr(b, f"Reduce{which}")(numbers, [0], keepdims=1) for which in ("Min", "Max"))
+    first, last = (
+        getattr(b, f"Reduce{which}")(numbers, [0], keepdims=1) for which in ("Min", "Max")
+    )
     is_there = b.And(b.GreaterOrEqual(wide, first), b.LessOrEqual(wide, last))
     place = b.Sub(b.Min(b.Max(wide, first), last), first)
     rows = b.Gather(table, place, axis=0)

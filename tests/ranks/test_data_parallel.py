@@ -9,7 +9,8 @@ from tests.ranks.ranks import ends, start_ranks
 # Steps of Adam and LAMB divide by roots of small numbers; in those of LARS norms do.
 LIMITS = dict.fromkeys(
     ("adam", "lamb", "slices", "segments", "zero_adam", "zero_lamb_and_norm", "zero_slices",
-     "zero_in_segments", "zero_averages", "stages", "both_layers_split", "lamb_of_all_kinds", "table_split"), 2e-6,
+     "zero_in_segments", "zero_averages", "stages", "both_layers_split", "lamb_of_all_kinds",
+     "table_split"), 2e-6,
 ) | {"float16": 2e-3, "zero_float16_in_segments": 2e-3, "bfloat16": 2e-2}  # fmt: skip
 FAST = [name for name in cases.CASES if name not in cases.SLOW]
 
