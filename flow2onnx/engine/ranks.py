@@ -34,7 +34,7 @@ from flow2onnx.engine.executable import Executable, OpenedModel
 from flow2onnx.engine.kept import gather_rows, refresh
 from flow2onnx.engine.opening import Opening
 from flow2onnx.engine.parts import PartedModel
-from flow2onnx.errors import ConfigError
+from flow2onnx.errors import ConfigError, UnsupportedError
 from flow2onnx.trace.job import Kept
 from flow2onnx.trace.variables import Variable
 
@@ -261,6 +261,14 @@ class WholeExecutable(Executable):
         for v in variables:
             own.reserve(v.name, v.shape, v.dtype.name)
         super().__init__(opening, own, source)
+        written = [n for n in opening.job.writes if opening.job.variables[n].role == "variable"]
+        if written:
+            raise UnsupportedError(
+                f"it assigns to {', '.join(written)} and reads variables of which processes keep "
+                "parts",
+                job=opening.job.spec.name, source=opening.job.spec.source,
+                hint="assign in the train job, or by flow.load_variables",
+            )  # fmt: skip
 
     def run(
         self, arrays: Sequence[Array], feeds: Sequence[Array] | DeviceFeeds | None = None

@@ -34,6 +34,7 @@ ELSEWHERE = {
     "optimizer_placement_optimization_mode": "optim/test_exchange.py",
     "optimizer_placement_optimization_threshold": "optim/test_exchange.py",
     "runtime.gradient_segments": "optim/test_exchange.py",
+    "runtime.micro_batches": "engine/test_divide.py",
     "concurrency_width": "api/test_async.py",
     "train.secondary_lr": "optim/test_secondary_lr.py",
     "enable_quantization_aware_training": "passes/test_quantization.py",

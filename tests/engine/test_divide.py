@@ -76,14 +76,26 @@ def test_a_softmax_of_split_classes_passes_numbers_of_rows():
         assert shapes["a-weight-momentum"] == (size, 6)
 
 
-def test_stages_have_their_own_layers_and_variables():
-    def loss_of(x, y):
-        with flow.scope.placement("cpu", "0:0"):
-            hidden = flow.layers.dense(x, 7, flow.math.tanh, name="a")
-        with flow.scope.placement("cpu", "0:1"):
-            return cross_entropy(y, flow.layers.dense(hidden, CLASSES, name="b"))
+def two_stages(x, y):
+    with flow.scope.placement("cpu", "0:0"):
+        hidden = flow.layers.dense(x, 7, flow.math.tanh, name="a")
+    with flow.scope.placement("cpu", "0:1"):
+        return cross_entropy(y, flow.layers.dense(hidden, CLASSES, name="b"))
 
-    first, second = (divided(loss_of, rank=rank) for rank in (0, 1))
+
+def test_parts_of_a_batch_are_as_many_as_are_asked_for():
+    config = flow.function_config()
+    config.runtime.micro_batches(2)
+    assert divided(two_stages, config=config).division.micro == 2
+    config = flow.function_config()
+    config.runtime.micro_batches(3)
+    with pytest.raises(ConfigError, match="a batch of 8 has no such part") as caught:
+        divided(two_stages, config=config)
+    assert "test_divide.py:" in caught.value.source
+
+
+def test_stages_have_their_own_layers_and_variables():
+    first, second = (divided(two_stages, rank=rank) for rank in (0, 1))
     assert "Tanh" in nodes(first)
     assert "Tanh" not in nodes(second)
     assert "LogSoftmax" in nodes(second)
