@@ -62,7 +62,8 @@ class DividedModel(OpenedModel):
         ]
         self._turn = _first_way_back(self._segments)
         opened = [s.model for s in self._segments if s.model is not None]
-        self.program = opened[0].program  # for who asks for its options
+        if opened:  # a rank may compute nothing
+            self.program = opened[0].program
         read = {info.name for model in opened for info in model.feeds}
         graph = opening.job.model.graph
         self._feeds = tuple(_info(v, None, 1) for v in graph.inputs if v.name in read)
