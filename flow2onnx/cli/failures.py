@@ -15,10 +15,10 @@ import click
 from rich.text import Text
 
 from flow2onnx.cli.show import output
-from flow2onnx.errors import FlowError
+from flow2onnx.errors import BundleError, FlowError
 from flow2onnx.source import TRACEBACK, place
 
-__all__ = ["report_errors", "show_logs", "traceback_option"]
+__all__ = ["report_errors", "show_logs", "traceback_option", "writing"]
 
 _PACKAGE = str(Path(__file__).parents[1]) + os.sep
 _INTERRUPTED = 130  # what a shell reports for a program that Ctrl-C ended
@@ -57,6 +57,20 @@ def report_errors(script: Path | None = None) -> Iterator[None]:
             raise
         _show_as_python(error, script)
         raise SystemExit(_INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1) from None
+
+
+@contextmanager
+def writing(place: Path | str, hint: str = "make room, or write elsewhere") -> Iterator[None]:
+    """Raise `BundleError` for what the system refuses in writing `place`, such as a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, FlowError):
+            raise
+        name = error.filename if isinstance(error.filename, str) else place
+        raise BundleError(
+            f"{name}: cannot be written: {error.strerror or error}", hint=hint
+        ) from error
 
 
 def _show_as_python(error: BaseException, script: Path) -> None:

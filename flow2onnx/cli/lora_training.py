@@ -1,7 +1,7 @@
 """The loop behind `flow2onnx lora`: its callbacks, its files, and how it ends."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,15 @@ from flow2onnx_runtime.progress_bar import ProgressBar
 from flow2onnx_runtime.token_log import TokenLog
 
 from flow2onnx.cli.show import note, print_json
-from flow2onnx.errors import ArgumentError, BundleError
+from flow2onnx.errors import ArgumentError
 from flow2onnx.imported import TrainableAdapter, adapter_of
 from flow2onnx.imported.low_rank.samples import Sample, Samples
 from flow2onnx.imported.low_rank.texts import batches_of, read_texts
 from flow2onnx.imported.low_rank.tokens import FolderTokenizer
 
-__all__ = ["ADAPTER", "Rows", "check_counts", "fit_adapter", "read_batches", "schedule_of"]
+__all__ = [
+    "ADAPTER", "Rows", "check_counts", "check_words", "fit_adapter", "read_batches", "schedule_of",
+]  # fmt: skip
 
 ADAPTER = f"adapter{ADAPTER_SUFFIX}"
 _WARMUP = 0.03  # of all steps
@@ -44,10 +46,13 @@ def read_batches(path: Path, tokenizer: FolderTokenizer, options: dict[str, Any]
     """The batches of a file of texts; says how many texts are cut or left out."""
     texts = read_texts(path, tokenizer, all_tokens=options["all_tokens"])
     length = options["length"]
-    found = batches_of(
-        texts, size=options["batch_size"], length=length, packs=options["pack"],
-        seed=options["seed"],
-    )  # fmt: skip
+    try:
+        found = batches_of(
+            texts, size=options["batch_size"], length=length, packs=options["pack"],
+            seed=options["seed"],
+        )  # fmt: skip
+    except ArgumentError as error:
+        raise ArgumentError(f"{path}: {error.message}", hint=error.hint) from None
     cut = [t for t in texts if len(t.ids) > length]
     if cut:
         lost = sum(not any(t.cut(length).counts[1:]) for t in cut)
@@ -58,6 +63,17 @@ def read_batches(path: Path, tokenizer: FolderTokenizer, options: dict[str, Any]
             err=True,
         )
     return found
+
+
+def check_words(made: TrainableAdapter, batches: Iterable[Mapping[str, Array]]) -> None:
+    """Raise ArgumentError for tokens that the model has not: its tokenizer is another's."""
+    words = made.model.words
+    most = max(int(batch["input_ids"].max()) for batch in batches)
+    if words is not None and most >= words:
+        raise ArgumentError(
+            f"the texts have the token {most}, and {made.model.path} knows {words}",
+            hint="is tokenizer.json that of this model? copy it again",
+        )
 
 
 def schedule_of(steps: int) -> str | None:
@@ -97,11 +113,6 @@ def fit_adapter(
         done = f"interrupted after {trainer.steps} steps; --resume goes on from there"
         click.echo(f"{done}, and {output / ADAPTER} is the adapter so far", err=True)
         raise SystemExit(_INTERRUPTED) from None
-    except OSError as error:
-        raise BundleError(
-            f"{error.filename or output}: cannot be written: {error.strerror or error}",
-            hint="make room; --resume goes on from the last checkpoint, which is whole",
-        ) from error
     _report(output, history, trainer, samples, as_json)
 
 

@@ -1,8 +1,10 @@
 """What `flow2onnx lora` tells while it trains, and how it goes on after it was killed."""
 
 import csv
+import errno
 import json
 import math
+import os
 import signal
 import subprocess
 import sys
@@ -10,8 +12,9 @@ import sys
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from flow2onnx_runtime import Trainer
+from flow2onnx_runtime import Trainer, files
 from flow2onnx_runtime.adapters import read_adapter
+from flow2onnx_runtime.token_log import TokenLog
 
 from flow2onnx.cli.app import app
 from flow2onnx.cli.lora_training import read_batches
@@ -159,3 +162,91 @@ def test_a_killed_run_goes_on_bit_for_bit(folder, tmp_path, accumulate):
     for name in ("steps.csv", "loss.csv"):
         found = [[{n: r.get(n) for n in same} for r in rows(p / name)] for p in (whole, broken)]
         assert found[0] == found[1]
+
+
+def test_ctrl_c_and_a_full_disk_lose_nothing(folder, tmp_path, monkeypatch):
+    data, whole, out = folder.path / "chat.jsonl", tmp_path / "whole", tmp_path / "out"
+    args = [folder.path, "--data", data, "--targets", "q_proj", *FAST, "--every", 1]
+    assert lora(*args, "-o", whole, "--accumulate", 2)[0] == 0
+    seen, ends = [], TokenLog.on_batch_end
+
+    def interrupted(log, loop, results):
+        ends(log, loop, results)
+        seen.append(loop.batch)
+        if len(seen) == 5:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TokenLog, "on_batch_end", interrupted)
+        code, text = lora(*args, "-o", out, "--accumulate", 2)
+    assert (code, "interrupted after 2 steps; --resume" in text) == (130, True), text
+    assert (out / "adapter.onnx_adapter").exists()
+
+    def full(*given):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    # as the bundle is written, which says so itself, and a checkpoint
+    for where, name, hint in ((files.os, "fsync", "free space"), (TokenLog, "write", "--resume")):
+        with monkeypatch.context() as patch:
+            patch.setattr(where, name, full)
+            code, text = lora(*args, "-o", out, "--accumulate", 2, "--resume")
+        assert (code, "No space left on device" in text, hint in text) == (1, True, True), text
+    assert lora(*args, "-o", out, "--accumulate", 2, "--resume")[0] == 0
+    one, two = ((p / "adapter.onnx_adapter").read_bytes() for p in (whole, out))
+    assert one == two
+    assert [r["loss"] for r in rows(whole / "steps.csv")] == [
+        r["loss"] for r in rows(out / "steps.csv")
+    ]
+
+
+def text_row(words):
+    return json.dumps({"text": words}, ensure_ascii=False).encode() + b"\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "args", "match"),
+    [
+        (b"", (), "has no text of which a token counts"),
+        (b"\n \n", (), "has no text of which a token counts"),
+        (text_row("i am") + b'{"text": "\xff"}\n', (), "line 2: it is no UTF-8"),
+        (text_row("i am") + b"[" * 100_000, (), "line 2: it is no JSON"),
+        (text_row("i am"), ("--length", "1"), "batches of 1 rows of 1 tokens"),
+        (text_row("i am"), ("--epochs", "0"), "--epochs is 0"),
+        (text_row("i am"), ("--rank", "0"), "rank is 0"),
+        (text_row("i am"), ("--rank", "65"), "a matrix of"),
+        (text_row("i am"), ("--targets", "wq"), "'wq' matches no product"),
+        (text_row("i am"), ("--sample-every", "0", "--sample", "i"), "--sample-every is 0"),
+        (text_row("i am"), ("--validation", "nowhere.jsonl"), "nowhere.jsonl: cannot be read"),
+        (text_row("i am"), ("--start", "nowhere.onnx_adapter"), "cannot be read"),
+        (json.dumps({"prompt": "i am a model " * 9, "completion": "yes"}).encode(),
+         ("--length", "8"), "no token counts among the first 8"),
+    ],
+)  # fmt: skip
+def test_bad_input_leaves_no_folder(folder, tmp_path, content, args, match):
+    data = tmp_path / "data.jsonl"
+    data.write_bytes(content)
+    code, text = lora(folder.path, "--data", data, "-o", tmp_path / "out", *args)
+    assert (code, match in text) == (1, True), text
+    assert not (tmp_path / "out").exists()
+
+
+def test_other_folders_are_named(folder, tmp_path):
+    data = tmp_path / "data.jsonl"
+    data.write_bytes(text_row("i am\u2028 a model"))  # an end of line within a text
+    args = ["--data", data, "--targets", "q_proj", "--json"]
+    (tmp_path / "file").write_text("")
+    code, text = lora(folder.path, *args, "-o", tmp_path / "file")
+    assert (code, "cannot be written: File exists" in text) == (1, True), text
+    other = write_folder(tmp_path / "other", with_bits(TINY, 4))
+    write_tokenizer(other.path, [f"w{i}" for i in range(400)])
+    data.write_bytes(text_row("w1 w300"))
+    code, text = lora(other.path, *args, "-o", tmp_path / "out")
+    assert (code, "has the token 307" in text or "have the token 307" in text) == (1, True), text
+    config = json.loads((other.path / "genai_config.json").read_text())
+    config["model"]["type"] = "mamba"
+    (other.path / "genai_config.json").write_text(json.dumps(config))
+    code, text = lora(other.path, *args, "-o", tmp_path / "out")
+    assert (code, "type 'mamba' are not known" in text) == (1, True), text
+    code, text = lora(tmp_path / "nowhere", *args, "-o", tmp_path / "out")
+    assert (code, "tokenizer.json" in text) == (1, True), text
+    assert not (tmp_path / "out").exists()

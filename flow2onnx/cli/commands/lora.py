@@ -7,9 +7,15 @@ from typing import Any
 import click
 from flow2onnx_runtime.adapters import read_adapter, write_adapter
 
-from flow2onnx.cli.failures import traceback_option
+from flow2onnx.cli.failures import traceback_option, writing
 from flow2onnx.cli.lora_chat import chat
-from flow2onnx.cli.lora_training import check_counts, fit_adapter, read_batches, schedule_of
+from flow2onnx.cli.lora_training import (
+    check_counts,
+    check_words,
+    fit_adapter,
+    read_batches,
+    schedule_of,
+)
 from flow2onnx.cli.options import json_option
 from flow2onnx.cli.show import note, print_json, working
 from flow2onnx.imported import lora as trainable_adapter
@@ -163,11 +169,13 @@ def train(
             start=read_adapter(options["start"]) if options["start"] else None,
             packs=options["pack"], recompute=options["recompute"], seed=options["seed"],
         )  # fmt: skip
+    check_words(made, [*batches, *(held or ())])
+    with writing(output, "make room; --resume goes on from the last checkpoint, which is whole"):
         output.mkdir(parents=True, exist_ok=True)
         made.save(output / "bundle")
-    if not as_json:
-        note(f"{made!r}: {len(batches)} batches, {steps} steps")
-    fit_adapter(made, tokenizer, batches, held, output, options, as_json)
+        if not as_json:
+            note(f"{made!r}: {len(batches)} batches, {steps} steps")
+        fit_adapter(made, tokenizer, batches, held, output, options, as_json)
 
 
 @lora.command()
@@ -187,7 +195,8 @@ def slots(model: Path, output: Path | None, targets: tuple[str, ...], as_json: b
 
     The data file is not touched, and the old model is kept as model.onnx.before-slots.
     """
-    made = write_slots(model, output, targets or None)
+    with writing(output or model):
+        made = write_slots(model, output, targets or None)
     if as_json:
         print_json([{"module": s.module, "columns": s.columns, "rows": s.rows} for s in made])
         return
@@ -202,7 +211,8 @@ def slots(model: Path, output: Path | None, targets: tuple[str, ...], as_json: b
 def convert(adapter: Path, output: Path, as_json: bool) -> None:
     """Write ADAPTER in another form: OUTPUT is a file .onnx_adapter, or a folder as PEFT has it."""
     read = read_adapter(adapter)
-    write_adapter(output, read)
+    with writing(output):
+        write_adapter(output, read)
     if as_json:
         print_json({"output": str(output), "ranks": read.ranks})
         return
@@ -222,7 +232,8 @@ def convert(adapter: Path, output: Path, as_json: bool) -> None:
 def merge(model: Path, adapter: Path, output: Path, as_json: bool) -> None:
     """Write a folder with ADAPTER in the weights of MODEL, which are real numbers or of 8 bits."""
     read = read_adapter(adapter)
-    merge_adapter(model, read, output)
+    with writing(output):
+        merge_adapter(model, read, output)
     if as_json:
         print_json({"output": str(output), "modules": len(read.pairs)})
         return

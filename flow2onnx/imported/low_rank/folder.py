@@ -44,6 +44,15 @@ class LanguageModel:
         """True if the folder says how the model is served."""
         return bool(self.config)
 
+    @property
+    def words(self) -> int | None:
+        """The number of tokens that the model has scores for; None where its type does not say."""
+        for output in self.proto.graph.output:
+            dims = output.type.tensor_type.shape.dim
+            if output.name == self.logits and dims:
+                return int(dims[-1].dim_value) or None
+        return None
+
     def copy(self) -> Any:
         """The content of the model, to be changed."""
         return copy.deepcopy(self.proto)

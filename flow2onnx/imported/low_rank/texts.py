@@ -1,5 +1,6 @@
 """Files of chats and texts as batches: which tokens count, what is padded, what shares a row."""
 
+import codecs
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -43,9 +44,9 @@ def read_texts(
     `all_tokens` everything. Raises ArgumentError with the number of a line that has none of these.
     """
     with open_file(path, "give a file of JSON lines") as file:
-        lines = file.read().decode("utf-8", "replace").splitlines()
+        lines = file.read().removeprefix(codecs.BOM_UTF8).split(b"\n")
     found = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(lines, 1):  # ends of lines are these alone: texts have others
         if not line.strip():
             continue
         try:
@@ -64,10 +65,12 @@ def read_texts(
     return counted
 
 
-def _parse(line: str) -> dict[str, Any]:
+def _parse(line: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(line)
-    except ValueError as error:
+        found = json.loads(line.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise ArgumentError(f"it is no UTF-8: {error}", hint="write the file as UTF-8") from None
+    except (ValueError, RecursionError) as error:
         raise ArgumentError(f"it is no JSON: {error}") from None
     if not isinstance(found, dict):
         raise ArgumentError(f"it is {type(found).__name__}, no object")

@@ -243,12 +243,12 @@ class Loop:
                 results = {}
             rows = len(arrays[0]) if arrays and arrays[0].ndim else 1
             self._means.add(results, self.learner.losses, rows)
-        self._check_finite(results)
-        self._watch(results, arrays)
-        if self._bar is not None:
-            self._bar.show(self.batch, _text(self._columns_of(self._means.result())))
-        for callback in self.callbacks:
-            callback.on_batch_end(self, results)
+            self._check_finite(results)
+            self._watch(results, arrays)
+            if self._bar is not None:
+                self._bar.show(self.batch, _text(self._columns_of(self._means.result())))
+            for callback in self.callbacks:  # whose counts a checkpoint has, too
+                callback.on_batch_end(self, results)
         if self._checkpoint is not None and self._is_due():
             self.save(self._checkpoint)
 
