@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from flow2onnx.imported.differentiated import save_model, signature_of
     from flow2onnx.imported.gradient import grad, hvp, jacobian, jvp, vjp
     from flow2onnx.imported.low_rank.adapters import TrainableAdapter, adapter_of, lora
-    from flow2onnx.imported.low_rank.merge import merge_adapter
+    from flow2onnx.imported.low_rank.merge import keep_adapter, merge_adapter
     from flow2onnx.imported.low_rank.slots import write_slots
     from flow2onnx.imported.trainable import ModelSource, TrainableModel, make_trainable
     from flow2onnx.imported.training_info import from_training_info
@@ -19,7 +19,7 @@ else:
             "differentiated": ("save_model", "signature_of"),
             "gradient": ("grad", "hvp", "jacobian", "jvp", "vjp"),
             "low_rank.adapters": ("TrainableAdapter", "adapter_of", "lora"),
-            "low_rank.merge": ("merge_adapter",),
+            "low_rank.merge": ("keep_adapter", "merge_adapter"),
             "low_rank.slots": ("write_slots",),
             "trainable": ("ModelSource", "TrainableModel", "make_trainable"),
             "training_info": ("from_training_info",),
@@ -36,6 +36,7 @@ __all__ = [
     "hvp",
     "jacobian",
     "jvp",
+    "keep_adapter",
     "lora",
     "make_trainable",
     "merge_adapter",

@@ -18,8 +18,8 @@ from flow2onnx.cli.lora_training import (
 )
 from flow2onnx.cli.options import json_option
 from flow2onnx.cli.show import note, print_json, working
+from flow2onnx.imported import keep_adapter, merge_adapter, write_slots
 from flow2onnx.imported import lora as trainable_adapter
-from flow2onnx.imported import merge_adapter, write_slots
 from flow2onnx.imported.low_rank.tokens import open_tokenizer
 
 __all__ = ["lora"]
@@ -227,17 +227,22 @@ def convert(adapter: Path, output: Path, as_json: bool) -> None:
 @click.option(
     "-o", "--output", required=True, type=_FILE, metavar="DIR", help="A folder that is not there."
 )
+@click.option("--beside", is_flag=True, help="As constants beside weights of any kind.")
 @json_option
 @traceback_option
-def merge(model: Path, adapter: Path, output: Path, as_json: bool) -> None:
-    """Write a folder with ADAPTER in the weights of MODEL, which are real numbers or of 8 bits."""
+def merge(model: Path, adapter: Path, output: Path, beside: bool, as_json: bool) -> None:
+    """Write a folder with ADAPTER in the weights of MODEL, which are real numbers or of 8 bits.
+
+    With --beside the weights stay as they are, of 4 bits too, and their file is shared.
+    """
     read = read_adapter(adapter)
     with writing(output):
-        merge_adapter(model, read, output)
+        (keep_adapter if beside else merge_adapter)(model, read, output)
     if as_json:
         print_json({"output": str(output), "modules": len(read.pairs)})
         return
-    note(f"{output}: {len(read.pairs)} modules of {model} have the adapter in their weights")
+    where = "beside" if beside else "in"
+    note(f"{output}: {len(read.pairs)} modules of {model} have the adapter {where} their weights")
 
 
 lora.add_command(chat)

@@ -1,4 +1,4 @@
-"""merge_adapter: a model folder with an adapter in its weights."""
+"""merge_adapter, keep_adapter: a model folder with an adapter in its weights, or beside them."""
 
 import os
 import shutil
@@ -9,14 +9,23 @@ import numpy as np
 from flow2onnx_runtime.adapters import Adapter
 from flow2onnx_runtime.dtypes import Array
 from flow2onnx_runtime.files import replace_folder
+from flow2onnx_runtime.slots import adapter_arrays
 
 from flow2onnx.errors import BundleError, UnsupportedError
 from flow2onnx.export.files import link_file
 from flow2onnx.imported.low_rank.folder import LanguageModel, open_language_model
-from flow2onnx.onnx_io.adapter_slots import products
+from flow2onnx.imported.low_rank.slots import write_folder
+from flow2onnx.onnx_io.adapter_slots import (
+    add_slots,
+    choose_products,
+    products,
+    slot_inputs,
+    slots_of,
+)
+from flow2onnx.onnx_io.language_model import fill_initializers
 from flow2onnx.onnx_io.merge_weights import merge_changes
 
-__all__ = ["merge_adapter"]
+__all__ = ["keep_adapter", "merge_adapter"]
 
 
 def merge_adapter(
@@ -41,9 +50,27 @@ def merge_adapter(
         share = float(np.mean(list(merged.lost.values())))
         raise UnsupportedError(
             f"rounding to 4 bits would change weights by {share:.0%} of what the adapter does",
-            hint="serve the adapter beside the model, or merge it into one in real numbers",
+            hint="keep it beside the weights (--beside), serve it by name, or merge it into real "
+            "numbers",
         )
     replace_folder(target, lambda place: _fill(place, language, proto, merged.tensors))
+
+
+def keep_adapter(
+    model: str | os.PathLike[str], adapter: Adapter, output: str | os.PathLike[str]
+) -> None:
+    """Write a folder whose model has an adapter in it, as constants beside weights of any kind.
+
+    It computes what the model with slots does with this adapter, and needs no adapter. All other
+    files are second names of the old ones.
+    """
+    language = open_language_model(model)
+    proto = language.copy()
+    known = adapter.named_for([m for p in products(proto) for m in p.modules])
+    if not slots_of(proto):
+        add_slots(proto, choose_products(products(proto), sorted(known.pairs)))
+    fill_initializers(proto, adapter_arrays(slot_inputs(proto), known))
+    write_folder(language, Path(output), proto.SerializeToString(deterministic=True))
 
 
 def _fill(

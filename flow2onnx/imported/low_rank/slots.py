@@ -9,7 +9,7 @@ from flow2onnx.export.files import link_file, write_bytes
 from flow2onnx.imported.low_rank.folder import LanguageModel, open_language_model
 from flow2onnx.onnx_io.adapter_slots import Slot, add_slots, choose_products, products, slots_of
 
-__all__ = ["write_slots"]
+__all__ = ["write_folder", "write_slots"]
 
 _KEPT = ".before-slots"
 
@@ -40,7 +40,7 @@ def write_slots(
         )
     content: bytes = proto.SerializeToString(deterministic=True)
     if output is not None:
-        _write_folder(language, Path(output), content)
+        write_folder(language, Path(output), content)
     elif not present:
         kept = language.path.with_name(language.path.name + _KEPT)
         if not kept.exists():
@@ -49,7 +49,7 @@ def write_slots(
     return slots
 
 
-def _write_folder(language: LanguageModel, output: Path, content: bytes) -> None:
+def write_folder(language: LanguageModel, output: Path, content: bytes) -> None:
     """Write a folder with this model, the other files of the old one under second names."""
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise BundleError(f"{output} is there already", hint="give a folder that is not")

@@ -8,7 +8,7 @@ from flow2onnx_runtime.adapters import Adapter
 from flow2onnx_runtime.errors import StateError
 
 from flow2onnx.errors import BundleError, UnsupportedError
-from flow2onnx.imported import merge_adapter, write_slots
+from flow2onnx.imported import keep_adapter, merge_adapter, write_slots
 from tests.imported.lora.folders import TINY, with_bits, write_folder
 from tests.imported.lora.sessions import feeds, open_folder
 
@@ -61,8 +61,30 @@ def test_four_bits_are_refused_with_the_share_that_is_lost(tmp_path):
     assert not (tmp_path / "merged").exists()
 
 
+@pytest.mark.parametrize("has_slots", [False, True])
+def test_beside_four_bits_nothing_is_lost(tmp_path, has_slots):
+    folder = write_folder(tmp_path / "m", with_bits(TINY, 4))
+    adapter = drawn(folder, tmp_path, 0.02)
+    if has_slots:
+        write_slots(folder.path)
+    keep_adapter(folder.path, adapter, tmp_path / "kept")
+    given = feeds(folder, IDS)
+    wanted = open_folder(tmp_path / "slots" / "model.onnx").run(
+        ["logits"], {**given, **adapter.parameters()}
+    )
+    kept = open_folder(tmp_path / "kept" / "model.onnx")
+    np.testing.assert_allclose(kept.run(["logits"], given)[0], wanted[0], rtol=1e-4, atol=1e-5)
+    assert [i.name for i in kept.get_inputs()] == list(given)
+    data = [p / "model.onnx.data" for p in (folder.path, tmp_path / "kept")]
+    assert data[0].samefile(data[1])
+    with pytest.raises(BundleError, match="is there already"):
+        keep_adapter(folder.path, adapter, tmp_path / "kept")
+
+
 def test_an_adapter_of_another_model_is_refused(tmp_path):
     folder = write_folder(tmp_path / "m")
     other = Adapter(pairs={"encoder.q": (np.ones((4, 2), "f"), np.ones((2, 4), "f"))}, scales={})
     with pytest.raises(StateError, match="for another model"):
         merge_adapter(folder.path, other, tmp_path / "merged")
+    with pytest.raises(StateError, match="for another model"):
+        keep_adapter(folder.path, other, tmp_path / "merged")
