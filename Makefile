@@ -5,7 +5,7 @@
 # make test-gpu  the paths for NVIDIA GPUs, with the real CUDA provider over a stand-in for CUDA
 # make tools     the Node packages that the tests of the JavaScript runtime need
 # make runtimes  the JavaScript and C runtimes with all bindings against the recorded traces, and in a browser
-# make ranks     training in several processes on torch.distributed and MPI (installs both)
+# make ranks     training in several processes on torch.distributed, Open MPI and MPICH (installs all)
 # make genai     adapters and chats on the real onnxruntime-genai (installs it, 60 MB)
 # make triton    the real Triton server, which the serving tests ask the same as ours (320 MB)
 # make fuzz      readers of untrusted input, led by the code they reach, for MINUTES=10 in all
@@ -14,7 +14,7 @@
 # make audit     licences and known vulnerabilities of the packages in requirements.lock
 # make lock      that file anew, at the newest versions
 # make bench     the benchmarks beside torch and JAX (installs them)
-# SLOW=1         make runtimes without the tests that make test has
+# SLOW=1         make runtimes without the tests that make test has; make ranks with the slow ones
 # LOCKED=1       the packages of requirements.lock, by version and hash, as CI has them
 # EXTRA=gpu      on a machine with an NVIDIA GPU: onnxruntime-gpu in place of onnxruntime
 
@@ -24,6 +24,7 @@ VENV := .venv/$(EXTRA)
 DEVICE := .venv/device-$(EXTRA)
 TRITON := .venv/triton
 RANKS := .venv/ranks
+MPICH := .venv/mpich
 GENAI := .venv/genai
 OLDEST := .venv/oldest
 AUDIT := .venv/audit
@@ -150,12 +151,18 @@ $(TRITON)/ready: $(VENV)/ready
 	@touch $@
 
 # Apart from the locked packages: torch is larger than all of them.
-ranks: $(VENV)/ready $(RANKS)/ready
-	$(VENV)/bin/python -m pytest tests/ranks
+ranks: $(VENV)/ready $(RANKS)/ready $(MPICH)/ready
+	$(VENV)/bin/python -m pytest $(if $(SLOW),,-m "not slow") tests/ranks
 
 $(RANKS)/ready: pyproject.toml runtime/python/pyproject.toml
 	$(PYTHON) -m venv $(RANKS)
 	$(RANKS)/bin/python $(PIP) -e runtime/python -e '.[cpu,torch,mpi,images]'
+	@touch $@
+
+# An environment holds one MPI library.
+$(MPICH)/ready: pyproject.toml runtime/python/pyproject.toml
+	$(PYTHON) -m venv $(MPICH)
+	$(MPICH)/bin/python $(PIP) -e runtime/python -e '.[cpu]' 'mpi4py>=4' mpich
 	@touch $@
 
 # Apart from the locked packages, as it brings a runtime of its own choice on some platforms.

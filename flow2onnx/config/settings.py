@@ -19,8 +19,8 @@ _log = logging.getLogger("flow2onnx.config")
 
 _ONE_MACHINE = "the processes of this job run on another number of machines"
 _RUN_HERE = "start them with flow2onnx launch --machines M, torchrun or mpirun; or name one machine"
-_NO_NETWORK = "one machine, so nothing is sent"
-_NO_COLLECTIVES = "one device per job, so nothing is communicated"
+_NO_NETWORK = "launchers say where processes meet, and torch or MPI how they speak"
+_NO_COLLECTIVES = "torch or MPI moves what processes exchange, with settings of its own"
 _ARENAS = "ONNX Runtime's memory arenas grow as needed"
 _ONE_FORMAT = "flow.checkpoint and flow.train.CheckPoint write one format here"
 _NO_SHARED_OBJECT = "operators compiled for OneFlow cannot run on ONNX Runtime"
@@ -187,7 +187,8 @@ class Settings(Record):
     def current_resource(self) -> dict[str, Any]:  # of the kinds the rows name
         """Every setting of `flow.config` with its value."""
         rows = CONFIG.rows.values()
-        return {r.name: self.value(r.name) for r in rows if not isinstance(r.effect, CALL)}
+        found = {r.name: self.value(r.name) for r in rows if not isinstance(r.effect, CALL)}
+        return {**found, "machine_num": launched_world().machines}
 
     def init_bootstrap_confs(
         self,

@@ -13,7 +13,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 # `make ranks` installs both engines apart: torch alone is larger than all that is locked.
 _PLACES = (os.environ.get("RANKS_PYTHON"), ROOT / ".venv/ranks/bin/python", sys.executable)
-_LIBRARIES = {"torch": "torch", "mpi": "mpi4py"}
+# One environment holds one MPI library: Open MPI is beside torch, MPICH has its own.
+_MPICH_PLACES = (os.environ.get("MPICH_PYTHON"), ROOT / ".venv/mpich/bin/python")
+_LIBRARIES = {"torch": "torch", "mpi": "mpi4py", "mpich": "mpi4py"}
 
 
 @functools.cache
@@ -21,7 +23,8 @@ def python_with(engine):
     """An interpreter that has an engine; the test is skipped without."""
     library = _LIBRARIES[engine]
     code = f"import importlib.util as u, sys; sys.exit(u.find_spec({library!r}) is None)"
-    for place in [str(p) for p in _PLACES if p is not None and Path(p).exists()]:
+    places = _MPICH_PLACES if engine == "mpich" else _PLACES
+    for place in [str(p) for p in places if p is not None and Path(p).exists()]:
         if subprocess.run([place, "-c", code], check=False).returncode == 0:
             return place
     pytest.skip(f"no {library} here: `make ranks` installs it")
@@ -29,26 +32,27 @@ def python_with(engine):
 
 def start(engine, arguments, **more):
     """`python ARGUMENTS` as one process, in the environment of ranks of an engine."""
-    return _start([python_with(engine), *arguments], _environment(**more))
+    return _start([python_with(engine), *arguments], environment(**more))
 
 
 def start_ranks(count, arguments, engine="torch", **more):
     """`python ARGUMENTS` in `count` processes, as a launcher starts them."""
-    python, environment = python_with(engine), _environment(**more)
-    if engine == "mpi":
+    python, own = python_with(engine), environment(**more)
+    if engine != "torch":
         command = [_mpirun(python), "-n", str(count), python, "-m", "mpi4py", *arguments]
-        return [_start(command, environment)]
+        return [_start(command, own)]
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count)}
     return [
-        _start([python, *arguments], {**environment, **place, "RANK": str(rank), **more})
+        _start([python, *arguments], {**own, **place, "RANK": str(rank), **more})
         for rank in range(count)
     ]
 
 
-def _environment(**more):
+def environment(**more):
+    """The environment of ranks, with the project on their path."""
     paths = [str(ROOT), str(ROOT / "runtime/python"), os.environ.get("PYTHONPATH", "")]
     own = {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
     # for Open MPI, which counts cores and minds who it is started by

@@ -1,12 +1,13 @@
 """`flow2onnx launch`: one script in several processes, a thin face over torchrun and mpirun."""
 
+import ctypes
 import inspect
 import logging
+import math
 import os
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import uuid
 from collections.abc import Mapping
@@ -16,13 +17,15 @@ from typing import Any
 import click
 from flow2onnx_runtime.collectives import FOLLOWER
 from flow2onnx_runtime.world import DEADLINE, ENGINE
+from flow2onnx_runtime.world import deadline as seconds_to_wait
 
 from flow2onnx.cli.failures import traceback_option
 from flow2onnx.errors import ConfigError, ScriptError
 
-__all__ = ["QUIET", "launch"]
+__all__ = ["QUIET", "end_with_launcher", "launch"]
 
 QUIET = "FLOW2ONNX_QUIET_RANKS"  # set where the output of one rank is shown
+_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of sys/prctl.h
 _SECONDS_TO_END = 5  # between the signal that asks a rank to end and the one that makes it
 
 
@@ -73,6 +76,9 @@ def launch(
     """
     if not script.is_file():
         raise ScriptError(f"{script} is no script", hint="name the Python file to run")
+    if machine >= machines:
+        raise ConfigError(f"--machine {machine} is none of {machines} machines",
+                          hint="they are counted from 0")  # fmt: skip
     if machines > 1 and address is None:
         raise ConfigError(f"{machines} machines need an --address at which they meet",
                           hint="--address HOST:PORT of machine 0, the same on all")  # fmt: skip
@@ -82,12 +88,18 @@ def launch(
     program = ["-m", "flow2onnx", "run", str(script), *args]
     if engine == "mpi":
         command = _mpi_command(count, machines, max_restarts, program)
-        raise SystemExit(subprocess.run(command).returncode)
+        os.execv(command[0], command)  # so that who ends this process ends mpirun
     places = _places(machines, machine, address)
     _launch_by_torch(
         {**places, "nproc_per_node": count, "max_restarts": max_restarts},
         [sys.executable, *program],
     )
+
+
+def end_with_launcher() -> None:
+    """Let a signal end this rank when the launcher is killed, which then can end none itself."""
+    if QUIET in os.environ and sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGTERM)
 
 
 def _places(machines: int, machine: int, address: str | None) -> dict[str, Any]:
@@ -99,12 +111,13 @@ def _places(machines: int, machine: int, address: str | None) -> dict[str, Any]:
     if not host or not port.isdigit():
         raise ConfigError(f"--address {address} is no HOST:PORT")
     return {**found, "rdzv_backend": "static", "rdzv_endpoint": address, "run_id": "flow2onnx",
-            "rdzv_configs": {"rank": machine}}  # fmt: skip
+            "rdzv_configs": {"rank": machine, "timeout": math.ceil(seconds_to_wait())}}  # fmt: skip
 
 
 def _launch_by_torch(settings: dict[str, Any], command: list[str]) -> None:
     """Run a command in every rank; exit as the first that fails, and say which that was."""
     try:
+        from torch.distributed import DistError
         from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
         from torch.distributed.launcher.api import LaunchConfig, elastic_launch
     except ImportError as error:
@@ -119,6 +132,13 @@ def _launch_by_torch(settings: dict[str, Any], command: list[str]) -> None:
         statuses = {rank: failure.exitcode for rank, failure in error.failures.items()}
         click.echo(f"flow2onnx: error: {_cause(statuses)}; every other rank was ended", err=True)
         raise SystemExit(1) from None
+    except DistError as error:
+        raise ConfigError(
+            f"{socket.gethostname()} cannot reach {settings['rdzv_endpoint']}, where the machines "
+            f"meet: {str(error).splitlines()[0]}",
+            hint="see that machine 0 runs there and no firewall is between; --deadline says how "
+            f"long they wait, now {seconds_to_wait():g} seconds",
+        ) from None
 
 
 def _cause(statuses: Mapping[int, int]) -> str:

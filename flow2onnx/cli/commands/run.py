@@ -9,7 +9,7 @@ import click
 from flow2onnx_runtime.collectives import failures_told
 from flow2onnx_runtime.world import launched_world
 
-from flow2onnx.cli.commands.launch import QUIET
+from flow2onnx.cli.commands.launch import QUIET, end_with_launcher
 from flow2onnx.cli.failures import report_errors, traceback_option
 from flow2onnx.cli.options import release_option
 from flow2onnx.cli.provider_option import check_usable, provider_option
@@ -55,6 +55,7 @@ def run(
     Inside the script, `import oneflow`, `oneflow.typing`, `oneflow.compatible.single_client` and
     `oneflow.python` mean flow2onnx. Options of this command come before the script's name.
     """
+    end_with_launcher()
     check_usable(provider)
     current_session().preset = Preset(release, provider, seed, stop_on_non_finite)
     clear_default_session()

@@ -11,7 +11,7 @@ from typing import Literal
 
 from flow2onnx_runtime.errors import OptionsError
 
-__all__ = ["DEADLINE", "ENGINE", "World", "launched_world"]
+__all__ = ["DEADLINE", "ENGINE", "World", "deadline", "launched_world"]
 
 ENGINE = "FLOW2ONNX_ENGINE"  # "torch" or "mpi", in place of what the launcher suggests
 DEADLINE = "FLOW2ONNX_DEADLINE"  # seconds that a rank waits for the others
@@ -88,7 +88,7 @@ def launched_world(environment: Mapping[str, str] = os.environ) -> World:
             machine=machine,
             machines=machines,
             engine=_engine(environment, suggested),
-            deadline=_deadline(environment),
+            deadline=deadline(environment),
         )
     return World()
 
@@ -126,7 +126,8 @@ def _engine(environment: Mapping[str, str], suggested: Engine) -> Engine:
     raise OptionsError(f"{ENGINE}={given!r} is no engine", hint="it is torch or mpi")
 
 
-def _deadline(environment: Mapping[str, str]) -> float:
+def deadline(environment: Mapping[str, str] = os.environ) -> float:
+    """The seconds that a rank waits for the others. Raises `OptionsError` if they are no number."""
     given = environment.get(DEADLINE, str(_SECONDS))
     try:
         seconds = float(given)
