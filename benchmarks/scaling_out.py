@@ -35,6 +35,7 @@ WORKLOADS = {
 BUCKET = 4  # MiB, for all peers; DistributedDataParallel's first bucket is of at most 1 MiB
 OURS = RankedPeer("flow2onnx", f"ranked:bucket={BUCKET}")
 IN_ONE_PIECE = RankedPeer("flow2onnx, no overlap", f"ranked:bucket={BUCKET},together")
+IN_PARTS = RankedPeer("flow2onnx, state in parts", f"ranked:bucket={BUCKET},zero")
 DDP = RankedPeer("torch DDP", f"ddp:bucket={BUCKET}")
 NOTES = (
     "Milliseconds a step of the whole batch, which the ranks share: medians over blocks that the "
@@ -243,7 +244,8 @@ def main() -> None:
     names = args.rows.split(",")
     for name in names:
         for count in map(int, args.ranks.split(",")):
-            measure(contest, name, count, None, [OURS, DDP], "one machine, loopback")
+            parts = [IN_PARTS] if count > 1 and workload(WORKLOADS[name][1]).update.slots else []
+            measure(contest, name, count, None, [OURS, *parts, DDP], "one machine, loopback")
     notes = list(NOTES)
     if not args.no_link:
         notes += _over_the_link(contest, names, args.mbit, args.delay_ms)

@@ -154,6 +154,8 @@ def _config(work: Workload, options: Options) -> Any:
         config.all_reduce_group_min_mbyte(bucket)
         config.all_reduce_group_num(1000)
     config.enable_non_distributed_optimizer("zero" in options.variant)
+    if "together" in options.variant:
+        config.runtime.gradient_segments(1)
     if work.tables:
         config.indexed_slices_optimizer_conf(
             {"enable": True, "include_op_names": {"op_name": list(work.tables)}}

@@ -5,21 +5,24 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from flow2onnx_runtime.collectives import join_world
+from flow2onnx_runtime.collectives import Collectives, join_world
 
 from benchmarks.peers import Data, Options, RankedStep, Values, flow2onnx
 from benchmarks.workloads import Workload
 from flow2onnx.engine import current_session
 
 VERSIONS = ("onnxruntime", "numpy", "torch")
-_VERBS = ("begin_all_reduce", "all_reduce", "reduce_scatter", "all_gather", "broadcast", "barrier")
+_VERBS = [name for name in vars(Collectives) if name[0] != "_" and name != "fail"]
 
 
 class _Done:
-    """A collective that there was no need for."""
+    """A collective that there was no need for, with what it gives."""
 
-    def wait(self) -> None:
-        pass
+    def __init__(self, part: Any = None) -> None:
+        self._part = part
+
+    def wait(self) -> Any:
+        return self._part
 
 
 class _Connection:
@@ -63,8 +66,9 @@ class _Connection:
         def call(*arguments: Any) -> Any:
             if verb == "begin_all_reduce":
                 return _Done()
-            if verb == "reduce_scatter":
-                return np.split(arguments[0], world.size)[world.rank]
+            if verb.endswith("reduce_scatter"):
+                part = np.split(arguments[0], world.size)[world.rank]
+                return _Done(part.copy()) if verb.startswith("begin") else part
             return [arguments[0]] * world.size if verb == "all_gather" else None
 
         return call
@@ -74,7 +78,7 @@ class _Connection:
         pending = []
         for verb, shape, dtype in self.calls:
             found = self._real[verb](np.zeros(shape, dtype))
-            if verb == "begin_all_reduce":
+            if verb.startswith("begin"):
                 pending.append(found)
         for work in pending:
             work.wait()
