@@ -200,7 +200,7 @@ def prelu(
     layer = current_job("layers.prelu").name_layer(name or "PRelu", "PRelu")
     alpha = layer_variable(
         layer, "alpha", shape, alpha_initializer or _ZERO, alpha_regularizer, trainable,
-        dtype=inputs.dtype,
+        dtype=inputs.dtype, distribute=model_distribute,
     )  # fmt: skip
     y: Blob = nn.prelu_by(inputs, alpha, name=layer)
     return y

@@ -241,7 +241,7 @@ def affine_channel(
     ):
         if suffix == "scale" or use_bias:
             numbers = layer_variable(
-                layer, suffix, shape, first, None, trainable, None, inputs.dtype
+                layer, suffix, shape, first, None, trainable, None, inputs.dtype, model_distribute
             )
             y = combined(y, array.reshape(numbers, spread))
     with job.namespace(layer):

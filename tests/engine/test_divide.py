@@ -76,6 +76,18 @@ def test_a_softmax_of_split_classes_passes_numbers_of_rows():
         assert shapes["a-weight-momentum"] == (size, 6)
 
 
+def test_other_layers_split_their_variables_too():
+    def loss_of(x, y):
+        x = flow.layers.prelu(x, name="p", model_distribute=SPLIT(0))
+        x = flow.layers.affine_channel(x, 1, name="c", model_distribute=SPLIT(0))
+        return cross_entropy(y, flow.layers.dense(x, CLASSES, name="a"))
+
+    kept = divided(loss_of).division.kept
+    assert {n for n in kept if kept[n].kind == "split"} == {
+        name + slot for name in ("p-alpha", "c-scale", "c-bias") for slot in ("", "-momentum")
+    }
+
+
 def two_stages(x, y):
     with flow.scope.placement("cpu", "0:0"):
         hidden = flow.layers.dense(x, 7, flow.math.tanh, name="a")
