@@ -56,8 +56,8 @@ def divide(traced: Traced, split: Mapping[Value, int]) -> Divided:
         job.updates[name] = layouts.moved(value, wanted)
     shares = layouts.found.shares
     resize_rows(job.b, shares, job.ranks, job.rank)
-    job.summed |= {v for v in job.losses if _kind(shares, v) in ("rows", "sum", "at")}
-    job.loss_elements = max(*(whole.get(v, size_of(v)) for v in job.losses), 1) * job.ranks
+    job.repeated |= {v for v in job.losses if _kind(shares, v) not in ("rows", "sum", "at")}
+    job.loss_elements = max(*(whole.get(v, size_of(v)) for v in job.losses), 1)
     return Divided(traced, shares)
 
 
@@ -138,12 +138,12 @@ def _pipeline(traced: Traced, split: Mapping[Value, int]) -> Divided:
     _place_all(job)
     stages = len({node.meta["place"] for node in job.b.nodes if "place" in node.meta})
     micro = _micro_batches(traced, split, stages)
+    whole = [size_of(v) for v in job.losses]
     micro_shares = share_rows(job.b, split, micro) if micro > 1 else {}
     traced, layouts = _laid_out(traced, _kept_shares(job), {})
     shares = layouts.found.shares
-    job.loss_elements = max(*(size_of(v) for v in job.losses), 1) * micro
-    job.sharers = micro
-    job.summed |= {v for v in job.losses if _kind(micro_shares, v) == "sum"}
+    job.loss_elements, job.sharers = max(*whole, 1), micro
+    job.repeated |= {v for v in job.losses if _kind(micro_shares, v) not in ("rows", "sum")}
     return Divided(traced, shares, micro, True, micro_shares)
 
 

@@ -252,8 +252,10 @@ def _seed(job: Job, optimizer: Optimizer, loss: Value, rate: Value | None) -> Va
 
 def _of_sum(job: Job, loss: Value, seed: Value) -> Value:
     """The seed of a loss; one that is the sum over processes is not their mean."""
-    sharers = float(job.sharers or job.ranks)
-    summed: Value = job.b.Mul(seed, sharers) if loss in job.summed else seed
+    if loss in job.repeated:
+        mean: Value = job.b.Mul(seed, 1.0 / (job.sharers or job.ranks))
+        return mean
+    summed: Value = job.b.Mul(seed, float(job.ranks)) if loss in job.summed else seed
     return summed
 
 

@@ -114,6 +114,7 @@ class Job:
     kept: dict[str, Kept] = field(default_factory=dict)
     is_divided: bool = False
     loss_elements: int | None = None  # that losses are divided by, where shapes do not say so
+    repeated: set[Value] = field(default_factory=set)  # losses that all sharers count
     sharers: int | None = None  # that a batch is shared among, if not the ranks
     objectives: list[Objective] = field(default_factory=list)
     trained: frozenset[str] = frozenset()

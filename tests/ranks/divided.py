@@ -101,7 +101,7 @@ def face():
         weight = flow.get_variable("w", (CLASSES, 8), initializer=NORMAL, distribute=SPLIT(0))
         cosines = flow.matmul(feature, flow.math.l2_normalize(weight, axis=1), transpose_b=True)
         moved = flow.combined_margin_loss(cosines, y, m1=0.9, m2=0.3, m3=0.1)
-        logits = (moved * 4.0).with_distribute(SPLIT(1))
+        logits = (moved * 2.0).with_distribute(SPLIT(1))
         return flow.nn.distributed_sparse_softmax_cross_entropy_with_logits(y, logits)
 
     return trained(sgd, loss_of)
