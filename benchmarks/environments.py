@@ -1,6 +1,6 @@
 """The environment of each peer: what it is made of, and where it lies.
 
-    python -m benchmarks.environments native torch jax ort-training oneflow ranks
+    python -m benchmarks.environments native torch jax ort-training oneflow peft ranks
 
 makes .venv/bench-PEER for each. A peer without one takes no part; its row says so. torch and JAX
 are also taken from the environment that runs the benchmarks. OneFlow 0.8 has no wheel for a Python
@@ -46,13 +46,14 @@ RECIPES = {
     "ort-training": Recipe(
         ("onnxruntime-training==1.19.2", "onnx==1.16.2", "numpy<2", "torch"), ("3.11", "3.10")
     ),
+    "peft": Recipe(("torch", "numpy", "transformers", "peft", "safetensors")),
     "oneflow": Recipe(("oneflow==0.8.0", "numpy<1.24"), ("3.10", "3.9", "3.8")),
 }
 # a peer, or the module of all its variants: its recipe; the others run where the benchmarks do
 OF_PEER = {
     "ranked": "ranks", "ddp": "ranks",
     "flow2onnx:native": "native", "predictor:native": "native", "torch": "torch", "jax": "jax",
-    "ort_training": "ort-training", "oneflow": "oneflow",
+    "ort_training": "ort-training", "oneflow": "oneflow", "peft": "peft",
 }  # fmt: skip
 
 

@@ -86,8 +86,8 @@ ROOMS = {
         "trace", "optim", "compile", "engine",
     },
     "imported": {
-        "errors", "dtypes", "typing", "config", "graph", "onnx_io", "autodiff", "passes", "trace",
-        "optim", "ops", "compile", "export",
+        "errors", "dtypes", "typing", "config", "graph", "lowering", "onnx_io", "autodiff",
+        "passes", "trace", "optim", "ops", "compile", "export",
     },
     "api": {
         "errors", "source", "dtypes", "proto", "typing", "config", "graph", "checkpoint", "trace",

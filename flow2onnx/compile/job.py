@@ -237,8 +237,7 @@ def _build(spec: JobSpec, shapes: Sequence[tuple[int, ...]] | None, target: Targ
     run_passes(job.b.graph, spec.half, target.kernels)
     if not job.is_trainable and spec.is_quantized:
         quantize_biases(job.b)  # after biases became operands of their products
-    segments = spec.config.value("runtime.recompute")
-    recomputed = recompute(job.b.graph, forward, job.values, segments) if segments and diffs else ()
+    recomputed = _recompute(job, spec, forward) if diffs else ()
     job.b.graph.name = spec.name
     model = model_of(job.b.graph)
     division = None
@@ -307,6 +306,15 @@ def cut_job(job: CompiledJob, target: Target) -> CompiledJob:
         values.clear()
         values.extend(now)
     return replace(job, division=replace(job.division, segments=segments))
+
+
+def _recompute(job: Job, spec: JobSpec, forward: Sequence[str]) -> tuple[RecomputedSegment, ...]:
+    """Rewrite a step as its flags ask; the segments that are computed again."""
+    segments, config = spec.config.value("runtime.recompute"), spec.config
+    if not segments:
+        return ()
+    products = bool(config.value("runtime.recompute_products"))
+    return recompute(job.b.graph, forward, job.values, segments, products=products)
 
 
 def _values_in_use(traced: Traced) -> set[Value]:

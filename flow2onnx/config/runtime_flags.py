@@ -76,6 +76,10 @@ RUNTIME_FLAGS = (
     Flag("runtime.micro_batches", POSITIVE, None, TRACE("parts of a batch under way at once"),
          "In how many parts, one after another, a batch goes through layers that are placed on "
          "different devices; unset, up to two for each device, where that changes no result."),
+    Flag("runtime.recompute_products", BOOL, True,
+         TRACE("whether products are among what recompute makes twice"),
+         "With runtime.recompute: False keeps the results of long products, convolutions and "
+         "attention, so that what is computed again costs little."),
     Flag("runtime.memory_limit", POSITIVE, None, TRACE("most memory that the jobs may need"),
          "Bytes that the jobs of a session may be estimated to need; unset, what is free on their "
          "device when they are compiled. More is an error before the first step."),

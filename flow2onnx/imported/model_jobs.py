@@ -20,12 +20,14 @@ __all__ = ["ModelJobs"]
 @dataclass(frozen=True, kw_only=True)
 class Rewrites:
     """How a step is rewritten: the element type of mixed precision, or None; what is computed again
-    for gradients, as in `config.runtime.recompute`; whether state may be updated in its own buffer;
-    whether random draws depend on the step alone, and not on what was run before.
+    for gradients, as in `config.runtime.recompute`, and whether products are; whether state may be
+    updated in its own buffer; whether random draws depend on the step alone, and not on what was
+    run before.
     """
 
     half: str | None = None
     recompute: bool | int | Sequence[str] = False
+    recompute_products: bool = True
     in_place: bool = True
     draws_by_step: bool = False
 
@@ -36,6 +38,7 @@ class Rewrites:
             config.enable_auto_mixed_precision(True)
             config.runtime.mixed_precision_dtype(self.half)
         config.runtime.recompute(self.recompute)
+        config.runtime.recompute_products(self.recompute_products)
         config.runtime.in_place(self.in_place)
         return config
 

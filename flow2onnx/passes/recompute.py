@@ -21,6 +21,9 @@ from flow2onnx.graph.types import dims, dtype_of, is_static
 __all__ = ["RecomputedSegment", "recompute"]
 
 _USUAL = 64
+_TERMS = 64  # of a product's sums; one of more is not repeated where products are kept
+_PRODUCTS = ("Conv", "ConvTranspose", "Einsum", "Gemm", "GRU", "LSTM", "MatMul", "RNN",
+             "Attention", "GroupQueryAttention", "MatMulNBits", "MultiHeadAttention")  # fmt: skip
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 
@@ -42,6 +45,8 @@ def recompute(
     forward: Collection[str],
     state: Collection[str],
     how: bool | int | Sequence[str] = True,
+    *,
+    products: bool = True,
 ) -> tuple[RecomputedSegment, ...]:
     """Rewrite a train graph in place; what every value is stays the same to the bit.
 
@@ -54,7 +59,8 @@ def recompute(
     always 0 and the reshape is a view. `forward` names the nodes before the gradients, `state` the
     inputs that are variables. `how`: True for about the square root of the number of activations,
     a number of segments, or names of layers and scopes that are one each, listed even if nothing
-    of them is kept for gradients alone.
+    of them is kept for gradients alone. Without `products`, those of many terms are kept, and with
+    them convolutions and attention: what is computed again costs little then.
     """
     first = [n for n in graph if n.name in forward]
     # True is a number too
@@ -63,7 +69,10 @@ def recompute(
         if isinstance(how, int)
         else _segments_by_name(first, how)
     )
-    found = [_Segment(graph, set(first), set(s), set(state)).rewrite() for s in segments]
+    found = [
+        _Segment(graph, set(first), set(s), set(state), products=products).rewrite()
+        for s in segments
+    ]
     return tuple(f for f in found if f.nodes or not isinstance(how, int))
 
 
@@ -135,8 +144,15 @@ class _Segment:
     """One segment: what its gradients read, and what that is made of."""
 
     def __init__(
-        self, graph: ir.Graph, forward: set[ir.Node], nodes: set[ir.Node], state: set[str]
+        self,
+        graph: ir.Graph,
+        forward: set[ir.Node],
+        nodes: set[ir.Node],
+        state: set[str],
+        *,
+        products: bool,
     ) -> None:
+        self._products = products
         self._graph, self._forward, self._nodes, self._state = graph, forward, nodes, state
         self._ordered = [n for n in graph if n in nodes]
         self._varying = self._varying_values()
@@ -191,7 +207,8 @@ class _Segment:
         is_read_on = bool((readers & self._forward) - self._nodes)
         is_captured = any(r.graph is not self._graph for r in readers)
         is_shown = value.is_graph_output()
-        return _is_repeatable(maker) and not (is_read_on or is_captured or is_shown)
+        is_cheap = self._products or not _is_long_product(maker)
+        return is_cheap and _is_repeatable(maker) and not (is_read_on or is_captured or is_shown)
 
     def _is_freed(self, value: ir.Value) -> bool:
         is_kept = bool(_readers(value) - self._forward) and _bytes(value) > 0
@@ -295,6 +312,17 @@ class _Segment:
 def _is_repeatable(node: ir.Node) -> bool:
     is_random = node.op_type in RANDOM_OPERATORS or has_seed(node)
     return not is_random and not subgraphs_of(node)
+
+
+def _is_long_product(node: ir.Node) -> bool:
+    """True for a product whose sums have many terms, or one that does not say how many."""
+    if node.op_type not in _PRODUCTS:
+        return False
+    first = node.inputs[0]
+    if node.op_type != "MatMul" or first is None or first.shape is None:
+        return True
+    terms = first.shape[-1] if len(first.shape) else None
+    return not isinstance(terms, int) or terms > _TERMS
 
 
 def _inputs_of(node: ir.Node) -> list[ir.Value]:

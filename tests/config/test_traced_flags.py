@@ -52,6 +52,7 @@ ELSEWHERE = {
     "runtime.memory_limit": "engine/test_estimate.py",
     "runtime.native": "native/test_jobs.py",
     "runtime.recompute": "engine/test_recompute.py",
+    "runtime.recompute_products": "engine/test_recompute.py",
     "runtime.winograd": "native/test_winograd.py",
 }
 X = np.arange(6, dtype=np.float32).reshape(2, 3)

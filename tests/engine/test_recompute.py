@@ -15,9 +15,11 @@ from flow2onnx.errors import ConfigError
 BATCH = 64
 
 
-def config(how):
+def config(how, **others):
     made = flow.function_config()
     made.runtime.recompute(how)
+    for name, value in others.items():
+        getattr(made.runtime, name)(value)
     return made
 
 
@@ -38,10 +40,10 @@ def perceptron(how):
     return job, np.random.default_rng(0).random((BATCH, 32), np.float32)
 
 
-def residual(how):
+def residual(how, **others):
     """Blocks of convolutions, normalised over the batch, that add to what they were given."""
 
-    @flow.global_function(type="train", function_config=config(how))
+    @flow.global_function(type="train", function_config=config(how, **others))
     def job(x: tp.Numpy.Placeholder((4, 8, 12, 12))) -> tp.Numpy:
         for i in range(5):
             with flow.scope.namespace(f"block{i}"):
@@ -96,6 +98,21 @@ def test_the_same_bits_from_less_memory(make, how):
 def test_what_is_drawn_is_drawn_once():
     drawn = [n for n in trained(dropping, True)[2].model.graph if n.op_type == "Dropout"]
     assert len(drawn) == 6
+
+
+def test_products_that_are_kept():
+    def sparing(how):
+        return residual(how, recompute_products=False)
+
+    losses, _, kept = trained(residual, False)
+    again_losses, _, spared = trained(sparing, ["block1", "block2"])
+    assert all(map(np.array_equal, losses, again_losses))
+    assert all(segment.nodes for segment in spared.recomputed)
+    again = [n.op_type for n in spared.model.graph if n.name.startswith("again/")]
+    assert "Conv" not in again
+    whole = trained(residual, ["block1", "block2"])[2].model.graph
+    assert "Conv" in [n.op_type for n in whole if n.name.startswith("again/")]
+    assert peak_bytes(spared.model.graph) < peak_bytes(kept.model.graph)
 
 
 def test_layers_and_scopes_by_name():

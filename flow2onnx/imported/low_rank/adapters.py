@@ -4,9 +4,9 @@ import math
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from flow2onnx_runtime import Options, PredictJob, Trainer
@@ -21,6 +21,7 @@ from flow2onnx.imported.bundle_trainer import step_facts, temporary_trainer
 from flow2onnx.imported.feeds import Feed, Feeds
 from flow2onnx.imported.initial_state import ModelState
 from flow2onnx.imported.low_rank.answering import answer_job
+from flow2onnx.imported.low_rank.folded import ScratchFolder, fold_weights
 from flow2onnx.imported.low_rank.folder import LanguageModel, open_language_model
 from flow2onnx.imported.low_rank.jobs import EVAL, AdapterPlan, adapter_body, shared_places
 from flow2onnx.imported.model_jobs import ModelJobs, Rewrites
@@ -76,6 +77,8 @@ class TrainableAdapter:
     shared: Mapping[str, Path]
     facts: Mapping[str, str]
     is_half: bool = False
+    # the folder of files made for this, which goes with the last object that has it
+    place: ScratchFolder | None = field(default=None, repr=False)
 
     @property
     def trained(self) -> tuple[str, ...]:
@@ -164,12 +167,14 @@ dropout
 optimizer, lr, schedule, groups, clip_norm
     As in `make_trainable`; AdamW at 2e-4 by default. `up_rate` is the rate of B by that of A,
     as in LoRA+.
-accumulate, chunks, packs, recompute, start, logits
+accumulate, chunks, packs, recompute, folded, start, logits
     With models that add up gradients of several batches; the parts that the last product is
     computed in; with an input `documents` that says of each token which text of its row it is of,
-    as none sees another; with the activations of each layer computed again for the gradients in
-    place of being kept, for more time and less memory; an adapter to go on from; the output with
-    the scores of all words.
+    as none sees another; which activations are computed again for the gradients in place of being
+    kept ("cheap": all but products, convolutions and attention; True: all, for more time and less
+    memory; False: none); with weights of few bits as real numbers in a file of the bundle's own,
+    for less time and more memory; an adapter to go on from; the output with the scores of all
+    words.
 
 Raises ArgumentError for targets that match nothing and ranks that no matrix has,
 UnsupportedError for a model that is not understood.
@@ -191,16 +196,18 @@ def lora(
     up_rate: float | None = None,
     clip_norm: float | None = None,
     accumulate: bool = True,
-    chunks: int = 4,
+    chunks: int | None = None,
     packs: bool = False,
-    recompute: bool = False,
+    recompute: bool | Literal["cheap"] = "cheap",
+    folded: bool = False,
     start: Adapter | None = None,
     logits: str | None = None,
     name: str = "lora",
     seed: int = 0,
 ) -> TrainableAdapter:
     """Adapters of a language model, over weights that stay as they are, with a training step."""
-    language = open_language_model(model, logits)
+    given = open_language_model(model, logits)
+    language, place = fold_weights(given) if folded else (given, None)
     proto = language.copy()
     chosen = choose_products(products(proto), [targets] if isinstance(targets, str) else targets)
     slots = tuple(s for _, own in chosen for s in own)
@@ -214,15 +221,20 @@ def lora(
         logits=language.logits,
         shared=tuple(n for n, t in foreign.tensors.items() if hasattr(t, "location")),
         optimizer=rule,
-        chunks=_at_least("chunks", chunks, 1),
+        chunks=None if chunks is None else _at_least("chunks", chunks, 1),
         dropout=_share("dropout", dropout),
         packs=packs,
     )
-    how = _layers(chosen) if recompute else False
-    made = _compile(
-        plan, language, slots, name=name, seed=seed, accumulate=accumulate, recompute=how
+    rewrites = Rewrites(
+        recompute=_layers(chosen) if recompute else False,
+        recompute_products=recompute is True,
+        in_place=False,
+        draws_by_step=bool(plan.dropout),
     )
-    if not any(product.is_half for product, _ in chosen):
+    made = _compile(plan, language, slots, rewrites, name=name, seed=seed, accumulate=accumulate)
+    own = {file: given.folder / file for file in given.files}  # the model as it answers reads them
+    made = replace(made, model=given, place=place, shared={**made.shared, **own})
+    if not any(product.is_half for product in products(given.proto)):
         return made
     return replace(made, is_half=True, facts={**made.facts, DTYPE_FACT: "float16"})
 
@@ -234,11 +246,11 @@ def _compile(
     plan: AdapterPlan,
     language: LanguageModel,
     slots: tuple[Slot, ...],
+    rewrites: Rewrites,
     *,
     name: str,
     seed: int,
     accumulate: bool,
-    recompute: bool | Sequence[str],
 ) -> TrainableAdapter:
     """The jobs of a plan, with the frozen tensors in the file that they lie in."""
     state = ModelState(plan.foreign, plan.foreign.opset, seed)
@@ -249,7 +261,7 @@ def _compile(
         body=lambda kind, _: adapter_body(plan, kind),
         names=lambda kind, count: ["loss"],
         target=target,
-        rewrites=Rewrites(recompute=recompute, in_place=False, draws_by_step=bool(plan.dropout)),
+        rewrites=rewrites,
     )
     made = [jobs.job("train"), jobs.job(EVAL), *(jobs.halves() if accumulate else ())]
     files = sorted({str(plan.foreign.tensors[n].location) for n in plan.shared})

@@ -53,6 +53,12 @@ class LanguageModel:
                 return int(dims[-1].dim_value) or None
         return None
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The names of the files in which tensors lie."""
+        entries = (e for t in self.proto.graph.initializer for e in t.external_data)
+        return tuple(sorted({str(e.value) for e in entries if e.key == "location"}))
+
     def copy(self) -> Any:
         """The content of the model, to be changed."""
         return copy.deepcopy(self.proto)

@@ -35,7 +35,7 @@ class AdapterPlan:
 
     The model has slots whose first values are tensors of it; `scales` are by module. `hidden` is
     the value that its head reads, `logits` the output. `shared` are the tensors that stay in a
-    file. The head is computed in `chunks` of rows, and `dropout` is the share of what adapters read
+    file. The head is computed in `chunks`, and `dropout` is the share of what adapters read
     that is left out of a step. With `packs` a row has several texts, and a feed says which.
     """
 
@@ -45,7 +45,7 @@ class AdapterPlan:
     logits: str
     shared: tuple[str, ...]
     optimizer: Optimizer
-    chunks: int = 4
+    chunks: int | None = None
     dropout: float = 0.0
     packs: bool = False
 
@@ -77,13 +77,15 @@ def adapter_body(plan: AdapterPlan, kind: str) -> Callable[[], list[Blob]]:
         job = current_job("lora")
         values = _feeds(job, plan) | _shared(job, plan)
         labels, documents = values.pop(LABELS), values.pop(DOCUMENTS, None)
-        values |= _adapters(job, plan)
+        adapters = _adapters(job, plan)
+        values |= adapters
         made = append_model(job.b, plan.foreign, values, _handlers(plan, kind, documents))
         nodes = head_nodes(list(plan.foreign.graph), plan.hidden)
         with job.b.under("loss"):
             loss, _ = next_token_loss(
-                job, nodes, made, plan.hidden, labels, chunks=plan.chunks, trains=kind == "train"
-            )
+                job, nodes, made, plan.hidden, labels,
+                chunks=plan.chunks, trained=list(adapters.values()), trains=kind == "train",
+            )  # fmt: skip
         if kind == "train":
             plan.optimizer.minimize(Blob(job.b.Reshape(loss, [1])))
         return [Blob(loss)]
