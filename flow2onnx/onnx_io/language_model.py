@@ -17,6 +17,9 @@ from flow2onnx.graph.contrib import CONTRIB_DOMAIN
 __all__ = ["contrib_operators", "fill_initializers", "widen_half", "without_past"]
 
 _ATTENTION = "GroupQueryAttention"
+_BRANCH, _MASK, _PLACES = "use_cache_branch", "attention_mask", "position_ids"
+_TOKENS = ("input_ids", "inputs_embeds")
+_MADE = "without_past"  # how names of what is added begin
 _PAST = slice(3, 5)  # of the inputs of grouped attention: keys and values
 
 
@@ -24,10 +27,12 @@ def without_past(model: onnx.ModelProto, logits: str) -> None:
     """Leave out what went before a text, in place; `logits` is the only output then.
 
     Products compute in single precision: `accuracy_level` is how coarsely they may round what they
-    multiply. Raises UnsupportedError for a model whose past is read by another operator than
-    grouped attention.
+    multiply. Where the model reads places and a mask, places are counted from the mask. Raises
+    UnsupportedError for a model that is two, with a past and without, or whose past is of a form
+    that is not known.
     """
     graph = model.graph
+    _refuse_branches(graph)
     past = _cut_past(graph)
     for node in graph.node:
         if node.op_type == "MatMulNBits" and node.domain == CONTRIB_DOMAIN:
@@ -40,12 +45,76 @@ def without_past(model: onnx.ModelProto, logits: str) -> None:
             f"the model has no output {logits!r}", hint="name the one with the logits: logits="
         )
     _keep(graph.input, lambda v: v.name not in past)
-    left = [v.name for v in graph.input if "past" in v.name and _is_real(v)]
-    if left:
+    _empty_past(graph)
+    _count_places(graph)
+
+
+def _refuse_branches(graph: onnx.GraphProto) -> None:
+    """Raise UnsupportedError for a model that is two: with a past, and without."""
+    if any(v.name == _BRANCH for v in graph.input):
         raise UnsupportedError(
-            f"the model reads what went before, {left[0]}, and not in {_ATTENTION}",
-            hint="export it without a cache (use_cache=False), or by onnxruntime-genai's builder",
+            f"the model is two in one, between which {_BRANCH} decides",
+            hint="export it without merging: decoder_model.onnx, or decoder_with_past_model.onnx",
         )
+
+
+def _empty_past(graph: onnx.GraphProto) -> None:
+    """Let keys and values of what went before be computed: as many texts as there are, no rows.
+
+    Their inputs are (batch, heads, rows, size); heads and size have to be numbers.
+    """
+    past = [v for v in graph.input if "past" in v.name and _is_real(v)]
+    if not past:
+        return
+    tokens = next((v.name for v in graph.input if v.name in _TOKENS), None)
+    nodes = [] if tokens is None else [
+        onnx.helper.make_node("Shape", [tokens], [f"{_MADE}/images"], f"{_MADE}/images",
+                              start=0, end=1)
+    ]  # fmt: skip
+    for value in past:
+        dims = [d.dim_value for d in value.type.tensor_type.shape.dim]
+        if tokens is None or len(dims) != 4 or not dims[1] or not dims[3]:
+            raise UnsupportedError(
+                f"the model reads what went before, {value.name}, in a form that is not known",
+                hint="export it without a cache (use_cache=False), or by onnxruntime-genai's "
+                "builder",
+            )
+        stem = f"{_MADE}/{value.name}"
+        graph.initializer.append(
+            numpy_helper.from_array(np.asarray([dims[1], 0, dims[3]]), f"{stem}/sizes")
+        )
+        zero = onnx.helper.make_tensor("zero", value.type.tensor_type.elem_type, [1], [0])
+        nodes += [
+            onnx.helper.make_node("Concat", [f"{_MADE}/images", f"{stem}/sizes"],
+                                  [f"{stem}/shape"], f"{stem}/shape", axis=0),
+            onnx.helper.make_node("ConstantOfShape", [f"{stem}/shape"], [value.name], stem,
+                                  value=zero),
+        ]  # fmt: skip
+    _put_first(graph, nodes, {v.name for v in past})
+
+
+def _count_places(graph: onnx.GraphProto) -> None:
+    """Let the places of tokens be counted from the mask, where the model reads both."""
+    names = {v.name for v in graph.input}
+    if not {_PLACES, _MASK} <= names:
+        return
+    stem = f"{_MADE}/{_PLACES}"
+    for name, number in (("axis", 1), ("one", 1), ("none", 0)):
+        graph.initializer.append(numpy_helper.from_array(np.asarray(number), f"{stem}/{name}"))
+    node = onnx.helper.make_node
+    _put_first(graph, [
+        node("CumSum", [_MASK, f"{stem}/axis"], [f"{stem}/count"], f"{stem}/count"),
+        node("Sub", [f"{stem}/count", f"{stem}/one"], [f"{stem}/last"], f"{stem}/last"),
+        node("Max", [f"{stem}/last", f"{stem}/none"], [_PLACES], stem),
+    ], {_PLACES})  # fmt: skip
+
+
+def _put_first(graph: onnx.GraphProto, nodes: list[onnx.NodeProto], made: set[str]) -> None:
+    """Compute the inputs `made` by nodes before all others."""
+    _keep(graph.input, lambda v: v.name not in made)
+    old = list(graph.node)
+    del graph.node[:]
+    graph.node.extend([*nodes, *old])
 
 
 def _cut_past(graph: onnx.GraphProto) -> set[str]:

@@ -62,7 +62,7 @@ def by_rows(folder):
     return folder.path / "rows.onnx"
 
 
-QUICK = ("real", "four bits, points")
+QUICK = ("four bits, points",)
 NAMES = [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in FORMS]
 
 
@@ -90,6 +90,7 @@ def test_a_head_with_a_bias_and_a_cap(tmp_path):
     check_equal(train(folder.path, chunks=4), wanted)
 
 
+@pytest.mark.slow
 def test_no_gradient_of_scales_is_computed(tmp_path):
     made = flow.lora(write_folder(tmp_path / "m", FORMS["eight bits"]).path, rank=2)
     for path in (made, flow.lora(by_rows(write_folder(tmp_path / "n", FORMS["eight bits"])), 2)):

@@ -1,0 +1,141 @@
+"""Decoders that are no folder of onnxruntime-genai: keys and values of the past as plain inputs."""
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import flow2onnx as flow
+from flow2onnx.errors import UnsupportedError
+from flow2onnx.imported import adapter_of
+from tests.imported.lora.sessions import cross_entropy
+
+WORDS, WIDTH, HEADS, SIZE, PLACES = 40, 16, 2, 8, 32
+
+
+class Decoder:
+    """One layer in standard operators, laid out as Hugging Face's exporter does."""
+
+    def __init__(self, seed=0):
+        self.rng, self.nodes, self.tensors = np.random.default_rng(seed), [], []
+
+    def op(self, kind, inputs, y, **attrs):
+        self.nodes.append(helper.make_node(kind, inputs, [y], f"/{y}/{kind}", **attrs))
+        return y
+
+    def tensor(self, name, array):
+        self.tensors.append(numpy_helper.from_array(np.asarray(array), name))
+        return name
+
+    def weight(self, module, rows, columns):
+        scale = columns**-0.5
+        drawn = (scale * self.rng.standard_normal((rows, columns))).astype(np.float32)
+        return self.tensor(f"{module}.weight", drawn)
+
+    def heads(self, module, x):
+        w = self.weight(f"model.layers.0.self_attn.{module}", WIDTH, HEADS * SIZE)
+        y = self.op("MatMul", [x, w], f"model/layers.0/self_attn/{module}")
+        y = self.op("Reshape", [y, "apart"], f"{module}/heads")
+        return self.op("Transpose", [y], f"{module}/turned", perm=[0, 2, 1, 3])
+
+    def model(self):
+        self.tensor("apart", [0, 0, HEADS, SIZE])
+        self.tensor("whole", [0, 0, HEADS * SIZE])
+        for name, value in (("zero", 0), ("one", 1), ("two", 2)):
+            self.tensor(name, np.asarray(value))
+        table = self.weight("model.embed_tokens", WORDS, WIDTH)
+        places = self.weight("model.embed_places", PLACES, WIDTH)
+        words = self.op("Gather", [table, "input_ids"], "words")
+        x = self.op("Add", [words, self.op("Gather", [places, "position_ids"], "places")], "x")
+        q, k, v = (self.heads(f"{n}_proj", x) for n in "qkv")
+        k = self.op("Concat", ["past_key_values.0.key", k], "present.0.key", axis=2)
+        v = self.op("Concat", ["past_key_values.0.value", v], "present.0.value", axis=2)
+        scores = self.op(
+            "MatMul", [q, self.op("Transpose", [k], "kT", perm=[0, 1, 3, 2])], "scores"
+        )
+        weights = self.op("Softmax", [self.hide(scores)], "weights", axis=-1)
+        y = self.op("Transpose", [self.op("MatMul", [weights, v], "y")], "yT", perm=[0, 2, 1, 3])
+        y = self.op("Reshape", [y, "whole"], "rows")
+        o = self.weight("model.layers.0.self_attn.o_proj", HEADS * SIZE, WIDTH)
+        x = self.op("Add", [x, self.op("MatMul", [y, o], "model/layers.0/self_attn/o_proj")], "x2")
+        head = self.weight("lm_head", WIDTH, WORDS)
+        self.op("MatMul", [x, head], "logits")
+        return self.finish()
+
+    def hide(self, scores):
+        """Scores of keys that come later, or that the mask leaves out, are lowest."""
+        before = self.op("Gather", [self.op("Shape", ["past_key_values.0.key"], "sizes"), "two"],
+                         "before")  # fmt: skip
+        rows = self.op("Gather", [self.op("Shape", ["input_ids"], "shape"), "one"], "count")
+        width = self.op("Add", [before, rows], "width")
+        keys = self.op("Range", ["zero", width, "one"], "keys")
+        own = self.op("Range", [before, width, "one"], "own")
+        wide = self.op("Unsqueeze", [own, self.tensor("axis", [1])], "own/wide")
+        mask = self.op("Cast", ["attention_mask"], "mask", to=TensorProto.BOOL)
+        mask = self.op("Unsqueeze", [mask, self.tensor("axes", [1, 2])], "mask/wide")
+        seen = self.op("And", [self.op("LessOrEqual", [keys, wide], "causal"), mask], "seen")
+        return self.op("Where", [seen, scores, self.tensor("lowest", np.float32(-1e9))], "hidden")
+
+    def finish(self, **extra):
+        info, whole, real = helper.make_tensor_value_info, TensorProto.INT64, TensorProto.FLOAT
+        past = ["batch", HEADS, "past", SIZE]
+        inputs = [info(n, whole, ["batch", "sequence"]) for n in ("input_ids", "position_ids")]
+        inputs.append(info("attention_mask", whole, ["batch", "total"]))
+        inputs += [info(f"past_key_values.0.{n}", real, past) for n in ("key", "value")]
+        outputs = [info("logits", real, ["batch", "sequence", WORDS])]
+        outputs += [info(f"present.0.{n}", real, None) for n in ("key", "value")]
+        graph = helper.make_graph(self.nodes, "decoder", inputs, outputs, self.tensors)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+@pytest.fixture
+def decoder(tmp_path):
+    onnx.save(Decoder().model(), tmp_path / "decoder_with_past_model.onnx")
+    return tmp_path / "decoder_with_past_model.onnx"
+
+
+def rows(seed=0):
+    ids = np.random.default_rng(seed).integers(0, WORDS, (2, 9))
+    mask = np.ones_like(ids)
+    mask[1, 6:] = 0
+    labels = np.roll(ids, -1, 1)
+    labels[:, -1] = -100
+    labels[1, 5:] = -100
+    return {"input_ids": ids, "attention_mask": mask, "labels": labels}
+
+
+def test_a_past_that_is_read_by_standard_operators(decoder):
+    given = rows()
+    past = np.zeros((2, HEADS, 0, SIZE), np.float32)
+    served = ort.InferenceSession(str(decoder), providers=["CPUExecutionProvider"])
+    places = np.maximum(np.cumsum(given["attention_mask"], 1) - 1, 0)
+    feeds = {"input_ids": given["input_ids"], "attention_mask": given["attention_mask"]}
+    feeds |= dict.fromkeys(["past_key_values.0.key", "past_key_values.0.value"], past)
+    logits = served.run(["logits"], {**feeds, "position_ids": places})[0]
+    made = flow.lora(decoder, rank=4, lr=2e-2, accumulate=False)
+    trainer = made.trainer()
+    wanted = cross_entropy(logits, given["labels"])
+    assert abs(float(trainer.evaluate(**given)["loss"]) - wanted) < 1e-5 * wanted
+    losses = [float(trainer.step(**given)["loss"]) for _ in range(20)]
+    assert losses[-1] < 0.7 * losses[0]
+    trained = {m.rpartition(".")[2] for m in adapter_of(trainer).pairs}
+    assert trained == {"q_proj", "k_proj", "v_proj", "o_proj"}
+
+
+def test_two_models_in_one_are_refused(decoder):
+    model = onnx.load(decoder)
+    model.graph.input.append(
+        helper.make_tensor_value_info("use_cache_branch", TensorProto.BOOL, [1])
+    )
+    onnx.save(model, decoder)
+    with pytest.raises(UnsupportedError, match="use_cache_branch decides"):
+        flow.lora(decoder, rank=4)
+
+
+def test_a_past_of_another_form_is_refused(decoder):
+    model = onnx.load(decoder)
+    model.graph.input[-1].type.tensor_type.shape.dim[1].dim_param = "heads"
+    onnx.save(model, decoder)
+    with pytest.raises(UnsupportedError, match="in a form that is not known"):
+        flow.lora(decoder, rank=4)
