@@ -90,7 +90,7 @@ def prepare(
     ids = np.random.default_rng(1).integers(0, shape.words, (CHECKED, length))
     np.savez(folder / BATCHES, ids=ids)
     if has_peers:
-        _write_for_transformers(made, folder / "hf")
+        write_for_transformers(made, folder / "hf")
     made.weights.clear()
     _write_bundles(folder, sides, has_peers=has_peers)
 
@@ -108,7 +108,7 @@ def _write_bundles(folder: Path, sides: Sequence[str], *, has_peers: bool) -> No
             write_adapter(folder / "peft", adapter_of(made.trainer()))
 
 
-def _write_for_transformers(made: folders.Folder, folder: Path) -> None:
+def write_for_transformers(made: folders.Folder, folder: Path) -> None:
     """Write config.json and the weights as transformers names them."""
     from flow2onnx_runtime import save_safetensors
 

@@ -1,0 +1,107 @@
+"""What PEFT makes of its settings: `python -m tests.imported.lora.record_peft`.
+
+It needs torch, transformers and peft beside the compiler, which draws the first adapters.
+"""
+
+import json
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+import flow2onnx as flow
+from tests.imported.lora.folders import write_folder
+from tests.imported.lora.record_torch import SMALL, batches
+
+PLACE = Path(__file__).with_name("recorded_peft.npz")
+RATE = 1e-2
+MODULES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+# by name: what flow.lora is told, what peft.LoraConfig is told, and the factor of LoRA+
+CASES = {
+    "rslora": ({"rank": 4, "rslora": True}, {"r": 4, "use_rslora": True}, None),
+    "ranks": (
+        {"rank": {"q_proj": 2, "down_proj": 8, "*": 4}},
+        {"r": 4, "rank_pattern": {"q_proj": 2, "down_proj": 8}},
+        None,
+    ),
+    "plus": ({"rank": 4, "up_rate": 4.0}, {"r": 4}, 4.0),
+    "targets": (
+        {"rank": 4, "targets": ["v_proj", "up_proj"]},
+        {"r": 4, "target_modules": ["v_proj", "up_proj"]},
+        None,
+    ),
+}
+SEEN = ("model.layers.0.attn.v_proj", "model.layers.1.mlp.up_proj")
+
+
+def ours(path, name):
+    """The adapters of a case, ready to be trained; without decay, as PEFT's LoRA+ has it."""
+    options, _, _ = CASES[name]
+    return flow.lora(path, optimizer="adamw(weight_decay=0)", lr=RATE, accumulate=False, **options)
+
+
+def main():
+    found = {}
+    with tempfile.TemporaryDirectory() as place:
+        folder = write_folder(Path(place) / "m", SMALL)
+        for name in CASES:
+            losses, end = train(folder, name, Path(place) / name)
+            found[f"{name}/losses"] = np.asarray(losses)
+            for module in SEEN:
+                found |= {f"{name}/{module}/{n}": v for n, v in zip("AB", end[module], strict=True)}
+    np.savez_compressed(PLACE, **found)
+
+
+def train(folder, name, place):
+    """The losses of PEFT's steps, and the pairs (A, B) by module after them."""
+    import peft
+    import torch
+    import transformers
+    from peft.optimizers import create_loraplus_optimizer
+
+    from benchmarks.lora import write_for_transformers
+
+    _, settings, factor = CASES[name]
+    write_for_transformers(folder, place)
+    model = transformers.AutoModelForCausalLM.from_pretrained(place, dtype=torch.float32)
+    config = {"lora_alpha": 16, "target_modules": list(MODULES), **settings}
+    model = peft.get_peft_model(model, peft.LoraConfig(**config))
+    pairs = _pairs(model)
+    first = ours(folder.path, name).state.foreign.tensors
+    with torch.no_grad():
+        for module, (a, b) in pairs.items():
+            a.copy_(torch.from_numpy(first[f"{module}.lora_A.weight"].numpy().T.copy()))
+            b.zero_()
+    if factor is None:
+        rule = torch.optim.AdamW([v for p in pairs.values() for v in p], RATE, weight_decay=0.0)
+    else:
+        rule = create_loraplus_optimizer(
+            model, torch.optim.AdamW, lr=RATE, loraplus_lr_ratio=factor
+        )
+    losses = []
+    for ids, labels in batches(folder.shape):
+        rule.zero_grad()
+        scores = model(input_ids=torch.tensor(ids), use_cache=False).logits.flatten(0, 1)
+        loss = torch.nn.functional.cross_entropy(
+            scores, torch.tensor(labels).flatten(), ignore_index=-100
+        )
+        loss.backward()
+        rule.step()
+        losses.append(loss.item())
+    print(name, json.dumps(losses))
+    return losses, {m: tuple(v.detach().numpy().T.copy() for v in p) for m, p in pairs.items()}
+
+
+def _pairs(model):
+    """The matrices of PEFT's model as parameters, by the served model's names of modules."""
+    found = {}
+    for name, value in model.named_parameters():
+        if value.requires_grad:
+            module, _, side = name.removeprefix("base_model.model.").partition(".lora_")
+            pair = found.setdefault(module.replace(".self_attn.", ".attn."), [None, None])
+            pair["AB".index(side[0])] = value
+    return found
+
+
+if __name__ == "__main__":
+    main()
