@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.peers import Data, Options, RankedStep, Values
 from benchmarks.peers.torch import _Ops, _optimizer
-from benchmarks.workloads import Workload
+from benchmarks.workloads import Workload, workload
 
 VERSIONS = ("torch", "numpy")
 Tensor = torch.Tensor
@@ -39,7 +39,9 @@ def ranked(work: Workload, values: Values, data: Data, options: Options) -> Rank
     """Steps on this rank's rows; one rank alone is torch without DistributedDataParallel."""
     torch.set_num_threads(options.threads)
     size, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
-    module = _Loss(work, values)
+    rows = work.labels.shape[0] // size  # some networks are made for a number of them
+    name, _, settings = work.name.partition(":")
+    module = _Loss(workload(f"{name}:{settings},batch={rows}"), values)
     model: Any = module
     if size > 1:
         dist.init_process_group("gloo")

@@ -113,8 +113,8 @@ def ranked(work: Workload, values: Values, data: Data, options: Options) -> Rank
 
 
 def _slot_bytes() -> int:
-    """The bytes of the optimizer's slots that this rank holds: state that is no variable."""
-    session = current_session()
-    slots = [n for n in session.state.names() if n not in session.variables]
-    values = [session.state.read(name) for name in slots]
-    return sum(value.nbytes for value in values if value.size > 1)  # a single one is a counter
+    """The bytes of the optimizer's slots that this rank holds: they are named after a variable."""
+    state = current_session().state
+    names = state.names()
+    slots = [n for n in names if any(n.startswith(f"{other}-") for other in names if other != n)]
+    return sum(state.read(name).nbytes for name in slots)
