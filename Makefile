@@ -14,7 +14,8 @@
 # make audit     licences and known vulnerabilities of the packages in requirements.lock
 # make lock      that file anew, at the newest versions
 # make bench     the benchmarks beside torch and JAX (installs them)
-# SLOW=1         make runtimes without the tests that make test has; make ranks with the slow ones
+# SLOW=1         make runtimes without the tests that make test has; make ranks with the slow ones;
+#                make test-gpu: the slow ones alone
 # LOCKED=1       the packages of requirements.lock, by version and hash, as CI has them
 # EXTRA=gpu      on a machine with an NVIDIA GPU: onnxruntime-gpu in place of onnxruntime
 
@@ -63,7 +64,7 @@ standin: $(STANDIN)/ready
 test-gpu: standin
 	LD_LIBRARY_PATH=$(abspath $(STANDIN))/libraries ORT_DISABLE_TELEMETRY=1 PYTHONPATH=$(CURDIR):$(CURDIR)/runtime/python \
 	  STANDIN_NVRTC="$$(ls $(abspath $(STANDIN))/nvrtc/nvidia/cu13/lib/libnvrtc.so.13)" \
-	  $(STANDIN)/bin/python -m pytest -m "not slow" tests/gpu
+	  $(STANDIN)/bin/python -m pytest -m "$(if $(SLOW),slow,not slow)" tests/gpu
 
 # CUDA's headers and NVRTC stand apart: an onnxruntime beside them would load the real libraries.
 $(STANDIN)/ready: $(wildcard tests/gpu/standin/*)

@@ -301,7 +301,7 @@ def _environment(one: Contestant, folder: str) -> dict[str, str]:
     itself; the packages of another environment would be of other versions.
     """
     paths = [str(ROOT)]
-    if recipe_of(one.peer) is None:
+    if one.module == OURS or recipe_of(one.peer) is None:
         paths.append(str(ROOT / "runtime" / "python"))
     if interpreter(one.peer) == sys.executable:
         own = os.environ.get("PYTHONPATH", "").split(os.pathsep)

@@ -2,9 +2,10 @@
 
     python -m benchmarks.environments native torch jax ort-training oneflow peft ranks
 
-makes .venv/bench-PEER for each. A peer without one takes no part; its row says so. torch and JAX
-are also taken from the environment that runs the benchmarks. OneFlow 0.8 has no wheel for a Python
-newer than 3.10: name an older one by BENCH_PYTHON, if `python3.10` is not on the path.
+makes .venv/bench-PEER for each. A peer without one takes no part; its row says so. torch, JAX and
+native operators are also taken from the environment that runs the benchmarks. OneFlow 0.8 has no
+wheel for a Python newer than 3.10: name an older one by BENCH_PYTHON, if `python3.10` is not on the
+path.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -55,6 +57,8 @@ OF_PEER = {
     "flow2onnx:native": "native", "predictor:native": "native", "torch": "torch", "jax": "jax",
     "ort_training": "ort-training", "oneflow": "oneflow", "peft": "peft",
 }  # fmt: skip
+# those that the running Python may have itself, as on a machine with a GPU: the module to look for
+_MODULES = {"torch": "torch", "jax": "jax", "ranks": "torch"}
 
 
 def recipe_of(peer: str) -> str | None:
@@ -70,9 +74,15 @@ def interpreter(peer: str) -> str | None:
     own = _python_of(_folder(name))
     if own.exists():
         return str(own)
-    library = {"torch": "torch", "jax": "jax", "ranks": "torch"}.get(name)
-    is_here = library is not None and importlib.util.find_spec(library) is not None
-    return sys.executable if is_here else None
+    return sys.executable if _is_here(name) else None
+
+
+def _is_here(name: str) -> bool:
+    """True if the running Python has what a recipe installs."""
+    if name == "native":  # by what flow2onnx looks for: it may be importable and not installed
+        return bool(entry_points(group="flow2onnx.accelerators"))
+    module = _MODULES.get(name)
+    return module is not None and importlib.util.find_spec(module) is not None
 
 
 def make(name: str) -> None:

@@ -3,9 +3,10 @@
     python -m benchmarks.gpu [--rows resnet50,bert] [--precisions tf32,float16] [--seconds 500]
     python -m benchmarks.gpu --rehearse --out FOLDER     # small networks: does it run at all?
 
-writes gpu.json, after every row anew, gpu.md and gpu.svg. It needs onnxruntime-gpu; of the peers
-those take part that this Python or an environment of `benchmarks.environments` has with a GPU. No
-result lies in `benchmarks/results/`: this program has run over a stand-in for CUDA and on no GPU.
+writes gpu.json, after every row anew, gpu.md and gpu.svg. It needs onnxruntime-gpu, and
+flow2onnx-native (`pip install ./runtime/native`) for the operators for CUDA; of the peers those
+take part that this Python or an environment of `benchmarks.environments` has with a GPU. No result
+lies in `benchmarks/results/`: this program has run over a stand-in for CUDA and on no GPU.
 
 The arithmetic of a step is three times that of the forward pass. Its traffic is the least there can
 be: each result of the forward pass is written once and read twice, its gradient written and read,
@@ -169,6 +170,7 @@ def contestants(row: str, peers: list[str]) -> list[Contestant]:
     """Who takes part: ours first, then those with one of `peers` in their names, or all."""
     layout = ":channels_last" if row in CONVOLUTIONS else ""
     others = [
+        Contestant("flow2onnx, native", "flow2onnx:native"),
         Contestant("torch", f"torch{layout}"),
         Contestant("torch.compile", f"torch:compile{layout.replace(':', ',')}"),
         Contestant("JAX", "jax"),
@@ -224,7 +226,8 @@ class Measurement:
         row.extra |= graph_shares(about, row.ms, self.ceilings)
         if "costs" in about:
             found = [Cost(*cost) for cost in about["costs"]]
-            self.operators[row.workload] = by_operator(found, self.ceilings)
+            name = row.workload + ("" if row.peer == "flow2onnx" else ", native")
+            self.operators[name] = by_operator(found, self.ceilings)
 
     def document(self) -> dict[str, Any]:
         """All that is known so far."""

@@ -175,7 +175,8 @@ def test_peers_are_chosen_by_their_names():
     def labels(*peers):
         return [who.label for who in gpu.contestants("mlp", list(peers))]
 
-    assert labels() == ["flow2onnx", "torch", "torch.compile", "JAX"]
+    assert labels() == ["flow2onnx", "flow2onnx, native", "torch", "torch.compile", "JAX"]
+    assert labels("native") == ["flow2onnx", "flow2onnx, native"]
     assert labels("compile", "JAX") == ["flow2onnx", "torch.compile", "JAX"]
     assert labels("nobody") == ["flow2onnx"]
 

@@ -2,9 +2,9 @@
 
     python -m tests.gpu.first_contact [STAGE ...] --out FOLDER [--rows mlp,lenet] [--seconds 420]
 
-The stages are environment, paths, zoo, capture and forms, all unless told. Each check is a line,
-PASS, FAIL or SKIP, with what was seen; FOLDER/first_contact.json has all of them, written anew
-after every line, so that a run that is cut short leaves what it saw. No stage begins a check after
+The stages are environment, paths, zoo, capture, native and forms, all unless told. Each check is a
+line, PASS, FAIL or SKIP, with what was seen; FOLDER/first_contact.json has all of them, anew after
+every line, so that a run that is cut short leaves what it saw. No stage begins a check after
 `--seconds`. Speed is the affair of `benchmarks.gpu`. With `--rehearse` numbers are not compared, as
 over the stand-in kernels compute nothing. It exits with 1 if anything failed.
 """
@@ -34,7 +34,8 @@ from flow2onnx_runtime import (
     why_unusable,
 )
 from flow2onnx_runtime.device_feeds import FeedBuffers
-from flow2onnx_runtime.errors import OptionsError, OutOfMemoryError
+from flow2onnx_runtime.errors import OptionsError, OutOfMemoryError, UnsupportedError
+from flow2onnx_runtime.extensions import accelerator
 from flow2onnx_runtime.files import replace_file
 from flow2onnx_runtime.free_memory import free_bytes
 from flow2onnx_runtime.model_check import OwnModel
@@ -216,6 +217,7 @@ class Steps:
     losses: list[float]
     ms: float
     nodes: Counter[tuple[str, str]]  # of operators and providers
+    native: dict[str, int] = field(default_factory=dict)  # operators of flow2onnx-native
 
     @property
     def elsewhere(self) -> dict[str, int]:
@@ -261,6 +263,27 @@ def capture(contact: Contact) -> Iterator[Check]:
         yield row.name, check
 
 
+def native(contact: Contact) -> Iterator[Check]:
+    """The networks with the native operators for CUDA: losses beside those without."""
+    try:
+        accelerator(True, needs_library=False)
+    except UnsupportedError as error:
+        why = f"{error.message}: {error.hint}"
+        yield "native operators", lambda: {"absent": why}
+        return
+    for row in _rows(contact):
+
+        def check(row: Any = row) -> Facts:
+            plain, fused = (_steps(row, gpu=True, native=is_on) for is_on in (False, True))
+            facts = {"plain": plain.losses, "native": fused.losses, "ms": plain.ms,
+                     "native ms": fused.ms, "used": fused.native}  # fmt: skip
+            if not plain.draws:
+                _compare(contact, fused.losses, plain.losses, facts)
+            return facts
+
+        yield row.name, check
+
+
 def _rows(contact: Contact) -> list[Any]:
     return [row for row in ROWS if not contact.rows or row.name in contact.rows]
 
@@ -270,12 +293,13 @@ def _compare(contact: Contact, found: list[float], wanted: list[float], facts: F
     contact.expect(near, f"losses differ: {facts}")
 
 
-def _steps(row: Any, *, gpu: bool, captures: bool | None = None) -> Steps:
+def _steps(row: Any, *, gpu: bool, captures: bool | None = None, native: bool = False) -> Steps:
     """Train a network of the zoo at its small size, on a session of its own."""
     flow.clear_default_session()
     flow.config.gpu_device_num(int(gpu))
     train, feed = row.small().train, row.feed()
     train.spec.config.runtime.use_tf32(False)
+    train.spec.config.runtime.native(native)
     if captures is not None:
         train.spec.config.runtime.enable_cuda_graph(captures)
     losses = [float(np.mean(_first(train(*feed)))) for _ in range(_LOSSES)]
@@ -285,7 +309,8 @@ def _steps(row: Any, *, gpu: bool, captures: bool | None = None) -> Steps:
     ms = round(1e3 * (time.perf_counter() - begun) / _TIMED, 4)
     opening = current_session().opening(train.spec.name)
     nodes = assigned_nodes(OwnModel(model_bytes(opening.model)), opening.options) if gpu else ()
-    return Steps(losses, ms, Counter((node.op_type, node.provider) for node in nodes or ()))
+    found = Counter((node.op_type, node.provider) for node in nodes or ())
+    return Steps(losses, ms, found, dict(opening.native))
 
 
 def _first(result: Any) -> Any:
@@ -320,7 +345,8 @@ def _answer(tuning: Any) -> Facts:
 
 
 STAGES: dict[str, Callable[[Contact], Iterator[Check]]] = {
-    "environment": environment, "paths": paths, "zoo": zoo, "capture": capture, "forms": forms,
+    "environment": environment, "paths": paths, "zoo": zoo, "capture": capture, "native": native,
+    "forms": forms,
 }  # fmt: skip
 
 

@@ -1,13 +1,17 @@
 """What a step of each network asks of the GPU, over the stand-in; writes docs/launches.md.
 
-    LD_LIBRARY_PATH=FOLDER python -m tests.gpu.launches
+    LD_LIBRARY_PATH=FOLDER STANDIN_RUNS=0 python -m tests.gpu.launches [ROW ...] [--json]
 
-FOLDER is that of `tests.gpu.standin.build`. `tests/gpu/test_launches.py` lets no number grow.
+FOLDER is that of `tests.gpu.standin.build`; flow2onnx-native is installed. Of ROWs, such as "bert,
+native", the other lines stay; --json shows loads and writes nothing. `tests/gpu/test_launches.py`
+lets no number grow.
 """
 
+import argparse
+import json
 import sys
-from collections.abc import Iterator
-from dataclasses import astuple, dataclass, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -23,13 +27,18 @@ PAGE = Path(__file__).parents[2] / "docs" / "launches.md"
 QUICK = ("mlp", "lenet", "alexnet", "bert", "gpt", "wide_deep")
 SLOW = ("vgg16", "resnet50", "mobilenet_v2", "yolov3")
 HALVES = ("lenet", "bert", "resnet50")
+NATIVE = (
+    *((name, "") for name in ("mlp", "lenet", "bert", "gpt", "wide_deep")),
+    *((name, "float16") for name in ("lenet", "bert", "gpt")),
+)
 _HEAD = """# Launches and bytes of a step on CUDA
 
 What one train step asks of the GPU, for the small networks of `tests/models/zoo.py`, whose graphs
 have the nodes of the full-size ones. `python -m tests.gpu.launches` writes this page over the
 stand-in for CUDA, and `tests/gpu/test_launches.py` lets no number grow. **No GPU has seen these
 numbers**: launches and copies are counted by the stand-in, the bytes of kernels are computed by
-`benchmarks/roofline.py` from shapes, each operand read and each result written once.
+`benchmarks/roofline.py` from shapes, each operand read and each result written once. *Native*
+steps have the operators of flow2onnx-native.
 
 | network | launches | kernels in them | bytes of kernels | bytes fed | fetched | copied there |
 |---|--:|--:|--:|--:|--:|--:|
@@ -48,14 +57,18 @@ class Load:
     copied: int
 
 
-def names(slow: bool) -> Iterator[tuple[str, str]]:
-    """The rows of the page: a network, and in which half precision it computes, if any."""
+Key = tuple[str, str, bool]
+
+
+def names(slow: bool) -> Iterator[Key]:
+    """The rows of the page: a network, the half precision it computes in, if any, and if native."""
     chosen = QUICK + SLOW if slow else QUICK
-    yield from ((name, "") for name in chosen)
-    yield from ((name, "float16") for name in HALVES if name in chosen)
+    yield from ((name, "", False) for name in chosen)
+    yield from ((name, "float16", False) for name in HALVES if name in chosen)
+    yield from ((name, half, True) for name, half in NATIVE)
 
 
-def load_of(name: str, half: str = "") -> Load:
+def load_of(name: str, half: str = "", is_native: bool = False) -> Load:
     """The load of a step of a network, once it is recorded."""
     flow.clear_default_session()
     row = next(row for row in ROWS if row.name == name)
@@ -63,6 +76,7 @@ def load_of(name: str, half: str = "") -> Load:
     train.spec.config.enable_auto_mixed_precision(bool(half))  # networks share a configuration
     if half:
         train.spec.config.runtime.mixed_precision_dtype(half)
+    train.spec.config.runtime.native(is_native)
     standin.reset()
     for _ in range(3):
         train(*feed)
@@ -82,9 +96,9 @@ def load_of(name: str, half: str = "") -> Load:
     )
 
 
-def label(name: str, half: str) -> str:
+def label(name: str, half: str, is_native: bool) -> str:
     """The first cell of a row."""
-    return f"{name}, {half}" if half else name
+    return ", ".join(filter(None, (name, half, "native" if is_native else "")))
 
 
 def written() -> dict[str, Load]:
@@ -99,16 +113,34 @@ def written() -> dict[str, Load]:
     return found
 
 
+def page(loads: Mapping[str, Load]) -> str:
+    """The text of the page."""
+    rows = ([name, *(f"{n:,}" for n in astuple(load))] for name, load in loads.items())
+    return _HEAD + "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
 def main() -> None:
-    """Measure every row and write the page."""
+    """Measure rows, and show them or write the page."""
+    keys = {label(*key): key for key in names(slow=True)}
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("rows", nargs="*", metavar="ROW", help="; ".join(keys))
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    unknown = [row for row in args.rows if row not in keys]
+    if unknown:
+        parser.error(f"there is no row {unknown[0]!r}; there are {'; '.join(keys)}")
     if not standin.is_loaded():
         sys.exit("the stand-in is not in LD_LIBRARY_PATH")
-    text = _HEAD
-    for name, half in names(slow=True):
-        load = load_of(name, half)
-        print(label(name, half), load, flush=True)
-        text += f"| {label(name, half)} | {' | '.join(f'{n:,}' for n in astuple(load))} |\n"
-    PAGE.write_text(text, encoding="utf-8")
+    known = written()
+    found = {row: load_of(*keys[row]) for row in args.rows or keys}
+    if args.json:
+        print(json.dumps({row: asdict(load) for row, load in found.items()}))
+        return
+    loads = {row: found.get(row, known.get(row)) for row in keys}
+    missing = [row for row, load in loads.items() if load is None]
+    if missing:
+        sys.exit(f"never measured: {'; '.join(missing)}")
+    PAGE.write_text(page({row: load for row, load in loads.items() if load}), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import gpu
 
-PEERS = ["flow2onnx", "torch", "torch.compile", "JAX"]
+PEERS = ["flow2onnx", "flow2onnx, native", "torch", "torch.compile", "JAX"]
 
 
 @pytest.fixture

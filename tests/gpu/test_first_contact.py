@@ -32,6 +32,19 @@ def test_a_network_runs_on_both_and_captured(tmp_path):
     assert len(found["capture"]["mlp"]["captured"]) == 3
 
 
+def test_a_network_runs_with_native_operators_and_without(native, tmp_path):
+    code, found = rehearse(tmp_path, "native", "--rows", "mlp")
+    assert code == 0, found
+    assert found["native"]["mlp"]["used"]["CrossEntropy"] == 1
+    assert len(found["native"]["mlp"]["plain"]) == 3
+
+
+def test_without_native_operators_it_says_what_to_install(tmp_path):
+    code, found = rehearse(tmp_path, "native")
+    assert code == 0, found
+    assert "pip install flow2onnx-native" in found["native"]["native operators"]["absent"]
+
+
 def test_a_check_that_comes_too_late_is_left_out(tmp_path):
     code, found = rehearse(tmp_path, "paths", "--seconds", "0")
     assert code == 0

@@ -8,6 +8,10 @@ from flow2onnx_runtime import assigned_nodes, kernels
 from flow2onnx_runtime.model_check import OwnModel
 
 import flow2onnx as flow
+from benchmarks import gpu
+from benchmarks.peers import Options
+from benchmarks.peers.flow2onnx import training
+from benchmarks.workloads import workload
 from flow2onnx.api.session import current_session
 from flow2onnx.graph.model import model_bytes
 from models import dcgan
@@ -19,7 +23,11 @@ CUDA = "CUDAExecutionProvider"
 
 def elsewhere(job):
     """The operators of a job's step, counted, that CUDA leaves to others; copies among them."""
-    opening = current_session().opening(job.spec.name)
+    return left_to_others(current_session().opening(job.spec.name))
+
+
+def left_to_others(opening):
+    """The same of an opening."""
     content = OwnModel(model_bytes(opening.model))
     nodes = assigned_nodes(content, opening.options)
     assert nodes
@@ -39,6 +47,18 @@ def test_a_step_of_a_generator_is_on_cuda():
     jobs = dcgan.jobs(batch=4, rate=1e-3, channels=16)
     assert not elsewhere(jobs.train_generator)
     assert not elsewhere(jobs.train_discriminator)
+
+
+@pytest.mark.parametrize("precision", gpu.PRECISIONS[1:])
+@pytest.mark.parametrize(
+    "row", [pytest.param(r, marks=[pytest.mark.slow] if r == "resnet50" else []) for r in gpu.ROWS]
+)
+def test_a_step_of_the_benchmarks_is_on_cuda(row, precision):
+    work = workload(gpu.ROWS[row][2])  # of the same nodes as the large one
+    values, data = work.variables() | work.state(), work.data()
+    training(work, values, data, Options(device="cuda", precision=precision))
+    (name,) = current_session().job_names()
+    assert not left_to_others(current_session().opening(name))
 
 
 def test_a_step_copies_its_feeds_and_results_and_nothing_else(step):
