@@ -169,16 +169,26 @@ def check(
         np.testing.assert_allclose(found[part], expect, atol=atol, err_msg=part)
 
 
+def costly(*values: object) -> object:
+    """A case whose kernels take seconds to compile for the host."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 @pytest.mark.parametrize(
-    ("name", "is_precise"), [*((name, True) for name in ATTENTIONS), ("causal", False)]
-)
+    ("name", "is_precise"),
+    [("causal", True), ("causal", False), ("of one head", True), costly("plain", True),
+     costly("padded", True), costly("wide", True)],
+)  # fmt: skip
 def test_attention(name: str, is_precise: bool, cuda_on_host: NativeLibrary) -> None:
     check(attention(*ATTENTIONS[name]), name, cuda_on_host, {}, 1.0, is_precise=is_precise,
           tolerance=4e-6 if is_precise else 4e-3)  # fmt: skip
 
 
-@pytest.mark.parametrize(("half", "tolerance"), [(float16, 2e-3), (bfloat16, 6e-3)], ids=str)
-@pytest.mark.parametrize("rate", [0.0, RATE])
+@pytest.mark.parametrize(
+    ("half", "tolerance", "rate"),
+    [(float16, 2e-3, RATE), costly(float16, 2e-3, 0.0), costly(bfloat16, 6e-3, RATE),
+     costly(bfloat16, 6e-3, 0.0)],
+)  # fmt: skip
 def test_attention_in_halves(
     half: DType, tolerance: float, rate: float, cuda_on_host: NativeLibrary
 ) -> None:
@@ -191,8 +201,8 @@ def test_attention_in_halves(
 
 @pytest.mark.parametrize(
     ("name", "counts", "is_chosen"),
-    [("plain", (3,), True), ("causal", (0, 2**40 + 5), False), ("padded", (2**31,), False),
-     ("of one head", (-4,), True), ("wide", (1,), False)],
+    [costly("plain", (3,), True), ("causal", (0, 2**40 + 5), False),
+     costly("padded", (2**31,), False), ("of one head", (-4,), True), costly("wide", (1,), False)],
 )  # fmt: skip
 def test_attention_that_is_thinned_out(
     name: str, counts: tuple[int, ...], is_chosen: bool, cuda_on_host: NativeLibrary

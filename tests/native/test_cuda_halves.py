@@ -22,7 +22,10 @@ from tests.models.zoo import ROWS, Row
 from tests.native.running import ANALYSIS, Array, run, session
 from tests.native.test_cuda_kernels import adam, alone, check, check_node
 
-HALVES = pytest.mark.parametrize("half", [float16, bfloat16], ids=str)
+# Kernels are compiled for the host; of most programs one type tells as much as both.
+HALVES = pytest.mark.parametrize(
+    "half", [float16, pytest.param(bfloat16, marks=pytest.mark.slow)], ids=str
+)
 
 
 @HALVES
@@ -60,7 +63,7 @@ def rounded(x: Array, half: DType) -> Array:
     return x.astype(kind).astype(np.float32)
 
 
-@HALVES
+@pytest.mark.parametrize("half", [float16, bfloat16], ids=str)
 def test_every_half_is_read_and_every_edge_is_rounded(
     half: DType, cuda_on_host: NativeLibrary
 ) -> None:
@@ -161,7 +164,7 @@ def mixed(half: str):
     return current_session().opening("train").job.model
 
 
-@pytest.mark.parametrize("half", ["float16", "bfloat16"])
+@pytest.mark.parametrize("half", ["float16", pytest.param("bfloat16", marks=pytest.mark.slow)])
 def test_a_job_casts_all_its_weights_at_once(half: str, cuda_on_host: NativeLibrary) -> None:
     model, _ = rewrite_for_cuda(mixed(half), cuda_on_host.operators, ANALYSIS)
     weights = {f"dense{i}-weight" for i in range(3)}
@@ -214,3 +217,15 @@ def test_every_program_of_the_zoo_in_halves(
                 v.dtype in halves for v in (*node.inputs, *node.outputs) if v is not None
             )
     assert checked
+
+
+def test_the_library_for_cpus_refuses_halves(
+    library: NativeLibrary, cuda_on_host: NativeLibrary
+) -> None:
+    b = Builder()
+    x = b.input("x", (40,), float16)
+    b.output(b.Abs(b.Neg(x)), "y")
+    model, _ = rewrite_for_cuda(model_of(b.graph), cuda_on_host.operators, ANALYSIS)
+    (node,) = model.graph
+    with pytest.raises(Exception, match="no sound program"):
+        session(alone(node), library)
