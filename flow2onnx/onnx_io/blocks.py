@@ -54,7 +54,9 @@ class Blocks:
             steps = np.maximum((high - low) / top, _SMALLEST).astype(kind).astype(np.float32)
             middle = np.clip(np.rint(-low / steps), 0, top)
         else:
-            steps = np.maximum(np.abs(wanted).max(-1), _SMALLEST) / ((1 << (self.bits - 1)) - 1)
+            # the number farthest from 0 at the lowest level, as the range is not symmetric
+            far = np.take_along_axis(wanted, np.abs(wanted).argmax(-1)[..., None], -1)[..., 0]
+            steps = np.where(np.abs(far) < _SMALLEST, _SMALLEST, -far / (1 << (self.bits - 1)))
             steps = steps.astype(kind).astype(np.float32)
         levels = np.clip(np.rint(wanted / steps[..., None]) + middle[..., None], 0, top)
         parts = (_pack(levels.astype(np.uint8), self.bits), steps.astype(kind),

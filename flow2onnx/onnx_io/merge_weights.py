@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import onnx
 
-from flow2onnx.errors import UnsupportedError
+from flow2onnx.errors import BundleError, UnsupportedError
 from flow2onnx.onnx_io.adapter_slots import Product, products
 from flow2onnx.onnx_io.blocks import read_blocks, tensor_content
 
-__all__ = ["MergedWeights", "merge_changes"]
+__all__ = ["MergedWeights", "merge_changes", "real_weights"]
 
 Array = np.ndarray[Any, Any]
 
@@ -28,12 +28,36 @@ class MergedWeights:
     lost: Mapping[str, float]
 
 
+def real_weights(model: onnx.ModelProto, folder: str) -> dict[str, Array]:
+    """The weights of the products with real numbers, (columns, rows) by module, in float32."""
+    nodes = {n.name: n for n in model.graph.node}
+    protos = {t.name: t for t in model.graph.initializer}
+    found: dict[str, Array] = {}
+    for product in products(model):
+        node = nodes[product.node]
+        if node.op_type == "MatMulNBits":
+            continue
+        weight = tensor_content(protos[node.input[1]], folder).astype(np.float32)
+        columns = product.slots[0].columns
+        is_turned = any(a.name == "transB" and a.i for a in node.attribute)
+        whole = weight.T if is_turned or weight.shape[0] != columns else weight
+        ends = np.cumsum([slot.rows for slot in product.slots])
+        parts = np.split(whole, ends[:-1], axis=1)
+        found |= {s.module: p for s, p in zip(product.slots, parts, strict=True)}
+    return found
+
+
 def merge_changes(
-    model: onnx.ModelProto, folder: str, changes: Mapping[str, Array]
+    model: onnx.ModelProto,
+    folder: str,
+    changes: Mapping[str, Array],
+    base: Mapping[str, Array] | None = None,
 ) -> MergedWeights:
     """The tensors of a model with `changes`, (columns, rows) by module, added to its weights.
 
-    Raises UnsupportedError for a weight that something else reads, too.
+    With `base`, real numbers that its weights of few bits were rounded from, these are rounded
+    again from the sums, and nothing counts as lost. Raises UnsupportedError for a weight that
+    something else reads, too, and BundleError for a base that lacks one or has it otherwise.
     """
     nodes = {n.name: n for n in model.graph.node}
     protos = {t.name: t for t in model.graph.initializer}
@@ -47,7 +71,8 @@ def merge_changes(
         _check_alone(model, node.input[1], product)
         stored = {n: tensor_content(protos[n], folder) for n in node.input[1:] if n in protos}
         if node.op_type == "MatMulNBits":
-            found, error = _requantize(node, stored, change)
+            real = None if base is None else _from_base(product, base)
+            found, error = _requantize(node, stored, change, real)
             if error is not None:
                 lost[product.modules[0]] = error
             tensors |= found
@@ -77,13 +102,30 @@ def _check_alone(model: onnx.ModelProto, weight: str, product: Product) -> None:
         )
 
 
+def _from_base(product: Product, base: Mapping[str, Array]) -> Array:
+    """The weight of a product, of the modules that are packed in it."""
+    for slot in product.slots:
+        shape = base[slot.module].shape if slot.module in base else None
+        if shape != (slot.columns, slot.rows):
+            raise BundleError(
+                f"the base has no weight of {slot.module} with {slot.columns} x {slot.rows} real "
+                "numbers" + (f", but one of {shape[0]} x {shape[1]}" if shape else ""),
+                hint="give the folder that the model was rounded from, in float32 or float16",
+            )
+    return np.concatenate([base[m] for m in product.modules], axis=1)
+
+
 def _requantize(
-    node: onnx.NodeProto, stored: Mapping[str, Array], change: Array
+    node: onnx.NodeProto, stored: Mapping[str, Array], change: Array, real: Array | None
 ) -> tuple[dict[str, Array], float | None]:
-    """Bytes, scales and zero points of changed weights; of 4 bits the share that is lost."""
+    """Bytes, scales and zero points of changed weights; of 4 bits the share that is lost.
+
+    The weights are those stored, or `real` (columns, rows).
+    """
     blocks = read_blocks(node, stored)
-    wanted = blocks.real + change.T
+    wanted = (blocks.real if real is None else real.T) + change.T
     made, numbers = blocks.rounded(wanted)
+    if real is not None or blocks.bits == 8:
+        return made, None
     size = float(np.linalg.norm(change))
-    share = float(np.linalg.norm(numbers - wanted)) / size if size else 0.0
-    return made, share if blocks.bits < 8 else None
+    return made, float(np.linalg.norm(numbers - wanted)) / size if size else 0.0

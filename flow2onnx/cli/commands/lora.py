@@ -228,16 +228,25 @@ def convert(adapter: Path, output: Path, as_json: bool) -> None:
     "-o", "--output", required=True, type=_FILE, metavar="DIR", help="A folder that is not there."
 )
 @click.option("--beside", is_flag=True, help="As constants beside weights of any kind.")
+@click.option("--base", type=_FILE, metavar="MODEL", help="The same model in real numbers.")
 @json_option
 @traceback_option
-def merge(model: Path, adapter: Path, output: Path, beside: bool, as_json: bool) -> None:
+def merge(
+    model: Path, adapter: Path, output: Path, beside: bool, base: Path | None, as_json: bool
+) -> None:
     """Write a folder with ADAPTER in the weights of MODEL, which are real numbers or of 8 bits.
 
-    With --beside the weights stay as they are, of 4 bits too, and their file is shared.
+    With --beside the weights stay as they are, of 4 bits too, and their file is shared; with --base
+    those of 4 bits are rounded from the sums with the weights there.
     """
+    if beside and base is not None:
+        raise click.UsageError("--beside changes no weight, and --base rounds them: give one")
     read = read_adapter(adapter)
     with writing(output):
-        (keep_adapter if beside else merge_adapter)(model, read, output)
+        if beside:
+            keep_adapter(model, read, output)
+        else:
+            merge_adapter(model, read, output, base)
     if as_json:
         print_json({"output": str(output), "modules": len(read.pairs)})
         return

@@ -23,18 +23,22 @@ from flow2onnx.onnx_io.adapter_slots import (
     slots_of,
 )
 from flow2onnx.onnx_io.language_model import fill_initializers
-from flow2onnx.onnx_io.merge_weights import merge_changes
+from flow2onnx.onnx_io.merge_weights import merge_changes, real_weights
 
 __all__ = ["keep_adapter", "merge_adapter"]
 
 
 def merge_adapter(
-    model: str | os.PathLike[str], adapter: Adapter, output: str | os.PathLike[str]
+    model: str | os.PathLike[str],
+    adapter: Adapter,
+    output: str | os.PathLike[str],
+    base: str | os.PathLike[str] | None = None,
 ) -> None:
     """Write a folder whose weights are those of `model` with an adapter added.
 
     Weights are real numbers or of 8 bits; other files are second names of the old ones. Into 4 bits
-    an adapter is not merged: UnsupportedError says what share of it rounding would take.
+    an adapter is not merged: UnsupportedError says what share of it rounding would take. With
+    `base`, the same model in real numbers, the sums of its weights and the adapter are rounded.
     """
     language, target = open_language_model(model), Path(output)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
@@ -45,13 +49,13 @@ def merge_adapter(
         m: np.float32(known.scale(m)) * (a.astype(np.float32) @ b.astype(np.float32))
         for m, (a, b) in known.pairs.items()
     }
-    merged = merge_changes(proto, os.fspath(language.folder), changes)
+    merged = merge_changes(proto, os.fspath(language.folder), changes, _real_weights(base))
     if merged.lost:
         share = float(np.mean(list(merged.lost.values())))
         raise UnsupportedError(
             f"rounding to 4 bits would change weights by {share:.0%} of what the adapter does",
-            hint="keep it beside the weights (--beside), serve it by name, or merge it into real "
-            "numbers",
+            hint="keep it beside the weights (--beside), serve it by name, merge it into real "
+            "numbers, or give these as base (--base)",
         )
     replace_folder(target, lambda place: _fill(place, language, proto, merged.tensors))
 
@@ -71,6 +75,13 @@ def keep_adapter(
         add_slots(proto, choose_products(products(proto), sorted(known.pairs)))
     fill_initializers(proto, adapter_arrays(slot_inputs(proto), known))
     write_folder(language, Path(output), proto.SerializeToString(deterministic=True))
+
+
+def _real_weights(base: str | os.PathLike[str] | None) -> dict[str, Array] | None:
+    if base is None:
+        return None
+    language = open_language_model(base)
+    return real_weights(language.proto, os.fspath(language.folder))
 
 
 def _fill(

@@ -3,12 +3,14 @@
 from dataclasses import replace
 
 import numpy as np
+import onnx
 import pytest
 from flow2onnx_runtime.adapters import Adapter
 from flow2onnx_runtime.errors import StateError
 
 from flow2onnx.errors import BundleError, UnsupportedError
 from flow2onnx.imported import keep_adapter, merge_adapter, write_slots
+from flow2onnx.onnx_io.blocks import read_blocks, tensor_content
 from tests.imported.lora.folders import TINY, with_bits, write_folder
 from tests.imported.lora.sessions import feeds, open_folder
 
@@ -79,6 +81,50 @@ def test_beside_four_bits_nothing_is_lost(tmp_path, has_slots):
     assert data[0].samefile(data[1])
     with pytest.raises(BundleError, match="is there already"):
         keep_adapter(folder.path, adapter, tmp_path / "kept")
+
+
+@pytest.mark.parametrize("points", [False, True])
+def test_four_bits_are_rounded_from_a_base(points, tmp_path):
+    folder = write_folder(tmp_path / "m", with_bits(TINY, 4, points=points))
+    base = write_folder(tmp_path / "base", TINY)  # the same seed, the same numbers
+    adapter = drawn(folder, tmp_path, 0.05)
+    merge_adapter(folder.path, adapter, tmp_path / "merged", base.path)
+    for stem in ("o_proj", "qkv_proj"):
+        found, steps = stored(tmp_path / "merged", f"model.layers.0.attn.{stem}")
+        names = [f"model.layers.0.attn.{n}" for n in
+                 (["o_proj"] if stem == "o_proj" else ["q_proj", "k_proj", "v_proj"])]  # fmt: skip
+        wanted = base.weights[f"model.layers.0.attn.{stem}"].copy()
+        rows = 0
+        for name in names:
+            width = TINY.heads * TINY.head if name[-6] in "oq" else TINY.shared * TINY.head
+            width = TINY.hidden if name.endswith("o_proj") else width
+            if name in adapter.pairs:
+                a, b = adapter.pairs[name]
+                wanted[rows : rows + width] += 2.0 * (a @ b).T
+            rows += width
+        # half a step, and a step where the largest of both signs are alike
+        assert np.all(np.abs(found - wanted) <= 1.01 * np.abs(steps))
+        assert np.linalg.norm(found - wanted) < 0.12 * np.linalg.norm(wanted)
+
+
+def stored(path, module):
+    """The numbers that a folder's weight stands for, and the step of each."""
+    model = onnx.load(path / "model.onnx", load_external_data=False)
+    (node,) = (n for n in model.graph.node if n.input[1:2] == [f"{module}.MatMul.weight_Q4"])
+    tensors = {t.name: tensor_content(t, str(path)) for t in model.graph.initializer}
+    blocks = read_blocks(node, tensors)
+    return blocks.real, np.repeat(blocks.steps, blocks.levels.shape[2], 1)[:, : blocks.columns]
+
+
+def test_a_base_of_another_model_is_refused(tmp_path):
+    folder = write_folder(tmp_path / "m", with_bits(TINY, 4))
+    adapter = drawn(folder, tmp_path, 0.05)
+    cases = {"but one of 64 x 64": replace(TINY, inner=64), "no weight of": with_bits(TINY, 4)}
+    for match, shape in cases.items():
+        base = write_folder(tmp_path / match.replace(" ", ""), shape)
+        with pytest.raises(BundleError, match=match):
+            merge_adapter(folder.path, adapter, tmp_path / "merged", base.path)
+        assert not (tmp_path / "merged").exists()
 
 
 def test_an_adapter_of_another_model_is_refused(tmp_path):
