@@ -24,7 +24,7 @@ def batches(tmp_path_factory):
     return path
 
 
-def of_a_job(folder, **options):
+def of_a_job(folder, optimizer=None, drops=False, **options):
     flow.clear_default_session()
 
     @flow.global_function(type="train")
@@ -32,10 +32,11 @@ def of_a_job(folder, **options):
         x: tp.Numpy.Placeholder((BATCH, 6)), y: tp.Numpy.Placeholder((BATCH,), flow.int64)
     ) -> tp.Numpy:
         x = flow.layers.batch_normalization(x, axis=1, name="n")
+        x = flow.nn.dropout(x, rate=0.25, name="drop") if drops else x
         init = flow.random_normal_initializer(stddev=0.3)
         logits = flow.layers.dense(x, 3, kernel_initializer=init, name="d")
         loss = flow.nn.sparse_softmax_cross_entropy_with_logits(y, logits)
-        flow.optimizer.Adam(rate(0.01)).minimize(loss)
+        (optimizer or flow.optimizer.Adam(rate(0.01))).minimize(loss)
         return loss
 
     job.export(folder, verify=False, **options)
@@ -66,7 +67,23 @@ def trained_alone(bundle, batches):
     return trainer.state_dict()
 
 
-@pytest.mark.parametrize("make", [lambda f: of_a_job(f, distributed=True), of_a_model])
+def of_lamb(folder):
+    """With clipping by the norm of all, and a scale that overflows at first."""
+    clipping = flow.optimizer.grad_clipping.by_global_norm(0.3)
+    policy = flow.optimizer.loss_scale.dynamic_loss_scale(2.0**127, 2)
+    lamb = flow.optimizer.LAMB(rate(0.01), grad_clipping=clipping, loss_scale_policy=policy)
+    return of_a_job(folder, lamb, drops=True, distributed=True)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda f: of_a_job(f, drops=True, distributed=True),
+        of_a_model,
+        pytest.param(of_lamb, marks=pytest.mark.slow),
+    ],
+    ids=["job", "model", "lamb"],
+)
 def test_ranks_train_a_bundle_as_one_process_does(make, batches, tmp_path):
     bundle = make(tmp_path / "bundle")
     program = [str(ROOT / "tests/ranks/trainers.py"), str(bundle), str(batches), str(tmp_path)]
@@ -98,3 +115,22 @@ def test_one_process_is_a_world_of_one(batches, tmp_path):
 def test_a_bundle_in_one_piece_is_refused(tmp_path):
     with pytest.raises(BundleError, match="holds the step in one model"):
         DistributedTrainer(of_a_job(tmp_path / "bundle"))
+
+
+@pytest.mark.slow
+def test_a_loss_of_one_rank_that_is_not_finite_ends_the_step_on_all(batches, tmp_path):
+    """Rank 1 is given an infinity in its second batch; the state of both is as before it."""
+    bundle = of_a_job(tmp_path / "bundle", distributed=True)
+    arrays = dict(np.load(batches))
+    arrays["x"][1 * RANKS + 1, 0, 0] = np.inf
+    np.savez(tmp_path / "broken.npz", **arrays)
+    program = [str(ROOT / "tests/ranks/trainers.py"), str(bundle), str(tmp_path / "broken.npz")]
+    results = ends(start_ranks(RANKS, [*program, str(tmp_path), "finite"]))
+    assert all(status == 0 for status, _, _ in results), results
+    found = [dict(np.load(tmp_path / f"{rank}.npz")) for rank in range(RANKS)]
+    for end in found:
+        assert [int(step) for step in end.pop("refused")] == [1]
+        del end["losses"]
+    for name, value in found[0].items():
+        assert np.isfinite(value).all()
+        np.testing.assert_array_equal(value, found[1][name], name)

@@ -16,7 +16,7 @@ from flow2onnx_runtime.collectives import (
 )
 from flow2onnx_runtime.errors import BundleError, FlowError, NonFiniteError
 from flow2onnx_runtime.options import DEFAULT_OPTIONS, Options
-from flow2onnx_runtime.program import DeviceFeeds
+from flow2onnx_runtime.program import DeviceFeeds, Program
 from flow2onnx_runtime.trainer import Trainer
 from flow2onnx_runtime.world import World
 
@@ -28,8 +28,9 @@ class DistributedTrainer(Trainer):
 
     Each rank gives batches of its own, and gets the results of these; the variables of all move by
     the mean of the gradients of all batches, and are equal to the bit. One process that
-    accumulates the batches of all ranks before an update does the same within rounding. Statistics
-    that a batch normalisation moves are the first rank's, and so is the state to begin with.
+    accumulates the batches of all ranks before an update does the same within rounding, and draws
+    the same where something is random. Statistics that a batch normalisation moves are the first
+    rank's, and so is the state to begin with.
 
     Every rank calls the same methods in the same order. `save` writes on the first one, and
     `load` may be of a file that any number of ranks saved. The bundle must hold the step in two
@@ -84,6 +85,27 @@ class DistributedTrainer(Trainer):
         if isinstance(given, DeviceFeeds):
             return DeviceFeeds([given.values[i] for i in self._order])
         return [given[i] for i in self._order]
+
+    def _run(
+        self, program: Program, arrays: Sequence[NDArray[Any]] | DeviceFeeds
+    ) -> list[NDArray[Any]]:
+        """Run and commit; of a batch that is accumulated, with its number among those of all.
+
+        Draws depend on that number: it is as if one process took the batches of the ranks in turn.
+        """
+        parts = self.manifest.accumulate
+        is_counted = self._halves is not None and program is self._halves[0]
+        if self._others is None or parts is None or not is_counted:
+            return super()._run(program, arrays)
+        world, own = self._others.world, self._state.read(parts.count)
+        self._state.write(parts.count, own * world.size + world.rank)
+        try:
+            results = super()._run(program, arrays)
+        except BaseException:
+            self._state.write(parts.count, own)
+            raise
+        self._state.write(parts.count, own + 1)
+        return results
 
     def _update(self) -> None:
         if self._others is not None:
