@@ -1,9 +1,9 @@
 """The table of what several processes compute beside one: ``python -m tests.ranks.equality``.
 
 Each argument is one column, ENGINE:RANKS, with torch, mpi or mpich; without any, each engine has 2
-and 4 ranks. The interpreters are those of `make ranks`, or RANKS_PYTHON and MPICH_PYTHON. A row has the largest difference of
-anything that a case gives, state and results, from one process on the whole batch. The command
-fails where a limit is exceeded, or where two ranks differ in a bit.
+and 4 ranks. The interpreters are those of `make ranks`, or RANKS_PYTHON and MPICH_PYTHON. A row has
+the largest difference of anything that a case gives, state and results, from one process on the
+whole batch. The command fails where a limit is exceeded, or where two ranks differ in a bit.
 """
 
 import subprocess
