@@ -42,6 +42,7 @@ from flow2onnx.onnx_io.language_model import (
     without_past,
 )
 from flow2onnx.onnx_io.serialize import externalize_values
+from flow2onnx.onnx_io.single_precision import narrow_float64
 from flow2onnx.optim import Training
 from flow2onnx.optim.base import Optimizer
 from flow2onnx.optim.groups import Groups
@@ -175,6 +176,9 @@ accumulate, chunks, packs, recompute, folded, start, logits
     memory; False: none); with weights of few bits as real numbers in a file of the bundle's own,
     for less time and more memory; an adapter to go on from; the output with the scores of all
     words.
+float64
+    False computes rates in float32: the build of onnxruntime-web for WebGPU has no kernels for
+    float64.
 
 Raises ArgumentError for targets that match nothing and ranks that no matrix has,
 UnsupportedError for a model that is not understood.
@@ -202,6 +206,7 @@ def lora(
     folded: bool = False,
     start: Adapter | None = None,
     logits: str | None = None,
+    float64: bool = True,
     name: str = "lora",
     seed: int = 0,
 ) -> TrainableAdapter:
@@ -231,7 +236,10 @@ def lora(
         in_place=False,
         draws_by_step=bool(plan.dropout),
     )
-    made = _compile(plan, language, slots, rewrites, name=name, seed=seed, accumulate=accumulate)
+    made = _compile(
+        plan, language, slots, rewrites, name=name, seed=seed, accumulate=accumulate,
+        float64=float64,
+    )  # fmt: skip
     own = {file: given.folder / file for file in given.files}  # the model as it answers reads them
     made = replace(made, model=given, place=place, shared={**made.shared, **own})
     if not any(product.is_half for product in products(given.proto)):
@@ -251,6 +259,7 @@ def _compile(
     name: str,
     seed: int,
     accumulate: bool,
+    float64: bool,
 ) -> TrainableAdapter:
     """The jobs of a plan, with the frozen tensors in the file that they lie in."""
     state = ModelState(plan.foreign, plan.foreign.opset, seed)
@@ -266,6 +275,8 @@ def _compile(
     made = [jobs.job("train"), jobs.job(EVAL), *(jobs.halves() if accumulate else ())]
     files = sorted({str(plan.foreign.tensors[n].location) for n in plan.shared})
     for job in made:
+        if not float64:
+            narrow_float64(job.model)
         for file in files:
             _place(job, plan.foreign, file)
     return TrainableAdapter(
