@@ -93,7 +93,7 @@ class Handler(SimpleHTTPRequestHandler):
 def serve(site: Path, port: int) -> None:
     """Serve the site to this machine alone, until interrupted."""
     with ThreadingHTTPServer(("127.0.0.1", port), partial(Handler, directory=site)) as server:
-        print(f"draw digits at http://127.0.0.1:{server.server_port}/   (Ctrl+C ends)", flush=True)
+        print(f"open http://127.0.0.1:{server.server_port}/   (Ctrl+C ends)", flush=True)
         try:
             server.serve_forever()
         except KeyboardInterrupt:

@@ -69,7 +69,7 @@ def test_types():
 @pytest.mark.slow
 @needs_chromium
 def test_in_chromium():
-    assert passed(run("npm", "run", "--silent", "test:browser")) > 10
+    assert passed(run("npm", "run", "--silent", "test:browser", timeout=1800)) > 10
 
 
 def test_what_is_published_is_small_and_typed():

@@ -8,20 +8,28 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from flow2onnx_runtime import Options, Trainer, save_safetensors
 from flow2onnx_runtime.adapters import Adapter, read_adapter, write_adapter
 
 import flow2onnx as flow
+from examples.lora_page.__main__ import HERE, LIBRARIES
+from examples.lora_page.__main__ import texts as page_texts
 from flow2onnx.imported import adapter_of, write_slots
+from flow2onnx.imported.low_rank.texts import batches_of, read_texts
+from flow2onnx.imported.low_rank.tokens import open_tokenizer
 from tests.imported.lora.folders import TINY, Folder, with_bits, write_folder
 from tests.imported.lora.sessions import active, batch, cross_entropy, feeds, open_folder
+from tests.imported.lora.words import chat, write_tokenizer
 from tests.runtimes.c_driver import BUNDLE, FILE, MARKS, MLP, STATE, Driver
 from tests.runtimes.languages import LANGUAGES
-from tests.runtimes.test_js import node
+from tests.runtimes.test_js import PACKAGE, node
 from tests.runtimes.test_js import pytestmark as js_marks
 
 STEPS = 6
+PAGE = HERE / "page"
+WORDS = ("where", "is", "it", "the", "key", "under", "third", "stone", "a", "b")
 
 
 @dataclass(frozen=True)
@@ -56,7 +64,7 @@ def train(path, shape, **options):
 def trained(tmp_path_factory):
     """A tiny model in 4 bits whose head is its table of words."""
     shape = with_bits(replace(TINY, layers=1, is_tied=True), 4)
-    return train(tmp_path_factory.mktemp("lora"), shape)
+    return train(tmp_path_factory.mktemp("lora"), shape, float64=False)
 
 
 def check_adapter(trained, path):
@@ -76,6 +84,15 @@ def served_loss(trained, path, tmp_path):
     logits = session.run(["logits"], feeds(trained.folder, trained.batch["input_ids"]), options)[0]
     del held
     return cross_entropy(logits, trained.batch["labels"])
+
+
+def test_no_float64_is_left(trained):
+    step = onnx.load(trained.bundle / "step.onnx", load_external_data=False).graph
+    types = {t.data_type for t in step.initializer}
+    types |= {a.t.data_type for n in step.node for a in n.attribute if a.HasField("t")}
+    types |= {a.i for n in step.node if n.op_type == "Cast" for a in n.attribute}
+    assert onnx.TensorProto.FLOAT in types
+    assert onnx.TensorProto.DOUBLE not in types
 
 
 def test_the_present_adapter_answers_as_it_is_served(trained):
@@ -287,3 +304,48 @@ await trainer.loadAdapter(await trainer.exportAdapter({ file: adapter }));
 losses.push((await trainer.evaluate(batch)).loss.data[0]);
 console.log(JSON.stringify(losses));
 """
+
+
+ROWS = """
+import { readFile } from "node:fs/promises";
+const [site, lines] = process.argv.slice(1);
+const { Texts } = await import(`${site}/texts.js`);
+const texts = new Texts(JSON.parse(await readFile(`${site}/texts.json`, "utf-8")));
+const rows = texts.rows(await readFile(lines, "utf-8"), 24);
+const shown = rows.map(({ feeds }) =>
+  Object.fromEntries(Object.entries(feeds).map(([n, { data }]) => [n, Array.from(data, Number)])));
+console.log(JSON.stringify({ shown, question: texts.question("where is it"), ends: texts.ends }));
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(js_marks[0].args[0] or js_marks[1].args[0], reason="Node.js is not ready")
+def test_the_page_makes_the_tokens_of_python(tmp_path):
+    pytest.importorskip("tokenizers", reason="needs pip install '.[lora]'")
+    pytest.importorskip("jinja2", reason="needs pip install '.[lora]'")
+    folder = write_folder(tmp_path / "model", replace(TINY, layers=1))
+    write_tokenizer(folder.path, WORDS)
+    site = tmp_path / "site"
+    shutil.copytree(PAGE, site)
+    (site / "lib").mkdir()
+    for name, path in LIBRARIES.items():
+        shutil.copyfile(PACKAGE / "node_modules" / path, site / "lib" / name)
+    (site / "package.json").write_text('{"type": "module"}')
+    (site / "texts.json").write_text(json.dumps(page_texts(folder.path)))
+    lines = tmp_path / "lines.jsonl"
+    lines.write_text(
+        chat("where is it", "under the stone")
+        + chat("a", "b", "where is the key", "the key is under the third stone a b a b a b a b")
+        + json.dumps({"prompt": "where is it ", "completion": "under a"})
+        + "\n\n"
+        + json.dumps({"text": "the third stone"})
+    )
+    tokenizer = open_tokenizer(folder.path)
+    found = json.loads(node(ROWS, site, lines))
+    texts = [t.cut(24) for t in read_texts(lines, tokenizer)]
+    for row, text in zip(found["shown"], texts, strict=True):
+        (wanted,) = batches_of([text], size=1, length=24)
+        assert row == {n: a[0].tolist() for n, a in wanted.items()}
+    asked = tokenizer.render([{"role": "user", "content": "where is it"}], asks=True)
+    assert found["question"] == tokenizer.encode(asked)[0]
+    assert found["ends"] == [tokenizer.token("eos_token")]

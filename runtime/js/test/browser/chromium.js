@@ -68,3 +68,18 @@ export async function withPage(act, { flags = [] } = {}) {
     await new Promise((resolve) => server.close(resolve));
   }
 }
+
+/** The address that a command prints once it serves. */
+export function served(child) {
+  return new Promise((resolve, reject) => {
+    let text = "";
+    const take = (chunk) => {
+      text += chunk;
+      const found = /http:\/\/127\.0\.0\.1:\d+\//.exec(text);
+      if (found) resolve(found[0]);
+    };
+    child.stdout.on("data", take);
+    child.stderr.on("data", take);
+    child.on("exit", () => reject(new Error(text)));
+  });
+}

@@ -7,7 +7,7 @@ import { after, before, test } from "node:test";
 import { chromium } from "playwright-core";
 
 import { ROOT } from "../folders.js";
-import { PROGRAM, skip } from "./chromium.js";
+import { PROGRAM, served, skip } from "./chromium.js";
 
 // Strokes in shares of the pad. A house is no digit: whatever it is called, it has to be learnt.
 const HOUSE = [
@@ -37,21 +37,6 @@ const HOUSE_IS = 4;
 const PICTURES = process.env.SCREENSHOTS;
 
 let server, browser, context, folder, address;
-
-/** The address that the command prints once it serves. */
-function served(child) {
-  return new Promise((resolve, reject) => {
-    let text = "";
-    const take = (chunk) => {
-      text += chunk;
-      const found = /http:\/\/127\.0\.0\.1:\d+\//.exec(text);
-      if (found) resolve(found[0]);
-    };
-    child.stdout.on("data", take);
-    child.stderr.on("data", take);
-    child.on("exit", () => reject(new Error(text)));
-  });
-}
 
 before(async () => {
   if (skip) return;

@@ -1,0 +1,1 @@
+"""A page that fine-tunes a language model in the browser."""
