@@ -15,8 +15,8 @@ from flow2onnx.passes.cut import cut, output_bytes, parts_by_ends, parts_by_sums
 
 __all__ = ["cut_for_ranks"]
 
-# What a cut hides and costs, in seconds; measured on two cores, where a link is assumed of
-# 10 Gbit/s. What passes a cut is written and read in either case, but never in a cache.
+# What a cut hides and costs, in seconds and bytes a second. All three are assumed: a link of
+# 10 Gbit/s, the memory of a desktop through which passes what a cut hands on, a session's call.
 _LINK_RATE = 1.25e9
 _PASS_RATE = 2e10
 _RUN_COST = 2e-4
