@@ -121,9 +121,9 @@ def test_a_version_is_that_of_the_module_whichever_distribution_has_it(monkeypat
 
 def test_every_peer_of_the_table_has_an_environment():
     peers = {w.peer for row in TRAINING for w in contestants(row, "", takes_all=True)}
-    # ours with native operators takes part where they are
-    ours = {"native"}
-    assert {environments.recipe_of(p) for p in peers} - {None} | ours == RECIPES.keys()
+    # ours with native operators takes part where they are; the rest have tables of their own
+    others = {"native", "ranks", "peft"}
+    assert {environments.recipe_of(p) for p in peers} - {None} | others == RECIPES.keys()
 
 
 def test_an_unusable_python_is_refused(monkeypatch):
