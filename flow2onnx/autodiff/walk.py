@@ -6,6 +6,7 @@ from typing import Protocol
 
 from flow2onnx.autodiff.annotations import annotate_gradients
 from flow2onnx.autodiff.attributes import unknown_attribute
+from flow2onnx.autodiff.products import join_products
 from flow2onnx.autodiff.registry import (
     DATA_MOVEMENT,
     NOT_DIFFERENTIABLE,
@@ -196,7 +197,7 @@ class _GradientSums:
         if parts is None:
             return None
         if len(parts) > 1:
-            parts[:] = join_slices(self._b, parts)
+            parts[:] = join_products(self._b, join_slices(self._b, parts))
         while len(parts) > 1:
             parts[:2] = [self._b.Add(parts[0], parts[1])]
         return parts[0]

@@ -39,6 +39,7 @@ from flow2onnx.lowering.forms import (
 )
 from flow2onnx.optim import WHOLE, Training, append_training
 from flow2onnx.passes import run_passes
+from flow2onnx.passes.hoist_products import hoist_products
 from flow2onnx.passes.mixed_precision import mix_precision
 from flow2onnx.passes.quantize_bias import quantize_biases
 from flow2onnx.passes.recompute import RecomputedSegment, recompute
@@ -216,20 +217,7 @@ def _build(spec: JobSpec, shapes: Sequence[tuple[int, ...]] | None, target: Targ
     shared = share_batch(traced) if job.ranks > 1 else None
     divided = shared.divided if shared is not None else None
     traced = divided.traced if divided is not None else traced
-    if job.is_trainable:
-        sink_relu(
-            job.b, _values_in_use(traced)
-        )  # before there are gradients, which would read the ReLU
-    if spec.is_quantized:
-        quantize(job)
-    if spec.half is not None:  # before there are gradients, which follow its casts
-        mix_precision(
-            job.b,
-            spec.half,
-            target.kernels,
-            rounds_early=target.provider == "cuda",
-            **_mixed_precision_facts(job),
-        )
+    _rewrite_forward(traced, spec, target, is_divided=divided is not None)
     forward = [str(n.name) for n in job.b.nodes]
     diffs = append_training(job, target.training) if job.is_trainable else {}
     results, losses, watches = _name_outputs(traced, diffs, target)
@@ -315,6 +303,28 @@ def _recompute(job: Job, spec: JobSpec, forward: Sequence[str]) -> tuple[Recompu
         return ()
     products = bool(config.value("runtime.recompute_products"))
     return recompute(job.b.graph, forward, job.values, segments, products=products)
+
+
+def _rewrite_forward(traced: Traced, spec: JobSpec, target: Target, *, is_divided: bool) -> None:
+    """Rewrite what the body has made, before gradients read and follow it.
+
+    Products of a job that processes divide stay where they are.
+    """
+    job = traced.job
+    if job.is_trainable:
+        sink_relu(job.b, _values_in_use(traced))
+    if spec.is_quantized:
+        quantize(job)
+    elif not is_divided:
+        hoist_products(job.b, _values_in_use(traced), job.regions)
+    if spec.half is not None:
+        mix_precision(
+            job.b,
+            spec.half,
+            target.kernels,
+            rounds_early=target.provider == "cuda",
+            **_mixed_precision_facts(job),
+        )
 
 
 def _values_in_use(traced: Traced) -> set[Value]:
