@@ -5,6 +5,7 @@ it gives the logits. Operations with variables take their name and sizes. Images
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 Tensor = Any  # every peer has its own
@@ -70,6 +71,21 @@ class Ops(Protocol):
 
     def concat(self, x: Tensor, y: Tensor) -> Tensor:
         """Both side by side, along the last axis."""
+
+    def lstm(
+        self, x: Tensor, name: str, length: int, inputs: int, units: int, in_cells: bool
+    ) -> Tensor:
+        """All states of an LSTM over `x` (batch, length, inputs); they are (batch, length, units).
+
+        The variables are torch's: name-weight_ih_l0, -weight_hh_l0, -bias_ih_l0, -bias_hh_l0. With
+        `in_cells` a peer whose users write such a loop step by step does so.
+        """
+
+    def column(self, x: Tensor, index: int) -> Tensor:
+        """One column of a matrix."""
+
+    def dots(self, vectors: Sequence[Tensor], width: int) -> Tensor:
+        """The dot products of every pair of vectors, each (batch, width): (batch, pairs)."""
 
 
 def mlp(o: Ops, images: Tensor, hidden: int, depth: int) -> Tensor:
@@ -157,6 +173,28 @@ def wide(
     x = o.relu(o.dense(x, "hidden1", fields * width + 13, hidden))
     x = o.relu(o.dense(x, "hidden2", hidden, hidden))
     return o.dense(x, "output", hidden, 2)
+
+
+def language(
+    o: Ops, ids: Tensor, length: int, layers: int, units: int, vocabulary: int, in_cells: bool
+) -> Tensor:
+    """A language model of LSTMs: what follows each word."""
+    x = o.table(ids, "words", vocabulary, units)
+    for i in range(layers):
+        x = o.lstm(x, f"lstm{i}", length, units, units, in_cells)
+    return o.dense(o.tokens(x), "output", units, vocabulary)
+
+
+def dlrm(
+    o: Ops, ids: Tensor, numbers: Tensor, fields: int, rows: int, width: int, hidden: int
+) -> Tensor:
+    """A recommendation model with a table for each category and the dot products of all pairs."""
+    x = o.relu(o.dense(o.relu(o.dense(numbers, "bottom1", 13, hidden)), "bottom2", hidden, width))
+    tables = [o.table(o.column(ids, i), f"field{i}", rows, width) for i in range(fields)]
+    pairs = (fields + 1) * fields // 2
+    x = o.concat(x, o.dots([x, *tables], width))
+    x = o.relu(o.dense(x, "top1", width + pairs, hidden))
+    return o.dense(x, "top2", hidden, 2)
 
 
 def _normed(
@@ -268,6 +306,25 @@ class Sizes:
 
     def concat(self, x: Shape, y: Shape) -> Shape:
         return self._made((x[0], x[1] + y[1]))
+
+    def lstm(
+        self, x: Shape, name: str, length: int, inputs: int, units: int, in_cells: bool
+    ) -> Shape:
+        assert x[1:] == (length, inputs), f"{name}: {x[1:]}, not {(length, inputs)}"
+        self.variables |= {
+            f"{name}-weight_ih_l0": (4 * units, inputs), f"{name}-weight_hh_l0": (4 * units, units),
+            f"{name}-bias_ih_l0": (4 * units,), f"{name}-bias_hh_l0": (4 * units,),
+        }  # fmt: skip
+        self._made((x[0], length, 4 * units), 2 * (inputs + units))
+        return self._made((x[0], length, units))
+
+    def column(self, x: Shape, index: int) -> Shape:
+        assert index < x[1], f"column {index} of {x[1]}"
+        return x[:1]
+
+    def dots(self, vectors: Sequence[Shape], width: int) -> Shape:
+        batch, count = vectors[0][0], len(vectors)
+        return self._made((batch, count * (count - 1) // 2), 4 * width)
 
     def _made(self, shape: Shape, flops_each: int = 0) -> Shape:
         self.elements += math.prod(shape)

@@ -15,6 +15,7 @@ from benchmarks.workloads import TRAINING
 
 CONVOLUTIONS = ("lenet", "resnet18", "resnet50")
 # OneFlow's kernels for processors take 3 to 60 seconds for a step of the others.
+TABLES = ("wide", "dlrm")
 FOR_ONEFLOW = ("mlp", "lenet", "wide")
 NOTES = (
     "Ours is flow2onnx with its native operators, where `benchmarks.environments native` has put "
@@ -38,7 +39,7 @@ def contestants(row: str, folder: str, *, takes_all: bool) -> Iterator[Contestan
         yield Contestant(f"torch, {suffix}", "torch", intel)
         if row in CONVOLUTIONS:
             yield Contestant(f"torch channels last, {suffix}", "torch:channels_last", intel)
-        if row == "wide":
+        if row in TABLES:
             yield Contestant(f"torch sparse, {suffix}", "torch:sparse", intel)
         yield Contestant(f"torch.compile, {suffix}", "torch:compile", intel)
     yield Contestant("JAX", "jax")

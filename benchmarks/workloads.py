@@ -96,7 +96,7 @@ class Workload:
 
 def _first(draw: np.random.Generator, name: str, shape: tuple[int, ...]) -> Array:
     role = name.rpartition("-")[2]
-    if role in ("bias", "beta"):
+    if role == "beta" or role.startswith("bias"):
         return np.zeros(shape, np.float32)
     if role == "gamma":
         return np.ones(shape, np.float32)
@@ -194,6 +194,36 @@ def _wide(
     }
 
 
+def _lstm(
+    batch: int = 32, length: int = 64, layers: int = 2, units: int = 256, vocabulary: int = 1000,
+    cells: int = 0,
+) -> dict[str, Any]:  # fmt: skip
+    network = functools.partial(
+        networks.language, length=length, layers=layers, units=units, vocabulary=vocabulary,
+        in_cells=bool(cells),
+    )  # fmt: skip
+    return {
+        "inputs": (Input("ids", (batch, length), vocabulary),),
+        "labels": Input("labels", (batch * length,), vocabulary),
+        "update": Update("adam", 1e-3),
+        "network": network,
+        "tolerance": 1e-3,
+    }
+
+
+def _dlrm(
+    batch: int = 1024, fields: int = 26, rows: int = 100_000, width: int = 16, hidden: int = 256
+) -> dict[str, Any]:
+    network = functools.partial(networks.dlrm, fields=fields, rows=rows, width=width, hidden=hidden)
+    return {
+        "inputs": (Input("ids", (batch, fields), rows), Input("numbers", (batch, 13))),
+        "labels": Input("labels", (batch,), 2),
+        "update": Update("sgd", 0.1),
+        "network": network,
+        "tables": tuple(f"field{i}-table" for i in range(fields)),
+    }
+
+
 NETWORKS: dict[str, Callable[..., dict[str, Any]]] = {
     "mlp": _mlp,
     "lenet": _lenet,
@@ -202,6 +232,8 @@ NETWORKS: dict[str, Callable[..., dict[str, Any]]] = {
     "encoder": _encoder,
     "decoder": _decoder,
     "wide": _wide,
+    "lstm": _lstm,
+    "dlrm": _dlrm,
 }
 
 # the rows of the training table: a short name, what it is called there, and the workload
@@ -213,6 +245,9 @@ TRAINING = {
     "encoder256": ("encoder 4 × 256, 8 × 128 tokens, Adam", "encoder"),
     "encoder768": ("encoder 2 × 768, 8 × 128 tokens, Adam", "encoder:layers=2,units=768"),
     "wide": ("embedding of 200 000 rows, batch 512, SGD", "wide"),
+    "lstm": ("LSTM language model 2 × 256, 32 × 64 words, Adam", "lstm"),
+    "cells": ("the same, in cells", "lstm:cells=1"),
+    "dlrm": ("DLRM, 26 tables of 100 000 rows, batch 1024, SGD", "dlrm"),
 }
 PREDICTION = {
     f"{network}-b{batch}": (f"{title}, batch {batch}", f"{network}:batch={batch}")

@@ -7,8 +7,11 @@ import dataclasses
 import inspect
 import math
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
@@ -87,6 +90,44 @@ class _Ops:
 
     def concat(self, x: Blob, y: Blob) -> Blob:
         return flow.concat([x, y], axis=-1)
+
+    def lstm(
+        self, x: Blob, name: str, length: int, inputs: int, units: int, in_cells: bool
+    ) -> Blob:
+        if in_cells:
+            return _cells(x, name, length, inputs, units)
+        y, _ = flow.nn.LSTM(x, units, batch_first=True, name=name)
+        return y
+
+    def column(self, x: Blob, index: int) -> Blob:
+        return flow.squeeze(flow.slice(x, [None, index], [None, 1]), axis=[1])
+
+    def dots(self, vectors: Sequence[Blob], width: int) -> Blob:
+        x, count = flow.stack(list(vectors), axis=1), len(vectors)
+        products = flow.matmul(x, x, transpose_b=True)
+        pairs = [i * count + j for i in range(count) for j in range(i)]
+        flat = flow.reshape(products, (x.shape[0], count * count))
+        return flow.gather(flat, np.asarray(pairs, np.int32), axis=1)
+
+
+def _cells(x: Blob, name: str, length: int, inputs: int, units: int) -> Blob:
+    """An LSTM as scripts of OneFlow write it: a product of input and state in each step."""
+    weights = (_variable(f"{name}-weight_{k}_l0", 4 * units, n)
+               for k, n in (("ih", inputs), ("hh", units)))  # fmt: skip
+    weight = flow.concat(list(weights), axis=1)
+    bias = _variable(f"{name}-bias_ih_l0", 4 * units) + _variable(f"{name}-bias_hh_l0", 4 * units)
+    h = c = flow.constant(0.0, flow.float32, (x.shape[0], units))
+    states = []
+    for t in range(length):
+        word = flow.squeeze(flow.slice(x, [None, t, None], [None, 1, None]), axis=[1])
+        made = flow.matmul(flow.concat([word, h], axis=1), weight, transpose_b=True)
+        made = flow.nn.bias_add(made, bias)
+        gates = [flow.slice(made, [None, k * units], [None, units]) for k in range(4)]
+        enter, keep, leave = (flow.math.sigmoid(gates[k]) for k in (0, 1, 3))
+        c = keep * c + enter * flow.math.tanh(gates[2])
+        h = leave * flow.math.tanh(c)
+        states.append(h)
+    return flow.stack(states, axis=1)
 
 
 def training(work: Workload, values: Values, data: Data, options: Options) -> Step:

@@ -4,6 +4,7 @@ Images are kept as NHWC and kernels as HWIO, which is what XLA is fastest with o
 """
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -103,6 +104,33 @@ class _Ops:
 
     def concat(self, x: jax.Array, y: jax.Array) -> jax.Array:
         return jnp.concatenate([x, y], -1)
+
+    def lstm(
+        self, x: jax.Array, name: str, length: int, inputs: int, units: int, in_cells: bool
+    ) -> jax.Array:
+        values = {k: self.values[f"{name}-{k}_l0"]
+                  for k in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")}  # fmt: skip
+        made = self._narrow(x) @ self._narrow(values["weight_ih"]).T
+        made = made + values["bias_ih"] + values["bias_hh"]
+        recurrent = self._narrow(values["weight_hh"]).T
+
+        def cell(state: Any, own: jax.Array) -> Any:
+            h, c = state
+            enter, keep, new, leave = jnp.split(own + self._narrow(h) @ recurrent, 4, 1)
+            c = jax.nn.sigmoid(keep) * c + jax.nn.sigmoid(enter) * jnp.tanh(new)
+            h = jax.nn.sigmoid(leave) * jnp.tanh(c)
+            return (h, c), h
+
+        start = jnp.zeros((x.shape[0], units), made.dtype)
+        return lax.scan(cell, (start, start), made.transpose(1, 0, 2))[1].transpose(1, 0, 2)
+
+    def column(self, x: jax.Array, index: int) -> jax.Array:
+        return x[:, index]
+
+    def dots(self, vectors: Sequence[jax.Array], width: int) -> jax.Array:
+        x = jnp.stack(list(vectors), 1)
+        i, j = np.tril_indices(len(vectors), -1)
+        return (x @ x.transpose(0, 2, 1))[:, i, j]
 
     def _narrow(self, x: jax.Array) -> jax.Array:
         return x.astype(self.half) if self.half is not None else x

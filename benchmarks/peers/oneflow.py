@@ -1,6 +1,7 @@
 """OneFlow 0.8, the last with a public runtime of the job functions' engine: an `nn.Graph`."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import oneflow as flow
@@ -92,6 +93,31 @@ class _Ops:
 
     def concat(self, x: Tensor, y: Tensor) -> Tensor:
         return flow.cat([x, y], dim=-1)
+
+    def lstm(
+        self, x: Tensor, name: str, length: int, inputs: int, units: int, in_cells: bool
+    ) -> Tensor:
+        w, r, p, q = (self.values[f"{name}-{k}_l0"]
+                      for k in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))  # fmt: skip
+        made = flow.matmul(x, w.transpose(0, 1)) + (p + q)
+        h = c = flow.zeros(x.shape[0], units)
+        states = []
+        for t in range(length):
+            gates = made[:, t] + flow.matmul(h, r.transpose(0, 1))
+            enter, keep, new, leave = (gates[:, k * units : (k + 1) * units] for k in range(4))
+            c = flow.sigmoid(keep) * c + flow.sigmoid(enter) * flow.tanh(new)
+            h = flow.sigmoid(leave) * flow.tanh(c)
+            states.append(h)
+        return flow.stack(states, dim=1)
+
+    def column(self, x: Tensor, index: int) -> Tensor:
+        return x[:, index]
+
+    def dots(self, vectors: Sequence[Tensor], width: int) -> Tensor:
+        x, count = flow.stack(list(vectors), dim=1), len(vectors)
+        pairs = [i * count + j for i in range(count) for j in range(i)]
+        flat = flow.matmul(x, x.permute(0, 2, 1)).reshape(x.shape[0], count * count)
+        return flow._C.gather(flat, flow.tensor(pairs, dtype=flow.int32), axis=1)
 
 
 class _Network(flow.nn.Module):

@@ -109,6 +109,36 @@ class _Ops:
     def concat(self, x: str, y: str) -> str:
         return self._node("Concat", x, y, axis=-1)
 
+    def lstm(self, x: str, name: str, length: int, inputs: int, units: int, in_cells: bool) -> str:
+        # step by step: its operator LSTM has a gradient in builds of one's own only
+        w, r, p, q = (f"{name}-{k}_l0" for k in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
+        words = self._several("Split", length, x, axis=1)
+        h = c = None
+        states = []
+        for word in words:
+            rows = self._node("Squeeze", word, self._ints(1))
+            made = self._node("Add", self._node("Gemm", rows, w, p, transB=1), q)
+            if h is not None:
+                made = self._node("Add", made, self._node("Gemm", h, r, transB=1))
+            enter, keep, new, leave = self._several("Split", 4, made, axis=1)
+            own = self._node("Mul", self._node("Sigmoid", enter), self._node("Tanh", new))
+            kept = None if c is None else self._node("Mul", self._node("Sigmoid", keep), c)
+            c = own if kept is None else self._node("Add", own, kept)
+            h = self._node("Mul", self._node("Sigmoid", leave), self._node("Tanh", c))
+            states.append(self._node("Unsqueeze", h, self._ints(1)))
+        self.width = units
+        return self._node("Concat", *states, axis=1)
+
+    def column(self, x: str, index: int) -> str:
+        return self._node("Gather", x, self._constant(f"at{index}", np.int64(index)), axis=1)
+
+    def dots(self, vectors: Sequence[str], width: int) -> str:
+        rows = [self._node("Unsqueeze", v, self._ints(1)) for v in vectors]
+        x, count = self._node("Concat", *rows, axis=1), len(vectors)
+        products = self._node("MatMul", x, self._node("Transpose", x, perm=[0, 2, 1]))
+        pairs = [i * count + j for i in range(count) for j in range(i)]
+        return self._node("Gather", self._node("Flatten", products), self._ints(*pairs), axis=1)
+
     width = 0  # of the residual stream of an encoder
 
     def _node(
@@ -119,6 +149,10 @@ class _Ops:
         node = helper.make_node(kind, inputs, outputs, name, domain=domain, **attributes)
         self.nodes.append(node)
         return name
+
+    def _several(self, kind: str, count: int, *inputs: str, **attributes: Any) -> list[str]:
+        more = [f"n{len(self.nodes)}_{i}" for i in range(1, count)]
+        return [self._node(kind, *inputs, more=more, **attributes), *more]
 
     def _ints(self, *values: int) -> str:
         return self._constant("shape" + "_".join(map(str, values)), np.array(values, np.int64))

@@ -5,7 +5,7 @@ python -m benchmarks.peers.torch resnet18:batch=32 model.onnx  # export the forw
 
 import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +84,22 @@ class _Ops:
 
     def concat(self, x: Tensor, y: Tensor) -> Tensor:
         return torch.cat([x, y], -1)
+
+    def lstm(
+        self, x: Tensor, name: str, length: int, inputs: int, units: int, in_cells: bool
+    ) -> Tensor:
+        names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
+        start = x.new_zeros(1, x.shape[0], units)
+        weights = [self.values[f"{name}-{n}"] for n in names]
+        return torch.lstm(x, (start, start), weights, True, 1, 0.0, self.trains, False, True)[0]
+
+    def column(self, x: Tensor, index: int) -> Tensor:
+        return x[:, index]
+
+    def dots(self, vectors: Sequence[Tensor], width: int) -> Tensor:
+        x = torch.stack(list(vectors), 1)
+        i, j = torch.tril_indices(len(vectors), len(vectors), offset=-1)
+        return torch.bmm(x, x.transpose(1, 2))[:, i, j]
 
 
 def training(work: Workload, values: Values, data: Data, options: Options) -> Step:

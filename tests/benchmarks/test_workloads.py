@@ -24,6 +24,8 @@ SMALL = {
     "encoder": "encoder:batch=2,length=3,layers=2,units=8,heads=2,vocabulary=7",
     "decoder": "decoder:batch=2,length=3,layers=2,units=8,heads=2,vocabulary=7",
     "wide": "wide:batch=4,rows=50,width=2,fields=3,hidden=5",
+    "lstm": "lstm:batch=2,length=5,units=4,vocabulary=7,cells=1",
+    "dlrm": "dlrm:batch=4,fields=3,rows=50,width=2,hidden=5",
 }
 
 
