@@ -36,6 +36,7 @@ __all__ = [
     "MOST_WINOGRAD_CHANNELS",
     "MOST_WINOGRAD_EXTENT",
     "OPERATION_COUNT",
+    "PACKED_COLUMNS",
     "REVISION",
     "Addend",
     "AttentionShape",
@@ -51,6 +52,8 @@ __all__ = [
     "Matrix",
     "Mode",
     "Operation",
+    "PackShape",
+    "PackedShape",
     "PoolShape",
     "ProductHead",
     "Step",
@@ -183,6 +186,24 @@ class Matrix(NamedTuple):
     size: int
 
 
+class PackShape(NamedTuple):
+    """The attribute `shape` of `Pack`: the extents of the matrix, and if it lies transposed."""
+
+    depth: int
+    columns: int
+    is_transposed: int
+
+
+class PackedShape(NamedTuple):
+    """The attribute `shape` of `PackedProduct`; the addend is none, PER_COLUMN or FULL."""
+
+    rows: int
+    depth: int
+    columns: int
+    addend: int
+    tasks: int
+
+
 class ConvShape(NamedTuple):
     """The attribute `shape` of convolutions; 0 images are as many as the tensor has."""
 
@@ -280,6 +301,7 @@ LONGEST_ROW = 1 << 16  # of `Fused`
 CHANNEL_TILE = 512  # elements; the places of a program fit in the first cache level
 MOST_MATRIX_ELEMENTS = 1 << 30
 MOST_MATRIX_TASKS = 1 << 12  # of products and convolutions
+PACKED_COLUMNS = 16  # of a packed matrix side by side: whole registers of any width
 MOST_POOL_EXTENT = 1 << 14  # no number of bytes overflows
 MOST_POOL_STRIDE = 1 << 8  # rows are whole in steps
 MOST_POOL_WINDOW = 255  # a place in it is a byte, and one is left over
@@ -289,7 +311,7 @@ MOST_WINOGRAD_EXTENT = 1 << 12
 _ENUMS = (Operation, Mode, Kind, Addend)
 _RECORDS = (
     FusedHead, FusedOperand, Step, ChannelsHead, ChannelsOperand, Link, ProductHead, Matrix,
-    ConvShape, ConvForm, PoolShape, AttentionShape, Draw,
+    PackShape, PackedShape, ConvShape, ConvForm, PoolShape, AttentionShape, Draw,
 )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from flow2onnx_native.gather_scatter import replace_rows
 from flow2onnx_native.graph import remove_dead_code
 from flow2onnx_native.matmul import replace_products
 from flow2onnx_native.matmul_as_sum import replace_vector_products
+from flow2onnx_native.packed_products import replace_repeated_products
 from flow2onnx_native.pooling import replace_pools
 from flow2onnx_native.schedule import wait_for_readers
 
@@ -53,6 +54,8 @@ def rewrite_training(
     remove_dead_code(copy)  # what read a product that is no longer wanted is gone for the next
     if "Fused" in operators:
         replace_vector_products(graph, LARGE)
+    replace_repeated_products(graph, operators, threads)
+    remove_dead_code(copy)
     replace_products(graph, operators, threads)
     replace_rows(graph, operators, threads, analysis.index_origin)
     remove_dead_code(copy)
