@@ -197,6 +197,13 @@ class Optimizer:
         for name, value in own.items():
             setattr(self, name, value if isinstance(value, bool) else float(value))
 
+    def leaves_unread_rows(self, name: str) -> bool:
+        """True if a row of a variable whose gradient is zero keeps its value, and has no slots.
+
+        An update of the other rows alone is then the whole update.
+        """
+        return False
+
     @property
     def folds_rate(self) -> bool:
         """True if the update is w + delta with delta = -rate * gradient and nothing else.

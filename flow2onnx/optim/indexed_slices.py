@@ -1,23 +1,31 @@
-"""`indexed_slices_optimizer_conf`: of a table, only the rows looked up in a step are updated.
+"""Tables of which only the rows looked up in a step are updated.
+
+`indexed_slices_optimizer_conf` lists them. Where that is the whole update, as without momentum and
+decay, a large table needs not be listed: neither its gradient nor what clips or scales it is ever
+as large as the table.
 
 The gradient of a table is kept as one row for each lookup. The optimizer moves these rows as if
 they were the variable, and they are scattered back. A row looked up twice appears twice, each time
 with the sum of its gradients, so both write the same.
 """
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from flow2onnx.dtypes import int64
 from flow2onnx.errors import ConfigError, UnsupportedError, spelling_hint
 from flow2onnx.graph import Builder, Node, Value
-from flow2onnx.graph.types import dims, dtype_of, size_of
+from flow2onnx.graph.nodes import attribute, read_values
+from flow2onnx.graph.types import dims, dtype_of, is_static, size_of
 from flow2onnx.lowering.scatters import scatter_add, scatter_sum
 from flow2onnx.optim.base import Optimizer, Step
 from flow2onnx.trace.job import Job
 
-__all__ = ["RowStep", "Rows", "looked_up", "lookups", "rows_of"]
+__all__ = ["RowStep", "Rows", "exact_lookups", "looked_up", "lookups", "rows_of"]
+
+_LARGE, _SHARE = 1 << 16, 4  # elements; rows for each that is looked up
 
 
 @dataclass(frozen=True)
@@ -87,6 +95,48 @@ def lookups(job: Job, optimizer: Optimizer) -> dict[str, list[Node]]:
     }
 
 
+def exact_lookups(job: Job, optimizer: Optimizer) -> dict[str, list[Node]]:
+    """The lookups of large tables that nothing else reads, where rows are the whole update.
+
+    A table is large if a step looks up a fraction of it only.
+    """
+    if job.ranks > 1 or job.pieces > 1:
+        return {}
+    readers: dict[Value, list[Node]] = defaultdict(list)
+    for node in job.b.nodes:
+        for value in dict.fromkeys(v for v in read_values(node) if v is not None):
+            readers[value].append(node)
+    trainable = job.trainable()
+    names = [
+        name
+        for member, assigned in optimizer.assignment(job).items()
+        for name in assigned
+        if name in trainable and member.leaves_unread_rows(name)
+    ]
+    found = {name: readers[job.values[name]] for name in names}
+    return {
+        name: nodes
+        for name, nodes in found.items()
+        if job.variables[name].regularizer is None and _are_few(job, job.values[name], nodes)
+    }
+
+
+def _are_few(job: Job, table: Value, nodes: Sequence[Node]) -> bool:
+    """True if nodes look rows of a table up, at most one in four of a large table."""
+    if not nodes or size_of(table) < _LARGE or not all(_is_lookup(job, n, table) for n in nodes):
+        return False
+    indices = [n.inputs[1] for n in nodes]
+    if not all(v is not None and is_static(v) for v in indices):
+        return False
+    return sum(size_of(v) for v in indices if v is not None) * _SHARE <= dims(table)[0]
+
+
+def _is_lookup(job: Job, node: Node, table: Value) -> bool:
+    """True if a node gathers rows of a table, with the gradient of that operator."""
+    is_gather = node.op_type == "Gather" and not node.domain and node.inputs[0] is table
+    return is_gather and node not in job.regions and attribute(node, "axis", 0) == 0
+
+
 def _is_known(job: Job, name: str) -> bool:
     if name in job.user_variables:
         return True
@@ -103,9 +153,7 @@ def _lookups(job: Job, name: str) -> list[Node]:
     table = job.values[name]
     readers = [node for node in job.b.nodes if table in node.inputs]
     for node in readers:
-        attribute = node.attributes.get("axis")
-        is_lookup = node.op_type == "Gather" and node.inputs[0] is table
-        if not is_lookup or node in job.regions or (attribute and attribute.as_int() != 0):
+        if not _is_lookup(job, node, table):
             raise UnsupportedError(
                 f"indexed_slices_optimizer_conf lists {name}, which {node.op_type} reads whole",
                 job=job.spec.name,

@@ -54,6 +54,10 @@ class NamedOptimizer(Optimizer):
         self.rule, self.members = rule, dict(members)
         self.ema, self.relative_rate = ema, relative_rate
 
+    def leaves_unread_rows(self, name: str) -> bool:
+        """True for plain gradient descent."""
+        return self.rule.is_plain
+
     @property
     def folds_rate(self) -> bool:
         """True for plain gradient descent of all variables alike."""

@@ -17,6 +17,10 @@ class SGDW(Optimizer):
 
     momentum: float
 
+    def leaves_unread_rows(self, name: str) -> bool:
+        """True without momentum and decay of this variable."""
+        return self.momentum == 0 and self.decay.of_variable(name) == 0
+
     @property
     def folds_rate(self) -> bool:
         """True for plain gradient descent."""

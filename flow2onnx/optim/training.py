@@ -37,7 +37,14 @@ from flow2onnx.optim.exchange import (
     send_rows,
     sum_over_ranks,
 )
-from flow2onnx.optim.indexed_slices import Rows, RowStep, looked_up, lookups, rows_of
+from flow2onnx.optim.indexed_slices import (
+    Rows,
+    RowStep,
+    exact_lookups,
+    looked_up,
+    lookups,
+    rows_of,
+)
 from flow2onnx.optim.kept_totals import KeptTotals, add_up
 from flow2onnx.optim.loss_scale import LossScale
 from flow2onnx.optim.model_update_conf import from_conf
@@ -73,6 +80,8 @@ def _append(job: Job, training: Training) -> dict[Value, Value]:
     watched = [v for w in job.watches if w.is_gradient for v in w.values]
     tables = lookups(job, optimizer)
     _check_tables(job, tables)
+    if training.part == "whole" and folded is None:  # folded rates go into the table's rows anyway
+        tables = exact_lookups(job, optimizer) | tables
     if training.part != "whole":
         check_halves(job, tables if job.ranks == 1 or training.rounds > 1 else {})
         _check_counted(job, optimizer)

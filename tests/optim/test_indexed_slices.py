@@ -190,3 +190,65 @@ def test_a_regularizer_makes_the_gradient_dense():
 
     job(np.zeros(1, np.int32))
     np.testing.assert_allclose(flow.get_all_variables()["w"].numpy(), [[0.0], [0.5]])
+
+
+ROWS = 1 << 15
+CLIPPING = flow.optimizer.grad_clipping.by_global_norm(0.5)
+
+
+def _large_job(optimizer, *, regularizer=None, reads_whole=False):
+    """Losses and table after three steps on a large table, and the operators of a step."""
+    flow.clear_default_session()
+
+    @flow.global_function(type="train")
+    def job(
+        i: tp.Numpy.Placeholder((2, 2), flow.int32), seed: tp.Numpy.Placeholder((2, 2, D))
+    ) -> tp.Numpy:
+        large = flow.get_variable("table", (ROWS, D), initializer=flow.zeros_initializer(),
+                                  regularizer=regularizer)  # fmt: skip
+        y = flow.gather(large, i)
+        loss = flow.math.reduce_sum(y * y * seed)
+        if reads_whole:
+            loss = loss + flow.math.reduce_sum(large)
+        optimizer().minimize(loss)
+        return loss
+
+    flow.load_variables({"table": np.resize(TABLE, (ROWS, D))})
+    losses = [job(i, seed).item() for i, seed in zip(BATCHES, SEEDS, strict=True)]
+    nodes = current_session().opening("job").job.model.graph
+    return losses, flow.get_all_variables()["table"].numpy(), list(nodes)
+
+
+def _largest(nodes):
+    """The operators that make a value as large as the table."""
+    made = [(n.op_type, v) for n in nodes for v in n.outputs]
+    return {kind for kind, v in made if v.shape is not None and ROWS in list(v.shape)}
+
+
+@pytest.mark.parametrize("optimizer", [
+    sgd(momentum=0, grad_clipping=CLIPPING),
+    sgd(momentum=0, loss_scale_factor=8.0, grad_clipping=CLIPPING),
+    lambda: flow.optimizer.named("sgd", lr=0.1, clip_norm=0.5),
+], ids=["clipped", "scaled", "named"])  # fmt: skip
+def test_a_clipped_step_of_a_large_table_is_one_of_its_rows(optimizer, monkeypatch):
+    losses, made, nodes = _large_job(optimizer)
+    assert _largest(nodes) == {"ScatterND"}
+    monkeypatch.setattr("flow2onnx.optim.training.exact_lookups", lambda *_: {})
+    dense_losses, dense, nodes = _large_job(optimizer)
+    assert len(_largest(nodes)) > 1
+    np.testing.assert_allclose(losses, dense_losses, rtol=1e-6)
+    np.testing.assert_allclose(made, dense, rtol=1e-6, atol=1e-7)
+    assert not np.array_equal(made, np.resize(TABLE, (ROWS, D)))
+
+
+@pytest.mark.parametrize("case", ["momentum", "decay", "regularizer", "read whole"])
+def test_what_moves_all_rows_stays_dense(case):
+    momentum, decay = 0.9 * (case == "momentum"), 0.1 * (case == "decay")
+    _, _, nodes = _large_job(
+        lambda: flow.optimizer.SGDW(
+            rate(0.1), momentum=momentum, weight_decay=decay, grad_clipping=CLIPPING
+        ),
+        regularizer=flow.regularizers.l2(0.1) if case == "regularizer" else None,
+        reads_whole=case == "read whole",
+    )
+    assert len(_largest(nodes)) > 1
