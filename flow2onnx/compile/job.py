@@ -228,10 +228,9 @@ def _build(spec: JobSpec, shapes: Sequence[tuple[int, ...]] | None, target: Targ
     recomputed = _recompute(job, spec, forward) if diffs else ()
     job.b.graph.name = spec.name
     model = model_of(job.b.graph)
-    division = None
-    if divided is not None and shared is not None:
-        division = _division(job, shared, divided, {g: v for v, g in diffs.items()})
-    else:
+    primals = {g: v for v, g in diffs.items()}
+    division = _division(job, shared, divided, primals) if shared and divided else None
+    if division is None:
         verify(model, target.kernels, target.contrib)
     return CompiledJob(
         spec=spec,
