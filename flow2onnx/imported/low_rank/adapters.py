@@ -227,7 +227,7 @@ def lora(
         shared=tuple(n for n, t in foreign.tensors.items() if hasattr(t, "location")),
         optimizer=rule,
         chunks=None if chunks is None else _at_least("chunks", chunks, 1),
-        dropout=_share("dropout", dropout),
+        dropout=_dropped(dropout, chosen),
         packs=packs,
     )
     rewrites = Rewrites(
@@ -331,6 +331,17 @@ def _foreign(
     widen_half(proto)
     allowed = {*CONTRIB} & contrib_operators(proto)
     return foreign_model(proto, allowed=allowed, folder=os.fspath(language.folder))
+
+
+def _dropped(share: float, chosen: Sequence[tuple[Product, Sequence[Slot]]]) -> float:
+    """The share of what adapters read that training drops."""
+    checked = _share("dropout", share)
+    if checked and any(product.is_last for product, _ in chosen):
+        raise UnsupportedError(
+            "nothing is dropped before the adapter of the head, which the loss reads in parts",
+            hint="leave the head out of targets, or dropout at 0",
+        )
+    return checked
 
 
 def _hidden(known: Sequence[Product], language: LanguageModel) -> str:

@@ -9,6 +9,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import flow2onnx as flow
+from flow2onnx.errors import UnsupportedError
 from flow2onnx.imported import adapter_of
 from tests.imported.lora.folders import TINY, with_bits, write_folder
 from tests.imported.lora.sessions import batch
@@ -105,6 +106,12 @@ def test_an_adapter_of_the_head_is_trained(tmp_path):
     assert all(np.abs(b).max() > 0 for _, b in pairs.values())
     alone, _ = train(folder.path, targets=["lm_head"])
     assert alone[0] == losses[0]
+
+
+def test_dropout_before_the_head_is_refused(tmp_path):
+    folder = write_folder(tmp_path / "m", SMALL)
+    with pytest.raises(UnsupportedError, match="before the adapter of the head"):
+        flow.lora(folder.path, rank=2, targets=["lm_head"], dropout=0.1)
 
 
 def test_folded_weights_train_the_same(tmp_path):
