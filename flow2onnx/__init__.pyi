@@ -124,9 +124,9 @@ from flow2onnx import detection as detection
 def device_prior_placement(device_tag: _builtins.str, machine_device_ids: _builtins.str | _collections_abc.Sequence[_builtins.str], hierarchy: _typing.Any = None) -> _flow2onnx_api_scope.Placement:
     """``placement("gpu", "0:0")``: a device tag and one or several ``machine:device`` ranges.
 
-    The jobs of a session run on one kind of device, the GPU if anything is placed there. Each
-    process computes all layers, those placed on other devices than its own too, which changes no
-    value.
+    The jobs of a session run on one kind of device, the GPU if anything is placed there. Of a train
+    job that several processes share, the one that plays the device computes what is placed there,
+    and keeps the variables made there.
     """
 def diag(input: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], diagonal: _builtins.int = 0, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """The diagonal of a matrix, or a matrix with this diagonal; positive ones lie above."""
@@ -170,9 +170,9 @@ def find_or_create_module(module_name: _typing.Any, create: _typing.Any, reuse: 
 def fixed_placement(device_tag: _builtins.str, machine_device_ids: _builtins.str | _collections_abc.Sequence[_builtins.str], hierarchy: _typing.Any = None) -> _flow2onnx_api_scope.Placement:
     """``placement("gpu", "0:0")``: a device tag and one or several ``machine:device`` ranges.
 
-    The jobs of a session run on one kind of device, the GPU if anything is placed there. Each
-    process computes all layers, those placed on other devices than its own too, which changes no
-    value.
+    The jobs of a session run on one kind of device, the GPU if anything is placed there. Of a train
+    job that several processes share, the one that plays the device computes what is placed there,
+    and keeps the variables made there.
     """
 def flatten(input: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], start_dim: _builtins.int = 0, end_dim: _builtins.int = -1, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """Dimensions start_dim to end_dim, both included, made one."""
@@ -206,7 +206,7 @@ def glorot_uniform_initializer(data_format: _builtins.str = '') -> _flow2onnx_tr
     """Uniform with variance 1 / mean of fan-in and fan-out."""
 from flow2onnx.imported import grad as grad
 def hierarchical_parallel_cast(input: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], parallel_distribution: _typing.Any, grad_mode: _builtins.str | None = None, grad_parallel_distribution: _typing.Any = None, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
-    """The value itself."""
+    """The value itself, which processes hold as the one hint in `parallel_distribution` says."""
 from flow2onnx.imported import hvp as hvp
 def identity(x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """The value itself."""
@@ -309,7 +309,7 @@ def pad(x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], padd
 def pad_grad(x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], paddings: _collections_abc.Sequence[_collections_abc.Sequence[_builtins.int]], constant_value: _builtins.float = 0, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """The part inside the padding: the undoing of `pad`."""
 def parallel_cast(input: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], name: _builtins.str | None = None, distribute: _typing.Any = None, gradient_distribute: _typing.Any = None) -> _flow2onnx_trace_blob.Blob:
-    """The value itself."""
+    """The value itself, which processes hold as `distribute` says."""
 def piece_slice(inputs: _typing.Any, output_size: _typing.Any, name: _typing.Any = None) -> _typing.NoReturn:
     """Not available: tensor lists, which OneFlow itself removed at 0.4, have no ONNX counterpart; pad the arrays to one shape on the host, and feed them through a placeholder."""
 from flow2onnx import placement as placement

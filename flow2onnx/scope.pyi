@@ -25,7 +25,7 @@ def namespace(name: _builtins.str) -> _collections_abc.Iterator[None]:
 def placement(device_tag: _builtins.str, machine_device_ids: _builtins.str | _collections_abc.Sequence[_builtins.str], hierarchy: _typing.Any = None) -> _flow2onnx_api_scope.Placement:
     """``placement("gpu", "0:0")``: a device tag and one or several ``machine:device`` ranges.
 
-    The jobs of a session run on one kind of device, the GPU if anything is placed there. Each
-    process computes all layers, those placed on other devices than its own too, which changes no
-    value.
+    The jobs of a session run on one kind of device, the GPU if anything is placed there. Of a train
+    job that several processes share, the one that plays the device computes what is placed there,
+    and keeps the variables made there.
     """
