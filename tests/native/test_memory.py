@@ -11,15 +11,20 @@ from flow2onnx_native.library import NativeLibrary
 CALL = """
 import json, resource, sys
 import numpy as np
+from flow2onnx_native.abi import ChannelsHead, ChannelsOperand
 from flow2onnx_native.library import NativeLibrary
+from onnx import TensorProto
 from tests.native.one_node import outcome
 
+FLOAT = TensorProto.FLOAT
 path, tasks = json.loads(sys.argv[1])
 side = 1 << 20
 x = np.linspace(-1, 1, tasks * side, dtype=np.float32).reshape(tasks, side)
 
 def call(kept):
-    plan = [1, tasks, side, 2, 1, kept, 1, 1, 0, 1, 0, 0, 0, 0, 2, tasks, side]
+    operand = ChannelsOperand(kind=0, cell=0, element=FLOAT)
+    plan = [*ChannelsHead(1, tasks, side, places=2, cells=1, kept=kept, inputs=1, outputs=1,
+                          constants=0, stages=1), *operand, *operand, 2, tasks, side]
     plan += [0, 1, 0, 0, 0, 1, 0, 1, 0, 0, 1, 0, 1, 0, 0, 0, 0]
     return outcome(NativeLibrary(path, ()), tasks, "FusedChannels", {"x": x}, plan=plan)
 
