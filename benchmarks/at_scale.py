@@ -1,4 +1,4 @@
-"""What 8 to 1,024 GPUs would do, computed from what few ranks were measured to do.
+"""Steps on 8 to 1,024 GPUs, computed from what few ranks were measured to do.
 
     python -m benchmarks.at_scale > docs/scaling.md
 
@@ -24,7 +24,7 @@ _FLOAT = 4  # bytes of a gradient
 
 @dataclass(frozen=True)
 class Cluster:
-    """What is assumed of machines and their links; rates are those of one GPU, each way."""
+    """Assumptions about machines and their links; rates are those of one GPU, each way."""
 
     per_machine: int = 8
     inside: float = 150e9  # bytes a second between GPUs of a machine
@@ -38,7 +38,7 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Measured:
-    """What `benchmarks.scaling_out` found.
+    """The results of `benchmarks.scaling_out`.
 
     `hidden` is the share of the communication over the link for which a step does not take longer,
     `host` the bytes a second that gloo sums up between two ranks of one machine.

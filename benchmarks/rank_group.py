@@ -133,7 +133,7 @@ def _on(link: Link | None, rank: int, command: Sequence[str]) -> list[str]:
 
 
 def _environment(count: int, rank: int, port: str, link: Link | None) -> Mapping[str, str]:
-    """What a launcher tells a rank; on a link also which device gloo takes."""
+    """The variables that a launcher sets for a rank; on a link also gloo's device."""
     paths = [str(ROOT), str(ROOT / "runtime" / "python")]
     own = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     paths += [str(Path(path).resolve()) for path in own if path]

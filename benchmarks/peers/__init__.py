@@ -40,7 +40,7 @@ class Options:
 
 @dataclass(frozen=True)
 class RankedStep:
-    """What one of several ranks does; each takes the number of the step.
+    """The step of one of several ranks; each takes the number of the step.
 
     `step` gives the loss of its own rows, or that of all. `compute` is a step that communicates
     nothing, `communicate` what a step communicates without the rest. `sizes` are the bytes of each

@@ -168,7 +168,7 @@ class JobLearner:
         self._session.write(dict(state))
 
     def state_writer(self) -> Callable[[str | os.PathLike[str]], None]:
-        """What writes all variables: a .safetensors file, or a checkpoint's folder."""
+        """A function that writes all variables: a .safetensors file, or a checkpoint's folder."""
         values = self.snapshot()
         return lambda path: store.save(path, values)
 

@@ -187,7 +187,7 @@ def _show_answer(talk: _Chat, line: str, as_json: bool) -> None:
 
 
 def _lines(is_terminal: bool) -> Iterator[str]:
-    """What the user types, or the lines of stdin."""
+    """Lines that the user types, or those of stdin."""
     if not is_terminal:
         yield from sys.stdin
         return

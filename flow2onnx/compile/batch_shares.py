@@ -91,7 +91,7 @@ def _gradient_share(share: Share | None) -> Share | None:
 
 
 def micro_share(found: BatchShares, value: Value, primals: Mapping[Value, Value]) -> Share | None:
-    """What an output of one part of a batch is to that of all parts."""
+    """The share of an output of one part of a batch in that of all parts."""
     shares = found.divided.micro_shares if found.divided is not None else {}
     maker = value.producer()
     if value not in {*shares, *primals} and maker is not None and maker.op_type == "Identity":

@@ -107,7 +107,7 @@ class WatchedOutput:
 
 @dataclass(frozen=True)
 class Division:
-    """What one process does of a divided job: its segments, and what it keeps of variables.
+    """The part of one process in a divided job: its segments, and what it keeps of variables.
 
     The batch goes through them in `micro` parts, of which `split` has the feeds with rows and their
     axes, and `shares` what an output of one part is to that of all.
@@ -263,7 +263,7 @@ def _digest(job: Job) -> str:
 def _division(
     job: Job, shared: BatchShares, divided: Divided, primals: Mapping[Value, Value]
 ) -> Division:
-    """What one process does of a divided job, before its model is cut."""
+    """The part of one process in a divided job, before its model is cut."""
     graph = job.b.graph
     micro = {str(v.name): micro_share(shared, v, primals) for v in graph.outputs}
     kept = {

@@ -11,7 +11,7 @@ __all__ = ["move"]
 
 
 def move(job: Job, transfer: Transfer, value: Value, before: Node | None) -> Value:
-    """What processes have of a value after a transfer, whose gradient goes the other way."""
+    """The part of a value that processes have after a transfer; its gradient goes the other way."""
     made = job.b.transfer(transfer, value, dims(value), before)
     node = made.producer()
     assert node is not None, "a transfer has a node"

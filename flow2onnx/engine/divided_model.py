@@ -76,12 +76,12 @@ class DividedModel(OpenedModel):
 
     @property
     def feeds(self) -> tuple[TensorInfo, ...]:
-        """What the segments of this rank are given, each once."""
+        """The feeds of this rank's segments, each once."""
         return self._feeds
 
     @property
     def results(self) -> tuple[TensorInfo, ...]:
-        """What the segments of all ranks return."""
+        """The results of the segments of all ranks."""
         return self._results
 
     @property

@@ -255,7 +255,7 @@ class Executable:
         return model.run(self._fed(arrays), self._guard)
 
     def _fed(self, arrays: Sequence[Array]) -> list[Array]:
-        """What the model takes in a round, with what is read on the host."""
+        """The model's feeds in a round, with what is read on the host."""
         fed = [*arrays, *self._source.next()] if self._source is not None else arrays
         return [fed[i] for i in self._order]
 

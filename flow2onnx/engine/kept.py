@@ -18,7 +18,7 @@ __all__ = ["gather_rows", "kept_value", "merge_kept", "own_value", "refresh"]
 
 
 def merge_kept(jobs: Iterable[CompiledJob]) -> dict[str, Kept]:
-    """What ranks keep of the variables of jobs, by name.
+    """Parts of the variables of jobs that ranks keep, by name.
 
     Raises `VariableError` where two train jobs divide one otherwise.
     """

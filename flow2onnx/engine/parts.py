@@ -38,13 +38,13 @@ class PartedModel(OpenedModel):
 
     @property
     def feeds(self) -> tuple[TensorInfo, ...]:
-        """What all parts are given, each once; not what is given between them."""
+        """The feeds of all parts, each once; not those given between them."""
         infos = {info.name: info for model in self._models for info in model.program.feeds}
         return tuple(infos[name] for name in self.opening.job.feeds if name in infos)
 
     @property
     def results(self) -> tuple[TensorInfo, ...]:
-        """What the parts return, in their order."""
+        """The results of the parts, in their order."""
         return tuple(info for model in self._models for info in model.program.results)
 
     @property

@@ -1,4 +1,4 @@
-"""What ranks pass between the segments of a step: each kind of transfer, on the verbs of an engine.
+"""Transfers between ranks and the segments of a step, each kind on the verbs of an engine.
 
 The kinds, and what they make of what, stand in `flow2onnx.graph.transfers`.
 """
@@ -24,7 +24,7 @@ def pass_on(
     tag: int,
     pending: list[Pending],
 ) -> Array | None:
-    """What this rank has after a transfer of `array`, if it has any; sends join `pending`.
+    """The part of `array` that this rank has after a transfer, if any; sends join `pending`.
 
     Those that are under way at once have different tags.
     """

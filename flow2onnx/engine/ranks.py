@@ -285,7 +285,7 @@ def _joined(rounds: Sequence[Mapping[int, list[Array]]], i: int) -> list[Array]:
 
 
 class _Exchange:
-    """What this rank sends in a call, and receives: sums over rounds and ranks, rows of all ranks.
+    """Arrays that a rank sends and gets in a call: sums over rounds and ranks, rows of all ranks.
 
     A reduction begins once the last round has given its part.
     """
@@ -308,7 +308,7 @@ class _Exchange:
                 self._pending[name] = self._begun(name)
 
     def received(self) -> dict[str, Array]:
-        """What came of it all, by name."""
+        """The sums and rows, by name."""
         found = {
             name: np.concatenate(self._collectives.all_gather(rows))
             for name, rows in self._totals.items()

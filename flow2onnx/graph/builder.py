@@ -234,7 +234,7 @@ class Builder:
     def transfer(
         self, transfer: Transfer, value: ir.Value, shape: Sequence[int], before: ir.Node | None
     ) -> ir.Value:
-        """What processes have of a value after a transfer, before a node or at the end."""
+        """The part of a value that processes have after a transfer, before a node or at the end."""
         node = transfer_node(transfer, value)
         stem = f"{self.prefix}/{transfer.kind}" if self.prefix else transfer.kind
         made = node.outputs[0]

@@ -53,7 +53,7 @@ _BACK: dict[str, Kind] = {
 
 @dataclass(frozen=True)
 class Transfer:
-    """What processes pass: of a value of `shape`, from axis or process `source` to `target`."""
+    """A transfer of a value of `shape`, from axis or process `source` to `target`."""
 
     kind: Kind
     shape: tuple[int, ...]
@@ -62,7 +62,7 @@ class Transfer:
 
     @property
     def back(self) -> "Transfer | None":
-        """What passes the gradient; None where there is none."""
+        """The transfer of the gradient; None where there is none."""
         kind = _BACK.get(self.kind)
         return None if kind is None else Transfer(kind, self.shape, self.target, self.source)
 

@@ -95,7 +95,7 @@ def dense(
 
 
 def _model_hint(inputs: Blob, given: Any) -> Distribute | None:
-    """What `model_distribute` of a dense layer says; its output units alone can be split."""
+    """The layout that `model_distribute` says; a dense layer's output units alone can be split."""
     hint = hint_of(given)
     if hint is None or hint.kind in ("auto", "broadcast"):
         return None

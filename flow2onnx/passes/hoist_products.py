@@ -32,7 +32,7 @@ class _Product:
 
     @property
     def result(self) -> ir.Value:
-        """What is to be computed otherwise."""
+        """The products that are to be computed otherwise."""
         return self.last.outputs[0]
 
     @property
@@ -42,7 +42,7 @@ class _Product:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """How many columns each part has."""
+        """The number of columns of each part."""
         return tuple(dims(part)[1] for part in self.parts)
 
 

@@ -1,4 +1,4 @@
-"""What each process has of the values of a job whose hints and placements divide it.
+"""Layouts of the values of a job whose hints and placements divide it.
 
 A value is a process's rows along an axis, a part of a sum, the same everywhere, or in one process
 alone. Where a node cannot compute with what its operands are, they are passed between processes
@@ -39,7 +39,7 @@ class LaidOut:
 
 
 def legal_transfer(given: Share | None, wanted: Share | None, shape: tuple[int, ...]) -> Transfer:
-    """What processes pass so that a value of `shape` becomes what is wanted of it.
+    """The transfer after which processes have what is wanted of a value of `shape`.
 
     The table is that of `flow2onnx.graph.transfers`.
     """
@@ -245,7 +245,7 @@ class Layouts:
         yield [None if i in passed else given[i] for i in range(len(given))]
 
     def _options(self, value: ir.Value | None, share: Share | None) -> list[Share | None]:
-        """What an operand may become, as it is first."""
+        """The layouts that an operand may take, as it is first."""
         if value is None or (share is not None and share.kind == "own") or not is_static(value):
             return [share]
         if value in self._kept:
@@ -271,7 +271,7 @@ class Layouts:
         return None if value is None else self.found.shares.get(value)
 
     def _plain(self, value: ir.Value) -> Share | None:
-        """What processes would have of a value where nothing but the batch is divided."""
+        """The layout of a value where nothing but the batch is divided."""
         share = self.plain.get(value)
         return share if share is not None and share.kind == "rows" else None
 

@@ -55,7 +55,7 @@ def index_numbers(b: Builder, node: ir.Node, axis: int) -> ir.Value | None:
 def split_form(
     b: Builder, node: ir.Node, axis: int, operands: Sequence[ir.Value], move: Move
 ) -> ir.Value:
-    """What stands for a node along a split axis; shapes are those of the whole.
+    """The value that stands for a node along a split axis; shapes are those of the whole.
 
     `operands` are the index, which all have, and the numbers of a process's own part of the axis.
     """

@@ -131,7 +131,7 @@ def _adapters(job: Job, plan: AdapterPlan) -> dict[str, Value]:
 
 
 def _handlers(plan: AdapterPlan, kind: str, documents: Value | None) -> Mapping[str, Handler]:
-    """What nodes become that training makes otherwise."""
+    """Handlers of the nodes that training makes otherwise."""
     found = dict(ALWAYS)
     if kind == "train" and plan.dropout:
         found["::MatMul"] = _dropping(plan)

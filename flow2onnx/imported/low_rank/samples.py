@@ -24,7 +24,7 @@ Say = Callable[["Sample"], object]
 
 @dataclass(frozen=True)
 class Sample:
-    """What the model wrote after a prompt, when it had been trained for so many steps."""
+    """The model's text after a prompt, when it had been trained for so many steps."""
 
     step: int
     prompt: str

@@ -77,7 +77,7 @@ class TiledHead:
         return found
 
     def scores(self, b: Builder, raw: Value, places: Value) -> Value:
-        """What the head makes of products with the words at `places`, which are the last axis."""
+        """The head's scores from products with the words at `places`, which are the last axis."""
         value = raw
         for change in self.after:
             operands = [value if v is None else self._other(b, v, places) for v in change.operands]

@@ -138,7 +138,7 @@ def _values(graph: ir.Graph) -> Iterator[ir.Value]:
 def _original(
     forward: _Forward, backward: _Backward | None, own: Mapping[str, ir.Value]
 ) -> tuple[_Forward, _Backward | None] | None:
-    """What was found in a copy, in the values of the graph itself; None where types differ.
+    """A match in a copy, in the values of the graph itself; None where types differ.
 
     Operands are those of the products, be they rounded for them.
     """

@@ -93,7 +93,7 @@ def _key(value: ir.Value) -> tuple[int, tuple[ir.Value, ...]] | None:
 
 
 def _counts(places: ir.Value) -> int | None:
-    """How many places a value counts from 0 on; None if it does not."""
+    """The number of places that a value counts from 0 on; None if it does not."""
     node = places.producer()
     if node is None or not is_standard(node, "Range"):
         return None

@@ -96,7 +96,7 @@ def _is_addend(value: ir.Value, y: ir.Value) -> bool:
 
 
 def _added(node: ir.Node) -> tuple[ir.Value | None, ir.Node]:
-    """What the only reader of a product adds to it, and that reader."""
+    """The addend of the only reader of a product, and that reader."""
     y = node.outputs[0]
     add = only_user(y)
     if add is None or not is_standard(add, "Add"):

@@ -85,7 +85,7 @@ class Collectives(Protocol):
     def all_to_all(
         self, parts: Sequence[NDArray[Any]], shapes: Sequence[tuple[int, ...]]
     ) -> list[NDArray[Any]]:
-        """What each rank has for this one, of these `shapes`; `parts` are this one's for each."""
+        """Arrays of these `shapes` from each rank for this one; `parts` are this one's for each."""
 
     def begin_send(self, array: NDArray[Any], target: int, tag: int) -> Pending:
         """Begin to send `array` to a rank; it stays as it is until that is done."""

@@ -81,7 +81,7 @@ class DistributedTrainer(Trainer):
     def _arranged(
         self, given: Sequence[NDArray[Any]] | DeviceFeeds
     ) -> Sequence[NDArray[Any]] | DeviceFeeds:
-        """What the step takes, as its half takes it."""
+        """The step's feeds, as its half takes them."""
         if isinstance(given, DeviceFeeds):
             return DeviceFeeds([given.values[i] for i in self._order])
         return [given[i] for i in self._order]

@@ -94,7 +94,7 @@ class Learner(Protocol):
         """Replace all state by a snapshot."""
 
     def state_writer(self) -> StateWriter:
-        """What writes the state of now to a file, whole or not at all.
+        """A function that writes the state of now to a file, whole or not at all.
 
         Every rank asks for it, as each may have a part of the state; the first one calls it.
         """
@@ -247,7 +247,7 @@ class BundleLearner:
         self._trainer.load_state_dict(state)
 
     def state_writer(self) -> StateWriter:
-        """What writes the state to a .safetensors file."""
+        """A function that writes the state to a .safetensors file."""
         return self._trainer.save
 
     def load(self, path: str | os.PathLike[str]) -> None:

@@ -68,7 +68,7 @@ class MPICollectives:
     def all_to_all(
         self, parts: Sequence[NDArray[Any]], shapes: Sequence[tuple[int, ...]]
     ) -> list[NDArray[Any]]:
-        """What each rank has for this one, of these `shapes`."""
+        """Arrays of these `shapes` that each rank has for this one."""
         dtype = parts[0].dtype
         given = [np.ascontiguousarray(p).reshape(-1).view(np.uint8) for p in parts]
         sizes = [math.prod(shape) * dtype.itemsize for shape in shapes]

@@ -55,7 +55,7 @@ def adapter_arrays(slots: Mapping[str, TensorInfo], adapter: Adapter) -> dict[st
 
 
 def adapter_values(slots: Mapping[str, TensorInfo], adapter: Adapter) -> dict[str, Any]:
-    """What `adapter_arrays` has, as the runtime's values, which runs take beside their feeds."""
+    """`adapter_arrays` as the runtime's values, which runs take beside their feeds."""
     arrays = adapter_arrays(slots, adapter)
     # each value holds the array whose memory it borrows
     return {name: ort.OrtValue.ortvalue_from_numpy(array) for name, array in arrays.items()}

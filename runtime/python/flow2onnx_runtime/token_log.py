@@ -1,4 +1,4 @@
-"""What the training of a language model tells of itself: tokens, perplexity, time, memory."""
+"""Progress of the training of a language model: tokens, perplexity, time, memory."""
 
 import hashlib
 import math

@@ -72,7 +72,7 @@ class TorchCollectives:
     def all_to_all(
         self, parts: Sequence[NDArray[Any]], shapes: Sequence[tuple[int, ...]]
     ) -> list[NDArray[Any]]:
-        """What each rank has for this one, of these `shapes`."""
+        """Arrays of these `shapes` that each rank has for this one."""
         dtype = parts[0].dtype
         given = [_as_bytes(part) for part in parts]
         sizes = [math.prod(shape) * dtype.itemsize for shape in shapes]
