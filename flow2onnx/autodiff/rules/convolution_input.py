@@ -40,7 +40,7 @@ input_gradient = Lowering("Conv.dX", _pick_form, on_cuda=input_form)
 
 @input_gradient.form("conv_transpose")
 def _(b, s, w, g):
-    return spread_windows(b, s, g, w, s.groups)
+    return spread_windows(b, s, g, w, group=s.groups)
 
 
 @input_gradient.form("conv", when=_is_convolution)

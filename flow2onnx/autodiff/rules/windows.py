@@ -78,9 +78,9 @@ def sum_windows(b, w, g, x):
     return b.Reshape(spread_windows(b, w, images, ones), list(extents(b, x)))
 
 
-def spread_windows(b, w, g, kernel, group=1):
+def spread_windows(b, w, g, kernel, **group):
     """The transposed convolution of `g`, of the windows' outputs, in the windows' extents."""
-    steps = {"strides": w.strides, "dilations": w.dilations, "group": group}
+    steps = {"strides": w.strides, "dilations": w.dilations, **group}
     if is_known(*w.before, *w.after, *w.left_over):
         # with ceil_mode the last window reaches beyond the padding: that much more is cut off
         after = [q - min(more, 0) for q, more in zip(w.after, w.left_over, strict=True)]
