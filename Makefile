@@ -79,9 +79,10 @@ $(STANDIN)/ready: $(wildcard tests/gpu/standin/*)
 	  --headers $(STANDIN)/headers/nvidia/cu13/include
 	@touch $@
 
-# Tests whose tool is missing (npm, Chromium, a C compiler, valgrind) are skipped and say so.
+# By file, as each compiles what its tests share. Tests whose tool is missing (npm, Chromium, a C
+# compiler, valgrind) are skipped and say so.
 runtimes: $(VENV)/ready
-	$(VENV)/bin/python -m pytest $(if $(SLOW),-m slow) tests/runtimes
+	$(VENV)/bin/python -m pytest -n auto --maxprocesses 8 --dist loadfile $(if $(SLOW),-m slow) tests/runtimes
 
 tools: $(NODE_MODULES)
 
