@@ -2,6 +2,7 @@
 
 import json
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -363,8 +364,9 @@ def test_a_pipe_is_not_waited_for(watched, tmp_path):
 
 @pytest.mark.slow
 def test_models_in_the_format_of_the_runtime(watched, tmp_path):
-    mlp.train_job.export(
-        tmp_path / "b", predict=mlp.predict_job, batch=4, on_device=True, ort_format=True
+    jobs = runpy.run_path(mlp.__file__)  # of this test's session: others import jobs of this name
+    jobs["train_job"].export(
+        tmp_path / "b", predict=jobs["predict_job"], batch=4, on_device=True, ort_format=True
     )
     rng = np.random.default_rng(0)
     images, labels = rng.random((1, 4, 1, 28, 28)).astype(np.float32), np.arange(4, dtype=np.int32)
