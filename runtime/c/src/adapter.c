@@ -170,8 +170,9 @@ static void put_word(unsigned char *content, uint64_t at, uint64_t word) {
 
 static void put_root(unsigned char *content, const Layout *layouts, size_t count) {
     static const unsigned char fields[12] = {12, 0, TABLE, 0, 4, 0, 8, 0, 12, 0, 16, 0};
+    static const unsigned char kind[4] = {'T', 'O', 'R', 'T'}; /* of the file, without an end */
     put_word(content, 0, ROOT);
-    memcpy(content + 4, "TORT", 4);
+    memcpy(content + 4, kind, sizeof kind);
     memcpy(content + ROOT_FIELDS, fields, sizeof fields);
     memcpy(content + ENTRY_FIELDS, fields, sizeof fields);
     put_word(content, ROOT, ROOT - ROOT_FIELDS);
