@@ -7,6 +7,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -34,8 +35,16 @@ def traceback_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def _keep(context: click.Context, parameter: click.Parameter, value: bool) -> None:
     context.meta["flow2onnx.traceback"] = value
-    if value:
+    if value:  # until the command ends, for whoever called it in a process of his own
+        context.find_root().call_on_close(partial(_restore, os.environ.get(TRACEBACK)))
         os.environ[TRACEBACK] = "full"
+
+
+def _restore(before: str | None) -> None:
+    if before is None:
+        os.environ.pop(TRACEBACK, None)
+    else:
+        os.environ[TRACEBACK] = before
 
 
 @contextmanager
