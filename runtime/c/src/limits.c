@@ -232,10 +232,6 @@ static f2o_status finish_node(Count *count, Body *body, FunctionKey *key, const 
                               size_t reads, size_t operands, size_t attributes) {
     name_domain(key);
     body->operands += (double)operands;
-    if (operands > MOST_OF_ONE_NODE) {
-        return too_much(count, "inputs and outputs of one node", (double)operands,
-                        MOST_OF_ONE_NODE);
-    }
     if (is_span(key->name, "Einsum") && attributes > MOST_EQUATION) {
         return too_much(count, "bytes of an Einsum's equation", (double)attributes, MOST_EQUATION);
     }
@@ -264,7 +260,11 @@ static f2o_status read_node_fields(Count *count, Span span, Body *body, unsigned
             status = read_attribute(count, inner, body, depth);
         } else if ((status = check_text(count, inner)) == F2O_OK) {
             operands += number == 1 || number == 2;
-            if (inner.at == NULL) continue;
+            if (operands > MOST_OF_ONE_NODE) {
+                status = too_much(count, "inputs and outputs of one node", (double)operands,
+                                  MOST_OF_ONE_NODE);
+            }
+            if (status != F2O_OK || inner.at == NULL) continue;
             if (number == 4) key.name = inner;
             if (number == 7) key.domain = inner;
             if (number == 8) key.overload = inner;

@@ -179,6 +179,9 @@ class Counter {
       }
       checkText(bytes);
       if (number === NODE.input || number === NODE.output) operands += 1;
+      if (operands > LIMITS.of_one_node) {
+        throw tooMuch("inputs and outputs of one node", operands, LIMITS.of_one_node);
+      }
       if (!bytes) continue;
       if (number === NODE.input) reads.push(bytes);
       else if (number === NODE.output) makes.push(bytes);
@@ -187,9 +190,6 @@ class Counter {
       else if (number === NODE.overload) overload = text(bytes);
     }
     body.operands += operands;
-    if (operands > LIMITS.of_one_node) {
-      throw tooMuch("inputs and outputs of one node", operands, LIMITS.of_one_node);
-    }
     if (operator === "Einsum" && attributes > LIMITS.equation) {
       throw tooMuch("bytes of an Einsum's equation", attributes, LIMITS.equation);
     }

@@ -8,6 +8,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 from flow2onnx_runtime.errors import BundleError
 from flow2onnx_runtime.external_data import tensor_locations
@@ -34,7 +35,7 @@ class Limits:
 
 
 LIMITS = Limits()
-_MOST_FIELDS = 1 << 21  # of messages; only here, where each takes half a microsecond to step over
+_FIELDS_OF_NODE = 15  # so many for each allowed node; here alone, as each takes a microsecond
 _VARIABLE = "FLOW2ONNX_MOST_NODES"
 
 _Key = tuple[bytes, bytes, bytes]  # domain, operator, overload
@@ -81,7 +82,9 @@ class _Counter:
         self._limits = LIMITS
         self._most_nodes = most_nodes()
         self._entries = 0
-        self._walked = 0
+        most = _FIELDS_OF_NODE * max(self._most_nodes, self._limits.nodes)
+        # asked for a number at each field, in C, as there are millions
+        self._count_field = chain(range(most), _too_many_fields(most)).__next__
         self._nested = 0
         self._main = _Body()
         self._functions: dict[_Key, _Body] = {}
@@ -100,11 +103,6 @@ class _Counter:
 
     def _fields(self, start: int, end: int) -> Iterator[Field]:
         return fields(self._content, start, end, self._count_field)
-
-    def _count_field(self) -> None:
-        self._walked += 1
-        if self._walked > _MOST_FIELDS:
-            raise _too_much("fields of messages", self._walked, _MOST_FIELDS)
 
     def _read_graph(self, graph: Field, body: _Body, depth: int) -> None:
         for one in self._fields(graph.start, graph.end):
@@ -159,7 +157,7 @@ class _Counter:
             raise _too_much("(weighed) nodes in graphs inside each other", self._nested,
                             self._limits.nested)  # fmt: skip
         operands: tuple[list[Field], list[Field]] = [], []
-        attributes = 0
+        count = attributes = 0
         for one in self._fields(node.start, node.end):
             if one.number == _NODE_ATTRIBUTE and one.end:
                 self._read_attribute(one, body, depth)
@@ -167,13 +165,14 @@ class _Counter:
                 continue
             self._check_text(one)
             if one.number in _NODE_OPERANDS:
+                count += 1
+                if count > self._limits.of_one_node:
+                    raise _too_much("inputs and outputs of one node", count,
+                                    self._limits.of_one_node)  # fmt: skip
                 operands[one.number - 1].append(one)
             elif one.number in _NODE_NAMES and one.end:
                 names[_NODE_NAMES[one.number]] = self._text(one)
-        count = sum(map(len, operands))
         body.operands += count
-        if count > self._limits.of_one_node:
-            raise _too_much("inputs and outputs of one node", count, self._limits.of_one_node)
         if names[1] == b"Einsum" and attributes > self._limits.equation:
             raise _too_much("bytes of an Einsum's equation", attributes, self._limits.equation)
         body.calls[_key(names)] += 1
@@ -299,6 +298,12 @@ def most_nodes() -> int:
 def _too_many_nodes(count: int, most: int) -> BundleError:
     return _too_much("nodes, those of expanded functions counted", count, most,
                      f"set {_VARIABLE} for a model that you trust")  # fmt: skip
+
+
+def _too_many_fields(most: int) -> Iterator[int]:
+    """Raise when it is asked for a number: all that there were are taken."""
+    raise _too_much("fields of messages", most + 1, most)
+    yield
 
 
 def _too_much(what: str, count: int, most: int, hint: str | None = None) -> BundleError:
