@@ -13,7 +13,7 @@ from flow2onnx.passes.share_rows import share_rows
 from flow2onnx.trace.job import Job
 from flow2onnx.trace.trace import Traced, pieces_of
 
-__all__ = ["BatchShares", "output_shares", "share_batch"]
+__all__ = ["BatchShares", "feeds_with_rows", "micro_share", "output_shares", "share_batch"]
 
 _PIECE = Share("piece")
 
@@ -72,7 +72,7 @@ def share_batch(traced: Traced) -> BatchShares:
     if pieces_of(job.spec, job.ranks) > 1:
         _check_fed(job)
         return BatchShares({}, {}, True, variables)
-    split = _split(job)
+    split = feeds_with_rows(job)
     if job.is_divided:
         return _divided(traced, split, variables)
     shares = share_rows(job.b, split, job.ranks)
@@ -119,7 +119,7 @@ def _check_fed(job: Job) -> None:
         )
 
 
-def _split(job: Job) -> dict[Value, int]:
+def feeds_with_rows(job: Job) -> dict[Value, int]:
     """The inputs of which each process takes its rows: those whose first size is the batch's.
 
     It is that of what is read from files, else the most frequent above 1.

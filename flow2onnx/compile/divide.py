@@ -1,6 +1,6 @@
 """A job that its hints and placements divide: what each process computes, keeps and passes on."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -15,7 +15,7 @@ from flow2onnx.passes.share_rows import resize_rows, share_rows
 from flow2onnx.trace.job import Job
 from flow2onnx.trace.trace import Traced
 
-__all__ = ["Divided", "divide"]
+__all__ = ["Divided", "divide", "place_rest"]
 
 _READABLE = ("rows", "mean", "sum", "own", "at")
 
@@ -148,22 +148,33 @@ def _pipeline(traced: Traced, split: Mapping[Value, int]) -> Divided:
 
 
 def _place_all(job: Job) -> None:
-    """Place nodes that no scope has placed: beside what they read, else beside who reads them."""
     placed: dict[Node, int] = {n: n.meta["place"] for n in job.b.nodes if "place" in n.meta}
-    made = {job.values[name]: kept.number for name, kept in job.kept.items()}
+    place_rest(
+        job.b.nodes, placed, {job.values[name]: kept.number for name, kept in job.kept.items()}
+    )
     for node in job.b.nodes:
+        node.meta["place"] = placed[node]
+
+
+def place_rest(nodes: Sequence[Node], placed: dict[Node, int], state: Mapping[Value, int]) -> None:
+    """Place nodes that nothing has placed: beside what they read, else beside who reads them.
+
+    `placed` gets all nodes; `state` has the one process of what stays between calls.
+    """
+    made = dict(state)
+    for node in nodes:
         operands = [v for v in read_values(node) if v is not None]
         found = [made[v] for v in operands if v in made]
         if node not in placed and found:
             placed[node] = found[-1] if len(set(found)) == 1 else max(found)
         if node in placed:
             made.update(dict.fromkeys(node.outputs, placed[node]))
-    for node in reversed(job.b.nodes):
+    for node in reversed(nodes):
         users = [u.node for v in node.outputs for u in v.uses() if u.node in placed]
         if node not in placed and users:
             placed[node] = min(placed[u] for u in users)
-    for node in job.b.nodes:
-        node.meta["place"] = placed.get(node, 0)
+    for node in nodes:
+        placed.setdefault(node, 0)
 
 
 def _micro_batches(traced: Traced, split: Mapping[Value, int], stages: int) -> int:

@@ -25,6 +25,7 @@ from flow2onnx.compile.names import (
     watch_name,
     written_state,
 )
+from flow2onnx.compile.shards import annotate_shards
 from flow2onnx.errors import JobError
 from flow2onnx.graph import Builder, Graph, Model, Value
 from flow2onnx.graph.model import model_bytes, model_of
@@ -70,7 +71,8 @@ class Target:
 
     `devices`: how many a mirrored job is fed for. `training`: which part of a train step, and
     whether its rate can be set. `ranks`: how many processes train the job, of which this compiles
-    the part of one, `rank` if they differ. `tuned`: forms of lowerings that were measured, by
+    the part of one, `rank` if they differ. `shards`: how many devices the model is to tell of, by
+    annotations of the standard. `tuned`: forms of lowerings that were measured, by
     question; `provider`: the tag of the one whose rules pick the others. `contrib`: operators of
     the runtime beside the standard that may be in it.
     """
@@ -83,6 +85,7 @@ class Target:
     devices: int = 1
     ranks: int = 1
     rank: int = 0
+    shards: int = 1
     tuned: Mapping[str, str] = field(default_factory=dict)
     provider: str = "cpu"
     contrib: Collection[str] = ()
@@ -210,8 +213,9 @@ def compile_job(
 
 def _build(spec: JobSpec, shapes: Sequence[tuple[int, ...]] | None, target: Target) -> CompiledJob:
     traced = trace(
-        spec, shapes, target.opset, target.seed, target.devices, target.ranks, target.rank
-    )
+        spec, shapes, target.opset, target.seed, target.devices, target.ranks, target.rank,
+        target.shards,
+    )  # fmt: skip
     job = traced.job
     digest = _digest(job) if job.is_divided else ""
     shared = share_batch(traced) if job.ranks > 1 else None
@@ -228,6 +232,8 @@ def _build(spec: JobSpec, shapes: Sequence[tuple[int, ...]] | None, target: Targ
     recomputed = _recompute(job, spec, forward) if diffs else ()
     job.b.graph.name = spec.name
     model = model_of(job.b.graph)
+    if target.shards > 1:
+        annotate_shards(job, model)
     primals = {g: v for v, g in diffs.items()}
     division = _division(job, shared, divided, primals) if shared and divided else None
     if division is None:

@@ -13,6 +13,7 @@ from flow2onnx.onnx_io.free_batch import free_batch
 from flow2onnx.onnx_io.serialize import drop_inputs, drop_outputs
 from flow2onnx.optim import Training, batch_count
 from flow2onnx.passes import CounterBasedRandom, run_passes
+from flow2onnx.passes.shard_annotations import renew_sizes
 from flow2onnx.passes.share_rows import DRAWS_ROWS
 from flow2onnx.trace.spec import JobSpec
 
@@ -141,6 +142,7 @@ def for_any_batch(
     graphs = [job.model.graph for job in jobs]
     own, size = declared or (jobs[1], sizes[1])
     free_batch(graphs, sizes, _batch_axes(*jobs[:2]), (own.model.graph, size))
+    renew_sizes(jobs[0].model)
     return jobs[0]
 
 

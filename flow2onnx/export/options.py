@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, get_args
 
 from flow2onnx_runtime.tuning_file import forms_in
+from flow2onnx_runtime.world import launched_world
 
 from flow2onnx.compile.opsets import USUAL_OPSET, check_opset
 from flow2onnx.engine.session import Session
@@ -27,7 +28,10 @@ class ExportOptions:
 
     `batch` fixes it at another size than declared. `tuning` is a file of lowerings measured on the
     target, by ``flow2onnx tune --cache FILE`` there, or by ``python -m flow2onnx_runtime.tune`` on
-    what ``flow2onnx tune --emit`` wrote.
+    what ``flow2onnx tune --emit`` wrote. `sharding` says in the models, by annotations of the
+    standard, what hints and placements ask of several devices: of as many as there are processes,
+    or as `cpu_device_num` or `gpu_device_num` says, or of that number. They are of IR version 11,
+    and compute what they do without.
     """
 
     advice: ClassVar[str] = ""  # for who asks it of a job of another kind
@@ -37,17 +41,37 @@ class ExportOptions:
     metadata: Mapping[str, str] | None = None
     verify: bool = True
     tuning: str | os.PathLike[str] | None = None
+    sharding: bool | int = False
 
     def __post_init__(self) -> None:
         check_metadata(self.metadata)
         check_opset(self.opset)
         if self.batch is not None and (type(self.batch) is not int or self.batch < 1):
             raise ArgumentError(f"batch is {self.batch!r}", hint="give a number of at least 1")
+        is_number = type(self.sharding) is int and self.sharding >= 2
+        if type(self.sharding) is not bool and not is_number:
+            raise ArgumentError(
+                f"sharding is {self.sharding!r}", hint="give True, or a number of 2 or more devices"
+            )
 
     def view(self, session: Session, *, for_devices: bool = False) -> SessionView:
         """A started session, compiled by these options."""
         tuned = forms_in(self.tuning) if self.tuning is not None else {}
-        return SessionView(session, self.opset, self.batch, for_devices, tuned)
+        return SessionView(
+            session, self.opset, self.batch, for_devices, tuned, shards=self._shards(session)
+        )
+
+    def _shards(self, session: Session) -> int:
+        """How many devices the models are to tell of."""
+        if type(self.sharding) is int:
+            return self.sharding
+        devices = max(session.target().devices, launched_world().size) if self.sharding else 1
+        if self.sharding and devices == 1:
+            raise ArgumentError(
+                "sharding=True, and there is one device",
+                hint="give a number of devices, or set flow.config.gpu_device_num(N) before",
+            )
+        return devices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,6 +157,11 @@ class ModelExport(ExportOptions):
             precision == "fp32" and (has_samples or has_labels),
             "samples and labels are for an export in reduced precision",
             f"precision= {', '.join(PRECISIONS[1:])}",
+        )
+        yield (
+            precision != "fp32" and self.sharding is not False,
+            f"sharding says where the values of the job itself lie, and precision is {precision!r}",
+            "leave one out",
         )
         yield (
             has_labels and not has_samples and not has_calibration,

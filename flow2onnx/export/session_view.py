@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -44,6 +44,7 @@ class SessionView:
     """A started session at one opset and one batch size (None: as declared).
 
     A step `for_devices` has a rate that can be set. `tuned`: forms of lowerings by question.
+    `shards`: how many devices the models tell of.
     """
 
     session: Session
@@ -51,6 +52,8 @@ class SessionView:
     batch: int | None = None
     for_devices: bool = False
     tuned: Mapping[str, str] = field(default_factory=dict)
+    _: KW_ONLY
+    shards: int = 1
 
     @property
     def target(self) -> Target:
@@ -61,6 +64,7 @@ class SessionView:
             shows_losses=False,
             training=Training(adjusts_rate=self.for_devices),
             devices=1,
+            shards=self.shards,
             tuned=self.tuned,
             provider=CPU.tag,  # a file is the same on every machine
         )

@@ -99,7 +99,7 @@ def _model_hint(inputs: Blob, given: Any) -> Distribute | None:
     hint = hint_of(given)
     if hint is None or hint.kind in ("auto", "broadcast"):
         return None
-    if current_job("layers.dense").ranks > 1 and (hint != split(0) or len(inputs.shape) != 2):
+    if current_job("layers.dense").spread > 1 and (hint != split(0) or len(inputs.shape) != 2):
         raise UnsupportedError(
             f"model_distribute is {hint}, of inputs of {len(inputs.shape)} dimensions",
             hint="flow.distribute.split(0) splits the output units of a layer whose inputs have "

@@ -17,7 +17,8 @@ class CommonSubexpressionElimination(Pass):
 
     Given:   a = Transpose(x, perm=[1, 0]);  b = Transpose(x, perm=[1, 0]);  y = MatMul(a, b)
     Result:  a = Transpose(x, perm=[1, 0]);  y = MatMul(a, a)
-    Kept:    nodes that draw random numbers, and nodes that make an output of the job
+    Kept:    nodes that draw random numbers, and nodes that make an output of the job; apart stay
+             equal nodes whose distribution hints differ
     """
 
     def run(self, graph: ir.Graph) -> bool:
@@ -39,7 +40,8 @@ class CommonSubexpressionElimination(Pass):
 
 def _key(node: ir.Node) -> tuple[Any, ...]:
     attributes = tuple((k, _attribute_content(a)) for k, a in sorted(node.attributes.items()))
-    return operator_name(node), tuple(id(v) for v in node.inputs), attributes
+    hint = str(node.meta.get("distribute"))
+    return operator_name(node), tuple(id(v) for v in node.inputs), attributes, hint
 
 
 def _attribute_content(attribute: ir.Attr) -> Any:

@@ -264,19 +264,25 @@ def _gemm(node: ir.Node, given: Shares) -> Share:
     turned = [bool(attribute(node, name, 0)) for name in ("transA", "transB")]
     kept = (int(turned[0]), 1 - int(turned[1]))  # the axis of each factor that the product keeps
     axes = [None if s is None else s.axis if s.kind == "rows" else -1 for s in given[:2]]
-    added = node.inputs[2] if len(node.inputs) > 2 else None
-    if any(given[2:]) or -1 in axes:
+    if -1 in axes or axes == [None, None]:
         raise _MixedError
+    added = node.inputs[2] if len(node.inputs) > 2 else None
     if None not in axes:
         if added is not None or axes != [1 - kept[0], 1 - kept[1]]:
             raise _MixedError
         return Share("sum")
     axis = 0 if axes[0] is not None else 1
-    if axes[axis] != kept[axis]:
-        raise _MixedError
-    if added is not None and rank_of(added) >= 2 - axis and dims(added)[axis - 2] != 1:
+    if axes[axis] != kept[axis] or (added is not None and not _goes_along(added, given[2], axis)):
         raise _MixedError
     return Share("rows", axis)
+
+
+def _goes_along(added: ir.Value, share: Share | None, axis: int) -> bool:
+    """True if what a product of matrices adds has the rows that the product has along an axis."""
+    behind = axis - 2
+    if share is None:
+        return rank_of(added) < -behind or dims(added)[behind] == 1
+    return share.kind == "rows" and share.axis - rank_of(added) == behind
 
 
 def _reshape(node: ir.Node, given: Shares) -> Share:

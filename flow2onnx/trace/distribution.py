@@ -1,6 +1,6 @@
 """Hints and placements in a job that several processes train: what each of them computes and keeps.
 
-In a world of one process nothing here has an effect.
+In a world of one process they change nothing; an export may tell of them.
 """
 
 import re
@@ -99,7 +99,7 @@ def hint_of(given: Any) -> Distribute | None:
 
 def check_hint(job: Job, hint: Distribute | None, shape: Sequence[int], what: str) -> bool:
     """True if a hint asks processes for something; raises for one that they cannot follow."""
-    if job.ranks == 1 or hint is None or hint == auto():
+    if job.spread == 1 or hint is None or hint == auto():
         return False
     if job.views[-1] == "mirrored":
         raise UnsupportedError(
@@ -114,19 +114,19 @@ def check_hint(job: Job, hint: Distribute | None, shape: Sequence[int], what: st
             f"{what} is {hint}, and there are {len(shape)} dimensions", source=user_frame(),
             hint=f"axes are 0 to {len(shape) - 1}" if shape else "a number cannot be split",
         )  # fmt: skip
-    if shape[hint.axis] < job.ranks:
+    if shape[hint.axis] < job.spread:
         raise UnsupportedError(
             f"{what} is {hint}: {shape[hint.axis]} elements on that axis are not enough for "
-            f"{job.ranks} processes",
+            f"{job.spread} processes",
             source=user_frame(),
-            hint=f"split an axis of {job.ranks} elements or more, or leave the hint out",
+            hint=f"split an axis of {job.spread} elements or more, or leave the hint out",
         )
     return True
 
 
 def keep(job: Job, name: str, shape: Sequence[int], hint: Distribute | None) -> None:
     """Note what each process keeps of a variable made here: a part of it, or one of them all."""
-    place = job.b.place
+    place, noted = job.b.place, job.kept if job.ranks > 1 else job.told
     if check_hint(job, hint, shape, f"distribute of variable {name}") and hint is not None:
         if hint.kind == "partial":
             raise UnsupportedError(
@@ -135,15 +135,15 @@ def keep(job: Job, name: str, shape: Sequence[int], hint: Distribute | None) -> 
                 hint="split it, or leave the hint out",
             )
         if hint.axis is not None and place is None:
-            job.kept[name], job.is_divided = Kept("split", hint.axis), True
+            noted[name], job.is_divided = Kept("split", hint.axis), job.ranks > 1
     if place is not None:
-        job.kept[name] = Kept("at", place)
+        noted[name] = Kept("at", place)
 
 
 def redistribute(value: Value, given: Any, gradient: Any) -> tuple[Value, Distribute | None]:
     """The value for consumers that see it as a hint says, and the hint."""
     job, hint = traced_job(), hint_of(given)
-    if job is None or job.ranks == 1 or value.graph is not job.b.graph:
+    if job is None or job.spread == 1 or value.graph is not job.b.graph:
         return value, hint
     with job.b.under(job.name_op(None, "with_distribute"), user_frame()):
         return as_hinted(job.b.Identity(value), hint, gradient, "distribute"), hint
@@ -161,7 +161,7 @@ def as_hinted(copy: Value, given: Any, gradient: Any, what: str) -> Value:
         node = copy.producer()
         assert node is not None, "a node has made it"
         node.meta["distribute"] = hint
-        job.is_divided = True
+        job.is_divided = job.ranks > 1
     return copy
 
 
@@ -171,30 +171,30 @@ def rank_of_devices(job: Job, device_ids: Sequence[str]) -> int | None:
     Raises `ConfigError` for a device that no process plays, `UnsupportedError` for several that are
     not all.
     """
-    if job.ranks == 1:
+    if job.spread == 1:
         return None
     world = launched_world()
-    local = world.local_size if world.size == job.ranks else job.ranks
+    local = world.local_size if world.size == job.spread else job.spread
     ranks = sorted({r for text in device_ids for r in _ranks(text, local)})
     text = ", ".join(device_ids)
-    if ranks[-1] >= job.ranks:
+    if ranks[-1] >= job.spread:
         raise ConfigError(
-            f"placement {text}: {job.ranks} processes were started, {local} on each machine, and "
+            f"placement {text}: {job.spread} processes were started, {local} on each machine, and "
             "none is for it",
             source=user_frame(),
-            hint=f"name devices from 0:0 to {(job.ranks - 1) // local}:{local - 1}, or start more "
+            hint=f"name devices from 0:0 to {(job.spread - 1) // local}:{local - 1}, or start more "
             "processes",
         )
-    if len(ranks) == job.ranks:
+    if len(ranks) == job.spread:
         return None
     if len(ranks) > 1 or job.views[-1] == "mirrored":
         where = "in a mirrored view" if job.views[-1] == "mirrored" else "some of several"
         raise UnsupportedError(
-            f"placement {text}: {len(ranks)} of {job.ranks} devices, {where}",
+            f"placement {text}: {len(ranks)} of {job.spread} devices, {where}",
             source=user_frame(),
             hint="name one device, or all of them, in the consistent view",
         )
-    job.is_divided = True
+    job.is_divided = job.ranks > 1
     return ranks[0]
 
 

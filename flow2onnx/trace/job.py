@@ -89,7 +89,8 @@ class Job:
     Of the slots of a variable in `divided` each process keeps a part; `moved` has, for an output
     that all gather, the variables whose parts it holds. Of a variable in `kept`, and of its slots,
     process `rank` keeps a part; the job `is_divided` where processes compute different things, as
-    its hints and placements ask.
+    its hints and placements ask. Where an export tells of several devices, `shards`, what these
+    would keep is in `told`, and one process computes all.
     """
 
     spec: JobSpec
@@ -99,6 +100,7 @@ class Job:
     pieces: int = 1
     ranks: int = 1
     rank: int = 0
+    shards: int = 1
     b: Builder = field(init=False)
     is_trainable: bool = field(init=False)
     inputs: list[Value] = field(default_factory=list)
@@ -112,6 +114,7 @@ class Job:
     divided: frozenset[str] = frozenset()
     moved: dict[str, tuple[str, ...]] = field(default_factory=dict)
     kept: dict[str, Kept] = field(default_factory=dict)
+    told: dict[str, Kept] = field(default_factory=dict)
     is_divided: bool = False
     loss_elements: int | None = None  # that losses are divided by, where shapes do not say so
     repeated: set[Value] = field(default_factory=set)  # losses that all sharers count
@@ -144,6 +147,11 @@ class Job:
             yield
         finally:
             self._namespaces.pop()
+
+    @property
+    def spread(self) -> int:
+        """How many devices hints and placements are for: processes, or those that are told of."""
+        return max(self.ranks, self.shards)
 
     @property
     def device_tag(self) -> str:

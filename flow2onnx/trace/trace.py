@@ -80,10 +80,12 @@ def trace(
     devices: int = 1,
     ranks: int = 1,
     rank: int = 0,
+    shards: int = 1,
 ) -> Traced:
     """Run the body of a job on blobs, in the declared shapes or for inputs of other `shapes`.
 
     For one of `ranks` processes, a mirrored job has the piece of one device, and `devices` is 1.
+    `shards`: how many devices its hints and placements are noted for.
     """
     outer = traced_job()
     if outer is not None:
@@ -93,7 +95,9 @@ def trace(
             hint="call a plain function instead: only the outermost function is a job",
         )
     pieces = pieces_of(spec, devices)
-    begun = Job(spec=spec, opset=opset, seed=seed, pieces=pieces, ranks=ranks, rank=rank)
+    begun = Job(
+        spec=spec, opset=opset, seed=seed, pieces=pieces, ranks=ranks, rank=rank, shards=shards
+    )
     with tracing(begun) as job:
         try:
             job.b.place = _default_place(job)

@@ -106,6 +106,12 @@ Examples:
     metavar="KEY=VALUE",
     help="A text to keep in the model; may be repeated.",
 )
+@click.option(
+    "--sharding",
+    type=click.IntRange(2),
+    metavar="N",
+    help="Say in the models, by the standard's annotations, what hints ask of N devices.",
+)
 @click.option("--no-verify", is_flag=True, help="Write without verifying.")
 @release_option
 @json_option
@@ -134,6 +140,7 @@ def export(
     )
     options["on_device"] = on_device is not None
     options["metadata"] = key_values(options["metadata"])
+    options["sharding"] = options["sharding"] or False
     for_serving = serving_arguments(options, is_triton=triton is not None)
     options["predict"] = list(options["predict"]) or None
     with opened_job(target, args, release) as job, working(f"Exporting {target}"):
