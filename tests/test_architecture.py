@@ -254,7 +254,9 @@ def test_runtime_stands_alone():
     known = {"numpy", "onnxruntime", "flow2onnx_runtime", "__future__"}
     # of onnxruntime's own requirements; nothing that a bundle needs imports these
     names = ("event_files", "messages", "model_config")
-    engines = {"torch_collectives.py": "torch", "mpi_collectives.py": "mpi4py"}
+    engines = {
+        "torch_collectives.py": "torch", "mpi_collectives.py": "mpi4py", "mpi_notices.py": "mpi4py",
+    }  # fmt: skip
     with_protobuf = {RUNTIME / f"{name}.py" for name in names}
     for path in RUNTIME.rglob("*.py"):
         for module, line in imports(TREES[path]):

@@ -41,10 +41,9 @@ def start_ranks(count, arguments, engine="torch", **more):
     if engine != "torch":
         command = [_mpirun(python), "-n", str(count), python, "-m", "mpi4py", *arguments]
         return [_start(command, own)]
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count)}
+    place = {
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(count)
+    }  # fmt: skip
     return [
         _start([python, *arguments], {**own, **place, "RANK": str(rank), **more})
         for rank in range(count)
@@ -63,6 +62,12 @@ def environment(**more):
     )
     own |= dict(zip(may, ("1", "1", ":oversubscribe"), strict=True))
     return {**os.environ, "FLOW2ONNX_DEADLINE": "60", **own, **more}
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
 
 
 def _mpirun(python):

@@ -1,6 +1,7 @@
-"""A training that goes on from its newest checkpoint: ``steady.py FOLDER [STEPS]``.
+"""A training that goes on from its newest checkpoint: ``steady.py FOLDER [STEPS [MOST]]``.
 
-Each rank writes the digest of all variables at its first step, at every checkpoint and at its end.
+Each rank writes the digest of all variables at its first step, at every checkpoint and at its end,
+which is after MOST steps of its own at the latest.
 """
 
 import hashlib
@@ -15,6 +16,7 @@ import flow2onnx.typing as tp
 EVERY = 10
 folder = Path(sys.argv[1])
 steps = int(sys.argv[2]) if len(sys.argv) > 2 else 300
+most = int(sys.argv[3]) if len(sys.argv) > 3 else steps
 rank = flow.distributed.get_rank()
 
 
@@ -37,9 +39,10 @@ manager = flow.train.SimpleCheckPointManager(folder / "saved")
 manager.initialize_or_restore()
 first = int(flow.get_all_variables()["System-Train-TrainStep-job"].numpy()[0])
 tell("first", first)
-for step in range(first, steps):
+last = min(steps, first + most)
+for step in range(first, last):
     job(np.random.default_rng(step).normal(size=(8, 16)).astype(np.float32))
     if (step + 1) % EVERY == 0:
         manager.save()
         tell("saved", step + 1)
-tell("end", steps)
+tell("end", last)

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -13,17 +12,11 @@ import numpy as np
 import pytest
 
 from tests.ranks.killed_ranks import MARK, marked
-from tests.ranks.ranks import ROOT, ends, environment, python_with, start
+from tests.ranks.ranks import ROOT, ends, environment, free_port, python_with, start
 from tests.ranks.test_faults import PROGRAM as FAULTY
-from tests.ranks.test_faults import end_of
+from tests.ranks.test_faults import check_resumed, undisturbed
 
 TRUTH = str(ROOT / "tests/ranks/truth.py")
-
-
-def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 def program(engine, name):
@@ -124,10 +117,8 @@ def test_torchrun_begins_anew(tmp_path):
     command = [program("torch", "torchrun"), "--nproc-per-node", "2", "--max-restarts", "1"]
     ((status, _, errors),) = ends([begin([*command, FAULTY, "once", "1", str(tmp_path)])])
     assert status == 0, errors
-    first, second = (end_of(tmp_path, rank) for rank in (0, 1))
-    assert int(first["first"]) == 4
-    for name in first:
-        np.testing.assert_array_equal(first[name], second[name])
+    undisturbed(tmp_path)
+    check_resumed(tmp_path)
 
 
 @pytest.mark.slow
@@ -143,10 +134,11 @@ def test_a_machine_that_reaches_nobody_says_so(address):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["torch", "mpi"])
+@pytest.mark.parametrize("engine", ["torch", "mpi", "mpich"])
 def test_nobody_outlives_a_killed_launcher(engine, tmp_path):
     mark = f"{tmp_path.name}-{os.getpid()}-{engine}"
-    arguments = ["-m", "flow2onnx", "launch", "-n", "2", "--engine", engine, "--all-output"]
+    face = "torch" if engine == "torch" else "mpi"
+    arguments = ["-m", "flow2onnx", "launch", "-n", "2", "--engine", face, "--all-output"]
     process = start(engine, [*arguments, FAULTY, "hang", "1", str(tmp_path)], **{MARK: mark})
     for line in process.stderr:
         if line.startswith("fault at"):

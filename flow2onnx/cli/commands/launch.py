@@ -20,6 +20,7 @@ from flow2onnx_runtime.world import DEADLINE, ENGINE
 from flow2onnx_runtime.world import deadline as seconds_to_wait
 
 from flow2onnx.cli.failures import traceback_option
+from flow2onnx.cli.mpi_launcher import run_mpi
 from flow2onnx.errors import ConfigError, ScriptError
 
 __all__ = ["QUIET", "end_with_launcher", "launch"]
@@ -88,7 +89,7 @@ def launch(
     program = ["-m", "flow2onnx", "run", str(script), *args]
     if engine == "mpi":
         command = _mpi_command(count, machines, max_restarts, program)
-        os.execv(command[0], command)  # so that who ends this process ends mpirun
+        raise SystemExit(run_mpi(command, end_with_launcher))
     places = _places(machines, machine, address)
     _launch_by_torch(
         {**places, "nproc_per_node": count, "max_restarts": max_restarts},
@@ -97,7 +98,7 @@ def launch(
 
 
 def end_with_launcher() -> None:
-    """Let a signal end this rank when the launcher is killed, which then can end none itself."""
+    """Let a signal end this process when the launcher is killed, which then can end none itself."""
     if QUIET in os.environ and sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGTERM)
 

@@ -11,6 +11,7 @@ from flow2onnx_runtime.world import launched_world
 
 from flow2onnx.cli.commands.launch import QUIET, end_with_launcher
 from flow2onnx.cli.failures import report_errors, traceback_option
+from flow2onnx.cli.mpi_launcher import note_process
 from flow2onnx.cli.options import release_option
 from flow2onnx.cli.provider_option import check_usable, provider_option
 from flow2onnx.cli.script import run_script
@@ -56,6 +57,7 @@ def run(
     `oneflow.python` mean flow2onnx. Options of this command come before the script's name.
     """
     end_with_launcher()
+    note_process()
     check_usable(provider)
     current_session().preset = Preset(release, provider, seed, stop_on_non_finite)
     clear_default_session()

@@ -6,17 +6,20 @@ nothing is sent, in a world of one process.
 
 import functools
 import hashlib
+import os
+import signal
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flow2onnx_runtime.errors import FlowError, OptionsError
-from flow2onnx_runtime.world import World, launched_world
+from flow2onnx_runtime.world import NOTES, World, launched_world
 
 if TYPE_CHECKING:
     from flow2onnx_runtime.state import State
@@ -137,9 +140,29 @@ def _connect(world: World) -> Collectives:
         from flow2onnx_runtime.torch_collectives import TorchCollectives
 
         return TorchCollectives(world)
-    from flow2onnx_runtime.mpi_collectives import MPICollectives
-
+    with _ended_at_deadline(world):
+        from flow2onnx_runtime.mpi_collectives import MPICollectives
     return MPICollectives(world)
+
+
+@contextmanager
+def _ended_at_deadline(world: World) -> Iterator[None]:
+    """Inside, the system ends this process at its deadline, whatever library it waits in.
+
+    MPI begins with an import, which waits for all ranks, holds Python's lock, and has no deadline.
+    mpirun ends the others then; a launcher reads in its folder of notes who had come.
+    """
+    folder = os.environ.get(NOTES)
+    if folder is not None:
+        (Path(folder) / f"joins-{world.rank}").touch()
+    may = hasattr(signal, "setitimer") and signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
+    if may:
+        signal.setitimer(signal.ITIMER_REAL, world.deadline)
+    try:
+        yield
+    finally:
+        if may:
+            signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def gather_bytes(collectives: Collectives, content: bytes) -> list[bytes]:
@@ -231,13 +254,24 @@ def failures_told() -> Iterator[None]:
     except BaseException as error:
         cause = error.__context__ if isinstance(error, SystemExit) else error
         is_orderly = isinstance(error, SystemExit) and not error.code
-        joined = join_world() if join_world.cache_info().currsize else None
-        if joined is None or is_orderly:
+        joined = None if is_orderly else _told_where()
+        if joined is None:
             raise
         if isinstance(cause, RankError):
             raise SystemExit(FOLLOWER) from None
         joined.fail(last_line(cause) if cause is not None else f"exit status {error}")
         raise
+
+
+def _told_where() -> Collectives | None:
+    """The connection by which to tell of a failure, if there is one.
+
+    On MPI it is made now: an end before it is none that an MPI library has to tell the others.
+    """
+    if join_world.cache_info().currsize or launched_world().engine == "mpi":
+        with suppress(FlowError):  # this process ends for another reason
+            return join_world()
+    return None
 
 
 def last_line(error: BaseException) -> str:

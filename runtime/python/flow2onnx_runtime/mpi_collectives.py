@@ -4,7 +4,9 @@ An MPI library waits for ever. So every verb is a non-blocking one with a deadli
 after an error, this rank aborts the whole world: a rank that ends alone would leave it hanging.
 """
 
+import atexit
 import math
+import socket
 import sys
 import threading
 import time
@@ -15,13 +17,23 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from flow2onnx_runtime.collectives import Pending, PendingPart, RankError, last_line
+from flow2onnx_runtime.collectives import (
+    Pending,
+    PendingPart,
+    RankError,
+    gather_bytes,
+    last_line,
+)
+from flow2onnx_runtime.mpi_notices import ENDED, Notices
 from flow2onnx_runtime.world import DEADLINE, World
 
 __all__ = ["MPICollectives"]
 
 _SPINS = 2000  # tests without a pause: small collectives take microseconds
 _PAUSE = 20e-6
+_LOOK = 0.05  # seconds between two looks at what other ranks tell
+_GRACE = 2.0  # seconds in which others tell that they wait
+_LAST = 5.0  # seconds in which a collective ends that a rank was in before its own end
 _STEP = 1e-4  # between two looks at what goes on while this process computes
 
 
@@ -38,6 +50,11 @@ class MPICollectives:
                 hint="start the program by the mpirun of the library that mpi4py has: "
                 + MPI.Get_library_version().split("\n")[0],
             )
+        self._left: float | None = None  # when another rank's end was first heard of
+        self._notices = Notices(world)
+        hosts = gather_bytes(self, socket.gethostname().encode())
+        self._notices.know_hosts([host.decode() for host in hosts])
+        atexit.register(self._notices.leave)
         before = sys.excepthook
 
         def abort(kind: Any, error: BaseException, frames: Any) -> None:
@@ -117,11 +134,29 @@ class MPICollectives:
         _Request(self, what, request).wait()
 
     def late(self, what: str) -> None:
-        """End all ranks, as the others did not come in time."""
-        self._abort(
-            f"{what} of {self.world.name}: another rank did not come within "
-            f"{self.world.deadline:g} seconds, which {DEADLINE} sets"
+        """End all ranks, as others did not come in time."""
+        missing = self._notices.silent(_GRACE)
+        time_out = f"within {self.world.deadline:g} seconds, which {DEADLINE} sets"
+        self._end_for(
+            missing,
+            f"{self._notices.names(missing)} did not come {time_out}: it hangs, or calls other jobs"
+            if missing
+            else f"it did not come about {time_out}: ranks wait for different things",
+            what,
         )
+
+    def look(self, what: str, since: float) -> None:
+        """End all ranks if one has ended without this collective, which this one waits for."""
+        gone, now = sorted(self._notices.heard(ENDED)), time.monotonic()
+        if gone and self._left is None:
+            self._left = now
+        if self._left is not None and now - max(self._left, since) > _LAST:
+            self._end_for(gone, f"{self._notices.names(gone)} has ended", what)
+
+    def _end_for(self, missing: Sequence[int], message: str, what: str) -> None:
+        """End all ranks with one message: the first of those that wait is faster than others."""
+        time.sleep(_GRACE * self._notices.position(missing))
+        self._abort(f"{what} of {self.world.name}: {message}")
 
     def _abort(self, message: str) -> None:
         print(f"flow2onnx: error: {message}", file=sys.stderr, flush=True)
@@ -147,10 +182,15 @@ class _Request:
         for _ in range(_SPINS):
             if self.test():
                 return
-        end = time.monotonic() + self._collectives.world.deadline
+        since = now = time.monotonic()
+        end, look = now + self._collectives.world.deadline, now + _LOOK
         while not self.test():
-            if time.monotonic() > end:
+            now = time.monotonic()
+            if now > end:
                 self._collectives.late(self._what)
+            if now > look:
+                look = now + _LOOK
+                self._collectives.look(self._what, since)
             time.sleep(_PAUSE)
 
 

@@ -11,10 +11,11 @@ from typing import Literal
 
 from flow2onnx_runtime.errors import OptionsError
 
-__all__ = ["DEADLINE", "ENGINE", "World", "deadline", "launched_world"]
+__all__ = ["DEADLINE", "ENGINE", "NOTES", "World", "deadline", "launched_world"]
 
 ENGINE = "FLOW2ONNX_ENGINE"  # "torch" or "mpi", in place of what the launcher suggests
 DEADLINE = "FLOW2ONNX_DEADLINE"  # seconds that a rank waits for the others
+NOTES = "FLOW2ONNX_RANK_NOTES"  # a folder in which ranks note for their launcher what they do
 
 _SECONDS = 60.0
 Engine = Literal["torch", "mpi"]
