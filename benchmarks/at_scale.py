@@ -37,7 +37,7 @@ class Cluster:
 
 
 @dataclass(frozen=True)
-class Measured:
+class Constants:
     """The results of `benchmarks.scaling_out`.
 
     `hidden` is the share of the communication over the link for which a step does not take longer,
@@ -48,7 +48,7 @@ class Measured:
     host: float
 
 
-def measured(found: Mapping[str, Any]) -> Measured:
+def constants(found: Mapping[str, Any]) -> Constants:
     """The constants of a result: medians over our rows of two ranks."""
     ours = [r for r in found["rows"] if (r["peer"], r["ranks"]) == ("flow2onnx", 2)]
     rows = [r for r in ours if r["hidden"] is not None]
@@ -58,7 +58,7 @@ def measured(found: Mapping[str, Any]) -> Measured:
     if not over_link or not rates:
         raise SystemExit("scaling_out.json has no two ranks on a link and on one machine")
     hidden = min(max(statistics.median(over_link), 0.0), 1.0)
-    return Measured(hidden, statistics.median(rates))
+    return Constants(hidden, statistics.median(rates))
 
 
 def _big(row: Mapping[str, Any]) -> list[int]:
@@ -115,34 +115,34 @@ def by_nccl(network: Network, gpus: int, cluster: Cluster) -> float:
     return all_reduce_s(network.gradients, gpus, cluster)
 
 
-def by_host(network: Network, cluster: Cluster, found: Measured) -> float:
+def by_host(network: Network, cluster: Cluster, found: Constants) -> float:
     """The same through host memory, as it is today; links between machines are no slower."""
     return network.gradients * (2 / cluster.to_host + 1 / found.host)
 
 
 def networks() -> Iterator[Network]:
     """Those of the tables, counted from the definitions of the benchmarks."""
-    resnet = _counted("ResNet-50, 64 images of 224", "resnet50:batch=64")
+    resnet = _network("ResNet-50, 64 images of 224", "resnet50:batch=64")
     yield resnet
     bert = "encoder:batch=32,length=128,layers=24,units=1024,vocabulary=30522"
-    yield _counted("BERT-large, 32 texts of 128", bert)
+    yield _network("BERT-large, 32 texts of 128", bert)
     batch, width, classes = 64, 512, 1_000_000
-    body = _counted("", f"resnet50:batch={batch},side=112,classes={width}")
+    body = _network("", f"resnet50:batch={batch},side=112,classes={width}")
     head = 6 * batch * width * classes  # forward and backward of this GPU's classes on all rows
 
-    def exchanged(gpus: int, cluster: Cluster) -> float:
-        """Features to all and their gradients back; sums and maxima of the rows."""
+    def head_s(gpus: int, cluster: Cluster) -> float:
+        """The seconds for features to all and gradients back, sums and maxima of the rows."""
         rows = batch * gpus * _FLOAT
         one = Cluster(**{**cluster.__dict__, "buckets": 1})
         return 2 * all_gather_s(rows * width, gpus, cluster) + 2 * all_reduce_s(rows, gpus, one)
 
     yield Network(f"faces, {classes:,} classes, sharded head", body.operations + head,
-                  body.gradients, exchanged)  # fmt: skip
+                  body.gradients, head_s)  # fmt: skip
     yield Network(f"faces, {classes:,} classes, head on each", body.operations + head,
                   body.gradients + width * classes * _FLOAT)  # fmt: skip
 
 
-def _counted(name: str, text: str) -> Network:
+def _network(name: str, text: str) -> Network:
     sizes = workload(text).sizes
     weights = sum(math.prod(shape) for shape in sizes.variables.values())
     return Network(name, 3.0 * sizes.flops, float(weights * _FLOAT))
@@ -150,7 +150,7 @@ def _counted(name: str, text: str) -> Network:
 
 def page(found: Mapping[str, Any], cluster: Cluster = Cluster()) -> str:  # frozen
     """The page as Markdown."""
-    known, all_networks = measured(found), list(networks())
+    known, all_networks = constants(found), list(networks())
     lines = [
         "# Eight to 1,024 GPUs, computed", "",
         "`python -m benchmarks.at_scale > docs/scaling.md` writes this page. **No such cluster has "

@@ -30,7 +30,7 @@ def best_of(found: dict[str, _Numbers | str]) -> Ceilings:
     return Ceilings({precision: best[precision] for precision in PRECISIONS}, best["bandwidth"])
 
 
-def measured(*, quick: bool) -> dict[str, _Numbers | str]:
+def measure(*, quick: bool) -> dict[str, _Numbers | str]:
     """The numbers of each library, or why it has none."""
     side, size = (64, 1 << 12) if quick else (8192, 1 << 28)
     found: dict[str, _Numbers | str] = {}
@@ -139,7 +139,7 @@ def _session_run(model: bytes, precision: str) -> Callable[[], None]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="small matrices: a rehearsal")
-    print(json.dumps(measured(quick=parser.parse_args().quick)))
+    print(json.dumps(measure(quick=parser.parse_args().quick)))
 
 
 if __name__ == "__main__":

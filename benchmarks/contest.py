@@ -5,14 +5,11 @@ steps, or its predictions, are ours.
 """
 
 import functools
-import json
 import math
 import os
 import platform
 import re
-import select
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
@@ -24,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.environments import ROOT, interpreter, recipe_of
+from benchmarks.worker_process import PeerError, WorkerProcess
 from benchmarks.workloads import workload
 
 MKL = (
@@ -35,7 +33,6 @@ MKL = (
 _SOURCE = "int mkl_serv_intel_cpu_true(void) { return 1; }\n"
 _ROUGH = {"tf32": 1e-2, "float16": 5e-2, "bfloat16": 5e-2}  # how far losses differ by rounding
 OURS = "flow2onnx"
-_PATIENCE = 600.0  # seconds that a peer may be silent
 
 
 @dataclass(frozen=True)
@@ -78,10 +75,6 @@ class Setting:
     precision: str = "float32"
 
 
-class PeerError(Exception):
-    """A peer ended, fell silent, or computed something else; the text says which."""
-
-
 class Peer:
     """A worker that has made its first steps."""
 
@@ -96,13 +89,9 @@ class Peer:
             "--precision", setting.precision, "--offset", str(os.getpid()),
             *(["--model", who.model] if who.model else []),
         ]  # fmt: skip
-        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed by `close`
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
-            cwd=ROOT, env=dict(environment),
-        )  # fmt: skip
+        self._worker = WorkerProcess(command, environment)
         try:
-            self.facts: dict[str, Any] = json.loads(self._line())
+            self.facts = self._worker.record()
             self.rest()
         except BaseException:
             self.close()
@@ -113,62 +102,27 @@ class Peer:
 
     def run(self, steps: int) -> float:
         """The seconds of so many steps; `busy` gets those of processors for one."""
-        self._signal("SIGCONT")
-        self._tell(f"run {steps}")
-        wall, busy = map(float, self._line().split())
+        self._worker.signal("SIGCONT")
+        self._worker.tell(f"run {steps}")
+        wall, busy = self._worker.numbers(2)
         self.busy.append(busy / steps)
         self.rest()
         return wall
 
     def rest(self) -> None:
         """Stop the process until its next turn: some libraries go on for a while, or poll."""
-        self._signal("SIGSTOP")
-
-    def _signal(self, name: str) -> None:
-        if hasattr(signal, name):  # not on Windows
-            self._process.send_signal(getattr(signal, name))
+        self._worker.signal("SIGSTOP")
 
     def end(self) -> None:
         """Ask for the peak memory, and end the process."""
-        self._signal("SIGCONT")
-        self._tell("end")
-        self.peak_mb = float(self._line())
+        self._worker.signal("SIGCONT")
+        self._worker.tell("end")
+        (self.peak_mb,) = self._worker.numbers(1)
         self.close()
 
     def close(self) -> None:
         """End the process, whatever it does."""
-        if self._process.poll() is None:
-            self._process.kill()
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout, self._errors):
-            if pipe is not None:
-                pipe.close()
-
-    def _tell(self, text: str) -> None:
-        assert self._process.stdin is not None, "the worker was started with a pipe"
-        try:
-            self._process.stdin.write(text.encode() + b"\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            raise PeerError(self._last_words()) from None
-
-    def _line(self) -> str:
-        out = self._process.stdout
-        assert out is not None, "the worker was started with a pipe"
-        line = b""
-        while not line.endswith(b"\n"):
-            if not select.select([out], [], [], _PATIENCE)[0]:
-                raise PeerError(f"no answer in {_PATIENCE:.0f} s")
-            part = os.read(out.fileno(), 1 << 16)
-            if not part:
-                raise PeerError(self._last_words())
-            line += part
-        return line.decode()
-
-    def _last_words(self) -> str:
-        self._errors.seek(0)
-        lines = [x for x in self._errors.read().splitlines() if x.strip() and x[0] not in " *@"]
-        return f"ended: {lines[-1][:200] if lines else 'without a word'}"
+        self._worker.close()
 
 
 @dataclass
@@ -321,12 +275,20 @@ def _difference(peer: Peer, ours: Peer, tolerance: float) -> str:
     """The differences of a peer's arithmetic; empty without any."""
     if peer.facts["differs"]:
         return f"(*) {peer.facts['differs']}"
-    mine, theirs = ours.facts["results"], peer.facts["results"]
-    size = statistics.fmean(map(abs, mine))  # a logit near 0 is as exact as the others
-    pairs = zip(mine, theirs, strict=True)
-    if all(abs(a - b) <= tolerance * max(abs(a), size) for a, b in pairs):  # false for NaN
+    return disagreement(peer.facts["results"], ours.facts["results"], tolerance)
+
+
+def disagreement(theirs: Sequence[float], ours: Sequence[float], tolerance: float) -> str:
+    """A note with both results, where they differ by more than a share `tolerance` of ours.
+
+    Empty where they agree: a number near 0 is held to be as exact as the others, a NaN agrees with
+    nothing.
+    """
+    size = statistics.fmean(map(abs, ours))
+    pairs = zip(theirs, ours, strict=True)
+    if all(abs(a - b) <= tolerance * max(abs(b), size) for a, b in pairs):
         return ""
-    return f"not timed: it computes {theirs}, we {mine}"
+    return f"not timed: it computes {theirs}, we {ours}"
 
 
 @contextmanager

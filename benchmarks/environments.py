@@ -53,7 +53,7 @@ RECIPES = {
 }
 # a peer, or the module of all its variants: its recipe; the others run where the benchmarks do
 OF_PEER = {
-    "ranked": "ranks", "ddp": "ranks",
+    "data_parallel": "ranks", "ddp": "ranks",
     "flow2onnx:native": "native", "predictor:native": "native", "torch": "torch", "jax": "jax",
     "ort_training": "ort-training", "oneflow": "oneflow", "peft": "peft",
 }  # fmt: skip

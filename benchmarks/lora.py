@@ -15,10 +15,10 @@ whole process, what it maps included.
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from benchmarks.contest import machine
 from benchmarks.driver import RESULTS
 from benchmarks.environments import interpreter
 from benchmarks.lora_worker import BATCHES
+from benchmarks.worker_process import PeerError, WorkerProcess
 from tests.imported.lora import folders
 
 SHAPES = {"smollm2-135m": folders.SMOLLM2, "qwen3-0.6b": folders.QWEN3}
@@ -43,6 +44,7 @@ OURS: dict[str, dict[str, Any]] = {
 PEERS = ("torch", "torch:compile", "torch:checkpointing")
 CHECKED = 10  # steps whose losses are compared
 _BLOCK = 2
+_PATIENCE = 3600.0  # seconds: ten steps of a large model at one thread
 
 
 @dataclass
@@ -50,7 +52,7 @@ class Side:
     """A process that trains, and what it said."""
 
     name: str
-    process: "subprocess.Popen[str]"
+    worker: WorkerProcess
     about: dict[str, Any] = field(default_factory=dict)
     losses: list[float] = field(default_factory=list)
     wall: list[float] = field(default_factory=list)
@@ -59,19 +61,8 @@ class Side:
 
     def ask(self, line: str) -> dict[str, Any]:
         """The answer to a line."""
-        assert self.process.stdin is not None, "opened with a pipe"
-        self.process.stdin.write(line + "\n")
-        self.process.stdin.flush()
-        return self.answer()
-
-    def answer(self) -> dict[str, Any]:
-        """The next line that the process writes."""
-        assert self.process.stdout is not None, "opened with a pipe"
-        line = self.process.stdout.readline()
-        if not line:
-            sys.exit(f"{self.name} ended with {self.process.wait()}")
-        found: dict[str, Any] = json.loads(line)
-        return found
+        self.worker.tell(line)
+        return self.worker.record()
 
     def run(self, steps: int, *, is_timed: bool) -> None:
         """Let it take steps."""
@@ -150,10 +141,13 @@ def _transformers_tensors(made: folders.Folder) -> list[tuple[str, np.ndarray[An
 
 def measure(folder: Path, names: Sequence[str], threads: int, rounds: int) -> list[Side]:
     """The sides after ten compared steps and `rounds` blocks of timed ones."""
-    sides = [_start(folder, name, threads) for name in names]
-    try:
+    with ExitStack() as stack:
+        sides = list[Side]()
+        for name in names:
+            worker = stack.enter_context(closing(_start(folder, name, threads)))
+            sides.append(Side(name, worker))
         for side in sides:
-            side.about = side.answer()
+            side.about = side.worker.record()
             side.run(CHECKED, is_timed=False)
             file = folder / f"{side.name.replace(':', '-')}.npz"
             side.ask(f"save {file}")
@@ -163,25 +157,18 @@ def measure(folder: Path, names: Sequence[str], threads: int, rounds: int) -> li
                 side.run(_BLOCK, is_timed=True)
         for side in sides:
             side.about |= side.ask("end")
-    finally:
-        for side in sides:
-            side.process.kill()
-            side.process.wait()
     return sides
 
 
-def _start(folder: Path, name: str, threads: int) -> Side:
+def _start(folder: Path, name: str, threads: int) -> WorkerProcess:
     is_ours = name in OURS
     python = sys.executable if is_ours else interpreter("peft")
     if python is None:
-        sys.exit("peft has no environment: python -m benchmarks.environments peft")
+        raise PeerError(f"{name} has no environment: python -m benchmarks.environments peft")
     model = folder / (name if is_ours else "hf")
-    process = subprocess.Popen(
-        [python, "-m", "benchmarks.lora_worker", "ours" if is_ours else name, str(model),
-         str(folder), "--threads", str(threads), "--offset", "0"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    return Side(name, process)
+    command = [python, "-m", "benchmarks.lora_worker", "ours" if is_ours else name, str(model),
+               str(folder), "--threads", str(threads), "--offset", "0"]  # fmt: skip
+    return WorkerProcess(command, name=name, patience=_PATIENCE)
 
 
 def rows(sides: Sequence[Side]) -> list[dict[str, Any]]:
@@ -263,7 +250,10 @@ def main() -> None:
         prepare(folder, shape, given.length, [n for n in names if n in OURS],
                 has_peers=any(n in PEERS for n in names))  # fmt: skip
         for threads in map(int, given.threads.split(",")):
-            found = rows(measure(folder, names, threads, given.rounds))
+            try:
+                found = rows(measure(folder, names, threads, given.rounds))
+            except PeerError as error:
+                sys.exit(str(error))
             show(f"{given.shape}, {given.length} tokens, {threads} thread(s)", found)
             results[f"threads={threads}"] = found
     given.json.write_text(json.dumps(results, indent=1) + "\n")

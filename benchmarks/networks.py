@@ -239,7 +239,7 @@ class Sizes:
     def dense(self, x: Shape, name: str, inputs: int, units: int) -> Shape:
         assert x[-1] == inputs, f"{name}: rows of {x[-1]}, not of {inputs}"
         self.variables |= {f"{name}-weight": (units, inputs), f"{name}-bias": (units,)}
-        return self._made((x[0], units), 2 * inputs)
+        return self._count((x[0], units), 2 * inputs)
 
     def conv(
         self, x: Shape, name: str, inputs: int, channels: int, size: int, stride: int, bias: bool
@@ -249,51 +249,51 @@ class Sizes:
         if bias:
             self.variables[f"{name}-bias"] = (channels,)
         places = _windows(x[2:], size, stride, size // 2)
-        return self._made((x[0], channels, *places), 2 * inputs * size * size)
+        return self._count((x[0], channels, *places), 2 * inputs * size * size)
 
     def norm(self, x: Shape, name: str, channels: int) -> Shape:
         self.variables |= {f"{name}-gamma": (channels,), f"{name}-beta": (channels,)}
         self.state |= {f"{name}-moving_mean": (channels,), f"{name}-moving_variance": (channels,)}
-        return self._made(x)
+        return self._count(x)
 
     def layer_norm(self, x: Shape, name: str, units: int) -> Shape:
         self.variables |= {f"{name}-gamma": (units,), f"{name}-beta": (units,)}
-        return self._made(x)
+        return self._count(x)
 
     def table(self, ids: Shape, name: str, rows: int, width: int) -> Shape:
         self.variables[f"{name}-table"] = (rows, width)
-        return self._made((*ids, width))
+        return self._count((*ids, width))
 
     def positions(self, x: Shape, name: str, length: int, units: int) -> Shape:
         self.variables[f"{name}-table"] = (length, units)
-        return self._made(x)
+        return self._count(x)
 
     def relu(self, x: Shape) -> Shape:
-        return self._made(x)
+        return self._count(x)
 
     def gelu(self, x: Shape) -> Shape:
-        return self._made(x)
+        return self._count(x)
 
     def add(self, x: Shape, y: Shape) -> Shape:
         assert x == y, f"{x} is added to {y}"
-        return self._made(x)
+        return self._count(x)
 
     def max_pool(self, x: Shape, size: int, stride: int, pad: int) -> Shape:
-        return self._made((*x[:2], *_windows(x[2:], size, stride, pad)))
+        return self._count((*x[:2], *_windows(x[2:], size, stride, pad)))
 
     def mean_pool(self, x: Shape) -> Shape:
-        return self._made(x[:2])
+        return self._count(x[:2])
 
     def attention(
         self, q: Shape, k: Shape, v: Shape, batch: int, length: int, heads: int, causal: bool
     ) -> Shape:
         each = 1 if causal else 2  # half of the products are of tokens that are not seen
-        self._made((batch, heads, length, length), each * (q[-1] // heads))
-        return self._made(q, each * length)
+        self._count((batch, heads, length, length), each * (q[-1] // heads))
+        return self._count(q, each * length)
 
     def scores(self, x: Shape, name: str, rows: int, width: int) -> Shape:
         assert self.variables[f"{name}-table"] == (rows, width), f"{name} is another table"
-        return self._made((x[0], rows), 2 * width)
+        return self._count((x[0], rows), 2 * width)
 
     def flat(self, x: Shape) -> Shape:
         return (x[0], math.prod(x[1:]))
@@ -302,10 +302,10 @@ class Sizes:
         return (x[0] * x[1], x[2])
 
     def mean_tokens(self, x: Shape, batch: int, length: int) -> Shape:
-        return self._made((batch, x[-1]))
+        return self._count((batch, x[-1]))
 
     def concat(self, x: Shape, y: Shape) -> Shape:
-        return self._made((x[0], x[1] + y[1]))
+        return self._count((x[0], x[1] + y[1]))
 
     def lstm(
         self, x: Shape, name: str, length: int, inputs: int, units: int, in_cells: bool
@@ -315,8 +315,8 @@ class Sizes:
             f"{name}-weight_ih_l0": (4 * units, inputs), f"{name}-weight_hh_l0": (4 * units, units),
             f"{name}-bias_ih_l0": (4 * units,), f"{name}-bias_hh_l0": (4 * units,),
         }  # fmt: skip
-        self._made((x[0], length, 4 * units), 2 * (inputs + units))
-        return self._made((x[0], length, units))
+        self._count((x[0], length, 4 * units), 2 * (inputs + units))
+        return self._count((x[0], length, units))
 
     def column(self, x: Shape, index: int) -> Shape:
         assert index < x[1], f"column {index} of {x[1]}"
@@ -324,9 +324,9 @@ class Sizes:
 
     def dots(self, vectors: Sequence[Shape], width: int) -> Shape:
         batch, count = vectors[0][0], len(vectors)
-        return self._made((batch, count * (count - 1) // 2), 4 * width)
+        return self._count((batch, count * (count - 1) // 2), 4 * width)
 
-    def _made(self, shape: Shape, flops_each: int = 0) -> Shape:
+    def _count(self, shape: Shape, flops_each: int = 0) -> Shape:
         self.elements += math.prod(shape)
         self.flops += math.prod(shape) * flops_each
         return shape

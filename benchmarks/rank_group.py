@@ -1,22 +1,15 @@
 """The ranks of one peer, which run blocks of steps together when they are told."""
 
-import json
 import os
-import select
-import signal
 import socket
-import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from benchmarks.contest import PeerError
 from benchmarks.environments import ROOT, interpreter
 from benchmarks.links import ADDRESSES, Link
+from benchmarks.worker_process import WorkerProcess
 
-_PATIENCE = 600.0  # seconds that a rank may be silent
 MODES = ("step", "compute", "communicate")
 
 
@@ -44,19 +37,16 @@ class RankGroup:
         self.busy: list[float] = []  # seconds of processors that a step took, means over the ranks
         python = who.python()
         assert python is not None, f"{who.label} was found not installed before"
-        self._errors = [tempfile.TemporaryFile("w+") for _ in range(count)]  # noqa: SIM115
         command = [python, "-m", "benchmarks.rank_worker", who.peer, workload]
         port = str(_free_port())
-        self._processes = [
-            subprocess.Popen(
-                _on(link, rank, command), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=self._errors[rank], cwd=ROOT, env=_environment(count, rank, port, link),
-            )
-            for rank in range(count)
-        ]  # fmt: skip
         self.peak_mb: list[float] = []
+        self._workers: list[WorkerProcess] = []
         try:
-            self.facts: list[dict[str, Any]] = [json.loads(self._line(r)) for r in range(count)]
+            for rank in range(count):
+                own = _environment(count, rank, port, link)
+                worker = WorkerProcess(_on(link, rank, command), own, name=f"rank {rank}")
+                self._workers.append(worker)
+            self.facts = [worker.record() for worker in self._workers]
             self._signal("SIGSTOP")
         except BaseException:
             self.close()
@@ -72,60 +62,31 @@ class RankGroup:
         """The seconds of so many steps: those of the slowest rank."""
         self._signal("SIGCONT")
         self._tell(f"run {mode} {steps}")
-        told = [tuple(map(float, self._line(rank).split())) for rank in range(self.count)]
+        taken = [worker.numbers(2) for worker in self._workers]
         self._signal("SIGSTOP")
         if mode == "step":
-            self.busy.append(sum(busy for _, busy in told) / self.count / steps)
-        return max(wall for wall, _ in told)
+            self.busy.append(sum(busy for _, busy in taken) / self.count / steps)
+        return max(wall for wall, _ in taken)
 
     def end(self) -> None:
         """Ask for the peak memory of each rank, and end all."""
         self._signal("SIGCONT")
         self._tell("end")
-        self.peak_mb = [float(self._line(rank)) for rank in range(self.count)]
+        self.peak_mb = [worker.numbers(1)[0] for worker in self._workers]
         self.close()
 
     def close(self) -> None:
         """End all ranks, whatever they do."""
-        for process in self._processes:
-            if process.poll() is None:
-                process.kill()
-        for process, errors in zip(self._processes, self._errors, strict=True):
-            process.wait()
-            for pipe in (process.stdin, process.stdout, errors):
-                if pipe is not None:
-                    pipe.close()
+        for worker in self._workers:
+            worker.close()
 
     def _signal(self, name: str) -> None:
-        for process in self._processes:
-            process.send_signal(getattr(signal, name))
+        for worker in self._workers:
+            worker.signal(name)
 
     def _tell(self, text: str) -> None:
-        for rank, process in enumerate(self._processes):
-            assert process.stdin is not None, "the rank was started with a pipe"
-            try:
-                process.stdin.write(text.encode() + b"\n")
-                process.stdin.flush()
-            except BrokenPipeError:
-                raise PeerError(self._last_words(rank)) from None
-
-    def _line(self, rank: int) -> str:
-        out = self._processes[rank].stdout
-        assert out is not None, "the rank was started with a pipe"
-        line = b""
-        while not line.endswith(b"\n"):
-            if not select.select([out], [], [], _PATIENCE)[0]:
-                raise PeerError(f"rank {rank}: no answer in {_PATIENCE:.0f} s")
-            part = os.read(out.fileno(), 1 << 16)
-            if not part:
-                raise PeerError(self._last_words(rank))
-            line += part
-        return line.decode()
-
-    def _last_words(self, rank: int) -> str:
-        self._errors[rank].seek(0)
-        lines = [x for x in self._errors[rank].read().splitlines() if x.strip()]
-        return f"rank {rank} ended: {lines[-1][:200] if lines else 'without a word'}"
+        for worker in self._workers:
+            worker.tell(text)
 
 
 def _on(link: Link | None, rank: int, command: Sequence[str]) -> list[str]:

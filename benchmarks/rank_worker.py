@@ -21,7 +21,7 @@ from benchmarks.peers import Options, RankedStep
 from benchmarks.worker import confine, peak_mb, tell, timed, version_of
 from benchmarks.workloads import workload
 
-PEERS = ("ranked", "ddp")
+PEERS = ("data_parallel", "ddp")
 
 
 def main() -> None:
@@ -40,7 +40,7 @@ def prepare(peer: str, name: str) -> RankedStep:
     module = importlib.import_module(f"benchmarks.peers.{module_name}")
     work = workload(name)
     options = Options(frozenset(filter(None, variant.split(","))), threads=1)
-    made: RankedStep = module.ranked(work, work.variables(), work.data(), options)
+    made: RankedStep = module.ranked_step(work, work.variables(), work.data(), options)
     results = [float(made.step(0)) for _ in range(3)]  # of one batch, so that updates show
     tell(json.dumps({
         "results": results, "sizes": made.sizes(), "state_bytes": made.state_bytes(),

@@ -20,11 +20,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.contest import Contest, Pace, PeerError, machine
+from benchmarks.contest import Contest, Pace, disagreement, machine
 from benchmarks.driver import RESULTS
 from benchmarks.links import Link, LinkRefusedError, shaped_link
 from benchmarks.rank_group import MODES, RankedPeer, RankGroup
 from benchmarks.report import Grid, document, save
+from benchmarks.worker_process import PeerError
 from benchmarks.workloads import workload
 
 WORKLOADS = {
@@ -33,9 +34,9 @@ WORKLOADS = {
     "encoder": ("encoder 4 × 256, 8 × 128 tokens, Adam", "encoder"),
 }
 BUCKET = 4  # MiB, for all peers; DistributedDataParallel's first bucket is of at most 1 MiB
-OURS = RankedPeer("flow2onnx", f"ranked:bucket={BUCKET}")
-IN_ONE_PIECE = RankedPeer("flow2onnx, no overlap", f"ranked:bucket={BUCKET},together")
-IN_PARTS = RankedPeer("flow2onnx, state in parts", f"ranked:bucket={BUCKET},zero")
+OURS = RankedPeer("flow2onnx", f"data_parallel:bucket={BUCKET}")
+IN_ONE_PIECE = RankedPeer("flow2onnx, no overlap", f"data_parallel:bucket={BUCKET},together")
+IN_PARTS = RankedPeer("flow2onnx, state in parts", f"data_parallel:bucket={BUCKET},zero")
 DDP = RankedPeer("torch DDP", f"ddp:bucket={BUCKET}")
 NOTES = (
     "Milliseconds a step of the whole batch, which the ranks share: medians over blocks that the "
@@ -90,7 +91,7 @@ def measure(
     with ExitStack() as stack:
         groups: list[RankGroup] = []
         for one in who:
-            group = _started(contest, rows[one.label], one, groups, link)
+            group = _start_group(contest, rows[one.label], one, groups, link)
             if group is not None:
                 groups.append(stack.enter_context(closing(group)))
         _take_turns(contest.pace, groups)
@@ -108,7 +109,7 @@ def measure(
         print(f"{name}, {count} ranks, {place}: {shown}", flush=True)
 
 
-def _started(
+def _start_group(
     contest: Contest, row: RankedRow, one: RankedPeer, groups: Sequence[RankGroup],
     link: Link | None,
 ) -> RankGroup | None:  # fmt: skip
@@ -122,16 +123,12 @@ def _started(
         row.note = str(error)
         return None
     tolerance = workload(WORKLOADS[row.workload][1]).tolerance
-    if groups and not _agree(group.results, groups[0].results, tolerance):
-        row.note = f"not timed: it computes {group.results}, we {groups[0].results}"
+    row.note = disagreement(group.results, groups[0].results, tolerance) if groups else ""
+    if row.note:
         group.close()
         return None
     contest.versions[one.peer.partition(":")[0]] = group.facts[0]["versions"]
     return group
-
-
-def _agree(theirs: Sequence[float], ours: Sequence[float], tolerance: float) -> bool:
-    return all(abs(a - b) <= tolerance * abs(b) for a, b in zip(theirs, ours, strict=True))
 
 
 def _take_turns(pace: Pace, groups: Sequence[RankGroup]) -> None:

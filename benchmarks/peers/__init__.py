@@ -1,7 +1,7 @@
 """The peers: each module says in its library's terms what a workload does.
 
-A module has `training` or `prediction` or both, which make a `Step`, or `ranked`, which makes a
-`RankedStep`, and VERSIONS, the packages whose versions the results name. It may have `about`, a
+A module has `training` or `prediction` or both, which make a `Step`, or `ranked_step`, which makes
+a `RankedStep`, and VERSIONS, the packages whose versions the results name. It may have `about`, a
 dict that says how the steps are run.
 """
 

@@ -35,7 +35,7 @@ class _Loss(torch.nn.Module):
         return fn.cross_entropy(self.network(_Ops(values, trains=True), *batch[:-1]), batch[-1])
 
 
-def ranked(work: Workload, values: Values, data: Data, options: Options) -> RankedStep:
+def ranked_step(work: Workload, values: Values, data: Data, options: Options) -> RankedStep:
     """Steps on this rank's rows; one rank alone is torch without DistributedDataParallel."""
     torch.set_num_threads(options.threads)
     size, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))

@@ -96,7 +96,7 @@ def write_version(repository: Path, version: int, weights: Weights) -> None:
         shutil.rmtree(folder / str(old), ignore_errors=True)
 
 
-async def started(repository: Path, log: Path, *arguments: str) -> tuple[Any, dict[str, str]]:
+async def start_server(repository: Path, log: Path, *arguments: str) -> tuple[Any, dict[str, str]]:
     """The server's process, and the addresses at which it listens."""
     command = [sys.executable, "-m", "flow2onnx_serve", str(repository), "--port", "0",
                "--grpc-port", "0", *arguments]  # fmt: skip
@@ -356,7 +356,7 @@ async def main(args: argparse.Namespace) -> int:
         soak = Soak(args, repository)
         write_version(repository, 1, soak.weights)
         log = Path(folder) / "log"
-        process, addresses = await started(repository, log, "--poll", "0.5", *args.serve)
+        process, addresses = await start_server(repository, log, "--poll", "0.5", *args.serve)
         try:
             await soak.run(process, addresses)
             process.send_signal(signal.SIGTERM)

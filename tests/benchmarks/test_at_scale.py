@@ -48,10 +48,10 @@ def rows():
 
 def test_constants_are_medians_of_our_rows():
     other = {**rows()[0], "peer": "torch DDP", "hidden": 0.9, "communication_ms": 1.0}
-    found = at_scale.measured({"rows": [*rows(), other]})
+    found = at_scale.constants({"rows": [*rows(), other]})
     assert (found.hidden, found.host) == (0.5, pytest.approx(2**23 / 0.008))
     with pytest.raises(SystemExit, match="no two ranks"):
-        at_scale.measured({"rows": rows()[:1]})
+        at_scale.constants({"rows": rows()[:1]})
 
 
 def test_the_page_says_what_is_measured_and_what_assumed():

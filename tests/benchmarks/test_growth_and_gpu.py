@@ -1,4 +1,4 @@
-"""What the benchmarks of growth and of GPUs compute from their measurements."""
+"""Numbers that the benchmarks of growth and of GPUs compute from their measurements."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the benchmark of several ranks computes from its measurements, and the link it makes."""
+"""Numbers that the benchmark of several ranks computes, and the link it makes."""
 
 import subprocess
 import sys

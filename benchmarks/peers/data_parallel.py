@@ -1,6 +1,6 @@
 """flow2onnx on several ranks: every rank calls the job with the whole batch, as a user does."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,7 +15,7 @@ VERSIONS = ("onnxruntime", "numpy", "torch")
 _VERBS = [name for name in vars(Collectives) if name[0] != "_" and name != "fail"]
 
 
-class _Done:
+class _Finished:
     """A collective that there was no need for, with what it gives."""
 
     def __init__(self, part: Any = None) -> None:
@@ -26,7 +26,9 @@ class _Done:
 
 
 class _Connection:
-    """The calls of a rank's connection: noted, or left out, by attributes put over its methods."""
+    """The calls of a rank's connection: recorded, or without any sending, by attributes put over
+    its methods.
+    """
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -35,7 +37,7 @@ class _Connection:
         self._depth = 0
 
     @contextmanager
-    def replaced(self, make: Callable[[str], Any]) -> Any:
+    def using(self, make: Callable[[str], Any]) -> Iterator[None]:
         """Inside, verbs are what `make` gives for their names."""
         for verb in _VERBS:
             setattr(self._connection, verb, make(verb))
@@ -45,8 +47,8 @@ class _Connection:
             for verb in _VERBS:
                 delattr(self._connection, verb)
 
-    def noted(self, verb: str) -> Any:
-        """The verb, which also notes what it was called with, unless another verb calls it."""
+    def recorder(self, verb: str) -> Any:
+        """The verb, which also records its arguments, unless another verb calls it."""
 
         def call(*arguments: Any) -> Any:
             if not self._depth and arguments:
@@ -59,22 +61,22 @@ class _Connection:
 
         return call
 
-    def left_out(self, verb: str) -> Any:
+    def stub(self, verb: str) -> Any:
         """A verb that sends nothing: other ranks seem to have what this one has."""
         world = self._connection.world
 
         def call(*arguments: Any) -> Any:
             if verb == "begin_all_reduce":
-                return _Done()
+                return _Finished()
             if verb.endswith("reduce_scatter"):
                 part = np.split(arguments[0], world.size)[world.rank]
-                return _Done(part.copy()) if verb.startswith("begin") else part
+                return _Finished(part.copy()) if verb.startswith("begin") else part
             return [arguments[0]] * world.size if verb == "all_gather" else None
 
         return call
 
     def repeat(self) -> None:
-        """All that was noted once more, with zeros."""
+        """Make all calls that were recorded once more, with zeros."""
         pending = []
         for verb, shape, dtype in self.calls:
             found = self._real[verb](np.zeros(shape, dtype))
@@ -84,7 +86,7 @@ class _Connection:
             work.wait()
 
 
-def ranked(work: Workload, values: Values, data: Data, options: Options) -> RankedStep:
+def ranked_step(work: Workload, values: Values, data: Data, options: Options) -> RankedStep:
     """Steps of the job; their loss is that of the whole batch."""
     step = flow2onnx.training(work, values, data, options)
     joined = join_world()
@@ -93,7 +95,7 @@ def ranked(work: Workload, values: Values, data: Data, options: Options) -> Rank
     def compute(i: int) -> float:
         if connection is None:
             return step(i)
-        with connection.replaced(connection.left_out):
+        with connection.using(connection.stub):
             return step(i)
 
     def communicate(i: int) -> None:
@@ -105,7 +107,7 @@ def ranked(work: Workload, values: Values, data: Data, options: Options) -> Rank
         if connection is None:
             return []
         if not connection.calls:
-            with connection.replaced(connection.noted):
+            with connection.using(connection.recorder):
                 step(0)
         return [int(np.prod(shape)) * dtype.itemsize for _, shape, dtype in connection.calls]
 
