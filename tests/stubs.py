@@ -1,4 +1,4 @@
-"""What editors and type checkers read of the names below `flow`: stub files, drawn from the names.
+"""Stub files, which editors and type checkers read, drawn from the names below `flow`.
 
 python -m tests.stubs writes them; the tests compare them with what it would write.
 """
@@ -228,16 +228,16 @@ def _annotation(annotation: Any) -> Text:
     if annotation is ...:
         return Text("...")
     if isinstance(annotation, list):  # the arguments of a Callable
-        return _joined("[", annotation, "]")
+        return _join("[", annotation, "]")
     origin, parts = get_origin(annotation), get_args(annotation)
     if origin in (Union, types.UnionType):
-        return _joined("", parts, "", " | ")
+        return _join("", parts, "", " | ")
     if origin is typing.Literal:
         return Text(f"{_short('typing')}.Literal[{', '.join(map(repr, parts))}]",
                     frozenset({"typing"}))  # fmt: skip
     if origin is not None and parts:
         head = _annotation(origin)
-        return _joined(f"{head.lines}[", parts, "]", modules=head.modules)
+        return _join(f"{head.lines}[", parts, "]", modules=head.modules)
     if isinstance(annotation, type) and annotation is not inspect.Parameter.empty:
         if annotation.__module__ == "builtins":
             return Text(f"{_short('builtins')}.{annotation.__qualname__}", frozenset({"builtins"}))
@@ -246,7 +246,7 @@ def _annotation(annotation: Any) -> Text:
     return Text(f"{_short('typing')}.Any", frozenset({"typing"}))
 
 
-def _joined(
+def _join(
     head: str, parts: Iterable[Any], end: str, between: str = ", ", modules: Iterable[str] = ()
 ) -> Text:
     shown = [_annotation(p) for p in parts]

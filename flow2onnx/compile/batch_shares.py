@@ -52,7 +52,7 @@ class BatchShares:
         return share if share.kind in ("rows", "own") else Share("sum")
 
 
-def _divided(
+def _divide_job(
     traced: Traced, split: Mapping[Value, int], variables: frozenset[Value]
 ) -> BatchShares:
     found = divide(traced, split)
@@ -74,7 +74,7 @@ def share_batch(traced: Traced) -> BatchShares:
         return BatchShares({}, {}, True, variables)
     split = feeds_with_rows(job)
     if job.is_divided:
-        return _divided(traced, split, variables)
+        return _divide_job(traced, split, variables)
     shares = share_rows(job.b, split, job.ranks)
     watched = [v for w in job.watches for v in w.values]
     _check(job, shares, [*job.losses, *traced.results, *watched], "mean sum rows own")

@@ -108,7 +108,7 @@ class DividedModel(OpenedModel):
                 self._compute(self._segments[self._turn], micro[k])
         for send in pending:
             send.wait()
-        outputs = {info.name: self._joined(info, micro) for info in self._results}
+        outputs = {info.name: self._whole_output(info, micro) for info in self._results}
         if guard is not None:
             guard(list(outputs.values()))
         self._between({name: array for name, array in outputs.items() if name in micro[0]})
@@ -170,7 +170,7 @@ class DividedModel(OpenedModel):
             if one.taken is not None and taken is not None:
                 values[one.taken] = taken
 
-    def _joined(self, info: TensorInfo, micro: Sequence[Mapping[str, Array]]) -> Array:
+    def _whole_output(self, info: TensorInfo, micro: Sequence[Mapping[str, Array]]) -> Array:
         """An output of the whole batch, from its parts."""
         if info.name not in micro[0]:
             return np.zeros(info.sizes, info.dtype)

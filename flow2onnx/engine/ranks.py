@@ -134,7 +134,7 @@ class RankedExecutable(Executable):
         kept = division.kept if division is not None else {}
         shared = [name for name in self._model.writes if name not in kept]
         follow_first(self._collectives, self._state, shared)
-        whole = shown[0] if len(shown) == 1 else {i: _joined(shown, i) for i in self._shown}
+        whole = shown[0] if len(shown) == 1 else {i: _join_rounds(shown, i) for i in self._shown}
         self._show(whole)
         return [piece for i in self._results for piece in whole[i]]
 
@@ -278,7 +278,7 @@ class WholeExecutable(Executable):
         return super().run(arrays, feeds)
 
 
-def _joined(rounds: Sequence[Mapping[int, list[Array]]], i: int) -> list[Array]:
+def _join_rounds(rounds: Sequence[Mapping[int, list[Array]]], i: int) -> list[Array]:
     """The pieces of an output, those of all rounds in a row."""
     of_rounds = zip(*(shown[i] for shown in rounds), strict=True)
     return [np.concatenate([np.atleast_1d(piece) for piece in pieces]) for pieces in of_rounds]
@@ -305,7 +305,7 @@ class _Exchange:
                 self._totals[name] = array
             self._counts[name] += 1
             if self._counts[name] == self._rounds and not name.startswith((ROWS, OWN)):
-                self._pending[name] = self._begun(name)
+                self._pending[name] = self._begin(name)
 
     def received(self) -> dict[str, Array]:
         """The sums and rows, by name."""
@@ -320,7 +320,7 @@ class _Exchange:
             found[name] = self._totals.pop(name) if part is None else part
         return found
 
-    def _begun(self, name: str) -> Pending | PendingPart:
+    def _begin(self, name: str) -> Pending | PendingPart:
         total = self._totals[name]
         if name.startswith(SHARD):
             return self._collectives.begin_reduce_scatter(total)

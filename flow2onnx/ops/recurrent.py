@@ -47,7 +47,7 @@ def recurrence(
     given = [*states, *[None] * (2 - len(states))] if kind == "LSTM" else [*states, None][:1]
     outputs = b.several(kind, x, made[0], made[1], bias, None, *given,
                         outputs=3 if kind == "LSTM" else 2, **settings)  # fmt: skip
-    return [_joined(b, outputs[0]), *outputs[1:]]
+    return [_join_directions(b, outputs[0]), *outputs[1:]]
 
 
 def _stack(b: Builder, kind: str, parts: Sequence[Value]) -> Value:
@@ -65,7 +65,7 @@ def _order_gates(b: Builder, kind: str, weight: Value) -> Value:
     return b.Concat(*blocks, axis=0)
 
 
-def _joined(b: Builder, y: Value) -> Value:
+def _join_directions(b: Builder, y: Value) -> Value:
     """(time, directions, batch, hidden) as (time, batch, directions x hidden)."""
     if dims(y)[1] == 1:
         return b.Squeeze(y, [1])

@@ -90,7 +90,7 @@ def _append(job: Job, training: Training) -> dict[Value, Value]:
     wanted |= read | {v: None for v in watched if v not in wanted}
     grads = gradients_of(job, seeds, wanted)
     found = {n: grads[v] for n, v in trainable.items() if n not in tables and v in grads}
-    job.divided = _divided(job, optimizer, list(found))
+    job.divided = _variables_in_parts(job, optimizer, list(found))
     if training.part == "gradients" and job.ranks > 1:
         send_gradients(job, {n: g for n, g in found.items() if n not in job.kept})
         send_own(job, {n: g for n, g in found.items() if n in job.kept})
@@ -127,7 +127,7 @@ def _received(job: Job, step: Step, grads: dict[str, Value], rounds: int) -> dic
     return {name: found[name] for name in grads}
 
 
-def _divided(job: Job, optimizer: Optimizer, names: list[str]) -> frozenset[str]:
+def _variables_in_parts(job: Job, optimizer: Optimizer, names: list[str]) -> frozenset[str]:
     """The variables of whose optimizer state each process keeps a part, as the job's flags say."""
     value = job.spec.config.value
     if job.ranks == 1 or value("optimizer_placement_optimization_mode") is None:

@@ -55,10 +55,10 @@ def contents() -> dict[str, bytes]:
         own = runtime / folder
         for path in (path for pattern in patterns for path in _matches(runtime, pattern)):
             found[(Path(folder) / path.relative_to(own)).as_posix()] = path.read_bytes()
-    joined = _joined()
+    source = _one_source()
     header = (runtime / "c" / "flow2onnx_runtime.h").read_bytes()
     for folder in _JOINED_IN:
-        found[f"{folder}/{_JOINED}"] = joined
+        found[f"{folder}/{_JOINED}"] = source
     for folder in _HEADER_IN:
         found[f"{folder}/flow2onnx_runtime.h"] = header
     return dict(sorted(found.items()))
@@ -72,7 +72,7 @@ def _matches(runtime: Path, pattern: str) -> Iterator[Path]:
     yield from found
 
 
-def _joined() -> bytes:
+def _one_source() -> bytes:
     """All sources of the C runtime as one file, as its Makefile joins them."""
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / _JOINED

@@ -19,7 +19,7 @@ WIDTH, LAYERS, STEPS = 2048, 4, 3
 _MEBIBYTE = 2**20
 
 
-def measured(mode):
+def memory(mode):
     """The MiB of slots and of all state that this rank has, and the peak of its process."""
     config = flow.function_config()
     if mode == "parts":
@@ -64,6 +64,6 @@ def main():
 
 if __name__ == "__main__":
     if sys.argv[1:]:
-        print(*measured(sys.argv[1]))
+        print(*memory(sys.argv[1]))
     else:
         main()

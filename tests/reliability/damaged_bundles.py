@@ -37,34 +37,34 @@ def _file(folder: Path, draws: Random) -> Path:
                                   "manifest.json"])  # fmt: skip
 
 
-def flipped(folder: Path, draws: Random) -> None:
-    """A bit of a file is another."""
+def flip_bit(folder: Path, draws: Random) -> None:
+    """Turn a bit of a file."""
     path = _file(folder, draws)
     content = bytearray(path.read_bytes())
     content[draws.randrange(len(content))] ^= 1 << draws.randrange(8)
     path.write_bytes(content)
 
 
-def cut(folder: Path, draws: Random) -> None:
-    """A file ends early."""
+def cut_off(folder: Path, draws: Random) -> None:
+    """Let a file end early."""
     path = _file(folder, draws)
     os.truncate(path, draws.randrange(path.stat().st_size))
 
 
-def longer(folder: Path, draws: Random) -> None:
-    """A file goes on."""
+def extend(folder: Path, draws: Random) -> None:
+    """Append bytes to a file."""
     path = _file(folder, draws)
     path.write_bytes(path.read_bytes() + draws.randbytes(draws.randint(1, 100)))
 
 
-def exchanged(folder: Path, draws: Random) -> None:
-    """A file has the content of another."""
+def swap(folder: Path, draws: Random) -> None:
+    """Give a file the content of another."""
     one, two = draws.sample(sorted(Manifest.read(folder, verify=False).files), 2)
     shutil.copy(folder / one, folder / two)
 
 
-def missing(folder: Path, draws: Random) -> None:
-    """A file is not there, or something that is no file."""
+def remove(folder: Path, draws: Random) -> None:
+    """Remove a file, or put something there that is none."""
     path = _file(folder, draws)
     path.unlink()
     kind = draws.choice(["gone", "pipe", "folder", "device", "circle"])
@@ -76,19 +76,19 @@ def missing(folder: Path, draws: Random) -> None:
         path.symlink_to("/dev/zero" if kind == "device" else path.name)
 
 
-def contradicting(folder: Path, draws: Random) -> None:
-    """A manifest with a field that is wrong, and the digest that it deserves."""
+def contradict(folder: Path, draws: Random) -> None:
+    """Write a wrong field into the manifest, with the digest that it deserves."""
     place, value = draws.choice([row for row in WRONG if row != _EQUAL])
     c_driver.rewrite(folder, c_driver.set_at(place, value))
 
 
-def hostile(folder: Path, draws: Random) -> None:
-    """A step model that expands without end, with the hash that it deserves."""
+def expand(folder: Path, draws: Random) -> None:
+    """Write a step model that expands without end, with the hash that it deserves."""
     _replace(folder, case(draws.choice(EXPANDING), draws.randrange(1 << 30))[1])
 
 
-def outside(folder: Path, draws: Random) -> None:
-    """A step model whose values lie outside of the folder, with the hash that it deserves."""
+def leave_folder(folder: Path, draws: Random) -> None:
+    """Write a step model with values outside of the folder, with the hash that it deserves."""
     place = draws.choice(["../w.bin", "/etc/passwd", "/dev/zero", "a/../../w.bin", "missing.bin"])
     _replace(folder, model_with(place))
 
@@ -102,7 +102,7 @@ def _replace(folder: Path, content: bytes) -> None:
 
 
 DAMAGES: tuple[Callable[[Path, Random], None], ...] = (
-    flipped, cut, longer, exchanged, missing, contradicting, hostile, outside,
+    flip_bit, cut_off, extend, swap, remove, contradict, expand, leave_folder,
 )  # fmt: skip
 
 

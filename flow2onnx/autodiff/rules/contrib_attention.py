@@ -43,7 +43,7 @@ def _(b, n, g, g_key=None, g_value=None):
     scores.hide(_visible(b, scores, attribute(n, "local_window_size", -1), others[2]))
     if sink is None and attribute(n, "smooth_softmax", 0) == 1:
         sink = b.const(np.zeros(count), dtype_of(x))
-    gq, gk, gv, g_bias, g_sink = scores.gradients(v, _heads(b, _given(b, g, n), count), sink)
+    gq, gk, gv, g_bias, g_sink = scores.gradients(v, _heads(b, _or_zeros(b, g, n), count), sink)
     gk = gk if g_key is None else b.Add(gk, g_key)
     gv = gv if g_value is None else b.Add(gv, g_value)
     gq, gk = turn(gq, count, back=True), turn(gk, shared, back=True)
@@ -53,7 +53,7 @@ def _(b, n, g, g_key=None, g_value=None):
     return [*(_rows(b, v) for v in (gq, gk, gv)), *rest]
 
 
-def _given(b, g, n):
+def _or_zeros(b, g, n):
     """The gradient of the first output, which may have none."""
     return b.Mul(n.outputs[0], 0.0) if g is None else g
 

@@ -191,13 +191,13 @@ def _body_back(b, s, places, gs):
             seeds[own] = inner.Add(seeds[own], g) if own in seeds else g
         read = [*(states[i] for i in carried), *(parts[i] for i in real)]
         found = gradients(inner, seeds, [*read, *wrt])
-        back = [_found(inner, found, v) for v in read]
+        back = [_or_zeros(inner, found, v) for v in read]
         more = [inner.Add(t, found[v]) if v in found else t for t, v in zip(sums, wrt, strict=True)]
         _set_outputs(inner, [*back[: len(carried)], *more, *back[len(carried) :]])
     return inner.graph
 
 
-def _found(inner, found, value):
+def _or_zeros(inner, found, value):
     if value in found:
         return found[value]
     return zeros(inner, sizes_of(value), dtype_of(value))

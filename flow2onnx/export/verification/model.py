@@ -151,10 +151,10 @@ def _by_node(
         else f"{len(done)} of {trial.value_count} values agree within {tolerance}; "
         "each was computed from the runtime's inputs of its node"
     )  # fmt: skip
-    return [Check("reference", not wrong, detail), *_left_out(trial, ours, done)], outputs
+    return [Check("reference", not wrong, detail), *_omissions(trial, ours, done)], outputs
 
 
-def _left_out(trial: Trial, ours: Mapping[str, Array], done: set[str]) -> Iterator[Check]:
+def _omissions(trial: Trial, ours: Mapping[str, Array], done: set[str]) -> Iterator[Check]:
     if trial.slow:
         yield Check(
             "left out",

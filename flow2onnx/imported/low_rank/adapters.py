@@ -227,7 +227,7 @@ def lora(
         shared=tuple(n for n, t in foreign.tensors.items() if hasattr(t, "location")),
         optimizer=rule,
         chunks=None if chunks is None else _at_least("chunks", chunks, 1),
-        dropout=_dropped(dropout, chosen),
+        dropout=_dropout_share(dropout, chosen),
         packs=packs,
     )
     rewrites = Rewrites(
@@ -333,7 +333,7 @@ def _foreign(
     return foreign_model(proto, allowed=allowed, folder=os.fspath(language.folder))
 
 
-def _dropped(share: float, chosen: Sequence[tuple[Product, Sequence[Slot]]]) -> float:
+def _dropout_share(share: float, chosen: Sequence[tuple[Product, Sequence[Slot]]]) -> float:
     """The share of what adapters read that training drops."""
     checked = _share("dropout", share)
     if checked and any(product.is_last for product, _ in chosen):

@@ -52,7 +52,7 @@ class Samples(Callback):
         say: Say | None = None,
     ) -> None:
         self._trainer, self._language, self._tokenizer = trainer, language, tokenizer
-        self._texts = [(prompt, self._asked(prompt)) for prompt in prompts]
+        self._texts = [(prompt, self._prompt_tokens(prompt)) for prompt in prompts]
         self._path, self._every, self._most, self._say = path, every, most, say
         self._modules = adapter_of(trainer).pairs.keys()
         self.samples: list[Sample] = []
@@ -82,7 +82,7 @@ class Samples(Callback):
         """Go on from there."""
         self.samples = [Sample(**sample) for sample in state["samples"]]
 
-    def _asked(self, prompt: str) -> list[int]:
+    def _prompt_tokens(self, prompt: str) -> list[int]:
         """The tokens of a prompt as the model is asked."""
         text = prompt
         if self._tokenizer.template is not None:

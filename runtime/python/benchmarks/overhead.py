@@ -124,7 +124,7 @@ def timed(call: Callable[[], object]) -> float:
     return (time.thread_time_ns() - start) / 1000
 
 
-def measured(batch: int, hidden: int, calls: int) -> dict[str, list[float]]:
+def measure(batch: int, hidden: int, calls: int) -> dict[str, list[float]]:
     """CPU time of each call: bare, another bare as control, the trainer; in random order."""
     with tempfile.TemporaryDirectory() as folder:
         ours, rng = trainer(Path(folder), batch, hidden), np.random.default_rng(1)
@@ -144,7 +144,7 @@ def measured(batch: int, hidden: int, calls: int) -> dict[str, list[float]]:
 def main() -> None:
     print("CPU time of a call in µs, and how much more than bare run_with_iobinding")
     for batch, hidden, calls in ((1, 8, 4000), (8, 16, 4000), (100, 128, 1500), (100, 512, 500)):
-        times = measured(batch, hidden, calls)
+        times = measure(batch, hidden, calls)
         for name, pick in (("median", statistics.median), ("least", min)):
             found = {way: pick(values) for way, values in times.items()}
             base = found["bare"]

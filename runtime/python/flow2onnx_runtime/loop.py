@@ -404,8 +404,8 @@ class Loop:
         before, now = fields.mapping("source"), self.source.settings()
         if before != now:
             raise OptionsError(
-                f"{folder} was written by a training on {_told(before)}, this one is on "
-                f"{_told(now)}",
+                f"{folder} was written by a training on {_describe(before)}, this one is on "
+                f"{_describe(now)}",
                 hint="give the same data and settings, or begin anew with another checkpoint",
             )
         if fields.number("accumulate", 1) != self._accumulate:
@@ -454,7 +454,7 @@ def _has_many(found: Mapping[str, Array]) -> bool:
     return any(np.asarray(v).size > 1 for v in found.values())
 
 
-def _told(settings: Mapping[str, Any]) -> str:
+def _describe(settings: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in settings.items()) or "other data"
 
 

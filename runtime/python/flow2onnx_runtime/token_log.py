@@ -52,7 +52,7 @@ class TokenLog(Callback):
         plot: str | os.PathLike[str] | None = None,
         bar: ProgressBar | None = None,
     ) -> None:
-        self._sizes = [(_counted(b), int(np.sum(b[_MASK]))) for b in batches]
+        self._sizes = [(_label_count(b), int(np.sum(b[_MASK]))) for b in batches]
         self._data = _digest(batches)
         self._table = None if table is None else Path(table)
         self._plot = plot
@@ -67,7 +67,7 @@ class TokenLog(Callback):
     def on_fit_begin(self, loop: "Loop") -> None:
         """Start the clock."""
         self._began = time.monotonic()
-        self._first = self._done(loop)
+        self._first = self._batches_done(loop)
         if self._bar is not None:
             self._bar.begin("training", self._first, loop.epochs * len(self._sizes))
 
@@ -80,7 +80,7 @@ class TokenLog(Callback):
         if not loop.learner.accumulated:
             self._end_step(loop)
         if self._bar is not None:
-            self._bar.show(self._done(loop), self._text(loop))
+            self._bar.show(self._batches_done(loop), self._text(loop))
 
     def on_epoch_end(self, loop: "Loop", row: dict[str, float]) -> None:
         """Complete the row of an epoch."""
@@ -165,7 +165,7 @@ class TokenLog(Callback):
         mean = _Mean()
         for batch in self._validation or ():
             found, _ = loop.learner.evaluate(arrays_of(dict(batch), loop.learner.feeds, {}))
-            mean.add(float(np.asarray(found[loop.learner.losses[0]]).mean()), _counted(batch))
+            mean.add(float(np.asarray(found[loop.learner.losses[0]]).mean()), _label_count(batch))
         return {"val_loss": mean.value, "val_perplexity": perplexity(mean.value)}
 
     def _write(self) -> None:
@@ -173,7 +173,7 @@ class TokenLog(Callback):
         if self._table is not None and self.steps:
             self.steps.save(self._table)
 
-    def _done(self, loop: "Loop") -> int:
+    def _batches_done(self, loop: "Loop") -> int:
         return (loop.epoch - 1) * len(self._sizes) + loop.batch
 
     def _speed(self) -> float:
@@ -240,7 +240,7 @@ def _digest(batches: Batches) -> str:
     return found.hexdigest()
 
 
-def _counted(batch: Mapping[str, Array]) -> int:
+def _label_count(batch: Mapping[str, Array]) -> int:
     return int(np.count_nonzero(np.asarray(batch[_LABELS]) != _IGNORED))
 
 

@@ -20,7 +20,7 @@ SHARES = RNG.uniform(size=(50, 1)).astype(np.float32)
 TRUTHS = RNG.integers(0, 2, (50, 1))
 
 
-def measured(text, predictions, labels, size=8):
+def result_of(text, predictions, labels, size=8):
     (metric,) = metrics_of(text)
     for first in range(0, len(labels), size):
         metric.update(predictions[first : first + size], labels[first : first + size])
@@ -54,7 +54,7 @@ CASES = {
 @pytest.mark.parametrize("size", [1, 8, 50])
 def test_metrics_are_those_of_scikit_learn(text, size):
     predictions, labels, expected = CASES[text]
-    assert measured(text, predictions, labels, size) == pytest.approx(expected, rel=1e-6)
+    assert result_of(text, predictions, labels, size) == pytest.approx(expected, rel=1e-6)
 
 
 def test_every_metric_has_a_case():
@@ -65,7 +65,7 @@ def test_classes_that_nobody_names_count_for_nothing():
     """Of the classes of a macro average, only those that are predicted or labelled take part."""
     labels, scores = np.array([0, 1, 0]), np.eye(5, dtype=np.float32)[[0, 1, 1]]
     expected = sk.f1_score(labels, scores.argmax(-1), average="macro")
-    assert measured("f1", scores, labels) == pytest.approx(expected)
+    assert result_of("f1", scores, labels) == pytest.approx(expected)
 
 
 def test_texts_and_ignored_labels():
@@ -75,26 +75,26 @@ def test_texts_and_ignored_labels():
     labels[0, :3] = -100
     kept = labels != -100
     expected = (scores.argmax(-1) == labels)[kept].mean()
-    assert measured("accuracy", scores, labels) == pytest.approx(expected)
-    assert measured("accuracy", scores.swapaxes(1, 2), labels) == pytest.approx(expected)
+    assert result_of("accuracy", scores, labels) == pytest.approx(expected)
+    assert result_of("accuracy", scores.swapaxes(1, 2), labels) == pytest.approx(expected)
     nll = -log_softmax(scores.astype(np.float64))[kept][np.arange(kept.sum()), labels[kept]]
-    assert measured("perplexity", scores, labels) == pytest.approx(math.exp(nll.mean()))
+    assert result_of("perplexity", scores, labels) == pytest.approx(math.exp(nll.mean()))
 
 
 def test_as_many_words_as_classes_need_an_axis():
     scores, labels = RNG.standard_normal((5, 4, 4)), RNG.integers(0, 4, (5, 4))
     with pytest.raises(FeedError, match=r"say which: accuracy\(axis=1\)"):
-        measured("accuracy", scores, labels)
-    found = measured("accuracy(axis=-1)", scores, labels)
+        result_of("accuracy", scores, labels)
+    found = result_of("accuracy(axis=-1)", scores, labels)
     assert found == pytest.approx((scores.argmax(-1) == labels).mean())
 
 
 def test_as_many_rows_as_classes():
     """The first axis is the batch's, whatever its size."""
     scores, labels = RNG.standard_normal((4, 4)), RNG.integers(0, 4, 4)
-    assert measured("accuracy", scores, labels) == (scores.argmax(-1) == labels).mean()
+    assert result_of("accuracy", scores, labels) == (scores.argmax(-1) == labels).mean()
     scores, labels = RNG.standard_normal((4, 4, 6, 5)), RNG.integers(0, 4, (4, 6, 5))
-    assert measured("accuracy", scores, labels) == (scores.argmax(1) == labels).mean()
+    assert result_of("accuracy", scores, labels) == (scores.argmax(1) == labels).mean()
 
 
 @pytest.mark.parametrize("text", CASES)
@@ -111,12 +111,12 @@ def test_what_was_gathered_can_be_kept(text):
 
 
 def test_labels_that_are_all_alike():
-    assert measured("r2", np.ones((4, 1)), np.ones((4, 1))) == 1.0
-    assert measured("r2", np.zeros((4, 1)), np.ones((4, 1))) == 0.0
+    assert result_of("r2", np.ones((4, 1)), np.ones((4, 1))) == 1.0
+    assert result_of("r2", np.zeros((4, 1)), np.ones((4, 1))) == 0.0
 
 
 def test_large_offsets_cost_no_digits():
-    assert measured("r2", REAL + 1e6, TARGET.astype(np.float64) + 1e6, 3) == pytest.approx(
+    assert result_of("r2", REAL + 1e6, TARGET.astype(np.float64) + 1e6, 3) == pytest.approx(
         sk.r2_score(TARGET.astype(np.float64) + 1e6, REAL + 1e6), rel=1e-9
     )
 
@@ -138,7 +138,7 @@ def test_nothing_gives_no_number(text):
 )
 def test_what_does_not_fit_is_said(text, predictions, labels, message):
     with pytest.raises(FeedError, match=message):
-        measured(text, predictions, labels)
+        result_of(text, predictions, labels)
 
 
 @pytest.mark.parametrize(

@@ -233,13 +233,13 @@ def _at(b, x, y):
     return _sequence(b, "SequenceAt", _built(b, x, y), np.int64(-2))
 
 
-def _joined(new_axis):
+def _concat(new_axis):
     return lambda b, x, y: _sequence(
         b, "ConcatFromSequence", _built(b, x, y), axis=1, new_axis=new_axis
     )
 
 
-def _split_and_joined(split, **attrs):
+def _split_and_concat(split, **attrs):
     def make(b, x):
         operands = (x,) if split is None else (x, np.asarray(split))
         parts = _sequence(b, "SplitToSequence", *operands, **attrs)
@@ -251,11 +251,11 @@ def _split_and_joined(split, **attrs):
 
 SEQUENCES = [
     Case("SequenceAt", _at, [S, S]),
-    Case("SequenceAt", _split_and_joined(2, axis=1), [(2, 6)], "split"),
-    Case("SequenceAt", _split_and_joined([3, 3], axis=1), [(2, 6)], "split-sizes"),
-    Case("SequenceAt", _split_and_joined(None, keepdims=0), [(2, 5)], "split-ones"),
-    Case("ConcatFromSequence", _joined(0), [S, S]),
-    Case("ConcatFromSequence", _joined(1), [S, S], "stacked"),
+    Case("SequenceAt", _split_and_concat(2, axis=1), [(2, 6)], "split"),
+    Case("SequenceAt", _split_and_concat([3, 3], axis=1), [(2, 6)], "split-sizes"),
+    Case("SequenceAt", _split_and_concat(None, keepdims=0), [(2, 5)], "split-ones"),
+    Case("ConcatFromSequence", _concat(0), [S, S]),
+    Case("ConcatFromSequence", _concat(1), [S, S], "stacked"),
 ]
 
 
