@@ -85,7 +85,7 @@ def locked(text: str) -> dict[str, str]:
 
 
 def required(root: Path) -> Iterator[Requirement]:
-    """What our distributions ask for on this system, but each other."""
+    """The packages that our distributions ask for on this system, without each other."""
     for folder, extras in _OURS.items():
         project = tomllib.loads((root / folder / "pyproject.toml").read_text())["project"]
         optional = project.get("optional-dependencies", {})

@@ -1,4 +1,4 @@
-"""What all tests share: a session of their own, and draws that do not depend on other tests."""
+"""A session of its own for each test, and draws that do not depend on other tests."""
 
 import sys
 from pathlib import Path

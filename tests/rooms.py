@@ -56,7 +56,7 @@ def part_of(path: Path) -> str:
 
 
 def imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    """What a module imports, with the line; names too, as they may be modules."""
+    """The imports of a module, with their lines; names too, as they may be modules."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names)

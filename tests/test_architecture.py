@@ -166,7 +166,7 @@ PARSERS = ("load_model", "TrainingSession", "load_external_data_for_model")
 
 
 def is_typing_only(path: Path, line: int) -> bool:
-    """Whether the line stands below `if TYPE_CHECKING:`."""
+    """True if the line stands below `if TYPE_CHECKING:`."""
     return any(
         isinstance(node, ast.If)
         and isinstance(node.test, ast.Name)

@@ -1,4 +1,4 @@
-"""What the audit of the locked packages finds, and says where it cannot look."""
+"""Findings of the audit of the locked packages, and its words where it cannot look."""
 
 import pytest
 from packaging.requirements import Requirement

@@ -18,7 +18,7 @@ SHARED = {"training"}
 
 
 def run(*arguments, cwd=ROOT):
-    """What a Python process at the root of the repository prints."""
+    """The output of a Python process at the root of the repository."""
     paths = [str(ROOT), str(ROOT / "runtime" / "python"), os.environ.get("PYTHONPATH", "")]
     done = subprocess.run(
         [sys.executable, *map(str, arguments)],

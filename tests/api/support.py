@@ -1,4 +1,4 @@
-"""What the tests of the API share."""
+"""Jobs and checks that the tests of the API share."""
 
 import contextlib
 import linecache

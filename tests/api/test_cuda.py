@@ -17,7 +17,7 @@ STEPS = 6
 
 
 def losses(tag, captured=False):
-    """What a small convolutional network loses, step by step."""
+    """The losses of a small convolutional network, step by step."""
     flow.clear_default_session()
     flow.config.enable_tensor_float_32_compute(False)
     config = flow.function_config()

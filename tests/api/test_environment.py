@@ -22,7 +22,7 @@ X = np.arange(6, dtype=np.float32).reshape(2, 3) - 2
 
 
 def traced(look, kind="predict"):
-    """What `look` says of the one input, inside a job."""
+    """The answer of `look` for the one input, inside a job."""
     found = []
 
     def body(x):

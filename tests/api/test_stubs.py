@@ -1,4 +1,4 @@
-"""What editors and type checkers read of the names below `flow`."""
+"""Stub files, from which editors and type checkers know the names below `flow`."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What a train job does to its variables, against numpy."""
+"""Train jobs and their variables, beside numpy."""
 
 import numpy as np
 import pytest

@@ -35,7 +35,7 @@ TOLERANCE = {"float64": 1e-5, "float32": 2e-2}
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a case: errors relative to 1 + the size, None where not measured and why."""
+    """The result of a case: errors relative to 1 + the size, None where not measured and why."""
 
     case: object
     dtype: str
@@ -107,11 +107,11 @@ def outcome(case):
         except FlowError as error:
             return Outcome(case, dtype, reason=str(error))
         if run is not None:
-            return _measured(case, dtype, run, shapes)
+            return _outcome(case, dtype, run, shapes)
     return Outcome(case, "float32", reason=reason)
 
 
-def _measured(case, dtype, run, shapes):
+def _outcome(case, dtype, run, shapes):
     rng = np.random.default_rng(zlib.crc32(case.id.encode()))
     point = case.draw(rng, dtype)
     along = [

@@ -105,7 +105,7 @@ class Comparison:
         return [rng.uniform(0.5, 1.5, sizes_of(y)).astype(dtype_of(y).numpy) for y in outputs]
 
     def outcome(self, free):
-        """What becomes of the gradients with these axes free."""
+        """The result of the gradients with these axes free."""
         if self.run is None:
             return Outcome(self.case, free, "float32", reason=self.reason, hint="-")
         try:

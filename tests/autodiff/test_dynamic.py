@@ -142,7 +142,7 @@ def test_static_forms_are_as_before():
 
 
 def test_sizes_keep_their_names():
-    """What has the same size by the standard's rules is known to have it."""
+    """Values of the same size by the standard's rules are known to have it."""
     b = Builder()
     x, mask = b.input("x", TABLE, float32), b.input("mask", (4,), float32)
     y = rows(b, x, mask)

@@ -1,4 +1,4 @@
-"""What stands for an operator computes the same."""
+"""Expansions of operators compute the same."""
 
 import zlib
 
@@ -53,7 +53,7 @@ def numbers(*shapes):
 
 
 def run(make, arrays, is_expanded=True, opset=21):
-    """What the last node that `make` appends, or what stands for it, puts out."""
+    """The outputs of the last node that `make` appends, or of its expansion."""
     b = Builder(opset)
     inputs = [b.input(f"x{i}", a.shape, float32) for i, a in enumerate(arrays)]
     made = as_tuple(make(b, *inputs))

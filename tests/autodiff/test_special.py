@@ -1,4 +1,4 @@
-"""What difference quotients cannot tell: ties, edges, drawn masks, and forms without a gradient."""
+"""Gradients beyond difference quotients: ties, edges, drawn masks, and forms without any."""
 
 import numpy as np
 import pytest

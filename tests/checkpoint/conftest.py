@@ -1,4 +1,4 @@
-"""What the checkpoint tests share."""
+"""Fixtures that the checkpoint tests share."""
 
 import numpy as np
 import pytest

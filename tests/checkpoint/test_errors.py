@@ -1,4 +1,4 @@
-"""What cannot be saved or loaded: one kind of error that names the file and the reason."""
+"""Refusals to save or load: one kind of error that names the file and the reason."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""What the doctor says of the engines that connect processes."""
+"""The doctor's lines about the engines that connect processes."""
 
 import importlib.util
 

@@ -66,7 +66,7 @@ def test_a_chat_is_memorised_and_an_interrupted_run_goes_on(folder, tmp_path):
 
 
 def answer_greedily(folder, out, tmp_path):
-    """What the served model says, token by token, is what it was taught."""
+    """The served model says, token by token, what it was taught."""
     from flow2onnx.imported.low_rank.tokens import open_tokenizer
 
     assert lora("slots", folder.path, "-o", tmp_path / "served")[0] == 0

@@ -1,4 +1,4 @@
-"""What `flow2onnx lora` tells while it trains, and how it goes on after it was killed."""
+"""Lines that `flow2onnx lora` tells while it trains, and its way on after it was killed."""
 
 import csv
 import errno

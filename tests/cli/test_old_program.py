@@ -18,7 +18,7 @@ WARNINGS = pytest.mark.filterwarnings("ignore:flow.global_function:DeprecationWa
 
 
 def old_values():
-    """What a perceptron of the script might hold after a few steps: weights and momenta."""
+    """Weights and momenta that a perceptron of the script might hold after a few steps."""
     random = np.random.default_rng(5)
     values = {}
     for layer, shape in LAYERS.items():

@@ -1,4 +1,4 @@
-"""What the compiler and the engine make of each flag they read themselves: one test a row."""
+"""Effects of the flags that the compiler and the engine read themselves: one test a row."""
 
 from collections.abc import Callable
 from contextlib import chdir

@@ -501,7 +501,7 @@ def test_coco_images_that_are_pipes(coco):
 
 
 def test_coco_job(coco):
-    """What a detection job does before its network."""
+    """A detection job prepares images and boxes before its network."""
 
     def body():
         data, ids, size, boxes, labels, points, places = flow.data.coco_reader(

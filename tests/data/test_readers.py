@@ -19,7 +19,7 @@ from tests.ops.test_rows import ON_THE_HOST
 
 
 def run(body, returns=tp.Numpy, calls=1, **options):
-    """What calls of a job with this body give."""
+    """The results of calls of a job with this body."""
 
     def job():
         return body()

@@ -1,4 +1,4 @@
-"""What `describe` says of models, bundles and checkpoints, whole and damaged."""
+"""Descriptions of models, bundles and checkpoints, whole and damaged."""
 
 import contextlib
 import json

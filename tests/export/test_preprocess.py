@@ -33,7 +33,7 @@ def photos(count=4, channels=3):
 
 
 def prepared(raw):
-    """What the full preprocessing means, by numpy: BGR in rows, to RGB in planes."""
+    """The full preprocessing by numpy: BGR in rows, to RGB in planes."""
     x = raw[..., ::-1].transpose(0, 3, 1, 2).astype(np.float32) / 255
     return (x - np.reshape(MEAN, (3, 1, 1))) / np.reshape(STD, (3, 1, 1))
 

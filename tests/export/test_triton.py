@@ -99,7 +99,7 @@ def test_a_fixed_batch(tmp_path):
 
 
 def served(path, *arrays):
-    """What the server of this project answers, without a network."""
+    """The answer of this project's server, without a network."""
 
     async def main():
         repository = Repository(Settings(path), Metrics())

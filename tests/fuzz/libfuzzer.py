@@ -18,7 +18,7 @@ _MOST_CRASHES = 3  # of one target, which would find the same one for ever
 
 @dataclass
 class Report:
-    """What came of fuzzing a target: inputs run, code reached, the first lines of each crash."""
+    """The result of fuzzing a target: inputs run, code reached, the first lines of each crash."""
 
     target: str
     executions: int = 0

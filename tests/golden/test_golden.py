@@ -91,7 +91,7 @@ def decoded(content, blobs):
 
 
 def called(case, blobs):
-    """What the call of a case returns, as a list of (path, blob)."""
+    """The result of the call of a case, as a list of (path, blob)."""
     if case["op"].startswith("operator:"):
         result = eval(case["op"].removeprefix("operator:"), {}, dict(blobs))
     else:
@@ -125,7 +125,7 @@ def part(data, prefix):
 
 
 def same(found, wanted, scale=1.0, tolerance=None):
-    """Whether an array is the recorded one; recorded scalars have no dimension here or there."""
+    """True if an array is the recorded one; recorded scalars have no dimension here or there."""
     wanted = np.asarray(wanted)
     if wanted.dtype == bool:
         wanted = wanted.astype(np.int8)  # up to 0.6 truths are int8

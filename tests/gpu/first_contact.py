@@ -1,4 +1,4 @@
-"""What holds over the stand-in, seen on a GPU: to be run first where one is at hand.
+"""Checks that hold over the stand-in, on a GPU: to be run first where one is at hand.
 
     python -m tests.gpu.first_contact [STAGE ...] --out FOLDER [--rows mlp,lenet] [--seconds 420]
 

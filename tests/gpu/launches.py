@@ -1,4 +1,4 @@
-"""What a step of each network asks of the GPU, over the stand-in; writes docs/launches.md.
+"""Launches and bytes of a step of each network, over the stand-in; writes docs/launches.md.
 
     LD_LIBRARY_PATH=FOLDER STANDIN_RUNS=0 python -m tests.gpu.launches [ROW ...] [--json]
 

@@ -1,4 +1,4 @@
-"""What the verifier says of operators that the runtime cannot run."""
+"""The verifier's words for operators that the runtime cannot run."""
 
 import numpy as np
 import pytest

@@ -95,7 +95,7 @@ def test_what_is_refused():
 
 
 def test_forward_mode_through_convolutions_of_any_batch():
-    """What a kernel's gradient is computed with has the batch among its channels."""
+    """The convolution that computes a kernel's gradient has the batch among its channels."""
     nodes = [helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1], strides=[2, 2])]
     tensors = [models.tensor("w", models.random(0, 4, 2, 3, 3))]
     x, along = models.random(1, 3, 2, 6, 6), models.random(2, 4, 2, 3, 3)

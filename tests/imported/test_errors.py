@@ -1,4 +1,4 @@
-"""What cannot be trained: each with an error that says what to do."""
+"""Models that cannot be trained: each with an error that says what to do."""
 
 import numpy as np
 import onnx

@@ -1,4 +1,4 @@
-"""What messages advise does what they say: each is met, and followed."""
+"""Advice of messages: each is met, and followed, and does what it says."""
 
 import re
 

@@ -318,7 +318,7 @@ def test_what_is_shown_of_things_is_short():
 
 @pytest.mark.slow
 def test_editors_know_the_signature(tmp_path):
-    """What a type checker says of a program is what an editor shows."""
+    """A type checker finds in a program what an editor shows."""
     api = pytest.importorskip("mypy.api")
     program = tmp_path / "program.py"
     program.write_text(

@@ -1,4 +1,4 @@
-"""What an exporter names as one parameter is one weight, under each of its names."""
+"""A parameter of an exporter is one weight, under each of its names."""
 
 import json
 from pathlib import Path

@@ -29,7 +29,7 @@ NUMPY = {"tensor(float)": "float32", "tensor(double)": "float64"}
 
 
 def results(question, form, seed=0):
-    """What a form gives for operands that depend on the seed alone."""
+    """The results of a form for operands that depend on the seed alone."""
     options = ort.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = 1, 4
     session = ort.InferenceSession(trial_bytes(question, form), options, ["CPUExecutionProvider"])

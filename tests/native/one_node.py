@@ -60,7 +60,7 @@ def outcome(
     outputs: int = 1,
     **attributes: Attribute,
 ) -> Array | str:
-    """What comes out first, or the message of the refusal; `in_place`: the input it goes to."""
+    """The first output, or the message of the refusal; `in_place`: the input it goes to."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 4
@@ -84,7 +84,7 @@ def outcome(
 
 
 def is_refusal(op_type: str, message: str) -> bool:
-    """Whether this is what the operator says, not what a runtime happens to stumble over."""
+    """True for the operator's own words, false for those that a runtime happens to have."""
     said = (f"{op_type}: ", "is missing", "Result buffer is not large enough", "has 9 dimensions")
     return any(words in message for words in said)
 

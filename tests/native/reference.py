@@ -22,7 +22,7 @@ _O = Operation
 
 
 def apply(operation: int, a: Array, b: Array, c: Array) -> Array:
-    """What an operation makes of its operands; a truth is 1 or 0."""
+    """The result of an operation; a truth is 1 or 0."""
     with np.errstate(all="ignore"):
         return _apply(operation, a, b, c)
 

@@ -109,7 +109,7 @@ def exact(case: Case, x: np.ndarray, g: np.ndarray, chosen=None):
 
 
 def covered(case: Case, shape: tuple[int, ...]) -> bool:
-    """Whether each window has an element of the image."""
+    """True if each window has an element of the image."""
     return all(
         (o - 1) * s - p < d
         for o, s, p, d in zip(shape[2:], case.strides, case.pads, case.x[2:], strict=False)

@@ -33,7 +33,7 @@ def agree(got: Array, expected: Array) -> None:
 def evaluate(
     b: Builder, library: NativeLibrary, feeds: Mapping[str, Array], threads: int = 1, count: int = 1
 ) -> dict[str, Array]:
-    """What a graph computes whose products are `count` native ones, and nothing around them."""
+    """The results of a graph whose products are `count` native ones, and nothing around them."""
     model, used = rewrite(model_of(b.graph), library.operators, threads)
     assert used == {"Product": count}
     assert {n.op_type for n in model.graph} == {"Product"}

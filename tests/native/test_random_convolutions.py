@@ -70,7 +70,7 @@ def has_tile(shape: list[int], tile: int) -> bool:
 
 
 def exact(shape: list[int], which: str, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """What an operator makes of its first two operands, without what is added."""
+    """The result of an operator for its first two operands, without what is added."""
     n, inner, height, width, outer, kh, kw, oh, ow, sy, sx, dy, dx, top, left, bottom, right, g = (
         shape[:18]
     )

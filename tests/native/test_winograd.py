@@ -72,13 +72,13 @@ def exact(case: Case, feeds):
 
 
 def tiles(model) -> list[int]:
-    """What the native convolutions of a model have as tiles."""
+    """The tiles of the native convolutions of a model."""
     nodes = [n for n in model.graph if n.domain == DOMAIN and n.op_type.startswith("Conv")]
     return [n.attributes["winograd"].value for n in nodes]
 
 
 def outputs(case: Case, library: NativeLibrary, threads: int = 1, **changed):
-    """What comes out by Winograd's algorithm, and what went in."""
+    """The result of Winograd's algorithm, and its operands."""
     b, feeds = convolution(case)
     feeds |= changed
     model, used = rewrite(model_of(b.graph), library.operators, threads)

@@ -33,7 +33,7 @@ class StandardCase:
 
     @property
     def has_floats(self):
-        """Whether any input or initializer is of real numbers."""
+        """True if any input or initializer is of real numbers."""
         return any(is_float(x) for x in self.inputs)
 
 

@@ -1,4 +1,4 @@
-"""What was measured on the ONNX project's node tests, as a file and as a page of the docs.
+"""Measurements on the ONNX project's node tests, as a file and as a page of the docs.
 
 `python -m tests.onnx_standard.coverage` measures again and writes both; with names of operators,
 it measures their cases alone.
@@ -75,7 +75,7 @@ class Measurement:
 
 
 def measure(operators=()):
-    """What comes of all cases, or of those of some operators, on the installed runtime."""
+    """The outcomes of all cases, or of those of some operators, on the installed runtime."""
     cases = [c for _, c in sorted(standard_cases().items())]
     outcomes = (outcome(c) for c in cases if not operators or c.operator in operators)
     runtime = ".".join(onnxruntime.__version__.split(".")[:2])

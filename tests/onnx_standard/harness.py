@@ -41,7 +41,7 @@ class SkipError(Exception):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a case: `reason` is why there is no `error` of its gradient."""
+    """The outcome of a case: `reason` is why there is no `error` of its gradient."""
 
     name: str
     operator: str

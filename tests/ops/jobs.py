@@ -38,7 +38,7 @@ def predict(body, *arrays):
 
 
 def opens(body, arrays):
-    """Whether the runtime opens the model of a predict job, whatever our own check says of it."""
+    """True if the runtime opens the model of a predict job, whatever our own check says of it."""
     flow.clear_default_session()
     define(body, arrays)
     compiled = compile_job(current_session().spec("job"), None, Target(kernels=None))

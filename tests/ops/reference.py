@@ -1,4 +1,4 @@
-"""What operators mean, for those that numpy has no function for."""
+"""Operators that numpy has no function for, by numpy."""
 
 import math
 

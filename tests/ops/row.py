@@ -1,4 +1,4 @@
-"""What a row of the operator table is."""
+"""A row of the operator table."""
 
 import math
 from collections.abc import Callable

@@ -19,7 +19,7 @@ def log_softmax(x):
 
 
 def spelled(path, blank):
-    """What a path says: repetitions once, blanks left out."""
+    """The labels of a path: repetitions once, blanks left out."""
     return [k for k, _ in itertools.groupby(path) if k != blank]
 
 

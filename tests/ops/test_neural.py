@@ -1,4 +1,4 @@
-"""What a row cannot say of layers, activations and masks: corners, draws, later keywords."""
+"""Layers, activations and masks beyond their rows: corners, draws, later keywords."""
 
 import inspect
 

@@ -1,4 +1,4 @@
-"""What the table says of every operator, checked in real jobs."""
+"""The table of operators, checked in real jobs."""
 
 import zlib
 from inspect import unwrap
@@ -91,7 +91,7 @@ def as_list(result):
 
 
 def is_runnable(row, dtype, arrays):
-    """Whether the runtime has the kernels; it must have what the row does not say it lacks."""
+    """True if the runtime has the kernels; it must have what the row does not say it lacks."""
     return dtype not in row.lacks or opens(row.call, arrays)
 
 

@@ -16,7 +16,7 @@ SHAPE = (100, 512)
 
 
 def session(build, counters=("step",)):
-    """What `build` makes of a counter, with its draws counted."""
+    """A function that runs what `build` makes of a counter, with its draws counted."""
     b = Builder(21)
     for name in counters:
         b.input(name, (1,), int64)

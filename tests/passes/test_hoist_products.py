@@ -16,7 +16,7 @@ X = np.random.default_rng(5).standard_normal((STEPS, ROWS, WIDTH)).astype(np.flo
 
 
 def values_of(b):
-    """What a graph makes of X."""
+    """The results of a graph for X."""
     options = ort.SessionOptions()
     options.log_severity_level = 3
     session = ort.InferenceSession(model_bytes(model_of(b.graph)), options)

@@ -110,7 +110,7 @@ def test_pools(axes, kind, data, is_last, is_ceiled):
 @RUNS
 @given(data=st.data())
 def test_the_gradient_of_an_average_pool_shares_out(data):
-    """What goes back is what came in: each window hands its gradient to those it averaged."""
+    """Gradients go back whole: each window hands its own to those it averaged."""
     extents, kernel, strides, _, padding, pairs = data.draw(windows(2))
     assume(padding is not None)
     pairs = [sides(padding, *a) for a in zip(extents, kernel, strides, strict=True)]

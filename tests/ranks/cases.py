@@ -524,7 +524,7 @@ DEVICES = 2
 
 
 def run(names, cases=CASES):
-    """What each case gives, by case and name, each in a session of its own."""
+    """The results of each case, by case and name, each in a session of its own."""
     found = {}
     for name in names or cases:
         flow.clear_default_session()

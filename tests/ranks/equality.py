@@ -28,7 +28,7 @@ _LIBRARY = "from mpi4py import MPI; print(MPI.Get_library_version().split(',')[0
 
 
 def trained_by(count, engine, folder, names=(), module="tests.ranks.cases"):
-    """What each rank has in the end, and what each printed."""
+    """The arrays that each rank has in the end, and what each printed."""
     arguments = ["-m", module, str(folder), *names]
     results = ends(start_ranks(count, arguments, engine), 1800)
     assert all(status == 0 for status, _, _ in results), results

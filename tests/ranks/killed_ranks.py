@@ -44,7 +44,7 @@ Digests = Mapping[int, str]
 
 @dataclass(frozen=True)
 class Kill:
-    """What came of one kill: when it was, how long all took to end, where training went on."""
+    """The outcome of one kill: when it was, how long all took to end, where training went on."""
 
     rank: int
     when: str
@@ -107,7 +107,7 @@ def wait_for(what: Callable[[], bool], process: Any) -> None:
 
 
 def lines_of(folder: Path, rank: int) -> list[tuple[str, int, str]]:
-    """What a rank wrote: the kind of moment, the step and the digest of all variables."""
+    """The lines of a rank: the kind of moment, the step and the digest of all variables."""
     path = folder / f"digests-{rank}"
     lines = path.read_text().splitlines() if path.exists() else []
     return [(what, int(step), digest) for what, step, digest in map(str.split, lines)]

@@ -1,4 +1,4 @@
-"""What happens to all ranks when one fails, and how training goes on from a checkpoint."""
+"""Ranks that fail: all end, and training goes on from a checkpoint."""
 
 import os
 import shutil

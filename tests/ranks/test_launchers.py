@@ -36,7 +36,7 @@ def begin(command, **variables):
 
 
 def check_truth(folder, size, machines):
-    """What the ranks wrote; `machines` has, for each rank, the number of its machine."""
+    """The records of the ranks; `machines` has, for each rank, the number of its machine."""
     found = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(size)]
     for rank, one in enumerate(found):
         assert (one["rank"], one["size"], one["parallel_num"]) == (rank, size, size)
@@ -79,7 +79,7 @@ def test_launch_on_two_machines(tmp_path):
 
 
 def pods(port, each):
-    """What Kubeflow's operator tells each of two pods."""
+    """The variables that Kubeflow's operator sets for each of two pods."""
     for pod in range(2):
         yield {
             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "PET_MASTER_ADDR": "127.0.0.1",

@@ -1,4 +1,4 @@
-"""What a rank is told of its surroundings, as JSON: ``truth.py FOLDER``."""
+"""Write what a rank is told of its surroundings, as JSON: ``truth.py FOLDER``."""
 
 import json
 import sys

@@ -98,7 +98,7 @@ def _named(body: Callable[..., Any], name: str, returned: Any) -> Callable[..., 
 
 
 def child(kind: str, way: str, times: int) -> None:
-    """What the interrupted process does."""
+    """Run the process that is interrupted."""
     take_interrupts()
     with tempfile.TemporaryDirectory() as folder:
         calls = Calls(Path(folder))

@@ -79,7 +79,7 @@ def take_interrupts() -> None:
 
 
 def child(kind: str, way: str, times: int, *, in_place: bool) -> None:
-    """What the interrupted process does."""
+    """Run the process that is interrupted."""
     take_interrupts()
     with tempfile.TemporaryDirectory() as root:
         folder = copy_bundle(Path(root, "bundle"))

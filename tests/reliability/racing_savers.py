@@ -54,12 +54,12 @@ def save_model(path: Path, number: int) -> None:
 
 
 def file_content(path: Path) -> bytes:
-    """What a reader finds in the file."""
+    """The bytes that a reader finds in the file."""
     return path.read_bytes()
 
 
 def folder_content(path: Path) -> bytes:
-    """What a reader finds in the folder, opened once."""
+    """The bytes that a reader finds in the folder, opened once."""
     folder = os.open(path, os.O_RDONLY)
     try:
         parts = []
@@ -73,7 +73,7 @@ def folder_content(path: Path) -> bytes:
 
 
 def model_content(path: Path) -> bytes:
-    """What a reader finds in the two files of a model."""
+    """The bytes that a reader finds in the two files of a model."""
     return path.read_bytes() + path.with_name(f"{path.name}.data").read_bytes()
 
 

@@ -58,7 +58,7 @@ class Server:
     grpc: str
 
     def metrics(self) -> str:
-        """What it says of itself."""
+        """The server's own words about itself."""
         host, port = self.http
         with urllib.request.urlopen(f"http://{host}:{port}/metrics", timeout=60) as answer:
             return str(answer.read().decode())
@@ -406,7 +406,7 @@ class Memory:
 
 
 def play(server: Server, case: str, times: int, scale: float) -> dict[str, Any]:
-    """What came of a case that is played so often."""
+    """The outcome of a case that is played so often."""
     with healthy(server) as found:
         memory, outcome = Memory(server.pid), Counter[str]()
         before, after = resident(server.pid), []
@@ -424,7 +424,7 @@ def play(server: Server, case: str, times: int, scale: float) -> dict[str, Any]:
 
 
 def measure(cases: list[str], times: int, scale: float) -> list[dict[str, Any]]:
-    """What came of each case, one after the other on one server."""
+    """The outcome of each case, one after the other on one server."""
     with tempfile.TemporaryDirectory() as folder, running(Path(folder)) as server:
         rows = [play(server, case, times, scale) for case in cases]
         assert server.held() == 0

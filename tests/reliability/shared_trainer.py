@@ -24,7 +24,7 @@ PATIENCE = 40.0  # seconds for a run, which takes one or two
 
 
 def calls_of(trainer: Trainer, folder: Path) -> dict[str, Callable[[], object]]:
-    """What other threads do, by name."""
+    """The work of other threads, by name."""
     batch, values = one_batch(trainer), trainer.state_dict()
     images = {feed.name: batch[feed.name] for feed in trainer.manifest.predict[0].feeds}
     path = folder / "state.safetensors"

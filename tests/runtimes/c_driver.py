@@ -1,4 +1,4 @@
-"""What the tests of the C runtime share: building it, and driving it line by line."""
+"""The C runtime in tests: building it, and driving it line by line."""
 
 import json
 import os
@@ -195,7 +195,7 @@ def rewrite(bundle: Path, change: Any) -> None:
 
 
 def set_at(place: str, value: object) -> Any:
-    """What sets the field at "a/0/b" of a manifest to a value; an Ellipsis removes it."""
+    """A function that sets the field "a/0/b" of a manifest to a value; an Ellipsis removes it."""
 
     def change(manifest: Any) -> None:
         *way, last = [int(w) if w.isdigit() else w for w in place.split("/")]

@@ -1,4 +1,4 @@
-"""What is built once: the C runtime in three ways, the release archive, each language's driver."""
+"""Builds made once: the C runtime in three ways, the release archive, each language's driver."""
 
 import os
 import pickle

@@ -13,7 +13,7 @@ _BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.M | re.S)
 
 
 def run_page(page: Path, archive: Path, folder: Path) -> str:
-    """What the commands of a page print.
+    """The output of the commands of a page.
 
     ```` ```LANGUAGE FILE ```` is a file to write, ```` ```sh ```` commands to run, in a folder with
     the release archive and a folder `bundle`.

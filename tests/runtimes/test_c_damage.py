@@ -266,7 +266,7 @@ def structured(rng: random.Random) -> bytes:
 
 
 def verdict(path: Path) -> dict[str, Any] | None:
-    """What Python reads, or None."""
+    """The tensors as Python reads them, or None."""
     try:
         return load_safetensors(path)[0]
     except BundleError:

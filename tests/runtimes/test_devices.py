@@ -36,7 +36,7 @@ def needs(language: Language) -> pytest.MarkDecorator:
 
 @pytest.fixture(scope="session")
 def prepared(tmp_path_factory) -> Path:
-    """What the samples learn from."""
+    """The data that the samples learn from."""
     folder = tmp_path_factory.mktemp("devices")
     run(sys.executable, "-m", "examples.devices.prepare", folder, cwd=ROOT)
     return folder

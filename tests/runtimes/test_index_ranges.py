@@ -49,7 +49,7 @@ def bundle(tmp_path_factory):
 
 
 def complaints(step, state):
-    """What each case was answered, None where it was done; the state is kept by a refusal."""
+    """The answer to each case, None where it was done; the state is kept by a refusal."""
     found = []
     for ids, labels, wanted in CASES:
         before = state()

@@ -1,4 +1,4 @@
-"""What Java, Kotlin and Android have beside the binding that all languages share."""
+"""Java, Kotlin and Android beyond the binding that all languages share."""
 
 import os
 import re

@@ -34,7 +34,7 @@ needs_chromium = pytest.mark.skipif(
 
 
 def run(*command, timeout=600):
-    """What a program prints that runs in the package's folder."""
+    """The output of a program that runs in the package's folder."""
     paths = [str(ROOT), str(ROOT / "runtime" / "python"), os.environ.get("PYTHONPATH", "")]
     environment = dict(os.environ, PYTHON=sys.executable, PYTHONPATH=os.pathsep.join(paths))
     if CHROMIUM:
@@ -47,7 +47,7 @@ def run(*command, timeout=600):
 
 
 def node(script, *arguments):
-    """What an ES module prints."""
+    """The output of an ES module."""
     return run("node", "--input-type=module", "--eval", script, *map(str, arguments))
 
 

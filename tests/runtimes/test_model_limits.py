@@ -1,4 +1,4 @@
-"""What a model may hold: the same numbers, counts and words in Python, JavaScript and C."""
+"""Limits of models: the same numbers, counts and words in Python, JavaScript and C."""
 
 import json
 import re

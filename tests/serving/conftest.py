@@ -143,7 +143,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 @pytest.fixture
 def expected(server: Running) -> Callable[..., dict[str, np.ndarray]]:
-    """What a model of the server gives without the server."""
+    """The results of a model of the server, without the server."""
 
     def run(name: str, version: int = 1, **feeds: np.ndarray) -> dict[str, np.ndarray]:
         return Predictor(server.path / name / str(version) / "model.onnx")(**feeds)

@@ -196,7 +196,7 @@ def containers(document):
 
 
 def parsed(arguments, tmp_path):
-    """What `flow2onnx-serve` makes of its arguments; `tmp_path` stands for the models."""
+    """The settings that `flow2onnx-serve` reads in its arguments; `tmp_path` has the models."""
     _, *options = arguments
     for name in ("token", "tls.crt", "tls.key"):
         (tmp_path / name).write_text("x")

@@ -213,7 +213,7 @@ def certificate(tmp_path_factory):
 
 
 def test_certificates_and_tokens_that_cannot_be_used(tmp_path, certificate):
-    """What is no certificate, another's key, a key with a password, a token that is no text."""
+    """No certificate, another's key, a key with a password, a token that is no text."""
     place(tmp_path / "models", "mlp", mlp())
     bad, other, locked = (tmp_path / name for name in ("bad", "other", "locked"))
     bad.write_bytes(b"\xff\xfe")

@@ -1,4 +1,4 @@
-"""What `export_triton` writes, served by us and by the real Triton: the same answers."""
+"""Repositories of `export_triton`, served by us and by the real Triton: the same answers."""
 
 import json
 
@@ -128,7 +128,7 @@ PORT = ("name", "data_type", "dims", "label_filename")
 
 
 def stated(config):
-    """What config.pbtxt states of a model, without what Triton adds to it."""
+    """The fields of config.pbtxt, without what Triton adds to it."""
     config = config.get("config", config)
     found = {name: config[name] for name in FIELDS if name in config}
     if "dynamic_batching" in found:

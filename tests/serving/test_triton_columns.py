@@ -1,4 +1,4 @@
-"""What a repository for Triton asks of us, seen without it: columns, whole numbers, readiness."""
+"""Repositories for Triton, seen without it: columns, whole numbers, readiness."""
 
 import json
 import types

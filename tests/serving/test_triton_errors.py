@@ -1,4 +1,4 @@
-"""What is wrong with a request, and what we and the real Triton answer to it.
+"""Requests with something wrong, and the answers of us and of the real Triton.
 
 Where the two differ, ours is the status that the protocol asks for: a request that is wrong gets
 one of the four hundreds. Triton answers 500 to JSON that it cannot read.

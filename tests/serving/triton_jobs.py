@@ -112,7 +112,7 @@ def _serve_all(config: Path) -> None:
 
 
 def _types_config() -> str:
-    """What no job has, bool and unsigned integers among it, in a model of fixed shapes."""
+    """Types that no job has, bool and unsigned integers among them, in a model of fixed shapes."""
     ports = [f'name: "{{}}{name}" data_type: TYPE_{datatype(name)} dims: [2, 3]'
              for name in TYPES]  # fmt: skip
     lines = [f"input {{ {port.format('')} }}" for port in ports]

@@ -33,7 +33,7 @@ class Server:
     grpc: str
 
     def call(self, kind: str, method: str, *args: Any, **options: Any) -> Any:
-        """What a method of Triton's client returns; errors are its `InferenceServerException`."""
+        """The result of a method of Triton's client; errors are its `InferenceServerException`."""
         if kind == "aio":
             return asyncio.run(self._call_async(method, *args, **options))
         url = self.grpc if kind == "grpc" else self.http
@@ -48,7 +48,7 @@ class Server:
             return await getattr(client, method)(*args, **options)
 
     def describe(self, kind: str, method: str, *args: Any) -> Any:
-        """What a method returns, as JSON."""
+        """The result of a method, as JSON."""
         more = {"as_json": True} if kind == "grpc" else {}
         return self.call(kind, method, *args, **more)
 

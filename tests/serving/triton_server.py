@@ -116,7 +116,7 @@ class Triton:
             return self.process.wait()
 
     def log(self) -> str:
-        """What the server has said so far."""
+        """The server's log so far."""
         return self._log.read_text(errors="replace")
 
     def _place_backends(self) -> None:

@@ -36,7 +36,7 @@ FAMILIES = ("torch", "torchvision", "transformers", "keras", "sklearn")
 
 @dataclass(frozen=True)
 class Row:
-    """What came of an architecture at one exporter: differences, or the reason why there are none.
+    """The outcome of an architecture at one exporter: differences, or why there are none.
 
     `sgd` and `adam` are the worst differences of losses, `weights` that of weights after SGD.
     """
@@ -52,7 +52,7 @@ class Row:
 
     @property
     def key(self):
-        """What tells a row from the others."""
+        """The key that tells a row from the others."""
         return self.family, self.architecture, self.exporter
 
     @property
@@ -86,7 +86,7 @@ def row(name, family, exporter, origin):
 
 
 def _folding(origin, found):
-    """What the exporter made of the parameters, where they are not there as they were."""
+    """Changes that the exporter made to the parameters, where they are not there as they were."""
     lost = {n for _, _, missing, _ in found.values() for n in missing}
     size = found["sgd"][-1]
     if lost:
@@ -129,7 +129,7 @@ def train(origin, rule):
 
 
 def _layout(own, first):
-    """What brings a weight to the layout of the origin's, as exporters transpose; None for none."""
+    """A function to the layout of the origin's weight, as exporters transpose; None for none."""
     ways = (lambda w: w.reshape(first.shape), lambda w: w.T.reshape(first.shape))
     if own.size != first.size:
         return None

@@ -1,4 +1,4 @@
-"""What a network does where it was made: the exported model, a batch, ten steps of training."""
+"""A network where it was made: the exported model, a batch, ten steps of training."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a case is: a node, and the inputs it is differentiated at."""
+"""A case: a node, and the inputs it is differentiated at."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What takes means and variances out."""
+"""Normalizations: operators that take means and variances out."""
 
 from flow2onnx.dtypes import float32
 from tests.autodiff.cases.case import NO_DOUBLE, Case, plain

@@ -1,4 +1,4 @@
-"""What moves elements."""
+"""Operators that move elements."""
 
 from tests.autodiff.cases.case import moved
 

@@ -71,7 +71,7 @@ def run(data: bytes) -> None:
 def results_of(
     request: Inference, arrays: Mapping[str, NDArray[Any]]
 ) -> list[tuple[str, str, NDArray[Any]]]:
-    """What a model that gives back its inputs would answer."""
+    """The answer of a model that gives back its inputs."""
     found = []
     for wanted in request.wanted:
         array, kind = arrays[wanted.name], PORTS[wanted.name].datatype

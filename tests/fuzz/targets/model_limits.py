@@ -1,4 +1,4 @@
-"""What is looked for in a model before anyone parses it: counts, and files that it names.
+"""Checks of a model before anyone parses it: counts, and files that it names.
 
 The parser has the last word: a location that it sees and we do not would be read unchecked.
 """

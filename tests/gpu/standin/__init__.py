@@ -1,4 +1,4 @@
-"""What the stand-in for the CUDA libraries counted, and the size of its memory."""
+"""Counts of the stand-in for the CUDA libraries, and the size of its memory."""
 
 import ctypes
 import functools

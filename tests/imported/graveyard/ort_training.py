@@ -1,4 +1,4 @@
-"""What onnxruntime-training makes of a folder of models; needs that package and nothing of ours.
+"""Results of onnxruntime-training for a folder of models; needs that package and nothing of ours.
 
 `python ort_training.py FOLDER` reads NAME.onnx and NAME.npz and writes scores.json: for each name
 the losses of two steps by SGD, or the reason why there are none.
@@ -47,7 +47,7 @@ def losses(path, folder):
 
 
 def reason(error):
-    """What an error of the package says, without where in its sources."""
+    """The words of an error of the package, without the place in its sources."""
     text = " ".join(str(error).split())
     told = re.search(r"\[ONNXRuntimeError\] : \d+ : (.+)", text)
     told = told or re.search(r"was false\. (.+)", text)

@@ -1,4 +1,4 @@
-"""What people asked of training packages for ONNX that have ended, as small models.
+"""Requests of people to training packages for ONNX that have ended, as small models.
 
 Each has the structure that was asked for, a loss by name, and a batch. The numbers of the threads
 are those of microsoft/onnxruntime, if no other repository is named.

@@ -1,4 +1,4 @@
-"""What PEFT makes of its settings: `python -m tests.imported.lora.record_peft`.
+"""Record losses of PEFT by its settings: `python -m tests.imported.lora.record_peft`.
 
 It needs torch, transformers and peft beside the compiler, which draws the first adapters.
 """

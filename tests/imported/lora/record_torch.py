@@ -1,4 +1,4 @@
-"""What torch makes of the models of `folders`: `python -m tests.imported.lora.record_torch`.
+"""Record torch on the models of `folders`: `python -m tests.imported.lora.record_torch`.
 
 It needs torch, and neither the compiler nor the runtime.
 """

@@ -11,7 +11,7 @@ def open_folder(path):
 
 
 def feeds(folder, ids):
-    """What a served model reads of texts with nothing before them."""
+    """The feeds of a served model for texts with nothing before them."""
     shape = folder.shape
     empty = np.zeros((len(ids), shape.shared, 0, shape.head), shape.dtype)
     names = [f"past_key_values.{i}.{n}" for i in range(shape.layers) for n in ("key", "value")]

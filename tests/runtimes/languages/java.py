@@ -14,7 +14,7 @@ LABELS = {"least": 0, "below": 10, "ignored": -1, "layer": "the loss"}
 
 
 def make_java(release: Path, folder: Path, *targets: str, **variables: str) -> None:
-    """What the archive's Makefile builds, in a folder."""
+    """Build targets of the archive with its Makefile, in a folder."""
     words = ("make", "-C", release / "java", f"OUT={folder}", "BUILD_TYPE=Debug", *targets)
     run(*words, **variables)
 

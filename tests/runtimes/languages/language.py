@@ -1,4 +1,4 @@
-"""What the tests know of a language."""
+"""A language as the tests know it."""
 
 import os
 import shutil
@@ -48,7 +48,7 @@ def onnxruntime() -> Path:
 
 
 def run(*words: str | Path, cwd: Path | None = None, **variables: str) -> str:
-    """What a program prints; an assertion with all it said where it fails."""
+    """The output of a program; an assertion with all it said where it fails."""
     done = subprocess.run(
         words, cwd=cwd, capture_output=True, text=True,
         env=dict(os.environ, FLOW2ONNX_ORT_LIBRARY=str(onnxruntime()), PYTHON=sys.executable,
