@@ -8,7 +8,7 @@ import flow2onnx as flow
 BATCH_SIZE = 100
 
 
-def get_train_config():
+def get_train_config() -> flow.FunctionConfig:
     config = flow.function_config()
     config.default_data_type(flow.float)
     config.train.primary_lr(0.1)
@@ -16,13 +16,13 @@ def get_train_config():
     return config
 
 
-def get_eval_config():
+def get_eval_config() -> flow.FunctionConfig:
     config = flow.function_config()
     config.default_data_type(flow.float)
     return config
 
 
-def mlp(images):
+def mlp(images: flow.Blob) -> flow.Blob:
     initializer = flow.truncated_normal(0.1)
     reshape = flow.reshape(images, [images.shape[0], -1])
     hidden = flow.layers.dense(
@@ -33,16 +33,18 @@ def mlp(images):
 
 @flow.function(get_train_config())
 def train_job(
-    images_blob=flow.FixedTensorDef((BATCH_SIZE, 1, 28, 28), dtype=flow.float),
-    labels_blob=flow.FixedTensorDef((BATCH_SIZE,), dtype=flow.int32),
-):
+    images_blob: flow.Blob = flow.FixedTensorDef((BATCH_SIZE, 1, 28, 28), dtype=flow.float),
+    labels_blob: flow.Blob = flow.FixedTensorDef((BATCH_SIZE,), dtype=flow.int32),
+) -> flow.Blob:
     loss = flow.nn.sparse_softmax_cross_entropy_with_logits(labels_blob, mlp(images_blob))
     flow.losses.add_loss(loss)
     return loss
 
 
 @flow.function(get_eval_config())
-def eval_job(images_blob=flow.FixedTensorDef((BATCH_SIZE, 1, 28, 28), dtype=flow.float)):
+def eval_job(
+    images_blob: flow.Blob = flow.FixedTensorDef((BATCH_SIZE, 1, 28, 28), dtype=flow.float),
+) -> flow.Blob:
     return mlp(images_blob)
 
 

@@ -3,13 +3,17 @@
 python -m examples.generation_b
 """
 
+from typing import Annotated
+
 import flow2onnx as flow
 import flow2onnx.typing as oft
 
 BATCH_SIZE = 100
+Images = Annotated[flow.Blob, oft.Numpy.Placeholder((BATCH_SIZE, 1, 28, 28), dtype=flow.float)]
+Labels = Annotated[flow.Blob, oft.Numpy.Placeholder((BATCH_SIZE,), dtype=flow.int32)]
 
 
-def get_train_config():
+def get_train_config() -> flow.FunctionConfig:
     config = flow.function_config()
     config.default_data_type(flow.float)
     config.train.primary_lr(0.1)
@@ -17,15 +21,11 @@ def get_train_config():
     return config
 
 
-def load_data(batch_size):
-    return flow.data.load_mnist(batch_size)
-
-
 @flow.global_function(get_train_config())
 def train_job(
-    images: oft.Numpy.Placeholder((BATCH_SIZE, 1, 28, 28), dtype=flow.float),
-    labels: oft.Numpy.Placeholder((BATCH_SIZE,), dtype=flow.int32),
-):
+    images: Images,
+    labels: Labels,
+) -> flow.Blob:
     with flow.scope.placement("cpu", "0:0"):
         initializer = flow.truncated_normal(0.1)
         reshape = flow.reshape(images, [images.shape[0], -1])
@@ -41,7 +41,7 @@ def train_job(
 
 
 if __name__ == "__main__":
-    (train_images, train_labels), (test_images, test_labels) = load_data(BATCH_SIZE)
+    (train_images, train_labels), (test_images, test_labels) = flow.data.load_mnist(BATCH_SIZE)
     for epoch in range(50):
         for i, (images, labels) in enumerate(zip(train_images, train_labels, strict=True)):
             loss = train_job(images, labels).get()

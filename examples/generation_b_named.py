@@ -3,13 +3,17 @@
 python -m examples.generation_b_named
 """
 
+from typing import Annotated
+
 import flow2onnx as flow
 import flow2onnx.typing as oft
 
 BATCH_SIZE = 100
+Images = Annotated[flow.Blob, oft.Numpy.Placeholder((BATCH_SIZE, 1, 28, 28), dtype=flow.float)]
+Labels = Annotated[flow.Blob, oft.Numpy.Placeholder((BATCH_SIZE,), dtype=flow.int32)]
 
 
-def get_train_config():
+def get_train_config() -> flow.FunctionConfig:
     config = flow.function_config()
     config.default_data_type(flow.float)
     config.train.primary_lr(0.1)
@@ -19,8 +23,8 @@ def get_train_config():
 
 @flow.global_function(get_train_config())
 def train_job(
-    images: oft.Numpy.Placeholder((BATCH_SIZE, 1, 28, 28), dtype=flow.float),
-    labels: oft.Numpy.Placeholder((BATCH_SIZE,), dtype=flow.int32),
+    images: Images,
+    labels: Labels,
 ) -> oft.Numpy:
     # mlp
     initializer = flow.truncated_normal(0.1)

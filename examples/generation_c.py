@@ -3,19 +3,23 @@
 python -m examples.generation_c
 """
 
+from typing import Annotated
+
 import flow2onnx as flow
 import flow2onnx.typing as tp
 
 BATCH_SIZE = 100
+Images = Annotated[flow.Blob, tp.Numpy.Placeholder((BATCH_SIZE, 1, 28, 28), dtype=flow.float)]
+Labels = Annotated[flow.Blob, tp.Numpy.Placeholder((BATCH_SIZE,), dtype=flow.int32)]
 
 
-def get_train_config():
+def get_train_config() -> flow.FunctionConfig:
     config = flow.function_config()
     config.default_data_type(flow.float)
     return config
 
 
-def mlp(images):
+def mlp(images: flow.Blob) -> flow.Blob:
     initializer = flow.truncated_normal(0.1)
     reshape = flow.reshape(images, [images.shape[0], -1])
     hidden = flow.layers.dense(
@@ -28,7 +32,7 @@ def mlp(images):
     return flow.layers.dense(hidden, 10, kernel_initializer=initializer, name="output")
 
 
-def minimize(labels, logits):
+def minimize(labels: flow.Blob, logits: flow.Blob) -> flow.Blob:
     loss = flow.nn.sparse_softmax_cross_entropy_with_logits(labels, logits, name="softmax_loss")
     lr_scheduler = flow.optimizer.PiecewiseConstantScheduler([], [0.1])
     flow.optimizer.SGD(lr_scheduler, momentum=0).minimize(loss)
@@ -37,16 +41,16 @@ def minimize(labels, logits):
 
 @flow.global_function(type="train", function_config=get_train_config())
 def train_job(
-    images: tp.Numpy.Placeholder((BATCH_SIZE, 1, 28, 28), dtype=flow.float),
-    labels: tp.Numpy.Placeholder((BATCH_SIZE,), dtype=flow.int32),
+    images: Images,
+    labels: Labels,
 ) -> tp.Numpy:
     return minimize(labels, mlp(images))
 
 
 @flow.global_function(type="train")
 def train_job_async(
-    images: tp.Numpy.Placeholder((BATCH_SIZE, 1, 28, 28), dtype=flow.float),
-    labels: tp.Numpy.Placeholder((BATCH_SIZE,), dtype=flow.int32),
+    images: Images,
+    labels: Labels,
 ) -> tp.Callback[tp.Numpy]:
     return minimize(labels, mlp(images))
 

@@ -19,7 +19,6 @@ import flow2onnx.trace.blob as _flow2onnx_trace_blob
 import flow2onnx.trace.host_blob as _flow2onnx_trace_host_blob
 import flow2onnx.trace.initializers as _flow2onnx_trace_initializers
 import flow2onnx.trace.variables as _flow2onnx_trace_variables
-import flow2onnx.typing.annotations as _flow2onnx_typing_annotations
 import numpy as _numpy
 import numpy.typing as _numpy_typing
 import os as _os
@@ -28,12 +27,12 @@ import typing_extensions as _typing_extensions
 
 from flow2onnx.trace.blob import Blob as Blob
 ExecutionConfig = _flow2onnx_config_function_config.FunctionConfig
-def FixedTensorDef(shape: _builtins.tuple[_builtins.int, ...], dtype: _flow2onnx_dtypes.DType = ..., batch_axis: _builtins.int | None = 0, split_axis: _typing.Any = 'same_with_batch_axis', name: _builtins.str | None = None) -> _flow2onnx_typing_annotations.PlaceholderSpec:
+def FixedTensorDef(shape: _builtins.tuple[_builtins.int, ...], dtype: _flow2onnx_dtypes.DType = ..., batch_axis: _builtins.int | None = 0, split_axis: _typing.Any = 'same_with_batch_axis', name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """One array of exactly this shape."""
 from flow2onnx.config.function_config import FunctionConfig as FunctionConfig
-def MirroredTensorDef(shape: _builtins.tuple[_builtins.int, ...], dtype: _flow2onnx_dtypes.DType = ..., batch_axis: _builtins.int = 0, name: _builtins.str | None = None) -> _flow2onnx_typing_annotations.PlaceholderSpec:
+def MirroredTensorDef(shape: _builtins.tuple[_builtins.int, ...], dtype: _flow2onnx_dtypes.DType = ..., batch_axis: _builtins.int = 0, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """A list of one array per device, of at most this shape."""
-def MirroredTensorListDef(shape: _builtins.tuple[_builtins.int, ...], dtype: _flow2onnx_dtypes.DType = ..., batch_axis: _builtins.int = 0, name: _builtins.str | None = None) -> _flow2onnx_typing_annotations.PlaceholderSpec:
+def MirroredTensorListDef(shape: _builtins.tuple[_builtins.int, ...], dtype: _flow2onnx_dtypes.DType = ..., batch_axis: _builtins.int = 0, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """A list of one list of arrays per device."""
 def Model(*args: _typing.Any, **kwargs: _typing.Any) -> _typing.NoReturn:
     """Not available: the trainer classes of 0.4.0 are not available in this version; write the loop over calls of a train job and a predict job."""
@@ -70,15 +69,15 @@ def categorical_ordinal_encode(table: _flow2onnx_trace_blob.Blob | _numpy_typing
     """
 char: _flow2onnx_dtypes.DType
 checkpoint = _flow2onnx__checkpoint
-def clamp(values: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], min_value: _typing.Any = None, max_value: _typing.Any = None, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
+def clamp(values: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], min_value: _builtins.float | None = None, max_value: _builtins.float | None = None, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """Limit every element to [min_value, max_value]; either end may be open."""
 def clear_default_session() -> None:
     """Wait for outstanding work; forget jobs and variables; begin a new session."""
-def clip(values: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], min_value: _typing.Any = None, max_value: _typing.Any = None, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
+def clip(values: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], min_value: _builtins.float | None = None, max_value: _builtins.float | None = None, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """Limit every element to [min_value, max_value]; either end may be open."""
-def clip_by_scalar(values: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], min_value: _typing.Any = None, max_value: _typing.Any = None, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
+def clip_by_scalar(values: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], min_value: _builtins.float | None = None, max_value: _builtins.float | None = None, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """Limit every element to [min_value, max_value]; either end may be open."""
-def clip_by_value(values: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], min_value: _typing.Any = None, max_value: _typing.Any = None, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
+def clip_by_value(values: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], min_value: _builtins.float | None = None, max_value: _builtins.float | None = None, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """Limit every element to [min_value, max_value]; either end may be open."""
 def combined_margin_loss(x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], label: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], m1: _builtins.float = 1, m2: _builtins.float = 0, m3: _builtins.float = 0, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """x = cos t with cos(m1 t + m2) - m3 at the label of each sample."""

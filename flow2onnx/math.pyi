@@ -16,7 +16,7 @@ def acos(x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], nam
     """The inverse cosine."""
 def acosh(x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """The inverse hyperbolic cosine."""
-def add(x: _typing.Any, y: _typing.Any, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
+def add(x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any] | _builtins.float, y: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any] | _builtins.float, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """x + y, broadcast."""
 def add_n(inputs: _builtins.list[_flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any]], name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """The sum of values of one shape."""
@@ -36,15 +36,15 @@ def broadcast_to_compatible_with(x: _flow2onnx_trace_blob.Blob | _numpy_typing.N
     """`x` repeated to the shape that arithmetic of it with all of `compatible` would have."""
 def ceil(x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """The next whole number above."""
-def clip_by_value(values: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], min_value: _typing.Any = None, max_value: _typing.Any = None, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
+def clip_by_value(values: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], min_value: _builtins.float | None = None, max_value: _builtins.float | None = None, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """Limit every element to [min_value, max_value]; either end may be open."""
 def cos(x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """The cosine of radians."""
 def cosh(x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """The hyperbolic cosine."""
-def divide(x: _typing.Any, y: _typing.Any, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
+def divide(x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any] | _builtins.float, y: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any] | _builtins.float, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """x / y, broadcast. As in OneFlow, number/x is 0 where x is 0, and x/0 by a number is x * 0."""
-def equal(x: _typing.Any, y: _typing.Any, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
+def equal(x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any] | _builtins.float, y: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any] | _builtins.float, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """1 where x == y."""
 def erf(x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """The error function."""
@@ -66,9 +66,9 @@ def gelu(x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], nam
     """x Φ(x) with the exact normal distribution function Φ."""
 def gelu_grad(x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], dy: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """The gradient of `gelu` at `x` for one of `dy` behind it."""
-def greater(x: _typing.Any, y: _typing.Any, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
+def greater(x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any] | _builtins.float, y: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any] | _builtins.float, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """1 where x > y."""
-def greater_equal(x: _typing.Any, y: _typing.Any, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
+def greater_equal(x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any] | _builtins.float, y: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any] | _builtins.float, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """1 where x >= y."""
 def in_top_k(targets: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], predictions: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], k: _builtins.int, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """1 for each sample whose target has fewer than `k` classes above it, ties not counted.
@@ -77,9 +77,9 @@ def in_top_k(targets: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing
     """
 def l2_normalize(input: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], axis: _builtins.int | None = None, epsilon: _builtins.float = 1e-12, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """`input` over its length along `axis`, which counts as the root of `epsilon` at least."""
-def less(x: _typing.Any, y: _typing.Any, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
+def less(x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any] | _builtins.float, y: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any] | _builtins.float, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """1 where x < y."""
-def less_equal(x: _typing.Any, y: _typing.Any, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
+def less_equal(x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any] | _builtins.float, y: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any] | _builtins.float, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """1 where x <= y."""
 def lgamma(x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """ln |Γ(x)|, infinite at 0 and at negative whole numbers."""
@@ -97,19 +97,19 @@ def minimum(x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], 
     """The smaller of each pair."""
 def mish(x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """x tanh(ln(1 + e^x))."""
-def mod(x: _typing.Any, y: _typing.Any, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
+def mod(x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any] | _builtins.float, y: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any] | _builtins.float, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """The remainder with the sign of the divisor."""
-def multiply(x: _typing.Any, y: _typing.Any, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
+def multiply(x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any] | _builtins.float, y: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any] | _builtins.float, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """x * y, broadcast."""
 def naive_logical_and(lhs: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], rhs: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """1 where both are not 0: an early name of `logical_and`."""
 def negative(x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """-x."""
-def not_equal(x: _typing.Any, y: _typing.Any, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
+def not_equal(x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any] | _builtins.float, y: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any] | _builtins.float, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """1 where x != y."""
-def polyval(coeffs: _collections_abc.Sequence[_typing.Any], x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
+def polyval(coeffs: _collections_abc.Sequence[_flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any] | _builtins.float], x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """The polynomial in `x` with these coefficients, numbers or blobs, highest power first."""
-def pow(x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], y: _typing.Any, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
+def pow(x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], y: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any] | _builtins.float, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """x to the power y; y may be a number."""
 def reciprocal(x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """1/x."""
@@ -165,9 +165,9 @@ def sqrt(x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], nam
     """The square root."""
 def square(x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """x times x."""
-def squared_difference(x: _typing.Any, y: _typing.Any, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
+def squared_difference(x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any] | _builtins.float, y: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any] | _builtins.float, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """(x - y) squared, broadcast."""
-def subtract(x: _typing.Any, y: _typing.Any, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
+def subtract(x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any] | _builtins.float, y: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any] | _builtins.float, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """x - y, broadcast."""
 def tan(x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """The tangent of radians."""

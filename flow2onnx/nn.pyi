@@ -13,7 +13,7 @@ def BCELoss(input: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.An
     """-(y ln x + (1 - y) ln(1 - x)) of probabilities x, times weight."""
 def BCEWithLogitsLoss(input: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], target: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], weight: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any] | None = None, pos_weight: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any] | None = None, reduction: _builtins.str = 'mean', name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """nn.BCELoss of sigmoid(x), with a weight for the positives of each class."""
-def GRU(inputs: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], hidden_size: _builtins.int, num_layers: _builtins.int = 1, bias: _builtins.bool = True, batch_first: _builtins.bool = False, dropout: _builtins.float = 0.0, bidirectional: _builtins.bool = False, hx: _typing.Any = None, trainable: _builtins.bool = True, name: _builtins.str = 'GRU') -> _typing.Any:
+def GRU(inputs: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], hidden_size: _builtins.int, num_layers: _builtins.int = 1, bias: _builtins.bool = True, batch_first: _builtins.bool = False, dropout: _builtins.float = 0.0, bidirectional: _builtins.bool = False, hx: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any] | _collections_abc.Sequence[_flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any]] | None = None, trainable: _builtins.bool = True, name: _builtins.str = 'GRU') -> _builtins.tuple[_flow2onnx_trace_blob.Blob, _flow2onnx_trace_blob.Blob]:
     """Gated recurrent units as torch's: all outputs and the last h.
 
     Inputs are (time, batch, features), or (batch, time, features) with `batch_first`. Variables
@@ -31,7 +31,7 @@ def KLDivLoss(input: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.
     """y (ln y - x) of log-probabilities x, 0 where y is; with `log_target` y is a logarithm too."""
 def L1Loss(input: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], target: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], reduction: _builtins.str = 'mean', name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """|target - input|."""
-def LSTM(inputs: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], hidden_size: _builtins.int, num_layers: _builtins.int = 1, bias: _builtins.bool = True, batch_first: _builtins.bool = False, dropout: _builtins.float = 0.0, bidirectional: _builtins.bool = False, hx: _typing.Any = None, trainable: _builtins.bool = True, name: _builtins.str = 'LSTM') -> _typing.Any:
+def LSTM(inputs: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], hidden_size: _builtins.int, num_layers: _builtins.int = 1, bias: _builtins.bool = True, batch_first: _builtins.bool = False, dropout: _builtins.float = 0.0, bidirectional: _builtins.bool = False, hx: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any] | _collections_abc.Sequence[_flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any]] | None = None, trainable: _builtins.bool = True, name: _builtins.str = 'LSTM') -> _builtins.tuple[_flow2onnx_trace_blob.Blob, _builtins.tuple[_flow2onnx_trace_blob.Blob, _flow2onnx_trace_blob.Blob]]:
     """Long short-term memory: all outputs, and the last (h, c).
 
     Inputs are (time, batch, features), or (batch, time, features) with `batch_first`. Variables
@@ -47,7 +47,7 @@ def PixelShuffle(input: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typi
     """Channels laid out as squares: (n, c r², h, w) becomes (n, c, h r, w r)."""
 def PixelShufflev2(input: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], h_upscale_factor: _builtins.int, w_upscale_factor: _builtins.int, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """Channels laid out as rectangles: (n, c r s, h, w) becomes (n, c, h r, w s)."""
-def RNN(inputs: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], hidden_size: _builtins.int, num_layers: _builtins.int = 1, bias: _builtins.bool = True, batch_first: _builtins.bool = False, dropout: _builtins.float = 0.0, bidirectional: _builtins.bool = False, hx: _typing.Any = None, trainable: _builtins.bool = True, name: _builtins.str = 'RNN') -> _typing.Any:
+def RNN(inputs: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], hidden_size: _builtins.int, num_layers: _builtins.int = 1, bias: _builtins.bool = True, batch_first: _builtins.bool = False, dropout: _builtins.float = 0.0, bidirectional: _builtins.bool = False, hx: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any] | _collections_abc.Sequence[_flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any]] | None = None, trainable: _builtins.bool = True, name: _builtins.str = 'RNN') -> _builtins.tuple[_flow2onnx_trace_blob.Blob, _flow2onnx_trace_blob.Blob]:
     """tanh(W x + b + R h + c) from step to step: all outputs and the last h.
 
     Inputs are (time, batch, features), or (batch, time, features) with `batch_first`. Variables

@@ -91,11 +91,13 @@ def _module(space: str, spaces: Iterable[str]) -> str:
 
 
 def _mirrored(prefix: str, known: Iterable[str]) -> dict[str, Text]:
-    """The names that `flow.experimental` has once more."""
-    if prefix != "experimental.":
+    """The names that `flow.experimental` has once more, and the namespaces below it."""
+    if not prefix.startswith("experimental."):
         return {}
-    names = {n.removeprefix(prefix).partition(".")[0] for n in MIRRORS} - set(known)
-    return {n: Text(f"from flow2onnx import {n} as {n}\n") for n in names}
+    home = "flow2onnx" + prefix.removeprefix("experimental").removesuffix(".")
+    mirrored = (n.removeprefix(prefix) for n in MIRRORS if n.startswith(prefix))
+    names = {n.partition(".")[0] for n in mirrored} - set(known)
+    return {n: Text(f"from {home} import {n} as {n}\n") for n in names}
 
 
 def _namespace(full: str, name: str) -> Text:
@@ -182,13 +184,24 @@ def _signature(value: Any, returned: str | None) -> Text:
     if kinds and kinds[-1] is inspect.Parameter.POSITIONAL_ONLY:
         shown.append("/")
     if returned is None:
-        result = _annotation(hints.get("return", signature.return_annotation))
+        result = _result(value, hints.get("return", signature.return_annotation))
         modules |= result.modules
         returned = result.lines
     elif returned == "NoReturn":
         modules |= {"typing"}
         returned = f"{_short('typing')}.NoReturn"
     return Text(f"({', '.join(shown)}) -> {returned}", frozenset(modules))
+
+
+def _result(value: Any, returned: Any) -> Text:
+    """What a call gives; of a function that `contextmanager` decorates, what `with` takes."""
+    shown = _annotation(returned)
+    body = getattr(value, "__wrapped__", None)
+    if not inspect.isgeneratorfunction(body) or inspect.isgeneratorfunction(value):
+        return shown
+    entered = _annotation(get_args(returned)[0])
+    text = f"{_short('contextlib')}.AbstractContextManager[{entered.lines}]"
+    return Text(text, entered.modules | {"contextlib"})
 
 
 def _or_array(annotation: Text) -> Text:

@@ -1,5 +1,7 @@
 """The network of the page: two convolutions on images of 8 by 8 pixels, a hidden layer."""
 
+from typing import Annotated
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -8,9 +10,9 @@ import flow2onnx.typing as tp
 from flow2onnx.trace.blob import Blob
 
 BATCH = 16
-Images = tp.Numpy.Placeholder((BATCH, 1, 8, 8), dtype=flow.float)
-Labels = tp.Numpy.Placeholder((BATCH,), dtype=flow.int32)
-One = tp.Numpy.Placeholder((1, 1, 8, 8), dtype=flow.float)
+Images = Annotated[flow.Blob, tp.Numpy.Placeholder((BATCH, 1, 8, 8), dtype=flow.float)]
+Labels = Annotated[flow.Blob, tp.Numpy.Placeholder((BATCH,), dtype=flow.int32)]
+One = Annotated[flow.Blob, tp.Numpy.Placeholder((1, 1, 8, 8), dtype=flow.float)]
 
 
 def stage(x: Blob, channels: int, index: int) -> Blob:

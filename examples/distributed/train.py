@@ -9,19 +9,21 @@ FOLDER keeps a checkpoint of every hundredth step, from the last of which the pr
 
 import argparse
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+from numpy.typing import NDArray
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
 
 BATCH, EVERY = 64, 100
+Points = Annotated[flow.Blob, tp.Numpy.Placeholder((BATCH, 2))]
+Labels = Annotated[flow.Blob, tp.Numpy.Placeholder((BATCH,), flow.int32)]
 
 
 @flow.global_function(type="train")
-def train_job(
-    points: tp.Numpy.Placeholder((BATCH, 2)), labels: tp.Numpy.Placeholder((BATCH,), flow.int32)
-) -> tp.Numpy:
+def train_job(points: Points, labels: Labels) -> tp.Numpy:
     init = flow.random_normal_initializer(stddev=0.5)
     hidden = flow.layers.dense(points, 32, flow.nn.relu, kernel_initializer=init, name="hidden")
     logits = flow.layers.dense(hidden, 2, kernel_initializer=init, name="output")
@@ -31,14 +33,14 @@ def train_job(
     return loss
 
 
-def batch(step):
+def batch(step: int) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
     """The batch of a step: the same on every rank, and again after a restart."""
     points = np.random.default_rng(step).uniform(-1, 1, (BATCH, 2)).astype(np.float32)
     return points, (np.hypot(*points.T) < 0.7).astype(np.int32)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Learn whether points lie within a circle.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--steps", type=int, default=400)
     args = parser.parse_args()

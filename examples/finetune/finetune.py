@@ -8,16 +8,22 @@ written to a folder, for any ONNX Runtime.
 """
 
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from flow2onnx_runtime import Predictor, Trainer
+from numpy.typing import NDArray
 
 
-def accuracy(predict, images, labels):
-    return np.mean(predict(images)["scores"].argmax(1) == labels)
+def accuracy(
+    predict: Callable[..., Any], images: NDArray[np.float32], labels: NDArray[np.int64]
+) -> float:
+    """The share of the images whose highest score is that of the label."""
+    return float(np.mean(predict(images)["scores"].argmax(1) == labels))
 
 
-def main(bundle, digits, folder):
+def main(bundle: str, digits: str, folder: str) -> None:
     with np.load(digits) as data:
         images, labels = data["images"], data["labels"].astype(np.int64)
     new, held = labels >= 5, np.arange(len(labels)) >= len(labels) * 4 // 5

@@ -11,7 +11,7 @@ import sys
 import flow2onnx as flow
 
 
-def main(model, bundle):
+def main(model: str, bundle: str) -> None:
     made = flow.make_trainable(
         model, "cross_entropy", "adam", lr=1e-3, frozen="features.0.*", training_mode=True
     )

@@ -20,7 +20,7 @@ from flow2onnx.data.mnist import load_mnist
 class Net(nn.Module):
     """Two convolutions with normalisation, and a classifier of all ten digits."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.features = nn.Sequential(
             nn.Conv2d(1, 8, 3, stride=2, padding=1, bias=False),
@@ -33,11 +33,12 @@ class Net(nn.Module):
         )
         self.head = nn.Linear(16 * 7 * 7, 10)
 
-    def forward(self, images):
-        return self.head(self.features(images))
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.head(self.features(images))
+        return scores
 
 
-def main(path):
+def main(path: str) -> None:
     torch.manual_seed(0)
     (images, labels), _ = load_mnist(100, 100)
     net = Net()

@@ -1,3 +1,4 @@
+# type: ignore  # it is for another library
 """A training script as people wrote it for OneFlow in 2020, unedited since; it knows one library.
 
 Continue from a checkpoint directory that OneFlow itself wrote:

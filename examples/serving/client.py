@@ -16,11 +16,13 @@ import urllib.request
 from urllib.parse import urlsplit
 
 import numpy as np
+from numpy.typing import NDArray
 
 AT_ONCE = 8  # images of a request
+Array = NDArray[np.float32]
 
 
-def ask_json(images, options):
+def ask_json(images: Array, options: argparse.Namespace) -> Array:
     """The probabilities, by one POST of JSON."""
     tensor = {"name": "images", "shape": images.shape, "datatype": "FP32",
               "data": images.ravel().tolist()}  # fmt: skip
@@ -37,7 +39,7 @@ def ask_json(images, options):
     return np.array(output["data"], np.float32).reshape(output["shape"])
 
 
-def ask_triton(images, options):
+def ask_triton(images: Array, options: argparse.Namespace) -> Array:
     """The probabilities, by Triton's client."""
     import tritonclient.http as http
 
@@ -49,12 +51,13 @@ def ask_triton(images, options):
     ) as client:
         tensor = http.InferInput("images", images.shape, "FP32")
         tensor.set_data_from_numpy(images)
-        return client.infer(options.model, [tensor], headers=headers).as_numpy("out/0")
+        found = client.infer(options.model, [tensor], headers=headers).as_numpy("out/0")
+    return np.asarray(found, np.float32)
 
 
 def main() -> None:
     """Ask, and print the answers and how many are right."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description="Ask a server about handwritten digits.")
     parser.add_argument("digits")
     parser.add_argument("--url", default="http://localhost:8000")
     parser.add_argument("--model", default="digits")

@@ -10,9 +10,13 @@ import sys
 
 import numpy as np
 from flow2onnx_runtime import Predictor
+from numpy.typing import NDArray
+
+Images = NDArray[np.float32]
+Answer = dict[str, NDArray[np.float32]]
 
 
-async def ask_together(predictor, images):
+async def ask_together(predictor: Predictor, images: Images) -> list[Answer]:
     """Each image in a call of its own, all under way at once, in at most two seconds."""
     async with asyncio.timeout(2):
         return await asyncio.gather(

@@ -7,6 +7,7 @@
 
 import sys
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
@@ -14,11 +15,11 @@ import flow2onnx as flow
 import flow2onnx.typing as tp
 
 BATCH, EPOCHS = 100, 30
-Images = tp.Numpy.Placeholder((BATCH, 1, 28, 28), dtype=flow.float)
-Labels = tp.Numpy.Placeholder((BATCH,), dtype=flow.int32)
+Images = Annotated[flow.Blob, tp.Numpy.Placeholder((BATCH, 1, 28, 28), dtype=flow.float)]
+Labels = Annotated[flow.Blob, tp.Numpy.Placeholder((BATCH,), dtype=flow.int32)]
 
 
-def network(images):
+def network(images: flow.Blob) -> flow.Blob:
     """The logits of ten digits."""
     pixels = flow.reshape(images, [images.shape[0], -1])
     draw = flow.truncated_normal(0.1)

@@ -97,7 +97,7 @@ def _interface(
                 "no parameters like *args or **kwargs supported", hint=f"{p.name} is one: name it"
             )
     names = tuple(p.name for p in parameters)
-    if uses_tensor_defs(parameters) and not current_session().demands_annotations:
+    if uses_tensor_defs(parameters, hints) and not current_session().demands_annotations:
         return names, defaults_of(parameters), returns
     missing = [p.name for p in parameters if p.name not in hints]
     if missing:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from flow2onnx_runtime import History
 
     from flow2onnx.engine import Explanation, Session
+    from flow2onnx.export import Report
 
 __all__ = ["JobFunction", "define"]
 
@@ -57,7 +58,7 @@ class JobFunction:
             shorten_traceback(error)
             raise
 
-    def export(self, path: str | Path, **options: Any) -> Any:
+    def export(self, path: str | Path, **options: Any) -> "Report":
         """Write the job as ONNX: see `flow2onnx.export.export`."""
         return export.export(self, path, **options)
 

@@ -1,11 +1,15 @@
-"""Inputs declared as default values: `FixedTensorDef` and its kin."""
+"""Inputs declared as default values: `FixedTensorDef` and its kin.
+
+To a type checker each is the blob that the body of the job sees in its place.
+"""
 
 import inspect
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Container, Sequence
+from typing import Any, cast
 
 from flow2onnx.dtypes import DType, float32
 from flow2onnx.errors import AnnotationError
+from flow2onnx.trace.blob import Blob
 from flow2onnx.typing import ListListNumpy, ListNumpy, Numpy, ParameterSpec, PlaceholderSpec
 
 __all__ = [
@@ -23,29 +27,29 @@ def FixedTensorDef(  # a class in OneFlow
     batch_axis: int | None = 0,
     split_axis: Any = "same_with_batch_axis",
     name: str | None = None,
-) -> PlaceholderSpec:
+) -> Blob:
     """One array of exactly this shape."""
-    return Numpy.Placeholder(tuple(shape), dtype, batch_axis)
+    return cast(Blob, Numpy.Placeholder(tuple(shape), dtype, batch_axis))
 
 
 def MirroredTensorDef(
     shape: tuple[int, ...], dtype: DType = float32, batch_axis: int = 0, name: str | None = None
-) -> PlaceholderSpec:
+) -> Blob:
     """A list of one array per device, of at most this shape."""
-    return ListNumpy.Placeholder(tuple(shape), dtype, batch_axis)
+    return cast(Blob, ListNumpy.Placeholder(tuple(shape), dtype, batch_axis))
 
 
 def MirroredTensorListDef(
     shape: tuple[int, ...], dtype: DType = float32, batch_axis: int = 0, name: str | None = None
-) -> PlaceholderSpec:
+) -> Blob:
     """A list of one list of arrays per device."""
-    return ListListNumpy.Placeholder(tuple(shape), dtype, batch_axis)
+    return cast(Blob, ListListNumpy.Placeholder(tuple(shape), dtype, batch_axis))
 
 
-def uses_tensor_defs(parameters: Sequence[inspect.Parameter]) -> bool:
-    """True if inputs are declared by default values."""
+def uses_tensor_defs(parameters: Sequence[inspect.Parameter], annotated: Container[str]) -> bool:
+    """True if inputs are declared by default values, and none by an annotation."""
     return bool(parameters) and all(
-        p.default is not p.empty and p.annotation is p.empty for p in parameters
+        p.default is not p.empty and p.name not in annotated for p in parameters
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 from flow2onnx_runtime import Options, Trainer
 
@@ -101,6 +101,16 @@ class TrainableModel:
         feeds = ", ".join(self.step.feeds)
         counts = f"{len(self.trained)} of {len(self.parameters)} tensors trained"
         return f"<TrainableModel {self.step.spec.name}: {counts}; feeds {feeds}>"
+
+    @overload
+    def save(
+        self, path: str | os.PathLike[str], *, verify: Literal[True] = ..., ort_format: bool = ...
+    ) -> Report: ...
+
+    @overload
+    def save(
+        self, path: str | os.PathLike[str], *, verify: bool, ort_format: bool = ...
+    ) -> Report | None: ...
 
     def save(
         self, path: str | os.PathLike[str], *, verify: bool = True, ort_format: bool = False

@@ -12,6 +12,7 @@ from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dtype_of, rank_of
 
 Axes = int | Sequence[int] | None
+Operand = Value | float  # of arithmetic; a number takes the element type of the blob beside it
 _PYTHON = (int, float, bool, complex, str, object)  # how many bits they have is not said
 
 

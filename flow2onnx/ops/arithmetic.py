@@ -13,7 +13,7 @@ from flow2onnx.errors import ArgumentError, ShapeError, UnsupportedError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dtype_of, limits_of
 from flow2onnx.lowering.broadcasts import unbroadcast
-from flow2onnx.ops.arguments import beside
+from flow2onnx.ops.arguments import Operand, beside
 from flow2onnx.trace.op import Operator, op
 
 
@@ -27,7 +27,7 @@ def pair(b: Builder, x: Any, y: Any) -> tuple[Value, Value]:
 
 
 @op("math.add")
-def add(b: Builder, x: Any, y: Any, name: str | None = None) -> Value:
+def add(b: Builder, x: Operand, y: Operand, name: str | None = None) -> Value:
     """x + y, broadcast."""
     return b.Add(*pair(b, x, y))
 
@@ -47,19 +47,19 @@ def add_n(b: Builder, inputs: list[Value], name: str | None = None) -> Value:
 
 
 @op("math.subtract")
-def subtract(b: Builder, x: Any, y: Any, name: str | None = None) -> Value:
+def subtract(b: Builder, x: Operand, y: Operand, name: str | None = None) -> Value:
     """x - y, broadcast."""
     return b.Sub(*pair(b, x, y))
 
 
 @op("math.multiply")
-def multiply(b: Builder, x: Any, y: Any, name: str | None = None) -> Value:
+def multiply(b: Builder, x: Operand, y: Operand, name: str | None = None) -> Value:
     """x * y, broadcast."""
     return b.Mul(*pair(b, x, y))
 
 
 @op("math.divide")
-def divide(b: Builder, x: Any, y: Any, name: str | None = None) -> Value:
+def divide(b: Builder, x: Operand, y: Operand, name: str | None = None) -> Value:
     """x / y, broadcast. As in OneFlow, number/x is 0 where x is 0, and x/0 by a number is x * 0."""
     if isinstance(x, Value) and isinstance(y, int | float | np.number):
         return b.Mul(x, b.like(1.0 / y if y else 0.0, x))
@@ -76,7 +76,7 @@ def reciprocal_no_nan(b: Builder, x: Value, name: str | None = None) -> Value:
 
 
 @op("math.mod")
-def mod(b: Builder, x: Any, y: Any, name: str | None = None) -> Value:
+def mod(b: Builder, x: Operand, y: Operand, name: str | None = None) -> Value:
     """The remainder with the sign of the divisor."""
     if not (isinstance(x, Value) and isinstance(y, Value)):
         raise UnsupportedError("mod takes two blobs", hint="make the number a flow.constant")
@@ -86,7 +86,7 @@ def mod(b: Builder, x: Any, y: Any, name: str | None = None) -> Value:
 
 
 @op("math.squared_difference")
-def squared_difference(b: Builder, x: Any, y: Any, name: str | None = None) -> Value:
+def squared_difference(b: Builder, x: Operand, y: Operand, name: str | None = None) -> Value:
     """(x - y) squared, broadcast."""
     difference = b.Sub(*pair(b, x, y))
     return b.Mul(difference, difference)
@@ -118,7 +118,7 @@ def minimum(b: Builder, x: Value, y: Value, name: str | None = None) -> Value:
 
 
 @op("math.pow")
-def pow_(b: Builder, x: Value, y: Any, name: str | None = None) -> Value:
+def pow_(b: Builder, x: Value, y: Operand, name: str | None = None) -> Value:
     """x to the power y; y may be a number."""
     return b.Pow(x, beside(b, y, x))
 
@@ -136,7 +136,7 @@ def condition(b: Builder, value: Value) -> Value:
 def _comparison(
     name: str, doc: str, compare: Callable[[Builder, Value, Value], Value]
 ) -> Operator[Value]:
-    def lower(b: Builder, x: Any, y: Any, name: str | None = None) -> Value:
+    def lower(b: Builder, x: Operand, y: Operand, name: str | None = None) -> Value:
         return _truth(b, compare(b, *pair(b, x, y)))
 
     lower.__name__, lower.__doc__ = name, doc

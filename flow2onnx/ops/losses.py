@@ -1,7 +1,5 @@
 """Losses: cross entropies of each sample, and distances reduced as `reduction` says."""
 
-from typing import Any
-
 from flow2onnx.dtypes import DType
 from flow2onnx.errors import ArgumentError, ContextError, DTypeError, ShapeError, UnsupportedError
 from flow2onnx.graph import Builder, Value
@@ -252,7 +250,7 @@ def _add_angle(b: Builder, cosine: Value, m1: float, m2: float) -> Value:
 
 
 @composite("losses.add_loss")
-def add_loss(loss: Any) -> None:
+def add_loss(loss: Blob) -> None:
     """Minimise the mean of `loss` too, under the job's `config.train` settings."""
     job = current_job("losses.add_loss")
     if not job.is_trainable:

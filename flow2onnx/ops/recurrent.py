@@ -72,7 +72,7 @@ def _join_directions(b: Builder, y: Value) -> Value:
     return b.Reshape(b.Transpose(y, perm=[0, 2, 1, 3]), [0, 0, -1])
 
 
-def _layer(kind: str, doc: str) -> Operator[Any]:
+def _layer(kind: str, doc: str, returned: Any) -> Operator[Any]:
     def layer(
         inputs: Blob,
         hidden_size: int,
@@ -81,7 +81,7 @@ def _layer(kind: str, doc: str) -> Operator[Any]:
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
-        hx: Any = None,
+        hx: Blob | Sequence[Blob] | None = None,
         trainable: bool = True,
         name: str = kind,
     ) -> Any:
@@ -106,6 +106,7 @@ def _layer(kind: str, doc: str) -> Operator[Any]:
         return y, (ends[0] if len(ends) == 1 else tuple(ends))
 
     layer.__name__, layer.__doc__ = kind, doc
+    layer.__annotations__["return"] = returned
     return composite(f"nn.{kind}")(layer)
 
 
@@ -164,6 +165,8 @@ _COMMON = """
     have torch's names, shapes and order of gates. `hx` are the first states, 0 unless given."""
 
 rnn = _layer("RNN", "tanh(W x + b + R h + c) from step to step: all outputs and the last h."
-             + _COMMON)  # fmt: skip
-lstm = _layer("LSTM", "Long short-term memory: all outputs, and the last (h, c)." + _COMMON)
-gru = _layer("GRU", "Gated recurrent units as torch's: all outputs and the last h." + _COMMON)
+             + _COMMON, tuple[Blob, Blob])  # fmt: skip
+lstm = _layer("LSTM", "Long short-term memory: all outputs, and the last (h, c)." + _COMMON,
+              tuple[Blob, tuple[Blob, Blob]])  # fmt: skip
+gru = _layer("GRU", "Gated recurrent units as torch's: all outputs and the last h." + _COMMON,
+             tuple[Blob, Blob])  # fmt: skip

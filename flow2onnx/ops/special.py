@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from flow2onnx.dtypes import float64
 from flow2onnx.errors import ArgumentError, GradientError, ShapeError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dims, dtype_of, rank_of
 from flow2onnx.lowering.scatters import zeros
-from flow2onnx.ops.arguments import axis_of, real
+from flow2onnx.ops.arguments import Operand, axis_of, real
 from flow2onnx.ops.arithmetic import add, logical_and, maximum, minimum, multiply
 from flow2onnx.ops.array import zeros_like
 from flow2onnx.trace.op import op
@@ -142,7 +142,7 @@ def _lgamma(b: Builder, x: Value) -> Value:
 
 
 @op("math.polyval")
-def polyval(b: Builder, coeffs: Sequence[Any], x: Value, name: str | None = None) -> Value:
+def polyval(b: Builder, coeffs: Sequence[Operand], x: Value, name: str | None = None) -> Value:
     """The polynomial in `x` with these coefficients, numbers or blobs, highest power first."""
     if not isinstance(coeffs, list | tuple):
         raise ArgumentError(f"coeffs is a list or tuple of coefficients, got {coeffs!r}")

@@ -136,7 +136,11 @@ def softplus(b: Builder, x: Value, name: str | None = None) -> Value:
 
 @op("math.clip_by_value", "clip_by_value", "clip_by_scalar", "clip", "clamp")
 def clip_by_value(
-    b: Builder, values: Value, min_value: Any = None, max_value: Any = None, name: str | None = None
+    b: Builder,
+    values: Value,
+    min_value: float | None = None,
+    max_value: float | None = None,
+    name: str | None = None,
 ) -> Value:
     """Limit every element to [min_value, max_value]; either end may be open."""
     if min_value is None and max_value is None:

@@ -142,3 +142,35 @@ def test_annotations_that_type_checkers_understand():
         @flow.global_function()
         def other(x: Annotated[flow.Blob, "images"]) -> tp.Numpy:
             return x
+
+
+def test_annotations_of_blobs_alone_are_for_type_checkers():
+    @flow.function()
+    def job(
+        x: flow.Blob = flow.FixedTensorDef((2,)),
+    ) -> tuple[flow.Blob, dict[str, list[flow.Blob]]]:
+        return x * 2, {"same": [x]}
+
+    doubled, rest = job(np.ones(2, np.float32)).get()
+    assert doubled.numpy().tolist() == [2, 2]
+    assert rest["same"][0].numpy().tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("returned", [list, tuple[flow.Blob, tp.Numpy], dict[str, int]])
+def test_results_that_are_blobs_in_part(returned):
+    def job(x: tp.Numpy.Placeholder((2,))):
+        return x
+
+    job.__annotations__["return"] = returned
+    with pytest.raises(AnnotationError):
+        flow.global_function()(job)
+
+
+def test_a_blob_without_a_placeholder():
+    with pytest.raises(AnnotationError, match="All parameters") as info:
+
+        @flow.global_function()
+        def job(x: flow.Blob) -> tp.Numpy:
+            return x
+
+    assert "annotate x with tp.Numpy.Placeholder" in info.value.hint

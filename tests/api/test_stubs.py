@@ -1,10 +1,13 @@
 """Stub files, from which editors and type checkers know the names below `flow`."""
 
+import re
 import subprocess
 import sys
 
+import flow2onnx_runtime
 import pytest
 
+from flow2onnx.api.surface import MIRRORS, NAMES, ON_DEMAND
 from tests.stubs import PACKAGE, stubs
 
 ROOT = PACKAGE.parent
@@ -27,6 +30,8 @@ def job(x: Annotated[flow.Blob, tp.Numpy.Placeholder((2, 3))]) -> tp.Numpy:
     return relu(x)
 
 reveal_type(job)
+with flow.scope.namespace("a"), flow.experimental.scope.namespace("b"):
+    reveal_type(flow.math.add(1, flow.nn.LSTM(flow.constant(1), 2)[1][0]))
 flow.layers.dense(1)
 flow.nonsense
 """
@@ -44,6 +49,21 @@ def test_stubs_are_those_of_the_names():
 def mypy(*arguments):
     command = [sys.executable, "-m", "mypy", "--strict", *map(str, arguments)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
+
+
+@pytest.mark.slow
+def test_type_checkers_know_every_name(tmp_path):
+    late = [n for names in ON_DEMAND.values() for n in names]
+    names = [f"flow.{n}" for n in sorted({*NAMES, *MIRRORS, *late})]
+    names += [f"flow2onnx_runtime.{n}" for n in flow2onnx_runtime.__all__]
+    use = tmp_path / "every.py"
+    head = "import flow2onnx as flow\nimport flow2onnx.typing\nimport flow2onnx_runtime\n"
+    use.write_text(head + "".join(f"reveal_type({n})\n" for n in names))
+    text = mypy("--no-incremental", use)
+    assert ": error:" not in text, text
+    shown = re.findall(r'Revealed type is "(.*)"', text)
+    assert len(shown) == len(names), text
+    assert [n for n, s in zip(names, shown, strict=True) if s == "Any"] == []
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import onnxruntime as ort
+from numpy.typing import DTypeLike
 
 from flow2onnx_runtime.dtypes import Array
 from flow2onnx_runtime.errors import BundleError, StateError
@@ -65,7 +66,7 @@ class Adapter:
             found[module + _UP] = np.ascontiguousarray(scaled)
         return found
 
-    def astype(self, dtype: "np.dtype[Any] | type[Any]") -> "Adapter":
+    def astype(self, dtype: DTypeLike) -> "Adapter":
         """The adapter in another element type; scales are multiplied in before, so not lost."""
         whole = {n: a.astype(dtype) for n, a in self.parameters().items()}
         return Adapter(pairs=_pairs(whole, "the adapter"), scales={})
