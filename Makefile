@@ -1,4 +1,5 @@
 # make demo      train the seeds' MLP on digits, export it, use the export without the compiler
+# make readme    the commands and the Python of the README, in a copy with nothing installed
 # make test      the fast tests, and the style and type checks
 # make test-all  the slow tests too
 # make test-oldest  the Python runtime's tests on the oldest onnxruntime that it supports
@@ -22,6 +23,7 @@
 PYTHON ?= python3
 EXTRA ?= cpu
 VENV := .venv/$(EXTRA)
+DEMO := .venv/demo-$(EXTRA)
 DEVICE := .venv/device-$(EXTRA)
 TRITON := .venv/triton
 RANKS := .venv/ranks
@@ -35,13 +37,22 @@ MINUTES ?= 10
 NODE_MODULES := $(if $(shell command -v npm),runtime/js/node_modules)
 PIP := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-all test-oldest standin test-gpu tools runtimes triton ranks genai check fuzz sanitize \
+.PHONY: demo readme test test-all test-oldest standin test-gpu tools runtimes triton ranks genai check fuzz sanitize \
   analyse audit lock bench clean
 
-demo: $(VENV)/ready $(DEVICE)/ready
-	$(VENV)/bin/python -m examples.mlp_digits --out $(OUT)
+demo: $(DEMO)/ready $(DEVICE)/ready
+	$(DEMO)/bin/python -m examples.mlp_digits --out $(OUT)
 	$(DEVICE)/bin/python examples/use_export.py $(OUT)/mlp.onnx $(OUT)/mlp_bundle $(OUT)/digits.npz
 	@echo "the files are in $(abspath $(OUT))"
+
+# What a user has, with plots and digits: no tools.
+$(DEMO)/ready: pyproject.toml runtime/python/pyproject.toml
+	$(PYTHON) -m venv $(DEMO)
+	$(DEMO)/bin/python $(PIP) -e runtime/python -e '.[$(EXTRA),data,plot]'
+	@touch $@
+
+readme:
+	$(PYTHON) -m tests.readme
 
 test: check
 	$(VENV)/bin/python -m pytest -n auto --maxprocesses 8 -m "not slow and not gpu"
@@ -94,7 +105,7 @@ check: $(VENV)/ready
 	$(VENV)/bin/python -m ruff check .
 	$(VENV)/bin/python -m ruff format --check .
 	$(VENV)/bin/python -m mypy --strict flow2onnx runtime/python/flow2onnx_runtime \
-	  runtime/server/flow2onnx_serve runtime/native/flow2onnx_native
+	  runtime/server/flow2onnx_serve runtime/native/flow2onnx_native examples
 
 # Needs clang for the targets in C. Inputs that crash are left in build/fuzz.
 fuzz: $(VENV)/ready
