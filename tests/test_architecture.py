@@ -253,7 +253,7 @@ def test_names_of_packages_are_there_on_demand(room):
 def test_runtime_stands_alone():
     known = {"numpy", "onnxruntime", "flow2onnx_runtime", "__future__"}
     # of onnxruntime's own requirements; nothing that a bundle needs imports these
-    names = ("event_files", "messages", "model_config")
+    names = ("event_files", "messages", "model_config", "onnx_messages")
     engines = {
         "torch_collectives.py": "torch", "mpi_collectives.py": "mpi4py", "mpi_notices.py": "mpi4py",
     }  # fmt: skip

@@ -5,9 +5,10 @@ import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Literal
 
 import click
+from flow2onnx_runtime.view.texts import clean, shape_text, size_text
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -95,21 +96,7 @@ def cell(value: Cell) -> Text:
         return value
     if value is None or isinstance(value, bool):
         return Text(*_WORDS[value])
-    return Text(str(value))
-
-
-def shape_text(shape: Sequence[Any] | None) -> str:
-    """``100 × 10``, or ``scalar``; a free size is its name; ``?`` where even the rank is free."""
-    if shape is None:
-        return "?"
-    return " × ".join(map(str, shape)) or "scalar"
-
-
-def size_text(size: int) -> str:
-    """``1.5 MiB``."""
-    units = ("B", "KiB", "MiB", "GiB", "TiB")
-    step = min(max(size.bit_length() - 1, 0) // 10, len(units) - 1)
-    return f"{size} B" if step == 0 else f"{size / 1024**step:.1f} {units[step]}"
+    return Text(clean(str(value)))
 
 
 @contextmanager

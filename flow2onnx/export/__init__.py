@@ -6,6 +6,7 @@ from flow2onnx_runtime.on_demand import import_on_demand
 
 if TYPE_CHECKING:
     from flow2onnx.export.description import describe
+    from flow2onnx.export.graph_view import graph_of_job, graph_of_path
     from flow2onnx.export.job import export
     from flow2onnx.export.options import BundleExport, ModelExport
     from flow2onnx.export.preprocess import Preprocess
@@ -26,6 +27,7 @@ else:
         __name__,
         {
             "description": ("describe",),
+            "graph_view": ("graph_of_job", "graph_of_path"),
             "job": ("export",),
             "options": ("BundleExport", "ModelExport"),
             "preprocess": ("Preprocess",),
@@ -57,6 +59,8 @@ __all__ = [
     "export",
     "export_triton",
     "find_job",
+    "graph_of_job",
+    "graph_of_path",
     "open_saved_model",
     "operators_of",
     "verify_model",

@@ -17,7 +17,8 @@ from onnx.defs import SchemaError, get_schema
 from flow2onnx.errors import BundleError
 from flow2onnx.graph.schemas import element_name
 
-__all__ = ["ModelFile", "all_nodes", "open_model", "parameter_totals", "typed_model"]
+__all__ = ["ModelFile", "all_nodes", "open_model", "parameter_totals", "typed_model",
+           "typed_proto"]  # fmt: skip
 
 _LARGEST = 2**31 - 1  # a protobuf message
 _STANDARD = ("", "ai.onnx")
@@ -130,6 +131,21 @@ def typed_model(stored: ModelFile) -> ir.Model:
     except Exception as error:  # of many classes with no common base
         raise _corrupt(stored.path, _first_line(error)) from error
     return model
+
+
+def typed_proto(stored: ModelFile) -> onnx.ModelProto:
+    """The model with the types that can be inferred, for those who look at it.
+
+    Types that it has may contradict what inference finds; it is then returned as it is.
+    """
+    graph = stored.proto.graph
+    typed = {v.name for v in (*graph.value_info, *graph.output)}
+    if all(name in typed for node in graph.node for name in node.output if name):
+        return stored.proto
+    try:
+        return onnx.shape_inference.infer_shapes(stored.proto, data_prop=True)
+    except Exception:  # of many classes with no common base
+        return stored.proto
 
 
 def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
