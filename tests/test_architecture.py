@@ -126,6 +126,7 @@ OPENERS = {
     "create_session": {"flow2onnx_runtime/options.py", "flow2onnx_runtime/provider_checks.py"},
     "check_model": {
         "flow2onnx_runtime/options.py",  # open_session
+        "flow2onnx_runtime/onnx_messages.py",  # what is drawn
         "flow2onnx/onnx_io/read.py",  # open_model
         "flow2onnx/onnx_io/foreign.py",  # models that are no files
         "flow2onnx/export/saved_model.py",

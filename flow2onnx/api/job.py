@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from flow2onnx_runtime import view
 from flow2onnx_runtime.dtypes import Array
 
 from flow2onnx import engine, export
@@ -118,6 +119,16 @@ class JobFunction:
 
     def __repr__(self) -> str:
         return f"<{self.spec.kind} job {self.spec.name}>"
+
+    def _repr_html_(self) -> str:
+        """The job for a notebook: its parameters, layers and a picture; or why it has none."""
+        facts = {"API of release": self.spec.release, "defined at": self.spec.source}
+        title = repr(self)[1:-1]
+        try:
+            return view.graph_block(export.graph_of_job(self), facts, title)
+        except FlowError as error:
+            why = view.facts_table({**facts, "cannot be traced": error})
+            return view.html_block(title, why)
 
     def _positional(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """The arguments of a call in the order of the job's parameters."""

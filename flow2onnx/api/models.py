@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from flow2onnx_runtime import view
 from flow2onnx_runtime.collectives import first_rank_says, on_first_rank
 from flow2onnx_runtime.dtypes import Array
+from flow2onnx_runtime.view.texts import shape_text
 
 from flow2onnx.api.session import current_session
 from flow2onnx.checkpoint import store
@@ -56,14 +58,42 @@ class VariableBlob:
         """A copy of the present value."""
         return self._session.read(self.name)
 
+    def _repr_html_(self) -> str:
+        """The variable for a notebook: what it is, and figures of its present value."""
+        return view.html_block(f"variable {self.name}", view.facts_table(self._figures()))
+
+    def _figures(self) -> dict[str, object]:
+        variable, value = self._session.variables[self.name], self.numpy()
+        facts: dict[str, object] = {
+            "shape": shape_text(self.shape),
+            "dtype": self.dtype.name,
+            "role": variable.role,
+            "trainable": "yes" if variable.is_trainable else "no",
+            "of": variable.owner,
+        }
+        if value.size and self.dtype.is_floating_point:
+            numbers = value.astype(np.float64)
+            facts["mean ± deviation"] = f"{numbers.mean():.4g} ± {numbers.std():.4g}"
+            facts["from, to"] = f"{numbers.min():.4g}, {numbers.max():.4g}"
+        return facts
+
     def __repr__(self) -> str:
         return f"VariableBlob({self.name}, shape={self.shape}, dtype={self.dtype.name})"
+
+
+class _Variables(dict[str, VariableBlob]):
+    """Variables by name, in a table where a notebook shows them."""
+
+    def _repr_html_(self) -> str:
+        rows = [(v.name, v.dtype.name, shape_text(v.shape)) for v in self.values()]
+        found = view.table(("name", "type", "shape"), rows)
+        return view.html_block(f"{len(rows)} variables", found)
 
 
 def get_all_variables() -> dict[str, VariableBlob]:
     """Every variable of the session by name, optimizer state and step counters included."""
     session = _start_session()
-    return {name: VariableBlob(session, name) for name in session.variables}
+    return _Variables({name: VariableBlob(session, name) for name in session.variables})
 
 
 def _start_session() -> "Session":

@@ -4,6 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from flow2onnx_runtime import view
+from flow2onnx_runtime.view.texts import size_text
+
 from flow2onnx.analysis.in_place import InPlace
 from flow2onnx.engine.memory import MemoryLine
 from flow2onnx.engine.opening import Capture
@@ -69,7 +72,7 @@ class LoweringChoice:
     question: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Explanation:
     """The outcome of flags, nodes and state. `str()` is a table, `as_dict()` what JSON holds.
 
@@ -102,6 +105,23 @@ class Explanation:
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
+
+    def __repr__(self) -> str:
+        """One line, however much there is to say."""
+        return f"<explanation of {self.kind} job {self.job}, placed on {self.placed_on}>"
+
+    def _repr_html_(self) -> str:
+        """Flags, nodes and memory in tables, for a notebook."""
+        flags = [(f.name, f.value, f.outcome, f.source) for f in self.flags]
+        nodes = [(n.provider, n.count, _counts_text(n.operators)) for n in self.nodes]
+        memory = [(m.kind, size_text(m.bytes), m.note) for m in self.memory]
+        return view.html_block(
+            f"{self.kind} job {self.job}, placed on {self.placed_on}",
+            view.facts_table({"providers": ", ".join(self.providers)}),
+            view.table(("flag", "value", "outcome", "set at"), flags) if flags else "",
+            view.table(("provider", "nodes", "operators"), nodes, ("nodes",)),
+            view.table(("memory", "size", ""), memory, ("size",)),
+        )
 
     def _lines(self) -> Iterator[str]:
         yield f"{self.kind} job {self.job}, placed on {self.placed_on}"

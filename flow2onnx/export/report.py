@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from flow2onnx_runtime import view
+
 from flow2onnx.errors import BundleError
 
 __all__ = [
@@ -194,6 +196,18 @@ class Report:
         """One line, however much was checked."""
         verdict = "passed" if self.ok else "FAILED"
         return f"<report on {self.subject}: {verdict}, {len(self.rows)} checks>"
+
+    def _repr_html_(self) -> str:
+        """The checks and the outputs in tables, for a notebook."""
+        rows = [(_ok(r.ok), r.check, r.detail) for r in self.rows]
+        parts = [view.table(("", "check", "result"), rows)]
+        if self.outputs:
+            titles = ("", "output", "type", "max abs", "max rel")
+            parts.append(view.table(titles, map(_cells, self.outputs), titles[3:]))
+        if self.comparison is not None:
+            beside = ("", self.comparison.precision, "float32")
+            parts.append(view.table(beside, self.comparison.table()))
+        return view.html_block(f"{self.subject}: {'passed' if self.ok else 'FAILED'}", *parts)
 
     def __str__(self) -> str:
         head = f"{self.subject}: {'passed' if self.ok else 'FAILED'}"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from flow2onnx_runtime import BundleError, Options, open_session
+from flow2onnx_runtime import BundleError, Options, open_session, view
 from flow2onnx_runtime.dtypes import Array
 
 from flow2onnx.compile import CompiledJob
@@ -43,6 +43,10 @@ class ImportCheck:
 
     difference: float | None
     reason: str = ""
+
+    def _repr_html_(self) -> str:
+        """The verdict for a notebook."""
+        return view.html_block("import", view.facts_table({"model": self}))
 
     def __str__(self) -> str:
         if self.difference is None:

@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from flow2onnx_runtime import kernels
+from flow2onnx_runtime import kernels, view
+from flow2onnx_runtime.view.texts import shape_text
 
 from flow2onnx.compile import CompiledJob
 from flow2onnx.export.footprint import footprint
@@ -45,6 +46,15 @@ class TrainingReport:
     def __repr__(self) -> str:
         held = f", {len(self.frozen)} frozen" if self.frozen else ""
         return f"<report on {self.job}: {_tensors(self.trained)} trained{held}; {self.check}>"
+
+    def _repr_html_(self) -> str:
+        """The lines and the tensors with the decision about each, for a notebook."""
+        rows = [
+            (p.name, p.dtype, shape_text(p.shape), "trained" if p.is_trained else p.reason)
+            for p in (*self.trained, *self.frozen)
+        ]
+        tensors = view.table(("tensor", "type", "shape", ""), rows)
+        return view.html_block(f"training of {self.job}", view.facts_table(self.lines()), tensors)
 
     def lines(self) -> dict[str, str]:
         """The five lines, by what they are about."""

@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, overload
 
-from flow2onnx_runtime import Options, Trainer
+from flow2onnx_runtime import Options, Trainer, view
 
 from flow2onnx.compile import CompiledJob
 from flow2onnx.compile.names import loss_name
@@ -19,6 +19,7 @@ from flow2onnx.errors import ArgumentError, BundleError
 from flow2onnx.export import Report, verify_model
 from flow2onnx.export.bundle import Bundle
 from flow2onnx.export.files import INSIDE_LIMIT, write_bytes
+from flow2onnx.export.graph_view import graph_of_compiled
 from flow2onnx.export.metadata import check_metadata, set_job_metadata
 from flow2onnx.imported.activations import (
     LastActivation,
@@ -101,6 +102,11 @@ class TrainableModel:
         feeds = ", ".join(self.step.feeds)
         counts = f"{len(self.trained)} of {len(self.parameters)} tensors trained"
         return f"<TrainableModel {self.step.spec.name}: {counts}; feeds {feeds}>"
+
+    def _repr_html_(self) -> str:
+        """The model for a notebook: what is trained, and its layers with a picture."""
+        title = f"TrainableModel {self.step.spec.name}"
+        return view.graph_block(graph_of_compiled(self.step), self.report.lines(), title)
 
     @overload
     def save(

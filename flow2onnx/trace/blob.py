@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
+from flow2onnx_runtime import view
+from flow2onnx_runtime.view.texts import shape_text
+
 from flow2onnx.dtypes import DType
 from flow2onnx.graph import Value
 from flow2onnx.graph.types import bounds_of, dtype_of, is_static
@@ -150,6 +153,17 @@ class Blob(BlobOperators):
 
     def __repr__(self) -> str:
         return f"Blob({self.logical_blob_name}, shape={self.shape}, dtype={self.dtype.name})"
+
+    def _repr_html_(self) -> str:
+        """The blob for a notebook: what is known of it while its job is traced."""
+        node = self.value.producer()
+        facts = {
+            "shape": shape_text(self.shape),
+            "dtype": self.dtype.name,
+            "made by": None if node is None else node.op_type,
+            "at": None if node is None else node.meta.get("source"),
+        }
+        return view.html_block(f"Blob {self.logical_blob_name}", view.facts_table(facts))
 
 
 def unwrap(argument: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flow2onnx_runtime import view
 from flow2onnx_runtime.dtypes import element_named, find_element
 from flow2onnx_runtime.errors import BundleError
 from flow2onnx_runtime.files import replace_folder
@@ -27,6 +28,13 @@ class Bundle:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
         self.manifest = Manifest.read(folder)
+
+    def __repr__(self) -> str:
+        return f"<Bundle {self.manifest.job} in {self.folder}>"
+
+    def _repr_html_(self) -> str:
+        """The bundle for a notebook: its signature, state and layers."""
+        return view.bundle_block(f"Bundle {self.manifest.job}", self.folder, self.manifest)
 
     def first_state(self, options: Options) -> State:
         """The state that training begins with: the bundle's weights, or else what init computes."""

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
+from flow2onnx_runtime import view
 from flow2onnx_runtime.errors import OptionsError
 from flow2onnx_runtime.files import replace_file
 
@@ -92,6 +93,11 @@ class History(Sequence[Row]):
         figure.savefig(picture, format=ending)
         _write(path, picture.getvalue())
 
+    def _repr_html_(self) -> str:
+        """The rows in a table, for a notebook."""
+        cells = [[_figure(row.get(name)) for name in self.columns] for row in self.rows]
+        return view.html_block(repr(self)[1:-1], view.table(self.columns, cells, self.columns))
+
     def __repr__(self) -> str:
         shown = [f"{n} {v:.4g}" for n, v in self.last.items() if n not in _COUNTS]
         why = f"; stopped: {self.stopped}" if self.stopped else ""
@@ -100,6 +106,11 @@ class History(Sequence[Row]):
 
 
 _COUNTS = ("epoch", "step", "seconds")
+
+
+def _figure(number: float | None) -> str | None:
+    """A number of a row with four digits; counts are whole."""
+    return None if number is None else f"{number:,}" if isinstance(number, int) else f"{number:.4g}"
 
 
 def _write(path: str | os.PathLike[str], content: bytes) -> None:

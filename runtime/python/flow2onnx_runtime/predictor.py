@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flow2onnx_runtime import view
 from flow2onnx_runtime.assignment import nodes_of, recording
 from flow2onnx_runtime.batching import Batched
 from flow2onnx_runtime.bundle import Bundle
@@ -62,7 +63,7 @@ class Predictor(Closeable):
         self.passed_over: Mapping[str, str] = {}
         if providers is not None:
             options, self.passed_over = _chosen(options, providers)
-        self._program = _open(model, recording(options), job)
+        self._program, self._file = _open(model, recording(options), job)
         self.feeds, self.results = self._program.feeds, self._program.results
         self._pool = WorkerPool(workers or os.cpu_count() or 1)
         self._is_open, self._process = True, os.getpid()
@@ -93,6 +94,12 @@ class Predictor(Closeable):
         feeds, results = (", ".join(map(str, side)) for side in (self.feeds, self.results))
         on = ", ".join(self.providers)
         return f"<Predictor {self._program.name}: {feeds} -> {results}; on {on}>"
+
+    def _repr_html_(self) -> str:
+        """The model for a notebook: its signature, where it runs, its layers."""
+        rows = [("input", f) for f in self.feeds] + [("output", r) for r in self.results]
+        title = f"Predictor {os.path.basename(self._program.name)}"
+        return view.file_block(title, self._file, rows, providers=", ".join(self.providers))
 
     def __call__(self, *arrays: Any, **named_arrays: Any) -> Results:
         """The results by name; raises `FeedError` for arrays that do not fit."""
@@ -247,10 +254,12 @@ def _chosen(
     return found.options, found.passed_over
 
 
-def _open(model: Model, options: Options, job: str | None) -> Program:
+def _open(model: Model, options: Options, job: str | None) -> tuple[Program, Path | None]:
+    """The program of a model, and the file that it was read from."""
     if isinstance(model, bytes) or not os.path.isdir(model):
-        return Program(model, None, options)
+        path = None if isinstance(model, bytes) else Path(model)
+        return Program(model, None, options), path
     bundle = Bundle(Path(model))
     entry = bundle.predict_job(job)
     state = bundle.first_state(options) if entry.reads else None
-    return bundle.predict(entry, state, options)
+    return bundle.predict(entry, state, options), bundle.folder / entry.file

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flow2onnx_runtime import view
 from flow2onnx_runtime.buffers import wrap_array
 from flow2onnx_runtime.bundle import Bundle
 from flow2onnx_runtime.deltas import add_delta, difference, float_variables
@@ -106,6 +107,11 @@ class Trainer:
     def __repr__(self) -> str:
         feeds = ", ".join(map(str, self.feeds))
         return f"<Trainer {self.manifest.job}: step {self.steps}; feeds {feeds}>"
+
+    def _repr_html_(self) -> str:
+        """The bundle for a notebook: its signature, state and layers."""
+        folder, facts = self._bundle.folder, {"step": self.steps}
+        return view.bundle_block(f"Trainer {self.manifest.job}", folder, self.manifest, facts)
 
     @property
     def state(self) -> State:
