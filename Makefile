@@ -175,7 +175,7 @@ $(RANKS)/ready: pyproject.toml runtime/python/pyproject.toml
 # An environment holds one MPI library.
 $(MPICH)/ready: pyproject.toml runtime/python/pyproject.toml
 	$(PYTHON) -m venv $(MPICH)
-	$(MPICH)/bin/python $(PIP) -e runtime/python -e '.[cpu]' 'mpi4py>=4' mpich
+	$(MPICH)/bin/python $(PIP) -e runtime/python -e '.[cpu,images]' 'mpi4py>=4' mpich
 	@touch $@
 
 # Apart from the locked packages, as it brings a runtime of its own choice on some platforms.

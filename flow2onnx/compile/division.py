@@ -18,15 +18,16 @@ from flow2onnx.passes.dead_code import DeadCodeElimination
 
 __all__ = ["Passed", "Segment", "segments_of"]
 
-_GIVEN, _TAKEN = "give/", "take/"
+_GIVEN, _TAKEN, _INDICES = "give/", "take/", "indices/"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Passed:
     """A transfer as one process does it: of the array `given`, to what is called `taken`.
 
-    Each is None where the process has no part in it. `shape` and `dtype` are those of what it
-    takes, `is_back` says that it is a gradient, and `number` tells transfers of a model apart.
+    Each is None where the process has no part in it. `indices`, of rows that go by their owners,
+    all have. `shape` and `dtype` are those of what it takes, `is_back` says that it is a gradient,
+    and `number` tells transfers of a model apart.
     """
 
     transfer: Transfer
@@ -36,6 +37,7 @@ class Passed:
     dtype: "np.dtype[np.generic]"
     is_back: bool
     number: int
+    indices: str | None = None
 
 
 @dataclass(frozen=True)
@@ -129,17 +131,27 @@ def _open(
         dtype=dtype_of(made).numpy,
         is_back=str(node.name).startswith("grad/"),
         number=number,
+        indices=f"{_INDICES}{number}" if len(node.inputs) > 1 else None,
     )
-    copy = Node("", "Identity", [value], num_outputs=1, name=f"{_GIVEN}{number}")
-    copy.outputs[0].name = f"{_GIVEN}{number}"
-    copy.outputs[0].shape, copy.outputs[0].type = value.shape, value.type
-    graph.insert_before(node, copy)
-    levels[copy] = level
-    if value in places:
-        places[copy.outputs[0]] = places[value]
-    graph.outputs.append(copy.outputs[0])
+    names = (f"{_GIVEN}{number}", f"{_INDICES}{number}")
+    for name, read in zip(names, node.inputs, strict=False):
+        assert read is not None, "something is passed"
+        copy = _copy_out(graph, node, name, read)
+        levels[copy] = level
+        if read in places:
+            places[copy.outputs[0]] = places[read]
     graph.remove(node, safe=True)
     return level, passed
+
+
+def _copy_out(graph: Graph, before: Node, name: str, value: Value) -> Node:
+    """A node that makes a value an output of this name."""
+    copy = Node("", "Identity", [value], num_outputs=1, name=name)
+    made = copy.outputs[0]
+    made.name, made.shape, made.type = name, value.shape, value.type
+    graph.insert_before(before, copy)
+    graph.outputs.append(made)
+    return copy
 
 
 def _stand_for(value: Value, other: Value) -> None:

@@ -17,7 +17,7 @@ from flow2onnx_runtime.program import DeviceFeeds, TensorInfo
 from flow2onnx.compile.division import Passed
 from flow2onnx.engine.executable import OpenedModel
 from flow2onnx.engine.opening import Opening
-from flow2onnx.engine.passing import pass_on
+from flow2onnx.engine.passing import pass_on, pass_rows
 from flow2onnx.graph import Value
 from flow2onnx.graph.types import dtype_of, sizes_of
 from flow2onnx.passes.row_shares import Share
@@ -164,9 +164,13 @@ class DividedModel(OpenedModel):
         """Do the transfers after a segment, for part `k` of the batch."""
         for one in passed:
             given = values.pop(one.given) if one.given is not None else None
-            taken = pass_on(
-                self._collectives, one, given, one.number * self._division.micro + k, pending
-            )
+            if one.indices is not None and given is not None:
+                taken: Array | None = pass_rows(
+                    self._collectives, one, given, values.pop(one.indices)
+                )
+            else:
+                tag = one.number * self._division.micro + k
+                taken = pass_on(self._collectives, one, given, tag, pending)
             if one.taken is not None and taken is not None:
                 values[one.taken] = taken
 

@@ -6,13 +6,13 @@ The kinds, and what they make of what, stand in `flow2onnx.graph.transfers`.
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from flow2onnx_runtime.axis_parts import own_slice, part_length
+from flow2onnx_runtime.axis_parts import own_slice, part_length, part_start
 from flow2onnx_runtime.collectives import Collectives, Pending
 from flow2onnx_runtime.dtypes import Array
 
 from flow2onnx.compile.division import Passed
 
-__all__ = ["pass_on"]
+__all__ = ["pass_on", "pass_rows"]
 
 _HALVES = ("float16", "bfloat16")
 
@@ -124,6 +124,42 @@ def _all_to_all(collectives: Collectives, passed: Passed, array: Array | None) -
         shape[given] = part_length(transfer.shape[given], world.size, rank)
         shapes.append(tuple(shape))
     return np.concatenate(collectives.all_to_all(parts, shapes), given)
+
+
+def pass_rows(collectives: Collectives, passed: Passed, array: Array, indices: Array) -> Array:
+    """Rows of a table for the processes that read them, or gradients for those that keep them.
+
+    `indices` are those of the whole batch, the same everywhere, of which each process reads its
+    part along an axis. Where nobody keeps a row there are zeros.
+    """
+    transfer, world = passed.transfer, collectives.world
+    is_there = transfer.kind == "to_readers"
+    size, axis = transfer.source, transfer.target
+    if not is_there:
+        size, axis = axis, size
+    owners = _owners(indices, size, world.size)
+    parts = [own_slice(axis, owners.shape[axis], world.size, rank) for rank in range(world.size)]
+    read, ranks = owners[parts[world.rank]], range(world.size)
+    mine = [owners[part] == world.rank for part in parts]  # of what each process reads
+    theirs = [read == rank for rank in ranks]  # of what this one does
+    found = np.zeros(passed.shape, array.dtype)
+    views = [found] * world.size if is_there else [found[part] for part in parts]
+    given, taken = (mine, theirs) if is_there else (theirs, mine)
+    sources = [array[part] for part in parts] if is_there else [array] * world.size
+    sent = [np.ascontiguousarray(s[rows]) for s, rows in zip(sources, given, strict=True)]
+    shapes = [(int(rows.sum()), *array.shape[owners.ndim :]) for rows in taken]
+    came = collectives.all_to_all(sent, shapes)
+    for view, rows, content in zip(views, taken, came, strict=True):
+        view[rows] = content
+    return found
+
+
+def _owners(indices: Array, size: int, ranks: int) -> Array:
+    """The process that keeps each row; one that is none for rows that are none."""
+    from_front = np.where(indices < 0, indices + size, indices)
+    starts = [part_start(size, ranks, rank) for rank in range(ranks)]
+    owners = np.searchsorted(starts, from_front, side="right") - 1
+    return np.where((from_front < 0) | (from_front >= size), ranks, owners)
 
 
 def _own_part(collectives: Collectives, passed: Passed, array: Array | None) -> Array:

@@ -232,10 +232,15 @@ class Builder:
         return tuple(node.outputs)
 
     def transfer(
-        self, transfer: Transfer, value: ir.Value, shape: Sequence[int], before: ir.Node | None
+        self,
+        transfer: Transfer,
+        value: ir.Value,
+        shape: Sequence[int],
+        before: ir.Node | None,
+        indices: ir.Value | None = None,
     ) -> ir.Value:
         """The part of a value that processes have after a transfer, before a node or at the end."""
-        node = transfer_node(transfer, value)
+        node = transfer_node(transfer, value, indices)
         stem = f"{self.prefix}/{transfer.kind}" if self.prefix else transfer.kind
         made = node.outputs[0]
         made.name = node.name = self.unique(stem)

@@ -12,6 +12,10 @@ along axis i. B: all of it. P: a part of a sum. @r: process r has all of it, the
 
 The gradient goes the other way: of an all-gather a reduce-scatter, of a broadcast a reduce, of an
 all-reduce an all-reduce, as every process has a part of the gradient of what all have.
+
+Rows that are looked up in a table go by their owners: of a P whose elements are zeros but at the
+process that keeps the row, each process sends its rows to those that read them, which makes S(j),
+and their gradients come back. Every process knows all indices, and so who sends how much.
 """
 
 from dataclasses import dataclass
@@ -31,6 +35,7 @@ Kind = Literal[
     "reduce_scatter", "all_reduce", "reduce",
     "scatter", "broadcast", "fill", "send",
     "all_max",
+    "to_readers", "to_owners",
 ]  # fmt: skip
 # Each with its gradient; what has two numbers has them the other way round in it.
 _BACK: dict[str, Kind] = {
@@ -48,12 +53,18 @@ _BACK: dict[str, Kind] = {
     "reduce": "broadcast",
     "broadcast": "reduce",
     "send": "send",
+    "to_readers": "to_owners",
+    "to_owners": "to_readers",
 }
 
 
 @dataclass(frozen=True)
 class Transfer:
-    """A transfer of a value of `shape`, from axis or process `source` to `target`."""
+    """A transfer of a value of `shape`, from axis or process `source` to `target`.
+
+    Rows of a table go "to_readers" from `source` owned rows to their axis `target`; "to_owners"
+    has the two the other way round. Both have the indices beside the value.
+    """
 
     kind: Kind
     shape: tuple[int, ...]
@@ -77,10 +88,11 @@ class Transfer:
         return f"{self.kind} {self.source} {self.target} {'x'.join(map(str, self.shape))}"
 
 
-def transfer_node(transfer: Transfer, value: ir.Value) -> ir.Node:
+def transfer_node(transfer: Transfer, value: ir.Value, indices: ir.Value | None = None) -> ir.Node:
     """The node of a transfer, without the name and the shape of what comes out."""
+    values = [value] if indices is None else [value, indices]
     text = ir.AttrString("transfer", transfer.text)
-    node = ir.Node(TRANSFER_DOMAIN, transfer.kind, [value], [text], num_outputs=1)
+    node = ir.Node(TRANSFER_DOMAIN, transfer.kind, values, [text], num_outputs=1)
     node.outputs[0].type = value.type
     return node
 

@@ -15,7 +15,7 @@ import onnx_ir as ir
 from flow2onnx.errors import UnsupportedError
 from flow2onnx.graph.builder import Builder
 from flow2onnx.graph.transfers import Kind, Transfer, transfer_of
-from flow2onnx.graph.types import constant_of, dims, is_static
+from flow2onnx.graph.types import constant_of, dims, is_static, rank_of
 from flow2onnx.passes.row_shares import Share, Shares, share_of
 from flow2onnx.passes.split_classes import Move, has_split_form, index_numbers, split_form
 
@@ -219,7 +219,7 @@ class Layouts:
                 self._set(other, Share("own"))
                 self._trained.update(other.outputs)
             self.found.shares[made] = Share("sum")
-            new = []
+            made, new = self._by_owner(node, made, operands[0]), []
         for other in new:
             if transfer_of(other) is not None:
                 self._trained.update(other.outputs)
@@ -233,6 +233,19 @@ class Layouts:
         if old in self.found.shares:
             del self.found.shares[old]
         return True
+
+    def _by_owner(self, node: ir.Node, made: ir.Value, indices: ir.Value) -> ir.Value:
+        """What was looked up, where processes read rows of it: they get these from their owners."""
+        wanted = self._plain(node.outputs[0])
+        if wanted is None or wanted.axis >= rank_of(indices):
+            return made
+        assert node.inputs[0] is not None, "a table is looked up"
+        size = dims(node.inputs[0])[0]
+        transfer = Transfer("to_readers", dims(made), size, wanted.axis)
+        rows = self.move(transfer, made, node, indices)
+        self.found.shares[rows] = self.plain[rows] = wanted
+        self._trained.add(rows)
+        return rows
 
     def _ways(self, node: ir.Node, given: Shares) -> Iterator[Shares]:
         options = [self._options(v, s) for v, s in zip(node.inputs, given, strict=True)]
@@ -300,7 +313,8 @@ class Layouts:
             return value
         key = value, wanted
         if key not in self._moved:
-            made = self.move(legal_transfer(given, wanted, dims(value)), value, before)
+            transfer = legal_transfer(given, wanted, dims(value))
+            made = self.move(transfer, value, before, None)
             self._moved[key] = made
             if wanted is not None:
                 self.found.shares[made] = wanted

@@ -17,8 +17,8 @@ from flow2onnx.passes.row_shares import Shares
 
 __all__ = ["Move", "has_split_form", "index_numbers", "split_form"]
 
-# transfer, value, the node that it stands before -> the value after it
-Move = Callable[[Transfer, ir.Value, ir.Node | None], ir.Value]
+# transfer, value, the node that it stands before, indices of rows -> the value after it
+Move = Callable[[Transfer, ir.Value, ir.Node | None, ir.Value | None], ir.Value]
 _SOFT = ("LogSoftmax", "Softmax")
 _PICKING = ("GatherElements", "ScatterElements")
 _LOOKUP = "Gather"
@@ -77,10 +77,10 @@ def split_form(
 def _softmax(b: Builder, node: ir.Node, x: ir.Value, axis: int, move: Move) -> ir.Value:
     """x - m - ln sum e^(x - m), of which processes pass m, the largest of a row, and the sum."""
     own = b.ReduceMax(x, [axis], keepdims=1)
-    shifted = b.Sub(x, move(Transfer("all_max", dims(own)), own, None))
+    shifted = b.Sub(x, move(Transfer("all_max", dims(own)), own, None, None))
     powers = b.Exp(shifted)
     total = b.ReduceSum(powers, [axis], keepdims=1)
-    whole = move(Transfer("all_reduce", dims(total)), total, None)
+    whole = move(Transfer("all_reduce", dims(total)), total, None, None)
     if node.op_type == "Softmax":
         divided: ir.Value = b.Div(powers, whole)
         return divided

@@ -1,14 +1,21 @@
 """Jobs that hints and placements divide: what is cut where, and what is refused with its line."""
 
 import itertools
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
+from flow2onnx_runtime.axis_parts import own_slice, part_length, part_start
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
 from flow2onnx.compile import Target
+from flow2onnx.compile.division import Passed
 from flow2onnx.compile.variants import compile_for_ranks
 from flow2onnx.engine.divided_model import _schedule
+from flow2onnx.engine.passing import pass_rows
 from flow2onnx.errors import ArgumentError, ConfigError, FlowError, UnsupportedError
 from flow2onnx.graph.transfers import Transfer
 from flow2onnx.passes.lay_out import legal_transfer
@@ -74,6 +81,78 @@ def test_a_softmax_of_split_classes_passes_numbers_of_rows():
         assert not [v for v in values if tuple(v.shape) == (BATCH, CLASSES)]
         shapes = {v.name: tuple(v.shape) for g in job.update.graphs for v in g.inputs}
         assert shapes["a-weight-momentum"] == (size, 6)
+
+
+def looked_up(i, y):
+    table = flow.get_variable(
+        "table", (7, 3), initializer=flow.ones_initializer(), distribute=SPLIT(0)
+    )
+    rows = flow.gather(table, flow.cast(i, flow.int64))
+    return flow.math.reduce_sum(rows, axis=[1, 2]) * flow.cast(y, flow.float)
+
+
+def test_rows_of_a_split_table_go_from_their_owners_and_gradients_back():
+    job = divided(looked_up)
+    there, back = (t for t in transfers(job) if t.kind in ("to_readers", "to_owners"))
+    assert (there.kind, back) == ("to_readers", there.back)
+    assert there.shape == (BATCH, 6, 3)
+    kinds = {t.kind for t in transfers(job)}
+    assert not kinds & {"reduce_scatter", "all_reduce"}, "rows are sent, not added up"
+
+
+class Meeting:
+    """The all-to-all of ranks that are threads, and how many elements were sent to others."""
+
+    def __init__(self, ranks):
+        self.ranks, self.sent = ranks, 0
+        self.table, self.barrier = [[None] * ranks for _ in range(ranks)], Barrier(ranks)
+
+    def of(self, rank):
+        def all_to_all(parts, shapes):
+            self.table[rank] = parts
+            self.barrier.wait()
+            found = [self.table[source][rank] for source in range(self.ranks)]
+            assert [f.shape for f in found] == shapes
+            self.barrier.wait()
+            return found
+
+        return SimpleNamespace(
+            world=SimpleNamespace(rank=rank, size=self.ranks), all_to_all=all_to_all
+        )
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_each_row_is_sent_once_by_its_owner(ranks):
+    rng = np.random.default_rng(ranks)
+    table, indices = rng.normal(size=(7, 3)), rng.integers(-7, 7, (9, 2))
+    indices[0] = [-8, 7]  # none of the table
+    wanted = np.where(((indices >= -7) & (indices < 7))[..., None], table[indices % 7], 0)
+    there = Transfer("to_readers", (9, 2, 3), 7, 0)
+    meeting = Meeting(ranks)
+
+    def pass_both_ways(rank):
+        part = own_slice(0, 9, ranks, rank)
+        start = part_start(7, ranks, rank)
+        kept = (start <= indices % 7) & (indices % 7 < start + part_length(7, ranks, rank))
+        kept &= (indices >= -7) & (indices < 7)
+        own = np.where(kept[..., None], wanted, 0)
+        rows = pass_rows(meeting.of(rank), passed_as(there, wanted[part].shape), own, indices)
+        np.testing.assert_array_equal(rows, wanted[part])
+        back = pass_rows(meeting.of(rank), passed_as(there.back, own.shape), rows, indices)
+        np.testing.assert_array_equal(back, own)
+        sent = meeting.table[rank]
+        return sum(part.size for k, part in enumerate(sent) if k != rank)
+
+    with ThreadPoolExecutor(ranks) as pool:
+        sent = list(pool.map(pass_both_ways, range(ranks)))
+    assert sum(sent) <= 9 * 2 * 3
+
+
+def passed_as(transfer, shape):
+    return Passed(
+        transfer=transfer, given="give/0", taken="take/0", shape=shape,
+        dtype=np.dtype(np.float64), is_back=False, number=0, indices="indices/0",
+    )  # fmt: skip
 
 
 def test_other_layers_split_their_variables_too():

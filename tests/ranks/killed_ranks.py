@@ -6,7 +6,8 @@ Usage: python -m tests.ranks.killed_ranks [--kills 100] [--ranks 2] [--engine mp
 By default each kill has a job of its own, begun by `flow2onnx launch`: its end is clean if the
 launcher fails within a limit, names the rank and its signal, and leaves no process. The job is then
 launched again, and goes on from whatever checkpoint there is. With --restarts one launcher begins
-all ranks anew after each kill, and an end is clean if no process of the time before is left.
+all ranks anew after each kill, and an end is clean if no process of the time before is left. Then
+--kills counts resumes that wrote a digest, and kills before that come on top of them.
 
 What goes on is equal if all digests that the ranks write, from the first step behind the checkpoint
 on, are those of a training that nobody disturbed.
@@ -37,21 +38,30 @@ DEADLINE, LIMIT = 10, 60.0  # seconds: of a rank that waits, and for the end of 
 _PATIENCE = 600.0
 _STEPS = 3000  # more than a kill waits for
 _STEPS_RESUMED = 40  # of a job that was launched again, with some checkpoints
+_STEPS_OF_RESTARTS = 1000  # of one training, which many kills disturb
+_POLL = 0.2  # seconds between two looks at all processes
 # A third of the kills come while the ranks start, the others while they train and save.
-_STARTING, _SECONDS_OF_START, _SECONDS_OF_TRAINING = 1 / 3, 4.0, 3.0
+_STARTING, _SECONDS_OF_START, _SECONDS_OF_TRAINING = 1 / 3, 4.0, 2.0
 Digests = Mapping[int, str]
 
 
 @dataclass(frozen=True)
 class Kill:
-    """The outcome of one kill: when it was, how long all took to end, where training went on."""
+    """The outcome of one kill: when it was, how long all took to end, where training went on.
+
+    Of ranks that a launcher begins anew it is the training that was killed that had gone on there.
+    """
 
     rank: int
     when: str
     seconds: float
-    first: int
+    first: int | None  # step of its first digest; None if it was killed before
     fault: str = ""  # why the end was not clean
     difference: str = ""  # which digest is another
+
+
+class _EndedError(Exception):
+    """A launcher that ended before what was waited for."""
 
 
 # --- processes ------------------------------------------------------------------------------------
@@ -84,23 +94,30 @@ def ranks_of(mark: str) -> dict[int, int]:
 
 
 def launch(
-    engine: str, count: int, folder: Path, mark: str, *options: str, most: int = _STEPS
+    engine: str,
+    count: int,
+    folder: Path,
+    mark: str,
+    *options: str,
+    steps: int = _STEPS,
+    most: int = _STEPS,
 ) -> Any:
     """The launcher of a training in a folder."""
     folder.mkdir(exist_ok=True)
     face = "torch" if engine == "torch" else "mpi"
     arguments = ["-m", "flow2onnx", "launch", "-n", str(count), "--engine", face, *options]
-    arguments += ["--deadline", str(DEADLINE), PROGRAM, str(folder), str(_STEPS), str(most)]
+    arguments += ["--deadline", str(DEADLINE), PROGRAM, str(folder), str(steps), str(most)]
     return start(engine, arguments, **{MARK: mark})
 
 
 def wait_for(what: Callable[[], bool], process: Any) -> None:
-    """Return once `what` is so; AssertionError if the launcher ends before."""
+    """Return once `what` is so. Raises `_EndedError` if the launcher ends before."""
     end = time.monotonic() + _PATIENCE
     while not what():
-        assert process.poll() is None, process.communicate()
+        if process.poll() is not None:
+            raise _EndedError
         assert time.monotonic() < end, "nothing goes on"
-        time.sleep(0.05)
+        time.sleep(_POLL)
 
 
 # --- what was trained -----------------------------------------------------------------------------
@@ -113,9 +130,11 @@ def lines_of(folder: Path, rank: int) -> list[tuple[str, int, str]]:
     return [(what, int(step), digest) for what, step, digest in map(str.split, lines)]
 
 
-def undisturbed(engine: str, count: int, folder: Path, most: int = _STEPS) -> Digests:
+def undisturbed(
+    engine: str, count: int, folder: Path, *, steps: int = _STEPS, most: int = _STEPS
+) -> Digests:
     """The digests by step of a training without a kill."""
-    process = launch(engine, count, folder, uuid.uuid4().hex, most=most)
+    process = launch(engine, count, folder, uuid.uuid4().hex, steps=steps, most=most)
     ((status, _, errors),) = ends([process], _PATIENCE)
     assert status == 0, errors[-2000:]
     return {step: digest for _, step, digest in lines_of(folder, 0)}
@@ -166,16 +185,19 @@ def kill_a_job(
     """One kill of a job, which is launched again; None if the job was faster."""
     mark = uuid.uuid4().hex
     process = launch(engine, count, folder, mark)
-    victim, when, struck, _ = strike(process, folder, mark, count, set(), draws)
+    try:
+        victim, when, struck, _ = strike(process, folder, mark, count, set(), draws)
+    except _EndedError:
+        raise AssertionError(process.communicate()) from None
     ((status, _, errors),) = ends([process], _PATIENCE)
     while list(marked(mark)) and time.monotonic() - struck < LIMIT:
-        time.sleep(0.05)
+        time.sleep(_POLL)
     seconds = time.monotonic() - struck
     told = [len(lines_of(folder, rank)) for rank in range(count)]
     if when == "too late" or any(x[:2] == ("end", _STEPS) for x in lines_of(folder, victim)):
         return None
     fault = _fault(status, errors, seconds, [n for n, _ in marked(mark)], victim)
-    undisturbed(engine, count, folder, _STEPS_RESUMED)
+    undisturbed(engine, count, folder, most=_STEPS_RESUMED)
     lines = [lines_of(folder, rank)[told[rank] :] for rank in range(count)]
     differs = "".join(difference(own, expected) for own in lines)
     return Kill(victim, when, seconds, lines[0][0][1], fault, differs)
@@ -209,32 +231,58 @@ def measure_jobs(kills: int, count: int, engine: str, seed: int, at_once: int) -
             return list(pool.map(kill, range(kills)))
 
 
-def measure_restarts(kills: int, count: int, seed: int) -> list[Kill]:
-    """So many kills of one job, whose launcher begins all ranks anew."""
+def measure_restarts(resumes: int, count: int, seed: int) -> list[Kill]:
+    """As many kills as it takes until so many resumes have written a digest.
+
+    One launcher begins all ranks anew after each; once a training is at its end, another begins.
+    """
     draws, found = random.Random(seed), list[Kill]()
     with tempfile.TemporaryDirectory() as name:
-        place, mark = Path(name), uuid.uuid4().hex
-        expected = undisturbed("torch", count, place / "undisturbed")
-        folder, before, told = place / "t", set[int](), 0
-        process = launch("torch", count, folder, mark, "--max-restarts", str(kills))
-        while len(found) < kills:
-            victim, when, struck, alive = strike(process, folder, mark, count, before, draws)
-            assert when != "too late", "the training was faster: take more steps"
+        place = Path(name)
+        expected = undisturbed("torch", count, place / "undisturbed", steps=_STEPS_OF_RESTARTS)
+        while _resumes(found) < resumes:
+            folder = place / str(len(found))
+            for one in _kills_of_one(count, folder, expected, draws):
+                found.append(_shown(one))
+                if _resumes(found) == resumes:
+                    break
+    return found
+
+
+def _kills_of_one(
+    count: int, folder: Path, expected: Digests, draws: random.Random
+) -> Iterator[Kill]:
+    """Kills of one training until it ends, or nobody asks for more: it goes on to its end then."""
+    mark, before, told, lives = uuid.uuid4().hex, set[int](), 0, 0
+    most = ("--max-restarts", "1000000")
+    process = launch("torch", count, folder, mark, *most, steps=_STEPS_OF_RESTARTS)
+    try:
+        while True:
+            try:
+                victim, when, struck, alive = strike(process, folder, mark, count, before, draws)
+            except _EndedError:
+                return
+            if when == "too late":
+                return
             wait_for(lambda alive=alive: not any(map(_is_there, alive)), process)
             seconds, before = time.monotonic() - struck, before | set(alive)
             lines, told = lines_of(folder, 0)[told:], len(lines_of(folder, 0))
-            first = lines[0][1] if lines else 0
+            first = lines[0][1] if lines and lives else None
             fault = f"it took {seconds:.1f} s" if seconds > LIMIT else ""
-            differs = difference(lines, expected)
-            found.append(_shown(Kill(victim, when, seconds, first, fault, differs)))
+            yield Kill(victim, when, seconds, first, fault, difference(lines, expected))
+            lives += 1
+    finally:
         ((status, _, errors),) = ends([process], _PATIENCE)
         assert status == 0, errors[-2000:]
         assert not list(marked(mark)), "processes are left"
         for rank in range(count):
             lines = lines_of(folder, rank)
-            assert lines[-1][:2] == ("end", _STEPS), lines[-1]
+            assert lines[-1][:2] == ("end", _STEPS_OF_RESTARTS), lines[-1]
             assert not difference(lines, expected), f"rank {rank}: {difference(lines, expected)}"
-    return found
+
+
+def _resumes(found: list[Kill]) -> int:
+    return sum(one.first is not None for one in found)
 
 
 def _is_there(number: int) -> bool:
@@ -258,7 +306,8 @@ def table(found: list[Kill], count: int, engine: str) -> str:
         "engine": engine, "ranks": count, "kills": len(found),
         "while ranks started": sum(one.when == "starting" for one in found),
         "clean ends": sum(not one.fault for one in found),
-        "equal resumes": sum(not one.difference for one in found),
+        "resumes with a digest": _resumes(found),
+        "equal": sum(one.first is not None and not one.difference for one in found),
         "median to the end": f"{statistics.median(seconds):.1f} s",
         "longest": f"{max(seconds):.1f} s",
     }  # fmt: skip
@@ -270,7 +319,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--kills", type=int, default=100, help="with --restarts: resumes")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--engine", choices=["torch", "mpi", "mpich"], default="torch")
     parser.add_argument("--at-once", type=int, default=1, help="jobs that run beside each other")

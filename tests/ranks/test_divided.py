@@ -21,7 +21,8 @@ def test_two_ranks_train_as_one_process(two, name, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("engine", "count"), [("torch", 2), ("torch", 4), ("mpi", 2), ("mpi", 4)])
+@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("engine", ["torch", "mpi", "mpich"])
 def test_ranks_of_every_engine_train_as_one_process(engine, count, tmp_path, monkeypatch):
     ranks, _ = trained_by(count, engine, tmp_path, (), "tests.ranks.divided")
     monkeypatch.setattr(cases, "DEVICES", count)
