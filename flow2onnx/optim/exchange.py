@@ -229,7 +229,7 @@ def _groups(job: Job, grads: dict[str, Value]) -> list[list[str]]:
 
 
 def _ends(job: Job, sizes: list[int], kept: list[int]) -> list[int]:
-    """Where groups end that the flags limit the bytes of.
+    """Where groups end of as many bytes as the flags say.
 
     Of the places at which one is nearly full it ends where the fewest bytes are kept for what is
     left of the way back.
@@ -244,11 +244,11 @@ def _ends(job: Job, sizes: list[int], kept: list[int]) -> list[int]:
 
 
 def _full(sizes: list[int], start: int, limit: float) -> int:
-    """The end of the largest group from `start` on, which has one gradient at least."""
-    total = sizes[start]
-    for end in range(start + 1, len(sizes)):
-        total += sizes[end]
-        if total > limit:
+    """The end of the smallest group from `start` on that has `limit` bytes."""
+    total = 0
+    for end, size in enumerate(sizes[start:], start + 1):
+        total += size
+        if total >= limit:
             return end
     return len(sizes)
 
