@@ -20,12 +20,15 @@ _ALIGNMENT = 64  # the widest vector load of the CPU kernels
 
 
 class Buffer(Protocol):
-    """One tensor: `value` is what a session binds; `read` and `write` copy."""
+    """One tensor: `value` is what a session binds; the methods copy."""
 
     value: Any  # onnxruntime.OrtValue: shipped without types
 
     def read(self) -> NDArray[Any]:
         """A copy of the tensor."""
+
+    def read_into(self, array: NDArray[Any]) -> None:
+        """Copy the tensor to `array`, which has its shape and dtype."""
 
     def write(self, array: NDArray[Any]) -> None:
         """Overwrite the tensor; `array` has its shape and dtype, and any strides."""
@@ -60,6 +63,9 @@ class _HostBuffer:
         self.value = wrap_array(self._array, element)
         self.read = self._array.copy
 
+    def read_into(self, array: NDArray[Any]) -> None:
+        np.copyto(array, self._array, casting="no")
+
     def write(self, array: NDArray[Any]) -> None:
         np.copyto(self._array, array, casting="no")
 
@@ -80,6 +86,9 @@ class _DeviceBuffer:
             return self._read()
         except Exception as error:
             raise copy_error(error, self._place) from error
+
+    def read_into(self, array: NDArray[Any]) -> None:
+        np.copyto(array, self.read(), casting="no")
 
     def _read(self) -> NDArray[Any]:
         if not self._element.is_bits:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from flow2onnx_runtime.collectives import (
 from flow2onnx_runtime.errors import BundleError, FlowError, NonFiniteError
 from flow2onnx_runtime.options import DEFAULT_OPTIONS, Options
 from flow2onnx_runtime.program import DeviceFeeds, Program
+from flow2onnx_runtime.state import State
 from flow2onnx_runtime.trainer import Trainer
 from flow2onnx_runtime.world import World
 
@@ -58,6 +60,7 @@ class DistributedTrainer(Trainer):
         self._order = [names.index(feed.name) for feed in gradients.feeds]
         self._sums = tuple(n for n in gradients.writes if n in set(update.writes))
         self._own = tuple(n for n in gradients.writes if n not in self._sums)
+        self._vectors = _vectors_of(self._state, self._sums)
         self._others = join_world()
         if self._others is not None:
             files = repr(sorted(self.manifest.files.items())).encode()
@@ -116,18 +119,15 @@ class DistributedTrainer(Trainer):
 
     def _add_up(self, others: Collectives) -> None:
         """Let the sums of gradients, and the count of their batches, be those of all ranks."""
-        values = {name: self._state.read(name) for name in self._sums}
-        kinds = sorted({value.dtype.str for value in values.values()})
         pending = []
-        for kind in kinds:
-            names = [n for n, v in values.items() if v.dtype.str == kind]
-            flat = np.concatenate([values[n].reshape(-1) for n in names])
-            pending.append((names, flat, others.begin_all_reduce(flat)))
-        for names, flat, work in pending:
+        for vector, slices in self._vectors:
+            for name, part in slices.items():
+                self._state.read_into(name, part)
+            pending.append(others.begin_all_reduce(vector))
+        for work, (_, slices) in zip(pending, self._vectors, strict=True):
             work.wait()
-            ends = np.cumsum([values[n].size for n in names])[:-1]
-            for name, part in zip(names, np.split(flat, ends), strict=True):
-                self._state.write(name, part.reshape(values[name].shape))
+            for name, part in slices.items():
+                self._state.write(name, part)
 
     def _check_losses(self, results: list[NDArray[Any]]) -> None:
         """Raise on every rank if the loss of one is not finite."""
@@ -159,3 +159,20 @@ class DistributedTrainer(Trainer):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state, on the first rank; all go on once it is there."""
         on_first_rank(lambda: super(DistributedTrainer, self).save(path))
+
+
+def _vectors_of(
+    state: State, names: Sequence[str]
+) -> list[tuple[NDArray[Any], dict[str, NDArray[Any]]]]:
+    """A vector for each element type of these tensors, and its slices in their shapes, by name.
+
+    They are made once: fresh memory in each step would cost more than the copies.
+    """
+    found = []
+    for kind in dict.fromkeys(map(state.dtype, names)):
+        own = [name for name in names if state.dtype(name) == kind]
+        ends = np.cumsum([prod(state.shape(name)) for name in own])
+        vector = np.zeros(int(ends[-1]), kind)
+        parts = zip(own, np.split(vector, ends[:-1]), strict=True)
+        found.append((vector, {name: part.reshape(state.shape(name)) for name, part in parts}))
+    return found

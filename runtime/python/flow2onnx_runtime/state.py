@@ -154,6 +154,13 @@ class State:
             self.check_whole((name,))
             return slot.buffer(bool(self.mask & slot.bit)).read()
 
+    def read_into(self, name: str, array: NDArray[Any]) -> None:
+        """Copy the present value to `array`, which has its shape and dtype."""
+        slot = self._slot(name)
+        with self.lock:
+            self.check_whole((name,))
+            slot.buffer(bool(self.mask & slot.bit)).read_into(array)
+
     def write(self, name: str, array: NDArray[Any]) -> None:
         """Replace the present value; shape and dtype must be exactly the tensor's."""
         self._write({name: self._check(name, array)})

@@ -184,6 +184,17 @@ def test_results_are_copies(step_model, onnx_model):
     assert y.flags.writeable
 
 
+def test_state_is_read_into_memory_of_the_caller():
+    state = fresh_state()
+    memory = np.zeros(6, np.float32)
+    state.read_into("w", memory[1:4].reshape(3, 1))
+    assert memory.tolist() == [0.0, 0.5, -0.25, 1.0, 0.0, 0.0]
+    with pytest.raises(StateError, match="no tensor q"):
+        state.read_into("q", memory)
+    with pytest.raises(TypeError, match="Cannot cast"):
+        state.read_into("w", np.zeros((3, 1)))
+
+
 def test_state_values_are_copies():
     state = fresh_state()
     array = np.ones((3, 1), np.float32)
