@@ -5,11 +5,12 @@ from collections.abc import Collection
 from flow2onnx_runtime.manifest import NEXT
 
 from flow2onnx.graph import Value
-from flow2onnx.optim.exchange import MOVED, OWN, PARTIAL, RANK, ROWS, SHARD, SUM
+from flow2onnx.optim.exchange import BUCKET, MOVED, OWN, PARTIAL, RANK, ROWS, SHARD, SUM
 from flow2onnx.passes.cut import LINK
 from flow2onnx.trace.job import input_name
 
 __all__ = [
+    "BUCKET",
     "LINK",
     "MOVED",
     "OWN",

@@ -1,17 +1,19 @@
 """The parts of a job of several processes: between them the processes meet.
 
 The way back is cut into segments, so that the gradients of one are on their way while the next
-computes. An update of which each process does its part is cut where it needs sums over all.
+computes. An update of which each process does its part is cut where it needs sums over all. In host
+memory gradients are written where their bucket lies, which takes neither joining nor splitting it.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
 
 from flow2onnx.compile.job import CompiledJob
-from flow2onnx.compile.names import PARTIAL, ROWS, SUM
+from flow2onnx.compile.names import BUCKET, PARTIAL, ROWS, SUM
 from flow2onnx.graph import Node
 from flow2onnx.optim.exchange import group_of
 from flow2onnx.passes.cut import cut, output_bytes, parts_by_ends, parts_by_sums, passed_bytes
+from flow2onnx.passes.slices import slice_inputs, slice_outputs, vector_of
 
 __all__ = ["cut_for_ranks"]
 
@@ -22,16 +24,39 @@ _PASS_RATE = 2e10
 _RUN_COST = 2e-4
 
 
-def cut_for_ranks(job: CompiledJob, *, may_overlap: bool) -> CompiledJob:
+def cut_for_ranks(job: CompiledJob, *, on_host: bool) -> CompiledJob:
     """The job with its halves in parts, as far as these are worth it.
 
-    Without `may_overlap` only as many segments as `runtime.gradient_segments` asks for.
+    Where gradients are not made `on_host` there are only as many segments as
+    `runtime.gradient_segments` asks for, and each bucket is one vector of the graphs.
     """
-    assert job.update is not None, "several processes make their updates apart"
     wish = job.spec.config.value("runtime.gradient_segments")
-    is_cut = may_overlap or isinstance(wish, int)
+    if on_host:
+        job = _with_slices(job)
+    assert job.update is not None, "several processes make their updates apart"
+    is_cut = on_host or isinstance(wish, int)
     parts = _segments(job, is_measured=wish == "auto") if is_cut else {}
     return replace(_in_parts(job, parts), update=_in_parts(job.update, _levels(job.update)))
+
+
+def _with_slices(job: CompiledJob) -> CompiledJob:
+    """The job with the gradients of its buckets as outputs and inputs of their own."""
+    assert job.update is not None, "several processes make their updates apart"
+    vectors = {name for name in job.sent if name.startswith(BUCKET)}
+    model = slice_outputs(job.model, vectors)
+    made = [str(v.name) for v in model.graph.outputs if vector_of(str(v.name)) in vectors]
+    update = slice_inputs(job.update.model, vectors)
+    taken = [str(v.name) for v in update.graph.inputs if vector_of(str(v.name)) in vectors]
+    return replace(
+        job,
+        model=model,
+        sent=(*(name for name in job.sent if name not in vectors), *made),
+        update=replace(
+            job.update,
+            model=update,
+            feeds=(*(name for name in job.update.feeds if name not in vectors), *taken),
+        ),
+    )
 
 
 def _segments(job: CompiledJob, *, is_measured: bool) -> dict[Node, int]:
@@ -39,7 +64,7 @@ def _segments(job: CompiledJob, *, is_measured: bool) -> dict[Node, int]:
     graph, groups = job.model.graph, dict[int, list[str]]()
     for name in job.sent:
         if not name.startswith(ROWS):
-            groups.setdefault(group_of(name), []).append(name)
+            groups.setdefault(group_of(vector_of(name)), []).append(name)
     ends = [groups[i] for i in sorted(groups)]
     if len(ends) < 2:
         return {}

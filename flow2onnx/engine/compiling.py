@@ -81,7 +81,7 @@ class JobCompiler:
             draw_as_rank(job, world.rank)
             if job.division is not None:
                 return job
-            return cut_for_ranks(job, may_overlap=target.provider == CPU.tag)
+            return cut_for_ranks(job, on_host=target.provider == CPU.tag)
 
     def _with_measured_forms(self, job: CompiledJob, target: Target) -> Target:
         """The target with the forms that `autotune` measured for a job, where that is on."""

@@ -1,9 +1,10 @@
 """A job that is open in parts: models that run one after another and hand values to each other."""
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
-from flow2onnx_runtime import State
+from flow2onnx_runtime import Program, State
 from flow2onnx_runtime.buffers import new_buffer
 from flow2onnx_runtime.dtypes import Array, element_named
 from flow2onnx_runtime.program import DeviceFeeds, TensorInfo
@@ -15,26 +16,40 @@ from flow2onnx.graph.types import dims, dtype_of
 
 __all__ = ["PartedModel"]
 
-# What happens between two parts: it takes what one returned, and gives what later ones are fed.
+# What happens between two parts: it takes what one made, and gives what later ones are fed.
 Between = Callable[[Mapping[str, Array]], Mapping[str, Array]]
+_NO_LINKS: Mapping[str, Any] = MappingProxyType({})
 
 
 class PartedModel(OpenedModel):
-    """The models of an opening's parts, or its one model; `between` is called behind each."""
+    """The models of an opening's parts, or its one model; `between` is called behind each.
+
+    It takes the results of the part, and what `written_by` says that the part's program has written
+    through `links`, which are values that others read and write too.
+    """
 
     def __init__(
-        self, opening: Opening, state: State, suffix: str = "", *, between: Between
+        self,
+        opening: Opening,
+        state: State,
+        suffix: str = "",
+        *,
+        between: Between,
+        links: Mapping[str, Any] = _NO_LINKS,
+        written_by: Callable[[Program], Mapping[str, Array]] = lambda program: {},
     ) -> None:
         self._between = between
         if not opening.parts:
-            super().__init__(opening, state, suffix)
+            super().__init__(opening, state, suffix, links)
             self._models: Sequence[OpenedModel] = [self]
-            return
-        links = _links(opening)
-        self._models = [
-            OpenedModel(part, state, f"{suffix}/{k}", links) for k, part in enumerate(opening.parts)
-        ]
-        self.program, self.opening = self._models[0].program, opening
+        else:
+            links = {**links, **_links(opening)}
+            self._models = [
+                OpenedModel(part, state, f"{suffix}/{k}", links)
+                for k, part in enumerate(opening.parts)
+            ]
+            self.program, self.opening = self._models[0].program, opening
+        self._written = [written_by(model.program) for model in self._models]
 
     @property
     def feeds(self) -> tuple[TensorInfo, ...]:
@@ -61,12 +76,12 @@ class PartedModel(OpenedModel):
         assert not isinstance(feeds, DeviceFeeds), "ranks are fed from the host"
         given = dict(zip((info.name for info in self.feeds), feeds, strict=True))
         found = list[Array]()
-        for model in self._models:
+        for model, written in zip(self._models, self._written, strict=True):
             program = model.program
             arrays = [given[info.name] for info in program.feeds]
             check = guard if model is self._models[0] else None
             results = OpenedModel.run(model, arrays, check)
-            given.update(self._between(program.by_name(results)))
+            given.update(self._between({**program.by_name(results), **written}))
             found += results
         return found
 

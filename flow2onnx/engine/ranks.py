@@ -29,12 +29,14 @@ from flow2onnx.compile import CompiledJob
 from flow2onnx.compile.names import MOVED, OWN, PARTIAL, RANK, ROWS, SHARD, SUM
 from flow2onnx.config import Settings
 from flow2onnx.data.pipeline import Pipeline
+from flow2onnx.engine.buckets import BucketMemory
 from flow2onnx.engine.divided_model import DividedModel
 from flow2onnx.engine.executable import Executable, OpenedModel
 from flow2onnx.engine.kept import gather_rows, refresh
 from flow2onnx.engine.opening import Opening
 from flow2onnx.engine.parts import PartedModel
 from flow2onnx.errors import ConfigError, UnsupportedError
+from flow2onnx.passes.slices import vector_of
 from flow2onnx.trace.job import Kept
 from flow2onnx.trace.variables import Variable
 
@@ -105,12 +107,13 @@ class RankedExecutable(Executable):
     ) -> None:
         self._collectives = collectives
         self._exchange = _Exchange(collectives, opening.job.rounds)
+        self._buckets = BucketMemory(opening)
         super().__init__(opening, state, source)
         assert self._model is not None, "a train job has outputs"
         assert self._update is not None, "ranks make their updates apart"
         infos, job = self._model.results, opening.job
         names = [info.name for info in infos]
-        self._sent = frozenset(job.sent)
+        self._sent = frozenset(map(vector_of, job.sent))
         self._moved = opening.update.job.moved if opening.update is not None else {}
         self._shares = {names.index(n): s for n, s in job.shares.items() if n in names}
         watched = {i for arguments, _, _ in self._watches for pieces in arguments for i in pieces}
@@ -157,7 +160,12 @@ class RankedExecutable(Executable):
         between = self._take_sums if suffix else self._send
         if opening.job.division is not None:
             return DividedModel(opening, state, suffix, self._collectives, between)
-        return PartedModel(opening, state, suffix, between=between)
+        buckets = self._buckets
+        if suffix:
+            return PartedModel(opening, state, suffix, between=between, links=buckets.received)
+        return PartedModel(
+            opening, state, between=between, links=buckets.sent, written_by=buckets.written_by
+        )
 
     def _send(self, results: Mapping[str, Array]) -> Mapping[str, Array]:
         """Send the gradients that a part has made; those of the next are not there yet."""
@@ -287,7 +295,7 @@ def _join_rounds(rounds: Sequence[Mapping[int, list[Array]]], i: int) -> list[Ar
 class _Exchange:
     """Arrays that a rank sends and gets in a call: sums over rounds and ranks, rows of all ranks.
 
-    A reduction begins once the last round has given its part.
+    A reduction begins once the last round has given its part, in the array that it gave.
     """
 
     def __init__(self, collectives: Collectives, rounds: int) -> None:
@@ -300,11 +308,11 @@ class _Exchange:
         """Add what a round gave."""
         for name, array in arrays.items():
             if name in self._totals:
-                self._totals[name] += array
-            else:
-                self._totals[name] = array
+                array += self._totals[name]
             self._counts[name] += 1
-            if self._counts[name] == self._rounds and not name.startswith((ROWS, OWN)):
+            is_last = self._counts[name] == self._rounds
+            self._totals[name] = array if is_last else array.copy()  # the next is made there
+            if is_last and not name.startswith((ROWS, OWN)):
                 self._pending[name] = self._begin(name)
 
     def received(self) -> dict[str, Array]:

@@ -210,9 +210,9 @@ class _Part:
         self._work, self._part = work, part
 
     def wait(self) -> NDArray[Any]:
-        """The part alone: the memory of the others is free then."""
+        """The part, in the memory of the whole."""
         self._work.wait()
-        return self._part.copy()
+        return self._part
 
 
 def _as_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
