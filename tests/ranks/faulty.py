@@ -45,7 +45,7 @@ def job(x: tp.Numpy.Placeholder((8, 4))) -> tp.Numpy:
 
 
 def misbehave():
-    print(f"fault at {time.time()}", file=sys.stderr, flush=True)
+    print("the fault is now", file=sys.stderr, flush=True)
     match fault:
         case "kill":
             os.kill(os.getpid(), signal.SIGKILL)

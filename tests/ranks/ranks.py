@@ -30,9 +30,9 @@ def python_with(engine):
     pytest.skip(f"no {library} here: `make ranks` installs it")
 
 
-def start(engine, arguments, **more):
-    """`python ARGUMENTS` as one process, in the environment of ranks of an engine."""
-    return _start([python_with(engine), *arguments], environment(**more))
+def start(engine, arguments, folder=ROOT, **more):
+    """`python ARGUMENTS` as one process, in a folder and the environment of ranks of an engine."""
+    return _start([python_with(engine), *arguments], environment(**more), folder)
 
 
 def start_ranks(count, arguments, engine="torch", **more):
@@ -77,9 +77,9 @@ def _mpirun(python):
     return found
 
 
-def _start(command, environment):
+def _start(command, environment, folder=ROOT):
     return subprocess.Popen(
-        command, env=environment, cwd=ROOT, text=True,
+        command, env=environment, cwd=folder, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
 

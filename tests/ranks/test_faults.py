@@ -14,10 +14,6 @@ from tests.ranks.ranks import ROOT, ends, free_port, start, start_ranks
 PROGRAM = str(ROOT / "tests/ranks/faulty.py")
 DEADLINE = 5
 ENGINES = ("torch", "mpi", "mpich")
-# From the fault to the end of the last process: the deadline, what ranks need to tell each other,
-# and the 30 seconds that torchrun gives a process that does not answer its signal.
-LIMITS = {"stop": DEADLINE + 60, "hang": DEADLINE + 30}
-LIMIT = 30
 OTHER = "does not run what rank 0"
 # What rank 0, or the launcher, says of the rank that is at fault.
 MESSAGES = {
@@ -40,16 +36,15 @@ MESSAGES = {
 
 
 def launched(fault, folder, *options, engine="torch"):
-    """Exit status, errors, and the seconds from the fault to the end of `flow2onnx launch`."""
+    """Exit status and errors of `flow2onnx launch`, once no process of it is left."""
     face, mark = "torch" if engine == "torch" else "mpi", uuid.uuid4().hex
     arguments = ["-m", "flow2onnx", "launch", "-n", "2", "--engine", face]
     who = MESSAGES[fault][0] if fault in MESSAGES else 1
     arguments += ["--deadline", str(DEADLINE), *options, PROGRAM, fault, str(who), str(folder)]
     ((status, _, errors),) = ends([start(engine, arguments, **{MARK: mark})])
-    now, told = time.time(), [t for t in errors.split("\n") if t.startswith("fault at ")]
     while list(marked(mark)):  # for as long as the test may take
         time.sleep(0.1)
-    return status, errors, now - float(told[0].split()[-1]) if told else 0.0
+    return status, errors
 
 
 def end_of(folder, rank):
@@ -92,13 +87,12 @@ def test_a_killed_rank_ends_the_other(tmp_path):
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("fault", MESSAGES)
 def test_every_rank_ends_and_says_why(fault, engine, tmp_path):
-    """And no process is left."""
-    status, errors, seconds = launched(fault, tmp_path, engine=engine)
+    """And no process is left; how long that takes is what `tests.ranks.killed_ranks` measures."""
+    status, errors = launched(fault, tmp_path, engine=engine)
     assert status != 0, errors
     for part in MESSAGES[fault][1]:
         assert part in errors
     assert os.uname().nodename in errors
-    assert seconds < LIMITS.get(fault, LIMIT), errors
 
 
 @pytest.mark.slow
@@ -108,11 +102,11 @@ def test_every_rank_ends_and_says_why(fault, engine, tmp_path):
      ("save", "mpich"), ("disk", "mpich")],
 )  # fmt: skip
 def test_training_goes_on_from_the_last_checkpoint(fault, engine, tmp_path):
-    status, errors, _ = launched(fault, tmp_path, engine=engine)
+    status, errors = launched(fault, tmp_path, engine=engine)
     assert status != 0, errors
     undisturbed(tmp_path, engine)
     (tmp_path / "recovered").touch()
-    status, errors, _ = launched(fault, tmp_path, engine=engine)
+    status, errors = launched(fault, tmp_path, engine=engine)
     assert status == 0, errors
     check_resumed(tmp_path)
 
@@ -120,9 +114,9 @@ def test_training_goes_on_from_the_last_checkpoint(fault, engine, tmp_path):
 @pytest.mark.slow
 def test_the_launcher_begins_anew(tmp_path):
     """Without anybody's help, as the fault happens once: `recovered` comes into being by itself."""
-    status, errors, _ = launched("once", tmp_path, "--max-restarts", "1")
+    status, errors = launched("once", tmp_path, "--max-restarts", "1")
     assert status == 0, errors
-    assert "fault at" in errors
+    assert "the fault is now" in errors
     undisturbed(tmp_path)
     check_resumed(tmp_path)
 
