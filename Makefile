@@ -8,6 +8,7 @@
 # make runtimes  the JavaScript and C runtimes with all bindings against the recorded traces, and in a browser
 # make ranks     training in several processes on torch.distributed, Open MPI and MPICH (installs all)
 # make genai     adapters and chats on the real onnxruntime-genai (installs it, 60 MB)
+# make notebooks  real notebooks run by a real kernel, those of examples/notebooks too (installs it)
 # make triton    the real Triton server, which the serving tests ask the same as ours (320 MB)
 # make fuzz      readers of untrusted input, led by the code they reach, for MINUTES=10 in all
 # make sanitize  native operators and C runtime under ASan and UBSan: a selection of 2 to 3 minutes
@@ -29,6 +30,7 @@ TRITON := .venv/triton
 RANKS := .venv/ranks
 MPICH := .venv/mpich
 GENAI := .venv/genai
+NOTEBOOKS := .venv/notebooks
 OLDEST := .venv/oldest
 AUDIT := .venv/audit
 STANDIN := .venv/standin
@@ -37,7 +39,7 @@ MINUTES ?= 10
 NODE_MODULES := $(if $(shell command -v npm),runtime/js/node_modules)
 PIP := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo readme test test-all test-oldest standin test-gpu tools runtimes triton ranks genai check fuzz sanitize \
+.PHONY: demo readme test test-all test-oldest standin test-gpu tools runtimes triton ranks genai notebooks check fuzz sanitize \
   analyse audit lock bench clean
 
 demo: $(DEMO)/ready $(DEVICE)/ready
@@ -99,6 +101,16 @@ tools: $(NODE_MODULES)
 
 runtime/js/node_modules: runtime/js/package-lock.json
 	cd runtime/js && npm ci --ignore-scripts --no-audit --no-fund
+	@touch $@
+
+notebooks: $(NOTEBOOKS)/ready
+	$(NOTEBOOKS)/bin/python -m pytest -p no:xdist tests/view/test_cells.py
+
+# ipykernel and nbclient: BSD, 30 MB with what they need.
+$(NOTEBOOKS)/ready: pyproject.toml runtime/python/pyproject.toml
+	$(PYTHON) -m venv $(NOTEBOOKS)
+	$(NOTEBOOKS)/bin/python $(PIP) -e runtime/python -e '.[cpu,data]' 'nbclient>=0.10' 'ipykernel>=6.29' \
+	  'pytest>=8.2' 'pytest-randomly>=3.15'
 	@touch $@
 
 check: $(VENV)/ready

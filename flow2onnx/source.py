@@ -6,6 +6,14 @@ import sys
 from types import TracebackType
 from typing import TypeVar
 
+from flow2onnx_runtime.errors import FlowError
+from flow2onnx_runtime.tracebacks import (
+    TRACEBACK,
+    cell_name,
+    is_traceback_full,
+    short_traceback,
+)
+
 __all__ = [
     "TRACEBACK",
     "is_traceback_full",
@@ -16,7 +24,6 @@ __all__ = [
     "user_frame",
 ]
 
-TRACEBACK = "FLOW2ONNX_TRACEBACK"  # "full" shows the compiler's frames too
 E = TypeVar("E", bound=BaseException)
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -61,15 +68,15 @@ def raised_inside(error: BaseException) -> bool:
     return True
 
 
-def is_traceback_full() -> bool:
-    """True if tracebacks are to have the compiler's own frames."""
-    return os.environ.get(TRACEBACK) == "full"
-
-
 def shorten_traceback(error: E) -> E:
-    """The error without the compiler's frames, unless they are asked for; returns itself."""
+    """The error without the compiler's frames, unless they are asked for; returns itself.
+
+    A notebook shows it in its short form, as it does ours.
+    """
     if is_traceback_full():
         return error
+    if not isinstance(error, FlowError):
+        setattr(error, "_render_traceback_", lambda: short_traceback(error))  # noqa: B010
     own: list[TracebackType] = []
     trace = error.__traceback__
     while trace is not None:
@@ -88,7 +95,10 @@ def place(filename: str, line: int) -> str:
 
 
 def _shown(filename: str) -> str:
-    if filename.startswith("<"):  # "<stdin>", "<string>", a notebook cell
+    if filename.startswith("<"):  # "<stdin>", "<string>"
         return filename
+    cell = cell_name(filename)
+    if cell is not None:
+        return cell
     path, here = os.path.abspath(filename), os.path.join(os.getcwd(), "")
     return path[len(here) :] if path.startswith(here) else os.path.basename(path)

@@ -106,9 +106,9 @@ MAY_USE = {
     "onnx_ir": {"graph", "analysis", "onnx_io", "autodiff", "passes"},
     "onnxruntime": {"engine", "cli", "export"},
     "flow2onnx_runtime": {
-        "errors", "proto", "typing", "config", "analysis", "onnx_io", "passes", "checkpoint",
-        "autodiff", "trace", "data", "optim", "ops", "compile", "engine", "export", "imported",
-        "api", "cli",
+        "errors", "source", "proto", "typing", "config", "analysis", "onnx_io", "passes",
+        "checkpoint", "autodiff", "trace", "data", "optim", "ops", "compile", "engine", "export",
+        "imported", "api", "cli",
     },
     "sklearn": {"data"},
     "PIL": {"data", "cli"},

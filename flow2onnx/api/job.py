@@ -48,7 +48,7 @@ class JobFunction:
         try:
             self._check_call()
             args = self._positional(args, kwargs)
-            self.session.start()
+            self.session.start_for(self.spec)
             spec, pieces = self.spec, self.session.pieces(self.spec)
             arrays = check_arguments(spec.parameters, spec.names, args, spec.name, pieces)
             return self._call(arrays, pieces)
@@ -126,7 +126,7 @@ class JobFunction:
         title = repr(self)[1:-1]
         try:
             return view.graph_block(export.graph_of_job(self), facts, title)
-        except FlowError as error:
+        except Exception as error:  # the body is the user's, and may raise anything
             why = view.facts_table({**facts, "cannot be traced": error})
             return view.html_block(title, why)
 

@@ -1,7 +1,7 @@
 """Pipelines that feed the jobs of a session from the host, one for each job that reads."""
 
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from flow2onnx_runtime.world import launched_world
 
@@ -42,6 +42,13 @@ class Pipelines:
                 hint="let readers and decoders not depend on the shape of an input",
             )
         return known
+
+    def forget(self, jobs: Iterable[str]) -> None:
+        """End the pipelines of jobs, which may read something else from now on."""
+        for name in jobs:
+            known = self._pipelines.pop(name, None)
+            if known is not None:
+                known.close()
 
     def close(self) -> None:
         """End the threads of all pipelines; waits for them."""

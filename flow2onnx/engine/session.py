@@ -1,5 +1,6 @@
 """Session: the jobs and variables that belong together, from definition to the last call."""
 
+import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +35,7 @@ from flow2onnx.engine.ranks import (
     check_devices,
     check_same_jobs,
 )
+from flow2onnx.engine.redefinition import compile_together, is_interactive, keep_values
 from flow2onnx.engine.variables import (
     check_variables,
     merge_variables,
@@ -60,6 +62,7 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+_log = logging.getLogger("flow2onnx.session")
 _NO_WISHES = Preset()
 _IN_FLIGHT = 2
 
@@ -68,7 +71,9 @@ class Session:
     """Open while jobs are defined; running from the first call on; closed after `close`.
 
     Jobs are compiled together when the session starts, share variables by name, and run one after
-    another in the order of their calls. `release`, when set, is the OneFlow release whose API the
+    another in the order of their calls. A job that is defined again while it runs replaces the
+    earlier one: at the next call all jobs are compiled anew, and variables of equal shape keep
+    their values. `release`, when set, is the OneFlow release whose API the
     jobs speak where their text cannot tell.
     """
 
@@ -84,6 +89,8 @@ class Session:
         self._jobs: Mapping[str, CompiledJob] = {}
         self._executables: dict[tuple[str, Shapes], Executable] = {}
         self._kept: Mapping[str, Kept] = {}
+        self._redefined: set[str] = set()  # while it runs, and not compiled yet
+        self._aside: Mapping[str, Exception] = {}  # why jobs do not fit those defined later
         self._state: State | None = None
         self._device = Device()
         self._unopened: str | None = None
@@ -110,14 +117,16 @@ class Session:
     def define(self, spec: JobSpec) -> JobSpec:
         """Add a job; returns what it is from now on. One of the same name replaces the earlier one.
 
-        With `redefines`, a function that is decorated once more, as eager programs do at each
+        While the session runs, a job may be defined again, and in a notebook a new one too. With
+        `redefines`, a function that is decorated once more, as eager programs do at each
         call, stays the job it is.
         """
         outer = traced_job()
         known = self._specs.get(spec.name)
         if self.redefines and known is not None and _is_same(known, spec):
             return known
-        if self._closed or self.is_running or outer is not None:
+        may_replace = launched_world().size == 1 and (known is not None or is_interactive())
+        if self._closed or (self.is_running and not may_replace) or outer is not None:
             when = f"inside job {outer.spec.name}" if outer else "after the session began"
             raise ContextError(
                 f"no avaliable function found. a job is defined {when}",
@@ -126,6 +135,9 @@ class Session:
                 hint="define every job before the first call, or call flow.clear_default_session()",
             )
         with self._lock:
+            if self.is_running:
+                self._redefined.add(spec.name)
+                self._specs.pop(spec.name, None)  # the one defined last stands last
             self._specs[spec.name] = spec
         return spec
 
@@ -139,7 +151,7 @@ class Session:
                 source=user_frame(),
                 hint="return or watch the blob, and use its value after a call",
             )
-        if self.is_running and not self._closed:
+        if self.is_running and not self._closed and not self._redefined:
             return  # without the lock: every call asks
         with self._lock:
             if self.redefines and not self._specs:
@@ -147,6 +159,17 @@ class Session:
             self._check_open()
             if not self.is_running:
                 self._start()
+            elif self._redefined:
+                self._restart()
+
+    def start_for(self, spec: JobSpec) -> None:
+        """Start for a call of one job; raises what is wrong with it since others were redefined."""
+        self.start()
+        if spec.name in self._aside and self._specs.get(spec.name) is spec:
+            with self._lock:
+                self._restart()  # what it calls may be another by now
+                if spec.name in self._aside:
+                    raise self._aside[spec.name]
 
     def start_for_values(self) -> str | None:
         """Start; if the providers of the jobs cannot be used here, give values on the CPU alone.
@@ -237,7 +260,7 @@ class Session:
 
     def opening(self, name: str) -> Opening:
         """The opening of a job; starts the session."""
-        self.start()
+        self.start_for(self._specs[name])
         return next(e.opening for (job, _), e in self._executables.items() if job == name)
 
     @property
@@ -320,9 +343,34 @@ class Session:
             raise JobError("no job function is defined", source=user_frame(),
                            hint="decorate one with @flow.global_function(...)")  # fmt: skip
 
-    def _start(self, opens: bool = True) -> None:
+    def _restart(self) -> None:
+        """Compile the jobs of a running session anew; variables of equal shape keep their values.
+
+        If nothing can be compiled or opened, all stays as it was.
+        """
+        state = self._state
+        assert state is not None, "the session runs"
+        jobs, aside = compile_together(self._specs, self._compiler.compile_for_calls)
+        values = self._queue.run(lambda: {name: state.read(name) for name in state})
+        before = (self.variables, self._jobs, self._executables, self._kept)
+        self._executables = {}
+        try:
+            self._pipelines.forget(self._redefined)
+            self._start(jobs=jobs)
+        except BaseException:
+            self.variables, self._jobs, self._executables, self._kept = before
+            raise
+        self._redefined, self._aside = set(), aside
+        assert self._state is not None, "the session runs again"
+        changed = keep_values(values, before[0], self._state, self.variables)
+        if changed:
+            _log.warning("%s", changed)
+
+    def _start(self, opens: bool = True, jobs: Mapping[str, CompiledJob] | None = None) -> None:
         check_devices(self.settings)
-        jobs = {name: self._compiler.compile_for_calls(s) for name, s in self._specs.items()}
+        if jobs is None:
+            specs = self._specs.items()
+            jobs = {name: self._compiler.compile_for_calls(s) for name, s in specs}
         variables = merge_variables(jobs.values())
         jobs = {name: job.without_clashes(variables) for name, job in jobs.items()}
         self._device = self._placement.device_of(list(jobs.values()))

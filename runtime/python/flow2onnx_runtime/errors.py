@@ -1,5 +1,9 @@
 """The exception tree of flow2onnx: its root, and the errors of whoever runs a bundle."""
 
+from collections.abc import Callable
+
+from flow2onnx_runtime.tracebacks import is_traceback_full, short_traceback
+
 __all__ = [
     "BundleError",
     "DeadlineError",
@@ -39,6 +43,13 @@ class FlowError(Exception):
         """This error with the places filled in that it did not know; returns itself."""
         self.job, self.op, self.source = self.job or job, self.op or op, self.source or source
         return self
+
+    @property
+    def _render_traceback_(self) -> Callable[[], list[str]]:
+        """What IPython shows in place of all frames, unless these are asked for."""
+        if is_traceback_full():
+            raise AttributeError("all frames are asked for")
+        return lambda: short_traceback(self)
 
     def __str__(self) -> str:
         head = f"{self.op}: {self.message}" if self.op else self.message
