@@ -245,12 +245,25 @@ def _loaded_variable(name: str, array: Array, dtype: DType, path: str) -> SavedV
 
 def _load_folder(path: Path) -> dict[str, SavedVariable]:
     if not _is_done(path):
-        raise CheckpointError(
-            f"{path} has no {_DONE}: it was only half written, or is no checkpoint",
-            hint="load an earlier checkpoint; a half-written one can be deleted",
-        )
+        raise _not_done(path)
     homes = sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith("."))
     return {home.name: _variable(home, path) for home in homes}
+
+
+def _not_done(path: Path) -> CheckpointError:
+    """The error of a folder without the file that is written last."""
+    names = sorted(p.name for p in path.iterdir())
+    places = (path, *(path / name for name in names))
+    if any((place / file).is_file() for place in places for file in (_VALUE, _META)):
+        return CheckpointError(
+            f"{path} has no {_DONE}: it was only half written",
+            hint="load an earlier checkpoint; a half-written one can be deleted",
+        )
+    held = f"holds {', '.join(names[:3])}{' and more' if len(names) > 3 else ''}"
+    return CheckpointError(
+        f"{path} is no checkpoint: it {held if names else 'is an empty folder'}",
+        hint="give a folder that flow.checkpoint.save wrote, or a .safetensors file",
+    )
 
 
 def _variable(home: Path, root: Path) -> SavedVariable:

@@ -1,17 +1,21 @@
 """Options that several commands have."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import click
 import numpy as np
+from click.core import ParameterSource
 
 from flow2onnx.errors import ArgumentError
 
 __all__ = [
     "Command",
+    "check_together",
+    "details_option",
     "input_option",
     "json_option",
     "key_values",
@@ -27,6 +31,13 @@ _LAST_RELEASE = (0, 9)
 def json_option(command: Command) -> Command:
     """``--json``, as the parameter `as_json`."""
     return click.option("--json", "as_json", is_flag=True, help="Write JSON.")(command)
+
+
+def details_option(command: Command) -> Command:
+    """``--details``, as the parameter `details`: a report's tables, not its verdict alone."""
+    return click.option("--details", is_flag=True, help="Show every check and every output.")(
+        command
+    )
 
 
 def input_option(command: Command) -> Command:
@@ -91,3 +102,32 @@ def load_arrays(option: str, path: Path) -> Any:
             f"--{option.replace('_', '-')} {path} cannot be read: {error}",
             hint="numpy.save writes .npy, numpy.savez(path, input=array) .npz",
         ) from error
+
+
+def check_together(
+    needs: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    excludes: Iterable[tuple[str, str]] = (),
+) -> None:
+    """Raise UsageError for options of the running command that say nothing beside one another.
+
+    An option of `needs` belongs to one of those listed; of a pair in `excludes` one may be given.
+    They are named like the command's parameters; one that a default gives counts as not given.
+    """
+    for name, others in needs.items():
+        if _is_given(name) and not any(map(_is_given, others)):
+            listed = " or ".join(map(_flag, others))
+            raise click.UsageError(f"{_flag(name)} is for {listed}: give that too, or leave it out")
+    for first, second in excludes:
+        if _is_given(first) and _is_given(second):
+            raise click.UsageError(f"{_flag(first)} excludes {_flag(second)}: give one of them")
+
+
+def _is_given(name: str) -> bool:
+    source = click.get_current_context().get_parameter_source(name)
+    return source not in (None, ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
+
+
+def _flag(name: str) -> str:
+    """The option of a parameter as users write it, the long form."""
+    options = {p.name: p.opts for p in click.get_current_context().command.params}
+    return max(options[name], key=len)

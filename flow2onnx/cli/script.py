@@ -1,6 +1,5 @@
 """Scripts: run as programs, or imported for the jobs in them."""
 
-import difflib
 import importlib
 import sys
 from collections.abc import Iterator, Sequence
@@ -8,6 +7,8 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, ModuleType
+
+from flow2onnx_runtime.spelling import near_names
 
 from flow2onnx.api.job import JobFunction
 from flow2onnx.cli.failures import report_errors
@@ -114,7 +115,7 @@ def _compile(path: Path) -> CodeType:
 
 def _close_files(path: Path) -> str | None:
     names = [p.name for p in path.parent.glob("*.py")] if path.parent.is_dir() else []
-    near = difflib.get_close_matches(path.name, names, n=1)
+    near = near_names(path.name, names, most=1)
     return f"did you mean {path.parent / near[0]}?" if near else None
 
 
@@ -179,6 +180,6 @@ def _choice(target: Target, jobs: list[str]) -> str:
             "importing it defines no job: one that a function or the __main__ part defines "
             "is not found"
         )
-    near = difflib.get_close_matches(target.job or "", jobs, n=1)
+    near = near_names(target.job or "", jobs, most=1)
     listed = f"its jobs are {', '.join(jobs)}"
     return f"did you mean {target.place}:{near[0]}? {listed}" if near else listed

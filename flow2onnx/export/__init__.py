@@ -7,7 +7,7 @@ from flow2onnx_runtime.on_demand import import_on_demand
 if TYPE_CHECKING:
     from flow2onnx.export.description import describe
     from flow2onnx.export.graph_view import graph_of_job, graph_of_path
-    from flow2onnx.export.job import export
+    from flow2onnx.export.job import MisplacedOptionError, export
     from flow2onnx.export.options import BundleExport, ModelExport
     from flow2onnx.export.preprocess import Preprocess
     from flow2onnx.export.report import Check, Comparison, Output, Report
@@ -28,7 +28,7 @@ else:
         {
             "description": ("describe",),
             "graph_view": ("graph_of_job", "graph_of_path"),
-            "job": ("export",),
+            "job": ("MisplacedOptionError", "export"),
             "options": ("BundleExport", "ModelExport"),
             "preprocess": ("Preprocess",),
             "report": ("Check", "Comparison", "Output", "Report"),
@@ -51,6 +51,7 @@ __all__ = [
     "BundleExport",
     "Check",
     "Comparison",
+    "MisplacedOptionError",
     "ModelExport",
     "Output",
     "Preprocess",

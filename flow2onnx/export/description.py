@@ -33,6 +33,7 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
             f"{target} is not there", hint="give an .onnx file, a bundle or a checkpoint"
         )
     if target.is_dir():
+        _check_filled(target)
         is_bundle = (target / MANIFEST).is_file() or not _looks_like_checkpoint(target)
         return _bundle(target) if is_bundle else _checkpoint(target)
     return _weights(target) if target.suffix == ".safetensors" else open_model(target).summary()
@@ -45,14 +46,25 @@ def _exists(path: Path) -> bool:
         return False
 
 
-def _looks_like_checkpoint(path: Path) -> bool:
-    """True if a folder has what OneFlow writes, if only half: no manifest and no model."""
+def _check_filled(path: Path) -> None:
+    if not any(_names(path)):
+        raise BundleError(
+            f"{path} is an empty folder", hint="give an .onnx file, a bundle or a checkpoint"
+        )
+
+
+def _names(path: Path) -> list[Path]:
     try:
-        return not any(p.suffix == ".onnx" for p in path.iterdir())
+        return sorted(path.iterdir())
     except OSError as error:
         raise BundleError(
             f"{path}: cannot be read: {error.strerror}", hint="check its permissions"
         ) from error
+
+
+def _looks_like_checkpoint(path: Path) -> bool:
+    """True if a folder has what OneFlow writes, if only half: no manifest and no model."""
+    return not any(p.suffix == ".onnx" for p in _names(path))
 
 
 def _bundle(path: Path) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Export: one call from a job to files."""
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -15,7 +16,7 @@ from flow2onnx.export.report import Check, Report, Written
 from flow2onnx.export.session_view import Exportable, known_spec
 from flow2onnx.export.verification import verify_model
 
-__all__ = ["export"]
+__all__ = ["MisplacedOptionError", "export"]
 
 _KINDS: dict[str, type[ExportOptions]] = {"train": BundleExport, "predict": ModelExport}
 _DEFAULTS = {f.name: f.default for kind in _KINDS.values() for f in fields(kind)}
@@ -40,14 +41,15 @@ def export(job: Exportable, path: str | os.PathLike[str], **options: Any) -> Rep
     for_devices = bool(given.get("on_device") or given.get("distributed"))
     view = common.view(job.session, for_devices=for_devices)
     compiled = view.compile(spec)
+    others = [n for n in job.session.job_names() if job.session.spec(n).kind != compiled.kind]
     if compiled.kind == "train":
         bundle = compile_bundle(
-            target, view, job, compiled, _options_for(BundleExport, given, compiled)
+            target, view, job, compiled, _options_for(BundleExport, given, compiled, others)
         )
         bundle.write(target)
         jobs, written = [compiled, *bundle.predicts], Written(sorted(target.iterdir()))
     else:
-        own = _options_for(ModelExport, given, compiled)
+        own = _options_for(ModelExport, given, compiled, others)
         jobs, written = [compiled], export_model(target, view, compiled, own)
     rows = [*_session_rows(unopened), *written.rows, *_host_rows(jobs)]
     return _report(target, written, common.verify, rows)
@@ -69,16 +71,51 @@ def _is_default(name: str, value: object) -> bool:
     return value is default or (type(value) is type(default) and value == default)
 
 
-def _options_for(kind: type[T], given: Mapping[str, Any], job: CompiledJob) -> T:
-    """The options for a job; one that only the other kind of job has is refused."""
+class MisplacedOptionError(ArgumentError):
+    """An option of the other kind of job; `option` is its name."""
+
+    def __init__(self, option: str, job: CompiledJob, other: str, hint: str) -> None:
+        name = job.spec.name
+        super().__init__(f"{name} is a {job.kind} job: {option} is for {other} jobs", hint=hint)
+        self.option = option
+
+    def as_flag(self) -> "MisplacedOptionError":
+        """This error with the option as the command line has it; returns itself."""
+        flag = {"ort_format": "ort"}.get(self.option, self.option).replace("_", "-")
+        self.message = self.message.replace(f" {self.option} ", f" --{flag} ")
+        self.hint = re.sub(r"predict='(.+?)'", r"--predict \1", self.hint or "")
+        return self
+
+
+def _advice(option: str, job: CompiledJob, others: Sequence[str]) -> str:
+    """What whoever asked for an option of the other kind probably wants."""
+    name, other = job.spec.name, others[0] if others else None
+    if job.kind == "predict":
+        whole = f"export {other} with predict={name!r}" if other else "export a train job"
+        return f"leave it out: {name} runs on devices as it is; to train there, {whole}"
+    alone = f"export {other} by itself" if other else "export a predict job"
+    if option in ("dynamic_batch", "preprocess", "weights"):
+        return f"{alone}; a step has a fixed batch, and its weights are state"
+    if option == "precision":
+        return (
+            f"{alone}; steps compute in half precision with enable_auto_mixed_precision, and learn "
+            "for int8 with enable_quantization_aware_training, of their configuration"
+        )
+    return f"{alone}, in the precision that it is for"
+
+
+def _options_for(
+    kind: type[T], given: Mapping[str, Any], job: CompiledJob, others: Sequence[str] = ()
+) -> T:
+    """The options for a job; one that only the other kind of job has is refused.
+
+    `others` are the session's jobs of that kind.
+    """
     known = {f.name for f in fields(kind)}
     for name in given:
         if name not in known:
             (other,) = (k for k, options in _KINDS.items() if options is not kind)
-            raise ArgumentError(
-                f"{job.spec.name} is a {job.kind} job: {name} is for {other} jobs",
-                hint=_KINDS[other].advice,
-            )
+            raise MisplacedOptionError(name, job, other, _advice(name, job, others))
     return kind(**given)
 
 

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, get_args
+from typing import Any, get_args
 
 from flow2onnx_runtime.tuning_file import forms_in
 from flow2onnx_runtime.world import launched_world
@@ -33,8 +33,6 @@ class ExportOptions:
     or as `cpu_device_num` or `gpu_device_num` says, or of that number. They are of IR version 11,
     and compute what they do without.
     """
-
-    advice: ClassVar[str] = ""  # for who asks it of a job of another kind
 
     opset: int = USUAL_OPSET
     batch: int | None = None
@@ -94,11 +92,6 @@ class ModelExport(ExportOptions):
     and so does a difference above `tolerance`. `preprocess` puts a `Preprocess`, or one for each
     input named, before the model: `calibration` and `samples` are raw then too.
     """
-
-    advice: ClassVar[str] = (
-        "export the predict job by itself; a step has a fixed batch, and its configuration says "
-        "what precision it computes in"
-    )
 
     dynamic_batch: bool = False
     weights: Weights = "inside"
@@ -189,8 +182,6 @@ class BundleExport(ExportOptions):
     the halves, and lets the rate be set and draws depend on the step; `ort_format` the models as
     .ort files, for reduced builds of the runtime.
     """
-
-    advice: ClassVar[str] = "export the train job, and name this one as predict="
 
     predict: Predict | Sequence[Predict] | None = None
     on_device: bool = False

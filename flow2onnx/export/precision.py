@@ -154,6 +154,8 @@ def _write_int8(
 
 def _verdicts(comparison: Comparison, options: ModelExport) -> list[Check]:
     rows = [_answers_row(comparison, options.max_drop)]
+    if comparison.is_slower:
+        rows.append(Check("latency", None, _slowness(comparison)))
     wild = [d.name for d in comparison.differences if not np.isfinite(d.max_abs)]
     if wild:
         text = f"{', '.join(wild)}: not finite where float32's is; large values have no room"
@@ -163,6 +165,18 @@ def _verdicts(comparison: Comparison, options: ModelExport) -> list[Check]:
         text = f"{worst.name} differs by at most {worst.max_abs:.3g}, {options.tolerance:g} allowed"
         rows.append(Check("difference", worst.max_abs <= options.tolerance, text))
     return rows
+
+
+def _slowness(comparison: Comparison) -> str:
+    """That the reduced model is slower here, by how much, and what it is then good for."""
+    timing, precision = comparison.timing, comparison.precision
+    is_smaller = comparison.bytes < comparison.float32_bytes
+    saved = "it saves bytes alone" if is_smaller else "and its files are no smaller"
+    return (
+        f"{precision} is slower than float32 on this CPU, {timing.ms:.3g} ms against "
+        f"{timing.float32_ms:.3g} ms for {timing.batch} rows: {saved}, unless the target "
+        "computes it faster"
+    )
 
 
 def _answers_row(comparison: Comparison, max_drop: float) -> Check:

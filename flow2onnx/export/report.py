@@ -23,6 +23,9 @@ __all__ = [
 ]
 
 
+_CHANCE = 1.05  # times of one model differ by so much between two measurements
+
+
 @dataclass(frozen=True)
 class Check:
     """One line of a report; `ok` is None for what could not be checked, and `detail` says why."""
@@ -111,6 +114,16 @@ class Comparison:
     reduced: dict[str, int]
     left: tuple[Left, ...]
 
+    @property
+    def is_slower(self) -> bool:
+        """True if the reduced model takes longer than the float32 one, by more than chance."""
+        return self.timing.ms > _CHANCE * self.timing.float32_ms
+
+    def worst(self) -> str:
+        """The output that differs most, in words."""
+        most = max(self.differences, key=lambda d: d.max_abs)
+        return f"{most.name} differs by at most {most.max_abs:.1e}"
+
     def table(self) -> list[tuple[str, str, str]]:
         """The figures of the reduced and of the float32 model, as text."""
         answers, timing = self.answers, self.timing
@@ -170,6 +183,22 @@ class Report:
         """True if nothing failed; what could not be checked has not."""
         return not any(row.ok is False for row in self.rows) and all(o.ok for o in self.outputs)
 
+    def summary(self) -> str:
+        """The verdict in one line.
+
+        >>> Report("m.onnx", (Check("checker", True, "valid"),)).summary()
+        'm.onnx: passed 1 check'
+        """
+        checks = [row for row in self.rows if row.check != "written" and row.ok is not None]
+        failed = sum(not row.ok for row in checks) + sum(not o.ok for o in self.outputs)
+        if failed:
+            return f"{self.subject}: FAILED verification, {failed} of what was checked"
+        said = ""
+        if self.outputs:
+            worst = max(o.max_abs for o in self.outputs)
+            said = f", {_count(self.outputs, 'output')} within {worst:.1e} of the reference"
+        return f"{self.subject}: passed {_count(checks, 'check')}{said}"
+
     def to_dict(self) -> dict[str, Any]:
         """The report as plain data."""
         return {"ok": self.ok, **asdict(self)}
@@ -218,6 +247,10 @@ class Report:
         if self.comparison is not None:
             lines += ["", *_comparison_lines(self.comparison)]
         return "\n".join(lines)
+
+
+def _count(things: Sequence[object], what: str) -> str:
+    return f"{len(things)} {what}{'' if len(things) == 1 else 's'}"
 
 
 def _comparison_lines(comparison: Comparison) -> list[str]:

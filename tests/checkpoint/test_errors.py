@@ -54,6 +54,14 @@ def test_a_file_of_another_kind(tmp_path):
     assert "a file whose name ends in .safetensors" in load_failure(tmp_path / "file")
 
 
+def test_a_folder_that_is_no_checkpoint(tmp_path):
+    (tmp_path / "empty").mkdir()
+    assert "it is an empty folder" in load_failure(tmp_path / "empty")
+    for name in "abcd":
+        (tmp_path / f"{name}.txt").write_text("")
+    assert "it holds a.txt, b.txt, c.txt and more" in load_failure(tmp_path)
+
+
 def test_a_half_written_checkpoint(folder):
     (folder / "snapshot_done").unlink()
     text = load_failure(folder)

@@ -267,3 +267,36 @@ def test_json_is_all_that_stdout_holds(process, train):
     done = process("export", f"{train}:predict_job", "-o", "net.onnx", "--json")
     assert (done.returncode, json.loads(done.stdout)["ok"]) == (0, True)
     assert "tracing (4, 3)" in done.stderr
+
+
+def test_a_verification_is_one_line_unless_more_is_asked_for(flow2onnx, train):
+    brief = flow2onnx("export", f"{train}:predict_job", "-o", "net.onnx").stdout
+    assert "checker" not in brief
+    assert brief.splitlines()[-1].startswith("net.onnx: passed 5 checks, 1 output within ")
+    assert len(flow2onnx("verify", "net.onnx").stdout.splitlines()) == 1
+    assert "checker" in flow2onnx("verify", "net.onnx", "--details").stdout
+
+
+@pytest.mark.parametrize(
+    ("job", "options", "texts"),
+    [
+        ("predict_job", ["--on-device", "out"],
+         ("--on-device is for train jobs", "export train_job with --predict predict_job")),
+        ("predict_job", ["-o", "out", "--ort"], ("--ort is for train jobs",)),
+        ("train_job", ["-o", "out", "--precision", "int8-dynamic"],
+         ("--precision is for predict jobs", "export predict_job by itself",
+          "enable_quantization_aware_training")),
+        ("train_job", ["-o", "out", "--dynamic-batch"], ("a step has a fixed batch",)),
+    ],
+)  # fmt: skip
+def test_an_option_of_the_other_kind_of_job(flow2onnx, train, job, options, texts):
+    result = flow2onnx("export", f"{train}:{job}", *options)
+    assert result.exit_code == 1
+    shown = " ".join(result.stderr.split())
+    assert all(text in shown for text in texts), shown
+
+
+def test_an_empty_folder_is_called_so(flow2onnx, folder):
+    (folder / "empty").mkdir()
+    assert "empty is an empty folder\n  give an .onnx file" in flow2onnx("info", "empty").stderr
+    assert "a bundle is a folder with manifest.json" in flow2onnx("verify", "empty").stderr

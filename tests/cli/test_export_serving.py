@@ -52,7 +52,7 @@ def test_int8(flow2onnx, job):
     result = flow2onnx(
         "export", job, "-o", "net.onnx", "--dynamic-batch", "--precision", "int8",
         "--calibration", "some.npz", "--samples", "only.npy", "--sample-labels", "labels.npy",
-        "--max-drop", "0.2", "--method", "entropy",
+        "--max-drop", "0.2", "--method", "entropy", "--details",
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     for text in ("float32", "latency", "same answers", "accuracy", "100.00%", "operators reduced",

@@ -2,7 +2,13 @@
 
 import json
 
+import pytest
 from flow2onnx_runtime.tune import read_trials
+from flow2onnx_runtime.tuning_file import Answer
+
+from flow2onnx.cli.commands.tune import _verdict
+from flow2onnx.engine.tuning import Tuning
+from flow2onnx.lowering.forms import Question
 
 SCRIPT = """
 import oneflow as flow
@@ -76,3 +82,22 @@ def test_explain_shows_the_forms(flow2onnx, script):
         line.split()[:4] == ["Relu.dX", "mask_product", "static", "rule"]
         for line in result.stdout.splitlines()
     )
+
+
+def tuning(rule, **ms):
+    answer = Answer(min(ms, key=ms.get), ms) if ms else None
+    return Tuning(Question("Relu.dX", None, (), ("where", "step")), 1, rule, answer)
+
+
+@pytest.mark.parametrize(
+    ("found", "text"),
+    [
+        ([], "nothing to choose"),
+        ([tuning("where")], "nothing to choose"),
+        ([tuning("where", where=1.0, step=2.0)], "the fastest of all 1"),
+        ([tuning("where", where=3.0, step=2.0), tuning("step", where=3.0, step=2.0)],
+         "1 of 2 lowerings have a faster form than the rule's, up to 1.5 times"),
+    ],
+)  # fmt: skip
+def test_the_last_line_says_what_was_found(found, text):
+    assert text in _verdict("job", found)

@@ -10,7 +10,7 @@ from typing import Any
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from flow2onnx.cli.options import json_option
+from flow2onnx.cli.options import check_together, json_option
 from flow2onnx.cli.show import heading, note, output, print_json, print_table, size_text
 from flow2onnx.data.build import (
     Source,
@@ -63,6 +63,9 @@ def build_command(
     Each subfolder of images is a class, numbered by name from 0; labels.txt lists them. Each array
     of a file is a feature, each row of the arrays a record.
     """
+    check_together({"seed": ["shuffle"]})
+    if check_images and not source.is_dir():
+        raise click.UsageError(f"--check-images is for a folder of images, {source} is a file")
     records: Source = (
         image_source(source, image_feature, label_feature, checks=check_images)
         if source.is_dir()

@@ -10,14 +10,20 @@ import click
 from flow2onnx.api.job import JobFunction
 from flow2onnx.api.models import get, load_variables
 from flow2onnx.cli.failures import traceback_option
-from flow2onnx.cli.options import json_option, key_values, release_option
+from flow2onnx.cli.options import (
+    check_together,
+    details_option,
+    json_option,
+    key_values,
+    release_option,
+)
 from flow2onnx.cli.reports import print_files, print_report
 from flow2onnx.cli.script import opened_job
 from flow2onnx.cli.serving_options import serving_arguments, serving_options
 from flow2onnx.cli.show import heading, note, print_json, working
 from flow2onnx.engine import SESSION, current_session
 from flow2onnx.errors import CheckpointError
-from flow2onnx.export import Report, describe, export_triton
+from flow2onnx.export import MisplacedOptionError, Report, describe, export_triton
 from flow2onnx.export import export as export_job
 
 __all__ = ["export"]
@@ -114,6 +120,7 @@ Examples:
 )
 @click.option("--no-verify", is_flag=True, help="Write without verifying.")
 @release_option
+@details_option
 @json_option
 @traceback_option
 def export(
@@ -124,6 +131,7 @@ def export(
     triton: Path | None,
     checkpoint: Path | None,
     release: str | None,
+    details: bool,
     as_json: bool,
     no_verify: bool,
     **options: Any,
@@ -134,6 +142,8 @@ def export(
     A predict job becomes one file, a train job a folder that flow2onnx_runtime trains.
     The exit code is 1 if the verification fails.
     """
+    whole = ("predict", "accumulate", "ort_format", "dynamic_batch")
+    check_together(excludes=[("triton", name) for name in whole])
     output = _place(output, on_device, triton)
     served = _serving_options(
         {k: options.pop(k) for k in ("name", "labels", "max_batch", "delay_ms")}, triton
@@ -158,7 +168,7 @@ def export(
         heading(name, f"exported to {output}")
         print_files(files)
         note("")
-        print_report(report)
+        print_report(report, details=details)
     sys.exit(0 if report.ok else 1)
 
 
@@ -195,6 +205,8 @@ def _export(
         if checkpoint is not None:
             _load(checkpoint)
         return (export_triton if is_triton else export_job)(job, output, **options)
+    except MisplacedOptionError as error:
+        raise error.as_flag() from None
     finally:
         SESSION.reset(token)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import click
 
-from flow2onnx.cli.options import json_option
+from flow2onnx.cli.options import check_together, json_option
 from flow2onnx.cli.show import heading, note, print_facts, print_json, print_table
 from flow2onnx.config import flags_table
 from flow2onnx.errors import ConfigError, spelling_hint
@@ -25,6 +25,7 @@ Examples:
 @click.option("--markdown", "as_markdown", is_flag=True, help="Write the page of documentation.")
 def flags(name: str | None, as_json: bool, as_markdown: bool) -> None:
     """List the settings of jobs, sessions and environment; those whose name contains NAME."""
+    check_together(excludes=[("as_markdown", "as_json")])
     rows = _select_rows(name)
     if as_json:
         print_json(rows)

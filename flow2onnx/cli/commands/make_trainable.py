@@ -7,7 +7,13 @@ from typing import Any
 import click
 
 from flow2onnx.cli.failures import traceback_option
-from flow2onnx.cli.options import input_option, json_option, key_values, parse_inputs
+from flow2onnx.cli.options import (
+    details_option,
+    input_option,
+    json_option,
+    key_values,
+    parse_inputs,
+)
 from flow2onnx.cli.reports import print_files, print_report
 from flow2onnx.cli.show import heading, note, print_json, print_table, shape_text, working
 from flow2onnx.export import Report
@@ -117,6 +123,7 @@ Examples:
     help="Also write one file with the algorithm in the standard's TrainingInfoProto.",
 )  # fmt: skip
 @click.option("--no-verify", is_flag=True, help="Write without verifying.")
+@details_option
 @json_option
 @traceback_option
 def make_trainable(
@@ -125,6 +132,7 @@ def make_trainable(
     training_info: Path | None,
     no_verify: bool,
     ort_format: bool,
+    details: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -142,7 +150,7 @@ def make_trainable(
     if as_json:
         print_json(_plain(made, files, report))
     else:
-        _print(made, folder, files, report)
+        _print(made, folder, files, report, details)
     sys.exit(0 if report is None or report.ok else 1)
 
 
@@ -199,7 +207,9 @@ def _plain(made: TrainableModel, files: list[Path], report: Report | None) -> di
     }  # fmt: skip
 
 
-def _print(made: TrainableModel, folder: Path, files: list[Path], report: Report | None) -> None:
+def _print(
+    made: TrainableModel, folder: Path, files: list[Path], report: Report | None, details: bool
+) -> None:
     heading(made.step.spec.name, f"made trainable in {folder}")
     print_table(
         ("tensor", "shape", "trained", "why"),
@@ -213,4 +223,4 @@ def _print(made: TrainableModel, folder: Path, files: list[Path], report: Report
     print_files(files)
     if report is not None:
         note("")
-        print_report(report)
+        print_report(report, details=details)

@@ -5,7 +5,7 @@ import dataclasses
 import click
 
 from flow2onnx.api.status import Status, markdown, status_table
-from flow2onnx.cli.options import json_option
+from flow2onnx.cli.options import check_together, json_option
 from flow2onnx.cli.show import heading, note, print_facts, print_json, print_table
 from flow2onnx.errors import ArgumentError, spelling_hint
 from flow2onnx.trace.symbols import symbols as rows_of_oneflow
@@ -23,6 +23,7 @@ Examples:
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print a section for a document.")
 def symbols(name: str | None, as_json: bool, as_markdown: bool) -> None:
     """List the symbols of OneFlow and how each fares here; those whose name contains NAME."""
+    check_together(excludes=[("as_markdown", "as_json"), ("as_markdown", "name")])
     if as_markdown:
         click.echo(markdown(), nl=False)
         return

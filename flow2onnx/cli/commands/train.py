@@ -23,7 +23,7 @@ from flow2onnx_runtime.dtypes import Array
 from flow2onnx_runtime.providers import find_provider
 
 from flow2onnx.cli.failures import traceback_option
-from flow2onnx.cli.options import json_option, load_arrays
+from flow2onnx.cli.options import check_together, json_option, load_arrays
 from flow2onnx.cli.provider_option import check_usable, provider_option
 from flow2onnx.cli.show import note, print_json, print_table
 
@@ -102,6 +102,10 @@ def train(
 
     Ctrl-C ends it after a whole step; --checkpoint and --resume go on from there.
     """
+    watching = ("early_stopping", "best", "reduce_on_plateau")
+    check_together({"patience": ["reduce_on_plateau"], "monitor": watching,
+                    "output": ["metrics"],
+                    "labels": ["metrics"]})  # fmt: skip
     check_usable(provider)
     trainer = Trainer(bundle, Options(providers=(find_provider(provider).name,)))
     if start is not None:

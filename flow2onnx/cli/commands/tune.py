@@ -7,7 +7,7 @@ import click
 from flow2onnx_runtime.tune import SECONDS
 
 from flow2onnx.cli.failures import traceback_option
-from flow2onnx.cli.options import json_option, release_option
+from flow2onnx.cli.options import check_together, json_option, release_option
 from flow2onnx.cli.script import opened_job
 from flow2onnx.cli.show import heading, note, print_json, print_table, working
 from flow2onnx.engine.tuning import Tuning, cache_path, emit_trials, measure_lowerings
@@ -51,6 +51,7 @@ def tune(
 
     TARGET is script.py:job or package.module:job; ARGS are the script's.
     """
+    check_together(excludes=[("emit", "cache"), ("emit", "seconds"), ("emit", "as_json")])
     with opened_job(target, args, release) as job:
         with working(f"Compiling {target}"):
             opening = job.session.opening(job.spec.name)
@@ -88,6 +89,9 @@ def _facts(tuning: Tuning) -> dict[str, Any]:
 
 def _print(job: str, path: Path, found: list[Tuning]) -> None:
     heading(f"job {job}", str(path))
+    if not found:
+        note(_verdict(job, found))
+        return
     print_table(
         ("lowering and shapes", "nodes", "rule", "fastest", "ms"),
         [
@@ -102,6 +106,22 @@ def _print(job: str, path: Path, found: list[Tuning]) -> None:
         ],
         right=("nodes",),
         whole=("rule", "fastest"),
+    )
+    note("")
+    note(_verdict(job, found))
+
+
+def _verdict(job: str, found: list[Tuning]) -> str:
+    """What the measurement says, in one line."""
+    answers = [(t.rule, t.answer) for t in found if t.answer is not None]
+    if not answers:
+        return f"{job}: nothing to choose, none of its nodes has several forms that run here"
+    gains = [a.ms[rule] / a.ms[a.form] for rule, a in answers if a.form != rule and rule in a.ms]
+    if not gains:
+        return f"{job}: the forms that the rules choose are the fastest of all {len(answers)}"
+    return (
+        f"{job}: {len(gains)} of {len(answers)} lowerings have a faster form than the rule's, up "
+        f"to {max(gains):.2g} times; config.runtime.autotune and export(tuning=…) take them"
     )
 
 
