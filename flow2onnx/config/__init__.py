@@ -4,7 +4,7 @@ A row names a setting, what it takes, its default and what it leads to. Setters,
 options, notes to the user and documentation derive from the rows.
 """
 
-from flow2onnx.config.conflicts import check_conflicts
+from flow2onnx.config.conflicts import check_conflicts, warn_of_idle
 from flow2onnx.config.effects import describe
 from flow2onnx.config.flags import FLAGS
 from flow2onnx.config.function_config import ExecutionConfig, FunctionConfig, function_config
@@ -27,6 +27,7 @@ __all__ = [
     "check_conflicts",
     "flags_table",
     "function_config",
+    "warn_of_idle",
 ]
 
 

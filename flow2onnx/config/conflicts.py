@@ -1,5 +1,7 @@
 """Sets of settings of which each is fine and all together are not."""
 
+import functools
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +10,9 @@ from flow2onnx.config.function_config import FunctionConfig
 from flow2onnx.config.table import Record
 from flow2onnx.errors import ConfigError
 
-__all__ = ["check_conflicts"]
+__all__ = ["check_conflicts", "warn_of_idle"]
+
+_log = logging.getLogger("flow2onnx.config")
 
 
 Settings = FunctionConfig | Record  # those of a job, or `flow.config`'s
@@ -87,6 +91,12 @@ def _pattern_without_plan(s: _Set) -> tuple[str, ...]:
     return ()
 
 
+def _cache_of_nothing(s: _Set) -> tuple[str, ...]:
+    is_off = s.value("runtime.graph_optimization_level") == "disable"
+    kept = is_off and s.value("runtime.graph_cache") is not None
+    return ("runtime.graph_cache", "runtime.graph_optimization_level") if kept else ()
+
+
 _RULES = (
     _Rule(_both((_TF32, True), (_DETERMINISTIC, True)),
           "TF32 lets cuDNN and cuBLAS choose kernels that round their inputs, which deterministic "
@@ -120,7 +130,25 @@ _RULES = (
           "memory that is not planned cannot be allocated in one piece", "set one of them"),
     _Rule(_both(("enable_cudnn", False), ("runtime.fuse_conv_bias", True)),
           "it is cuDNN that adds the bias", "leave enable_cudnn on"),
+    _Rule(_both(("enable_inplace", False), ("runtime.in_place", True)),
+          "state updated in its own buffer is an operator that writes into its input",
+          "set one of them"),
+    _Rule(_both(("runtime.enable_cpu_mem_arena", False), ("runtime.enable_mem_pattern", True)),
+          "memory planned in one piece is a piece of the arena", "leave the arena on"),
+    _Rule(_both(("runtime.execution_mode", "parallel"), ("runtime.enable_mem_pattern", True)),
+          "the runtime plans the memory of operators that run one after another",
+          "leave runtime.execution_mode at 'sequential'"),
+    _Rule(_cache_of_nothing,
+          "nothing is rewritten that could be kept", "leave one of them out"),
 )  # fmt: skip
+# Settings that say how, and the switch that says whether: without it they do nothing.
+_SWITCH_OF = {
+    "qat.": "enable_quantization_aware_training",
+    "runtime.mixed_precision_dtype": "enable_auto_mixed_precision",
+    "runtime.recompute_products": "runtime.recompute",
+    "runtime.tuning_cache_path": "runtime.autotune",
+    "runtime.profile_file_prefix": "runtime.enable_profiling",
+}
 
 
 def check_conflicts(job: Settings, session: Settings, *, trains: bool) -> None:
@@ -133,3 +161,16 @@ def check_conflicts(job: Settings, session: Settings, *, trains: bool) -> None:
 
 def _broken(held: _Set) -> Iterator[tuple[tuple[str, ...], _Rule]]:
     yield from ((flags, rule) for rule in _RULES if (flags := rule.wrong(held)))
+
+
+def warn_of_idle(job: FunctionConfig) -> None:
+    """Say once which settings of a job have no effect, as the switch that they belong to is off."""
+    for begin, switch in _SWITCH_OF.items():
+        idle = tuple(name for name in job.values() if name.startswith(begin))
+        if idle and not job.value(switch):
+            _warn_once(idle, switch)
+
+
+@functools.cache
+def _warn_once(idle: tuple[str, ...], switch: str) -> None:
+    _log.warning("%s: no effect without %s(True)", ", ".join(idle), switch)

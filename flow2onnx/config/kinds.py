@@ -1,13 +1,14 @@
 """The kinds of value a setting takes, each with its check."""
 
-import difflib
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from flow2onnx.dtypes import DType
-from flow2onnx.errors import ConfigError
+from flow2onnx_runtime.spelling import near_names
+
+from flow2onnx.dtypes import dtypes, element_type
+from flow2onnx.errors import ConfigError, DTypeError
 from flow2onnx.source import user_frame
 
 __all__ = [
@@ -35,6 +36,18 @@ __all__ = [
 ]
 
 
+_HALF = "call enable_auto_mixed_precision(True) of the job's configuration"
+_RATE = "the optimizer has the rate: flow.optimizer.SGD(0.1)"
+# What other tools call a setting, and where it is here.
+_ELSEWHERE = {
+    **dict.fromkeys(("amp", "enable_amp", "fp16", "half", "use_fp16"), _HALF),
+    **dict.fromkeys(("learning_rate", "lr", "rate"), _RATE),
+    "batch_size": "the shapes of the placeholders have the batch",
+    "device": 'flow.scope.placement("gpu", "0:0"), or default_placement_scope',
+    "seed": "flow.config.random_seed(n)",
+}
+
+
 class UnknownSettingError(ConfigError, AttributeError):
     """A setting of a name that does not exist; also an AttributeError, so `hasattr` works."""
 
@@ -50,14 +63,13 @@ def failure(message: str, hint: str | None = None) -> ConfigError:
 
 def unknown(what: str, name: str, known: Iterable[str]) -> UnknownSettingError:
     """The error for a name that `known` does not hold, with the close ones."""
-    return UnknownSettingError(
-        f"{what} has no setting {name!r}", hint=close_to(name, known), source=user_frame()
-    )
+    hint = _ELSEWHERE.get(name) or close_to(name, known) or "`flow2onnx flags` lists them all"
+    return UnknownSettingError(f"{what} has no setting {name!r}", hint=hint, source=user_frame())
 
 
 def close_to(name: str, known: Iterable[str]) -> str | None:
     """``did you mean 'a' or 'b'?`` for the names of `known` spelt like `name`."""
-    near = difflib.get_close_matches(name, sorted(known), n=3, cutoff=0.6)
+    near = near_names(name, known)
     return f"did you mean {' or '.join(map(repr, near))}?" if near else None
 
 
@@ -186,6 +198,17 @@ class _Machine:
 
 
 @dataclass(frozen=True)
+class _DataType:
+    accepts: str = f"an element type, {', '.join(f'flow.{dtype.name}' for dtype in dtypes())}"
+
+    def check(self, flag: str, value: object) -> object:
+        try:
+            return element_type(value)
+        except DTypeError as error:
+            raise wrong_value(flag, self, value, error.hint) from None
+
+
+@dataclass(frozen=True)
 class _Nothing:
     accepts: str = "no value: it is read-only"
 
@@ -193,11 +216,7 @@ class _Nothing:
         raise failure(f"{flag} cannot be set; it is read-only")
 
 
-DATA_TYPE = _Such(
-    "flow.float32 or flow.float64",
-    lambda value: isinstance(value, DType) and value.name in ("float32", "float64"),
-    "enable_auto_mixed_precision() is the switch for half precision",
-)
+DATA_TYPE = _DataType()
 AUTO_OR_COUNT: Kind = _AutoOrCount()
 PARTS = _Parts()
 SCOPE = _Such(

@@ -16,7 +16,7 @@ from flow2onnx_runtime.plugins import known_providers
 from flow2onnx_runtime.providers import CPU, Provider, find_provider, provider_named
 
 from flow2onnx.compile import CompiledJob
-from flow2onnx.config import FLAGS, FunctionConfig, Settings, check_conflicts
+from flow2onnx.config import FLAGS, FunctionConfig, Settings, check_conflicts, warn_of_idle
 from flow2onnx.config.effects import PROVIDER
 from flow2onnx.engine.placement import Device, provider_name, provider_of
 from flow2onnx.errors import FlowError
@@ -48,6 +48,7 @@ def job_options(
     values that the runtime does not know.
     """
     check_conflicts(config, settings, trains=trains)
+    warn_of_idle(config)
     asked = settings.session_options() | config.session_options()
     entries = {k: str(v) for k, v in asked.items() if "." in k}
     fields = {k: v for k, v in asked.items() if "." not in k}

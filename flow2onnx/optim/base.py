@@ -9,12 +9,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from flow2onnx.dtypes import float32, float64
-from flow2onnx.errors import ArgumentError, DTypeError, UnsupportedError
+from flow2onnx.errors import ArgumentError, DTypeError, UnsupportedError, spelling_hint
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dims, dtype_of
-from flow2onnx.optim.clipping import Clipping
+from flow2onnx.optim.clipping import Clipping, clipping_of
 from flow2onnx.optim.loss_scale import LossScale, StaticScale, static_loss_scale
 from flow2onnx.optim.schedules import Scheduler, scheduler_of
+from flow2onnx.optim.settings import check_own
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import current_job
 from flow2onnx.trace.job import Job
@@ -136,7 +137,8 @@ class Decay:
         """The decay that an optimizer's three arguments describe."""
         if includes is not None and excludes is not None:
             raise ArgumentError("give weight_decay_includes or weight_decay_excludes, not both")
-        return cls(float(rate or 0.0), _patterns(includes), _patterns(excludes))
+        share = 0.0 if rate is None else check_own("weight_decay", rate)
+        return cls(float(share), _patterns(includes), _patterns(excludes))
 
     def of_variable(self, name: str) -> float:
         """The decay of one variable; 0 if it is not chosen."""
@@ -187,7 +189,7 @@ class Optimizer:
         variables: Variables = ALL,
         **own: float,
     ) -> None:
-        self.scheduler, self.clipping = scheduler_of(lr_scheduler), grad_clipping
+        self.scheduler, self.clipping = scheduler_of(lr_scheduler), clipping_of(grad_clipping)
         self.scale = scale_of(loss_scale_factor, loss_scale_policy)
         self.sets_scale = loss_scale_factor is not None or loss_scale_policy is not None
         self.decay = Decay.of(weight_decay, weight_decay_includes, weight_decay_excludes)
@@ -195,7 +197,7 @@ class Optimizer:
         self.bias_scheduler: Scheduler | None = None
         self._variables = variables
         for name, value in own.items():
-            setattr(self, name, value if isinstance(value, bool) else float(value))
+            setattr(self, name, check_own(name, value))
 
     def leaves_unread_rows(self, name: str) -> bool:
         """True if a row of a variable whose gradient is zero keeps its value, and has no slots.
@@ -260,14 +262,16 @@ class Optimizer:
         """The variables that this optimizer trains."""
         if self._variables is ALL:
             return frozenset(job.user_variables)
-        names = self._variables() if callable(self._variables) else self._variables
-        unknown = [n for n in names or () if n not in job.user_variables]
+        names = _names(self._variables() if callable(self._variables) else self._variables)
+        unknown = [n for n in names if n not in job.user_variables]
         if unknown:
-            known = ", ".join(job.user_variables)
+            known = f"it has {', '.join(job.user_variables) or 'none'}"
             raise ArgumentError(
-                f"variables {unknown} are not in the job", job=job.spec.name, hint=f"it has {known}"
+                f"variables {unknown} are not in the job",
+                job=job.spec.name,
+                hint=spelling_hint(unknown[0], job.user_variables, known),
             )
-        return frozenset(names or ())
+        return frozenset(names)
 
     def updates_parts(self, w: Value) -> bool:
         """True if it moves some elements of a variable as it does when it has all of them."""
@@ -276,6 +280,18 @@ class Optimizer:
     def update(self, step: Step, name: str, w: Value, g: Value) -> Value:
         """The next value of variable `name`, now `w`, of gradient `g`."""
         raise NotImplementedError
+
+
+def _names(given: Any) -> list[str]:
+    """The names in `variables=`: texts, or what flow.get_variable gave; one alone is one name."""
+    listed = [given] if isinstance(given, str | Blob) else list(given or ())
+    names = [v.op_name if isinstance(v, Blob) else v for v in listed]
+    for name in names:
+        if not isinstance(name, str):
+            raise ArgumentError(
+                f"variables holds {name!r}", hint="give names, such as ['dense-weight']"
+            )
+    return names
 
 
 def scale_of(factor: float | None, policy: Any) -> LossScale:

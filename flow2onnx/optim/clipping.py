@@ -1,16 +1,25 @@
 """Gradient clipping."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from flow2onnx.dtypes import float32
 from flow2onnx.errors import ArgumentError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dtype_of
+from flow2onnx.optim.settings import is_number
 from flow2onnx.optim.totals import WHOLE_TOTALS, Totals
 from flow2onnx.trace.registry import publish
 
-__all__ = ["ByValue", "Clipping", "GlobalNorm", "Several", "by_global_norm", "by_value"]
+__all__ = [
+    "ByValue",
+    "Clipping",
+    "GlobalNorm",
+    "Several",
+    "by_global_norm",
+    "by_value",
+    "clipping_of",
+]
 
 
 class Clipping(Protocol):
@@ -76,16 +85,27 @@ class Several:
         return gs
 
 
+def clipping_of(given: Any) -> Clipping | None:
+    """The clipping that `grad_clipping=` names; ArgumentError for what is none."""
+    if given is None or hasattr(given, "apply"):
+        clipping: Clipping | None = given
+        return clipping
+    raise ArgumentError(
+        f"grad_clipping is {given!r}",
+        hint="write flow.optimizer.grad_clipping.by_global_norm(1.0)",
+    )
+
+
 def by_value(clip_value: float) -> ByValue:
     """Limit each element of an optimizer's gradients to [-clip_value, clip_value]."""
-    if not isinstance(clip_value, int | float) or not clip_value > 0:
+    if not is_number(clip_value) or not clip_value > 0:
         raise ArgumentError(f"clip_value is a positive number, got {clip_value!r}")
     return ByValue(float(clip_value))
 
 
 def by_global_norm(clip_norm: float) -> GlobalNorm:
     """Clip the joint norm of an optimizer's gradients to `clip_norm`."""
-    if not isinstance(clip_norm, int | float) or not clip_norm > 0:
+    if not is_number(clip_norm) or not clip_norm > 0:
         raise ArgumentError(f"clip_norm is a positive number, got {clip_norm!r}")
     return GlobalNorm(float(clip_norm))
 

@@ -14,6 +14,7 @@ import numpy as np
 from flow2onnx.dtypes import float32, float64, int64
 from flow2onnx.errors import ArgumentError
 from flow2onnx.graph import Builder, Value
+from flow2onnx.optim.settings import is_number
 from flow2onnx.optim.warmup import Warmup
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import current_job
@@ -183,6 +184,8 @@ class PiecewiseScalingScheduler(Scheduler):
             raise ArgumentError(
                 f"{len(self.boundaries)} boundaries need as many scales, got {len(self._scales())}"
             )
+        for scale in self._scales():
+            _check_factor("scale", scale)
 
     def _scales(self) -> list[float]:
         if isinstance(self.scale, int | float):
@@ -215,11 +218,21 @@ class _Decay(Scheduler):
             raise ArgumentError(f"steps is a number of at least 1, got {self.steps!r}")
 
 
+def _check_factor(name: str, value: Any) -> None:
+    """Raise unless a factor of rates is a number of at least 0, so that they are too."""
+    if (not isinstance(value, np.number) and not is_number(value)) or not 0 <= value < math.inf:
+        raise ArgumentError(f"{name} is a number of at least 0, got {value!r}")
+
+
 @dataclass(frozen=True, kw_only=True)
 class CosineScheduler(_Decay):
     """base ((1 - alpha) (1 + cos(π q / steps)) / 2 + alpha) with q = min(k, steps)."""
 
     alpha: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_factor("alpha", self.alpha)
 
     def decay(self, b: Builder, k: Value) -> Value:
         """Half a cosine down to alpha * base."""
@@ -235,6 +248,11 @@ class LinearCosineScheduler(_Decay):
     num_periods: float
     alpha: float
     beta: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_factor("alpha", self.alpha)
+        _check_factor("beta", self.beta)
 
     def decay(self, b: Builder, k: Value) -> Value:
         """A cosine under a falling line."""
@@ -256,6 +274,11 @@ class PolynomialScheduler(_Decay):
     power: float
     cycle: bool
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_rate(self.end_learning_rate)
+        _check_factor("power", self.power)
+
     def decay(self, b: Builder, k: Value) -> Value:
         """A power of what is left."""
         steps, end = float(self.steps), _float32(self.end_learning_rate)
@@ -274,6 +297,10 @@ class _Exponent(_Decay):
 
     decay_rate: float
     staircase: bool
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_factor("decay_rate", self.decay_rate)
 
     def decay(self, b: Builder, k: Value) -> Value:
         """The base rate times a factor of k / steps."""

@@ -5,9 +5,11 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args, get_origin
 
+import numpy as np
+
 from flow2onnx.errors import ArgumentError
 
-__all__ = ["check_settings", "is_number"]
+__all__ = ["check_own", "check_settings", "is_number"]
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,27 @@ def check_settings(record: Any, skipped: Collection[str] = ()) -> None:
         allowed = _range(name, setting.type)
         if not allowed.fits(value):
             raise ArgumentError(f"{name} is {value!r}", hint=f"it is {allowed.words}")
+
+
+# OneFlow's optimizers take what torch's do; a momentum of 1 or more is allowed there.
+_ONEFLOW = {
+    **dict.fromkeys(("beta1", "beta2"), _FRACTION),
+    "decay_rate": _Range("from 0 to 1", lambda v: is_number(v) and 0 <= v <= 1),
+}
+
+
+def check_own(name: str, value: Any) -> float | bool:
+    """The setting of an optimizer of OneFlow's as a number, or a truth as it is.
+
+    Raises ArgumentError for what is neither, or out of the range of its name.
+    """
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    number = float(value) if isinstance(value, int | float | np.number) else value
+    allowed = _ONEFLOW.get(name, _SIZE)
+    if not allowed.fits(number):
+        raise ArgumentError(f"{name} is {value!r}", hint=f"it is {allowed.words}")
+    return float(number)
 
 
 def _range(name: str, kind: Any) -> _Range:

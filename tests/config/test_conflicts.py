@@ -2,7 +2,7 @@
 
 import pytest
 
-from flow2onnx.config import FunctionConfig, Settings, check_conflicts
+from flow2onnx.config import FunctionConfig, Settings, check_conflicts, conflicts, warn_of_idle
 from flow2onnx.config.conflicts import _RULES
 from flow2onnx.errors import ConfigError
 
@@ -44,6 +44,26 @@ WRONG = [
         {"enable_cudnn": False, "runtime.fuse_conv_bias": True},
         "enable_cudnn(False) with runtime.fuse_conv_bias(True)",
         "leave enable_cudnn on",
+    ),
+    (
+        {"enable_inplace": False, "runtime.in_place": True},
+        "enable_inplace(False) with runtime.in_place(True)",
+        "set one of them",
+    ),
+    (
+        {"runtime.enable_cpu_mem_arena": False, PATTERN: True},
+        f"runtime.enable_cpu_mem_arena(False) with {PATTERN}(True)",
+        "leave the arena on",
+    ),
+    (
+        {"runtime.execution_mode": "parallel", PATTERN: True},
+        f"runtime.execution_mode('parallel') with {PATTERN}(True)",
+        "'sequential'",
+    ),
+    (
+        {"runtime.graph_cache": "kept", "runtime.graph_optimization_level": "disable"},
+        "runtime.graph_cache('kept') with runtime.graph_optimization_level('disable')",
+        "leave one of them out",
     ),
 ]
 
@@ -97,3 +117,26 @@ def test_every_rule_is_broken_by_a_case():
 
 def test_a_train_job_does_without_tensorrt_and_may_capture():
     check_conflicts(*made({CAPTURE: True, "use_tensorrt": True}), trains=True)
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({"qat.symmetric": False}, "enable_quantization_aware_training(True)"),
+        ({"runtime.tuning_cache_path": "tuned.json"}, "runtime.autotune(True)"),
+        ({"runtime.recompute_products": False}, "runtime.recompute(True)"),
+    ],
+)
+def test_what_does_nothing_says_so_once(values, text, caplog):
+    conflicts._warn_once.cache_clear()
+    config, _ = made(values)
+    warn_of_idle(config)
+    warn_of_idle(config)
+    (record,) = caplog.records
+    assert record.message == f"{next(iter(values))}: no effect without {text}"
+
+
+def test_what_has_its_switch_is_silent(caplog):
+    warn_of_idle(made({"qat.symmetric": False, "enable_quantization_aware_training": True})[0])
+    warn_of_idle(made({"runtime.autotune": "only cache", "runtime.tuning_cache_path": "t"})[0])
+    assert not caplog.records

@@ -114,10 +114,19 @@ def test_a_group_of_the_runtime_has_its_names_and_calls(config: FunctionConfig) 
     assert config.source("runtime.use_tf32") is None
 
 
-def test_a_name_like_no_other_gets_no_suggestion(config: FunctionConfig) -> None:
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("zzzzzz", "`flow2onnx flags` lists them all"),
+        ("enable_amp", "enable_auto_mixed_precision(True)"),
+        ("learning_rate", "flow.optimizer.SGD(0.1)"),
+        ("use_xla", "did you mean 'use_xla_jit'?"),
+    ],
+)
+def test_an_unknown_name_says_where_to_look(config: FunctionConfig, name: str, hint: str) -> None:
     with pytest.raises(UnknownSettingError) as caught:
-        config.zzzzzz(1)
-    assert caught.value.hint is None
+        getattr(config, name)(1)
+    assert hint in str(caught.value.hint)
 
 
 def test_python_adds_no_second_suggestion(config: FunctionConfig) -> None:

@@ -114,6 +114,32 @@ def test_rates(rate, same):
     np.testing.assert_allclose(named, trained(lambda: flow.optimizer.named("sgd", same)), rtol=1e-6)
 
 
+def minimized(x, **settings):
+    loss = dense(x, kernel_initializer="ones")
+    flow.optimizer.SGD(0.1, **settings).minimize(loss)
+    return loss
+
+
+@pytest.mark.parametrize("one", [lambda: "d-bias", lambda: ["d-bias"], lambda: bias()])
+def test_one_variable_is_named_by_text_or_as_it_is(one):
+    flow.clear_default_session()
+
+    @flow.global_function(type="train")
+    def job(x: tp.Numpy.Placeholder((4, 3))) -> tp.Numpy:
+        loss = dense(x, kernel_initializer="ones")
+        flow.optimizer.SGD(0.1, variables=one()).minimize(loss)
+        return loss
+
+    job(X)
+    found = flow.get_all_variables()
+    assert np.array_equal(found["d-weight"].numpy(), np.ones((5, 3)))
+    assert found["d-bias"].numpy().all()
+
+
+def bias():
+    return flow.get_variable("d-bias", (5,))
+
+
 BAD = [
     (lambda x: dense(x, activation="rleu"), ArgumentError, "did you mean relu"),
     (lambda x: dense(x, activation=3), ArgumentError, "activation is 3"),
@@ -137,6 +163,23 @@ BAD = [
     (lambda x: flow.optimizer.named("sgd", -1), ArgumentError, "-1"),
     (lambda x: flow.optimizer.CosineScheduler(-1, 5), ArgumentError, "-1"),
     (lambda x: flow.optimizer.PiecewiseConstantScheduler([1], [1, -1]), ArgumentError, "-1"),
+    (lambda x: flow.optimizer.PiecewiseScalingScheduler(1, [1], [-2]), ArgumentError, "-2"),
+    (lambda x: flow.optimizer.PolynomialScheduler(1, 5, -0.1), ArgumentError, "-0.1"),
+    (lambda x: flow.optimizer.CosineScheduler(1, 5, -0.1), ArgumentError, "alpha"),
+    (lambda x: flow.optimizer.LinearCosineScheduler(1, 5, beta=-0.1), ArgumentError, "beta"),
+    (lambda x: flow.optimizer.ExponentialScheduler(1, 5, -0.1), ArgumentError, "decay_rate"),
+    (lambda x: flow.optimizer.SGD(0.1, momentum=-0.9), ArgumentError, "momentum is -0.9"),
+    (lambda x: flow.optimizer.SGD(0.1, momentum="0.9"), ArgumentError, "momentum is '0.9'"),
+    (lambda x: flow.optimizer.Adam(0.1, beta1=2.0), ArgumentError, "below 1"),
+    (lambda x: flow.optimizer.Adam(0.1, epsilon=-1), ArgumentError, "epsilon is -1"),
+    (lambda x: flow.optimizer.RMSProp(0.1, decay_rate=1.5), ArgumentError, "from 0 to 1"),
+    (lambda x: flow.optimizer.LARS(0.1, lars_coefficient=None), ArgumentError, "lars_coeff"),
+    (lambda x: flow.optimizer.AdamW(0.1, weight_decay=-1), ArgumentError, "weight_decay is -1"),
+    (lambda x: flow.optimizer.SGD(0.1, grad_clipping=1.0), ArgumentError, "by_global_norm"),
+    (lambda x: flow.optimizer.grad_clipping.by_global_norm(True), ArgumentError, "clip_norm"),
+    (lambda x: minimized(x, variables=["d-wieght"]), ArgumentError, "did you mean d-weight"),
+    (lambda x: minimized(x, variables=["w"]), ArgumentError, "it has d-weight, d-bias"),
+    (lambda x: minimized(x, variables=[3]), ArgumentError, "variables holds 3"),
 ]
 
 
