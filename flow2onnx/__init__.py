@@ -10,13 +10,12 @@ import sys as _sys
 from flow2onnx.api import modules as _modules
 from flow2onnx.api import surface as _surface
 
-__getattr__ = _surface.import_named
-
 __version__ = "0.1.0"
 __all__ = _surface.top_level_names()
 
 _surface.publish(_sys.modules[__name__])
 _modules.publish_source(_sys.modules[__name__])
+_modules.refuse_unknown(_sys.modules[__name__])
 
 
 def __dir__() -> list[str]:

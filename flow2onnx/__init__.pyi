@@ -36,6 +36,7 @@ def MirroredTensorListDef(shape: _builtins.tuple[_builtins.int, ...], dtype: _fl
     """A list of one list of arrays per device."""
 def Model(*args: _typing.Any, **kwargs: _typing.Any) -> _typing.NoReturn:
     """Not available: the trainer classes of 0.4.0 are not available in this version; write the loop over calls of a train job and a predict job."""
+from flow2onnx.trace.blob import Size as Size
 __version__: str
 def acc(one: _typing.Any, max_acc_num: _typing.Any, name: _typing.Any = None) -> _typing.NoReturn:
     """Not available: one call is one step: there are no sub-steps inside a run of an ONNX model; make one call of the job for each piece."""
@@ -240,6 +241,7 @@ def in_top_k(targets: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing
 
     0 where a prediction is not finite or the target is no class.
     """
+int: _flow2onnx_dtypes.DType
 int32: _flow2onnx_dtypes.DType
 int64: _flow2onnx_dtypes.DType
 int8: _flow2onnx_dtypes.DType

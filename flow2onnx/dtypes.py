@@ -1,6 +1,7 @@
 """Element types under OneFlow's names, with their numpy and ONNX counterparts."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -18,6 +19,7 @@ __all__ = [
     "convert_oneflow_dtype_to_numpy_dtype",
     "double",
     "dtypes",
+    "element_type",
     "float",
     "float16",
     "float32",
@@ -62,6 +64,9 @@ bool_ = DType("bool", 9, np.dtype(np.bool_))
 record = DType("record", 0, np.dtype(object))
 tensor_buffer = DType("tensor_buffer", 0, np.dtype(object))
 
+# Python's own types say not how many bits they have.
+_FLOAT = type(0.0)  # noqa: UP003  # `float` is a name of this module
+_PYTHON = (int, _FLOAT, bool, complex, str, object)
 _ALL = (float32, float64, float16, bfloat16, int8, uint8, int32, int64, bool_)
 
 
@@ -99,6 +104,23 @@ def by_name(name: str) -> DType:
     names = [d.name for d in dtypes()]
     hint = spelling_hint(name, names, f"there are {', '.join(names)}")
     raise DTypeError(f"no element type is named {name!r}", hint=hint)
+
+
+def element_type(dtype: Any, default: DType | None = None) -> DType:
+    """The element type asked for, by name or as numpy's too; the default for None."""
+    chosen = default if dtype is None else dtype
+    if isinstance(chosen, str):
+        chosen = by_name(chosen)
+    elif isinstance(chosen, np.dtype) or (isinstance(chosen, type) and chosen not in _PYTHON):
+        chosen = by_numpy(chosen)
+    if chosen == bool_ or chosen is bool:
+        raise DTypeError("there are no bool blobs", hint="truths are int8: flow.int8")
+    if not isinstance(chosen, DType):
+        raise DTypeError(
+            f"dtype is an element type such as flow.float32, got {chosen!r}",
+            hint="write flow.float32, 'float32' or numpy.float32",
+        )
+    return chosen
 
 
 def convert_oneflow_dtype_to_numpy_dtype(oneflow_dtype: DType) -> np.dtype:

@@ -1,6 +1,5 @@
 """The exception tree. Each class is also the builtin that OneFlow raised at the same place."""
 
-import difflib
 from collections.abc import Iterable
 
 from flow2onnx_runtime.errors import (
@@ -11,6 +10,7 @@ from flow2onnx_runtime.errors import (
     StateError,
     UnsupportedError,
 )
+from flow2onnx_runtime.spelling import near_names
 
 __all__ = [
     "AnnotationError",
@@ -43,7 +43,7 @@ __all__ = [
 
 def spelling_hint(name: str, known: Iterable[str], otherwise: str) -> str:
     """``did you mean a or b?`` with the names spelt like `name`; `otherwise` if there are none."""
-    near = difflib.get_close_matches(name, list(known), n=3)
+    near = near_names(name, known)
     return f"did you mean {' or '.join(near)}?" if near else otherwise
 
 
@@ -64,7 +64,7 @@ class TracingError(JobError, TypeError):
 
 
 class NoAttributeError(FlowError, AttributeError):
-    """An attribute that a blob does not have."""
+    """An attribute that a blob, or a namespace of names, does not have."""
 
 
 class VariableError(JobError, ValueError):

@@ -98,7 +98,7 @@ def minimum(x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], 
 def mish(x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """x tanh(ln(1 + e^x))."""
 def mod(x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any] | _builtins.float, y: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any] | _builtins.float, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
-    """The remainder with the sign of the divisor."""
+    """The remainder with the sign of the divisor; of real numbers exact, by way of C's fmod."""
 def multiply(x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any] | _builtins.float, y: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any] | _builtins.float, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """x * y, broadcast."""
 def naive_logical_and(lhs: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], rhs: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:

@@ -1,14 +1,15 @@
 """The modules of OneFlow's API: namespaces below `flow`, and files of OneFlow's source."""
 
-import difflib
 import sys
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 from flow2onnx import typing
+from flow2onnx.api.other_names import ELSEWHERE, nearest_names
 from flow2onnx.api.session import current_session
 from flow2onnx.api.surface import LATE_NAMES, MIRRORS, NAMES, import_named
-from flow2onnx.errors import UnsupportedError
+from flow2onnx.errors import NoAttributeError, UnsupportedError
 from flow2onnx.source import user_frame
 from flow2onnx.trace.spec import GENERATIONS
 
@@ -16,14 +17,17 @@ __all__ = [
     "SOURCE_FOLDERS",
     "OneFlowModule",
     "UnknownModuleError",
+    "UnknownNameError",
     "UnknownSymbolError",
     "is_namespace",
     "publish_source",
+    "refuse_unknown",
 ]
 
 _TYPES = {f"typing.{name}": getattr(typing, name) for name in typing.__all__}
 _SYMBOLS = {name: value for name, value in NAMES.items() if name != "typing"} | _TYPES
 _KNOWN = _SYMBOLS | MIRRORS
+_LAST = frozenset(name.rpartition(".")[2] for name in _SYMBOLS)
 _NAMESPACES = {"", *(n[:i] for n in _KNOWN for i, c in enumerate(n) if c == ".")}
 # Folders of OneFlow's own source, which some programs import from.
 SOURCE_FOLDERS = ("python", "framework", "ops")
@@ -34,6 +38,16 @@ class UnknownSymbolError(UnsupportedError, AttributeError):
 
     def __init__(self, symbol: str) -> None:
         super().__init__(_missing(symbol), hint=_nearest(symbol), source=user_frame())
+        self.obj = None  # keeps Python's own "Did you mean" from being printed after ours
+
+
+class UnknownNameError(NoAttributeError):
+    """A name that is not below `flow`, of OneFlow's or anybody's."""
+
+    def __init__(self, namespace: str, name: str) -> None:
+        where = f"flow.{namespace}" if namespace else "flow"
+        hint = _nearest(_prefix(namespace) + name) or f"dir({where}) lists the names there are"
+        super().__init__(f"{where} has no {name!r}", hint=hint, source=user_frame())
         self.obj = None  # keeps Python's own "Did you mean" from being printed after ours
 
 
@@ -106,14 +120,37 @@ def _nearest(symbol: str) -> str | None:
     namespace, _, last = symbol.rpartition(".")
     if symbol in _SYMBOLS:
         return f"write: from {'.'.join(filter(None, ('oneflow', namespace)))} import {last}"
-    near = _ending_in(last) or difflib.get_close_matches(symbol, _SYMBOLS, n=2, cutoff=0.7)
-    near = near or [n for n in _SYMBOLS if last and last in n.rpartition(".")[2]][:2]
-    return f"the nearest is {' or '.join(f'flow.{n}' for n in near[:2])}" if near else None
+    if last.lower() in ELSEWHERE and last not in _LAST:
+        return f"in its place there is {ELSEWHERE[last.lower()]}"
+    near = nearest_names(symbol, _SYMBOLS)
+    return f"the nearest is {' or '.join(f'flow.{n}' for n in near)}" if near else None
 
 
 def is_namespace(name: str) -> bool:
     """True if `flow` has names below this one."""
     return name in _NAMESPACES
+
+
+def refuse_unknown(package: ModuleType) -> None:
+    """Let `package` and the namespaces below it say what the nearest to an unknown name is."""
+    for namespace in _NAMESPACES:
+        module = sys.modules[".".join(filter(None, (package.__name__, namespace)))]
+        if module is package or "__getattr__" not in vars(module):
+            vars(module)["__getattr__"] = _refuser(namespace, module.__name__)
+
+
+def _refuser(namespace: str, module: str) -> Callable[[str], Any]:
+    """The `__getattr__` of a namespace."""
+
+    def refuse(name: str) -> Any:  # what is imported at the first use may be anything
+        symbol = _prefix(namespace) + name
+        if symbol in LATE_NAMES:
+            return import_named(symbol)
+        if name.startswith("_"):
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        raise UnknownNameError(namespace, name)
+
+    return refuse
 
 
 def publish_source(package: ModuleType) -> None:

@@ -10,11 +10,13 @@ from flow2onnx_runtime.world import launched_world
 
 from flow2onnx.errors import ArgumentError, ConfigError
 from flow2onnx.source import user_frame
+from flow2onnx.trace.blob import ParallelConf
 from flow2onnx.trace.context import current_job, traced_job
 from flow2onnx.trace.distribution import rank_of_devices
 
 __all__ = [
     "LogicalView",
+    "ParallelDesc",
     "Placement",
     "Scope",
     "config",
@@ -139,6 +141,19 @@ def consistent_view_enabled() -> bool:
 
 
 @dataclass(frozen=True)
+class ParallelDesc:
+    """The kind of the devices of a scope, and how many share its work."""
+
+    device_tag: str
+    parallel_num: int
+
+    @property
+    def parallel_conf(self) -> ParallelConf:
+        """The same, as of a blob."""
+        return ParallelConf(self.device_tag, tuple(f"0:{i}" for i in range(self.parallel_num)))
+
+
+@dataclass(frozen=True)
 class Scope:
     """Where a call stands in the body of a job: its device, its view and its namespaces."""
 
@@ -146,6 +161,11 @@ class Scope:
     parallel_num: int
     is_mirrored: bool
     namespace: str
+
+    @property
+    def device_parallel_desc_symbol(self) -> ParallelDesc:
+        """The devices of the scope, as code written for OneFlow asks for them."""
+        return ParallelDesc(self.device_tag, self.parallel_num)
 
 
 def current_scope() -> Scope:

@@ -134,6 +134,8 @@ _FRONTS: dict[str, Any] = {
     **_below("sysconfig", environment, "get_compile_flags", "get_cuda_version", "with_cuda"),
     **_below("train", models, "CheckPoint", "SimpleCheckPointManager"),
     "Blob": hints.Blob,
+    "Size": hints.Size,
+    "int": _below("", dtypes, "int32")["int32"],
     "ExecutionConfig": ExecutionConfig,
     "FunctionConfig": FunctionConfig,
     "config": SettingsFacade(CONFIG, _settings),

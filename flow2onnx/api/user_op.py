@@ -1,9 +1,10 @@
 """`flow.user_op_builder`: operators by OneFlow's type names, for the types of the catalogue."""
 
-import difflib
 import warnings
 from collections.abc import Sequence
 from typing import Any
+
+from flow2onnx_runtime.spelling import near_names
 
 from flow2onnx.api.op_types import OP_TYPES, OpType
 from flow2onnx.errors import ArgumentError, FlowError, UnsupportedError
@@ -78,7 +79,7 @@ class UserOpConfBuilder:
     def Op(self, op_type_name: str) -> "UserOpConfBuilder":
         """The type of the operator."""
         if op_type_name not in OP_TYPES:
-            near = difflib.get_close_matches(op_type_name, OP_TYPES, n=3)
+            near = near_names(op_type_name, OP_TYPES)
             raise UnsupportedError(
                 f"no operator of type {op_type_name!r} is here",
                 hint=f"the nearest are {', '.join(near)}" if near else "call a function of flow",

@@ -19,6 +19,7 @@ from flow2onnx import FunctionConfig as FunctionConfig
 from flow2onnx import MirroredTensorDef as MirroredTensorDef
 from flow2onnx import MirroredTensorListDef as MirroredTensorListDef
 from flow2onnx import Model as Model
+from flow2onnx import Size as Size
 from flow2onnx import acc as acc
 from flow2onnx import advanced as advanced
 from flow2onnx import amp_white_identity as amp_white_identity
@@ -129,6 +130,7 @@ from flow2onnx import image_target_resize as image_target_resize
 from flow2onnx import in_top_k as in_top_k
 def indexed_slices_reduce_sum(indices: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], values: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], name: _builtins.str | None = None) -> _builtins.list[_flow2onnx_trace_blob.Blob]:
     """The different indices, the sum of the values of each, and how many there are."""
+from flow2onnx import int as int
 from flow2onnx import int32 as int32
 from flow2onnx import int64 as int64
 from flow2onnx import int8 as int8

@@ -6,14 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from flow2onnx.dtypes import DType, bool_, by_name, by_numpy
 from flow2onnx.errors import ArgumentError, DTypeError, UnsupportedError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dtype_of, rank_of
 
 Axes = int | Sequence[int] | None
 Operand = Value | float  # of arithmetic; a number takes the element type of the blob beside it
-_PYTHON = (int, float, bool, complex, str, object)  # how many bits they have is not said
 
 
 def axis_of(axis: Any, rank: int) -> int:
@@ -30,20 +28,6 @@ def axes_of(x: Value, axis: Axes) -> list[int]:
         return list(range(rank))
     chosen = [axis] if isinstance(axis, int) else list(axis)
     return sorted({axis_of(a, rank) for a in chosen})
-
-
-def element_type(dtype: Any, default: DType | None = None) -> DType:
-    """The element type asked for, by name or as numpy's too; the default for None."""
-    chosen = default if dtype is None else dtype
-    if isinstance(chosen, str):
-        chosen = by_name(chosen)
-    elif isinstance(chosen, np.dtype) or (isinstance(chosen, type) and chosen not in _PYTHON):
-        chosen = by_numpy(chosen)
-    if chosen == bool_:
-        raise DTypeError("there are no bool blobs", hint="truths are int8: flow.int8")
-    if not isinstance(chosen, DType):
-        raise DTypeError(f"dtype is an element type such as flow.float32, got {chosen!r}")
-    return chosen
 
 
 def real(x: Value) -> Value:

@@ -77,12 +77,16 @@ def reciprocal_no_nan(b: Builder, x: Value, name: str | None = None) -> Value:
 
 @op("math.mod")
 def mod(b: Builder, x: Operand, y: Operand, name: str | None = None) -> Value:
-    """The remainder with the sign of the divisor."""
+    """The remainder with the sign of the divisor; of real numbers exact, by way of C's fmod."""
     if not (isinstance(x, Value) and isinstance(y, Value)):
         raise UnsupportedError("mod takes two blobs", hint="make the number a flow.constant")
-    return (
-        b.Sub(x, b.Mul(b.Floor(b.Div(x, y)), y)) if dtype_of(x).is_floating_point else b.Mod(x, y)
-    )
+    if not dtype_of(x).is_floating_point:
+        return b.Mod(x, y)
+    rest = b.Mod(x, y, fmod=1)
+    zero = b.like(0, x)
+    is_other = b.Xor(b.Less(rest, zero), b.Less(y, zero))
+    is_left = b.Not(b.Equal(rest, zero))
+    return b.Where(b.And(is_left, is_other), b.Add(rest, y), rest)
 
 
 @op("math.squared_difference")

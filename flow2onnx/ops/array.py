@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from flow2onnx.dtypes import DType, float32
+from flow2onnx.dtypes import DType, element_type, float32
 from flow2onnx.errors import ArgumentError, ShapeError, UnsupportedError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import bounds_of, dims, dtype_of, is_static, rank_of, size_of, sizes_of
 from flow2onnx.lowering.broadcasts import reshape_to
-from flow2onnx.ops.arguments import at_least_1d, axes_of, axis_of, element_type
+from flow2onnx.ops.arguments import at_least_1d, axes_of, axis_of
 from flow2onnx.trace.constants import constant_type
 from flow2onnx.trace.op import op
 

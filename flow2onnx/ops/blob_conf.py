@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flow2onnx.dtypes import DType, float32, uint8
+from flow2onnx.dtypes import DType, element_type, float32, uint8
 from flow2onnx.errors import ArgumentError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dims, dtype_of
-from flow2onnx.ops.arguments import element_type
 from flow2onnx.ops.images import crop_mirror_normalize, resize
 from flow2onnx.ops.random import coin_flip
 from flow2onnx.ops.readers import ofrecord_image_decoder, ofrecord_raw_decoder, ofrecord_reader

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from flow2onnx.dtypes import DType, int32, int64
+from flow2onnx.dtypes import DType, element_type, int32, int64
 from flow2onnx.errors import ArgumentError, ShapeError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dims, is_static, rank_of, sizes_of
-from flow2onnx.ops.arguments import Axes, axes_of, axis_of, element_type
+from flow2onnx.ops.arguments import Axes, axes_of, axis_of
 from flow2onnx.trace.op import op
 
 

@@ -11,11 +11,10 @@ from flow2onnx_runtime.dtypes import Array
 from flow2onnx.data import images
 from flow2onnx.data.decoding import Crop, Encoded, FixedSize, Key, random_of
 from flow2onnx.data.images import METHODS, Side
-from flow2onnx.dtypes import DType, float32, int8, int32, tensor_buffer, uint8
+from flow2onnx.dtypes import DType, element_type, float32, int8, int32, tensor_buffer, uint8
 from flow2onnx.errors import ArgumentError, DataError, DTypeError, ShapeError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dims, dtype_of
-from flow2onnx.ops.arguments import element_type
 from flow2onnx.ops.host_arguments import (
     buffer_type,
     buffers,

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from flow2onnx.dtypes import DType, float32, int32, int64
+from flow2onnx.dtypes import DType, element_type, float32, int32, int64
 from flow2onnx.errors import ArgumentError, DTypeError, UnsupportedError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import bounds_of, dtype_of, rank_of, sizes_of
-from flow2onnx.ops.arguments import axis_of, element_type
+from flow2onnx.ops.arguments import axis_of
 from flow2onnx.ops.arithmetic import condition
 from flow2onnx.trace.op import op
 

@@ -6,12 +6,12 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from flow2onnx.dtypes import DType, float32, float64, int8, int32, int64
+from flow2onnx.dtypes import DType, element_type, float32, float64, int8, int32, int64
 from flow2onnx.errors import ArgumentError, DTypeError, ShapeError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dims, dtype_of, rank_of
 from flow2onnx.lowering.scatters import zeros
-from flow2onnx.ops.arguments import check_seed, element_type
+from flow2onnx.ops.arguments import check_seed
 from flow2onnx.trace.context import current_job
 from flow2onnx.trace.host import Draw
 from flow2onnx.trace.op import composite, op

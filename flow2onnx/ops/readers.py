@@ -7,10 +7,9 @@ from flow2onnx.data.coco import CocoReader
 from flow2onnx.data.decoding import Bytes, Encoded, Raw
 from flow2onnx.data.images import Window
 from flow2onnx.data.shards import Parts, batches
-from flow2onnx.dtypes import DType, int32, int64, record
+from flow2onnx.dtypes import DType, element_type, int32, int64, record
 from flow2onnx.errors import ArgumentError
 from flow2onnx.graph import Builder, Value
-from flow2onnx.ops.arguments import element_type
 from flow2onnx.ops.host_arguments import (
     buffer_type,
     channels_of,

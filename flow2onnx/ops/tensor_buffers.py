@@ -5,9 +5,8 @@ from functools import partial
 from typing import Any
 
 from flow2onnx.data.decoding import as_tensor
-from flow2onnx.dtypes import DType
+from flow2onnx.dtypes import DType, element_type
 from flow2onnx.errors import ArgumentError, ShapeError
-from flow2onnx.ops.arguments import element_type
 from flow2onnx.ops.host_arguments import buffers, operator_name, per_sample
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.host_blob import host_value

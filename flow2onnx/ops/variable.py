@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from flow2onnx.dtypes import DType, float32
+from flow2onnx.dtypes import DType, element_type, float32
 from flow2onnx.errors import ArgumentError, VariableError
-from flow2onnx.ops.arguments import element_type
 from flow2onnx.ops.named_settings import initializer_of, regularizer_of
 from flow2onnx.source import user_frame
 from flow2onnx.trace.blob import Blob

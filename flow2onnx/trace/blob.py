@@ -1,7 +1,9 @@
 """Blob: the user's handle on a traced value."""
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from flow2onnx_runtime import view
 from flow2onnx_runtime.view.texts import shape_text
@@ -25,6 +27,7 @@ __all__ = [
     "BlobId",
     "Distribute",
     "ParallelConf",
+    "Size",
     "auto",
     "broadcast",
     "partial",
@@ -32,6 +35,24 @@ __all__ = [
     "unwrap",
     "wrap",
 ]
+
+
+class Size(tuple[int, ...]):
+    """A shape as code written for later releases has it: a tuple that counts its elements.
+
+    >>> Size((2, 3)).numel()
+    6
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, sizes: Iterable[int] = ()) -> Self:
+        """The sizes as a shape."""
+        return super().__new__(cls, sizes)
+
+    def numel(self) -> int:
+        """The number of elements of such a shape."""
+        return math.prod(self)
 
 
 @dataclass(frozen=True)
@@ -66,6 +87,11 @@ class Blob(BlobOperators):
     def shape(self) -> tuple[int, ...]:
         """The dimensions; for a dynamic blob the upper bounds."""
         return bounds_of(self.value)
+
+    @property
+    def static_shape(self) -> tuple[int, ...]:
+        """The dimensions without regard to a call: those of `shape`."""
+        return self.shape
 
     @property
     def dtype(self) -> DType:

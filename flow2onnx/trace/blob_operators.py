@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
+from flow2onnx_runtime.spelling import near_names
+
 from flow2onnx.errors import FlowError, NoAttributeError, TracingError
 from flow2onnx.graph.types import sizes_of
 from flow2onnx.source import user_frame
@@ -24,26 +26,41 @@ _CONSTANT = "sizes and positions are Python numbers: x.shape[0], or flow.gather 
 
 # What torch, TensorFlow and numpy call a thing that has another name here.
 _ELSEWHERE = {
+    "add": "x + y",
     "backward": "flow.optimizer.SGD(0.1).minimize(loss)",
     "chunk": "x[:, :n] and x[:, n:]",
+    "copy": "flow.identity(x); an operator never writes into what it reads",
+    "cumsum": "x @ numpy.triu(numpy.ones((n, n), 'float32'))",
     "copy_": "flow.assign(variable, value)",
     "cpu": "flow.scope.placement('cpu', '0:0')",
     "cuda": "flow.scope.placement('gpu', '0:0')",
     "detach": "flow.get_variable(..., trainable=False), or leave its variables out of variables=",
     "device": "flow.scope.placement",
     "dim": "x.ndim",
+    "div": "x / y",
+    "dot": "x @ y",
     "double": "flow.cast(x, flow.float64)",
+    "fill": "flow.constant_like(x, value)",
     "float": "flow.cast(x, flow.float32)",
     "grad": "flow.watch_diff(x, handler)",
     "half": "flow.cast(x, flow.float16)",
     "int": "flow.cast(x, flow.int32)",
     "item": _RETURN,
     "long": "flow.cast(x, flow.int64)",
+    "matmul": "x @ y",
     "masked_fill": "flow.masked_fill(x, mask, value)",
     "mm": "x @ y",
+    "mul": "x * y",
+    "nonzero": "flow.argwhere(x)",
+    "norm": "flow.math.reduce_euclidean_norm(x)",
     "numpy": _RETURN,
     "permute": "x.transpose(0, 2, 1)",
+    "pow": "x ** y",
+    "ravel": "x.flatten()",
+    "repeat": "flow.concat([x, x], axis), or flow.expand",
     "requires_grad": "flow.get_variable(..., trainable=False)",
+    "split": "x[:, :n] and x[:, n:]",
+    "sub": "x - y",
     "softmax": "flow.nn.softmax(x)",
     "swapaxes": "x.transpose(0, 2, 1)",
     "to": "flow.cast(x, dtype), or flow.scope.placement for a device",
@@ -91,6 +108,33 @@ def _method(name: str, *, reflected: bool = False) -> Callable[[S, Any], S]:
     return apply
 
 
+def _operator_hint(name: str, otherwise: str) -> str:
+    """What there is in place of an attribute, or of a function of numpy's."""
+    found = [n for n in entries() if n.rpartition(".")[2] == name]
+    first = min(found, key=lambda n: (not n.startswith(("math.", "nn.")), len(n)), default=None)
+    return _ELSEWHERE.get(name) or (f"flow.{first}(x)" if first else otherwise)
+
+
+# Numpy's functions that Python's syntax stands for.
+_UFUNC_SYNTAX = {
+    "absolute": "abs", "add": "add", "bitwise_and": "and", "bitwise_or": "or",
+    "bitwise_xor": "xor", "divide": "truediv", "equal": "eq", "floor_divide": "floordiv",
+    "greater": "gt", "greater_equal": "ge", "invert": "invert", "less": "lt", "less_equal": "le",
+    "matmul": "matmul", "multiply": "mul", "negative": "neg", "not_equal": "ne", "positive": "pos",
+    "power": "pow", "remainder": "mod", "subtract": "sub",
+}  # fmt: skip
+_MIRRORED = {"gt": "lt", "ge": "le", "lt": "gt", "le": "ge", "eq": "eq", "ne": "ne"}
+
+
+def _call_syntax(syntax: str, operands: tuple[Any, ...]) -> Any:
+    """The syntax on operands of which the first may be an array."""
+    first = operands[0]
+    if isinstance(first, BlobOperators):
+        return getattr(type(first), f"__{syntax}__")(*operands)
+    reflected = _MIRRORED.get(syntax, f"r{syntax}")
+    return getattr(type(operands[1]), f"__{reflected}__")(operands[1], first)
+
+
 class BlobOperators:
     """The base of blobs: what Python's operators do with them, and what numpy's methods do.
 
@@ -99,8 +143,6 @@ class BlobOperators:
     """
 
     __slots__ = ()
-    __array_ufunc__ = None  # `array + blob` must reach __radd__, not become an object array
-
     if TYPE_CHECKING:  # what the blob itself is
 
         @property
@@ -203,6 +245,31 @@ class BlobOperators:
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
         self._refuse_number("numpy", "call the operators of flow.math in a job; " + _RETURN)
 
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **settings: Any) -> Any:
+        """The operator that numpy's function is, as of ``array + blob`` or ``numpy.exp(blob)``."""
+        name = ufunc.__name__
+        syntax = _UFUNC_SYNTAX.get(name)
+        if method == "__call__" and not settings:
+            if syntax is not None:
+                return _call_syntax(syntax, inputs)
+            if f"math.{name}" in entries():
+                return operator(f"math.{name}")(*inputs)
+        self._refuse_numpy(name)
+
+    def __array_function__(self, function: Any, *called: Any) -> NoReturn:
+        """Refuse numpy's functions, which compute with numbers."""
+        self._refuse_numpy(function.__name__)
+
+    def _refuse_numpy(self, name: str) -> NoReturn:
+        own = hasattr(type(self), name)
+        hint = f"x.{name}(...)" if own else _operator_hint(name, "call the operators of flow.math")
+        self._refuse_number(f"numpy.{name}", f"in a job: {hint}")
+
+    def __divmod__(self, other: Any) -> NoReturn:
+        self._refuse_number("divmod()", "x // y and x % y")
+
+    __rdivmod__ = __divmod__
+
     def _refuse_number(self, what: str, hint: str) -> NoReturn:
         raise _error(
             TracingError,
@@ -226,9 +293,9 @@ class BlobOperators:
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("__"):
             raise AttributeError(name)
-        found = [n for n in entries() if n.rpartition(".")[2] == name]
-        first = min(found, key=lambda n: (not n.startswith(("math.", "nn.")), len(n)), default=None)
-        hint = _ELSEWHERE.get(name) or (f"flow.{first}(x)" if first else "see help(flow.Blob)")
+        near = near_names(name, (n for n in dir(type(self)) if not n.startswith("_")), most=1)
+        otherwise = f"did you mean x.{near[0]}?" if near else "help(flow.Blob) lists what it has"
+        hint = _operator_hint(name, otherwise)
         raise _error(NoAttributeError, f"a blob has no attribute {name!r}", hint)
 
     @property

@@ -16,8 +16,8 @@ from typing import (
     TypeVar,
 )
 
-from flow2onnx.dtypes import DType, float32
-from flow2onnx.errors import AnnotationError, ArgumentError, DTypeError, ShapeError
+from flow2onnx.dtypes import DType, element_type, float32
+from flow2onnx.errors import AnnotationError, ArgumentError, ShapeError
 
 __all__ = [
     "AbsentReturn",
@@ -60,7 +60,7 @@ class PlaceholderSpec:
 
     def __post_init__(self) -> None:
         _check_shape(self.shape)
-        _check_dtype(self.dtype)
+        object.__setattr__(self, "dtype", element_type(self.dtype))
         object.__setattr__(self, "batch_axis", _axis_from_front(self))
 
 
@@ -129,14 +129,6 @@ def _check_shape(shape: object) -> None:
                 f"dimension {index} of shape should be an int above 0. {dim!r} found",
                 hint="write int(...) around a computed size",
             )
-
-
-def _check_dtype(dtype: object) -> None:
-    if not isinstance(dtype, DType):
-        raise DTypeError(
-            f"dtype should be an element type of flow. {dtype!r} found",
-            hint="write flow.float32, flow.int32 and so on",
-        )
 
 
 def _axis_from_front(spec: PlaceholderSpec) -> int | None:

@@ -159,9 +159,30 @@ def _convert(spec: PlaceholderSpec, path: str, array: Array) -> Array:
     if array.dtype != wanted.numpy and not _keeps_values(array.dtype, wanted):
         raise DTypeError(
             f"argument {path}: {wanted.name} is declared, {array.dtype} was passed",
-            hint=f"pass {path}.astype({wanted.numpy.type.__name__!r})",
+            hint=_conversion_hint(path, array.dtype, wanted),
         )
     return np.asarray(array, dtype=wanted.numpy, order="C")
+
+
+def _conversion_hint(path: str, given: "np.dtype[Any]", wanted: DType) -> str:
+    """What makes numbers of what the array holds."""
+    cast = f"{path}.astype({wanted.numpy.type.__name__!r})"
+    match given.kind:
+        case "U" | "S" | "T":
+            return (
+                f"numpy.unique({path}, return_inverse=True)[1] numbers the texts, for classes; "
+                f"digits are read by {cast}"
+            )
+        case "O":
+            return (
+                "it holds Python objects, as of rows of different lengths: pad them to one, or "
+                f"give {cast} if each is a number"
+            )
+        case "M" | "m":
+            return f"make numbers of the times first: {path}.astype('int64') counts units"
+        case "c":
+            return f"pass {path}.real and {path}.imag as two inputs"
+    return f"pass {cast}"
 
 
 def _keeps_values(given: "np.dtype[Any]", wanted: DType) -> bool:

@@ -77,7 +77,7 @@ class _ReturnCheck:
 
     def _check_blob(self, kind: Kind, value: Any) -> None:  # a blob is whatever is_blob says
         if not self.is_blob(value):
-            self._fail(f"type(ret): {type(value)}")
+            self._fail(f"type(ret): {type(value)} is no blob")
         if kind == "numpy" and value.is_dynamic:
             self._fail(
                 "only fixed shaped blob compatible to oneflow.typing.Numpy. "
@@ -102,8 +102,12 @@ class _ReturnCheck:
         )
 
     def _fail(self, message: str) -> NoReturn:
+        others = [e for e in elements(self.returned) if not (e is None or self.is_blob(e))]
         fitting = _fitting_annotation(self.returned, self.is_blob)
         hint = f"the body returns {fitting}, the annotation says {self.annotation}"
+        if others:
+            kind = type(others[0]).__name__
+            hint = f"return what operators give: a value of {kind} is known before the call"
         raise JobError(message, hint=hint, job=self.job)
 
 
@@ -115,7 +119,7 @@ def _fitting_annotation(value: Any, is_blob: Callable[[object], bool]) -> str:
         return f"typing.Tuple[{', '.join(_fitting_annotation(v, is_blob) for v in value)}]"
     if isinstance(value, list | tuple | dict) and all(map(is_blob, elements(value))):
         return "oneflow.typing.Bundle[oneflow.typing.Numpy]"
-    return "None" if value is None else f"something of {type(value)}, which no annotation fits"
+    return "None" if value is None else "no blob"
 
 
 def present(spec: ReturnSpec, treedef: TreeDef, arrays: Sequence[Array], pieces: int = 1) -> Any:

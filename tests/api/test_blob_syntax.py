@@ -78,6 +78,48 @@ def test_syntax_means_what_it_means_for_arrays():
         np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=1e-5, err_msg=str(i))
 
 
+NUMPY = [
+    lambda x: np.exp(x),
+    lambda x: np.maximum(x, 0.5 * x),
+    lambda x: np.sqrt(np.abs(x)),
+    lambda x: np.add(x, 1),
+    lambda x: np.arange(6) - x,
+    lambda x: np.float32(2) * x,
+    lambda x: np.arange(6) > x,
+    lambda x: np.matmul(x, W),
+    lambda x: np.arange(1, 7) % x,
+]
+
+
+def test_numpys_elementwise_functions_are_operators():
+    @flow.global_function()
+    def job(x: tp.Numpy.Placeholder(X.shape)) -> tp.Bundle[tp.Numpy]:
+        return [function(x) for function in NUMPY]
+
+    for i, (function, got) in enumerate(zip(NUMPY, job(X), strict=True)):
+        np.testing.assert_allclose(got, function(X), rtol=2e-5, atol=1e-5, err_msg=str(i))
+
+
+def test_remainders_are_exact():
+    """As C's fmod gives them, with the sign of the divisor, however large the quotient is."""
+    rng = np.random.default_rng(3)
+    x = (rng.normal(size=500) * 10.0 ** rng.integers(-3, 9, 500)).astype(np.float32)
+    y = (rng.normal(size=500) * 10.0 ** rng.integers(-3, 3, 500)).astype(np.float32)
+    x[:6], y[:6] = [5.5, -5.5, 1e10, 7, -7, 0], [2, 2, 0.1, np.inf, 3.5, -3]
+
+    @flow.global_function()
+    def job(
+        x: tp.Numpy.Placeholder(x.shape), y: tp.Numpy.Placeholder(y.shape)
+    ) -> tp.Bundle[tp.Numpy]:
+        return [x % y, flow.math.mod(x, y), x % 0.3, 3.0 % y]
+
+    third = np.float32(0.3)
+    for got, wanted in zip(job(x, y), [x % y, x % y, x % third, np.float32(3) % y], strict=True):
+        assert np.array_equal(got, wanted)
+    same = (x > 0) == (y > 0)
+    assert np.array_equal(job(x, y)[0][same], np.fmod(x, y)[same])
+
+
 def test_whole_numbers_divide_as_pythons():
     @flow.global_function()
     def job(i: tp.Numpy.Placeholder(I.shape, flow.int32)) -> tp.Bundle[tp.Numpy]:
@@ -152,6 +194,12 @@ DATA = [
     (lambda x, i: round(x), "flow.math.rint"),
     (lambda x, i: list(range(i)), "x.shape[0]"),
     (lambda x, i: np.asarray(x), "flow.math"),
+    (lambda x, i: np.mean(x), "x.mean(...)"),
+    (lambda x, i: np.concatenate([x, x]), "flow.math"),
+    (lambda x, i: np.cumsum(x), "numpy.triu"),
+    (lambda x, i: np.spacing(x), "flow.math"),
+    (lambda x, i: np.add(x, 1, out=np.ones((2, 3))), "x + y"),
+    (lambda x, i: divmod(x, 2), "x // y"),
     (lambda x, i: x.__setitem__(0, 1), "flow.where"),
 ]
 
@@ -197,6 +245,9 @@ BAD = [
     (lambda x, i: x.numpy(), AttributeError, "return the blob"),
     (lambda x, i: x.rsqrt(), AttributeError, "flow.math.rsqrt(x)"),
     (lambda x, i: x.nonsense, AttributeError, "no attribute 'nonsense'"),
+    (lambda x, i: x.dot(x), AttributeError, "x @ y"),
+    (lambda x, i: x.split(2), AttributeError, "x[:, :n]"),
+    (lambda x, i: x.reshap(6), AttributeError, "did you mean x.reshape?"),
 ]
 
 

@@ -13,6 +13,7 @@ from flow2onnx.errors import (
     CheckpointError,
     ConfigError,
     ContextError,
+    UnsupportedError,
 )
 from tests.api.support import raises, sgd, variable
 from tests.ops.jobs import define, predict
@@ -32,6 +33,32 @@ def traced(look, kind="predict"):
     flow.clear_default_session()
     define(body, [X], kind)(X).get()
     return found[0]
+
+
+def test_names_that_old_programs_ask_for():
+    assert traced(lambda x: x.static_shape) == (2, 3)
+    assert flow.int is flow.int32
+    assert flow.Size((2, 3)).numel() == 6
+    assert flow.Size([2, 3]) == (2, 3)
+    devices = traced(lambda x: flow.current_scope().device_parallel_desc_symbol)
+    assert (devices.device_tag, devices.parallel_num) == ("cpu", 1)
+    assert devices.parallel_conf.device_name == ("0:0",)
+    with raises(UnsupportedError, NotImplementedError, "traced once"):
+        flow.deprecated.nn.Module()
+
+
+@pytest.mark.parametrize("dtype", [*flow.dtypes(), "float16", np.int8])
+def test_variables_may_have_any_type_by_default(dtype):
+    config = flow.function_config()
+    config.default_data_type(dtype)
+
+    @flow.global_function("predict", config)
+    def job(x: tp.Numpy.Placeholder((2, 3))) -> tp.Numpy:
+        v = flow.get_variable("v", (2,), dtype=None, initializer=flow.ones_initializer())
+        assert v.dtype == config.value("default_data_type")
+        return x
+
+    assert np.array_equal(job(X), X)
 
 
 def test_blob_members():

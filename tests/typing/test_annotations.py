@@ -74,9 +74,25 @@ def test_a_dimension_that_is_no_positive_int_is_named(dim):
     assert repr(dim) in str(info.value)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, "float32", float, None])
-def test_a_foreign_dtype_is_refused(dtype):
-    with pytest.raises(DTypeError, match=r"write flow\.float32"):
+@pytest.mark.parametrize("dtype", [np.int32, np.dtype("int32"), "int32", int32])
+def test_dtypes_have_names_and_are_numpys_too(dtype):
+    assert tp.Numpy.Placeholder((4,), dtype).dtype is int32
+
+
+@pytest.mark.parametrize(
+    ("dtype", "hint"),
+    [
+        (float, r"write flow\.float32"),
+        (None, r"write flow\.float32"),
+        (3, r"write flow\.float32"),
+        (bool, r"flow\.int8"),
+        ("string", "there are float32"),
+        ("flaot32", "did you mean float32"),
+        (np.complex64, "convert to one of"),
+    ],
+)
+def test_what_is_no_dtype_is_refused(dtype, hint):
+    with pytest.raises(DTypeError, match=hint):
         tp.Numpy.Placeholder((4,), dtype)
 
 

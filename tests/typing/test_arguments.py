@@ -165,9 +165,6 @@ def test_conversions_that_keep_values_are_made(given_dtype, wanted):
         (np.int64, float64),
         (np.uint64, float64),
         (np.int32, float32),
-        (np.complex64, float32),
-        (object, float32),
-        ("U1", float32),
     ],
 )
 def test_other_conversions_are_refused(given_dtype, wanted):
@@ -177,6 +174,23 @@ def test_other_conversions_are_refused(given_dtype, wanted):
     assert f"pass images.astype({wanted.name!r})" in text
     with pytest.raises(TypeError):
         fed(tp.Numpy.Placeholder((4,), wanted), x)
+
+
+@pytest.mark.parametrize(
+    ("given_dtype", "hint"),
+    [
+        ("U1", "numpy.unique(images, return_inverse=True)[1] numbers the texts"),
+        ("S3", "digits are read by images.astype('float32')"),
+        (object, "rows of different lengths: pad them"),
+        ("datetime64[s]", "images.astype('int64') counts units"),
+        (np.complex64, "images.real and images.imag"),
+    ],
+)
+def test_what_is_no_number_says_how_to_make_one(given_dtype, hint):
+    x = np.zeros((4,), given_dtype)
+    text = failure(DTypeError, tp.Numpy.Placeholder((4,), float32), x)
+    assert f"float32 is declared, {x.dtype} was passed" in text
+    assert hint in text
 
 
 def test_dtypes_are_checked_in_lists_too():

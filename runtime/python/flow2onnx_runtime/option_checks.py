@@ -1,11 +1,11 @@
 """Checks of names and values that ONNX Runtime would take unchecked or refuse late."""
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
 from flow2onnx_runtime.errors import OptionsError
+from flow2onnx_runtime.spelling import near_names
 
 __all__ = [
     "INTEGER",
@@ -66,5 +66,5 @@ def check(what: str, name: str, value: str, table: Mapping[str, Check]) -> None:
 
 def near(name: str, known: Iterable[str], otherwise: str) -> str:
     """The question whether a close name was meant, or `otherwise` where there is none."""
-    close = difflib.get_close_matches(name, sorted(known), n=2)
+    close = near_names(name, known, most=2)
     return f"did you mean {' or '.join(map(repr, close))}?" if close else otherwise

@@ -2,7 +2,6 @@
 
 import contextlib
 import ctypes
-import difflib
 import functools
 import importlib.util
 import io
@@ -26,6 +25,7 @@ from flow2onnx_runtime.plugins import (
 )
 from flow2onnx_runtime.providers import CPU, provider_named
 from flow2onnx_runtime.runtime_log import FATAL, silent_runtime
+from flow2onnx_runtime.spelling import near_names
 from flow2onnx_runtime.trusted_libraries import trusted_library
 
 __all__ = [
@@ -184,7 +184,7 @@ def _how_to_get(name: str) -> str:
         lacks = f"{package} lists no device here: it needs {row.libraries}"
         return plugin_fault(name) or lacks
     if name not in known:
-        close = difflib.get_close_matches(name, known, n=1)
+        close = near_names(name, known, most=1)
         return f"did you mean {close[0]}?" if close else f"providers are {', '.join(known)}"
     return f"{row.remedy}: the two overwrite each other, so uninstall the present one first"
 

@@ -1,6 +1,5 @@
 """Execution providers, a row each: what every other part knows of a provider it reads here."""
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from os import PathLike
@@ -20,6 +19,7 @@ from flow2onnx_runtime.option_checks import (
     number_between,
     options,
 )
+from flow2onnx_runtime.spelling import near_names
 
 __all__ = ["CPU", "PROVIDERS", "Provider", "find_provider", "provider_named"]
 
@@ -374,7 +374,7 @@ def find_provider(word: str, others: Iterable[str] = ()) -> Provider:
     words = _BY_WORD | {row.tag: row for row in listed if row.name not in _BY_NAME}
     found = rows.get(word) or words.get(word.lower())
     if found is None:
-        close = difflib.get_close_matches(word.lower(), words, n=1)
+        close = near_names(word, words, most=1)
         raise OptionsError(
             f"there is no provider {word!r}",
             hint=f"did you mean {close[0]!r}?" if close else f"providers are {', '.join(words)}",

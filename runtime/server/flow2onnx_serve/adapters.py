@@ -1,6 +1,5 @@
 """The adapters of a model by name: files that come, change and go while it answers."""
 
-import difflib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any
 from flow2onnx_runtime import FlowError, TensorInfo
 from flow2onnx_runtime.adapters import read_adapter
 from flow2onnx_runtime.slots import adapter_values
+from flow2onnx_runtime.spelling import near_names
 
 from flow2onnx_serve.errors import RequestError
 from flow2onnx_serve.scanning import AdapterFile, Stamp
@@ -112,7 +112,7 @@ class AdapterTable:
         return {"name": name, "state": "READY", "reason": kept, "ranks": list(loaded.ranks)}
 
     def _hint(self, name: str) -> str:
-        near = difflib.get_close_matches(name, list(self._live), n=3)
+        near = near_names(name, self._live)
         if near:
             return f"did you mean {' or '.join(near)}?"
         if not self._slots:

@@ -12,6 +12,7 @@ def delete_worker() -> _typing.NoReturn:
     """Not available: a job runs on one machine in this version; leave it out."""
 def init_worker(scp_binary: _typing.Any = True, use_uuid: _typing.Any = True) -> _typing.NoReturn:
     """Not available: a job runs on one machine in this version; leave it out."""
+from flow2onnx.deprecated import nn as nn
 @_typing_extensions.deprecated("use flow.scope.namespace")
 def variable_scope(name: _builtins.str) -> _collections_abc.Iterator[None]:
     """Prefix the names of operators and variables made inside with ``name-``."""
