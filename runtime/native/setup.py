@@ -12,6 +12,7 @@ TABLE = Path(__file__).parent / "flow2onnx_native" / "abi.py"
 SOURCES = sorted(f"src/{p.name}" for p in FOLDER.glob("*.cc"))
 # Built without CUDA, of which it opens the driver and the compiler when a job starts.
 CUDA_SOURCES = ["src/ort.cc", "src/fused_plan.cc", "src/channels_plan.cc",
+                "src/row_operators.cc",
                 *sorted(f"src/cuda/{p.name}" for p in FOLDER.glob("cuda/*.cc"))]  # fmt: skip
 HEADERS = sorted(
     str(p.relative_to(FOLDER.parent)) for p in FOLDER.rglob("*") if p.suffix in (".h", ".inc")

@@ -32,7 +32,8 @@ def build(folder: Path, *definitions: str) -> Path:
 
 def cuda_sources() -> list[str]:
     """The units that `setup.py` builds the library of, from the package's folder."""
-    shared = ["src/ort.cc", "src/fused_plan.cc", "src/channels_plan.cc"]
+    names = ("ort", "fused_plan", "channels_plan", "row_operators")
+    shared = [f"src/{name}.cc" for name in names]
     own = (SOURCE / "src" / "cuda").glob("*.cc")
     return shared + sorted(str(p.relative_to(SOURCE)) for p in own)
 

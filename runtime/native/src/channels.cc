@@ -4,8 +4,8 @@
  * cell; what it holds of all elements is seen in tiles. A program has stages. Each computes on
  * cells, then on every tile of a few channels, of which it may sum up some into cells for the next
  * stage. All stages run for a few channels before the next channels come: what the first has read
- * is in the cache for the others. What a stage computes on tiles is gone after it, but for cells and
- * what is kept for a later one.
+ * is in the cache for the others. What a stage computes on tiles is gone after it, but for cells
+ * and what is kept for a later one.
  *
  * The attribute `plan` is checked in full when the kernel is made, the tensors in every call.
  */

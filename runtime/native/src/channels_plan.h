@@ -31,7 +31,9 @@ struct Plan {
     std::vector<Stage> stages;
     std::vector<float> values; /* of the constants */
 
-    int64_t width() const { return inner >= abi::CHANNEL_TILE ? 1 : std::min(channels, abi::CHANNEL_TILE / inner); }
+    int64_t width() const {
+        return inner >= abi::CHANNEL_TILE ? 1 : std::min(channels, abi::CHANNEL_TILE / inner);
+    }
     int64_t tile() const { return std::min(abi::CHANNEL_TILE, width() * inner); }
     int64_t block() const { return outer * width() * inner; }
     int64_t total() const { return outer * channels * inner; }

@@ -107,7 +107,8 @@ struct Conv : Kernel {
         for (Layout *l : {any_x, any_w, any_y}) dnnl.memory_desc_destroy(l);
         DNNL_TRY(status);
         const bool back = which != FORWARD_PASS;
-        DNNL_TRY(source.prepare(description, which == INPUT_GRADIENT ? DIFF_SRC_LAYOUT : SRC_LAYOUT));
+        DNNL_TRY(source.prepare(
+            description, which == INPUT_GRADIENT ? DIFF_SRC_LAYOUT : SRC_LAYOUT));
         DNNL_TRY(weights.prepare(
             description, which == WEIGHT_GRADIENT ? DIFF_WEIGHTS_LAYOUT : WEIGHTS_LAYOUT));
         DNNL_TRY(result.prepare(description, back ? DIFF_DST_LAYOUT : DST_LAYOUT));
@@ -285,7 +286,8 @@ OrtStatus *expect(OrtKernelContext *context, size_t index, int64_t size, const c
     Tensor tensor;
     ORT_TRY(ort::input(context, index, &tensor));
     if (tensor.type != ort::FLOAT || tensor.size() != size) {
-        return ort::refuse("%s: input %zu has %lld elements of type %d, it was made for %lld floats",
+        return ort::refuse("%s: input %zu has %lld elements of type %d, it was made for %lld "
+                           "floats",
                            name, index, static_cast<long long>(tensor.size()), tensor.type,
                            static_cast<long long>(size));
     }
@@ -301,8 +303,8 @@ OrtStatus *count_images(const Kernel &kernel, OrtKernelContext *context, int64_t
     ORT_TRY(ort::input(context, 0, &x));
     *images = x.rank == 4 ? x.dims[0] : 0;
     if (x.rank != 4 || *images > MOST_IMAGES) {
-        return ort::refuse("%s: input 0 has %zu axes, or more than %lld images", NAMES[kernel.which],
-                           x.rank, static_cast<long long>(MOST_IMAGES));
+        return ort::refuse("%s: input 0 has %zu axes, or more than %lld images",
+                           NAMES[kernel.which], x.rank, static_cast<long long>(MOST_IMAGES));
     }
     return nullptr;
 }
@@ -363,8 +365,8 @@ OrtStatus *make(Which which, const OrtKernelInfo *info, void **kernel) {
                            NAMES[which], static_cast<long long>(tile));
     }
     if (!form.is_plain() || shape.images == 0) {
-        return ort::refuse("%s: only by winograd there are addends, Relu, weights that are kept and "
-                           "any number of images",
+        return ort::refuse("%s: only by winograd there are addends, Relu, weights that are kept "
+                           "and any number of images",
                            NAMES[which]);
     }
     const OneThread guard; /* oneDNN plans for as many threads as it is created with */

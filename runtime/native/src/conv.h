@@ -27,7 +27,8 @@ struct Shape : abi::ConvShape {
         for (int64_t pad : {top, left, bottom, right}) {
             if (pad < 0 || pad > (1 << 20)) return false;
         }
-        if (groups < 1 || tasks < 1 || tasks > abi::MOST_MATRIX_TASKS || images % tasks != 0) return false;
+        if (groups < 1 || tasks < 1 || tasks > abi::MOST_MATRIX_TASKS) return false;
+        if (images % tasks != 0) return false;
         if (in % groups != 0 || out % groups != 0 || !is_bounded()) return false;
         return fits(height + top + bottom, kernel_height, dilation_y, stride_y, out_height) &&
                fits(width + left + right, kernel_width, dilation_x, stride_x, out_width);

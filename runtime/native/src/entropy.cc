@@ -1,8 +1,8 @@
 /* The operator `CrossEntropy`: the softmax of rows beside the classes that they belong to.
  *
  * losses[i] = -log softmax(logits[i])[label], slopes[i] = factor * (softmax(logits[i]) - one at the
- * label). There is one factor, or one for each row. A negative label counts from the last class, one
- * that names no class is an error: it is looked for before anything is computed.
+ * label). There is one factor, or one for each row. A negative label counts from the last class,
+ * and one that names no class is an error: it is looked for before anything is computed.
  *
  * Tasks share out the rows, which know nothing of each other.
  */
@@ -120,8 +120,8 @@ OrtStatus *read(const Kernel &kernel, OrtKernelContext *context, Inputs *in) {
     ORT_TRY(ort::input(context, 2, &in->factors));
     const Tensor &logits = in->logits, &labels = in->labels, &factors = in->factors;
     if (logits.type != ort::FLOAT || logits.rank < 1 || logits.dims[logits.rank - 1] < 1) {
-        return ort::refuse("CrossEntropy: the logits are of type %d and have %zu dimensions; wanted "
-                           "are floats, of one class or more",
+        return ort::refuse("CrossEntropy: the logits are of type %d and have %zu dimensions; "
+                           "wanted are floats, of one class or more",
                            logits.type, logits.rank);
     }
     in->classes = logits.dims[logits.rank - 1];

@@ -81,7 +81,8 @@ struct Call {
 
     void operator()(size_t task) {
         const int64_t width = plan.tile;
-        float *memory = machine::scratch<machine::REGISTERS>(static_cast<size_t>(plan.registers * width));
+        const auto size = static_cast<size_t>(plan.registers * width);
+        float *memory = machine::scratch<machine::REGISTERS>(size);
         std::vector<float *> where(plan.registers);
         for (int64_t r = 0; r < plan.registers; ++r) where[r] = memory + r * width;
         for (size_t i = 0; i < plan.constants.size(); ++i) {

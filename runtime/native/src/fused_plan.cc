@@ -46,7 +46,8 @@ bool read_operand(Reader &from, const Plan &plan, bool is_output, Operand *o) {
                           is_within({o->mode}, 0, is_output ? SUMMED : SPREAD) &&
                           is_within({o->middle, o->inner}, 1, plan.total) &&
                           plan.total % o->middle == 0 &&
-                          plan.total / o->middle % o->inner == 0 && (o->element == ort::BOOL || from.is_real(o->element));
+                          plan.total / o->middle % o->inner == 0 &&
+                          (o->element == ort::BOOL || from.is_real(o->element));
     return is_sound && (!is_output || read_dims(from, plan, o));
 }
 

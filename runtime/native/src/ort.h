@@ -35,7 +35,8 @@ struct OrtApiBase {
 
 namespace ort {
 
-constexpr uint32_t OLDEST_API = 18; /* kernels that report errors, and run on the session's threads */
+/* Kernels report errors from it on, and run on the session's threads. */
+constexpr uint32_t OLDEST_API = 18;
 
 enum Code : int { FAIL = 1, INVALID_ARGUMENT = 2 };
 enum Element : int { ANY = 0, FLOAT = 1, UINT8 = 2, INT32 = 6, INT64 = 7, BOOL = 9,

@@ -13,7 +13,8 @@ constexpr size_t PANEL = abi::PACKED_COLUMNS;
 /* y[i][j] = sum over k of a[i][k] b[k][j], plus c[i * c_row + j] if there is c.
  *
  * b is kept in panels of PANEL columns, element (k, j) at [j / PANEL][k][j % PANEL], with zeros
- * behind the last column. Rows of y have `columns` floats; panels `first` to `last` are computed. */
+ * behind the last column. Rows of y have `columns` floats; panels `first` to `last` are computed.
+ */
 struct Product {
     const float *a, *b, *c;
     float *y;

@@ -112,8 +112,10 @@ OrtStatus *read(Which which, OrtKernelContext *context, size_t index, ort::Eleme
                        "are type %d and [%lld, %lld, %lld, %lld]",
                        NAMES[which], index, tensor->type, tensor->rank,
                        static_cast<long long>(tensor->size()), type,
-                       static_cast<long long>(sizes.dims[0]), static_cast<long long>(sizes.dims[1]),
-                       static_cast<long long>(sizes.dims[2]), static_cast<long long>(sizes.dims[3]));
+                       static_cast<long long>(sizes.dims[0]),
+                       static_cast<long long>(sizes.dims[1]),
+                       static_cast<long long>(sizes.dims[2]),
+                       static_cast<long long>(sizes.dims[3]));
 }
 
 /* `run(first, count, room)` for the planes of each task, which works in a room of its own. */

@@ -7,23 +7,20 @@
  * done by one task in the order of the indices, so results are the same for any number of tasks.
  */
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <memory>
 #include <vector>
 
 #include "machine.h"
-#include "ort.h"
+#include "row_operators.h"
 #include "tile.h"
 
 namespace {
 
 using ort::Tensor;
-
-enum Which : int { LOOK_UP, ADD, PUT };
-const char *NAMES[] = {"Rows", "AddRows", "PutRows"};
-
+using rows::are_rows, rows::NAMES, rows::Which;
+using rows::ADD, rows::LOOK_UP, rows::PUT;
 using abi::MOST_TASKS;
 constexpr int64_t AHEAD = 16384;      /* bytes that are on their way at a time */
 constexpr int64_t FARTHEST = 128;     /* rows */
@@ -40,12 +37,8 @@ struct Kernel {
 struct Table {
     int64_t height, width; /* floats in a row */
 
-    explicit Table(const Tensor &tensor) : height(tensor.dims[0]), width(1) {
-        for (size_t i = 1; i < tensor.rank; ++i) {
-            /* without rows they may be of any length; it is that of none */
-            if (__builtin_mul_overflow(width, tensor.dims[i], &width)) width = 0;
-        }
-    }
+    explicit Table(const Tensor &tensor)
+        : height(tensor.dims[0]), width(rows::width_of(tensor)) {}
     int64_t distance() const {
         const int64_t bytes = width * static_cast<int64_t>(sizeof(float));
         return std::max<int64_t>(1, std::min(FARTHEST, AHEAD / std::max<int64_t>(bytes, 1)));
@@ -206,21 +199,6 @@ int64_t tasks_for(const Kernel &kernel, int64_t floats) {
     return std::max<int64_t>(1, std::min(kernel.tasks, worth));
 }
 
-OrtStatus *read(Which which, OrtKernelContext *context, Tensor *table, Tensor *indices) {
-    ORT_TRY(ort::input(context, 0, table));
-    ORT_TRY(ort::input(context, 1, indices));
-    if (table->type != ort::FLOAT || table->rank < 1) {
-        return ort::refuse("%s: the table is of type %d and has %zu dimensions; wanted are floats "
-                           "and one dimension or more",
-                           NAMES[which], table->type, table->rank);
-    }
-    if (indices->type != ort::INT32 && indices->type != ort::INT64) {
-        return ort::refuse("%s: the indices are of type %d, not of int32 or int64", NAMES[which],
-                           indices->type);
-    }
-    return nullptr;
-}
-
 template <typename Index>
 OrtStatus *check(Which which, const Index *indices, int64_t count, int64_t height) {
     const int64_t at = first_outside(indices, count, height);
@@ -228,19 +206,6 @@ OrtStatus *check(Which which, const Index *indices, int64_t count, int64_t heigh
     return ort::refuse("%s: index %lld at position %lld is outside a table of %lld rows",
                        NAMES[which], static_cast<long long>(indices[at]),
                        static_cast<long long>(at), static_cast<long long>(height));
-}
-
-bool are_rows(const std::vector<int64_t> &shape, const Tensor &table, int64_t count) {
-    const size_t inner = table.rank - 1;
-    if (shape.size() < inner || !std::equal(table.dims + 1, table.dims + table.rank,
-                                            shape.end() - static_cast<int64_t>(inner))) {
-        return false;
-    }
-    int64_t named = 1;
-    for (size_t i = 0; i < shape.size() - inner; ++i) {
-        if (shape[i] < 0 || __builtin_mul_overflow(named, shape[i], &named)) return false;
-    }
-    return named == count;
 }
 
 template <typename Index>
@@ -251,8 +216,9 @@ OrtStatus *look_up(const Kernel &kernel, OrtKernelContext *context, const Tensor
     const auto *at = static_cast<const Index *>(indices.data);
     ORT_TRY(check(LOOK_UP, at, count, sizes.height));
     if (!are_rows(kernel.shape, table, count)) {
-        return ort::refuse("Rows: %lld indices of rows of %lld are not of the shape it was made for",
-                           static_cast<long long>(count), static_cast<long long>(sizes.width));
+        return ort::refuse("%s: %lld indices of rows of %lld are not of the shape it was made for",
+                           NAMES[LOOK_UP], static_cast<long long>(count),
+                           static_cast<long long>(sizes.width));
     }
     void *made = nullptr;
     ORT_TRY(ort::output(context, 0, kernel.shape.data(), kernel.shape.size(), &made));
@@ -303,7 +269,7 @@ OrtStatus *of_type(const Kernel &kernel, OrtKernelContext *context, const Tensor
 template <int which>
 OrtStatus *run(const Kernel &kernel, OrtKernelContext *context) {
     Tensor table, indices;
-    ORT_TRY(read(static_cast<Which>(which), context, &table, &indices));
+    ORT_TRY(rows::read(static_cast<Which>(which), context, &table, &indices));
     if (indices.type == ort::INT32) return of_type<which, int32_t>(kernel, context, table, indices);
     return of_type<which, int64_t>(kernel, context, table, indices);
 }
@@ -322,36 +288,13 @@ OrtStatus *create(const OrtKernelInfo *info, void **made) {
     return nullptr;
 }
 
-/* The result may be the memory of the table, where nobody needs that any more. */
-size_t table_to_result(int **inputs, int **outputs) {
-    *inputs = static_cast<int *>(std::calloc(1, sizeof(int)));
-    *outputs = static_cast<int *>(std::calloc(1, sizeof(int)));
-    return *inputs && *outputs ? 1 : 0;
-}
-
-void release_places(int *inputs, int *outputs) {
-    std::free(inputs);
-    std::free(outputs);
-}
-
-template <int which>
-ort::CustomOp operator_of() {
-    using ort::CustomOp;
-    CustomOp o = ort::described<Kernel, create<which>, run<which>>();
-    o.GetName = [](const CustomOp *) { return NAMES[which]; };
-    o.GetInputType = [](const CustomOp *, size_t i) { return i == 1 ? ort::ANY : ort::FLOAT; };
-    o.GetInputTypeCount = [](const CustomOp *) -> size_t { return which == LOOK_UP ? 2 : 3; };
-    if (which != LOOK_UP) {
-        o.GetMayInplace = table_to_result;
-        o.ReleaseMayInplace = release_places;
-    }
-    return o;
-}
-
 } // namespace
 
 const ort::CustomOp *ort::rows_operator(int which) {
-    static const CustomOp operators[] = {operator_of<LOOK_UP>(), operator_of<ADD>(),
-                                         operator_of<PUT>()};
+    static const CustomOp operators[] = {
+        rows::described<LOOK_UP, Kernel, create<LOOK_UP>, run<LOOK_UP>>(),
+        rows::described<ADD, Kernel, create<ADD>, run<ADD>>(),
+        rows::described<PUT, Kernel, create<PUT>, run<PUT>>(),
+    };
     return &operators[which];
 }

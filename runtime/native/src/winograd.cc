@@ -25,7 +25,7 @@ using namespace winograd;
 size_t whole(size_t count, size_t unit) { return (count + unit - 1) / unit; }
 size_t panels(size_t count) { return whole(count, LANES); }
 
-/* Lines of cache from one point to the next: an odd number, so that they do not evict each other. */
+/* Lines of cache from one point to the next: an odd number, so that none evicts another. */
 size_t spread(size_t lines) { return (lines | 1) * LANES; }
 
 /* Pieces of one allocation, each of whole lines of cache. */
@@ -182,7 +182,8 @@ struct Filter {
 
     OrtStatus *run(OrtKernelContext *context) const {
         const size_t tiles = grid.tiles();
-        return tiles < out && known.data == nullptr ? run_by_weights(context) : run_by_tiles(context);
+        if (tiles < out && known.data == nullptr) return run_by_weights(context);
+        return run_by_tiles(context);
     }
 
     /* Of many tiles: weights are kept, and blocks of tiles distributed. */
@@ -199,7 +200,8 @@ struct Filter {
             const Strips strips(grid, first, count);
             const size_t columns = panels(count), stride = spread(columns * depth());
             const size_t product_stride = spread(columns * OUT_BLOCK * LANES);
-            Pieces pieces{scratch<BLOCK_POINTS>(POINTS * (stride + product_stride) + strips.size + LANES)};
+            const size_t floats = POINTS * (stride + product_stride) + strips.size + LANES;
+            Pieces pieces{scratch<BLOCK_POINTS>(floats)};
             const Planes tile_points{pieces.take(POINTS * stride), stride};
             const Planes products{pieces.take(POINTS * product_stride), product_stride};
             image_tiles(tile_points, strips, pieces.take(strips.size), 0, depth());
@@ -381,7 +383,8 @@ struct WeightGradient {
     OrtStatus *run_by_channels(OrtKernelContext *context) const {
         const size_t in_panels = panels(in()), out_panels = panels(out()), tiles = image.tiles();
         const size_t line = tiles * LANES;
-        const Planes kept{scratch<KEPT_POINTS>(POINTS * spread(in_panels * tiles)), spread(in_panels * tiles)};
+        const size_t point = spread(in_panels * tiles);
+        const Planes kept{scratch<KEPT_POINTS>(POINTS * point), point};
         const auto transform = [&](size_t panel) {
             transform_tiles({kept.data + panel * line, kept.stride}, image, source, panel, 0, tiles,
                             loops().from_image);
@@ -389,7 +392,8 @@ struct WeightGradient {
         ORT_TRY(ort::parallel(context, in_panels, transform));
         const auto multiply = [&](size_t i) {
             const size_t panel = i * OUT_BLOCK, rows = std::min(OUT_BLOCK, out_panels - panel);
-            const size_t stride = spread(rows * tiles), sum_stride = spread(IN_BLOCK * rows * LANES);
+            const size_t stride = spread(rows * tiles);
+            const size_t sum_stride = spread(IN_BLOCK * rows * LANES);
             Pieces pieces{scratch<BLOCK_POINTS>(POINTS * (stride + sum_stride))};
             const Planes points{pieces.take(POINTS * stride), stride};
             const Planes sums{pieces.take(POINTS * sum_stride), sum_stride};

@@ -45,7 +45,8 @@ bool is_sound(const abi::AttentionShape &s) {
     constexpr int64_t MOST = 1 << 20;
     return ort::is_within({s.batch, s.heads, s.queries, s.keys}, 1, MOST) &&
            s.batch * s.heads <= MOST_GROUPS && ort::is_within({s.width}, 8, abi::MOST_HEAD_WIDTH) &&
-           s.width % 8 == 0 && ort::is_within({s.mask}, 0, 2) && ort::is_within({s.is_precise}, 0, 1) &&
+           s.width % 8 == 0 && ort::is_within({s.mask}, 0, 2) &&
+           ort::is_within({s.is_precise}, 0, 1) &&
            ort::is_real(s.element, ort::Reals::HALVES_TOO) &&
            ort::is_within({s.mask_batch, s.mask_head, s.mask_query, s.mask_key}, 0,
                           int64_t(1) << 40);
@@ -83,8 +84,8 @@ OrtStatus *create(const OrtKernelInfo *info, void **made) {
     ORT_TRY(ort::floats(info, "values", &values));
     ORT_TRY(cuda::read_draw(info, kernel->name, &kernel->draw));
     size_t next = 0;
-    if (!ort::take(numbers, &next, &kernel->shape) || next != numbers.size() || values.size() != 3 ||
-        !is_sound(kernel->shape) || !can_draw(*kernel)) {
+    if (!ort::take(numbers, &next, &kernel->shape) || next != numbers.size() ||
+        values.size() != 3 || !is_sound(kernel->shape) || !can_draw(*kernel)) {
         return ort::refuse("%s: the shape is none that it computes", kernel->name);
     }
     kernel->scale = values[0];

@@ -56,7 +56,8 @@ OrtStatus *read(const Kernel &kernel, OrtKernelContext *context, cuda::Arguments
     for (size_t i = 0; i < outputs; ++i) {
         const bool is_scratch = i == plan.outputs.size();
         void *data = nullptr;
-        const auto type = is_scratch ? ort::FLOAT : static_cast<ort::Element>(plan.outputs[i].element);
+        const auto type =
+            is_scratch ? ort::FLOAT : static_cast<ort::Element>(plan.outputs[i].element);
         ORT_TRY(ort::output_of(type, context, i,
                                is_scratch ? std::vector<int64_t>{kernel.layout.scratch}
                                           : plan.outputs[i].dims,

@@ -1,7 +1,7 @@
 /* Writes a `FusedChannels` program as kernels: one for each stage that computes on elements.
  *
- * A block computes all cells of its channel anew, those of earlier stages too, from the partial sums
- * that their kernels left; that is a few numbers. What a later stage recalls lies in memory.
+ * A block computes all cells of its channel anew, those of earlier stages too, from the partial
+ * sums that their kernels left; that is a few numbers. What a later stage recalls lies in memory.
  */
 #include "channels_text.h"
 
@@ -78,7 +78,8 @@ struct Writer {
 
     /* The place of a partial sum: `at` counts the sums of all stages. */
     std::string partial(int64_t at, const std::string &slice) const {
-        return "p.scratch[(" + std::to_string(at) + " * CHANNELS + channel) * SLICES + " + slice + "]";
+        return "p.scratch[(" + std::to_string(at) + " * CHANNELS + channel) * SLICES + " + slice +
+               "]";
     }
 
     /* The cells of the stages up to one, with what those before `summed` have summed. */
@@ -110,7 +111,9 @@ struct Writer {
         line("for (Index e = slice * blockDim.x + threadIdx.x; e < COUNT; "
              "e += SLICES * blockDim.x) {");
         line("const Index i = (e / INNER * CHANNELS + channel) * INNER + e % INNER;");
-        for (int64_t at = 0; at < plan.places; ++at) line("float " + numbered("r", at) + " = 0.0f;");
+        for (int64_t at = 0; at < plan.places; ++at) {
+            line("float " + numbered("r", at) + " = 0.0f;");
+        }
         for (const Link &link : stage.reads) {
             line(numbered("r", link.to) + " = " + input(link.start, "i") + ";");
         }

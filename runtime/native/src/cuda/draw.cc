@@ -65,8 +65,8 @@ OrtStatus *run(const Kernel &kernel, OrtKernelContext *context) {
     given.add(kernel.total);
     ORT_TRY(cuda::stream_of(context, &stream));
     const int64_t blocks = (kernel.total + THREADS - 1) / THREADS;
-    return cuda::launch(kernel.function, stream, std::min(blocks, kernel.processors * BLOCKS_EACH), 1,
-                        THREADS, given.data());
+    return cuda::launch(kernel.function, stream, std::min(blocks, kernel.processors * BLOCKS_EACH),
+                        1, THREADS, given.data());
 }
 
 } // namespace
@@ -77,8 +77,10 @@ OrtStatus *read_draw(const OrtKernelInfo *info, const char *name, abi::Draw *dra
     std::vector<int64_t> numbers;
     ORT_TRY(ort::integers(info, "draw", &numbers));
     size_t next = 0;
-    if (ort::take(numbers, &next, draw) && next == numbers.size() && is_sound(*draw)) return nullptr;
-    return ort::refuse("%s: the draw is none that it makes", name);
+    if (!ort::take(numbers, &next, draw) || next != numbers.size() || !is_sound(*draw)) {
+        return ort::refuse("%s: the draw is none that it makes", name);
+    }
+    return nullptr;
 }
 
 std::string draw_text(const abi::Draw &draw) {
@@ -92,15 +94,15 @@ std::string draw_text(const abi::Draw &draw) {
            line("int", "MOST_COUNTERS", std::to_string(abi::MOST_COUNTERS)) + DRAW;
 }
 
-OrtStatus *add_counters(const abi::Draw &draw, const char *name, OrtKernelContext *context, size_t at,
-                        Arguments *given) {
+OrtStatus *add_counters(const abi::Draw &draw, const char *name, OrtKernelContext *context,
+                        size_t at, Arguments *given) {
     for (int64_t i = 0; i < abi::MOST_COUNTERS; ++i) {
         ort::Tensor counter;
         if (i < draw.counters) {
             ORT_TRY(ort::input(context, at + static_cast<size_t>(i), &counter));
             if (counter.type != ort::INT64 || counter.size() != 1) {
-                return ort::refuse("%s: counter %lld has %lld elements of type %d, wanted is one of "
-                                   "int64",
+                return ort::refuse("%s: counter %lld has %lld elements of type %d, wanted is one "
+                                   "of int64",
                                    name, static_cast<long long>(i),
                                    static_cast<long long>(counter.size()), counter.type);
             }

@@ -16,8 +16,8 @@ OrtStatus *read_draw(const OrtKernelInfo *info, const char *name, abi::Draw *dra
 std::string draw_text(const abi::Draw &draw);
 
 /* Adds the addresses of the counters, which are inputs from `at` on, to what a kernel takes. */
-OrtStatus *add_counters(const abi::Draw &draw, const char *name, OrtKernelContext *context, size_t at,
-                        Arguments *given);
+OrtStatus *add_counters(const abi::Draw &draw, const char *name, OrtKernelContext *context,
+                        size_t at, Arguments *given);
 
 } // namespace cuda
 

@@ -195,8 +195,8 @@ OrtStatus *load(const std::string &source, const char *name, Function *function)
     return expect(driver.find_function(&function->handle, module, name), "a kernel is looked up");
 }
 
-OrtStatus *launch(const Function &function, void *stream, int64_t blocks, int64_t rows, int64_t threads,
-                  const void *arguments) {
+OrtStatus *launch(const Function &function, void *stream, int64_t blocks, int64_t rows,
+                  int64_t threads, const void *arguments) {
     void *given[] = {const_cast<void *>(arguments)};
     return expect(driver.launch(function.handle, static_cast<unsigned>(blocks),
                                 static_cast<unsigned>(rows), 1, static_cast<unsigned>(threads), 1,

@@ -35,8 +35,8 @@ struct Function {
 OrtStatus *load(const std::string &source, const char *name, Function *function);
 
 /* Asks for a run on a stream; the arguments are copied. */
-OrtStatus *launch(const Function &function, void *stream, int64_t blocks, int64_t rows, int64_t threads,
-                  const void *arguments);
+OrtStatus *launch(const Function &function, void *stream, int64_t blocks, int64_t rows,
+                  int64_t threads, const void *arguments);
 
 /* Copies between two places of the device on a stream. */
 OrtStatus *copy(void *stream, void *to, const void *from, size_t bytes);

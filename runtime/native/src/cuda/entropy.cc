@@ -44,8 +44,8 @@ OrtStatus *create(const OrtKernelInfo *info, void **made) {
 OrtStatus *check(const Kernel &kernel, const Tensor &logits, const Tensor &labels,
                  const Tensor &factors) {
     if (logits.type != ort::FLOAT || logits.rank < 1 || logits.dims[logits.rank - 1] < 1) {
-        return ort::refuse("CrossEntropy: the logits are of type %d and have %zu dimensions; wanted "
-                           "are floats, of one class or more",
+        return ort::refuse("CrossEntropy: the logits are of type %d and have %zu dimensions; "
+                           "wanted are floats, of one class or more",
                            logits.type, logits.rank);
     }
     const int64_t rows = logits.size() / logits.dims[logits.rank - 1];
@@ -104,7 +104,9 @@ const ort::CustomOp *cuda::entropy_operator() {
         ort::CustomOp o = ort::described<::Kernel, create, run>();
         o.GetExecutionProviderType = provider;
         o.GetName = [](const ort::CustomOp *) { return "CrossEntropy"; };
-        o.GetInputType = [](const ort::CustomOp *, size_t i) { return i == 1 ? ort::ANY : ort::FLOAT; };
+        o.GetInputType = [](const ort::CustomOp *, size_t i) {
+            return i == 1 ? ort::ANY : ort::FLOAT;
+        };
         o.GetInputTypeCount = [](const ort::CustomOp *) -> size_t { return 3; };
         o.GetOutputTypeCount = [](const ort::CustomOp *) -> size_t { return 2; };
         return o;

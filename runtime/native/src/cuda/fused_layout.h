@@ -1,9 +1,9 @@
 /* How the elements of a `Fused` program are shared out on the device.
  *
  * The elements are seen as rows. A group of threads, a warp or a block, has one tile of columns of
- * some rows: all those of one class, a number that the sums ask for, in one of some slices. Sums are
- * made in two steps: each group leaves partial ones in memory, and a second kernel adds them up in
- * an order that never changes.
+ * some rows: all those of one class, a number that the sums ask for, in one of some slices. Sums
+ * are made in two steps: each group leaves partial ones in memory, and a second kernel adds them up
+ * in an order that never changes.
  */
 #ifndef FLOW2ONNX_NATIVE_CUDA_FUSED_LAYOUT_H
 #define FLOW2ONNX_NATIVE_CUDA_FUSED_LAYOUT_H
@@ -25,7 +25,8 @@ struct Sum {
 
 struct Layout {
     int64_t row = 0, rows = 0; /* the row that programs are walked by, and how many there are */
-    int64_t group = 0, threads = 0, items = 0; /* threads of a group and a block, elements a thread */
+    int64_t group = 0, threads = 0; /* threads of a group and a block */
+    int64_t items = 0;              /* elements a thread */
     int64_t tiles = 1, classes = 1, slices = 1;
     int64_t partials = 0; /* floats */
     std::vector<Sum> sums;

@@ -44,8 +44,9 @@ struct Writer {
 
     void write_argument() {
         line(plan.total < LONG && !has_parts() ? "typedef unsigned Index;" : "typedef Word Index;");
-        line("struct Part { const void *in[" + std::to_string(plan.inputs.size()) + "]; void *out[" +
-             std::to_string(plan.outputs.size()) + "]; Word total, first, blocks; };");
+        line("struct Part { const void *in[" + std::to_string(plan.inputs.size()) +
+             "]; void *out[" + std::to_string(plan.outputs.size()) +
+             "]; Word total, first, blocks; };");
         line("struct Arguments { Part parts[" + std::to_string(parts) +
              "]; float *partials; Word count, blocks; };");
         constant("ROW", layout.row);
@@ -82,7 +83,8 @@ struct Writer {
         for (size_t i = 0; i < plan.inputs.size(); ++i) {
             const Operand &o = plan.inputs[i];
             if (o.is_number()) {
-                line("const float " + value(o.at) + " = " + element(input(i), o.element, "0") + ";");
+                line("const float " + value(o.at) + " = " + element(input(i), o.element, "0") +
+                     ";");
             }
         }
         for (size_t i = 0; i < plan.constants.size(); ++i) {
@@ -112,7 +114,9 @@ struct Writer {
     void write_reads() {
         std::vector<bool> is_declared = is_number;
         for (int64_t at = 0; at < plan.registers; ++at) {
-            if (!is_declared[static_cast<size_t>(at)]) line("float " + numbered("r", at) + "[ITEMS] = {};");
+            if (!is_declared[static_cast<size_t>(at)]) {
+                line("float " + numbered("r", at) + "[ITEMS] = {};");
+            }
         }
         begin_items();
         for (size_t i = 0; i < plan.inputs.size(); ++i) {
@@ -280,7 +284,8 @@ struct Writer {
         line("float sum = 0.0f;");
         line("for (Index i = threadIdx.x; i < " + std::to_string(count) + "; i += blockDim.x) {");
         line("constexpr Index SIDE = " + std::to_string(side) + ";");
-        line("sum += from[(i / SIDE * " + std::to_string(o.middle) + " + block) * SIDE + i % SIDE];");
+        line("sum += from[(i / SIDE * " + std::to_string(o.middle) +
+             " + block) * SIDE + i % SIDE];");
         end();
         line("sum = block_sum(sum);");
         line("if (threadIdx.x == 0) " + store(output(sum.output), o.element, "block", "sum"));

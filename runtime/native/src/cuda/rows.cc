@@ -3,19 +3,17 @@
  * What they compute stands in kernels/rows.inc. Indices lie on the device, so one that names no row
  * is no error as on the CPU: what is looked up is NaN, what is written is left out.
  */
-#include <algorithm>
-#include <cstdlib>
 #include <memory>
 
+#include "../row_operators.h"
 #include "operators.h"
 #include "text.h"
 
 namespace {
 
 using ort::Tensor;
-
-enum Which : int { LOOK_UP, ADD, PUT };
-const char *const NAMES[] = {"Rows", "AddRows", "PutRows"};
+using rows::ADD, rows::LOOK_UP, rows::PUT;
+using rows::are_rows, rows::NAMES, rows::Which, rows::width_of;
 const char *const KERNELS[] = {"flow2onnx_look_up", "flow2onnx_add_rows", "flow2onnx_put_rows"};
 constexpr int64_t MOST_BLOCKS = 1 << 30, THREADS = 256, SHORT_ROW = 64;
 
@@ -45,47 +43,13 @@ OrtStatus *create(const OrtKernelInfo *info, void **made) {
     return nullptr;
 }
 
-/* Floats in a row of a table; 0 if they cannot be counted, as tables without rows may have it. */
-int64_t width_of(const Tensor &table) {
-    int64_t width = 1;
-    for (size_t i = 1; i < table.rank; ++i) {
-        if (__builtin_mul_overflow(width, table.dims[i], &width)) return 0;
-    }
-    return width;
-}
-
-/* Whether a shape is that of `count` rows of a table. */
-bool are_rows(const std::vector<int64_t> &shape, const Tensor &table, int64_t count) {
-    const size_t inner = table.rank - 1;
-    if (shape.size() < inner || !std::equal(table.dims + 1, table.dims + table.rank,
-                                            shape.end() - static_cast<int64_t>(inner))) {
-        return false;
-    }
-    int64_t named = 1;
-    for (size_t i = 0; i < shape.size() - inner; ++i) {
-        if (shape[i] < 0 || __builtin_mul_overflow(named, shape[i], &named)) return false;
-    }
-    return named == count;
-}
-
 /* The tensors of a call; `made` is what it writes to. */
 struct Call {
     Tensor table, indices, rows;
     void *made = nullptr;
 
     OrtStatus *read(const Kernel &kernel, OrtKernelContext *context) {
-        const char *name = NAMES[kernel.which];
-        ORT_TRY(ort::input(context, 0, &table));
-        ORT_TRY(ort::input(context, 1, &indices));
-        if (table.type != ort::FLOAT || table.rank < 1) {
-            return ort::refuse("%s: the table is of type %d and has %zu dimensions; wanted are "
-                               "floats and one dimension or more",
-                               name, table.type, table.rank);
-        }
-        if (indices.type != ort::INT32 && indices.type != ort::INT64) {
-            return ort::refuse("%s: the indices are of type %d, not of int32 or int64", name,
-                               indices.type);
-        }
+        ORT_TRY(rows::read(kernel.which, context, &table, &indices));
         const bool looks_up = kernel.which == LOOK_UP;
         std::vector<int64_t> shape = kernel.shape;
         if (!looks_up) {
@@ -94,8 +58,8 @@ struct Call {
         }
         if ((!looks_up && rows.type != ort::FLOAT) || !are_rows(shape, table, indices.size()) ||
             indices.size() > MOST_BLOCKS) {
-            return ort::refuse("%s: %lld indices of rows of %lld floats do not fit the rows", name,
-                               static_cast<long long>(indices.size()),
+            return ort::refuse("%s: %lld indices of rows of %lld floats do not fit the rows",
+                               NAMES[kernel.which], static_cast<long long>(indices.size()),
                                static_cast<long long>(width_of(table)));
         }
         if (looks_up) return ort::output(context, 0, shape.data(), shape.size(), &made);
@@ -126,37 +90,17 @@ OrtStatus *run(const Kernel &kernel, OrtKernelContext *context) {
                         is_narrow ? 32 : THREADS, given.data());
 }
 
-/* The result may be the memory of the table, where nobody needs that any more. */
-size_t table_to_result(int **inputs, int **outputs) {
-    *inputs = static_cast<int *>(std::calloc(1, sizeof(int)));
-    *outputs = static_cast<int *>(std::calloc(1, sizeof(int)));
-    return *inputs && *outputs ? 1 : 0;
-}
-
-void release_places(int *inputs, int *outputs) {
-    std::free(inputs);
-    std::free(outputs);
-}
-
 template <int which>
-ort::CustomOp operator_of() {
-    using ort::CustomOp;
-    CustomOp o = ort::described<Kernel, create<which>, run>();
+ort::CustomOp described() {
+    ort::CustomOp o = rows::described<which, Kernel, create<which>, run>();
     o.GetExecutionProviderType = cuda::provider;
-    o.GetName = [](const CustomOp *) { return NAMES[which]; };
-    o.GetInputType = [](const CustomOp *, size_t i) { return i == 1 ? ort::ANY : ort::FLOAT; };
-    o.GetInputTypeCount = [](const CustomOp *) -> size_t { return which == LOOK_UP ? 2 : 3; };
-    if (which != LOOK_UP) {
-        o.GetMayInplace = table_to_result;
-        o.ReleaseMayInplace = release_places;
-    }
     return o;
 }
 
 } // namespace
 
 const ort::CustomOp *cuda::rows_operator(int which) {
-    static const ort::CustomOp operators[] = {operator_of<LOOK_UP>(), operator_of<ADD>(),
-                                              operator_of<PUT>()};
+    static const ort::CustomOp operators[] = {described<LOOK_UP>(), described<ADD>(),
+                                              described<PUT>()};
     return &operators[which];
 }

@@ -17,7 +17,8 @@ const char *const EXPRESSIONS[] = {
     "truth(A <= B)", "truth(A == B)", "truth(A != 0.0f && B != 0.0f)",
     "truth(A != 0.0f || B != 0.0f)", "larger(A, B)", "smaller(A, B)", "A != 0.0f ? B : C",
 };
-static_assert(sizeof EXPRESSIONS / sizeof *EXPRESSIONS == abi::LOOP_COUNT, "one for each operation");
+static_assert(sizeof EXPRESSIONS / sizeof *EXPRESSIONS == abi::LOOP_COUNT,
+              "one for each operation");
 
 } // namespace
 
@@ -58,9 +59,11 @@ std::string element(const std::string &pointer, int64_t type, const std::string 
 
 std::string store(const std::string &pointer, int64_t type, const std::string &index,
                   const std::string &value) {
-    if (type == ort::BOOL) return "((Byte *)" + pointer + ")[" + index + "] = " + value + " != 0.0f;";
-    return std::string("put(((") + real_type(type) + " *)" + pointer + ")[" + index + "], " + value +
-           ");";
+    if (type == ort::BOOL) {
+        return "((Byte *)" + pointer + ")[" + index + "] = " + value + " != 0.0f;";
+    }
+    return std::string("put(((") + real_type(type) + " *)" + pointer + ")[" + index + "], " +
+           value + ");";
 }
 
 } // namespace cuda
