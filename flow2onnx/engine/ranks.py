@@ -118,6 +118,7 @@ class RankedExecutable(Executable):
         self._shares = {names.index(n): s for n, s in job.shares.items() if n in names}
         watched = {i for arguments, _, _ in self._watches for pieces in arguments for i in pieces}
         self._shown = sorted({*self._results, *watched})
+        self._in_buckets = {names.index(name): name for name in self._buckets.results}
         self._is_static = [info.is_static for info in infos]
 
     def run(
@@ -129,8 +130,11 @@ class RankedExecutable(Executable):
         local = self._own_part(arrays)
         self._exchange = _Exchange(self._collectives, self._job.rounds)
         rounds = [self._compute(local) for _ in range(self._job.rounds)]
-        shown = [{i: self._whole(i, outputs[i]) for i in self._shown} for outputs in rounds]
+        apart = [i for i in self._shown if i not in self._in_buckets]
+        shown = [{i: self._whole(i, outputs[i]) for i in apart} for outputs in rounds]
         received = self._exchange.received()
+        sums = self._buckets.sums()
+        shown[0] |= {i: self._pieces_of_sum(i, sums[name]) for i, name in self._in_buckets.items()}
         received[RANK] = np.array([self._collectives.world.rank])
         self._update.run([received[feed.name] for feed in self._update.feeds])
         division = self._job.division
@@ -169,6 +173,7 @@ class RankedExecutable(Executable):
 
     def _send(self, results: Mapping[str, Array]) -> Mapping[str, Array]:
         """Send the gradients that a part has made; those of the next are not there yet."""
+        self._buckets.put_results(results)
         self._exchange.send({name: a for name, a in results.items() if name in self._sent})
         return {}
 
@@ -218,9 +223,13 @@ class RankedExecutable(Executable):
             return [array]
         total = array.astype(np.float32) if array.dtype.name in _HALVES else array.copy()
         collectives.all_reduce(total)
-        if share.kind == "mean":
-            total /= collectives.world.size
-        return [total.astype(array.dtype, copy=False)] * max(self._job.pieces, 1)
+        return [piece.astype(array.dtype, copy=False) for piece in self._pieces_of_sum(i, total)]
+
+    def _pieces_of_sum(self, i: int, total: Array) -> list[Array]:
+        """An output that is a sum or a mean over the ranks, from the sum."""
+        if self._shares[i].kind == "mean":
+            total /= self._collectives.world.size
+        return [total] * max(self._job.pieces, 1)
 
     def _pieces(self, i: int, array: Array) -> list[Array]:
         if self._is_static[i]:
