@@ -38,6 +38,7 @@ CAPTIONS = {
     "engine": "sessions on the runtime",
     "export": "models, bundles, checks",
     "imported": "ONNX models that learn",
+    "integrations": "other people's tools",
     "api": "three generations",
     "cli": "the commands",
 }

@@ -89,6 +89,7 @@ ROOMS = {
         "errors", "dtypes", "typing", "config", "graph", "lowering", "onnx_io", "autodiff",
         "passes", "trace", "optim", "ops", "compile", "export",
     },
+    "integrations": set(),
     "api": {
         "errors", "source", "dtypes", "proto", "typing", "config", "graph", "checkpoint", "trace",
         "data", "optim", "ops", "compile", "engine", "export",
@@ -102,15 +103,15 @@ ROOMS = {
 EVERYWHERE = {"__version__"}
 
 MAY_USE = {
-    "onnx": {"graph", "onnx_io", "export"},
+    "onnx": {"graph", "onnx_io", "export", "integrations"},
     "onnx_ir": {"graph", "analysis", "onnx_io", "autodiff", "passes"},
     "onnxruntime": {"engine", "cli", "export"},
     "flow2onnx_runtime": {
         "errors", "source", "proto", "typing", "config", "analysis", "onnx_io", "passes",
         "checkpoint", "autodiff", "trace", "data", "optim", "ops", "compile", "engine", "export",
-        "imported", "api", "cli",
+        "imported", "integrations", "api", "cli",
     },
-    "sklearn": {"data"},
+    "sklearn": {"data", "integrations"},
     "PIL": {"data", "cli"},
     "google": {"onnx_io"},
     "rich": {"cli"},
@@ -130,6 +131,7 @@ OPENERS = {
         "flow2onnx/onnx_io/read.py",  # open_model
         "flow2onnx/onnx_io/foreign.py",  # models that are no files
         "flow2onnx/export/saved_model.py",
+        "flow2onnx/integrations/mlflow.py",
         "flow2onnx_native/accelerator.py",
     },
     "onnx.checker.check_model": {
@@ -144,7 +146,7 @@ OPENERS = {
         "flow2onnx/export/verification/reference.py",  # copies of what open_model has read
     },
     "onnx.load_external_data_for_model": {"flow2onnx/export/verification/reference.py"},
-    "onnx.load": {"flow2onnx_native/accelerator.py"},
+    "onnx.load": {"flow2onnx/integrations/mlflow.py", "flow2onnx_native/accelerator.py"},
     "onnx.load_from_string": {"flow2onnx_native/accelerator.py"},
     "ir.load": {"flow2onnx/onnx_io/parse.py"},  # what a quantizer wrote just now
     # made by the engine, node by node, and so not checked
