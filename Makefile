@@ -3,18 +3,23 @@
 # make test      the fast tests, and the style and type checks
 # make test-all  the slow tests too
 # make test-oldest  the Python runtime's tests on the oldest onnxruntime that it supports
+# make test-lowest  the compiler on the lowest versions of all requirements of ours
 # make test-gpu  the paths for NVIDIA GPUs, with the real CUDA provider over a stand-in for CUDA
 # make tools     the Node packages that the tests of the JavaScript runtime need
 # make runtimes  the JavaScript and C runtimes with all bindings against the recorded traces, and in a browser
 # make ranks     training in several processes on torch.distributed, Open MPI and MPICH (installs all)
 # make genai     adapters and chats on the real onnxruntime-genai (installs it, 60 MB)
 # make notebooks  real notebooks run by a real kernel, those of examples/notebooks too (installs it)
+# make integrations  the one-liners of docs/integrations.md on the real packages (installs them, 1 GB)
 # make triton    the real Triton server, which the serving tests ask the same as ours (320 MB)
 # make fuzz      readers of untrusted input, led by the code they reach, for MINUTES=10 in all
 # make sanitize  native operators and C runtime under ASan and UBSan: a selection of 2 to 3 minutes
 # make analyse   both through clang's static analyser and clang-tidy, of which no finding is allowed
 # make audit     licences and known vulnerabilities of the packages in requirements.lock
 # make lock      that file anew, at the newest versions
+# make release   all files of a release, in dist: wheels, npm, the archive for C (docs/releases.md)
+# make release-check  the same, each installed from the files alone and tried; a table at the end
+# make release-reproduce  built twice, in two places, and compared byte for byte
 # make bench     the benchmarks beside torch and JAX (installs them)
 # SLOW=1         make runtimes without the tests that make test has; make ranks with the slow ones;
 #                make test-gpu: the slow ones alone
@@ -32,15 +37,18 @@ MPICH := .venv/mpich
 GENAI := .venv/genai
 NOTEBOOKS := .venv/notebooks
 OLDEST := .venv/oldest
+LOWEST := .venv/lowest
 AUDIT := .venv/audit
+RELEASE := .venv/release
+INTEGRATIONS := .venv/integrations
 STANDIN := .venv/standin
 OUT ?= demo
 MINUTES ?= 10
 NODE_MODULES := $(if $(shell command -v npm),runtime/js/node_modules)
 PIP := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo readme test test-all test-oldest standin test-gpu tools runtimes triton ranks genai notebooks check fuzz sanitize \
-  analyse audit lock bench clean
+.PHONY: demo readme test test-all test-oldest test-lowest standin test-gpu tools runtimes triton ranks genai notebooks \
+  integrations check fuzz sanitize analyse audit lock release release-check release-reproduce bench clean
 
 demo: $(DEMO)/ready $(DEVICE)/ready
 	$(DEMO)/bin/python -m examples.mlp_digits --out $(OUT)
@@ -69,6 +77,20 @@ $(OLDEST)/ready: runtime/python/pyproject.toml
 	$(PYTHON) -m venv $(OLDEST)
 	$(OLDEST)/bin/python $(PIP) onnxruntime==$$(sed -n 's/^cpu = \["onnxruntime>=\([0-9.]*\)"\]$$/\1/p' $<).* \
 	  onnx safetensors 'pytest>=8.2' 'pytest-randomly>=3.15'
+	@touch $@
+
+# A selection that goes through all rooms; the rest tests no more of other people's versions.
+test-lowest: $(LOWEST)/ready
+	PYTHONPATH=.:runtime/python $(LOWEST)/bin/python -m pytest -W default -m "not slow and not gpu" \
+	  tests/api/test_training.py tests/api/test_fit.py tests/export/test_bundle.py \
+	  tests/checkpoint/test_formats.py tests/imported/test_make_trainable.py tests/cli/test_export.py
+
+$(LOWEST)/ready: pyproject.toml runtime/python/pyproject.toml $(AUDIT)/ready
+	$(PYTHON) -m venv $(LOWEST)
+	printf '%s\n' './runtime/python[cpu]' '.[cpu]' | $(AUDIT)/bin/uv pip compile - --quiet --resolution lowest-direct \
+	  --python $(LOWEST)/bin/python --no-emit-package flow2onnx --no-emit-package flow2onnx-runtime \
+	  --output-file $(LOWEST)/requirements.txt
+	$(LOWEST)/bin/python $(PIP) -r $(LOWEST)/requirements.txt 'pytest>=8.2' 'pytest-randomly>=3.15' 'hypothesis>=6.100'
 	@touch $@
 
 # No GPU and no CUDA are needed: tests/gpu/standin says what runs and what does not.
@@ -144,6 +166,20 @@ $(AUDIT)/ready:
 	$(AUDIT)/bin/python $(PIP) 'pip-audit>=2.9' 'pip-licenses>=5.5' 'uv>=0.9'
 	@touch $@
 
+release: $(RELEASE)/ready
+	$(RELEASE)/bin/python -m release build
+
+release-check: $(RELEASE)/ready $(NODE_MODULES)
+	$(RELEASE)/bin/python -m release check
+
+release-reproduce: $(RELEASE)/ready
+	$(RELEASE)/bin/python -m release reproduce
+
+$(RELEASE)/ready: release/requirements.txt
+	$(PYTHON) -m venv $(RELEASE)
+	$(RELEASE)/bin/python $(PIP) -r release/requirements.txt
+	@touch $@
+
 bench: $(VENV)/ready
 	$(VENV)/bin/python -m benchmarks.compiling
 	$(VENV)/bin/python -m benchmarks.environments native torch jax
@@ -193,6 +229,15 @@ $(MPICH)/ready: pyproject.toml runtime/python/pyproject.toml
 # Apart from the locked packages, as it brings a runtime of its own choice on some platforms.
 genai: $(GENAI)/ready
 	$(GENAI)/bin/python -m pytest tests/imported/lora/test_genai.py
+
+# Packages of others warn each other of what they will do, which is none of our errors.
+integrations: $(INTEGRATIONS)/ready
+	$(INTEGRATIONS)/bin/python -m pytest -W default tests/integrations
+
+$(INTEGRATIONS)/ready: pyproject.toml runtime/python/pyproject.toml
+	$(PYTHON) -m venv $(INTEGRATIONS)
+	$(INTEGRATIONS)/bin/python $(PIP) -e runtime/python -e '.[cpu,integrations]' 'pytest>=8.2' 'pytest-randomly>=3.15'
+	@touch $@
 
 $(GENAI)/ready: pyproject.toml runtime/python/pyproject.toml
 	$(PYTHON) -m venv $(GENAI)
