@@ -13,8 +13,8 @@ from flow2onnx.errors import ConfigError
 __all__ = ["COMMANDS", "app"]
 
 COMMANDS = (
-    "run", "launch", "export", "make-trainable", "train", "lora", "grad", "info", "summary", "show",
-    "verify", "explain", "tune", "data", "flags", "symbols", "doctor",
+    "run", "launch", "export", "make-trainable", "train", "lora", "grad", "info", "summary",
+    "show", "diff", "plot", "verify", "explain", "tune", "data", "flags", "symbols", "doctor",
 )  # fmt: skip
 _GROUP = "flow2onnx.commands"  # entry points of distributions that add commands
 _DISTRIBUTIONS = {"serve": "flow2onnx-serve"}  # what to install for those that are known

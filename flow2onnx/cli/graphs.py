@@ -9,17 +9,22 @@ from flow2onnx.cli.script import opened_job, parse_target
 from flow2onnx.cli.show import working
 from flow2onnx.export import graph_of_job, graph_of_path
 
-__all__ = ["graph_at"]
+__all__ = ["graph_at", "is_place"]
 
 
 def graph_at(target: str, arguments: Sequence[str] = (), release: str | None = None) -> Graph:
     """The graph of an .onnx file, of a bundle's step, or of ``script.py:job``."""
-    place = Path(target)
-    if place.suffix in (".onnx", ".ort") or place.is_dir() or _is_other_file(place):
+    if is_place(target):
         with working(f"Reading {target}"):
-            return graph_of_path(place)
+            return graph_of_path(target)
     with opened_job(target, arguments, release) as job, working(f"Compiling {target}"):
         return graph_of_job(job)
+
+
+def is_place(target: str) -> bool:
+    """True for a model or a bundle, or what is to be one; False for a job in a script."""
+    place = Path(target)
+    return place.suffix in (".onnx", ".ort") or place.is_dir() or _is_other_file(place)
 
 
 def _is_other_file(place: Path) -> bool:

@@ -6,6 +6,7 @@ from flow2onnx_runtime.on_demand import import_on_demand
 
 if TYPE_CHECKING:
     from flow2onnx.export.description import describe
+    from flow2onnx.export.difference import GraphDifference, compare_models
     from flow2onnx.export.graph_view import graph_of_job, graph_of_path
     from flow2onnx.export.job import MisplacedOptionError, export
     from flow2onnx.export.options import BundleExport, ModelExport
@@ -27,6 +28,7 @@ else:
         __name__,
         {
             "description": ("describe",),
+            "difference": ("GraphDifference", "compare_models"),
             "graph_view": ("graph_of_job", "graph_of_path"),
             "job": ("MisplacedOptionError", "export"),
             "options": ("BundleExport", "ModelExport"),
@@ -51,11 +53,13 @@ __all__ = [
     "BundleExport",
     "Check",
     "Comparison",
+    "GraphDifference",
     "MisplacedOptionError",
     "ModelExport",
     "Output",
     "Preprocess",
     "Report",
+    "compare_models",
     "describe",
     "export",
     "export_triton",

@@ -89,7 +89,8 @@ def _layers_and_picture(graph: Graph) -> str:
     kinds = [f"{found.parameters:,} parameters"]
     if found.trained is not None:
         kinds.append(f"{found.trained:,} trained")
-    kinds.append(f"{found.macs:,} MACs")
+    if found.macs:
+        kinds.append(f"{found.macs:,} MACs")
     free = ", free sizes taken for 1" if found.is_free else ""
     layers = folded(f"{len(found.layers)} layers: {', '.join(kinds)}{free}", layers_table(found))
     picture = zoomable(svg_of(graph), f"f2o-{secrets.token_hex(4)}")
