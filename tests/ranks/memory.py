@@ -1,7 +1,8 @@
-"""The table of memory by ranks, with and without ZeRO-1: ``python -m tests.ranks.memory``.
+"""The table of memory by ranks, with and without ZeRO-1: ``python -m tests.ranks.memory [ENGINE]``.
 
 Adam trains 16 million weights. The state is what a rank keeps of weights and slots, in the buffers
-that there are; the peak is of the whole process, as the system counts it.
+that there are; the peak is of the whole process, as the system counts it. ENGINE is torch, mpi or
+mpich.
 """
 
 import resource
@@ -14,7 +15,7 @@ import flow2onnx.typing as tp
 from flow2onnx.engine.session import current_session
 from tests.ranks.ranks import ends, start, start_ranks
 
-COUNTS = (1, 2, 4)
+COUNTS, MODES = (1, 2, 4), ("whole", "parts")
 WIDTH, LAYERS, STEPS = 2048, 4, 3
 _MEBIBYTE = 2**20
 
@@ -46,24 +47,27 @@ def memory(mode):
     return [size / _MEBIBYTE for size in sizes]
 
 
-def main():
+def main(engine):
     """Print the table."""
     print("| ranks | state | slots of a rank | all state of a rank | peak of a process |")
     print("|---|---|---|---|---|")
     for count in COUNTS:
-        for mode in ("whole", "parts"):
+        for mode in MODES:
             arguments = ["-m", "tests.ranks.memory", mode]
             alone = count == 1
-            processes = [start("torch", arguments)] if alone else start_ranks(count, arguments)
+            processes = (
+                [start(engine, arguments)] if alone else start_ranks(count, arguments, engine)
+            )
             results = ends(processes, 1800)
             assert all(status == 0 for status, _, _ in results), results
-            found = np.max([[float(t) for t in out.split()] for _, out, _ in results], axis=0)
+            texts = " ".join(out for _, out, _ in results).split()
+            found = np.max(np.array(texts, np.float64).reshape(-1, 3), axis=0)
             cells = " | ".join(f"{mebibytes:.0f} MiB" for mebibytes in found)
             print(f"| {count} | {mode} | {cells} |", flush=True)
 
 
 if __name__ == "__main__":
-    if sys.argv[1:]:
+    if sys.argv[1:] and sys.argv[1] in MODES:
         print(*memory(sys.argv[1]))
     else:
-        main()
+        main(sys.argv[1] if sys.argv[1:] else "torch")

@@ -135,6 +135,7 @@ class MPICollectives:
 
     def late(self, what: str) -> None:
         """End all ranks, as others did not come in time."""
+        self.look(what, 0.0, grace=0.0)
         missing = self._notices.silent(_GRACE)
         time_out = f"within {self.world.deadline:g} seconds, which {DEADLINE} sets"
         self._end_for(
@@ -145,12 +146,12 @@ class MPICollectives:
             what,
         )
 
-    def look(self, what: str, since: float) -> None:
+    def look(self, what: str, since: float, grace: float = _LAST) -> None:
         """End all ranks if one has ended without this collective, which this one waits for."""
         gone, now = sorted(self._notices.heard(ENDED)), time.monotonic()
         if gone and self._left is None:
             self._left = now
-        if self._left is not None and now - max(self._left, since) > _LAST:
+        if self._left is not None and now - max(self._left, since) >= grace:
             self._end_for(gone, f"{self._notices.names(gone)} has ended", what)
 
     def _end_for(self, missing: Sequence[int], message: str, what: str) -> None:
