@@ -4,8 +4,8 @@ Usage: python -m tests.ranks.documentation [--engine torch|mpi|mpich] FOLDER [PR
 
 FOLDER holds them: ``en/docs/code`` of oneflow-documentation at v0.4.0. Each runs in one process and
 under `flow2onnx launch -n 2`, that for two machines on two, on the same images; the command prints
-the largest difference of what they print and of the checkpoint that they leave, if they do, and
-fails above a limit.
+the largest difference of the losses that they print and of the checkpoint that they leave, if they
+do, and fails above a limit. One with dropout runs as it is, and is compared without.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 import flow2onnx as flow
-from tests.ranks.ranks import ends, free_port, start
+from tests.ranks.ranks import ROOT, ends, free_port, start
 
 PROGRAMS = (
     "extended_topics/hybrid_parallelism_mlp.py", "extended_topics/hybrid_parallelism_lenet.py",
@@ -26,7 +26,8 @@ PROGRAMS = (
     "basics_topics/distributed_train.py",
 )  # fmt: skip
 TWO_MACHINES = "basics_topics/distributed_train.py"  # which one process refuses to be
-IMAGES, LIMIT, _SECONDS = 300, 1e-4, 1800
+WITHOUT_DROPOUT = str(ROOT / "tests/ranks/without_dropout.py")
+IMAGES, LIMIT, _SECONDS = 100, 1e-4, 1800
 _NUMBER = re.compile(r"^-?\d+\.\d+(?:e-?\d+)?$", re.MULTILINE)
 
 
@@ -39,13 +40,14 @@ def make_images(folder):
     np.savez(folder / "mnist.npz", x_train=images, y_train=labels, x_test=images, y_test=labels)
 
 
-def run(program, folder, engine, *options):
+def run(program, folder, engine, *options, drops=True):
     """What a program prints as numbers, and the variables that it saves, by `flow2onnx COMMAND`."""
     folder.mkdir()
     make_images(folder)
+    script = [str(program)] if drops else [WITHOUT_DROPOUT, str(program)]
     copies = [["--machine", str(i)] for i in range(2)] if "--machines" in options else [[]]
     processes = [
-        start(engine, ["-m", "flow2onnx", *options, *more, str(program)], folder=folder)
+        start(engine, ["-m", "flow2onnx", *options, *more, *script], folder=folder)
         for more in copies
     ]
     results = ends(processes, _SECONDS)
@@ -65,10 +67,13 @@ def difference(program, engine, place):
         launch = ["launch", "-n", "1", "--machines", "2", "--address", address]
     numbers, values = run(program, place / "two", engine, *launch)
     assert len(numbers), "it prints its losses"
+    assert np.isfinite(numbers).all()
     if str(program).endswith(TWO_MACHINES):
-        assert np.isfinite(numbers).all()
         return len(numbers), float("nan"), float("nan")
-    alone, expected = run(program, place / "one", engine, "run")
+    drops = "dropout" not in program.read_text()
+    if not drops:
+        numbers, values = run(program, place / "without", engine, *launch, drops=False)
+    alone, expected = run(program, place / "one", engine, "run", drops=drops)
     assert values.keys() == expected.keys()
     apart = [np.abs(v - expected[n]).max() for n, v in values.items()]
     return len(numbers), float(np.abs(numbers - alone).max()), float(max(apart, default=0.0))

@@ -147,8 +147,8 @@ class TorchCollectives:
             return RankError(f"{what} of {self.world.name}: {'; '.join(causes)}")
         if silent:
             return RankError(
-                f"{what} of {self.world.name}: {', '.join(silent)} did not come: it hangs, or was "
-                f"killed, or calls other jobs ({_first_line(error)})",
+                f"{what} of {self.world.name}: {', '.join(silent)} did not come: it hangs, was "
+                f"killed or never started, or calls other jobs ({_first_line(error)})",
                 hint=f"{DEADLINE}, now {self.world.deadline:g} seconds, is how long ranks wait",
             )
         return RankError(f"{what} of {self.world.name} failed: {_first_line(error)}")
@@ -232,7 +232,10 @@ def _meet(world: World, limit: timedelta) -> Any:
         )
     is_master = world.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
     try:
-        store = dist.TCPStore(address, int(port), world.size, is_master, limit)
+        # a rank that waits for the others here would not know for whom
+        store = dist.TCPStore(
+            address, int(port), world.size, is_master, limit, wait_for_workers=False
+        )
     except Exception as error:  # torch's errors have no common base
         raise RankError(
             f"{world.name} cannot reach {address}:{port}, where the ranks meet: "
