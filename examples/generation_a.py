@@ -52,10 +52,12 @@ if __name__ == "__main__":
     flow.train.CheckPoint().init()
     (train_images, train_labels), (test_images, test_labels) = flow.data.load_mnist(BATCH_SIZE)
     for epoch in range(20):
-        for images, labels in zip(train_images, train_labels, strict=True):
-            loss = train_job(images, labels).get()
+        losses = [
+            train_job(images, labels).get().mean()
+            for images, labels in zip(train_images, train_labels, strict=True)
+        ]
         if epoch % 5 == 4:
-            print(f"epoch {epoch}: loss {loss.mean():.4f}")
+            print(f"epoch {epoch}: loss {losses[-1]:.4f}")
     right = sum(
         (eval_job(images).get().argmax(1) == labels).sum()
         for images, labels in zip(test_images, test_labels, strict=True)

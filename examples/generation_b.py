@@ -47,4 +47,5 @@ if __name__ == "__main__":
             loss = train_job(images, labels).get()
             if i % 20 == 0 and epoch % 10 == 0:
                 print(loss.mean())
-    train_job(images, labels).async_get(lambda loss: print(f"last loss: {loss.mean():.4f}"))
+    last = train_job(train_images[-1], train_labels[-1])
+    last.async_get(lambda loss: print(f"last loss: {loss.mean():.4f}"))

@@ -24,9 +24,11 @@ def main(model: str, bundle: str, digits: str) -> None:
     print(f"accuracy of {model}: {np.mean(answers == labels):.2%} on {len(labels)} digits")
     trainer = Trainer(bundle)
     before = trainer.steps
-    for i in range(0, len(images) - 99, 100):
-        loss = trainer.step(images[i : i + 100], labels[i : i + 100])["out/0"].mean()
-    print(f"trained {bundle} from step {before} to {trainer.steps}: loss {loss:.4f}")
+    losses = [
+        trainer.step(images[i : i + 100], labels[i : i + 100])["out/0"].mean()
+        for i in range(0, len(images) - 99, 100)
+    ]
+    print(f"trained {bundle} from step {before} to {trainer.steps}: loss {losses[-1]:.4f}")
 
 
 if __name__ == "__main__":

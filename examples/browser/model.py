@@ -54,10 +54,10 @@ def digits() -> tuple[NDArray[np.float32], NDArray[np.int32]]:
     """scikit-learn's handwritten digits, in 0..1, in random order."""
     from sklearn.datasets import load_digits
 
-    found = load_digits()
-    order = np.random.default_rng(0).permutation(len(found.target))
-    images = (found.images[order, None] / 16).astype(np.float32)
-    return images, found.target[order].astype(np.int32)
+    pixels, classes = load_digits(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(classes))
+    images = (pixels.reshape(-1, 1, 8, 8)[order] / 16).astype(np.float32)
+    return images, classes[order].astype(np.int32)
 
 
 def shifted(images: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:

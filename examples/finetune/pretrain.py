@@ -43,6 +43,7 @@ def main(path: str) -> None:
     (images, labels), _ = load_mnist(100, 100)
     net = Net()
     optimizer = torch.optim.Adam(net.parameters(), 2e-3)
+    losses = []
     for _ in range(4):
         for x, y in zip(images, labels, strict=True):
             known = torch.from_numpy(y).long() < 5
@@ -51,7 +52,8 @@ def main(path: str) -> None:
             loss = nn.functional.cross_entropy(net(x), y)
             loss.backward()
             optimizer.step()
-    print(f"loss on the digits 0 to 4: {loss.item():.4f}")
+            losses.append(loss.item())
+    print(f"loss on the digits 0 to 4: {losses[-1]:.4f}")
     net.eval()
     batch = {0: torch.export.Dim("batch")}
     with warnings.catch_warnings():

@@ -48,15 +48,17 @@ def predict_job(images: Images) -> tp.Numpy:
 def main(folder: Path) -> None:
     """Train; write FOLDER/snapshot, FOLDER/digits.npz and, as bytes, the first of these digits."""
     (images, labels), (test_images, test_labels) = flow.data.load_mnist(BATCH)
-    for _ in range(EPOCHS):
-        for batch, wanted in zip(images, labels, strict=True):
-            loss = train_job(batch, wanted).mean()
+    losses = [
+        train_job(batch, wanted).mean()
+        for _ in range(EPOCHS)
+        for batch, wanted in zip(images, labels, strict=True)
+    ]
     folder.mkdir(parents=True, exist_ok=True)
     flow.checkpoint.save(str(folder / "snapshot"))
     shown = test_images.reshape(-1, 1, 28, 28).astype("<f4")
     np.savez(folder / "digits.npz", images=shown, labels=test_labels.ravel())
     (folder / "digit.f32").write_bytes(shown[0].tobytes())
-    print(f"last loss {loss:.4f}; the first digit is a {test_labels.flat[0]}")
+    print(f"last loss {losses[-1]:.4f}; the first digit is a {test_labels.flat[0]}")
 
 
 if __name__ == "__main__":
