@@ -1,5 +1,6 @@
 # make demo      train the seeds' MLP on digits, export it, use the export without the compiler
 # make readme    the commands and the Python of the README, in a copy with nothing installed
+# make docs      the documentation as pages, with OPEN=1 shown in a browser; make docs-links asks other hosts
 # make test      the fast tests, and the style and type checks
 # make test-all  the slow tests too
 # make test-oldest  the Python runtime's tests on the oldest onnxruntime that it supports
@@ -41,13 +42,14 @@ LOWEST := .venv/lowest
 AUDIT := .venv/audit
 RELEASE := .venv/release
 INTEGRATIONS := .venv/integrations
+DOCS := .venv/docs
 STANDIN := .venv/standin
 OUT ?= demo
 MINUTES ?= 10
 NODE_MODULES := $(if $(shell command -v npm),runtime/js/node_modules)
 PIP := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo readme test test-all test-oldest test-lowest standin test-gpu tools runtimes triton ranks genai notebooks \
+.PHONY: demo readme docs docs-links test test-all test-oldest test-lowest standin test-gpu tools runtimes triton ranks genai notebooks \
   integrations check fuzz sanitize analyse audit lock release release-check release-reproduce bench clean
 
 demo: $(DEMO)/ready $(DEVICE)/ready
@@ -63,6 +65,23 @@ $(DEMO)/ready: pyproject.toml runtime/python/pyproject.toml
 
 readme:
 	$(PYTHON) -m tests.readme
+
+# A warning is an error; scripts and notebooks of the gallery are run.
+SPHINX = PATH="$(abspath $(DOCS))/bin:$$PATH" $(DOCS)/bin/python -m sphinx --fail-on-warning --keep-going \
+  --quiet --jobs auto --conf-dir docs/site --doctree-dir build/docs/doctrees
+
+docs: $(DOCS)/ready
+	$(SPHINX) . build/docs/html
+	$(DOCS)/bin/python docs/site/check_pages.py build/docs/html
+	$(if $(OPEN),$(DOCS)/bin/python -m webbrowser -t "file://$(abspath build/docs/html/index.html)")
+
+docs-links: $(DOCS)/ready
+	$(SPHINX) --builder linkcheck . build/docs/links
+
+$(DOCS)/ready: pyproject.toml runtime/python/pyproject.toml runtime/server/pyproject.toml
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python $(PIP) -e runtime/python -e runtime/server -e '.[cpu,data,plot,images,docs]'
+	@touch $@
 
 test: check
 	$(VENV)/bin/python -m pytest -n auto --maxprocesses 8 -m "not slow and not gpu"
