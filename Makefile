@@ -1,6 +1,7 @@
 # make demo      train the seeds' MLP on digits, export it, use the export without the compiler
 # make readme    the commands and the Python of the README, in a copy with nothing installed
 # make docs      the documentation as pages, with OPEN=1 shown in a browser; make docs-links asks other hosts
+# make editors   what editors show: jedi on every public name, pyright on every example
 # make test      the fast tests, and the style and type checks
 # make test-all  the slow tests too
 # make test-oldest  the Python runtime's tests on the oldest onnxruntime that it supports
@@ -43,13 +44,14 @@ AUDIT := .venv/audit
 RELEASE := .venv/release
 INTEGRATIONS := .venv/integrations
 DOCS := .venv/docs
+EDITORS := .venv/editors
 STANDIN := .venv/standin
 OUT ?= demo
 MINUTES ?= 10
 NODE_MODULES := $(if $(shell command -v npm),runtime/js/node_modules)
 PIP := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo readme docs docs-links test test-all test-oldest test-lowest standin test-gpu tools runtimes triton ranks genai notebooks \
+.PHONY: demo readme docs docs-links editors test test-all test-oldest test-lowest standin test-gpu tools runtimes triton ranks genai notebooks \
   integrations check fuzz sanitize analyse audit lock release release-check release-reproduce bench clean
 
 demo: $(DEMO)/ready $(DEVICE)/ready
@@ -81,6 +83,15 @@ docs-links: $(DOCS)/ready
 $(DOCS)/ready: pyproject.toml runtime/python/pyproject.toml runtime/server/pyproject.toml
 	$(PYTHON) -m venv $(DOCS)
 	$(DOCS)/bin/python $(PIP) -e runtime/python -e runtime/server -e '.[cpu,data,plot,images,docs]'
+	@touch $@
+
+editors: $(EDITORS)/ready
+	$(EDITORS)/bin/python -m tests.editors
+
+# Editable, as an editor finds it. pyright runs on Node, which it brings where there is none.
+$(EDITORS)/ready: pyproject.toml runtime/python/pyproject.toml
+	$(PYTHON) -m venv $(EDITORS)
+	$(EDITORS)/bin/python $(PIP) -e runtime/python -e '.[$(EXTRA),data,plot]' 'jedi>=0.19' 'pyright>=1.1.400'
 	@touch $@
 
 test: check
