@@ -63,6 +63,18 @@ def test_styles_fetch_nothing(tmp_path, rule):
     assert fault.endswith("is of another host")
 
 
+def test_every_page_is_in_a_list_of_contents():
+    docs = ROOT / "docs"
+    pages = {p.with_suffix("") for p in docs.rglob("*.md") if "generated" not in p.parts}
+    pages |= {p.with_suffix("") for p in (ROOT / "examples" / "notebooks").glob("*.ipynb")}
+    listed = {docs / "index"}
+    for page in docs.rglob("index.md"):
+        found = re.findall(r"^```{toctree}\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+        entries = re.findall(r"^(?:\S.*<)?([\w./]+)>?$", "".join(found), re.MULTILINE)
+        listed |= {(page.parent / entry).resolve() for entry in entries}
+    assert pages - listed == set(), "list them in an index.md"
+
+
 def dotted(node):
     """`flow.a.b` as text, or None for another expression."""
     names = []
