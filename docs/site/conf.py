@@ -16,7 +16,7 @@ from flow2onnx import __version__  # noqa: E402 the extensions stand beside this
 project = "flow2onnx"
 copyright = "the authors of flow2onnx, Apache-2.0"
 version = release = __version__
-extensions = ["myst_nb", "sphinx_copybutton", "sphinx_design", "reference", "mathml"]
+extensions = ["myst_nb", "sphinx_copybutton", "sphinx_design", "folders", "reference", "mathml"]
 
 root_doc = "docs/index"
 include_patterns = [
