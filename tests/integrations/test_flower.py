@@ -140,14 +140,14 @@ def test_three_runtimes_in_one_round_equal_numpy(folder, monkeypatch):
     bundle, feeds = MLP / "bundle", [FEEDS]
     found = []
     learns = [
-        python_client(0, 2),
-        by_command(bundle, [program, *feeds, "2", "3"]),
-        by_command(bundle, ["node", CLIENTS / "browser.mjs", *feeds, "5", "4"]),
+        python_client(0, 1),
+        by_command(bundle, [program, *feeds, "1", "2"]),
+        by_command(bundle, ["node", CLIENTS / "browser.mjs", *feeds, "1", "3"]),
     ]
     apps = [client_app(partial(chosen, recorded(one, found))) for one in learns]
     run_server(server_app(bundle, rounds=1, save="averaged.safetensors"), apps, monkeypatch)
 
-    assert sorted(learned.examples for learned in found) == [16, 24, 32]
+    assert sorted(learned.examples for learned in found) == [8, 16, 24]
     begun = Trainer(bundle)
     begun.load("averaged.safetensors")
     averaged = variables(begun)
@@ -159,7 +159,7 @@ def test_three_runtimes_in_one_round_equal_numpy(folder, monkeypatch):
         )
         np.testing.assert_allclose(array, wanted, rtol=1e-5, atol=1e-7)
     # each of them learnt what Python learns of the same batches
-    for rows, (first, count) in {16: (0, 2), 24: (2, 3), 32: (5, 4)}.items():
+    for rows, (first, count) in {8: (0, 1), 16: (1, 2), 24: (1, 3)}.items():
         (learned,) = (each for each in found if each.examples == rows)
         wanted = python_client(first, count)(variables(Trainer(bundle)), {}).variables
         for name, array in wanted.items():
