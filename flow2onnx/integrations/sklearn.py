@@ -102,15 +102,12 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]  # sklearn has no types
             self.history_: History = history
             path = trainer.export_predict(Path(made) / "model", self.job)
             self.model_, self.file_ = files_beside(path), path.name
-        self._predictor: Predictor | None = None
+        self._predictor: Predictor = open_files(self.model_, self.file_)
 
     def _scores(self, X: Any) -> Array:
         """The first result of the predict job, row by row."""
         check_is_fitted(self, "model_")
         rows = validate_data(self, X, reset=False, dtype=np.float32)
-        if getattr(self, "_predictor", None) is None:  # read from a pickle
-            self._predictor = open_files(self.model_, self.file_)
-        assert self._predictor is not None, "it was opened just now"
         results = self._predictor.many(_shaped(rows, self._predictor.inputs[0]))
         return np.asarray(next(iter(results.values())))
 
@@ -118,6 +115,11 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]  # sklearn has no types
         state = dict(super().__getstate__())
         state.pop("_predictor", None)  # a session belongs to its process
         return state
+
+    def __setstate__(self, state: Any) -> None:
+        super().__setstate__(state)
+        if hasattr(self, "model_"):
+            self._predictor = open_files(self.model_, self.file_)
 
 
 class Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]  # sklearn has no types
@@ -173,7 +175,8 @@ class Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]  # sklearn 
 
     def predict(self, X: Any) -> Array:
         """The label of the highest score."""
-        labels: Array = self.classes_[self._class_scores(X).argmax(1)]
+        best = self._class_scores(X).argmax(1)
+        labels: Array = self.classes_[best]
         return labels
 
     def _class_scores(self, X: Any) -> Array:
