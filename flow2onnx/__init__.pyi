@@ -38,8 +38,8 @@ def Model(*args: _typing.Any, **kwargs: _typing.Any) -> _typing.NoReturn:
     """Not available: the trainer classes of 0.4.0 are not available in this version; write the loop over calls of a train job and a predict job."""
 from flow2onnx.trace.blob import Size as Size
 __version__: str
-def acc(one: _typing.Any, max_acc_num: _typing.Any, name: _typing.Any = None) -> _typing.NoReturn:
-    """Not available: one call is one step: there are no sub-steps inside a run of an ONNX model; make one call of the job for each piece."""
+def acc(one: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], max_acc_num: _builtins.int, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
+    """The sum of the values of `max_acc_num` sub-steps."""
 from flow2onnx.engine import accelerate as accelerate
 from flow2onnx import advanced as advanced
 def amp_white_identity(x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
@@ -303,8 +303,8 @@ def ones_like(like: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.A
     """Ones of the shape of `like`."""
 from flow2onnx import onnx as onnx
 from flow2onnx import optimizer as optimizer
-def pack(input: _typing.Any, pack_num: _typing.Any, name: _typing.Any = None) -> _typing.NoReturn:
-    """Not available: one call is one step: there are no sub-steps inside a run of an ONNX model; make one call of the job for each piece."""
+def pack(input: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], pack_num: _builtins.int, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
+    """The values of `pack_num` sub-steps one behind the other along axis 0."""
 def pad(x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], paddings: _collections_abc.Sequence[_collections_abc.Sequence[_builtins.int]], constant_value: _builtins.float = 0, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """As many of `constant_value` before and after each axis as its pair in `paddings` says."""
 def pad_grad(x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], paddings: _collections_abc.Sequence[_collections_abc.Sequence[_builtins.int]], constant_value: _builtins.float = 0, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
@@ -327,8 +327,8 @@ record: _flow2onnx_dtypes.DType
 def reflection_pad2d(x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], padding: _builtins.int | _collections_abc.Sequence[_builtins.int], name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """Each image mirrored at its border; four sides are left, right, top, bottom."""
 from flow2onnx import regularizers as regularizers
-def repeat(input: _typing.Any, repeat_num: _typing.Any, name: _typing.Any = None) -> _typing.NoReturn:
-    """Not available: one call is one step: there are no sub-steps inside a run of an ONNX model; make one call of the job for each piece."""
+def repeat(input: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], repeat_num: _builtins.int, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
+    """The same value in each of `repeat_num` sub-steps, as variables are read in all of them."""
 def replication_pad2d(x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], padding: _builtins.int | _collections_abc.Sequence[_builtins.int], name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """The border of each image repeated around it; four sides are left, right, top, bottom."""
 def reshape(x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], shape: _collections_abc.Sequence[_builtins.int], name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
@@ -398,8 +398,8 @@ from flow2onnx import typing as typing
 uint8: _flow2onnx_dtypes.DType
 def unique_str(prefix: _builtins.str) -> _builtins.str:
     """`prefix` and a number that this session has not used with it."""
-def unpack(input: _typing.Any, unpack_num: _typing.Any, name: _typing.Any = None) -> _typing.NoReturn:
-    """Not available: one call is one step: there are no sub-steps inside a run of an ONNX model; make one call of the job for each piece."""
+def unpack(input: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], unpack_num: _builtins.int, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
+    """Equal pieces along axis 0, one in each of `unpack_num` sub-steps."""
 def unsorted_batch_segment_sum(data: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], segment_ids: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], num_segments: _builtins.int, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """`unsorted_segment_sum` over the last axis of `segment_ids`, for each of those before it."""
 def unsorted_segment_sum(data: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], segment_ids: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], num_segments: _builtins.int, axis: _builtins.int = 0, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:

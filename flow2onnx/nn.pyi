@@ -40,7 +40,7 @@ def LSTM(inputs: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any]
 def MSELoss(input: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], target: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], reduction: _builtins.str = 'mean', name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """(target - input)²."""
 def MarginRankingLoss(input1: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], input2: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], target: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], margin: _builtins.float = 0.0, reduction: _builtins.str = 'mean', name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
-    """max(0, margin - target (input1 - input2)); target is 1 or -1."""
+    """max(0, margin - target (input1 - input2)); target is 1 or -1, and may be broadcast."""
 def Module() -> _typing.NoReturn:
     """Not available: a job is traced once, so there are no modules that live between its operators; call the operator of flow, such as flow.nn.relu, in the body of the job."""
 def PixelShuffle(input: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], upscale_factor: _builtins.int, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:

@@ -15,6 +15,7 @@ _ALIGNED = "zeros fill the declared shape, not only up to the largest image of t
 _ORDER = "other random numbers; the session's seed and the operator's name decide them"
 _BLOB_CONF = "the shape is (height, width, channels), also where it is not square"
 
+_UNROLLED = "sub-steps are unrolled in the graph of one call"
 _MORE = "has a gradient for shapes that broadcast too, which OneFlow lacks"
 _TABLE = (
     "entries stand in order of appearance, not of their hash; each key is compared with each entry"
@@ -23,6 +24,7 @@ _TABLE = (
 DIFFERENCES = MappingProxyType({
     "ExecutionConfig": _SETTINGS,
     "FunctionConfig": _SETTINGS,
+    "acc": _UNROLLED,
     "advanced.distribute_add": "takes one blob, for the one device",
     "advanced.distribute_clone": "gives one blob, for the one device",
     "advanced.distribute_concat": "takes one blob, for the one device",
@@ -71,6 +73,7 @@ DIFFERENCES = MappingProxyType({
     "optimizer.LAMB": "bias correction uses the current step, as fixed in 0.8",
     "optimizer.grad_clipping.by_global_norm":
         "gradients are multiplied by min(1, c/(norm + 1e-6)), as fixed in 0.8",
+    "pack": _UNROLLED,
     "parallel_cast": _HINT,
     "profiler.nvtx_end": "the identity: no mark is set",
     "profiler.nvtx_start": "the identity: no mark is set",
@@ -85,6 +88,7 @@ DIFFERENCES = MappingProxyType({
     "random.coin_flip": _RANDOM,
     "random.generate_random_batch_permutation_indices": _RANDOM,
     "random.shuffle": _RANDOM,
+    "repeat": _UNROLLED,
     "saved_model.ModelBuilder": "each job is an ONNX file beside OneFlow's files",
     "scope.mirrored_view": "one process does the work of all devices, or `flow2onnx launch` starts "
     "one for each; the pieces of a list have one shape",
@@ -100,5 +104,6 @@ DIFFERENCES = MappingProxyType({
     "sysconfig.get_link_flags": "none: there is nothing to link to",
     "sysconfig.with_cuda": "whether ONNX Runtime can use a GPU here",
     "train.CheckPoint": "`init` does nothing: variables get their first values at the first call",
+    "unpack": _UNROLLED,
     "user_op_builder": "for the operator types of flow2onnx/api/op_types.py",
 })  # fmt: skip

@@ -25,7 +25,8 @@ class OpType:
     An input may come under several names, as releases changed them, and `optional` ones not at
     all; with `lists` it is a list of blobs. Inputs go by position, or to the `parameters` named.
     The one output has any name, or one of `outputs` where the type had further ones that are not
-    here; an operator of several results has one name in `results` for each, or "" for none.
+    here; an operator of several results has one name in `results` for each, or "" for none;
+    one that gives a list has the name of its output in `many`.
     """
 
     name: str
@@ -39,6 +40,7 @@ class OpType:
     outputs: tuple[str, ...] = ()
     results: tuple[str, ...] = ()
     optional: int = 0
+    many: str = ""
 
     @property
     def function(self) -> Callable[..., Any]:
@@ -319,6 +321,13 @@ _ROWS = [
            (("x_indices",), ("x_values",)), results=("y_indices", "y_values", "num_unique")),
     OpType("multi_count_not_finite", "multi_count_not_finite", (("x",),), lists=True),
     OpType("multi_square_sum", user_ops.multi_square_sum, (("x",),), lists=True),
+    OpType("fused_cast_scale", user_ops.fused_cast_scale,
+           (("x",), ("scale_by_tensor", "scale")), _same("scale")),
+    OpType("split_like", user_ops.split_like, (("in",), ("like",)), _same("axis"), lists=True,
+           many="out"),
+    OpType("dynamic_loss_scale_schedule", user_ops.dynamic_loss_scale_schedule,
+           (("count_not_finite",), ("loss_scale",), ("good_step_counter",)),
+           _same("increment_period", "multiplier"), results=("loss_scale", "good_step_counter")),
     OpType("ctc_loss", "ctc_loss",
            (("log_probs",), ("targets",), ("input_lengths",), ("target_lengths",)),
            translate=_by_sample, outputs=("loss",)),

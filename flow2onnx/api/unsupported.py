@@ -94,7 +94,7 @@ UNSUPPORTED = {
     **_rows("a job runs on one machine in this version", "leave it out",
             "deprecated.init_worker", "deprecated.delete_worker"),
     **_rows(_ONE_DEVICE, "leave it out: there is nothing to sum over", "eager_nccl_all_reduce"),
-    **_rows(_TIME, _STEPS, "acc", "pack", "repeat", "unpack", "experimental.ssp_variable_proxy"),
+    **_rows(_TIME, _STEPS, "experimental.ssp_variable_proxy"),
     **_rows(_NATIVE, _COMPOSE_OP, "experimental.custom_op_module", "experimental.op_lib"),
     **_rows(_NO_LIBRARY, _COMPOSE_OP, "sysconfig.get_include", "sysconfig.get_lib"),
     **_rows("calibration tables belong to TensorRT",

@@ -38,8 +38,18 @@ class UserOp:
             arguments |= zip(self._type.parameters, blobs, strict=True)
             blobs = []
         made = self._type.function(*blobs, **arguments, name=self.op_name)
-        self._blobs = {arg: [self._result(arg, made)] for arg in self._outputs}
+        if self._type.many:
+            self._blobs = {arg: self._listed(arg, made) for arg in self._outputs}
+        else:
+            self._blobs = {arg: [self._result(arg, made)] for arg in self._outputs}
         return self
+
+    def _listed(self, arg: str, made: list[Blob]) -> list[Blob]:
+        """The blobs of an output that is a list, which has as many as were asked for."""
+        if self._outputs[arg] != len(made):
+            text = f"{arg} has {len(made)} blobs, {self._outputs[arg]} were asked for"
+            raise _error(self._type.name, text)
+        return list(made)
 
     def _result(self, arg: str, made: Any) -> Blob:
         """The blob that one output is of what the operator gave."""
@@ -110,6 +120,9 @@ class UserOpConfBuilder:
     def Output(self, output_name: str, num: int = 1) -> "UserOpConfBuilder":
         """An output, which is one blob."""
         known = self._chosen_type.results
+        if output_name == self._chosen_type.many:
+            self._outputs[output_name] = num
+            return self
         if known:
             if num != 1 or output_name not in known:
                 text = f"outputs are one blob each of {', '.join(known)}, not {output_name}"

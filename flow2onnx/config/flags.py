@@ -262,7 +262,7 @@ _QUANTIZATION = (
     Flag("qat.per_channel_weight_quantization", BOOL, False, TRACE("number of scales of a weight"),
          "One scale for each output channel of a weight."),
     Flag("qat.symmetric", BOOL, True, TRACE("int8 with the zero point 0, or uint8 with any"),
-         "Zero points at 0."),
+         "Zero points at 0; for cambricon always."),
     Flag("qat.moving_min_max_momentum", FLOAT, 0.95, TRACE("how fast observed ranges move"),
          "Momentum of the observed ranges."),
     Flag("qat.moving_min_max_stop_update_after_iters", NATURAL, None,

@@ -33,6 +33,7 @@ from flow2onnx.ops import (  # noqa: F401  # imported for what they register
     scatter,
     sorting,
     special,
+    sub_steps,
     tensor_buffers,
     tril,
     unary,

@@ -100,6 +100,17 @@ def _check(reduction: str, *values: Value) -> None:
         raise ShapeError(f"shapes differ: {', '.join(map(str, shapes))}")
 
 
+def _check_broadcast(x: Value, target: Value) -> None:
+    """Raise unless `target` is broadcast to the shape of `x`."""
+    sizes = dims(target)
+    pairs = zip(reversed(dims(x)), reversed(sizes), strict=False)
+    if len(sizes) > rank_of(x) or any(t not in (1, n) for n, t in pairs):
+        raise ShapeError(
+            f"shapes differ: {dims(x)}, and {sizes}, which is not broadcast to it",
+            hint="a target has the inputs' shape, or 1 in its place",
+        )
+
+
 @op("nn.L1Loss")
 def l1_loss(
     b: Builder, input: Value, target: Value, reduction: str = "mean", name: str | None = None
@@ -179,8 +190,9 @@ def margin_ranking_loss(
     reduction: str = "mean",
     name: str | None = None,
 ) -> Value:
-    """max(0, margin - target (input1 - input2)); target is 1 or -1."""
-    _check(reduction, input1, input2, target)
+    """max(0, margin - target (input1 - input2)); target is 1 or -1, and may be broadcast."""
+    _check(reduction, input1, input2)
+    _check_broadcast(input1, target)
     lead = b.Mul(target, b.Sub(input2, input1))
     return _reduce(b, b.Clip(b.Add(lead, float(margin)), 0.0), reduction)
 

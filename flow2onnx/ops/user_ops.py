@@ -5,11 +5,20 @@ from collections.abc import Sequence
 from flow2onnx.errors import ArgumentError, ShapeError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dims, dtype_of, rank_of
-from flow2onnx.ops import conv_transpose, indexing, losses, normalization, special, unary
+from flow2onnx.ops import (
+    conv_transpose,
+    indexing,
+    losses,
+    normalization,
+    special,
+    unary,
+    variable,
+)
 from flow2onnx.ops.arguments import axis_of
 from flow2onnx.ops.arithmetic import add, condition
 from flow2onnx.ops.normalization_layers import normalize_by_batch
 from flow2onnx.ops.spatial import Ints
+from flow2onnx.optim.loss_scale import scheduled
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.op import Operator, composite, op
 
@@ -175,3 +184,68 @@ def multi_square_sum(b: Builder, x: list[Value] | None = None, name: str | None 
     if not x:
         raise ArgumentError("multi_square_sum needs at least one blob in x")
     return b.Reshape(b.Sum(*(b.ReduceSumSquare(v, list(range(rank_of(v)))) for v in x)), [1])
+
+
+@op("fused_cast_scale", is_public=False)
+def fused_cast_scale(
+    b: Builder, x: Value, scale_by_tensor: Value, scale: float = 1.0, name: str | None = None
+) -> Value:
+    """`x` in the element type of a scale of one element, times it and times a number."""
+    product = b.Mul(b.Cast(x, to=dtype_of(scale_by_tensor)), scale_by_tensor)
+    return product if scale == 1.0 else b.Mul(product, b.like(scale, product))
+
+
+@op("split_like", is_public=False)
+def split_like(
+    b: Builder, x: list[Value], like: list[Value], axis: int = 0, name: str | None = None
+) -> list[Value]:
+    """The one blob of `x` in pieces that are as long along `axis` as those of `like`."""
+    (whole,) = x
+    along = axis_of(axis, rank_of(whole))
+    sizes = [dims(v)[along] for v in like]
+    if sum(sizes) != dims(whole)[along]:
+        raise ShapeError(
+            f"pieces of {' + '.join(map(str, sizes))} do not make the {dims(whole)[along]} that "
+            f"there are along axis {along}"
+        )
+    ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
+    return [
+        b.Slice(whole, [end - size], [end], [along]) for size, end in zip(sizes, ends, strict=True)
+    ]
+
+
+@composite("dynamic_loss_scale_schedule", is_public=False)
+def dynamic_loss_scale_schedule(
+    count_not_finite: Blob,
+    loss_scale: Blob,
+    good_step_counter: Blob,
+    increment_period: int = 2000,
+    multiplier: float = 2.0,
+    name: str | None = None,
+) -> tuple[Blob, Blob]:
+    """What the variables `loss_scale` and `good_step_counter` hold after this call.
+
+    After `increment_period` steps without a number that is not finite the scale is multiplied,
+    after one with such it is divided, down to 1.
+    """
+    scale, count = _next_scale(
+        count_not_finite, loss_scale, good_step_counter, increment_period, multiplier
+    )
+    variable.assign(loss_scale, scale)
+    variable.assign(good_step_counter, count)
+    return scale, count
+
+
+@op("next_loss_scale", is_public=False)
+def _next_scale(
+    b: Builder,
+    count_not_finite: Value,
+    loss_scale: Value,
+    good_step_counter: Value,
+    period: int,
+    multiplier: float,
+    name: str | None = None,
+) -> tuple[Value, Value]:
+    """The scale and the count of good steps after a step with so many numbers not finite."""
+    is_finite = b.Equal(count_not_finite, b.like(0, count_not_finite))
+    return scheduled(b, is_finite, (loss_scale, good_step_counter), period, multiplier)

@@ -13,7 +13,14 @@ from flow2onnx.optim.totals import WHOLE_TOTALS, Totals
 from flow2onnx.trace.job import Job
 from flow2onnx.trace.registry import publish
 
-__all__ = ["DynamicScale", "LossScale", "StaticScale", "dynamic_loss_scale", "static_loss_scale"]
+__all__ = [
+    "DynamicScale",
+    "LossScale",
+    "StaticScale",
+    "dynamic_loss_scale",
+    "scheduled",
+    "static_loss_scale",
+]
 
 _LARGEST = float(np.finfo(np.float32).max)
 
@@ -80,15 +87,23 @@ class DynamicScale(LossScale):
         with b.under("scale"):
             is_finite = _all_finite(b, grads, totals)
             scale, good = self._state(job)
-            count = b.Add(good, 1)
-            grows = b.GreaterOrEqual(count, self.period)
-            grown = b.Min(b.Mul(scale, self.multiplier), b.const(_LARGEST, float32))
-            shrunk = b.Max(b.Div(scale, self.multiplier), b.const(1.0, float32))
-            next_scale = b.Where(is_finite, b.Where(grows, grown, scale), shrunk)
-            next_count = b.Where(b.And(is_finite, b.Not(grows)), count, b.const([0], int64))
-        for name, value in zip(self.states(job), (next_scale, next_count), strict=True):
+            moved = scheduled(b, is_finite, (scale, good), self.period, self.multiplier)
+        for name, value in zip(self.states(job), moved, strict=True):
             job.assign(name, value)
         return is_finite
+
+
+def scheduled(
+    b: Builder, is_finite: Value, state: tuple[Value, Value], period: int, multiplier: float
+) -> tuple[Value, Value]:
+    """The factor, float32, and the count of good steps, int64 of shape (1,), after a step."""
+    scale, good = state
+    count = b.Add(good, 1)
+    grows = b.GreaterOrEqual(count, period)
+    grown = b.Min(b.Mul(scale, multiplier), b.const(_LARGEST, float32))
+    shrunk = b.Max(b.Div(scale, multiplier), b.const(1.0, float32))
+    next_scale = b.Where(is_finite, b.Where(grows, grown, scale), shrunk)
+    return next_scale, b.Where(b.And(is_finite, b.Not(grows)), count, b.const([0], int64))
 
 
 def _all_finite(b: Builder, gs: Mapping[str, Value], totals: Totals) -> Value:

@@ -17,6 +17,7 @@ from flow2onnx.trace.constants import array_constant, number_constant
 from flow2onnx.trace.context import current_job
 from flow2onnx.trace.job import Job, Region
 from flow2onnx.trace.registry import bind, register
+from flow2onnx.trace.sub_steps import at_each_step, sub_steps
 from flow2onnx.trace.symbols import Symbol, annotated_signature, symbols
 from flow2onnx.typing.pytree import elements
 
@@ -309,22 +310,36 @@ def _call(
     source = user_frame()
     try:
         arguments = signatures.bind(job, args, kwargs)
-        name = job.name_op(arguments.get("name"), called.kind)
-        with job.b.under(name, source):
-            start = len(job.b.nodes)
-            blobs = _blobs(arguments)
-            for blob in blobs:
-                job.check_own(blob.value, "blob")
-            result = lower(job.b, **unwrap(arguments))
-            if vjp is not None:
-                _override(job, vjp, arguments, result, start)
-        is_dynamic = any(blob.is_dynamic for blob in blobs)
-        return wrap(_name_results(job.b, name, result, start), is_dynamic)
+        emit = functools.partial(_emit, job, called.kind, lower, vjp, source)
+        count = sub_steps(arguments)
+        return emit(arguments) if count is None else at_each_step(count, arguments, emit)
     except FlowError as error:
         raise error.located(job.spec.name, called.name, source) from None
     except _MISFITS as error:
         found = _misfit(error, signatures).located(job.spec.name, called.name, source)
         raise found from _cause(error)
+
+
+def _emit(
+    job: Job,
+    kind: str,
+    lower: Callable[..., Any],
+    vjp: Rule | None,
+    source: str | None,
+    arguments: dict[str, Any],
+) -> Any:
+    """The blobs of the operator's nodes, which are emitted."""
+    name = job.name_op(arguments.get("name"), kind)
+    with job.b.under(name, source):
+        start = len(job.b.nodes)
+        blobs = _blobs(arguments)
+        for blob in blobs:
+            job.check_own(blob.value, "blob")
+        result = lower(job.b, **unwrap(arguments))
+        if vjp is not None:
+            _override(job, vjp, arguments, result, start)
+    is_dynamic = any(blob.is_dynamic for blob in blobs)
+    return wrap(_name_results(job.b, name, result, start), is_dynamic)
 
 
 def _cause(error: Exception) -> Exception | None:

@@ -32,12 +32,14 @@ def quantize(job: Job) -> None:
 
 def _scheme(config: FunctionConfig) -> Scheme:
     is_symmetric, backend = config.value("qat.symmetric"), config.value("qat.target_backend")
-    if backend and not is_symmetric and backend != "cuda":
+    if backend == "cambricon":  # its formula has no other scheme
+        return Scheme(True, True)
+    if not is_symmetric and backend == "tensorrt":
         raise ConfigError(
             f"qat.symmetric is False, and qat.target_backend {backend!r} has zero points at 0",
             hint="leave qat.symmetric True, or qat.target_backend empty",
         )
-    return Scheme(is_symmetric, backend == "cambricon")
+    return Scheme(is_symmetric)
 
 
 def straight_through(job: Job, x: Value, scale: Value, zero: Value | None,

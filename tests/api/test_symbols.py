@@ -88,11 +88,11 @@ def test_what_is_unsupported_says_so(name):
 
 def test_what_is_unsupported_knows_the_job():
     def body(x):
-        return flow.repeat(x, 2)
+        return flow.local_gather(x, x)
 
     job = define(body, [])
     flow.clear_default_session()
-    with raises(UnsupportedError, NotImplementedError, "flow.repeat: one call is one step"):
+    with raises(UnsupportedError, NotImplementedError, "flow.local_gather: gathering within the piece"):
         body(None)
     assert job.__name__ == "job"
 

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 import flow2onnx as flow
+import flow2onnx.typing as tp
 from flow2onnx.api.op_types import OP_TYPES
 from flow2onnx.api.surface import NAMES
-from flow2onnx.errors import ArgumentError, ContextError, UnsupportedError
+from flow2onnx.errors import ArgumentError, ContextError, FlowError, UnsupportedError
 from flow2onnx.trace.symbols import symbols
 from tests.api.support import raises
 from tests.ops.jobs import define, predict, run
@@ -47,6 +48,8 @@ CASES = [
      lambda x: flow.math.reduce_sum(x, [1], keepdims=True)),
     ("multi_square_sum", {"x": [X, V]}, {},
      lambda x, y: flow.math.reduce_sum(x * x) + flow.math.reduce_sum(y * y)),
+    ("fused_cast_scale", {"x": [LABELS], "scale_by_tensor": [V[:1]]}, {"scale": 3.0},
+     lambda x, y: flow.cast(x, flow.float32) * y * 3.0),
     ("concat", {"in": [X, X]}, {"axis": 1, "max_dim_size": 8},
      lambda x, y: flow.concat([x, y], axis=1)),
     ("cast", {"in": [X]}, {"dtype": flow.int32}, lambda x: flow.cast(x, flow.int32)),
@@ -298,3 +301,52 @@ def test_mistakes(call, kind, text):
 def test_outside_a_job():
     with raises(ContextError, NotImplementedError, "only inside a job function"):
         flow.user_op_builder("a")
+
+
+def test_an_output_of_several_blobs():
+    @flow.global_function()
+    def job(x: tp.Numpy.Placeholder((2, 5))) -> tp.Bundle[tp.Numpy]:
+        builder = flow.user_op_builder("cut").Op("split_like").Input("in", [x])
+        like = [flow.zeros((2, 3), flow.float32), flow.zeros((9, 2), flow.float32)]
+        return (
+            builder.Input("like", like).InputSize("like", 2).Output("out", 2).Attr("axis", 1)
+            .Build().InferAndTryRun().RemoteBlobList()
+        )  # fmt: skip
+
+    x = np.arange(10, dtype=np.float32).reshape(2, 5)
+    first, second = job(x)
+    assert np.array_equal(first, x[:, :3])
+    assert np.array_equal(second, x[:, 3:])
+
+
+@pytest.mark.parametrize(
+    ("sizes", "num", "text"),
+    [((3, 3), 2, "pieces of 3 + 3 do not make the 5"), ((3, 2), 1, "out has 2 blobs, 1 were")],
+)
+def test_pieces_that_do_not_fit(sizes, num, text):
+    @flow.global_function()
+    def job(x: tp.Numpy.Placeholder((5,))) -> tp.Bundle[tp.Numpy]:
+        like = [flow.zeros((n,), flow.float32) for n in sizes]
+        builder = flow.user_op_builder("cut").Op("split_like").Input("in", [x])
+        return builder.Input("like", like).Output("out", num).Build().InferAndTryRun()
+
+    with pytest.raises(FlowError) as caught:
+        job(np.zeros(5, np.float32))
+    assert text in str(caught.value)
+
+
+def test_a_loss_scale_follows_its_schedule():
+    @flow.global_function(type="predict")
+    def job(bad: tp.Numpy.Placeholder((1,), flow.int64)) -> tp.Numpy:
+        scale = flow.get_variable("scale", (1,), initializer=flow.constant_initializer(8.0))
+        good = flow.get_variable("good", (1,), flow.int64, initializer=flow.zeros_initializer())
+        builder = flow.user_op_builder("schedule").Op("dynamic_loss_scale_schedule")
+        for name, blob in (("count_not_finite", bad), ("loss_scale", scale),
+                           ("good_step_counter", good)):  # fmt: skip
+            builder.Input(name, [blob])
+        builder.Attr("increment_period", 2).Attr("multiplier", 4.0).Build().InferAndTryRun()
+        return scale
+
+    counts = [0, 0, 1, 0, 1, 1, 1]
+    seen = [job(np.array([n])).item() for n in counts]
+    assert seen == [8, 8, 32, 8, 8, 2, 1]

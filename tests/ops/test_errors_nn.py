@@ -160,9 +160,15 @@ BAD = [
     ("nn.KLDivLoss", lambda b: n.KLDivLoss(b["x"], b["d"]), DTypeError, "float64 and float32"),
     (
         "nn.MarginRankingLoss",
-        lambda b: n.MarginRankingLoss(b["x"], b["x"], b["v"]),
+        lambda b: n.MarginRankingLoss(b["x"], b["v"], b["x"]),
         ShapeError,
         "shapes differ",
+    ),
+    (
+        "nn.MarginRankingLoss",
+        lambda b: n.MarginRankingLoss(b["x"], b["x"], b["y"]),
+        ShapeError,
+        "is not broadcast to it",
     ),
     (
         "nn.TripletMarginLoss",

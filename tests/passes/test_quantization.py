@@ -152,8 +152,10 @@ def test_zero_points_anywhere(low):
     np.testing.assert_allclose(train(x), np.mean((affine(x) @ affine(w)) ** 2), rtol=1e-5)
 
 
-def test_cambricon_scales_are_powers_of_two():
-    train, _ = jobs(product, (2, 4), rate=0.0, target_backend="cambricon")
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_cambricon_scales_are_powers_of_two(symmetric):
+    """Its formula has zero points at 0 whatever qat.symmetric says, as OneFlow's kernel."""
+    train, _ = jobs(product, (2, 4), rate=0.0, target_backend="cambricon", symmetric=symmetric)
     train(np.float32([[0.1, 3, -2, 1]] * 2))
     assert state("w-input-scale") == 2.0 ** (1 - 6)
 

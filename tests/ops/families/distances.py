@@ -82,6 +82,13 @@ ROWS = [
         [SHAPE] * 3,
         {"margin": 9},
     ),
+    *_reductions(
+        "nn.MarginRankingLoss",
+        lambda x, y, z: np.maximum(0, 9 - z * (x - y)),
+        [SHAPE, SHAPE, (1, SHAPE[-1])],
+        {"margin": 9},
+        note="broadcast target",
+    ),
     *_reductions("nn.TripletMarginLoss", _triplet(9.0, 2.0), [SHAPE] * 3, {"margin": 9.0}),
     *_reductions(
         "nn.TripletMarginLoss",
