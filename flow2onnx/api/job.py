@@ -1,8 +1,9 @@
 """The decorated function: what users call, export and ask about."""
 
+import contextlib
 import functools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -35,6 +36,16 @@ if TYPE_CHECKING:
 __all__ = ["JobFunction", "define"]
 
 
+@contextlib.contextmanager
+def _pointing_here() -> Iterator[None]:
+    """Let errors name the user's line."""
+    source = user_frame()
+    try:
+        yield
+    except FlowError as error:
+        raise error.located(None, None, source) from None
+
+
 class JobFunction:
     """A job. Calling it runs the compiled graph once, in the form its return annotation names."""
 
@@ -61,7 +72,8 @@ class JobFunction:
 
     def export(self, path: str | Path, **options: Any) -> "Report":
         """Write the job as ONNX: see `flow2onnx.export.export`."""
-        return export.export(self, path, **options)
+        with _pointing_here():
+            return export.export(self, path, **options)
 
     def fit(
         self,

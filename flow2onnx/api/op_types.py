@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from flow2onnx.ops import user_ops
+from flow2onnx.optim import loss_scale
 from flow2onnx.trace.registry import operator
 
 __all__ = ["OP_TYPES", "OpType"]
@@ -325,7 +326,7 @@ _ROWS = [
            (("x",), ("scale_by_tensor", "scale")), _same("scale")),
     OpType("split_like", user_ops.split_like, (("in",), ("like",)), _same("axis"), lists=True,
            many="out"),
-    OpType("dynamic_loss_scale_schedule", user_ops.dynamic_loss_scale_schedule,
+    OpType("dynamic_loss_scale_schedule", loss_scale.dynamic_loss_scale_schedule,
            (("count_not_finite",), ("loss_scale",), ("good_step_counter",)),
            _same("increment_period", "multiplier"), results=("loss_scale", "good_step_counter")),
     OpType("ctc_loss", "ctc_loss",

@@ -116,7 +116,9 @@ def _compile(path: Path) -> CodeType:
 def _close_files(path: Path) -> str | None:
     names = [p.name for p in path.parent.glob("*.py")] if path.parent.is_dir() else []
     near = near_names(path.name, names, most=1)
-    return f"did you mean {path.parent / near[0]}?" if near else None
+    if near:
+        return f"did you mean {path.parent / near[0]}?"
+    return f"give a script, such as {names[0]}" if names else "give the path of a script"
 
 
 def _module(name: str, path: Path) -> ModuleType:

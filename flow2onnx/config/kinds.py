@@ -58,7 +58,7 @@ class UnknownSettingError(ConfigError, AttributeError):
 
 def failure(message: str, hint: str | None = None) -> ConfigError:
     """A `ConfigError` that points at the user's line."""
-    return ConfigError(message, hint=hint, source=user_frame())
+    return ConfigError(message, hint=hint or _where_to_read(message), source=user_frame())
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> UnknownSettingError:
@@ -77,6 +77,11 @@ def wrong_value(flag: str, kind: "Kind", value: object, hint: str | None = None)
     """The error for a value that is not of the kind a flag takes."""
     got = f"{value!r} ({type(value).__name__})"
     return failure(f"{flag} takes {kind.accepts}; got {got}", hint)
+
+
+def _where_to_read(flag: str) -> str:
+    name = flag.split()[0].rpartition(".")[2]
+    return f"`flow2onnx flags {name}` tells what it does"
 
 
 class Kind(Protocol):

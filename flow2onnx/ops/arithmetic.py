@@ -11,19 +11,33 @@ import numpy as np
 from flow2onnx.dtypes import bool_, int8
 from flow2onnx.errors import ArgumentError, ShapeError, UnsupportedError
 from flow2onnx.graph import Builder, Value
-from flow2onnx.graph.types import dtype_of, limits_of
+from flow2onnx.graph.types import dtype_of, limits_of, sizes_of
 from flow2onnx.lowering.broadcasts import unbroadcast
 from flow2onnx.ops.arguments import Operand, beside
 from flow2onnx.trace.op import Operator, op
 
 
-def pair(b: Builder, x: Any, y: Any) -> tuple[Value, Value]:
+def operands(b: Builder, x: Any, y: Any) -> tuple[Value, Value]:
     """Both operands as values of one element type; one of them may be a number or an array."""
     if isinstance(x, Value):
         return x, beside(b, y, x)
     if isinstance(y, Value):
         return beside(b, x, y), y
     raise ArgumentError(f"one operand has to be a blob, got {x!r} and {y!r}")
+
+
+def pair(b: Builder, x: Any, y: Any) -> tuple[Value, Value]:
+    """Both operands, whose sizes are equal from the last axis on, or 1, where they are known."""
+    x, y = operands(b, x, y)
+    if dtype_of(x) != dtype_of(y):  # which is said first
+        return x, y
+    for m, n in zip(reversed(sizes_of(x)), reversed(sizes_of(y)), strict=False):
+        if isinstance(m, int) and isinstance(n, int) and m != n and 1 not in (m, n):
+            raise ShapeError(
+                f"{limits_of(x)} and {limits_of(y)} do not fit",
+                hint="sizes are equal from the last axis on, or 1: x[:, None] puts an axis of 1 in",
+            )
+    return x, y
 
 
 @op("math.add")

@@ -8,7 +8,16 @@ import numpy as np
 from flow2onnx.dtypes import DType, element_type, float32
 from flow2onnx.errors import ArgumentError, ShapeError, UnsupportedError
 from flow2onnx.graph import Builder, Value
-from flow2onnx.graph.types import bounds_of, dims, dtype_of, is_static, rank_of, size_of, sizes_of
+from flow2onnx.graph.types import (
+    bounds_of,
+    dims,
+    dtype_of,
+    is_static,
+    limits_of,
+    rank_of,
+    size_of,
+    sizes_of,
+)
 from flow2onnx.lowering.broadcasts import reshape_to
 from flow2onnx.ops.arguments import at_least_1d, axes_of, axis_of
 from flow2onnx.trace.constants import constant_type
@@ -147,7 +156,10 @@ def reshape(b: Builder, x: Value, shape: Sequence[int], name: str | None = None)
         return b.Reshape(x, wanted)
     known = int(np.prod([d for d in wanted if d != -1]))
     if size_of(x) % known if -1 in wanted else size_of(x) != known:
-        raise ShapeError(f"{size_of(x)} elements of shape {dims(x)} do not fill {tuple(wanted)}")
+        raise ShapeError(
+            f"{size_of(x)} elements of shape {dims(x)} do not fill {tuple(wanted)}",
+            hint=f"give sizes whose product is {size_of(x)}; -1 stands for the one that is left",
+        )
     return b.Reshape(x, wanted)
 
 
@@ -235,7 +247,25 @@ def concat(
     if not given:
         raise ArgumentError("concat needs at least one blob in inputs")
     along = axis_of(axis, rank_of(given[0]))
+    _check_equal_elsewhere(given, along)
     return given[0] if len(given) == 1 else b.Concat(*given, axis=along)
+
+
+def _check_equal_elsewhere(values: Sequence[Value], axis: int) -> None:
+    """Raise for shapes that differ along another axis than the one values are put together on."""
+    first = sizes_of(values[0])
+    for value in values[1:]:
+        pairs = enumerate(zip(first, sizes_of(value), strict=False))
+        differs = any(
+            i != axis and isinstance(m, int) and isinstance(n, int) and m != n
+            for i, (m, n) in pairs
+        )
+        if differs or rank_of(value) != len(first):
+            raise ShapeError(
+                f"{limits_of(values[0])} and {limits_of(value)} differ along another axis than "
+                f"{axis}",
+                hint=f"blobs put together along axis {axis} are equal along all others",
+            )
 
 
 @op("stack")

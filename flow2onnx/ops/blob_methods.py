@@ -8,7 +8,7 @@ from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dtype_of, rank_of
 from flow2onnx.ops import array
 from flow2onnx.ops.arguments import at_least_1d
-from flow2onnx.ops.arithmetic import mod, pair, pow_
+from flow2onnx.ops.arithmetic import mod, operands, pair, pow_
 from flow2onnx.trace.op import op
 from flow2onnx.trace.registry import register_method
 
@@ -37,7 +37,7 @@ def power(b: Builder, x: Any, y: Any, name: str | None = None) -> Value:
 @op("blob.matmul", is_public=False)
 def matrix_product(builder: Builder, x: Any, y: Any, name: str | None = None) -> Value:
     """The matrix product as numpy's: vectors and batches that broadcast too."""
-    x, y = pair(builder, x, y)
+    x, y = operands(builder, x, y)
     if not rank_of(x) or not rank_of(y):
         raise ArgumentError("a matrix product with a number", hint="write x * number")
     if rank_of(x) == rank_of(y) == 2:

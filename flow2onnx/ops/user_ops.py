@@ -5,20 +5,11 @@ from collections.abc import Sequence
 from flow2onnx.errors import ArgumentError, ShapeError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dims, dtype_of, rank_of
-from flow2onnx.ops import (
-    conv_transpose,
-    indexing,
-    losses,
-    normalization,
-    special,
-    unary,
-    variable,
-)
+from flow2onnx.ops import conv_transpose, indexing, losses, normalization, special, unary
 from flow2onnx.ops.arguments import axis_of
 from flow2onnx.ops.arithmetic import add, condition
 from flow2onnx.ops.normalization_layers import normalize_by_batch
 from flow2onnx.ops.spatial import Ints
-from flow2onnx.optim.loss_scale import scheduled
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.op import Operator, composite, op
 
@@ -212,40 +203,3 @@ def split_like(
     return [
         b.Slice(whole, [end - size], [end], [along]) for size, end in zip(sizes, ends, strict=True)
     ]
-
-
-@composite("dynamic_loss_scale_schedule", is_public=False)
-def dynamic_loss_scale_schedule(
-    count_not_finite: Blob,
-    loss_scale: Blob,
-    good_step_counter: Blob,
-    increment_period: int = 2000,
-    multiplier: float = 2.0,
-    name: str | None = None,
-) -> tuple[Blob, Blob]:
-    """What the variables `loss_scale` and `good_step_counter` hold after this call.
-
-    After `increment_period` steps without a number that is not finite the scale is multiplied,
-    after one with such it is divided, down to 1.
-    """
-    scale, count = _next_scale(
-        count_not_finite, loss_scale, good_step_counter, increment_period, multiplier
-    )
-    variable.assign(loss_scale, scale)
-    variable.assign(good_step_counter, count)
-    return scale, count
-
-
-@op("next_loss_scale", is_public=False)
-def _next_scale(
-    b: Builder,
-    count_not_finite: Value,
-    loss_scale: Value,
-    good_step_counter: Value,
-    period: int,
-    multiplier: float,
-    name: str | None = None,
-) -> tuple[Value, Value]:
-    """The scale and the count of good steps after a step with so many numbers not finite."""
-    is_finite = b.Equal(count_not_finite, b.like(0, count_not_finite))
-    return scheduled(b, is_finite, (loss_scale, good_step_counter), period, multiplier)

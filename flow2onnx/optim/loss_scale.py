@@ -10,14 +10,17 @@ from flow2onnx.dtypes import float32, int64
 from flow2onnx.errors import ArgumentError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.optim.totals import WHOLE_TOTALS, Totals
+from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.job import Job
-from flow2onnx.trace.registry import publish
+from flow2onnx.trace.op import composite, op
+from flow2onnx.trace.registry import operator, publish
 
 __all__ = [
     "DynamicScale",
     "LossScale",
     "StaticScale",
     "dynamic_loss_scale",
+    "dynamic_loss_scale_schedule",
     "scheduled",
     "static_loss_scale",
 ]
@@ -137,3 +140,40 @@ def dynamic_loss_scale(
 
 publish("optimizer.loss_scale.static_loss_scale", static_loss_scale)
 publish("optimizer.loss_scale.dynamic_loss_scale", dynamic_loss_scale)
+
+
+@composite("dynamic_loss_scale_schedule", is_public=False)
+def dynamic_loss_scale_schedule(
+    count_not_finite: Blob,
+    loss_scale: Blob,
+    good_step_counter: Blob,
+    increment_period: int = 2000,
+    multiplier: float = 2.0,
+    name: str | None = None,
+) -> tuple[Blob, Blob]:
+    """What the variables `loss_scale` and `good_step_counter` hold after this call.
+
+    After `increment_period` steps without a number that is not finite the scale is multiplied,
+    after one with such it is divided, down to 1.
+    """
+    scale, count = _next_scale(
+        count_not_finite, loss_scale, good_step_counter, increment_period, multiplier
+    )
+    operator("assign")(loss_scale, scale)
+    operator("assign")(good_step_counter, count)
+    return scale, count
+
+
+@op("next_loss_scale", is_public=False)
+def _next_scale(
+    b: Builder,
+    count_not_finite: Value,
+    loss_scale: Value,
+    good_step_counter: Value,
+    period: int,
+    multiplier: float,
+    name: str | None = None,
+) -> tuple[Value, Value]:
+    """The scale and the count of good steps after a step with so many numbers not finite."""
+    is_finite = b.Equal(count_not_finite, b.like(0, count_not_finite))
+    return scheduled(b, is_finite, (loss_scale, good_step_counter), period, multiplier)

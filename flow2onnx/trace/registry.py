@@ -71,9 +71,26 @@ def bind(
     try:
         bound = signature.bind(*args, **kwargs)
     except TypeError as error:
-        raise ArgumentError(f"{error}; the signature is {signature}") from None
+        raise ArgumentError(str(error), hint=_parameters(signature)) from None
     bound.apply_defaults()
     return bound
+
+
+def _parameters(signature: inspect.Signature) -> str:
+    """The parameters with their defaults, in words."""
+    shown = (
+        p.name if p.default is p.empty else f"{p.name}={p.default!r}"
+        for p in signature.parameters.values()
+    )
+    return f"it takes {', '.join(shown) or 'nothing'}"
+
+
+def hinted(error: FlowError, name: str) -> FlowError:
+    """The error of ``flow.<name>``, which says where to read on if it says nothing else."""
+    if error.hint is None:
+        home = "flow.Blob" if name.startswith("blob.") else f"flow.{name}"
+        error.hint = f"help({home}) says what it takes"
+    return error
 
 
 def publish(name: str, function: Any) -> None:
@@ -115,6 +132,7 @@ def _with_location(function: Callable[..., Any], name: str) -> Callable[..., Any
             return function(*args, **kwargs)
         except FlowError as error:
             job = traced_job()
-            raise error.located(job.spec.name if job else None, name, user_frame()) from None
+            place = job.spec.name if job else None
+            raise hinted(error, name).located(place, name, user_frame()) from None
 
     return public

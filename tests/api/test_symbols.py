@@ -92,7 +92,7 @@ def test_what_is_unsupported_knows_the_job():
 
     job = define(body, [])
     flow.clear_default_session()
-    with raises(UnsupportedError, NotImplementedError, "flow.local_gather: gathering within the piece"):
+    with raises(UnsupportedError, NotImplementedError, "flow.local_gather: gathering"):
         body(None)
     assert job.__name__ == "job"
 

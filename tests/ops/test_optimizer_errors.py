@@ -37,7 +37,7 @@ def test_outside_a_job(name):
 
 
 def test_unknown_arguments():
-    with pytest.raises(ArgumentError, match=r"momentum.*the signature is \(lr_scheduler.*beta1"):
+    with pytest.raises(ArgumentError, match=r"momentum.*\n.*it takes lr_scheduler, beta1"):
         o.Adam(rate(), momentum=0.9)
 
 
