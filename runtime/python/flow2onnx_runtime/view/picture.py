@@ -61,7 +61,8 @@ def zoomable(svg: str, name: str) -> str:
     return (
         f"<style>#{name}-0:checked~div svg{{height:auto}}{''.join(rules)}</style>"
         f'<div>{"".join(switches)}<div style="overflow:auto;resize:vertical;max-height:520px;'
-        f'border:1px solid #8884;border-radius:6px;background:#fbfbfa">{svg}</div></div>'
+        'border:1px solid #8884;border-radius:6px;background:#fbfbfa;text-align:center">'
+        f"{svg}</div></div>"
     )
 
 

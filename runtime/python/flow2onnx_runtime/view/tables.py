@@ -41,9 +41,11 @@ def table(
 
 
 def _cells(row: Sequence[object], sides: Sequence[str]) -> str:
+    styles = [_CELL.format(side=side) for side in sides]
+    styles[-1:] = [f"{style};white-space:normal;max-width:48em" for style in styles[-1:]]
     return "".join(
-        f'<td style="{_CELL.format(side=side)}">{_content(cell)}</td>'
-        for cell, side in zip(row, sides, strict=True)
+        f'<td style="{style}">{_content(cell)}</td>'
+        for cell, style in zip(row, styles, strict=True)
     )
 
 
