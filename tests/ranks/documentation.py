@@ -27,7 +27,8 @@ PROGRAMS = (
 )  # fmt: skip
 TWO_MACHINES = "basics_topics/distributed_train.py"  # which one process refuses to be
 WITHOUT_DROPOUT = str(ROOT / "tests/ranks/without_dropout.py")
-IMAGES, LIMIT, _SECONDS = 100, 1e-4, 1800
+IMAGES, _SECONDS = 100, 1800
+LIMIT = 1e-3  # of the recorded runs of real OneFlow; losses of LeNet grow before they fall
 _NUMBER = re.compile(r"^-?\d+\.\d+(?:e-?\d+)?$", re.MULTILINE)
 
 
