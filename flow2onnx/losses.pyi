@@ -4,11 +4,12 @@ Written by `python -m tests.stubs` from the names that there are: change those.
 """
 
 import builtins as _builtins
+import collections.abc as _collections_abc
 import flow2onnx.trace.blob as _flow2onnx_trace_blob
 import numpy.typing as _numpy_typing
 import typing as _typing
 
-def add_loss(loss: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any]) -> None:
+def add_loss(loss: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any] | _collections_abc.Sequence[_flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any]]) -> None:
     """Minimise the mean of `loss` too, under the job's `config.train` settings."""
 def bce(output: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], labels: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], reduction: _typing.Literal['mean', 'sum'] = 'mean') -> _flow2onnx_trace_blob.Blob:
     """-(y log p + (1 - y) log(1 - p)) of probabilities: torch's BCELoss, no log below -100."""

@@ -1,12 +1,14 @@
 """LeNet as in OneFlow's documentation: two convolutions with pools, a hidden layer, dropout."""
 
+from typing import Annotated
+
 import flow2onnx as flow
 import flow2onnx.typing as tp
 from flow2onnx.trace.blob import Blob
 
 BATCH = 100
-Images = tp.Numpy.Placeholder((BATCH, 1, 28, 28), dtype=flow.float)
-Labels = tp.Numpy.Placeholder((BATCH,), dtype=flow.int32)
+Images = Annotated[flow.Blob, tp.Numpy.Placeholder((BATCH, 1, 28, 28), dtype=flow.float)]
+Labels = Annotated[flow.Blob, tp.Numpy.Placeholder((BATCH,), dtype=flow.int32)]
 
 
 def stage(x: Blob, channels: int, index: int) -> Blob:

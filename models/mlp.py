@@ -1,12 +1,14 @@
 """The perceptron of OneFlow's documentation: 784 pixels, 512 hidden units, 10 digits."""
 
+from typing import Annotated
+
 import flow2onnx as flow
 import flow2onnx.typing as tp
 from flow2onnx.trace.blob import Blob
 
 BATCH = 100
-Images = tp.Numpy.Placeholder((BATCH, 1, 28, 28), dtype=flow.float)
-Labels = tp.Numpy.Placeholder((BATCH,), dtype=flow.int32)
+Images = Annotated[flow.Blob, tp.Numpy.Placeholder((BATCH, 1, 28, 28), dtype=flow.float)]
+Labels = Annotated[flow.Blob, tp.Numpy.Placeholder((BATCH,), dtype=flow.int32)]
 
 
 def network(images: Blob) -> Blob:

@@ -80,7 +80,8 @@ class Builder:
         run([*frontend, "--sdist", folder], self.environment)
         (source,) = made.glob("*.tar.gz")
         with tarfile.open(source) as opened:
-            opened.extractall(made, filter="data")
+            opened.extraction_filter = getattr(tarfile, "data_filter", None)  # new in 3.11.4
+            opened.extractall(made)
         unpacked = made / source.name.removesuffix(".tar.gz")
         if name == _NATIVE:
             wheel = self._native_wheel(frontend, unpacked, made)

@@ -1,5 +1,7 @@
 """Losses: cross entropies of each sample, and distances reduced as `reduction` says."""
 
+from collections.abc import Sequence
+
 from flow2onnx.dtypes import DType
 from flow2onnx.errors import ArgumentError, ContextError, DTypeError, ShapeError, UnsupportedError
 from flow2onnx.graph import Builder, Value
@@ -262,7 +264,7 @@ def _add_angle(b: Builder, cosine: Value, m1: float, m2: float) -> Value:
 
 
 @composite("losses.add_loss")
-def add_loss(loss: Blob) -> None:
+def add_loss(loss: Blob | Sequence[Blob]) -> None:
     """Minimise the mean of `loss` too, under the job's `config.train` settings."""
     job = current_job("losses.add_loss")
     if not job.is_trainable:

@@ -102,7 +102,8 @@ def write(target: Path) -> None:
 def unpack(archive: Path, folder: Path) -> Path:
     """The archive's one folder, unpacked below another."""
     with tarfile.open(archive) as opened:
-        opened.extractall(folder, filter="data")
+        opened.extraction_filter = getattr(tarfile, "data_filter", None)  # new in 3.11.4
+        opened.extractall(folder)
     return folder / NAME
 
 

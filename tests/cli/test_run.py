@@ -289,7 +289,7 @@ def test_ctrl_c(flow2onnx, script):
     ("name", "message"),
     [
         ("trian.py", "ScriptError: trian.py does not exist\n  did you mean train.py?\n"),
-        ("other", "ScriptError: other does not exist\n"),
+        ("other", "ScriptError: other does not exist\n  give a script, such as train.py\n"),
         (".", "ScriptError: . is a directory\n  name the script in it\n"),
         ("data.bin", "ScriptError: data.bin is not a Python script but a binary file\n"),
     ],

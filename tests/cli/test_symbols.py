@@ -24,13 +24,13 @@ def test_markdown_is_the_section(flow2onnx):
 
 
 def test_one(flow2onnx):
-    assert flow2onnx("symbols", "flow.acc").stdout.splitlines() == [
-        "flow.acc(one, max_acc_num, name=None)",
-        "releases a–0.6",
+    assert flow2onnx("symbols", "flow.local_gather").stdout.splitlines() == [
+        "flow.local_gather(params, indices, axis=0, name=None)",
+        "releases a–0.1.0",
         "status   unsupported",
-        "note     one call is one step: there are no sub-steps inside a run of an ONNX model; "
-        "make one call",
-        "         of the job for each piece",
+        "note     gathering within the piece of each device is gone since 0.1.1; use flow.gather, "
+        "which is",
+        "         the same on one device",
     ]
 
 

@@ -40,7 +40,11 @@ def test_every_option_is_described():
 
 def test_the_command_has_the_same_vocabulary():
     own = {"folder", "ort_format", "training_info", "no_verify"}  # of `save`
-    names = {p.name for p in command.params} - own - {"as_json", "show_traceback", "traceback"}
+    names = (
+        {p.name for p in command.params}
+        - own
+        - {"as_json", "show_traceback", "traceback", "details"}
+    )
     assert names == set(parameters(flow.make_trainable)) - {"trainable"}
     for option in command.params:
         if option.name in names - {"model"}:

@@ -17,6 +17,7 @@ from tests.ops.table import FLOATS, ROWS
 TOLERANCE = {"float64": (1e-9, 1e-6), "float32": (2e-5, 5e-4), "float16": (4e-3, 4e-2)}
 # not functions from blobs to blobs; each has tests of its own
 ELSEWHERE = {
+    "acc",
     "advanced.distribute_map",
     "assign",
     "categorical_ordinal_encode",
@@ -37,6 +38,7 @@ ELSEWHERE = {
     "nn.ctc_greedy_decoder",
     "nn.max_pool1d",
     "nn.random_mask_like",
+    "pack",
     "quantization.fake_quantization",
     "quantization.min_max_observer",
     "quantization.moving_average_min_maxObserver",
@@ -47,8 +49,10 @@ ELSEWHERE = {
     "random.gen_seed",
     "random.generate_random_batch_permutation_indices",
     "random.shuffle",
+    "repeat",
     "system.assign",
     "truncated_normal",
+    "unpack",
 }
 
 # modules whose operators run on the host, which tests/data is about
