@@ -12,9 +12,10 @@ from tests.ranks.killed_ranks import MARK, marked
 from tests.ranks.ranks import ROOT, ends, free_port, start, start_ranks
 
 PROGRAM = str(ROOT / "tests/ranks/faulty.py")
-DEADLINE = 5
+PATIENT, IMPATIENT = "60", "5"  # seconds
 ENGINES = ("torch", "mpi", "mpich")
 OTHER = "does not run what rank 0"
+SILENT = ("hang", "stop", "absent", "leave")  # which the deadline tells of
 # What rank 0, or the launcher, says of the rank that is at fault.
 MESSAGES = {
     "kill": (1, ["rank 1", "killed by SIGKILL"]),
@@ -40,7 +41,8 @@ def launched(fault, folder, *options, engine="torch"):
     face, mark = "torch" if engine == "torch" else "mpi", uuid.uuid4().hex
     arguments = ["-m", "flow2onnx", "launch", "-n", "2", "--engine", face]
     who = MESSAGES[fault][0] if fault in MESSAGES else 1
-    arguments += ["--deadline", str(DEADLINE), *options, PROGRAM, fault, str(who), str(folder)]
+    deadline = IMPATIENT if fault in SILENT else PATIENT
+    arguments += ["--deadline", deadline, *options, PROGRAM, fault, str(who), str(folder)]
     ((status, _, errors),) = ends([start(engine, arguments, **{MARK: mark})])
     while list(marked(mark)):  # for as long as the test may take
         time.sleep(0.1)
@@ -76,7 +78,7 @@ def undisturbed(folder, engine="torch"):
 def test_a_killed_rank_ends_the_other(tmp_path):
     """Without a launcher that would end it."""
     (status, _, errors), (killed, _, _) = ends(
-        start_ranks(2, [PROGRAM, "kill", "1", str(tmp_path)], FLOW2ONNX_DEADLINE=str(DEADLINE))
+        start_ranks(2, [PROGRAM, "kill", "1", str(tmp_path)], FLOW2ONNX_DEADLINE=PATIENT)
     )
     assert (status, killed) == (1, -9)
     assert "RankError" in errors
