@@ -138,6 +138,5 @@ INTERNAL f2o_status open_buffer(const Runtime *runtime, f2o_dtype dtype, size_t 
     buffer->data = bytes == NONE ? NULL : alloc_aligned(bytes);
     if (buffer->data == NULL) return no_memory(error);
     buffer->bytes = bytes;
-    memset(buffer->data, 0, bytes);
     return open_value(runtime, buffer->data, dtype, rank, shape, &buffer->value, error);
 }

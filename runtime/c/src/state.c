@@ -40,8 +40,9 @@ INTERNAL f2o_status open_state(f2o_state *state, const Runtime *runtime, Specs s
     for (size_t i = 0; i < specs.count; i++) {
         const f2o_spec *spec = &specs.items[i];
         for (int j = 0; j < 2; j++) {
-            TRY(open_buffer(runtime, spec->dtype, spec->rank, spec->shape, &state->buffers[i][j],
-                            error));
+            Buffer *buffer = &state->buffers[i][j];
+            TRY(open_buffer(runtime, spec->dtype, spec->rank, spec->shape, buffer, error));
+            memset(buffer->data, 0, buffer->bytes);
         }
     }
     return F2O_OK;
