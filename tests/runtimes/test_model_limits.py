@@ -9,6 +9,7 @@ import pytest
 from flow2onnx_runtime import BundleError
 from flow2onnx_runtime.model_check import check_model
 from flow2onnx_runtime.model_limits import LIMITS
+from onnx import parser
 
 from tests.hostile.models import case
 from tests.runtimes import c_driver, test_js
@@ -92,3 +93,21 @@ class TestC:
         for path, wanted in corpus.items():
             assert counted(found.say("predictor", path)) == wanted, path
         found.close()
+
+    @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system has no /proc")
+    def test_a_result_takes_memory_when_it_is_computed(self, tmp_path):
+        """Two gigabytes by their fixed size, of a model of a few bytes."""
+        model = parser.parse_model(
+            '<ir_version: 10, opset_import: ["" : 21]> g (float[1,2,6,6] x) => (float[1,2,n,n] y) '
+            "<float[2,2,3,3] v = {" + ",".join(["1"] * 36) + "}> "
+            "{ y = ConvTranspose <strides: ints = [3000, 3000]> (x, v) }"
+        )
+        size = model.graph.output[0].type.tensor_type.shape
+        size.dim[2].dim_value = size.dim[3].dim_value = 5 * 3000 + 3
+        path = tmp_path / "model.onnx"
+        path.write_bytes(model.SerializeToString())
+        driver = c_driver.Driver(c_driver.make(tmp_path, "driver"))
+        driver.ok("predictor", path)
+        status = Path(f"/proc/{driver.process.pid}/status").read_text()
+        assert int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) < 1 << 19
+        driver.close()
