@@ -73,8 +73,8 @@ def load_of(name: str, half: str = "", is_native: bool = False) -> Load:
     flow.clear_default_session()
     row = next(row for row in ROWS if row.name == name)
     train, feed = row.small().train, row.feed()
-    train.spec.config.enable_auto_mixed_precision(bool(half))  # networks share a configuration
     if half:
+        train.spec.config.enable_auto_mixed_precision(True)
         train.spec.config.runtime.mixed_precision_dtype(half)
     train.spec.config.runtime.native(is_native)
     standin.reset()

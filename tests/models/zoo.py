@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -96,8 +96,12 @@ def classifier(module, count, size, names, is_slow=False, options=None, optimize
 
 
 def redefined(module):
-    """The jobs of a module that defines them when it is imported, in the session of the test."""
-    train, predict = define(module.train_job.spec), define(module.predict_job.spec)
+    """The jobs of a module that defines them when it is imported, in the session of the test.
+
+    Each has a configuration of its own: a test that sets a flag leaves the module as it was.
+    """
+    specs = (module.train_job.spec, module.predict_job.spec)
+    train, predict = (define(replace(s, config=s.config.copy())) for s in specs)
     return Jobs(train, train, predict)
 
 
