@@ -48,8 +48,8 @@ def run_mpi(command: Sequence[str], before: Callable[[], object]) -> int:
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             preexec_fn=before,  # there is one thread
         )  # fmt: skip
-        with _signals_passed_on(process):
-            told = _passed_on(process)
+        with _forward_signals(process):
+            told = _forward_output(process)
             status = process.wait()
         cause = _cause(told, Path(folder))
     if cause is not None:
@@ -58,7 +58,7 @@ def run_mpi(command: Sequence[str], before: Callable[[], object]) -> int:
 
 
 @contextmanager
-def _signals_passed_on(process: "subprocess.Popen[bytes]") -> Iterator[None]:
+def _forward_signals(process: "subprocess.Popen[bytes]") -> Iterator[None]:
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     before = {n: signal.signal(n, lambda n, _: process.send_signal(n)) for n in numbers}
     try:
@@ -68,8 +68,8 @@ def _signals_passed_on(process: "subprocess.Popen[bytes]") -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _passed_on(process: "subprocess.Popen[bytes]") -> bytes:
-    """The end of what a process writes, all of which is written here at once."""
+def _forward_output(process: "subprocess.Popen[bytes]") -> bytes:
+    """Write here at once what a process writes, and return the end of it."""
     told = b""
     with selectors.DefaultSelector() as open_pipes:
         open_pipes.register(process.stdout, selectors.EVENT_READ, 1)  # type: ignore[arg-type]  # is
@@ -93,16 +93,16 @@ def _cause(told: bytes, notes: Path) -> str | None:
     """The rank that a signal ended and which signal; None where nobody says so."""
     known = _RANK_AND_SIGNAL.search(told)
     if known:
-        return _killed(f"rank {int(known[1])}", int(known[2]), notes)
+        return _describe_kill(f"rank {int(known[1])}", int(known[2]), notes)
     process, number = _PROCESS.search(told), _SIGNAL.search(told)
     if not process or not number:
         return None
     note = notes / process[1].decode()
     who = f"rank {note.read_text()}" if note.exists() else "a rank that had not begun"
-    return _killed(who, int(number[1]), notes)
+    return _describe_kill(who, int(number[1]), notes)
 
 
-def _killed(who: str, number: int, notes: Path) -> str:
+def _describe_kill(who: str, number: int, notes: Path) -> str:
     where = f"on {socket.gethostname()}"
     if number != signal.SIGALRM:
         return f"{who} {where} was killed by {signal.Signals(number).name}"

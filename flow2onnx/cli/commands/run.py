@@ -6,7 +6,7 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
 import click
-from flow2onnx_runtime.collectives import failures_told
+from flow2onnx_runtime.collectives import report_failures
 from flow2onnx_runtime.world import launched_world
 
 from flow2onnx.cli.commands.launch import QUIET, end_with_launcher
@@ -61,7 +61,7 @@ def run(
     check_usable(provider)
     current_session().preset = Preset(release, provider, seed, stop_on_non_finite)
     clear_default_session()
-    with failures_told(), _output_of_one(), report_errors(script):
+    with report_failures(), _output_of_one(), report_errors(script):
         run_script(script, args)
 
 

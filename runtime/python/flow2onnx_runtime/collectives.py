@@ -31,13 +31,13 @@ __all__ = [
     "PendingPart",
     "RankError",
     "check_alike",
-    "failures_told",
     "first_rank_says",
     "follow_first",
     "gather_bytes",
     "join_world",
     "last_line",
     "on_first_rank",
+    "report_failures",
 ]
 
 # True within what the first rank does alone, which others are waiting for.
@@ -140,14 +140,14 @@ def _connect(world: World) -> Collectives:
         from flow2onnx_runtime.torch_collectives import TorchCollectives
 
         return TorchCollectives(world)
-    with _ended_at_deadline(world):
+    with _deadline_alarm(world):
         from flow2onnx_runtime.mpi_collectives import MPICollectives
     return MPICollectives(world)
 
 
 @contextmanager
-def _ended_at_deadline(world: World) -> Iterator[None]:
-    """Inside, the system ends this process at its deadline, whatever library it waits in.
+def _deadline_alarm(world: World) -> Iterator[None]:
+    """Let the system end this process at its deadline, whatever library it waits in inside.
 
     MPI begins with an import, which waits for all ranks, holds Python's lock, and has no deadline.
     mpirun ends the others then; a launcher reads in its folder of notes who had come.
@@ -244,8 +244,8 @@ def _names(lines: Sequence[str], others: Sequence[str]) -> list[str]:
 
 
 @contextmanager
-def failures_told() -> Iterator[None]:
-    """Inside, what ends this process is told to the other ranks, if it had joined any.
+def report_failures() -> Iterator[None]:
+    """Tell the other ranks, if this process had joined any, what ends it inside.
 
     It ends with the status `FOLLOWER` where another rank is the cause.
     """
@@ -254,7 +254,7 @@ def failures_told() -> Iterator[None]:
     except BaseException as error:
         cause = error.__context__ if isinstance(error, SystemExit) else error
         is_orderly = isinstance(error, SystemExit) and not error.code
-        joined = None if is_orderly else _told_where()
+        joined = None if is_orderly else _failure_connection()
         if joined is None:
             raise
         if isinstance(cause, RankError):
@@ -263,7 +263,7 @@ def failures_told() -> Iterator[None]:
         raise
 
 
-def _told_where() -> Collectives | None:
+def _failure_connection() -> Collectives | None:
     """The connection by which to tell of a failure, if there is one.
 
     On MPI it is made now: an end before it is none that an MPI library has to tell the others.
