@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 Rows = list[dict[str, Any]]
+_WIDEST = 1000  # columns of a terminal, more than any table has
 
 
 @dataclass(frozen=True)
@@ -32,9 +33,10 @@ class Grid:
         return f"### {self.title}\n\n" + "\n".join(rows) + "\n"
 
     def show(self) -> None:
-        """On the terminal, with rich where it is installed."""
+        """On the terminal, with rich where it is installed; as Markdown where it does not fit."""
         try:
             from rich.console import Console
+            from rich.measure import Measurement
             from rich.table import Table
         except ModuleNotFoundError:
             print(self.markdown())
@@ -44,7 +46,12 @@ class Grid:
             table.add_column(column, justify="right" if i else "left")
         for line in self.lines:
             table.add_row(*line)
-        Console().print(table)
+        console = Console()
+        wanted = console.options.update(width=_WIDEST)
+        if console.width < Measurement.get(console, wanted, table).maximum:
+            print(self.markdown())
+        else:
+            console.print(table)
 
 
 def document(contest: Any, machine: dict[str, Any], **more: Any) -> dict[str, Any]:
