@@ -4,9 +4,9 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO
 
-from flow2onnx_runtime import History, replace_file
+from flow2onnx_runtime import History
+from flow2onnx_runtime.files import replace_bytes
 from flow2onnx_runtime.history import plotting
 from flow2onnx_runtime.view.texts import clean
 
@@ -81,11 +81,7 @@ def draw_curves(path: Path, runs: Runs, names: Sequence[str], over: str | None =
             axes.legend(fontsize="small")
     picture = io.BytesIO()
     figure.savefig(picture, format=ending, dpi=150)
-
-    def write(file: BinaryIO) -> None:
-        file.write(picture.getvalue())
-
-    replace_file(path, write)
+    replace_bytes(path, picture.getvalue())
 
 
 def _plain(text: str) -> str:

@@ -8,12 +8,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
-from flow2onnx_runtime import Options, State, replace_file
+from flow2onnx_runtime import Options, State
 from flow2onnx_runtime.collectives import follow_first, join_world
 from flow2onnx_runtime.dtypes import Array
+from flow2onnx_runtime.files import replace_bytes
 from flow2onnx_runtime.free_memory import free_bytes
 from flow2onnx_runtime.world import launched_world
 
@@ -452,14 +453,7 @@ def _write_graphs(jobs: Mapping[str, CompiledJob], folder: Path) -> None:
     """Write the graph of each job as text, for people."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, job in jobs.items():
-        _write_text(folder / f"{name}.onnx.txt", model_text(job.model))
-
-
-def _write_text(path: Path, text: str) -> None:
-    def write(file: BinaryIO) -> None:
-        file.write(text.encode())
-
-    replace_file(path, write)
+        replace_bytes(folder / f"{name}.onnx.txt", model_text(job.model).encode())
 
 
 class _Default:

@@ -9,7 +9,7 @@ from typing import BinaryIO, Literal
 import numpy as np
 from flow2onnx_runtime import replace_file, save_safetensors
 from flow2onnx_runtime.dtypes import Array
-from flow2onnx_runtime.files import lock_folder
+from flow2onnx_runtime.files import lock_folder, replace_bytes
 from flow2onnx_runtime.safetensors import read_header
 
 from flow2onnx.dtypes import DType
@@ -40,12 +40,8 @@ Weights = Literal["inside", "safetensors", "external"]
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Make `path` a file of this content."""
-
-    def write(file: BinaryIO) -> None:
-        file.write(content)
-
     try:
-        replace_file(path, write)
+        replace_bytes(path, content)
     except (OSError, ValueError) as error:  # ValueError: a null character in the path
         raise _unwritable(path, error) from error
 

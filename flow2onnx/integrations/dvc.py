@@ -4,9 +4,10 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
-from flow2onnx_runtime import Callback, OptionsError, replace_file
+from flow2onnx_runtime import Callback, OptionsError
+from flow2onnx_runtime.files import replace_bytes
 from flow2onnx_runtime.world import launched_world
 
 from flow2onnx.integrations.models import numbers
@@ -56,11 +57,7 @@ class DVCLog(Callback):
     def _write(self, name: str, text: str) -> None:
         path = self._folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-
-        def write(file: BinaryIO) -> None:
-            file.write(text.encode())
-
-        replace_file(path, write)
+        replace_bytes(path, text.encode())
 
 
 _DVC = """params: []

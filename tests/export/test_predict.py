@@ -182,7 +182,8 @@ def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
     def fail(*args, **kwargs):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(files, "replace_file", fail)
+    for name in ("replace_file", "replace_bytes"):
+        monkeypatch.setattr(files, name, fail)
     for weights in ("inside", "external"):
         with pytest.raises(BundleError, match="No space left"):
             predict_job.export(tmp_path / "m.onnx", weights=weights)

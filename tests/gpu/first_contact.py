@@ -36,7 +36,7 @@ from flow2onnx_runtime import (
 from flow2onnx_runtime.device_feeds import FeedBuffers
 from flow2onnx_runtime.errors import OptionsError, OutOfMemoryError, UnsupportedError
 from flow2onnx_runtime.extensions import accelerator
-from flow2onnx_runtime.files import replace_file
+from flow2onnx_runtime.files import replace_bytes
 from flow2onnx_runtime.free_memory import free_bytes
 from flow2onnx_runtime.model_check import OwnModel
 from flow2onnx_runtime.providers import CPU, PROVIDERS
@@ -110,7 +110,7 @@ class Contact:
         print(facts["outcome"], stage, name, shown, flush=True)
         content = json.dumps(self.found, indent=1, default=str).encode()
         self.out.mkdir(parents=True, exist_ok=True)
-        replace_file(self.out / "first_contact.json", lambda file: file.write(content))
+        replace_bytes(self.out / "first_contact.json", content)
 
 
 # --- environment: what is installed, and opens ---------------------------------------------------

@@ -4,10 +4,9 @@ import re
 import tempfile
 import webbrowser
 from pathlib import Path
-from typing import BinaryIO
 
 import click
-from flow2onnx_runtime import replace_file
+from flow2onnx_runtime.files import replace_bytes
 from flow2onnx_runtime.view import page_of
 
 from flow2onnx.cli.failures import traceback_option, writing
@@ -44,12 +43,8 @@ def show(
     """
     content = page_of(graph_at(target, args, release)).encode("utf-8", "replace")
     place = output or Path(tempfile.mkdtemp(prefix="flow2onnx-")) / f"{_stem(target)}.html"
-
-    def write(file: BinaryIO) -> None:
-        file.write(content)
-
     with writing(place):
-        replace_file(place, write)
+        replace_bytes(place, content)
     note(f"{place}  {size_text(len(content))}")
     asked = output is None if opens is None else opens
     if asked and not webbrowser.open(place.absolute().as_uri()):

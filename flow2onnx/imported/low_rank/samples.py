@@ -4,12 +4,12 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, BinaryIO
+from typing import Any
 
-from flow2onnx_runtime import Callback, Loop, Trainer, replace_file
+from flow2onnx_runtime import Callback, Loop, Trainer
+from flow2onnx_runtime.files import replace_bytes
 
 from flow2onnx.imported.low_rank.adapters import adapter_of
 from flow2onnx.imported.low_rank.folder import LanguageModel
@@ -103,7 +103,7 @@ class Samples(Callback):
                 found = decoder.write(ids, adapter, most=self._most, ends=ends)
                 self._add(Sample(step, prompt, self._tokenizer.decode(found)))
         text = "".join(json.dumps(vars(s), ensure_ascii=False) + "\n" for s in self.samples)
-        replace_file(self._path, partial(_put, text.encode()))
+        replace_bytes(self._path, text.encode())
 
     def _add(self, sample: Sample) -> None:
         self.samples.append(sample)
@@ -126,7 +126,3 @@ def served_model(language: LanguageModel, place: Path, modules: Collection[str] 
     model = language.folder if language.has_folder else language.path
     write_slots(model, place, sorted(modules) or None)
     return place / language.path.name
-
-
-def _put(content: bytes, file: BinaryIO) -> None:
-    file.write(content)

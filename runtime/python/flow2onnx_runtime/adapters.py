@@ -13,9 +13,8 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import onnxruntime as ort
@@ -23,7 +22,7 @@ from numpy.typing import DTypeLike
 
 from flow2onnx_runtime.dtypes import Array
 from flow2onnx_runtime.errors import BundleError, StateError
-from flow2onnx_runtime.files import open_file, replace_file, replace_folder
+from flow2onnx_runtime.files import open_file, replace_bytes, replace_folder
 from flow2onnx_runtime.json_reader import parse_object
 from flow2onnx_runtime.safetensors import load_safetensors, read_header, save_safetensors
 
@@ -144,8 +143,7 @@ def _write_runtime(path: Path, adapter: Adapter) -> None:
     beside = path.with_name(f".{path.name}.tmp")
     try:
         whole.export_adapter(os.fspath(beside))
-        content = beside.read_bytes()
-        replace_file(path, partial(_put, content))
+        replace_bytes(path, beside.read_bytes())
     except Exception as error:  # the runtime's exceptions have no common base
         raise BundleError(
             f"{path} cannot be written: {str(error).splitlines()[0]}",
@@ -153,10 +151,6 @@ def _write_runtime(path: Path, adapter: Adapter) -> None:
         ) from error
     finally:
         beside.unlink(missing_ok=True)
-
-
-def _put(content: bytes, file: BinaryIO) -> None:
-    file.write(content)
 
 
 def _write_peft(folder: Path, adapter: Adapter, base: str | None) -> None:

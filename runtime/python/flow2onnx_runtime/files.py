@@ -26,8 +26,8 @@ try:
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]  # its absence is tested where it is used
 
-__all__ = ["lock_folder", "open_file", "open_regular", "remove_abandoned", "replace_file",
-           "replace_folder"]  # fmt: skip
+__all__ = ["lock_folder", "open_file", "open_regular", "remove_abandoned", "replace_bytes",
+           "replace_file", "replace_folder"]  # fmt: skip
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2  # Linux: swap two paths in one step
@@ -84,6 +84,15 @@ def replace_file(path: str | os.PathLike[str], write: Callable[[BinaryIO], None]
         temporary.unlink(missing_ok=True)
         raise
     _sync_folder(target.parent)
+
+
+def replace_bytes(path: str | os.PathLike[str], content: bytes) -> None:
+    """Make `path` a file of `content`, or leave it as it is, as `replace_file` does."""
+
+    def write(file: BinaryIO) -> None:
+        file.write(content)
+
+    replace_file(path, write)
 
 
 def replace_folder(

@@ -14,7 +14,7 @@ from typing import Any
 import onnxruntime as ort
 
 from flow2onnx_runtime.errors import BundleError
-from flow2onnx_runtime.files import replace_file
+from flow2onnx_runtime.files import replace_bytes
 
 __all__ = ["LIMIT", "GraphCache"]
 
@@ -87,7 +87,7 @@ class GraphCache:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             path = self.folder / f"{key}-{_digest(content)}.onnx"
-            replace_file(path, lambda file: _write(file, content))
+            replace_bytes(path, content)
             self._shrink()
         except (OSError, BundleError) as error:
             _log.warning("the graph is not kept in %s: %s", self.folder, error)
@@ -113,10 +113,6 @@ class GraphCache:
             with contextlib.suppress(OSError):
                 path.unlink()
             excess -= size
-
-
-def _write(file: Any, content: bytes) -> None:
-    file.write(content)
 
 
 def _key(model: bytes, how: str) -> str:

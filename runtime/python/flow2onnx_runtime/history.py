@@ -5,11 +5,11 @@ import importlib
 import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, BinaryIO
+from typing import Any
 
 from flow2onnx_runtime import view
 from flow2onnx_runtime.errors import OptionsError
-from flow2onnx_runtime.files import replace_file
+from flow2onnx_runtime.files import replace_bytes
 
 __all__ = ["History", "plotting"]
 
@@ -60,7 +60,7 @@ class History(Sequence[Row]):
         table = csv.DictWriter(text, self.columns, restval="", lineterminator="\n")
         table.writeheader()
         table.writerows(self.rows)
-        _write(path, text.getvalue().encode())
+        replace_bytes(path, text.getvalue().encode())
 
     def plot(
         self,
@@ -91,7 +91,7 @@ class History(Sequence[Row]):
         ending = os.path.splitext(os.fspath(path))[1][1:] or "png"
         picture = io.BytesIO()
         figure.savefig(picture, format=ending)
-        _write(path, picture.getvalue())
+        replace_bytes(path, picture.getvalue())
 
     def _repr_html_(self) -> str:
         """The rows in a table, for a notebook."""
@@ -111,13 +111,6 @@ _COUNTS = ("epoch", "step", "seconds")
 def _figure(number: float | None) -> str | None:
     """A number of a row with four digits; counts are whole."""
     return None if number is None else f"{number:,}" if isinstance(number, int) else f"{number:.4g}"
-
-
-def _write(path: str | os.PathLike[str], content: bytes) -> None:
-    def write(file: BinaryIO) -> None:
-        file.write(content)
-
-    replace_file(path, write)
 
 
 def plotting() -> Any:  # matplotlib is no requirement, and has no types here

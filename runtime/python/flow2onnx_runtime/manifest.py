@@ -6,12 +6,12 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from flow2onnx_runtime.digest import NO_DIGEST, check_digest, sign
 from flow2onnx_runtime.dtypes import find_element
 from flow2onnx_runtime.errors import BundleError
-from flow2onnx_runtime.files import open_file, replace_file
+from flow2onnx_runtime.files import open_file, replace_bytes
 from flow2onnx_runtime.index_ranges import IndexRange
 from flow2onnx_runtime.json_reader import MOST, Fields, parse_object
 
@@ -161,12 +161,7 @@ class Manifest:
 
     def write(self, folder: str | os.PathLike[str]) -> None:
         """Write manifest.json into the bundle's folder; the last step of making a bundle."""
-        text = self.to_bytes()
-
-        def write_text(file: BinaryIO) -> None:
-            file.write(text)
-
-        replace_file(Path(folder) / MANIFEST, write_text)
+        replace_bytes(Path(folder) / MANIFEST, self.to_bytes())
 
     def to_bytes(self) -> bytes:
         """The content of manifest.json."""

@@ -8,14 +8,14 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import onnxruntime as ort
 
 from flow2onnx_runtime.cache_folders import user_cache
 from flow2onnx_runtime.cuda_runtime import device_name
 from flow2onnx_runtime.errors import BundleError
-from flow2onnx_runtime.files import replace_file
+from flow2onnx_runtime.files import replace_bytes
 from flow2onnx_runtime.json_reader import parse_object
 from flow2onnx_runtime.options import Options
 
@@ -116,11 +116,7 @@ def remember(path: Path, machine: str, answers: Mapping[str, Answer]) -> None:
         merged = {k: v for k, v in known.items() if k not in answers} | dict(answers)
         machines[machine] = dict(list(merged.items())[-MOST_ANSWERS:])
         content = _text(dict(list(machines.items())[-_MOST_MACHINES:])).encode()
-
-        def write(file: BinaryIO) -> None:
-            file.write(content)
-
-        replace_file(path, write)
+        replace_bytes(path, content)
 
 
 def _to_extend(path: Path) -> dict[str, Answers]:

@@ -12,6 +12,7 @@ import pytest
 
 from flow2onnx_runtime import BundleError, replace_file, replace_folder
 from flow2onnx_runtime import files as module
+from flow2onnx_runtime.files import replace_bytes
 
 SIZE = 2_000_000
 
@@ -38,6 +39,15 @@ def test_a_file_is_made_and_replaced(tmp_path):
         replace_file(tmp_path / "f", writes(content))
         assert (tmp_path / "f").read_bytes() == content
     assert os.listdir(tmp_path) == ["f"]
+
+
+def test_bytes_replace_a_file(tmp_path):
+    for content in (b"one", b""):
+        replace_bytes(tmp_path / "f", content)
+        assert (tmp_path / "f").read_bytes() == content
+    assert os.listdir(tmp_path) == ["f"]
+    with pytest.raises(BundleError, match="there is no folder"):
+        replace_bytes(tmp_path / "none" / "f", b"x")
 
 
 def test_a_failing_writer_leaves_the_file(tmp_path):
