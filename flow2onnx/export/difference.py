@@ -19,7 +19,7 @@ from flow2onnx.errors import FlowError
 from flow2onnx.export.graph_view import graph_of_path
 from flow2onnx.onnx_io.read import ModelFile, open_model
 
-__all__ = ["Changed", "GraphDifference", "compare_models"]
+__all__ = ["Change", "GraphDifference", "compare_models"]
 
 _BATCH = 2  # what free sizes are
 _INTEGERS = (0, 2)  # whole numbers may be indices
@@ -27,8 +27,8 @@ _SEED = 1
 
 
 @dataclass(frozen=True)
-class Changed:
-    """What is different under one name, and how; `distance` is the largest difference of numbers.
+class Change:
+    """One difference under a name; `distance` is the largest difference of its numbers.
 
     `kind` is one of "node", "input", "output", "weight" and "result".
     """
@@ -41,11 +41,11 @@ class Changed:
 
 @dataclass(frozen=True)
 class GraphDifference:
-    """What differs between two models; `notes` say what could not be compared, and why."""
+    """The differences of two models; `notes` say what could not be compared, and why."""
 
     first: str
     second: str
-    changes: tuple[Changed, ...]
+    changes: tuple[Change, ...]
     notes: tuple[str, ...]
     same: Mapping[str, int]
 
@@ -60,7 +60,7 @@ class GraphDifference:
 
 
 def compare_models(first: Path, second: Path, tolerance: float = 0.0) -> GraphDifference:
-    """What differs between two models or bundles.
+    """The differences of two models or bundles.
 
     Nodes go by their names. Numbers differ if the largest difference is above `tolerance` times
     the largest number. Raises BundleError for what is neither a model nor a bundle.
@@ -88,8 +88,8 @@ def _types(graph: Graph) -> list[str]:
 
 
 # --- the graph -----------------------------------------------------------------------------------
-def _named(names: Iterable[str]) -> list[str]:
-    """Names that several have are numbered."""
+def _unique_names(names: Iterable[str]) -> list[str]:
+    """The names, with a number where they stood before."""
     seen = Counter[str]()
     found = []
     for name in names:
@@ -98,48 +98,56 @@ def _named(names: Iterable[str]) -> list[str]:
     return found
 
 
-def _nodes(first: Graph, second: Graph) -> list[Changed]:
+def _nodes(first: Graph, second: Graph) -> list[Change]:
     a, b = (
-        dict(zip(_named(n.name for n in g.nodes), g.nodes, strict=True)) for g in (first, second)
+        dict(zip(_unique_names(n.name for n in g.nodes), g.nodes, strict=True))
+        for g in (first, second)
     )
-    changes = [Changed("node", n, f"removed: {a[n].operator}") for n in a if n not in b]
-    changes += [Changed("node", n, f"added: {b[n].operator}") for n in b if n not in a]
+    operators = ({name: node.operator for name, node in nodes.items()} for nodes in (a, b))
+    changes = _removals_and_additions("node", *operators)
     for name in (n for n in a if n in b):
         was, now = a[name], b[name]
-        told = _told("operator", was.operator, now.operator)
-        told += _told("inputs", was.inputs, now.inputs)
+        lines = _property_change("operator", was.operator, now.operator)
+        lines += _property_change("inputs", was.inputs, now.inputs)
         for key in dict.fromkeys((*was.attributes, *now.attributes)):
-            told += _told(key, was.attributes.get(key), now.attributes.get(key))
+            lines += _property_change(key, was.attributes.get(key), now.attributes.get(key))
         shapes = [[str(g.value(o)) for o in n.outputs] for g, n in ((first, was), (second, now))]
-        told += _told("makes", *shapes)
-        if told:
-            changes.append(Changed("node", name, "; ".join(told)))
+        lines += _property_change("makes", *shapes)
+        if lines:
+            changes.append(Change("node", name, "; ".join(lines)))
     return changes
 
 
-def _told(what: str, was: Any, now: Any) -> list[str]:
-    """What a property was and is, if that is not the same."""
+def _property_change(what: str, was: Any, now: Any) -> list[str]:
+    """A line with the two values of a property; none where they are equal."""
     if was == now:
         return []
     texts = (", ".join(map(str, v)) if isinstance(v, list | tuple) else v for v in (was, now))
     return ["{} {} → {}".format(what, *("nothing" if t in (None, "") else t for t in texts))]
 
 
-def _ends(kind: str, first: Graph, second: Graph) -> list[Changed]:
+def _ends(kind: str, first: Graph, second: Graph) -> list[Change]:
     a, b = (
         {n: str(g.value(n)) for n in (g.inputs if kind == "input" else g.outputs)}
         for g in (first, second)
     )
-    changes = [Changed(kind, n, f"removed: {a[n]}") for n in a if n not in b]
-    changes += [Changed(kind, n, f"added: {b[n]}") for n in b if n not in a]
-    return changes + [Changed(kind, n, f"{a[n]} → {b[n]}") for n in a if n in b and a[n] != b[n]]
+    changes = _removals_and_additions(kind, a, b)
+    return changes + [Change(kind, n, f"{a[n]} → {b[n]}") for n in a if n in b and a[n] != b[n]]
+
+
+def _removals_and_additions(
+    kind: str, first: Mapping[str, str], second: Mapping[str, str]
+) -> list[Change]:
+    """The changes of the names that one model alone has; each name comes with its description."""
+    removals = [Change(kind, n, f"removed: {first[n]}") for n in first if n not in second]
+    return removals + [Change(kind, n, f"added: {second[n]}") for n in second if n not in first]
 
 
 # --- the numbers ---------------------------------------------------------------------------------
 def _arrays(
     read: Any, paths: Sequence[Path], notes: list[str], what: str
 ) -> tuple[dict[str, Array], dict[str, Array]] | None:
-    """What a function reads of both, or None with a note of why it could not."""
+    """Arrays that a function reads of both, or None with a note of why it could not."""
     found = []
     for path in paths:
         try:
@@ -154,18 +162,18 @@ def _arrays(
 def _numbers(
     kind: str, first: Mapping[str, Array], second: Mapping[str, Array], tolerance: float,
     same: Counter[str],
-) -> list[Changed]:  # fmt: skip
-    changes = [Changed(kind, n, f"removed: {_kind(first[n])}") for n in first if n not in second]
-    changes += [Changed(kind, n, f"added: {_kind(second[n])}") for n in second if n not in first]
+) -> list[Change]:  # fmt: skip
+    kinds = ({name: _kind(array) for name, array in arrays.items()} for arrays in (first, second))
+    changes = _removals_and_additions(kind, *kinds)
     for name in (n for n in first if n in second):
         a, b = first[name], second[name]
         if _kind(a) != _kind(b):
-            changes.append(Changed(kind, name, f"{_kind(a)} → {_kind(b)}"))
+            changes.append(Change(kind, name, f"{_kind(a)} → {_kind(b)}"))
             continue
         far, largest = _distance(a, b)
         if far > tolerance * largest:
             share = f", {far / largest:.1e} of the largest" if 0 < largest < math.inf else ""
-            changes.append(Changed(kind, name, f"differs by up to {far:.4g}{share}", far))
+            changes.append(Change(kind, name, f"differs by up to {far:.4g}{share}", far))
         else:
             same[kind] += 1
     return changes
@@ -196,14 +204,10 @@ def _distance(a: Array, b: Array) -> tuple[float, float]:
 def _weights(path: Path) -> dict[str, Array]:
     """The initializers of a model, or the first state of a bundle."""
     if path.is_dir():
-        return _as_reals(dict(Bundle(path).first_state(Options()).to_dict()))
+        return Bundle(path).first_state(Options()).to_dict()
     stored: ModelFile = open_model(path)
     base = str(path.parent)
     return {t.name: onnx.numpy_helper.to_array(t, base) for t in stored.proto.graph.initializer}
-
-
-def _as_reals(state: dict[str, Array]) -> dict[str, Array]:
-    return {name: np.asarray(value) for name, value in state.items()}
 
 
 def _results(path: Path) -> dict[str, Array]:
