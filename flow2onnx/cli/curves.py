@@ -1,13 +1,17 @@
 """Curves of several runs: one picture, or lines of a terminal."""
 
-import io
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from flow2onnx_runtime import History
+from flow2onnx_runtime.curves import (
+    VALIDATION,
+    curve_names,
+    curve_picture,
+    finite_points,
+    merge_validation,
+)
 from flow2onnx_runtime.files import replace_bytes
-from flow2onnx_runtime.history import plotting
 from flow2onnx_runtime.view.texts import clean
 
 from flow2onnx.errors import ArgumentError, spelling_hint
@@ -17,23 +21,20 @@ __all__ = ["choose_curves", "draw_curves", "text_curves"]
 Runs = Mapping[str, History]
 Points = list[tuple[float, float]]
 
-_COUNTS = ("epoch", "step", "seconds")
-_HELD = "val_"  # what the names of validation's columns begin with
 _MARKS = "●○◆◇■□▲△"
 _WIDTH, _HEIGHT = 64, 12  # characters
 
 
 def choose_curves(runs: Runs, wanted: Sequence[str]) -> list[str]:
     """The curves that are drawn, each with that of validation beside it: all, or those named."""
-    known = list(dict.fromkeys(n for run in runs.values() for n in run.columns if n not in _COUNTS))
+    known = curve_names(name for run in runs.values() for name in run.columns)
     for name in wanted:
         if name not in known:
             there = f"there are {', '.join(known) or 'none'}"
             raise ArgumentError(
                 f"no run has a curve {name}", hint=spelling_hint(name, known, there)
             )
-    chosen = list(wanted) or known
-    return [n for n in chosen if not (n.startswith(_HELD) and n.removeprefix(_HELD) in chosen)]
+    return merge_validation(list(wanted) or known)
 
 
 def _along(runs: Runs, over: str | None) -> str:
@@ -50,12 +51,6 @@ def _along(runs: Runs, over: str | None) -> str:
     return over
 
 
-def _points(run: History, over: str, name: str) -> Points:
-    """The points of a curve whose numbers are finite."""
-    pairs = [(row[over], row[name]) for row in run if over in row and name in row]
-    return [(x, y) for x, y in pairs if math.isfinite(x) and math.isfinite(y)]
-
-
 def draw_curves(path: Path, runs: Runs, names: Sequence[str], over: str | None = None) -> None:
     """Draw to a picture (.png, .svg, .pdf): an axis for each curve, a colour for each run.
 
@@ -64,29 +59,7 @@ def draw_curves(path: Path, runs: Runs, names: Sequence[str], over: str | None =
     ending = path.suffix[1:].lower()
     if ending not in ("png", "svg", "pdf"):
         raise ArgumentError(f"{path} is no .png, .svg or .pdf", hint="name the picture so")
-    axis = _along(runs, over)
-    figure = plotting()(figsize=(7.2, 2.6 * max(len(names), 1) + 0.6), layout="constrained")
-    for axes, name in zip(figure.subplots(len(names), squeeze=False)[:, 0], names, strict=True):
-        for number, (title, run) in enumerate(runs.items()):
-            for column, style in ((name, "-"), (f"{_HELD}{name}", "--")):
-                points = _points(run, axis, column)
-                if points:
-                    label = _plain(title if style == "-" else f"{title}, validation")
-                    look = {"color": f"C{number % 10}", "marker": "." if len(points) < 60 else ""}
-                    axes.plot(*zip(*points, strict=True), style, label=label, **look)
-        axes.set_ylabel(_plain(name))
-        axes.set_xlabel(axis)
-        axes.grid(alpha=0.25)
-        if axes.lines:
-            axes.legend(fontsize="small")
-    picture = io.BytesIO()
-    figure.savefig(picture, format=ending, dpi=150)
-    replace_bytes(path, picture.getvalue())
-
-
-def _plain(text: str) -> str:
-    """A text that matplotlib takes for no formula and for no hidden label."""
-    return clean(text).replace("$", r"\$").lstrip("_") or "run"
+    replace_bytes(path, curve_picture(runs, names, _along(runs, over), ending))
 
 
 def text_curves(runs: Runs, names: Sequence[str], over: str | None = None) -> list[str]:
@@ -95,8 +68,8 @@ def text_curves(runs: Runs, names: Sequence[str], over: str | None = None) -> li
     for name in names:
         shown: list[tuple[str, str, Points]] = []
         for title, run in runs.items():
-            for column in (name, f"{_HELD}{name}"):
-                points = _points(run, axis, column)
+            for column in (name, f"{VALIDATION}{name}"):
+                points = finite_points(run, axis, column)
                 if points:
                     mark = _MARKS[len(shown) % len(_MARKS)]
                     held = ", validation" if column != name else ""

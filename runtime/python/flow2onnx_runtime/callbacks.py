@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from flow2onnx_runtime.collectives import on_first_rank
+from flow2onnx_runtime.curves import plotting
 from flow2onnx_runtime.errors import BundleError, OptionsError
-from flow2onnx_runtime.history import plotting
 from flow2onnx_runtime.safetensors import load_safetensors, save_safetensors
 
 if TYPE_CHECKING:

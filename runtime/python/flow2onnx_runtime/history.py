@@ -1,17 +1,16 @@
 """The history of a training: one row of numbers for each epoch."""
 
 import csv
-import importlib
 import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from flow2onnx_runtime import view
-from flow2onnx_runtime.errors import OptionsError
+from flow2onnx_runtime.curves import curve_names, curve_picture, merge_validation
 from flow2onnx_runtime.files import replace_bytes
 
-__all__ = ["History", "plotting"]
+__all__ = ["History"]
 
 Row = dict[str, float]
 
@@ -73,25 +72,12 @@ class History(Sequence[Row]):
 
         `over` is the column along which they go, `curves` are the columns drawn, all unless told.
         """
-        figure_class = plotting()
-        names = [n for n in self.columns if n not in _COUNTS]
-        wanted = [n for n in names if curves is None or n in curves]
-        single = [n for n in wanted if n.removeprefix("val_") == n or n[4:] not in wanted]
-        figure = figure_class(figsize=(6.4, 2.4 * max(len(single), 1) + 0.8), layout="constrained")
-        for axes, name in zip(
-            figure.subplots(max(len(single), 1), squeeze=False)[:, 0], single, strict=False
-        ):
-            for column in (name, f"val_{name}"):
-                if column in names:
-                    rows = [row for row in self.rows if column in row]
-                    values = [[row[n] for row in rows] for n in (over, column)]
-                    axes.plot(*values, marker=".", label=column)
-            axes.set_xlabel(over)
-            axes.legend()
+        if self.rows:
+            self[over]  # raises for a column that is not there
+        names = curve_names(n for n in self.columns if curves is None or n in curves)
         ending = os.path.splitext(os.fspath(path))[1][1:] or "png"
-        picture = io.BytesIO()
-        figure.savefig(picture, format=ending)
-        replace_bytes(path, picture.getvalue())
+        picture = curve_picture({"training": self}, merge_validation(names), over, ending)
+        replace_bytes(path, picture)
 
     def _repr_html_(self) -> str:
         """The rows in a table, for a notebook."""
@@ -99,26 +85,12 @@ class History(Sequence[Row]):
         return view.html_block(repr(self)[1:-1], view.table(self.columns, cells, self.columns))
 
     def __repr__(self) -> str:
-        shown = [f"{n} {v:.4g}" for n, v in self.last.items() if n not in _COUNTS]
+        shown = [f"{n} {self.last[n]:.4g}" for n in curve_names(self.last)]
         why = f"; stopped: {self.stopped}" if self.stopped else ""
         count = f"{len(self.rows)} epoch{'s' * (len(self.rows) != 1)}"
         return f"<{count}{': ' * bool(shown)}{', '.join(shown)}{why}>"
 
 
-_COUNTS = ("epoch", "step", "seconds")
-
-
 def _figure(number: float | None) -> str | None:
     """A number of a row with four digits; counts are whole."""
     return None if number is None else f"{number:,}" if isinstance(number, int) else f"{number:.4g}"
-
-
-def plotting() -> Any:  # matplotlib is no requirement, and has no types here
-    """matplotlib's figure, drawn without a display; `OptionsError` where it is not installed."""
-    try:
-        return importlib.import_module("matplotlib.figure").Figure
-    except ImportError as error:
-        raise OptionsError(
-            f"a plot needs matplotlib, which cannot be imported: {error}",
-            hint="pip install matplotlib",
-        ) from error

@@ -487,8 +487,17 @@ def test_a_plot_at_the_end(trainer, tmp_path):
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_plot_along_a_column(tmp_path):
+    pytest.importorskip("matplotlib")
+    history = History([{"epoch": 1, "step": 5, "loss": 2.0, "val_loss": float("nan")}])
+    history.plot(tmp_path / "curves.svg", over="step", curves=("loss",))
+    assert "<!-- step -->" in (tmp_path / "curves.svg").read_text()  # matplotlib notes its texts
+    with pytest.raises(KeyError, match="hours: there are epoch, step, loss, val_loss"):
+        history.plot(tmp_path / "curves.svg", over="hours")
+
+
 def test_a_plot_without_matplotlib_says_so_before_the_first_step(trainer, tmp_path, monkeypatch):
-    import flow2onnx_runtime.history as home
+    import flow2onnx_runtime.curves as home
 
     def missing(name):
         raise ImportError(f"No module named {name!r}")
