@@ -45,19 +45,16 @@ def summary(target: str, args: tuple[str, ...], as_json: bool, release: str | No
 def _print(found: Summary) -> None:
     heading(found.title, found.facts.get("producer", ""))
     knows = found.trained is not None
-    columns = ["layer", "operators", "output shape", "parameters", "MACs", "memory"]
+    columns = ["layer", "operators", "output shape", "parameters"]
+    columns += ["trains"] * knows + ["MACs", "memory"]
     rows: list[list[Cell]] = []
     for layer in found.layers:
-        row: list[Cell] = [
+        trains = [_trains(layer.parameters, layer.trained)] * knows
+        rows.append([
             layer.name, layer.operators, shape_text(layer.output.shape),
-            f"{layer.parameters:,}" if layer.parameters else "",
+            f"{layer.parameters:,}" if layer.parameters else "", *trains,
             f"{layer.macs:,}" if layer.macs else "", size_text(layer.bytes),
-        ]  # fmt: skip
-        rows.append([*row[:4], _trains(layer.parameters, layer.trained), *row[4:]])
-    if knows:
-        columns.insert(4, "trains")
-    else:
-        rows = [row[:4] + row[5:] for row in rows]
+        ])  # fmt: skip
     whole = ("output shape", "parameters", "MACs", "memory")
     print_table(columns, rows, right=("parameters", "MACs", "memory"), whole=whole)
     note("")
