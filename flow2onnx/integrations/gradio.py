@@ -7,6 +7,7 @@ import numpy as np
 from flow2onnx_runtime import FlowError, OptionsError
 from flow2onnx_runtime.dtypes import Array
 
+from flow2onnx.integrations import models
 from flow2onnx.integrations.models import Source, open_predictor
 from flow2onnx.integrations.packages import package
 
@@ -68,10 +69,8 @@ def _check_labels(scores: "TensorInfo", labels: Sequence[str]) -> None:
 
 def _chances(scores: Array, labels: Sequence[str], softmax: bool) -> dict[str, float]:
     """The chance of each label."""
-    if softmax:
-        powers = np.exp(scores.astype(np.float64) - scores.max())
-        scores = powers / powers.sum()
-    return dict(zip(labels, map(float, scores), strict=True))
+    chances = models.softmax(scores) if softmax else scores
+    return dict(zip(labels, map(float, chances), strict=True))
 
 
 def _question(gradio: Any, info: "TensorInfo", scale: float) -> tuple[Any, Callable[[Any], Array]]:
@@ -104,11 +103,9 @@ def _pixels(picture: Any, info: "TensorInfo", channels: int, scale: float) -> Ar
 def _row(line: str, info: "TensorInfo") -> Array:
     """A line of numbers as a row of an input."""
     words = (line or "").replace(",", " ").split()
-    sizes = info.shape[1:]
-    known = int(np.prod([size for size in sizes if isinstance(size, int)]))
-    free = sum(not isinstance(size, int) for size in sizes)
-    if free > 1 or (len(words) % max(known, 1) if free else len(words) != known):
-        wanted = " x ".join(map(str, sizes)) or "1"
+    shape = models.fit_shape(info.shape[1:], len(words))
+    if shape is None:
+        wanted = " x ".join(map(str, info.shape[1:])) or "1"
         raise ValueError(f"{info.name}: {len(words)} numbers are given, it takes {wanted}")
     try:
         values = np.array([float(word) for word in words])
@@ -116,5 +113,4 @@ def _row(line: str, info: "TensorInfo") -> Array:
         raise ValueError(f"{info.name}: numbers, separated by commas, are asked for") from None
     if not np.issubdtype(info.dtype, np.floating) and (values != np.trunc(values)).any():
         raise ValueError(f"{info.name} takes whole numbers")
-    shape = [s if isinstance(s, int) else len(words) // max(known, 1) for s in sizes]
     return values.astype(info.dtype).reshape(1, *shape)

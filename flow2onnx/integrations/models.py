@@ -1,17 +1,29 @@
 """What integrations are given: a trainer, the folder of a bundle, or a model file."""
 
 import contextlib
+import math
 import os
 import tempfile
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeGuard
 
 import numpy as np
 from flow2onnx_runtime import OptionsError, Predictor, Trainer
+from flow2onnx_runtime.dtypes import Array
 
-__all__ = ["Source", "files_beside", "model_file", "numbers", "numpy_type", "open_files",
-           "open_predictor"]  # fmt: skip
+__all__ = [
+    "Source",
+    "files_beside",
+    "fit_shape",
+    "model_file",
+    "numbers",
+    "numpy_type",
+    "open_files",
+    "open_predictor",
+    "softmax",
+]
 
 Source = Trainer | str | os.PathLike[str]
 
@@ -23,7 +35,7 @@ def model_file(source: Source, job: str | None = None) -> Iterator[Path]:
     That of a trainer, or of a bundle's folder, is the predict job `job`, the first unless named,
     with the present weights; a model file is its own.
     """
-    if not isinstance(source, Trainer) and Path(source).is_file():
+    if _is_file(source):
         if job is not None:
             raise OptionsError(f"{source} is a model file, which has no job {job!r}")
         yield Path(source)
@@ -35,11 +47,14 @@ def model_file(source: Source, job: str | None = None) -> Iterator[Path]:
 
 def open_predictor(source: Source, job: str | None = None) -> Predictor:
     """A predictor of the model file, with the weights of a trainer or bundle as they are now."""
-    if not isinstance(source, Trainer) and Path(source).is_file():
-        with model_file(source, job) as path:
-            return Predictor(path)
     with model_file(source, job) as path:
+        if _is_file(source):
+            return Predictor(path)
         return open_files(files_beside(path), path.name)
+
+
+def _is_file(source: Source) -> TypeGuard[str | os.PathLike[str]]:
+    return not isinstance(source, Trainer) and Path(source).is_file()
 
 
 def files_beside(model: Path) -> dict[str, bytes]:
@@ -64,6 +79,22 @@ def open_files(files: Mapping[str, bytes], name: str) -> Predictor:
 def numbers(row: Mapping[str, float]) -> dict[str, float]:
     """What is measured in a row of a history: all but where it is."""
     return {name: float(value) for name, value in row.items() if name not in ("epoch", "step")}
+
+
+def softmax(scores: Array) -> Array:
+    """The chances of scores along the last axis, in float64: exp(s - max) over their sum."""
+    powers = np.exp(scores.astype(np.float64) - scores.max(-1, keepdims=True))
+    chances: Array = powers / powers.sum(-1, keepdims=True)
+    return chances
+
+
+def fit_shape(sizes: Sequence[int | str], count: int) -> list[int] | None:
+    """The sizes that `count` numbers have, of which one may be free; None if they do not fit."""
+    free = sum(not isinstance(size, int) for size in sizes)
+    known = math.prod(size for size in sizes if isinstance(size, int))
+    if free > 1 or count % max(known, 1) or (not free and count != known):
+        return None
+    return [size if isinstance(size, int) else count // max(known, 1) for size in sizes]
 
 
 def numpy_type(name: str, what: str) -> "np.dtype[np.generic]":

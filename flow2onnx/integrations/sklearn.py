@@ -1,5 +1,6 @@
 """scikit-learn: a bundle or a job as a classifier or a regressor, in its pipelines and searches."""
 
+import math
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +20,7 @@ except ImportError as error:
         f"scikit-learn cannot be imported: {error}", hint="pip install 'scikit-learn>=1.6'"
     ) from error
 
-from flow2onnx.integrations.models import files_beside, open_files
+from flow2onnx.integrations.models import files_beside, fit_shape, open_files, softmax
 
 __all__ = ["Classifier", "Maker", "Regressor", "of_job"]
 
@@ -166,12 +167,8 @@ class Classifier(ClassifierMixin, _Estimator):  # type: ignore[misc]  # sklearn 
 
     def predict_proba(self, X: Any) -> Array:
         """The chance of each class."""
-        scores = self._class_scores(X).astype(np.float64)
-        if not self.softmax:
-            return scores
-        powers = np.exp(scores - scores.max(1, keepdims=True))
-        chances: Array = powers / powers.sum(1, keepdims=True)
-        return chances
+        scores = self._class_scores(X)
+        return softmax(scores) if self.softmax else scores.astype(np.float64)
 
     def predict(self, X: Any) -> Array:
         """The label of the highest score."""
@@ -221,10 +218,8 @@ def _feeds(trainer: Trainer, features: str | None, labels: str | None) -> tuple[
 def _shaped(rows: Array, feed: Any) -> Array:
     """Rows as a feed has them, in shape and element type; `ValueError` if their size is another."""
     sizes: Sequence[int | str] = feed.shape[1:]
-    free = [size for size in sizes if not isinstance(size, int)]
-    given = int(np.prod(rows.shape[1:]))
-    known = int(np.prod([size for size in sizes if isinstance(size, int)]))
-    if len(free) > 1 or given % max(known, 1) or (not free and given != known):
+    given = math.prod(rows.shape[1:])
+    shape = fit_shape(sizes, given)
+    if shape is None:
         raise ValueError(f"{feed.name} takes rows of shape {tuple(sizes)}, X has {given} features")
-    shape = [size if isinstance(size, int) else given // max(known, 1) for size in sizes]
     return np.ascontiguousarray(rows.reshape(len(rows), *shape)).astype(feed.dtype)
