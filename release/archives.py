@@ -1,7 +1,5 @@
-"""Archives whose bytes depend on their content alone: no clock, no owner, no order of a disk."""
+"""More files in archives that others wrote: no clock, no owner, no order of a disk in them."""
 
-import gzip
-import io
 import os
 import tarfile
 import zipfile
@@ -11,7 +9,9 @@ from time import gmtime
 
 from wheel.wheelfile import WheelFile
 
-__all__ = ["add_to_tar", "add_to_wheel", "write_whole"]
+from runtime.bindings.archives import write_tar
+
+__all__ = ["add_to_tar", "add_to_wheel"]
 
 
 def add_to_wheel(path: Path, added: Mapping[str, bytes], time: int) -> None:
@@ -52,20 +52,4 @@ def add_to_tar(path: Path, added: Mapping[str, bytes], time: int) -> None:
                 contents[member.name] = mode, content.read()
     (home,) = {name.split("/")[0] for name in contents}
     contents |= {f"{home}/{name}": (0o644, data) for name, data in added.items()}
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as made:
-        for name, (mode, data) in sorted(contents.items()):
-            entry = tarfile.TarInfo(name)
-            entry.size, entry.mode, entry.mtime = len(data), mode, time
-            made.addfile(entry, io.BytesIO(data))
-    write_whole(path, gzip.compress(packed.getvalue(), mtime=0))
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_tar(path, contents, time)

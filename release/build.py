@@ -11,17 +11,17 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import tarfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.version import Version
 
-from release.archives import add_to_tar, add_to_wheel, write_whole
+from release.archives import add_to_tar, add_to_wheel
 from release.sbom import Need, bill, npm_bill, python_bill
 from release.tree import DISTRIBUTIONS, commit_time, copy_tree
 from release.versions import ReleaseError
+from runtime.bindings.archives import unpack, write_whole
 
 __all__ = ["BILL", "Builder", "run"]
 
@@ -79,9 +79,7 @@ class Builder:
         frontend = [sys.executable, "-m", "build", "--no-isolation", "--outdir", made]
         run([*frontend, "--sdist", folder], self.environment)
         (source,) = made.glob("*.tar.gz")
-        with tarfile.open(source) as opened:
-            opened.extraction_filter = getattr(tarfile, "data_filter", None)  # new in 3.11.4
-            opened.extractall(made)
+        unpack(source, made)
         unpacked = made / source.name.removesuffix(".tar.gz")
         if name == _NATIVE:
             wheel = self._native_wheel(frontend, unpacked, made)

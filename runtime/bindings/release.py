@@ -6,17 +6,14 @@ compiled. Equal sources make equal bytes.
 """
 
 import argparse
-import gzip
-import io
-import os
 import subprocess
 import sys
-import tarfile
 import tempfile
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+from runtime.bindings import archives
 from runtime.bindings.c_api import ROOT
 
 __all__ = ["NAME", "VERSION", "contents", "main", "unpack", "write"]
@@ -84,26 +81,14 @@ def _one_source() -> bytes:
 
 def write(target: Path) -> None:
     """Write the archive, whole or not at all."""
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for path, content in contents().items():
-            entry = tarfile.TarInfo(f"{NAME}/{path}")
-            entry.size, entry.mode = len(content), 0o644
-            archive.addfile(entry, io.BytesIO(content))
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        temporary.write_bytes(gzip.compress(packed.getvalue(), mtime=0))
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
+    files = {f"{NAME}/{path}": (0o644, data) for path, data in contents().items()}
+    archives.write_tar(target, files)
 
 
 def unpack(archive: Path, folder: Path) -> Path:
     """The archive's one folder, unpacked below another."""
-    with tarfile.open(archive) as opened:
-        opened.extraction_filter = getattr(tarfile, "data_filter", None)  # new in 3.11.4
-        opened.extractall(folder)
+    archives.unpack(archive, folder)
     return folder / NAME
 
 
