@@ -142,7 +142,8 @@ def for_any_batch(
     graphs = [job.model.graph for job in jobs]
     own, size = declared or (jobs[1], sizes[1])
     free_batch(graphs, sizes, _batch_axes(*jobs[:2]), (own.model.graph, size))
-    renew_sizes(jobs[0].model)
+    if jobs[0].model.device_configurations:
+        renew_sizes(jobs[0].model)
     return jobs[0]
 
 

@@ -28,7 +28,7 @@ _OWN_PART = 0.01  # of a value that every device has, beside one that devices wo
 
 @dataclass(frozen=True)
 class Shards:
-    """What is known of a model on `count` devices.
+    """The layout of a model on `count` devices.
 
     `given` has the shares of inputs, `places` the device of each node that one alone computes,
     `hints` what a node was to make. In a pipeline all nodes have a place.
@@ -73,7 +73,7 @@ def renew_sizes(model: ir.Model) -> None:
                     ir.ShardingSpec(
                         value=spec.value, device=spec.device,
                         sharded_dims=tuple(
-                            _sharded(spec.value, d.axis, d.simple_shardings[0].num_shards)
+                            _sharded_dim(spec.value, d.axis, d.simple_shardings[0].num_shards)
                             for d in spec.sharded_dims
                         ),
                     )
@@ -85,7 +85,7 @@ def renew_sizes(model: ir.Model) -> None:
         )  # fmt: skip
 
 
-def _sharded(value: ir.Value | None, axis: int, count: int) -> ir.ShardedDim:
+def _sharded_dim(value: ir.Value | None, axis: int, count: int) -> ir.ShardedDim:
     assert value is not None, "an annotation is of a value"
     assert value.shape is not None, f"{value.name} has a shape"
     return ir.ShardedDim(axis, (ir.SimpleShardedDim(value.shape[axis], count),))
@@ -98,7 +98,7 @@ def _specs(
     known: Mapping[ir.Value, Share],
     count: int,
 ) -> Iterator[ir.ShardingSpec]:
-    """What a node reads and makes otherwise than whole on all devices, each value once."""
+    """Annotations of operands and results that are not whole on all devices, each value once."""
     said = set[ir.Value]()
     operands = [(v, s, v in known) for v, s in zip(node.inputs, given, strict=True) if v]
     results = [(v, s, False) for v, s in zip(node.outputs, made, strict=True)]
@@ -109,7 +109,7 @@ def _specs(
         if share is not None and share.kind == "at":
             yield ir.ShardingSpec(value=value, device=(share.axis,))
         else:
-            split = () if share is None else (_sharded(value, share.axis, count),)
+            split = () if share is None else (_sharded_dim(value, share.axis, count),)
             yield ir.ShardingSpec(value=value, device=tuple(range(count)), sharded_dims=split)
 
 
@@ -125,7 +125,7 @@ class _Walk:
         self._state = frozenset(self.shards.given)
 
     def lay(self, node: ir.Node) -> tuple[Shares, Shares]:
-        """What devices have of the operands of a node as it reads them, and of what it makes."""
+        """Shares of the operands of a node as it reads them, and of its results."""
         if node in self.shards.places:
             here = Share("at", self.shards.places[node])
             return self._at(node, here), [here] * len(node.outputs)
@@ -185,7 +185,7 @@ class _Walk:
         return total
 
     def _of_outputs(self, node: ir.Node, share: Share | None) -> Shares:
-        """What devices have of each output: of a sum over them, all; of rows those of its rank."""
+        """Shares of each output: the whole of a sum over devices; rows of a value of its rank."""
         if share is None or share.kind != "rows" or not is_static(node.outputs[0]):
             return [None] * len(node.outputs)
         rank = len(dims(node.outputs[0]))
