@@ -33,7 +33,7 @@ _ORT = Need("generic", "onnxruntime", ">=1.22", is_optional=False)
 
 @dataclass(frozen=True)
 class Builder:
-    """What a build needs: the tree, a folder for copies, one for the files, the version.
+    """The needs of a build: the tree, a folder for copies, one for the files, the version.
 
     `kept` holds compiled libraries from build to build; None compiles anew.
     """
@@ -154,7 +154,7 @@ class Builder:
 
 
 def run(command: Sequence[object], variables: Mapping[str, str], folder: Path | None = None) -> str:
-    """What a command prints; raises `ReleaseError` with its last lines if it fails."""
+    """The output of a command; raises `ReleaseError` with its last lines if it fails."""
     words = [str(word) for word in command]
     try:
         done = subprocess.run(words, capture_output=True, text=True, env=variables, cwd=folder,

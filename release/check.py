@@ -35,12 +35,12 @@ _ORT_NODE = "onnxruntime-node"
 
 
 class _SkippedError(Exception):
-    """What cannot be tried here, and why."""
+    """A trial that cannot be made here; the message says why."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """What was tried, how it went (`passed`, `FAILED`, `skipped`), how long it took, and a word."""
+    """A trial, its result (`passed`, `FAILED`, `skipped`), how long it took, and a word."""
 
     what: str
     result: str

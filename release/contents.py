@@ -1,4 +1,4 @@
-"""What must be in the files of a release, and what must not."""
+"""Checks of what must be in the files of a release, and of what must not."""
 
 import tarfile
 import zipfile

@@ -81,7 +81,7 @@ def bill(
 
 
 def fault(content: bytes) -> str | None:
-    """What is wrong with a bill by the schema of CycloneDX 1.6, or None."""
+    """The fault of a bill by the schema of CycloneDX 1.6, or None."""
     found = JsonStrictValidator(SchemaVersion.V1_6).validate_str(content.decode())
     return None if found is None else str(found)
 

@@ -192,7 +192,7 @@ def _stamped(root: Path, version: Version) -> Iterator[tuple[str, tuple[str, str
 
 
 def _git(root: Path, *words: str) -> str | None:
-    """What git says, or None if it says nothing good."""
+    """The answer of git, or None if it fails."""
     try:
         done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True)
     except FileNotFoundError:

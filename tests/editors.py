@@ -1,4 +1,4 @@
-"""What an editor shows of the public names: python -m tests.editors, in an editable installation.
+"""The public names as an editor shows them: python -m tests.editors, in an editable installation.
 
 jedi completes every namespace, and shows a signature and a docstring for every callable; pyright
 accepts every example. Needs jedi and pyright; `make editors` installs them.

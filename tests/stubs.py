@@ -194,7 +194,7 @@ def _signature(value: Any, returned: str | None) -> Text:
 
 
 def _result(value: Any, returned: Any) -> Text:
-    """What a call gives; of a function that `contextmanager` decorates, what `with` takes."""
+    """The result of a call; of a function that `contextmanager` decorates, what `with` takes."""
     shown = _annotation(returned)
     body = getattr(value, "__wrapped__", None)
     if not inspect.isgeneratorfunction(body) or inspect.isgeneratorfunction(value):

@@ -30,7 +30,7 @@ from flow2onnx.imported import TrainableModel
 __all__ = ["setup"]
 
 _RETIRED = {alias.old: alias.new for alias in ALIASES}
-_GIVEN = (JobFunction, Report, Explanation, TrainableModel)  # what calls of `flow` give
+_RESULTS = (JobFunction, Report, Explanation, TrainableModel)  # what calls of `flow` give
 _ABOUT = {
     "": "What stands directly below `flow`, which is `import flow2onnx as flow`.",
     "typing": "Annotations of job functions: `import flow2onnx.typing as tp`.",
@@ -58,7 +58,7 @@ def _pages() -> Iterator[tuple[str, str]]:
     titles = [(f"flow.{s}" if s else "flow") for s in spaces]
     for space, title in zip(spaces, titles, strict=True):
         yield f"{title}.md", _namespace(space, title)
-    yield "given.md", _given()
+    yield "given.md", _results()
     yield "flow2onnx_runtime.md", _runtime()
     yield "commands.md", _commands()
     yield "names.md", _contents("Names below flow", titles)
@@ -114,8 +114,8 @@ def _reason(value: Unsupported) -> str:
     return markdown(inspect.getdoc(value) or "").removeprefix("Not available: ").replace("\n", " ")
 
 
-def _given() -> str:
-    entries = (entry("class", c.__name__, c, heading=c.__name__) for c in _GIVEN)
+def _results() -> str:
+    entries = (entry("class", c.__name__, c, heading=c.__name__) for c in _RESULTS)
     about = "Jobs are made by `flow.global_function` and its kin; the others are what calls return."
     return f"# Jobs and results\n\n{about}\n\n" + "\n".join(entries)
 

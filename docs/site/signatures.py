@@ -33,12 +33,12 @@ def _members(owner: type) -> Iterator[str]:
             continue
         text = markdown(inspect.getdoc(getattr(value, "__func__", value)) or "")
         if isinstance(value, property):
-            yield _nested("property", name + _returned(value.fget), text)
+            yield _member("property", name + _property_type(value.fget), text)
         elif isinstance(value, classmethod | staticmethod) or inspect.isfunction(value):
-            yield _nested("method", name + signature(getattr(owner, name)), text)
+            yield _member("method", name + signature(getattr(owner, name)), text)
 
 
-def _nested(kind: str, heading: str, text: str) -> str:
+def _member(kind: str, heading: str, text: str) -> str:
     fence = _FENCE[:-1]
     return f"{fence}{{py:{kind}}} {heading}\n\n{text}\n{fence}\n"
 
@@ -63,7 +63,7 @@ def signature(value: Callable[..., Any]) -> str:
 
 
 class _Text:
-    """What `inspect` writes as it is."""
+    """A text that `inspect` writes as it is."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -101,7 +101,7 @@ def _arrow(annotation: Any, empty: Any) -> str:
     return f" -> {text}" if text else ""
 
 
-def _returned(getter: Callable[..., Any] | None) -> str:
+def _property_type(getter: Callable[..., Any] | None) -> str:
     hints = _hints(getter) if getter is not None else {}
     text = _type(hints.get("return", inspect.Signature.empty), inspect.Signature.empty)
     return f"\n:type: {text}" if text else ""

@@ -37,7 +37,7 @@ __all__ = ["JobFunction", "define"]
 
 
 @contextlib.contextmanager
-def _pointing_here() -> Iterator[None]:
+def _locate_errors() -> Iterator[None]:
     """Let errors name the user's line."""
     source = user_frame()
     try:
@@ -72,7 +72,7 @@ class JobFunction:
 
     def export(self, path: str | Path, **options: Any) -> "Report":
         """Write the job as ONNX: see `flow2onnx.export.export`."""
-        with _pointing_here():
+        with _locate_errors():
             return export.export(self, path, **options)
 
     def fit(

@@ -1,4 +1,4 @@
-"""What torch, Keras and TensorFlow call a thing that has another name below `flow`."""
+"""Names of torch, Keras and TensorFlow for things that have another name below `flow`."""
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType

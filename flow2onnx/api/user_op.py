@@ -39,12 +39,12 @@ class UserOp:
             blobs = []
         made = self._type.function(*blobs, **arguments, name=self.op_name)
         if self._type.many:
-            self._blobs = {arg: self._listed(arg, made) for arg in self._outputs}
+            self._blobs = {arg: self._output_list(arg, made) for arg in self._outputs}
         else:
             self._blobs = {arg: [self._result(arg, made)] for arg in self._outputs}
         return self
 
-    def _listed(self, arg: str, made: list[Blob]) -> list[Blob]:
+    def _output_list(self, arg: str, made: list[Blob]) -> list[Blob]:
         """The blobs of an output that is a list, which has as many as were asked for."""
         if self._outputs[arg] != len(made):
             text = f"{arg} has {len(made)} blobs, {self._outputs[arg]} were asked for"

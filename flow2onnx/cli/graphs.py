@@ -1,4 +1,4 @@
-"""What commands that look at graphs are given: a model, a bundle, or a job in a script."""
+"""Graphs for commands: of a model, of a bundle, or of a job in a script."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -50,7 +50,7 @@ def divide(traced: Traced, split: Mapping[Value, int]) -> Divided:
     given = {v: Share("rows", axis) for v, axis in split.items()} | _kept_shares(job)
     whole = {v: size_of(v) for v in job.losses}
     traced, layouts = _laid_out(traced, given, plain)
-    _check(job, layouts, [*job.losses, *traced.results, *_watched(job)])
+    _check(job, layouts, [*job.losses, *traced.results, *_watched_values(job)])
     for name, value in list(job.updates.items()):
         wanted = layouts.found.shares.get(job.values[name])
         job.updates[name] = layouts.moved(value, wanted)
@@ -104,7 +104,7 @@ def _laid_out(
     return replace(traced, results=tuple(map(now, traced.results))), layouts
 
 
-def _watched(job: Job) -> list[Value]:
+def _watched_values(job: Job) -> list[Value]:
     return [v for w in job.watches for v in w.values]
 
 
@@ -187,7 +187,7 @@ def _micro_batches(traced: Traced, split: Mapping[Value, int], stages: int) -> i
     flag = "runtime.micro_batches"
     asked: int | None = job.spec.config.value(flag)
     shares = row_shares(job.b.nodes, split)
-    seen = [*job.losses, *traced.results, *_watched(job)]
+    seen = [*job.losses, *traced.results, *_watched_values(job)]
     mixed = [v for v in seen if _kind(shares, v) not in ("rows", "mean", "sum")]
     if asked is not None:
         if rows % asked or (mixed and asked > 1):

@@ -40,7 +40,7 @@ def annotate_shards(job: Job, model: Model) -> None:
 
 
 def _state(job: Job, model: Model) -> dict[Value, Kept]:
-    """What one device keeps of inputs that are variables or slots of them, if not all is on all."""
+    """The part that one device keeps of variables and their slots, where that is not the whole."""
     found = {}
     for value in model.graph.inputs:
         variable = job.variables.get(str(value.name))
@@ -51,7 +51,7 @@ def _state(job: Job, model: Model) -> dict[Value, Kept]:
 
 
 def _share(hint: object) -> Share | None:
-    """What a device has of a value with a distribution hint; the parts of a sum are not told."""
+    """The share that a device has of a value with a distribution hint; None of parts of a sum."""
     axis = getattr(hint, "axis", None)
     return None if axis is None else Share("rows", axis)
 

@@ -88,7 +88,7 @@ class MisplacedOptionError(ArgumentError):
 
 
 def _advice(option: str, job: CompiledJob, others: Sequence[str]) -> str:
-    """What whoever asked for an option of the other kind probably wants."""
+    """A hint for whoever asked for an option of the other kind of job."""
     name, other = job.spec.name, others[0] if others else None
     if job.kind == "predict":
         whole = f"export {other} with predict={name!r}" if other else "export a train job"

@@ -54,25 +54,25 @@ def _shape(node: ir.Node, place: int) -> _Shape:
     return sizes_of(value)
 
 
-def _normalised(node: ir.Node) -> list[_Shape]:
+def _normalisation_shapes(node: ir.Node) -> list[_Shape]:
     """The result, and the statistics of each row."""
     shape = list(_shape(node, 0))
     axis = attribute(node, "axis", -1) % len(shape)
     return [shape, [*shape[:axis], *[1] * (len(shape) - axis)]]
 
 
-def _skip_normalised(node: ir.Node) -> list[_Shape]:
+def _skip_normalisation_shapes(node: ir.Node) -> list[_Shape]:
     """The result, mean and deviation of each row, and the sum that is normalised."""
     shape = list(_shape(node, 0))
     row = [*shape[:-1], 1]
     return [shape, row, row, shape]
 
 
-def _product(node: ir.Node) -> list[_Shape]:
+def _product_shapes(node: ir.Node) -> list[_Shape]:
     return [[*_shape(node, 0)[:-1], int(attribute(node, "N"))]]
 
 
-def _gathered(node: ir.Node) -> list[_Shape]:
+def _gather_shapes(node: ir.Node) -> list[_Shape]:
     """Rows of a quantised table; two numbers of 4 bits lie in a byte."""
     data, indices = list(_shape(node, 0)), _shape(node, 1)
     source = node.inputs[0]
@@ -121,24 +121,25 @@ CONTRIB: Mapping[str, _Operator] = {
     # of the runtime's own, and yet without a domain
     "SimplifiedLayerNormalization": _Operator(
         inputs="X:T scale:T", outputs="Y:T inv_std_var:U", required=2,
-        attributes="axis:INT epsilon:FLOAT stash_type:INT", shapes=_normalised,
+        attributes="axis:INT epsilon:FLOAT stash_type:INT", shapes=_normalisation_shapes,
     ),
     "com.microsoft::SkipSimplifiedLayerNormalization": _Operator(
         inputs="input:T skip:T gamma:T bias:T", outputs=_SKIP_OUTPUTS, required=3,
-        attributes="epsilon:FLOAT", shapes=_skip_normalised,
+        attributes="epsilon:FLOAT", shapes=_skip_normalisation_shapes,
     ),
     "com.microsoft::SkipLayerNormalization": _Operator(
         inputs="input:T skip:T gamma:T beta:T bias:T", outputs=_SKIP_OUTPUTS, required=3,
-        attributes="epsilon:FLOAT", shapes=_skip_normalised,
+        attributes="epsilon:FLOAT", shapes=_skip_normalisation_shapes,
     ),
     "com.microsoft::MatMulNBits": _Operator(
         inputs="A:T1 B:T2 scales:T1 zero_points:T3 g_idx:T4 bias:T1", outputs="Y:T1", required=3,
         attributes="K:INT N:INT accuracy_level:INT bits:INT block_size:INT weight_prepacked:INT",
-        shapes=_product,
+        shapes=_product_shapes,
     ),
     "com.microsoft::GatherBlockQuantized": _Operator(
         inputs="data:T1 indices:Tind scales:T2 zero_points:T1", outputs="output:T2", required=3,
-        attributes="bits:INT block_size:INT gather_axis:INT quantize_axis:INT", shapes=_gathered,
+        attributes="bits:INT block_size:INT gather_axis:INT quantize_axis:INT",
+        shapes=_gather_shapes,
     ),
     "com.microsoft::GroupQueryAttention": _Operator(
         inputs="query:T key:T value:T past_key:T past_value:T seqlens_k:M total_sequence_length:M "

@@ -31,7 +31,7 @@ Config = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Learned:
-    """What a client has learnt: its variables, of how many examples, and what it measured."""
+    """The result of a client: its variables, the number of its examples, what it measured."""
 
     variables: Arrays
     examples: int

@@ -1,4 +1,4 @@
-"""What integrations are given: a trainer, the folder of a bundle, or a model file."""
+"""Sources of integrations: a trainer, the folder of a bundle, or a model file."""
 
 import contextlib
 import math
@@ -77,7 +77,7 @@ def open_files(files: Mapping[str, bytes], name: str) -> Predictor:
 
 
 def numbers(row: Mapping[str, float]) -> dict[str, float]:
-    """What is measured in a row of a history: all but where it is."""
+    """The measurements in a row of a history: all but its epoch and step."""
     return {name: float(value) for name, value in row.items() if name not in ("epoch", "step")}
 
 

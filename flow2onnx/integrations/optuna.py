@@ -25,7 +25,7 @@ class Pruning(Callback):
 
     def on_epoch_end(self, loop: "Loop", row: dict[str, float]) -> None:
         """Report; raises `optuna.TrialPruned`, which a study takes for what it says."""
-        name = _watched(row, self._monitor)
+        name = _monitor_in(row, self._monitor)
         self._trial.report(row[name], int(row["epoch"]))
         if self._trial.should_prune():
             raise self._pruned(f"epoch {loop.epoch}: {name} is {row[name]:.6g}")
@@ -46,12 +46,12 @@ def objective(
             raise OptionsError(
                 f"the training returned {history!r}", hint="return what fit(…) returns"
             )
-        return float(history.last[_watched(history.last, monitor)])
+        return float(history.last[_monitor_in(history.last, monitor)])
 
     return run
 
 
-def _watched(row: Any, monitor: str | None) -> str:
+def _monitor_in(row: Any, monitor: str | None) -> str:
     name = monitor or ("val_loss" if "val_loss" in row else "loss")
     if name not in row:
         raise OptionsError(f"no row has {name!r}", hint=f"rows have {', '.join(row)}")

@@ -42,7 +42,7 @@ def of_job(train_job: Any, predict_job: Any, **options: Any) -> Maker:
 
 
 class _Estimator(BaseEstimator):  # type: ignore[misc]  # sklearn has no types
-    """What classifiers and regressors share.
+    """The part that classifiers and regressors share.
 
     source
         The folder of a bundle, or a function that writes one: it is given the folder, the number of

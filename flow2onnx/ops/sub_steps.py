@@ -35,16 +35,16 @@ def unpack(input: Blob, unpack_num: int, name: str | None = None) -> Blob:
 @composite("pack")
 def pack(input: Blob, pack_num: int, name: str | None = None) -> Blob:
     """The values of `pack_num` sub-steps one behind the other along axis 0."""
-    return _gathered("pack_num", input, pack_num, lambda parts: concat(parts, 0))
+    return _combine("pack_num", input, pack_num, lambda parts: concat(parts, 0))
 
 
 @composite("acc")
 def acc(one: Blob, max_acc_num: int, name: str | None = None) -> Blob:
     """The sum of the values of `max_acc_num` sub-steps."""
-    return _gathered("max_acc_num", one, max_acc_num, add_n)
+    return _combine("max_acc_num", one, max_acc_num, add_n)
 
 
-def _gathered(what: str, blob: Blob, number: int, gather: Callable[[Sequence[Blob]], Blob]) -> Blob:
+def _combine(what: str, blob: Blob, number: int, gather: Callable[[Sequence[Blob]], Blob]) -> Blob:
     """One value of each `number` sub-steps; a plain blob where that is one in all."""
     parts, count = list(parts_of(blob)), _count(what, number)
     if len(parts) % count:

@@ -21,7 +21,6 @@ __all__ = [
     "StaticScale",
     "dynamic_loss_scale",
     "dynamic_loss_scale_schedule",
-    "scheduled",
     "static_loss_scale",
 ]
 
@@ -90,13 +89,13 @@ class DynamicScale(LossScale):
         with b.under("scale"):
             is_finite = _all_finite(b, grads, totals)
             scale, good = self._state(job)
-            moved = scheduled(b, is_finite, (scale, good), self.period, self.multiplier)
+            moved = _next_state(b, is_finite, (scale, good), self.period, self.multiplier)
         for name, value in zip(self.states(job), moved, strict=True):
             job.assign(name, value)
         return is_finite
 
 
-def scheduled(
+def _next_state(
     b: Builder, is_finite: Value, state: tuple[Value, Value], period: int, multiplier: float
 ) -> tuple[Value, Value]:
     """The factor, float32, and the count of good steps, int64 of shape (1,), after a step."""
@@ -151,7 +150,7 @@ def dynamic_loss_scale_schedule(
     multiplier: float = 2.0,
     name: str | None = None,
 ) -> tuple[Blob, Blob]:
-    """What the variables `loss_scale` and `good_step_counter` hold after this call.
+    """Update the variables `loss_scale` and `good_step_counter`, and return their values.
 
     After `increment_period` steps without a number that is not finite the scale is multiplied,
     after one with such it is divided, down to 1.
@@ -176,4 +175,4 @@ def _next_scale(
 ) -> tuple[Value, Value]:
     """The scale and the count of good steps after a step with so many numbers not finite."""
     is_finite = b.Equal(count_not_finite, b.like(0, count_not_finite))
-    return scheduled(b, is_finite, (loss_scale, good_step_counter), period, multiplier)
+    return _next_state(b, is_finite, (loss_scale, good_step_counter), period, multiplier)

@@ -235,7 +235,7 @@ class Layouts:
         return True
 
     def _by_owner(self, node: ir.Node, made: ir.Value, indices: ir.Value) -> ir.Value:
-        """What was looked up, where processes read rows of it: they get these from their owners."""
+        """The rows that were looked up, which processes get from their owners where they can."""
         wanted = self._plain(node.outputs[0])
         if wanted is None or wanted.axis >= rank_of(indices):
             return made

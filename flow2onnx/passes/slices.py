@@ -75,11 +75,11 @@ def _joined_parts(vector: ir.Value) -> Sequence[ir.Value]:
     """The values that a vector has end to end, each in the shape in which it was made."""
     maker = vector.producer()
     if maker is None or maker.op_type != "Concat":
-        return [_unflattened(vector)]
-    return [_unflattened(v) for v in maker.inputs if v is not None]
+        return [_before_reshape(vector)]
+    return [_before_reshape(v) for v in maker.inputs if v is not None]
 
 
-def _unflattened(value: ir.Value) -> ir.Value:
+def _before_reshape(value: ir.Value) -> ir.Value:
     maker = value.producer()
     if maker is None or maker.op_type != "Reshape" or maker.inputs[0] is None:
         return value

@@ -109,7 +109,7 @@ def _method(name: str, *, reflected: bool = False) -> Callable[[S, Any], S]:
 
 
 def _operator_hint(name: str, otherwise: str) -> str:
-    """What there is in place of an attribute, or of a function of numpy's."""
+    """A hint at what replaces an attribute, or a function of numpy's."""
     found = [n for n in entries() if n.rpartition(".")[2] == name]
     first = min(found, key=lambda n: (not n.startswith(("math.", "nn.")), len(n)), default=None)
     return _ELSEWHERE.get(name) or (f"flow.{first}(x)" if first else otherwise)

@@ -16,7 +16,7 @@ from flow2onnx.trace.blob import Blob, unwrap, wrap
 from flow2onnx.trace.constants import array_constant, number_constant
 from flow2onnx.trace.context import current_job
 from flow2onnx.trace.job import Job, Region
-from flow2onnx.trace.registry import bind, hinted, register
+from flow2onnx.trace.registry import add_hint, bind, register
 from flow2onnx.trace.sub_steps import at_each_step, sub_steps
 from flow2onnx.trace.symbols import Symbol, annotated_signature, symbols
 from flow2onnx.typing.pytree import elements
@@ -229,7 +229,7 @@ def composite(
                 try:
                     return function(**signatures.bind(job, args, kwargs))
                 except FlowError as error:
-                    hinted(error, called)
+                    add_hint(error, called)
                     raise error.located(job.spec.name, called, user_frame()) from None
                 except _MISFITS as error:
                     if not raised_inside(error):  # by a function of the user's
@@ -315,7 +315,7 @@ def _call(
         count = sub_steps(arguments)
         return emit(arguments) if count is None else at_each_step(count, arguments, emit)
     except FlowError as error:
-        raise hinted(error, called.name).located(job.spec.name, called.name, source) from None
+        raise add_hint(error, called.name).located(job.spec.name, called.name, source) from None
     except _MISFITS as error:
         found = _misfit(error, signatures).located(job.spec.name, called.name, source)
         raise found from _cause(error)

@@ -85,8 +85,8 @@ def _parameters(signature: inspect.Signature) -> str:
     return f"it takes {', '.join(shown) or 'nothing'}"
 
 
-def hinted(error: FlowError, name: str) -> FlowError:
-    """The error of ``flow.<name>``, which says where to read on if it says nothing else."""
+def add_hint(error: FlowError, name: str) -> FlowError:
+    """Let the error of ``flow.<name>`` say where to read on, if it says nothing else."""
     if error.hint is None:
         home = "flow.Blob" if name.startswith("blob.") else f"flow.{name}"
         error.hint = f"help({home}) says what it takes"
@@ -133,6 +133,6 @@ def _with_location(function: Callable[..., Any], name: str) -> Callable[..., Any
         except FlowError as error:
             job = traced_job()
             place = job.spec.name if job else None
-            raise hinted(error, name).located(place, name, user_frame()) from None
+            raise add_hint(error, name).located(place, name, user_frame()) from None
 
     return public

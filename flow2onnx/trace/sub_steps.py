@@ -63,18 +63,18 @@ def sub_steps(arguments: Mapping[str, Any]) -> int | None:
 
 
 def at_each_step(count: int, arguments: Mapping[str, Any], emit: Callable[..., Any]) -> Any:
-    """What `emit` gives for the arguments of each sub-step, put together again.
+    """The results of `emit` for the arguments of each sub-step, put together again.
 
     A name that the user gave ends in the number of the sub-step.
     """
     results = [emit(_arguments_at(i, arguments)) for i in range(count)]
     first = results[0]
     if isinstance(first, list | tuple):
-        return type(first)(_joined(r) for r in zip(*results, strict=True))
-    return _joined(results)
+        return type(first)(_join(r) for r in zip(*results, strict=True))
+    return _join(results)
 
 
-def _joined(results: Sequence[Any]) -> Any:
+def _join(results: Sequence[Any]) -> Any:
     return SubSteps(results) if isinstance(results[0], Blob) else results[0]
 
 

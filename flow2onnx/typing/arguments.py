@@ -165,7 +165,7 @@ def _convert(spec: PlaceholderSpec, path: str, array: Array) -> Array:
 
 
 def _conversion_hint(path: str, given: "np.dtype[Any]", wanted: DType) -> str:
-    """What makes numbers of what the array holds."""
+    """A hint at how the array becomes one of numbers."""
     cast = f"{path}.astype({wanted.numpy.type.__name__!r})"
     match given.kind:
         case "U" | "S" | "T":

@@ -1,4 +1,4 @@
-"""What the programs share: arguments, where a distribution must come from, a recorded trace."""
+"""Shared by the programs: arguments, where a distribution must come from, a recorded trace."""
 
 import importlib
 import json

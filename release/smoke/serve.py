@@ -18,7 +18,7 @@ PATIENCE = 120  # seconds until it is ready, on a machine that does much else
 
 
 def ask(url: str, body: dict[str, Any] | None = None) -> Any:
-    """What a server answers, parsed."""
+    """The answer of a server, parsed."""
     data = None if body is None else json.dumps(body).encode()
     with urllib.request.urlopen(urllib.request.Request(url, data)) as answer:
         return json.loads(answer.read() or b"null")

@@ -117,7 +117,7 @@ class Wrong:
 
 @dataclass(frozen=True)
 class Told:
-    """What a user reads: the error as it is printed, the hint in it, and the line it names."""
+    """The words that a user reads: the error as it is printed, its hint, and the line it names."""
 
     message: str
     hint: str | None
@@ -301,7 +301,7 @@ COMMANDS: list[tuple[str, tuple[str, ...]]] = [
 
 
 def told(wrong: Wrong) -> Told | None:
-    """What the program is told, run as job.py of an empty folder; None if it runs."""
+    """The error of the program, run as job.py of an empty folder; None if it runs."""
     flow.clear_default_session()
     with _folder() as place:
         (place / "job.py").write_text(wrong.text, encoding="utf-8")
@@ -323,7 +323,7 @@ def _told(error: FlowError, wrong: Wrong) -> Told:
 
 
 def told_on_the_command_line(arguments: str) -> str:
-    """What a command prints, run beside train.py and a damaged model."""
+    """The output of a command, run beside train.py and a damaged model."""
     flow.clear_default_session()
     with _folder() as place:
         (place / "train.py").write_text(SCRIPT, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What the tests of integrations share: the blocks of docs/integrations.md, and their data."""
+"""Shared by the tests of integrations: the blocks of docs/integrations.md, and their data."""
 
 import importlib.util
 import re

@@ -42,7 +42,7 @@ def make_images(folder):
 
 
 def run(program, folder, engine, *options, drops=True):
-    """What a program prints as numbers, and the variables that it saves, by `flow2onnx COMMAND`."""
+    """The numbers that a program prints, and the variables it saves, by `flow2onnx COMMAND`."""
     folder.mkdir()
     make_images(folder)
     script = [str(program)] if drops else [WITHOUT_DROPOUT, str(program)]

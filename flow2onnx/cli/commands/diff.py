@@ -48,7 +48,7 @@ def diff(first: str, second: str, tolerance: float, as_json: bool, release: str 
     """
     try:
         with report_errors(), ExitStack() as places:
-            paths = [places.enter_context(_written(t, release)) for t in (first, second)]
+            paths = [places.enter_context(_model_place(t, release)) for t in (first, second)]
             with working("Comparing"):
                 found = compare_models(paths[0], paths[1], tolerance)
     except SystemExit:
@@ -59,14 +59,14 @@ def diff(first: str, second: str, tolerance: float, as_json: bool, release: str 
 
 
 @contextmanager
-def _written(target: str, release: str | None) -> Iterator[Path]:
+def _model_place(target: str, release: str | None) -> Iterator[Path]:
     """The file or folder of a target; a job is exported to a temporary one."""
     if is_place(target):
         yield Path(target)
         return
     with tempfile.TemporaryDirectory(prefix="flow2onnx-") as folder:
         with (
-            _forgotten_jobs(),
+            _forget_jobs(),
             opened_job(target, (), release) as job,
             working(f"Compiling {target}"),
         ):
@@ -76,7 +76,7 @@ def _written(target: str, release: str | None) -> Iterator[Path]:
 
 
 @contextmanager
-def _forgotten_jobs() -> Iterator[None]:
+def _forget_jobs() -> Iterator[None]:
     """Forget modules with jobs that the body imports: the next target has a session of its own."""
     before = set(sys.modules)
     try:

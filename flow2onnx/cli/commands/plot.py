@@ -46,7 +46,7 @@ def plot(
 
     A run is a CSV file that `fit` or `lora` wrote, a folder with one, or TensorBoard's event files.
     """
-    found = _titled(runs)
+    found = _runs_by_title(runs)
     names = choose_curves(found, curves)
     if terminal:
         for line in text_curves(found, names, over):
@@ -57,7 +57,7 @@ def plot(
     note(f"{output}: {', '.join(names)} of {', '.join(found)}")
 
 
-def _titled(runs: tuple[Path, ...]) -> dict[str, History]:
+def _runs_by_title(runs: tuple[Path, ...]) -> dict[str, History]:
     """The runs by the parts of their paths that tell them apart."""
     paths = [os.path.abspath(run) for run in dict.fromkeys(runs)]
     shared = os.path.commonpath(paths) if len(paths) > 1 else os.path.dirname(paths[0])

@@ -112,7 +112,7 @@ def _print(job: str, path: Path, found: list[Tuning]) -> None:
 
 
 def _verdict(job: str, found: list[Tuning]) -> str:
-    """What the measurement says, in one line."""
+    """The finding of a measurement, in one line."""
     answers = [(t.rule, t.answer) for t in found if t.answer is not None]
     if not answers:
         return f"{job}: nothing to choose, none of its nodes has several forms that run here"

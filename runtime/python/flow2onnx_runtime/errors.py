@@ -46,7 +46,7 @@ class FlowError(Exception):
 
     @property
     def _render_traceback_(self) -> Callable[[], list[str]]:
-        """What IPython shows in place of all frames, unless these are asked for."""
+        """The lines that IPython shows in place of all frames, unless these are asked for."""
         if is_traceback_full():
             raise AttributeError("all frames are asked for")
         return lambda: short_traceback(self)

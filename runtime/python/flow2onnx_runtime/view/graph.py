@@ -103,7 +103,7 @@ class Graph:
         return any(node.role != "forward" for node in self.nodes)
 
     def value(self, name: str) -> Value:
-        """What is known of a value."""
+        """The element type and shape of a value, empty where nothing is known of it."""
         return self.values.get(name, Value())
 
 

@@ -1,4 +1,4 @@
-"""What notebooks show of a model, a bundle, a training: tables and a picture, in HTML alone."""
+"""Models, bundles and trainings as notebooks show them: tables, pictures, in HTML alone."""
 
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
