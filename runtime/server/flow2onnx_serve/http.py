@@ -18,6 +18,8 @@ from flow2onnx_serve.errors import LEFT, RequestError
 from flow2onnx_serve.held import Hold
 from flow2onnx_serve.hosts import Hosts
 from flow2onnx_serve.http_encoding import dump, parse_object
+from flow2onnx_serve.negotiation import prefers_html
+from flow2onnx_serve.pages import HEADERS, sign_in_page
 from flow2onnx_serve.routes import Routes
 from flow2onnx_serve.service import Service, as_request_error
 
@@ -32,6 +34,7 @@ _LENGTH = b"inference-header-content-length"
 _LINGER = 1.0  # seconds in which a client that still sends may read why it is refused
 _CONTROL = 32 * 1024  # bytes of a request that is no inference
 _LARGE = 64 * 1024  # bytes of an answer that a connection does not take at once
+_READS = ("GET", "HEAD")
 _OPEN = ("/v2/health/live", "/v2/health/ready")  # without a token: probes have none
 
 Headers = Iterable[tuple[bytes, bytes]]
@@ -86,7 +89,8 @@ class Application:
             await _send_last(receive, send, _error_reply(error, _CLOSE))
             return
         if not self._is_allowed(scope["path"], scope["headers"]):
-            await _send_last(receive, send, _NO_TOKEN)
+            is_page = scope["method"] in _READS and prefers_html(scope["headers"])
+            await _send_last(receive, send, _SIGN_IN if is_page else _NO_TOKEN)
         elif scope["method"] == "POST" and (named := _parse_infer_path(scope.get("raw_path", b""))):
             await self._infer(named, scope, receive, send)
         else:
@@ -265,8 +269,17 @@ def _error_reply(error: RequestError, *more: tuple[bytes, bytes]) -> Reply:
     return error.status, dump({"error": error.text}), fields
 
 
-_NO_TOKEN = _error_reply(
-    RequestError("a bearer token is needed", 401), (b"www-authenticate", b"Bearer"), _CLOSE
+_BEARER = (b"www-authenticate", b"Bearer")
+_NO_TOKEN = _error_reply(RequestError("a bearer token is needed", 401), _BEARER, _CLOSE)
+_SIGN_IN: Reply = (
+    401,
+    sign_in_page(),
+    [
+        (b"content-type", b"text/html; charset=utf-8"),
+        *((name.encode(), value.encode()) for name, value in HEADERS.items()),
+        _BEARER,
+        _CLOSE,
+    ],
 )
 
 

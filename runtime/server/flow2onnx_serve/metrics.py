@@ -14,8 +14,9 @@ from prometheus_client.utils import floatToGoString
 
 __all__ = ["Metrics", "ModelMetrics"]
 
-_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
-            30.0)  # fmt: skip
+_SECONDS = (5e-05, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
+            0.5, 1.0, 2.5, 5.0, 10.0, 30.0)  # fmt: skip
+_SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 _ROWS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0)
 
 
@@ -30,6 +31,30 @@ class _Histogram:
     def observe(self, value: float) -> None:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
+
+    @property
+    def count(self) -> int:
+        """How many values there were."""
+        return sum(self.counts)
+
+    def quantile(self, share: float) -> float | None:
+        """The value that a share of all reach at most, estimated within its bounds; None of none.
+
+        Values are taken to lie evenly between two bounds, as Prometheus' histogram_quantile does;
+        above the last bound it is that bound.
+        """
+        rank, below, low = share * self.count, 0, 0.0
+        for bound, count in zip(self.bounds, self.counts, strict=False):
+            if count and below + count >= rank:
+                return low + (bound - low) * (rank - below) / count
+            below, low = below + count, bound
+        return low if self.count else None
+
+    def summary(self) -> dict[str, float | None]:
+        """How many values there were, their mean, and quantiles."""
+        shares = {name: self.quantile(share) for name, share in _SHARES.items()}
+        return {"count": self.count, "mean": self.total / self.count if self.count else None,
+                **shares}  # fmt: skip
 
     def buckets(self) -> list[tuple[str, float]]:
         names = [*map(floatToGoString, self.bounds), "+Inf"]

@@ -5,9 +5,42 @@ from typing import Any
 
 from flow2onnx_serve.ports import DATATYPES
 
-__all__ = ["description"]
+__all__ = ["MOST_MODELS", "description"]
+
+MOST_MODELS = 10**6  # whose numbers a list may begin with
 
 Schema = dict[str, Any]
+
+_OF_MODEL = {  # also of each version
+    "": "Inputs, outputs and versions",
+    "/ready": "200 while it answers",
+    "/config": "Its config.pbtxt, or what would stand in it",
+    "/adapters": "Its adapters with their states",
+    "/stats": "What its versions have done, times in nanoseconds",
+    "/infer": "Ask the model; tensors as JSON, or as binary data behind the JSON",
+}
+_MODEL, _VERSION = "/v2/models/{model}", "/v2/models/{model}/versions/{version}"
+_SUMMARIES = {
+    "/": "What is served, with example requests: a page for browsers, JSON for scripts",
+    "/docs": "This description: a page for browsers, JSON for scripts",
+    "/models/{model}": "A model, its numbers and an example: a page or JSON",
+    "/v2": "Who answers, and which extensions of the protocol",
+    "/v2/health/live": "200 while the process answers",
+    "/v2/health/ready": "200 while every model that is wanted answers",
+    "/v2/models/stats": "What all models have done",
+    "/v2/repository/index": "Models and versions with their states and why",
+    "/v2/repository/models/{model}/load": "Load a model anew, or one version of it",
+    "/v2/repository/models/{model}/unload": "Let a model answer no more",
+    "/metrics": "Counts and latencies for Prometheus",
+    "/openapi.json": "This description",
+    **{base + rest: text for base in (_MODEL, _VERSION) for rest, text in _OF_MODEL.items()},
+}
+_FROM = {
+    "name": "from",
+    "in": "query",
+    "description": "the first of 20 models that are told",
+    "schema": {"type": "integer", "minimum": 0, "maximum": MOST_MODELS - 1},
+}
 
 _TEXT: Schema = {"type": "string"}
 _SIZE: Schema = {"type": "integer", "minimum": 0, "maximum": 2**40}
@@ -86,8 +119,10 @@ def _paths(models: Sequence[str], has_token: bool) -> Schema:
         "model": {**_TEXT, "enum": list(models)} if models else {**_TEXT, "minLength": 1},
         "version": {**_TEXT, "pattern": "^[1-9][0-9]{0,8}$"},
     }
-    model, version = "/v2/models/{model}", "/v2/models/{model}/versions/{version}"
     paths: Schema = {
+        "/": _get("page", has_token, 400),
+        "/docs": _get("page", has_token),
+        "/models/{model}": _get("page", has_token, 404),
         "/v2": _get("ServerMetadata", has_token),
         "/v2/health/live": _get(None, False),
         "/v2/health/ready": _get(None, False, 503),
@@ -99,7 +134,7 @@ def _paths(models: Sequence[str], has_token: bool) -> Schema:
         "/metrics": _get("text", has_token),
         "/openapi.json": _get("Anything", has_token),
     }  # fmt: skip
-    for base in (model, version):
+    for base in (_MODEL, _VERSION):
         paths[base] = _get("ModelMetadata", has_token, 404, 503)
         paths[f"{base}/ready"] = _get(None, has_token, 404, 503)
         paths[f"{base}/config"] = _get("Anything", has_token, 404, 503)
@@ -108,7 +143,11 @@ def _paths(models: Sequence[str], has_token: bool) -> Schema:
         paths[f"{base}/infer"] = _post(
             "InferenceRequest", "InferenceResponse", has_token, 400, 404, 408, 413, 503, 504
         )
+    paths["/"]["parameters"] = [_FROM]
     for path, item in paths.items():
+        for operation in item.values():
+            if isinstance(operation, dict):  # not the parameters
+                operation["summary"] = _SUMMARIES[path]
         names = [n for n in ("model", "version") if f"{{{n}}}" in path]
         if names:
             item["parameters"] = [
@@ -143,6 +182,8 @@ def _operation(answer: str | None, has_token: bool, errors: tuple[int, ...]) -> 
 def _content(answer: str | None) -> Schema:
     if answer is None:
         return {}
+    if answer == "page":
+        return {"content": {"application/json": {"schema": {}}, "text/html": {"schema": _TEXT}}}
     if answer == "text":
         return {"content": {"text/plain": {"schema": _TEXT}}}
     content = {"application/json": {"schema": _reference(answer)}}

@@ -90,9 +90,7 @@ class Repository:
 
     def find(self, name: str, version: str = "") -> LiveVersion:
         """The version that answers; the newest unless one is named."""
-        model = self._models.get(name)
-        if model is None:
-            raise RequestError(f"unknown model: '{name}'", 404)
+        model = self._known(name)
         if not model.live:
             raise RequestError(f"model '{name}' is not ready{_reasons(model)}", 503, retry_after=5)
         if not version:
@@ -104,6 +102,12 @@ class Repository:
         ready = ", ".join(map(str, model.live))
         raise RequestError(f"model '{name}' has no version '{version}' ready", 404,
                            hint=f"ready: {ready}")  # fmt: skip
+
+    def _known(self, name: str) -> _Model:
+        model = self._models.get(name)
+        if model is None:
+            raise RequestError(f"unknown model: '{name}'", 404)
+        return model
 
     def answers(self, name: str, version: str = "") -> bool:
         """True if such a version answers."""
@@ -134,21 +138,22 @@ class Repository:
 
     def index(self, only_ready: bool = False) -> list[dict[str, str]]:
         """Models and versions with their states, as the protocol lists them."""
-        rows = []
-        for name in self.names():
-            model = self._models[name]
-            for number, live in sorted(model.live.items()):
-                notes = "; ".join(live.version.notes)
-                rows.append(_row(name, number, "READY", notes))
-            for number, (_, reason) in sorted(model.failures.items()):
-                state = "UNAVAILABLE"
-                if number in model.live:  # its files were replaced by ones that are worse
-                    rows = [r for r in rows if (r["name"], r["version"]) != (name, str(number))]
-                    state, reason = "READY", f"kept as it was: {reason}"
-                rows.append(_row(name, number, state, reason))
-            if not model.live and not model.failures:
-                rows.append(_row(name, "", "UNAVAILABLE", "unloaded"))
+        rows = [row for name in self.names() for row in self.rows(name)]
         return [row for row in rows if row["state"] == "READY" or not only_ready]
+
+    def rows(self, name: str) -> list[dict[str, str]]:
+        """The versions of a model with their states; raises `RequestError` for an unknown one."""
+        model = self._known(name)
+        found = {
+            number: _row(name, number, "READY", "; ".join(live.version.notes))
+            for number, live in sorted(model.live.items())
+        }
+        for number, (_, reason) in sorted(model.failures.items()):
+            if number in model.live:  # its files were replaced by ones that are worse
+                found[number] = _row(name, number, "READY", f"kept as it was: {reason}")
+            else:
+                found[number] = _row(name, number, "UNAVAILABLE", reason)
+        return list(found.values()) or [_row(name, "", "UNAVAILABLE", "unloaded")]
 
     async def refresh(self, *, at_once: bool = False) -> None:
         """Bring everything up to date; new files wait until they are at rest unless `at_once`."""
@@ -202,9 +207,7 @@ class Repository:
         while name in self._updates:
             await asyncio.wait({self._updates[name]})
         async with self._changing:
-            model = self._models.get(name)
-            if model is None:
-                raise RequestError(f"unknown model: '{name}'", 404)
+            model = self._known(name)
             model.is_unloaded, model.pinned = True, None
             model.failures.clear()
             self._switch(model, {})

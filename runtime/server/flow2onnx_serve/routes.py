@@ -1,24 +1,32 @@
-"""The protocol over HTTP: every path but that of inference."""
+"""The protocol over HTTP, and pages for browsers: every path but that of inference."""
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from flow2onnx_runtime import FlowError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
+from flow2onnx_serve.api_page import api_page
 from flow2onnx_serve.errors import RequestError
+from flow2onnx_serve.examples import Address
 from flow2onnx_serve.http_encoding import dump
-from flow2onnx_serve.openapi import description
+from flow2onnx_serve.negotiation import prefers_html
+from flow2onnx_serve.openapi import MOST_MODELS, description
+from flow2onnx_serve.overview import Overview
+from flow2onnx_serve.pages import HEADERS, error_page, home_page, model_page
 from flow2onnx_serve.repository import requested_version
 from flow2onnx_serve.service import Service, as_request_error
 
 __all__ = ["Routes"]
 
 _MODEL, _VERSION = "/v2/models/{model}", "/v2/models/{model}/versions/{version}"
+_PROTOCOL = "/v2"  # whatever is asked below, errors are JSON
+_FRESH = {"cache-control": "no-store", "vary": "accept"}
 
 Answer = Callable[[Request], Awaitable[Response]]
 
@@ -33,6 +41,7 @@ class Routes:
         self, service: Service, read_object: Callable[[Request], Awaitable[dict[str, Any]]]
     ) -> None:
         self._service, self._read_object = service, read_object
+        self._overview = Overview(service)
 
     def application(self) -> Starlette:
         """The ASGI application of these paths; whatever else is asked is not found."""
@@ -43,6 +52,9 @@ class Routes:
 
     def _routes(self) -> list[Route]:
         return [
+            _route("/", self._home),
+            _route("/docs", self._docs),
+            _route("/models/{model}", self._model),
             _route("/v2", self._server),
             _route("/v2/health/live", self._live),
             _route("/v2/health/ready", self._ready),
@@ -61,6 +73,28 @@ class Routes:
             _route("/metrics", self._metrics),
             _route("/openapi.json", self._openapi),
         ]  # fmt: skip
+
+    async def _home(self, request: Request) -> Response:
+        facts = await self._overview.server(self._address(request), _first(request))
+        return await _page_or_json(request, facts, home_page)
+
+    async def _model(self, request: Request) -> Response:
+        facts = await self._overview.model(_path_names(request)[0], self._address(request))
+        return await _page_or_json(request, facts, model_page)
+
+    async def _docs(self, request: Request) -> Response:
+        described = self._description()
+        if not prefers_html(request.scope["headers"]):
+            return _json(described, headers=_FRESH)
+        model = await self._overview.first_ready(self._address(request))
+        page = await asyncio.to_thread(api_page, described, model)
+        return Response(page, headers=HEADERS, media_type="text/html")
+
+    def _address(self, request: Request) -> Address:
+        server = ":".join(map(str, request.scope.get("server") or ("localhost",)))
+        host = request.headers.get("host", server)  # HTTP/1.0 may have none
+        has_token = self._service.settings.token is not None
+        return Address(request.url.scheme, host, has_token)
 
     async def _live(self, request: Request) -> Response:
         return Response()
@@ -107,10 +141,12 @@ class Routes:
         return Response(self._service.metrics.text(), media_type="text/plain; version=0.0.4")
 
     async def _openapi(self, request: Request) -> Response:
+        return _json(self._description())
+
+    def _description(self) -> dict[str, Any]:
         service = self._service
         has_token = service.settings.token is not None
-        found = description(service.version, service.repository.names(), has_token=has_token)
-        return _json(found)
+        return description(service.version, service.repository.names(), has_token=has_token)
 
     async def _parameters(self, request: Request) -> dict[str, Any]:
         parameters = (await self._read_object(request)).get("parameters", {})
@@ -127,6 +163,38 @@ def _path_names(request: Request) -> tuple[str, str]:
     return request.path_params.get("model", ""), request.path_params.get("version", "")
 
 
+def _first(request: Request) -> int:
+    """The number of the first model that is asked for."""
+    given = request.query_params.get("from", "0")
+    is_number = given.isascii() and given.isdecimal() and len(given) < len(str(MOST_MODELS))
+    if not is_number:
+        raise RequestError(
+            f"from is {given!r}, not the number of a model",
+            hint=f"0 for the first, below {MOST_MODELS}",
+        )
+    return int(given)
+
+
+async def _page_or_json(
+    request: Request, facts: dict[str, Any], page: Callable[[dict[str, Any]], bytes]
+) -> Response:
+    """The facts as the client wants them; a page is written on a thread."""
+    if not prefers_html(request.scope["headers"]):
+        return _json(facts, headers=_FRESH)
+    text = await asyncio.to_thread(page, facts)
+    return Response(text, headers=HEADERS, media_type="text/html")
+
+
+def _refusal(
+    request: Request, status: int, text: str, headers: Mapping[str, str] | None = None
+) -> Response:
+    """An error as JSON, or as a page for a browser that did not ask by the protocol."""
+    given = dict(headers or {})
+    if request.url.path.startswith(_PROTOCOL) or not prefers_html(request.scope["headers"]):
+        return _json({"error": text}, status, given)
+    return Response(error_page(status, text), status, {**HEADERS, **given}, "text/html")
+
+
 def _json(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     return Response(dump(value), status, headers, "application/json")
 
@@ -135,15 +203,15 @@ async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException), "starlette calls it for these"
     if "sharedmemory" in request.url.path:
         return _json({"error": "shared memory is not served (send the data itself)"}, 404)
-    return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+    return _refusal(request, error.status_code, error.detail, error.headers)
 
 
 async def _flow_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, FlowError), "starlette calls it for these"
     problem = as_request_error(error)
     retry = {} if problem.retry_after is None else {"retry-after": str(problem.retry_after)}
-    return _json({"error": problem.text}, problem.status, retry)
+    return _refusal(request, problem.status, problem.text, retry)
 
 
 async def _other_error(request: Request, error: Exception) -> Response:
-    return _json({"error": f"internal error: {type(error).__name__}"}, 500)
+    return _refusal(request, 500, f"internal error: {type(error).__name__}")
