@@ -1,7 +1,8 @@
 """The parts of a job of several processes: between them the processes meet.
 
 The way back is cut into segments, so that the gradients of one are on their way while the next
-computes. An update of which each process does its part is cut where it needs sums over all. In host
+computes. The update is cut alike: variables whose gradients have come move while others are on
+their way. One of which each process does its part is cut where it needs sums over all. In host
 memory gradients are written where their bucket lies, which takes neither joining nor splitting it.
 """
 
@@ -12,7 +13,7 @@ from flow2onnx.compile.job import CompiledJob
 from flow2onnx.compile.names import BUCKET, PARTIAL, ROWS, SUM
 from flow2onnx.graph import Node
 from flow2onnx.optim.exchange import group_of
-from flow2onnx.passes.cut import cut, output_bytes, parts_by_ends, parts_by_sums, passed_bytes
+from flow2onnx.passes.cut import cut, output_bytes, parts_by_ends, parts_by_inputs, passed_bytes
 from flow2onnx.passes.slices import slice_inputs, slice_outputs, vector_of
 
 __all__ = ["cut_for_ranks"]
@@ -36,7 +37,8 @@ def cut_for_ranks(job: CompiledJob, *, on_host: bool) -> CompiledJob:
     assert job.update is not None, "several processes make their updates apart"
     is_cut = on_host or isinstance(wish, int)
     parts = _segments(job, is_measured=wish == "auto") if is_cut else {}
-    return replace(_in_parts(job, parts), update=_in_parts(job.update, _levels(job.update)))
+    cut_job = _in_parts(job, parts)
+    return replace(cut_job, update=_in_parts(job.update, _levels(job.update, _arrivals(cut_job))))
 
 
 def _with_slices(job: CompiledJob) -> CompiledJob:
@@ -89,11 +91,24 @@ def _parts(job: CompiledJob, ends: list[list[str]]) -> dict[Node, int]:
     return parts_by_ends(job.model.graph, [[*job.losses, *ends[0]], *ends[1:]])
 
 
-def _levels(update: CompiledJob) -> dict[Node, int]:
+def _arrivals(job: CompiledJob) -> dict[str, int]:
+    """The part of the update from which on it is fed with each name: where that is sent.
+
+    Empty for a job in one part, and where each process moves its part of the variables, which are
+    gathered together.
+    """
+    assert job.update is not None, "several processes make their updates apart"
+    if not job.parts or job.update.moved:
+        return {}
+    of_vectors = {vector_of(name): k for k, part in enumerate(job.parts) for name in part.sent}
+    return {n: of_vectors[vector_of(n)] for n in job.update.feeds if vector_of(n) in of_vectors}
+
+
+def _levels(update: CompiledJob, arrivals: Mapping[str, int]) -> dict[Node, int]:
     """The part of each node of an update: sums over all processes come between two."""
     partial = [name for name in update.sent if name.startswith(PARTIAL)]
     sums = {SUM + name.removeprefix(PARTIAL): name for name in partial}
-    return parts_by_sums(update.model.graph, sums) if sums else {}
+    return parts_by_inputs(update.model.graph, sums, arrivals) if sums or arrivals else {}
 
 
 def _in_parts(job: CompiledJob, parts: Mapping[Node, int]) -> CompiledJob:

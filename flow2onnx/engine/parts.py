@@ -18,13 +18,16 @@ __all__ = ["PartedModel"]
 
 # What happens between two parts: it takes what one made, and gives what later ones are fed.
 Between = Callable[[Mapping[str, Array]], Mapping[str, Array]]
+# What happens before a part: it gives feeds of this program, once they are there.
+Before = Callable[[Program], Mapping[str, Array]]
 _NO_LINKS: Mapping[str, Any] = MappingProxyType({})
 
 
 class PartedModel(OpenedModel):
-    """The models of an opening's parts, or its one model; `between` is called behind each.
+    """The models of an opening's parts, or its one model.
 
-    It takes the results of the part, and what `written_by` says that the part's program has written
+    `before` is called before each, and gives it what it is fed; `between` is called behind each. It
+    takes the results of the part, and what `written_by` says that the part's program has written
     through `links`, which are values that others read and write too.
     """
 
@@ -35,10 +38,11 @@ class PartedModel(OpenedModel):
         suffix: str = "",
         *,
         between: Between,
+        before: Before = lambda program: {},
         links: Mapping[str, Any] = _NO_LINKS,
         written_by: Callable[[Program], Mapping[str, Array]] = lambda program: {},
     ) -> None:
-        self._between = between
+        self._before, self._between = before, between
         if not opening.parts:
             super().__init__(opening, state, suffix, links)
             self._models: Sequence[OpenedModel] = [self]
@@ -72,17 +76,28 @@ class PartedModel(OpenedModel):
         feeds: Sequence[Array] | DeviceFeeds,
         guard: Callable[[list[Array]], None] | None = None,
     ) -> list[Array]:
-        """One run of each part; `guard` sees the first one's results, in which the losses are."""
+        """One run of each part; `guard` sees the first one's results, in which the losses are.
+
+        `feeds` may be left out where `before` gives them. What fails behind the first part leaves
+        state torn, of which some has its next value and some has not.
+        """
         assert not isinstance(feeds, DeviceFeeds), "ranks are fed from the host"
-        given = dict(zip((info.name for info in self.feeds), feeds, strict=True))
-        found = list[Array]()
-        for model, written in zip(self._models, self._written, strict=True):
-            program = model.program
-            arrays = [given[info.name] for info in program.feeds]
-            check = guard if model is self._models[0] else None
-            results = OpenedModel.run(model, arrays, check)
-            given.update(self._between({**program.by_name(results), **written}))
-            found += results
+        given = dict(zip((info.name for info in self.feeds), feeds, strict=bool(feeds)))
+        found, moved = list[Array](), set[str]()
+        try:
+            for model, written in zip(self._models, self._written, strict=True):
+                program = model.program
+                given.update(self._before(program))
+                arrays = [given[info.name] for info in program.feeds]
+                check = guard if model is self._models[0] else None
+                results = OpenedModel.run(model, arrays, check)
+                moved.update(program.writes)
+                given.update(self._between({**program.by_name(results), **written}))
+                found += results
+        except BaseException:
+            if moved and not moved.issuperset(self.writes):
+                self._state.torn |= set(self.writes)
+            raise
         return found
 
 

@@ -7,7 +7,7 @@ collectives: no graph holds one.
 import logging
 import platform
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set as AbstractSet
 
 import numpy as np
 import onnxruntime
@@ -22,7 +22,7 @@ from flow2onnx_runtime.collectives import (
 )
 from flow2onnx_runtime.divided import join_parts, part_size
 from flow2onnx_runtime.dtypes import Array, all_finite
-from flow2onnx_runtime.program import DeviceFeeds
+from flow2onnx_runtime.program import DeviceFeeds, Program
 from flow2onnx_runtime.world import launched_world
 
 from flow2onnx.compile import CompiledJob
@@ -130,13 +130,14 @@ class RankedExecutable(Executable):
         local = self._own_part(arrays)
         self._exchange = _Exchange(self._collectives, self._job.rounds)
         rounds = [self._compute(local) for _ in range(self._job.rounds)]
+        if self._job.division is not None:  # ranks have updates of their own, and meet alike
+            self._exchange.finish()
+        self._update.run(())
+        self._exchange.finish()
         apart = [i for i in self._shown if i not in self._in_buckets]
         shown = [{i: self._whole(i, outputs[i]) for i in apart} for outputs in rounds]
-        received = self._exchange.received()
         sums = self._buckets.sums()
         shown[0] |= {i: self._pieces_of_sum(i, sums[name]) for i, name in self._in_buckets.items()}
-        received[RANK] = np.array([self._collectives.world.rank])
-        self._update.run([received[feed.name] for feed in self._update.feeds])
         division = self._job.division
         kept = division.kept if division is not None else {}
         shared = [name for name in self._model.writes if name not in kept]
@@ -166,7 +167,10 @@ class RankedExecutable(Executable):
             return DividedModel(opening, state, suffix, self._collectives, between)
         buckets = self._buckets
         if suffix:
-            return PartedModel(opening, state, suffix, between=between, links=buckets.received)
+            return PartedModel(
+                opening, state, suffix,
+                before=self._receive, between=between, links=buckets.received,
+            )  # fmt: skip
         return PartedModel(
             opening, state, between=between, links=buckets.sent, written_by=buckets.written_by
         )
@@ -176,6 +180,11 @@ class RankedExecutable(Executable):
         self._buckets.put_results(results)
         self._exchange.send({name: a for name, a in results.items() if name in self._sent})
         return {}
+
+    def _receive(self, program: Program) -> Mapping[str, Array]:
+        """What a part of the update is fed, once the sums that it reads are there."""
+        found = self._exchange.received({vector_of(info.name) for info in program.inputs})
+        return {**found, RANK: np.array([self._collectives.world.rank])}
 
     def _take_sums(self, results: Mapping[str, Array]) -> Mapping[str, Array]:
         """The sums that the next part of the update needs; what all have moved is gathered."""
@@ -312,6 +321,7 @@ class _Exchange:
         self._totals: dict[str, Array] = {}
         self._counts = Counter[str]()
         self._pending: dict[str, Pending | PendingPart] = {}
+        self._has_rows = False
 
     def send(self, arrays: Mapping[str, Array]) -> None:
         """Add what a round gave."""
@@ -324,18 +334,29 @@ class _Exchange:
             if is_last and not name.startswith((ROWS, OWN)):
                 self._pending[name] = self._begin(name)
 
-    def received(self) -> dict[str, Array]:
-        """The sums and rows, by name."""
-        found = {
-            name: np.concatenate(self._collectives.all_gather(rows))
-            for name, rows in self._totals.items()
-            if name.startswith(ROWS)
-        }
-        found |= {name: own for name, own in self._totals.items() if name.startswith(OWN)}
-        for name, pending in self._pending.items():
-            part = pending.wait()
-            found[name] = self._totals.pop(name) if part is None else part
-        return found
+    def received(self, names: AbstractSet[str]) -> dict[str, Array]:
+        """The sums and rows among these names; each once in a call.
+
+        Rows of all tables are gathered at the first of them, so that all ranks do so alike.
+        """
+        if any(name.startswith(ROWS) for name in names):
+            self._gather_rows()
+        for name in [name for name in self._pending if name in names]:
+            part = self._pending.pop(name).wait()
+            if part is not None:
+                self._totals[name] = part
+        return {name: array for name, array in self._totals.items() if name in names}
+
+    def finish(self) -> None:
+        """Wait for what nobody has asked for."""
+        self._gather_rows()
+        self.received(set(self._pending))
+
+    def _gather_rows(self) -> None:
+        rows = [name for name in self._totals if name.startswith(ROWS)]
+        for name in rows if not self._has_rows else ():
+            self._totals[name] = np.concatenate(self._collectives.all_gather(self._totals[name]))
+        self._has_rows = True
 
     def _begin(self, name: str) -> Pending | PendingPart:
         total = self._totals[name]

@@ -6,6 +6,7 @@ name. Views of a value are made again in place of being passed on.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import onnx_ir as ir
 from flow2onnx_runtime.manifest import NEXT
@@ -15,10 +16,11 @@ from flow2onnx.graph.nodes import read_values
 from flow2onnx.graph.types import is_static
 from flow2onnx.passes.dead_code import DeadCodeElimination
 
-__all__ = ["LINK", "cut", "output_bytes", "parts_by_ends", "parts_by_sums", "passed_bytes"]
+__all__ = ["LINK", "cut", "output_bytes", "parts_by_ends", "parts_by_inputs", "passed_bytes"]
 
 LINK = "link/"  # begins the names of what passes between parts
 _REPEATED = VIEWS | {"Constant"}
+_AT_ONCE: Mapping[str, int] = MappingProxyType({})
 
 
 def parts_by_ends(graph: ir.Graph, ends: Sequence[Collection[str]]) -> dict[ir.Node, int]:
@@ -41,11 +43,14 @@ def parts_by_ends(graph: ir.Graph, ends: Sequence[Collection[str]]) -> dict[ir.N
     return found
 
 
-def parts_by_sums(graph: ir.Graph, sums: Mapping[str, str]) -> dict[ir.Node, int]:
+def parts_by_inputs(
+    graph: ir.Graph, sums: Mapping[str, str], arrivals: Mapping[str, int] = _AT_ONCE
+) -> dict[ir.Node, int]:
     """The part of each node: an input of `sums` is there one part after the output that it names.
 
-    Outputs are made as early as what they need is there, all else with its first reader, so that
-    little passes from one part to another.
+    Inputs of `arrivals` are there from a part of that number on, all others at once. Outputs are
+    made as early as what they need is there, all else with its first reader, so that little passes
+    from one part to another. Parts that have nothing to do are left out.
     """
     found = dict.fromkeys(graph, 0)
     made = {v.name: v.producer() for v in graph.outputs}
@@ -55,7 +60,7 @@ def parts_by_sums(graph: ir.Graph, sums: Mapping[str, str]) -> dict[ir.Node, int
         if maker is not None:
             return found[maker]
         before = made.get(sums.get(str(value.name)))
-        return 0 if before is None else found[before] + 1
+        return arrivals.get(str(value.name), 0) if before is None else found[before] + 1
 
     is_settled = False
     while not is_settled:  # no edge says that a sum comes after what is added up
@@ -70,7 +75,8 @@ def parts_by_sums(graph: ir.Graph, sums: Mapping[str, str]) -> dict[ir.Node, int
             found[node] = max(found[node], first.get(node, 0))
         for maker in _producers(node):
             first[maker] = min(first.get(maker, found[node]), found[node])
-    return found
+    numbers = {part: k for k, part in enumerate(sorted(set(found.values())))}
+    return {node: numbers[part] for node, part in found.items()}
 
 
 def output_bytes(graph: ir.Graph, names: Collection[str]) -> int:

@@ -98,6 +98,20 @@ def test_a_number_says_how_many_models_there_are():
     assert len(compiled(9).parts) == 2  # as two gradients are most of all
 
 
+def test_variables_move_once_their_gradients_have_come():
+    job = compiled(2)
+    fed = [{vector_of(name) for name in part.feeds} for part in job.update.parts]
+    assert fed == [{"bucket/0"}, {"bucket/1"}]
+    moved = [{n for n in part.writes if "-" not in n and n[0] == "w"} for part in job.update.parts]
+    assert moved == [{"w3", "w2"}, {"w1", "w0"}]
+    clipped = flow.optimizer.SGD(
+        rate(0.1), momentum=0, grad_clipping=flow.optimizer.grad_clipping.by_global_norm(1.0)
+    )
+    *_, last = compiled(2, optimizer=clipped).update.parts  # before it norms are added up
+    assert {f"w{i}" for i in range(4)} <= set(last.writes)
+    assert compiled(2, mode="non_distributed").update.parts == ()
+
+
 def test_auto_cuts_where_more_is_hidden_than_lost(monkeypatch):
     monkeypatch.setattr(segments_of, "_LINK_RATE", 1e3)  # a slow link: all may be hidden
     flags = {"all_reduce_group_min_mbyte": 0, "all_reduce_group_num": 4}

@@ -8,7 +8,7 @@ import pytest
 from flow2onnx.dtypes import float32, int64
 from flow2onnx.graph import Builder
 from flow2onnx.graph.model import model_bytes, model_of
-from flow2onnx.passes.cut import LINK, cut, output_bytes, parts_by_ends, parts_by_sums, passed_bytes
+from flow2onnx.passes.cut import LINK, cut, output_bytes, parts_by_ends, parts_by_inputs, passed_bytes
 
 X = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
 
@@ -148,7 +148,7 @@ def test_sums_come_between_parts():
     b.output(b.Mul(y, second), "z")
     b.output(b.Add(rank, 1), "count")
     model = model_of(b.graph)
-    parts = parts_by_sums(model.graph, {"sum/0": "partial/0", "sum/1": "partial/1"})
+    parts = parts_by_inputs(model.graph, {"sum/0": "partial/0", "sum/1": "partial/1"})
     arrays = {"x": X, "rank": np.array([2]), "sum/0": np.float32(3), "sum/1": np.float32(4)}
     check_same(model, parts, {n: np.asarray(a) for n, a in arrays.items()})
     pieces = cut(model, parts)
@@ -157,3 +157,34 @@ def test_sums_come_between_parts():
         (False, False), (True, False), (False, True),
     ]  # fmt: skip
     assert "rank" in feeds[0]
+
+
+def test_what_can_be_made_waits_for_no_later_input():
+    """As an update does: variables whose gradients come first move first."""
+    b = Builder()
+    scale = b.Neg(b.input("rate", [], float32))
+    unread = b.input("late", [2], float32)
+    for k in (2, 0):
+        gradient, w = b.input(f"g{k}", [4], float32), b.input(f"w{k}", [4], float32)
+        b.output(b.Add(w, b.Mul(gradient, scale)), f"next/w{k}")
+    b.output(b.Exp(unread), "last")
+    model = model_of(b.graph)
+    parts = parts_by_inputs(model.graph, {}, {"g0": 0, "g2": 2, "late": 2})
+    rng = np.random.default_rng(3)
+    arrays = {n: rng.normal(size=4).astype(np.float32) for n in ("g0", "g2", "w0", "w2")}
+    arrays |= {"rate": np.float32(0.5), "late": np.ones(2, np.float32)}
+    links = check_same(model, parts, {n: np.asarray(a) for n, a in arrays.items()})
+    assert len(links) == 1  # of the scale
+    made = [{v.name for v in piece.graph.outputs} - links for piece in cut(model, parts)]
+    assert made == [{"next/w0"}, {"next/w2", "last"}]
+
+
+def test_a_norm_of_all_leaves_one_part():
+    b = Builder()
+    gradients = [b.input(f"g{k}", [4], float32) for k in range(3)]
+    norm = b.ReduceSum(b.Concat(*gradients, axis=0))
+    for k, g in enumerate(gradients):
+        b.output(b.Div(g, norm), f"next/w{k}")
+    model = model_of(b.graph)
+    parts = parts_by_inputs(model.graph, {}, {f"g{k}": k for k in range(3)})
+    assert set(parts.values()) == {0}
