@@ -7,7 +7,8 @@ collectives: no graph holds one.
 import logging
 import platform
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set as AbstractSet
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 import numpy as np
 import onnxruntime

@@ -74,7 +74,7 @@ def _append(job: Job, training: Training) -> dict[Value, Value]:
     members = optimizer.assignment(job)
     with b.under("step"):
         steps = {m: Step(b, job, rate_of(job, m, counter, training), counter) for m in members}
-        folded = _folded_rate(job, optimizer, steps) if training.part == "whole" else None
+        folded = _folded_rate(job, optimizer, steps, training)
         seeds = {loss: _seed(job, optimizer, loss, folded) for loss in job.losses}
         seeds = {v: _of_sum(job, v, seed) for v, seed in seeds.items()}
     watched = [v for w in job.watches if w.is_gradient for v in w.values]
@@ -226,8 +226,15 @@ def _divides_later(job: Job, scale: LossScale) -> bool:
     return scale.is_dynamic or shows or job.spec.half is not None
 
 
-def _folded_rate(job: Job, optimizer: Optimizer, steps: dict[Optimizer, Step]) -> Value | None:
-    """The rate, if gradients may arrive already multiplied by its negative."""
+def _folded_rate(
+    job: Job, optimizer: Optimizer, steps: dict[Optimizer, Step], training: Training
+) -> Value | None:
+    """The rate, if gradients may arrive already multiplied by its negative.
+
+    Those that one process sums up may not, as a trainer may change the rate before the update.
+    """
+    if training.part != "whole" and (job.ranks == 1 or job.is_divided):
+        return None
     variables = [job.variables[n] for n in job.trainable()]
     is_plain = all(
         v.regularizer is None and v.dtype.name in ("float32", "float64") for v in variables

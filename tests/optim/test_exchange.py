@@ -112,6 +112,14 @@ def test_variables_move_once_their_gradients_have_come():
     assert compiled(2, mode="non_distributed").update.parts == ()
 
 
+def test_plain_descent_adds_what_comes():
+    """The rate is in what is sent."""
+    job = compiled(optimizer=flow.optimizer.SGD(rate(0.1), momentum=0))
+    assert {n.op_type for n in job.update.model.graph} == {"Add"}
+    job = compiled(optimizer=flow.optimizer.SGD(rate(0.1), momentum=0.9))
+    assert "Mul" in {n.op_type for n in job.update.model.graph}
+
+
 def test_auto_cuts_where_more_is_hidden_than_lost(monkeypatch):
     monkeypatch.setattr(segments_of, "_LINK_RATE", 1e3)  # a slow link: all may be hidden
     flags = {"all_reduce_group_min_mbyte": 0, "all_reduce_group_num": 4}

@@ -8,7 +8,14 @@ import pytest
 from flow2onnx.dtypes import float32, int64
 from flow2onnx.graph import Builder
 from flow2onnx.graph.model import model_bytes, model_of
-from flow2onnx.passes.cut import LINK, cut, output_bytes, parts_by_ends, parts_by_inputs, passed_bytes
+from flow2onnx.passes.cut import (
+    LINK,
+    cut,
+    output_bytes,
+    parts_by_ends,
+    parts_by_inputs,
+    passed_bytes,
+)
 
 X = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
 
