@@ -22,7 +22,7 @@ class Rewrites:
     """How a step is rewritten: the element type of mixed precision, or None; what is computed again
     for gradients, as in `config.runtime.recompute`, and whether products are; whether state may be
     updated in its own buffer; whether random draws depend on the step alone, and not on what was
-    run before.
+    run before; whether no node is left to the processor where a GPU of a browser trains.
     """
 
     half: str | None = None
@@ -30,6 +30,7 @@ class Rewrites:
     recompute_products: bool = True
     in_place: bool = True
     draws_by_step: bool = False
+    webgpu: bool = False
 
     def config(self) -> FunctionConfig:
         """The configuration of a job that is rewritten so."""

@@ -15,6 +15,7 @@ from flow2onnx_runtime import Options, Trainer, view
 from flow2onnx.compile import CompiledJob
 from flow2onnx.compile.names import loss_name
 from flow2onnx.compile.opsets import check_opset
+from flow2onnx.dtypes import int32, int64
 from flow2onnx.errors import ArgumentError, BundleError
 from flow2onnx.export import Report, verify_model
 from flow2onnx.export.bundle import Bundle
@@ -47,6 +48,7 @@ from flow2onnx.imported.parameters import (
 )
 from flow2onnx.imported.report import TrainingReport, report_on
 from flow2onnx.imported.training_mode import ALWAYS, INFERENCE, TRAINING, statistics
+from flow2onnx.imported.webgpu import fit_to_webgpu
 from flow2onnx.onnx_io.foreign import ForeignModel, foreign_model
 from flow2onnx.onnx_io.foreign import Source as ModelSource
 from flow2onnx.onnx_io.serialize import embed_values
@@ -212,6 +214,11 @@ precision
 on_device
     A bundle to ship, as of a job: random draws depend on the step and not on the past, so that
     a resumed training is an undisturbed one, and a README and the list of operators are added.
+webgpu
+    Leave nothing of a step of fixed shapes to the processor where onnxruntime-web trains on a
+    GPU: rates are computed in float32 in place of float64, steps counted in int32, and what has
+    no kernel there is written in operators that have one. Class numbers are int64, and stay on
+    the processor; shares of classes do not.
 accumulate
     Add the step in two halves: `Trainer.accumulate` sums up gradients of several batches, and
     `Trainer.update` makes one step of their mean.
@@ -260,6 +267,7 @@ def make_trainable(
     training_mode: bool = False,
     precision: Literal["fp16", "bf16"] | None = None,
     on_device: bool = False,
+    webgpu: bool = False,
     accumulate: bool = False,
     ema: float | None = None,
     recompute: bool | int | Sequence[str] = False,
@@ -282,7 +290,8 @@ def make_trainable(
         output=output, labels=labels, logits=logits,
     )  # fmt: skip
     state = ModelState(foreign, foreign.opset, seed)
-    rewrites = Rewrites(half=half, recompute=recompute, in_place=in_place, draws_by_step=on_device)
+    rewrites = Rewrites(half=half, recompute=recompute, in_place=in_place, draws_by_step=on_device,
+                        webgpu=webgpu)  # fmt: skip
     compiler = partial(_compiler, title=title_of(name or "train"), state=state, rewrites=rewrites)
     plan = _drop_unreached(plan, compiler, freezable, is_chosen=trained is not None)
     step, predicts, halves = _compile(compiler(plan), plan, accumulate=accumulate)
@@ -357,7 +366,10 @@ def _compile(
     """The step, the predict jobs, and the halves of a step that accumulates."""
     step = jobs.job("train")
     kinds = ("predict", "eval", *((EMA, EMA_EVAL) if plan.ema is not None else ()))
-    return step, tuple(map(jobs.job, kinds)), jobs.halves() if accumulate else ()
+    predicts, halves = tuple(map(jobs.job, kinds)), jobs.halves() if accumulate else ()
+    if jobs.rewrites.webgpu:
+        fit_to_webgpu((step, *predicts, *halves))
+    return step, predicts, halves
 
 
 def _roles(
@@ -404,6 +416,7 @@ def _drop_unreached(
 def _compiler(plan: TrainingPlan, title: str, state: ModelState, rewrites: Rewrites) -> ModelJobs:
     """The jobs of a plan: ``train``, ``eval``, ``predict`` and those with averages."""
     outputs = plan.foreign.outputs
+    training = Training(adjusts_rate=True, counter=int32 if rewrites.webgpu else int64)
 
     def names(kind: str, count: int) -> list[str]:
         if kind in OUTPUTS_ALONE:
@@ -417,7 +430,7 @@ def _compiler(plan: TrainingPlan, title: str, state: ModelState, rewrites: Rewri
         feeds=plan.feeds,
         body=partial(job_body, plan),
         names=names,
-        target=replace(state.target, training=Training(adjusts_rate=True)),
+        target=replace(state.target, training=training),
         rewrites=rewrites,
     )
 

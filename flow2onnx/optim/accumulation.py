@@ -7,7 +7,7 @@ variables by the mean over the batches summed up, and empties the sums.
 from dataclasses import dataclass
 from typing import Literal
 
-from flow2onnx.dtypes import bool_, float32
+from flow2onnx.dtypes import DType, bool_, float32, int64
 from flow2onnx.errors import UnsupportedError
 from flow2onnx.graph import Builder, Value
 from flow2onnx.graph.types import dims, dtype_of
@@ -31,12 +31,14 @@ __all__ = [
 class Training:
     """How a train step is built. `adjusts_rate`: a state tensor may override the schedule.
 
-    `rounds`: of how many batches a process adds up the gradients that others send.
+    `rounds`: of how many batches a process adds up the gradients that others send. `counter`: the
+    element type of the number of steps.
     """
 
     part: Literal["whole", "gradients", "update"] = "whole"
     adjusts_rate: bool = False
     rounds: int = 1
+    counter: DType = int64
 
 
 WHOLE = Training()

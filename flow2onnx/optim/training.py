@@ -70,7 +70,8 @@ def _append(job: Job, training: Training) -> dict[Value, Value]:
         raise job.error(
             "a train job without a loss", hint="call flow.optimizer.SGD(...).minimize(loss)"
         )
-    trainable, counter = job.trainable(), job.counter(job.spec.step_counter)
+    trainable = job.trainable()
+    counter = job.counter(job.spec.step_counter, training.counter)
     members = optimizer.assignment(job)
     with b.under("step"):
         steps = {m: Step(b, job, rate_of(job, m, counter, training), counter) for m in members}

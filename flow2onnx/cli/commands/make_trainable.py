@@ -117,6 +117,7 @@ Examples:
     help="Compare the imported model with the model itself; up to 256 MB by default.",
 )  # fmt: skip
 @click.option("--on-device", is_flag=True, help="A bundle to ship: draws by step, notes.")
+@click.option("--webgpu", is_flag=True, help="A step that onnxruntime-web computes on a GPU alone.")
 @click.option("--ort", "ort_format", is_flag=True, help="With .ort files, for reduced builds.")
 @click.option(
     "--training-info", type=click.Path(path_type=Path), metavar="FILE.ONNX",
