@@ -1,47 +1,104 @@
-/** The loss curve, drawn anew from its numbers. */
+/** Curves of numbers by step: axes from a stated value, round numbers on them, their units. */
 
-const [HEIGHT, LEFT, BOTTOM, TOP] = [170, 34, 22, 10];
+const [HEIGHT, TOP, RIGHT, BOTTOM, LEFT] = [190, 26, 12, 38, 44];
 const SMOOTH = 8; // steps
+const ROUND = [1, 2, 5, 10];
 
 /** Draw the losses of the last steps into `place`; `first` is the number of the first. */
 export function drawCurve(place, losses, first) {
+  drawChart(place, { values: losses, first, what: "loss", unit: "nats" });
+}
+
+/**
+ * Draw `values`, one a step, from step `first` on; the vertical axis begins at 0, or at a round
+ * number below a negative value, and reaches `most` at least. `marks` are {step, value} that are
+ * drawn as dots. Numbers that are not finite leave a gap.
+ */
+export function drawChart(place, { values, first, what, unit, most = 0, marks = [], percent = false }) {
   const width = Math.max(place.clientWidth, 240);
-  const most = Math.max(0.5, ...losses);
-  const x = (i) => LEFT + ((width - LEFT - 6) * i) / Math.max(losses.length - 1, 1);
-  const y = (loss) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - loss / most);
-  const path = (values) =>
-    values.map((v, i) => `${i ? "L" : "M"}${x(i).toFixed(1)} ${y(v).toFixed(1)}`);
-  const ticks = [0, most / 2, most].map((value) => {
-    return `<line class="grid" x1="${LEFT}" x2="${width}" y1="${y(value)}" y2="${y(value)}"/>
-      <text x="${LEFT - 6}" y="${y(value) + 4}" text-anchor="end">${value.toFixed(1)}</text>`;
+  const known = [...values, ...marks.map(({ value }) => value)].filter(Number.isFinite);
+  const ys = ticks(Math.min(0, ...known), Math.max(most, ...known, 0), 4);
+  const last = first + Math.max(values.length - 1, 0);
+  const xs = ticks(first, last, Math.max(2, Math.floor(width / 120)), 1).filter(
+    (step) => step >= first && step <= last,
+  );
+  const [low, high] = [ys[0], ys.at(-1)];
+  const x = (step) => LEFT + ((width - LEFT - RIGHT) * (step - first)) / Math.max(last - first, 1);
+  const y = (value) => TOP + ((HEIGHT - TOP - BOTTOM) * (high - value)) / (high - low);
+  const path = (numbers) => line(numbers, (i) => x(first + i), y);
+  const written = text(ys, percent);
+  const rows = ys.map((value, i) => {
+    return `<line class="grid" x1="${LEFT}" x2="${width - RIGHT}" y1="${y(value)}" y2="${y(value)}"/>
+      <text x="${LEFT - 6}" y="${y(value) + 4}" text-anchor="end">${written[i]}</text>`;
   });
-  const last = first + Math.max(losses.length - 1, 0);
-  const [begin, end] = [losses[0], losses.at(-1)].map((loss) => loss?.toFixed(2));
-  const told = begin
-    ? `Loss, from ${begin} at step ${first} to ${end} at step ${last}`
-    : "No steps yet";
+  const columns = values.length ? xs.map((step) => column(x(step), step, width)) : [];
+  const dots = marks.map((mark) => `<circle class="mark" cx="${x(mark.step)}" cy="${y(mark.value)}" r="3.5"/>`);
   place.innerHTML = `
-    <svg viewBox="0 0 ${width} ${HEIGHT}" role="img" aria-label="${told}">
-      ${ticks.join("")}
-      <path class="each" d="${path(losses).join("")}"/>
-      <path class="smooth" d="${path(smoothed(losses)).join("")}"/>
-      ${losses.length ? axis(first, last, width) : empty(width)}
+    <svg viewBox="0 0 ${width} ${HEIGHT}" role="img" aria-label="${told(values, first, what)}">
+      <text x="0" y="12">${what}${unit ? ` (${unit})` : ""}</text>
+      <text x="${width - RIGHT}" y="${HEIGHT - 5}" text-anchor="end">step</text>
+      ${rows.join("")}
+      ${columns.join("")}
+      <path class="each" d="${path(values)}"/>
+      <path class="smooth" d="${path(smoothed(values))}"/>
+      ${dots.join("")}
+      ${values.length ? "" : empty(what, width)}
     </svg>`;
 }
 
-function axis(first, last, width) {
-  return `<text x="${LEFT}" y="${HEIGHT - 5}">step ${first}</text>
-    <text x="${width - 6}" y="${HEIGHT - 5}" text-anchor="end">${last}</text>`;
+/** Round numbers from `least`, or just below, to `most`, or just above, about `count` parts. */
+export function ticks(least, most, count, finest = 0) {
+  const rough = Math.max((most - least) / count, finest) || 0.25;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = power * ROUND.find((factor) => factor * power >= rough * (1 - 1e-9));
+  const [low, high] = [Math.floor(least / step + 1e-9), Math.ceil(most / step - 1e-9)];
+  const parts = Math.max(high - low, 1);
+  return Array.from({ length: parts + 1 }, (_, i) => Number(((low + i) * step).toPrecision(12)));
 }
 
-function empty(width) {
-  const told = "the loss of each step will be drawn here";
-  return `<text x="${width / 2}" y="${HEIGHT / 2 - 22}" text-anchor="middle">${told}</text>`;
+/** Numbers of an axis as text, all with the digits that tell them apart. */
+function text(numbers, percent) {
+  const scale = percent ? 100 : 1;
+  const step = (numbers[1] - numbers[0]) * scale;
+  const digits = Math.min(Math.max(0, -Math.floor(Math.log10(step) + 1e-9)), 6);
+  return numbers.map((number) => (number * scale).toFixed(digits));
 }
 
-function smoothed(losses) {
-  return losses.map((_, i) => {
-    const near = losses.slice(Math.max(0, i - SMOOTH + 1), i + 1);
-    return near.reduce((sum, loss) => sum + loss, 0) / near.length;
+function column(at, step, width) {
+  const anchor = at > width - 40 ? "end" : "middle";
+  return `<line class="grid" x1="${at}" x2="${at}" y1="${HEIGHT - BOTTOM}" y2="${HEIGHT - BOTTOM + 4}"/>
+    <text x="${at}" y="${HEIGHT - BOTTOM + 16}" text-anchor="${anchor}">${step}</text>`;
+}
+
+function line(numbers, x, y) {
+  let isOpen = false;
+  const parts = numbers.map((value, i) => {
+    if (!Number.isFinite(value)) return (isOpen = false) || "";
+    const move = isOpen ? "L" : "M";
+    isOpen = true;
+    return `${move}${x(i).toFixed(1)} ${y(value).toFixed(1)}`;
+  });
+  return parts.join("");
+}
+
+function told(values, first, what) {
+  if (!values.length) return `${capital(what)}: no steps yet`;
+  const [begin, end] = [values[0], values.at(-1)].map((value) => value.toFixed(2));
+  return `${capital(what)}, from ${begin} at step ${first} to ${end} at step ${first + values.length - 1}`;
+}
+
+function capital(word) {
+  return word[0].toUpperCase() + word.slice(1);
+}
+
+function empty(what, width) {
+  const words = `the ${what} of each step will be drawn here`;
+  return `<text x="${(width + LEFT) / 2}" y="${HEIGHT / 2}" text-anchor="middle">${words}</text>`;
+}
+
+function smoothed(values) {
+  return values.map((_, i) => {
+    const near = values.slice(Math.max(0, i - SMOOTH + 1), i + 1).filter(Number.isFinite);
+    return near.length ? near.reduce((sum, value) => sum + value, 0) / near.length : NaN;
   });
 }

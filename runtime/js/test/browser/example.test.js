@@ -33,6 +33,7 @@ const ONE = [
     [0.52, 0.88],
   ],
 ];
+const PHONE = { viewport: { width: 390, height: 800 } };
 const HOUSE_IS = 4;
 const PICTURES = process.env.SCREENSHOTS;
 
@@ -47,7 +48,7 @@ before(async () => {
   address = await served(server);
   const args = ["--no-sandbox", "--disable-dev-shm-usage"];
   browser = await chromium.launch({ executablePath: PROGRAM, args });
-  context = await browser.newContext({ viewport: { width: 1100, height: 860 } });
+  context = await browser.newContext({ viewport: { width: 1200, height: 800 } });
   await context.addInitScript(() => {
     let seed = 1; // the page practises at random: here, the same way each time
     Math.random = () => (seed = (seed * 16807) % 2147483647) / 2147483647;
@@ -99,6 +100,18 @@ async function picture(page, name, more) {
   await page.screenshot({ path: join(PICTURES, `${name}.png`), fullPage: true, ...more });
 }
 
+/** The buttons that stand, if only in part, outside the window. */
+function clipped(page, height) {
+  return page.evaluate((height) => {
+    const isOut = (box) => box.left < 0 || box.right > innerWidth || box.bottom > height;
+    const shown = [...document.querySelectorAll("button")].filter((b) => b.offsetParent);
+    const out = shown.filter((button) => {
+      return isOut(button.getBoundingClientRect()) || button.scrollWidth > button.clientWidth + 1;
+    });
+    return out.map((button) => button.textContent.trim());
+  }, height);
+}
+
 const text = (page, id) => page.locator(`#${id}`).textContent();
 
 test("draw, train, predict, reload, predict again", { skip, timeout: 180_000 }, async () => {
@@ -123,6 +136,10 @@ test("draw, train, predict, reload, predict again", { skip, timeout: 180_000 }, 
     await page.locator("#curve svg").getAttribute("aria-label"),
     /at step 1 .*at step 50/,
   );
+  const axis = await page.locator("#curve text").allTextContents();
+  assert.ok(axis.includes("loss (nats)") && axis.includes("step"), `${axis}`);
+  assert.ok(axis.some((label) => Number(label) === 0), `the axis begins at 0: ${axis}`);
+  assert.deepEqual(await clipped(page, 800), []);
   await picture(page, "3-learnt");
 
   await page.reload();
@@ -165,6 +182,20 @@ test("dark, and on a telephone", { skip }, async () => {
   await page.setViewportSize({ width: 390, height: 800 });
   const wide = await page.evaluate(() => document.documentElement.scrollWidth);
   assert.ok(wide <= 390, `${wide} pixels wide`);
+  assert.deepEqual(await clipped(page, Infinity), []);
   await picture(page, "6-small");
   assert.deepEqual(page.trouble, []);
+});
+
+test("a finger is told to tap", { skip }, async () => {
+  const touching = await browser.newContext({ ...PHONE, hasTouch: true, isMobile: true });
+  const page = await touching.newPage();
+  await page.goto(address);
+  await ready(page);
+  const words = await page.locator("main").innerText();
+  assert.match(words, /with your finger/);
+  assert.match(words, /tap it/);
+  assert.doesNotMatch(words, /click|key|Esc/);
+  await picture(page, "7-touch");
+  await touching.close();
 });
