@@ -26,7 +26,7 @@ def read_adapters(
     graph = model.graph
     taken = {name for slot in slots for name in (slot.down, slot.up)}
     factors = {slot.up: scales.get(slot.module, 1.0) for slot in slots}
-    other = {n for s in slots_of(model).values() for n in (s.down, s.up)} - taken
+    other = {n for s in slots_of(model).values() for n in (s.down, s.up, s.factor)} - taken
     served, nodes = dict[str, str](), list[onnx.NodeProto]()
     for value in graph.input:
         if value.name in taken:

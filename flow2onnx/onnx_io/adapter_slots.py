@@ -3,11 +3,17 @@
 A slot is a pair of inputs ``M.lora_A.weight`` (columns, rank) and ``M.lora_B.weight`` (rank, rows)
 of the product of module M, whose result y becomes y + (x A) B. Both have a first value of rank 0,
 with which the model computes what it did; the runtime's adapter files fill them by name.
+
+Of a convolution A is (rank, columns, *kernel), with the stride and padding of its weight, and B
+(rows, rank / groups, 1, …): two convolutions one after the other, as PEFT has them. With factors,
+as DoRA needs them, a slot has a third input ``M.lora_factor.weight`` (rows), ones at first, with
+which y + (x A) B is multiplied; a bias is not.
 """
 
 import fnmatch
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import onnx
 from flow2onnx_runtime import TensorInfo
@@ -17,33 +23,55 @@ from flow2onnx.errors import ArgumentError, UnsupportedError
 from flow2onnx.graph.contrib import CONTRIB_DOMAIN
 
 __all__ = [
-    "RANK", "Product", "Slot", "add_slots", "choose_products", "products", "slot_inputs",
-    "slots_of",
+    "RANK", "Product", "Slot", "add_slots", "choose_products", "has_factors", "products",
+    "slot_inputs", "slots_of",
 ]  # fmt: skip
 
 RANK = "lora_r"  # how the names of the sizes begin that adapters choose
-_DOWN, _UP = ".lora_A.weight", ".lora_B.weight"
+_DOWN, _UP, _FACTOR = ".lora_A.weight", ".lora_B.weight", ".lora_factor.weight"
 _PACKED_HALVES = ("gate", "up")
 _REAL = (TensorProto.FLOAT, TensorProto.FLOAT16)
 
 
 @dataclass(frozen=True)
 class Slot:
-    """The place of one adapter: its module, and the widths of what goes in and comes out."""
+    """The place of one adapter: its module, and the widths of what goes in and comes out.
+
+    A convolution has a `kernel`, the sizes of its window, and `groups`.
+    """
 
     module: str
     columns: int
     rows: int
+    kernel: tuple[int, ...] = ()
+    groups: int = 1
 
     @property
     def down(self) -> str:
-        """The name of A, (columns, rank)."""
+        """The name of A, (columns, rank), or (rank, columns, *kernel)."""
         return self.module + _DOWN
 
     @property
     def up(self) -> str:
-        """The name of B, (rank, rows)."""
+        """The name of B, (rank, rows), or (rows, rank / groups, 1, …)."""
         return self.module + _UP
+
+    @property
+    def factor(self) -> str:
+        """The name of what a result is multiplied by, (rows)."""
+        return self.module + _FACTOR
+
+    @property
+    def terms(self) -> int:
+        """The count of terms of each number that the module's product computes, by group."""
+        return self.columns // self.groups * math.prod(self.kernel)
+
+    def shapes(self, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The shapes of A and B of a rank."""
+        if not self.kernel:
+            return (self.columns, rank), (rank, self.rows)
+        ones = (1,) * len(self.kernel)
+        return (rank, self.columns, *self.kernel), (self.rows, rank // self.groups, *ones)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,23 +100,23 @@ class Product:
 
 
 def products(model: onnx.ModelProto) -> list[Product]:
-    """The products of a model with a weight of two dimensions, in its order."""
+    """The products and convolutions of a model that have a weight, in its order."""
     graph = model.graph
     tensors = {t.name: t for t in graph.initializer}
     readers = _readers(graph.node)
     ends = {o.name for o in graph.output}
     found = []
     for node in graph.node:
-        size = _weight_size(node, tensors)
-        if size is None or node.input[1].endswith((_DOWN, _UP)):
+        weight = _weight(node, tensors)
+        if weight is None or node.input[1].endswith((_DOWN, _UP)):
             continue
-        (columns, rows), element = size
-        module = _module(node, tensors)
-        slots = _parts(module, columns, rows, node.output[0], readers)
+        whole = replace(weight.slot, module=_module(node, tensors))
+        slots = _parts(whole, node.output[0], readers)
         found.append(
             Product(
-                node=node.name, x=node.input[0], y=node.output[0], slots=slots, element=element,
-                is_last=node.output[0] in ends or module.endswith("lm_head"),
+                node=node.name, x=node.input[0], y=node.output[0], slots=slots,
+                element=weight.element,
+                is_last=node.output[0] in ends or whole.module.endswith("lm_head"),
             )
         )  # fmt: skip
     return found
@@ -100,7 +128,8 @@ def choose_products(
     """Products with those of their slots that `targets` ask for.
 
     `targets` are shell patterns of modules, or of the last part of their names; without any, all
-    but the model's head are taken. One that matches nothing raises ArgumentError.
+    but the model's head and convolutions of several groups are taken. One that matches nothing
+    raises ArgumentError.
     """
     patterns = None if targets is None else tuple(targets)
     names = [m for p in known for m in p.modules]
@@ -118,7 +147,7 @@ def choose_products(
     for product in known:
         slots = tuple(
             s for s in product.slots
-            if (not product.is_last if patterns is None
+            if (not product.is_last and s.groups == 1 if patterns is None
                 else any(_matches(s.module, p) for p in patterns))
         )  # fmt: skip
         if slots:
@@ -126,7 +155,7 @@ def choose_products(
     if not chosen:
         raise UnsupportedError(
             "the model has no product with a weight that could take an adapter",
-            hint="MatMul, Gemm and MatMulNBits with a weight of two dimensions can",
+            hint="MatMul, Gemm and MatMulNBits with a weight of two dimensions can, and Conv",
         )
     return chosen
 
@@ -137,14 +166,27 @@ def slots_of(model: onnx.ModelProto) -> dict[str, Slot]:
         v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in model.graph.input
     }
     pairs = [(n.removesuffix(_DOWN), s) for n, s in shapes.items() if n.endswith(_DOWN)]
-    return {m: Slot(m, s[0], shapes[m + _UP][1]) for m, s in pairs if m + _UP in shapes}
+    return {m: _known_slot(m, s, shapes[m + _UP]) for m, s in pairs if m + _UP in shapes}
+
+
+def _known_slot(module: str, down: Sequence[int], up: Sequence[int]) -> Slot:
+    """A slot by the shapes of its inputs, in which a rank is 0."""
+    if len(down) == 2:
+        return Slot(module, down[0], up[1])
+    return Slot(module, down[1], up[0], tuple(down[2:]))
+
+
+def has_factors(model: onnx.ModelProto) -> bool:
+    """True if the slots of a model take factors, too."""
+    return any(v.name.endswith(_FACTOR) for v in model.graph.input)
 
 
 def slot_inputs(model: onnx.ModelProto) -> dict[str, TensorInfo]:
     """The inputs that adapters fill, by name, as a session of the model would tell them."""
     found = {}
     for slot in slots_of(model).values():
-        for value in (v for v in model.graph.input if v.name in (slot.down, slot.up)):
+        names = (slot.down, slot.up, slot.factor)
+        for value in (v for v in model.graph.input if v.name in names):
             kind = value.type.tensor_type
             shape = tuple(d.dim_param or d.dim_value for d in kind.shape.dim)
             dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type)
@@ -152,8 +194,13 @@ def slot_inputs(model: onnx.ModelProto) -> dict[str, TensorInfo]:
     return found
 
 
-def add_slots(model: onnx.ModelProto, chosen: Sequence[tuple[Product, tuple[Slot, ...]]]) -> None:
-    """Give a model slots, in place; only nodes, inputs and empty initializers are added."""
+def add_slots(
+    model: onnx.ModelProto,
+    chosen: Sequence[tuple[Product, tuple[Slot, ...]]],
+    *,
+    factors: bool = False,
+) -> None:
+    """Give a model slots, in place; only nodes, inputs and first values are added."""
     present = slots_of(model)
     if present:
         raise UnsupportedError(
@@ -165,28 +212,42 @@ def add_slots(model: onnx.ModelProto, chosen: Sequence[tuple[Product, tuple[Slot
     for node in model.graph.node:
         nodes.append(node)
         if node.name in wanted and node.output[0] == wanted[node.name][0].y:
-            nodes += _extend(node, *wanted[node.name])
+            nodes += _extend(node, *wanted[node.name], factors=factors)
     for product, slots in chosen:
         for slot in slots:
-            # a size of its own: ranks may differ, and an adapter may leave slots empty
-            rank = f"{RANK}/{slot.module}"
-            _declare(model.graph, slot.down, (slot.columns, rank), product.element)
-            _declare(model.graph, slot.up, (rank, slot.rows), product.element)
+            _declare_slot(model.graph, slot, product.element, factors=factors)
     del model.graph.node[:]
     model.graph.node.extend(nodes)
 
 
+def _declare_slot(graph: onnx.GraphProto, slot: Slot, element: int, *, factors: bool) -> None:
+    """Declare the inputs of a slot with first values that change nothing."""
+    rank = f"{RANK}/{slot.module}"  # a size of its own: ranks differ, and slots may stay empty
+    for name, shape in zip((slot.down, slot.up), slot.shapes(0), strict=True):
+        share = rank if slot.groups == 1 or name == slot.down else f"{rank}/group"
+        _declare(graph, name, [d or share for d in shape], element)
+    if factors:
+        if slot.kernel:
+            raise UnsupportedError(
+                f"{slot.module} is a convolution, and DoRA is made for products",
+                hint="leave it out of targets, or dora=True out",
+            )
+        _declare(graph, slot.factor, [slot.rows], element)
+
+
 def _extend(
-    node: onnx.NodeProto, product: Product, slots: Sequence[Slot]
+    node: onnx.NodeProto, product: Product, slots: Sequence[Slot], *, factors: bool
 ) -> Iterator[onnx.NodeProto]:
     """The nodes after a product that add what its adapters compute; the product is renamed."""
     y, taken = product.y, {slot.module for slot in slots}
     node.output[0] = f"{y}/base"
     parts = []
     for slot in product.slots:
-        path = f"{product.node}/{slot.module.rpartition('.')[2]}"
+        path = _path(product, slot)
         if slot.module not in taken:  # columns of a packed result that have no adapter
             yield from _zero_columns(product, slot, path)
+        elif slot.kernel:
+            yield from _convolutions(node, product, slot, path)
         else:
             yield helper.make_node(
                 "MatMul", [product.x, slot.down], [f"{path}/lora_A"], f"{path}/lora_A/MatMul"
@@ -199,7 +260,75 @@ def _extend(
     if len(parts) > 1:
         change = f"{product.node}/lora/Concat"
         yield helper.make_node("Concat", parts, [change], change, axis=-1)
-    yield helper.make_node("Add", [f"{y}/base", change], [y], f"{product.node}/lora/Add")
+    whole = f"{y}/sum" if factors else y
+    yield helper.make_node("Add", [f"{y}/base", change], [whole], f"{product.node}/lora/Add")
+    if factors:
+        yield from _multiply(node, product, taken, whole)
+
+
+def _path(product: Product, slot: Slot) -> str:
+    """How the names of the nodes of a slot begin."""
+    return f"{product.node}/{slot.module.rpartition('.')[2]}"
+
+
+def _convolutions(
+    node: onnx.NodeProto, product: Product, slot: Slot, path: str
+) -> Iterator[onnx.NodeProto]:
+    """A convolution with A as with the weight of `node`, and one with B of windows of one number.
+
+    A reads all channels, B those of its group, as in PEFT.
+    """
+    down = helper.make_node(
+        "Conv", [product.x, slot.down], [f"{path}/lora_A"], f"{path}/lora_A/Conv"
+    )
+    down.attribute.extend(a for a in node.attribute if a.name != "group")
+    yield down
+    yield helper.make_node(
+        "Conv", [f"{path}/lora_A", slot.up], [f"{path}/lora_B"], f"{path}/lora_B/Conv",
+        group=slot.groups,
+    )  # fmt: skip
+
+
+def _multiply(
+    node: onnx.NodeProto, product: Product, taken: Collection[str], whole: str
+) -> Iterator[onnx.NodeProto]:
+    """Nodes that multiply a result with its factors, but for the bias that is in it.
+
+    With factors c a result y with the bias b becomes y c + b (1 - c): at first y + 0.
+    """
+    path, stem, parts = product.node, f"{product.node}/lora/factor", []
+    for slot in product.slots:
+        name = slot.factor
+        if slot.module not in taken:
+            name = f"{_path(product, slot)}/factor"
+            yield _ones(name, (slot.rows,), product.element)
+        parts.append(name)
+    factor = parts[0]
+    if len(parts) > 1:
+        factor = stem
+        yield helper.make_node("Concat", parts, [factor], f"{stem}/Concat", axis=0)
+    bias = _bias(node)
+    scaled = f"{stem}/scaled" if bias else product.y
+    yield helper.make_node("Mul", [whole, factor], [scaled], f"{path}/lora/Mul")
+    if bias:
+        yield _ones(f"{stem}/one", (), product.element)
+        yield helper.make_node("Sub", [f"{stem}/one", factor], [f"{stem}/rest"], f"{stem}/Sub")
+        yield helper.make_node("Mul", [bias, f"{stem}/rest"], [f"{stem}/bias"], f"{stem}/Mul")
+        yield helper.make_node(
+            "Add", [scaled, f"{stem}/bias"], [product.y], f"{path}/lora/factor/Add"
+        )
+
+
+def _bias(node: onnx.NodeProto) -> str:
+    """The name of what a product adds to its result; empty if nothing."""
+    place = {"Gemm": 2, "MatMulNBits": 5}.get(node.op_type, len(node.input))
+    return str(node.input[place]) if place < len(node.input) else ""
+
+
+def _ones(name: str, shape: Sequence[int], element: int) -> onnx.NodeProto:
+    """A node that makes ones."""
+    value = helper.make_tensor(name, element, shape, [1.0] * math.prod(shape))
+    return helper.make_node("Constant", [], [name], name, value=value)
 
 
 def _zero_columns(product: Product, slot: Slot, path: str) -> Iterator[onnx.NodeProto]:
@@ -222,11 +351,10 @@ def _zero_columns(product: Product, slot: Slot, path: str) -> Iterator[onnx.Node
 
 
 def _declare(graph: onnx.GraphProto, name: str, shape: Sequence[int | str], element: int) -> None:
-    """An input with a first value that has no elements."""
+    """An input whose first value has ones, or no elements if a size has a name."""
     graph.input.append(helper.make_tensor_value_info(name, element, shape))
-    empty = TensorProto(name=name, data_type=element, raw_data=b"")
-    empty.dims.extend([0 if isinstance(d, str) else d for d in shape])
-    graph.initializer.append(empty)
+    sizes = [0 if isinstance(d, str) else d for d in shape]
+    graph.initializer.append(helper.make_tensor(name, element, sizes, [1.0] * math.prod(sizes)))
 
 
 def _readers(nodes: Iterable[onnx.NodeProto]) -> dict[str, list[onnx.NodeProto]]:
@@ -237,26 +365,36 @@ def _readers(nodes: Iterable[onnx.NodeProto]) -> dict[str, list[onnx.NodeProto]]
     return found
 
 
-def _weight_size(
-    node: onnx.NodeProto, tensors: Mapping[str, TensorProto]
-) -> tuple[tuple[int, int], int] | None:
-    """The (columns, rows) of the weight that a node multiplies with, and the type of the result."""
+@dataclass(frozen=True)
+class _Weight:
+    """The weight that a node multiplies with: its slot, without a name, and its element type."""
+
+    slot: Slot
+    element: int
+
+
+def _weight(node: onnx.NodeProto, tensors: Mapping[str, TensorProto]) -> _Weight | None:
+    """The weight of a product or a convolution; None for any other node."""
+    settings = {a.name: a for a in node.attribute}
     if node.op_type == "MatMulNBits" and node.domain == CONTRIB_DOMAIN:
-        numbers = {a.name: a.i for a in node.attribute}
         scales = tensors.get(node.input[2])
         element = scales.data_type if scales is not None else TensorProto.FLOAT
-        return (numbers["K"], numbers["N"]), element
-    if node.op_type not in ("MatMul", "Gemm") or node.domain not in ("", "ai.onnx"):
+        return _Weight(Slot("", settings["K"].i, settings["N"].i), element)
+    if node.op_type not in ("MatMul", "Gemm", "Conv") or node.domain not in ("", "ai.onnx"):
         return None
     weight = tensors.get(node.input[1])
-    if weight is None or len(weight.dims) != 2 or weight.data_type not in _REAL:
+    if weight is None or weight.data_type not in _REAL:
         return None
-    settings = {a.name: a for a in node.attribute}
-    if "transA" in settings and settings["transA"].i:
+    sizes = list(weight.dims)
+    if node.op_type == "Conv":
+        groups = settings["group"].i if "group" in settings else 1
+        slot = Slot("", sizes[1] * groups, sizes[0], tuple(sizes[2:]), groups)
+        return _Weight(slot, weight.data_type)
+    if len(sizes) != 2 or ("transA" in settings and settings["transA"].i):
         return None
-    first, second = weight.dims
-    is_turned = "transB" in settings and settings["transB"].i
-    return ((second, first) if is_turned else (first, second)), weight.data_type
+    if "transB" in settings and settings["transB"].i:
+        sizes.reverse()
+    return _Weight(Slot("", *sizes), weight.data_type)
 
 
 def _module(node: onnx.NodeProto, tensors: Mapping[str, TensorProto]) -> str:
@@ -271,23 +409,19 @@ def _module(node: onnx.NodeProto, tensors: Mapping[str, TensorProto]) -> str:
 
 
 def _parts(
-    module: str,
-    columns: int,
-    rows: int,
-    y: str,
-    readers: Mapping[str, Sequence[onnx.NodeProto]],
+    whole: Slot, y: str, readers: Mapping[str, Sequence[onnx.NodeProto]]
 ) -> tuple[Slot, ...]:
     """The slots of a product: one, or one for each module that is packed in its weight."""
-    stem, _, last = module.rpartition(".")
+    stem, _, last = whole.module.rpartition(".")
     sizes = {}
     if last == "qkv_proj":
-        sizes = _attention_widths(y, rows, readers)
-    elif last == "gate_up_proj" and rows % 2 == 0:
-        sizes = dict.fromkeys(_PACKED_HALVES, rows // 2)
+        sizes = _attention_widths(y, whole.rows, readers)
+    elif last == "gate_up_proj" and whole.rows % 2 == 0:
+        sizes = dict.fromkeys(_PACKED_HALVES, whole.rows // 2)
     if not sizes:
-        return (Slot(module, columns, rows),)
+        return (whole,)
     before = f"{stem}." if stem else ""
-    return tuple(Slot(f"{before}{n}_proj", columns, size) for n, size in sizes.items())
+    return tuple(Slot(f"{before}{n}_proj", whole.columns, size) for n, size in sizes.items())
 
 
 def _attention_widths(

@@ -20,6 +20,7 @@ from flow2onnx.cli.options import json_option
 from flow2onnx.cli.show import note, print_json, working
 from flow2onnx.imported import keep_adapter, merge_adapter, write_slots
 from flow2onnx.imported import lora as trainable_adapter
+from flow2onnx.imported.low_rank.dora import complete_dora
 from flow2onnx.imported.low_rank.tokens import open_tokenizer
 
 __all__ = ["lora"]
@@ -84,6 +85,7 @@ def lora() -> None:
     help="Modules such as q_proj; may be repeated. All but the head by default.",
 )
 @click.option("--rslora", is_flag=True, help="Scale by alpha / √rank.")
+@click.option("--dora", is_flag=True, help="Train magnitudes of weights, too (DoRA).")
 @click.option("--dropout", type=float, default=0.0, metavar="SHARE", help="Of what adapters read.")
 @click.option("--lr", type=float, default=2e-4, show_default=True, metavar="RATE")
 @click.option("--up-rate", type=float, metavar="FACTOR", help="The rate of B by that of A (LoRA+).")
@@ -163,8 +165,9 @@ def train(
     with working(f"Compiling {model}"):
         made = trainable_adapter(
             model, options["rank"], options["alpha"], options["targets"] or None,
-            rslora=options["rslora"], dropout=options["dropout"], optimizer=options["optimizer"],
-            lr=options["lr"], schedule=options["schedule"] or schedule_of(steps),
+            rslora=options["rslora"], dora=options["dora"], dropout=options["dropout"],
+            optimizer=options["optimizer"], lr=options["lr"],
+            schedule=options["schedule"] or schedule_of(steps),
             up_rate=options["up_rate"], accumulate=options["accumulate"] > 1,
             start=read_adapter(options["start"]) if options["start"] else None,
             packs=options["pack"], recompute=options["recompute"], seed=options["seed"],
@@ -188,15 +191,18 @@ def train(
     help="A new folder that shares the other files; without, the model is replaced.",
 )
 @click.option("--targets", multiple=True, metavar="PATTERN", help="Modules such as q_proj.")
+@click.option("--dora", is_flag=True, help="With places for the factors of DoRA.")
 @json_option
 @traceback_option
-def slots(model: Path, output: Path | None, targets: tuple[str, ...], as_json: bool) -> None:
+def slots(
+    model: Path, output: Path | None, targets: tuple[str, ...], dora: bool, as_json: bool
+) -> None:
     """Give MODEL inputs for adapters; without one it computes what it did, bit for bit.
 
     The data file is not touched, and the old model is kept as model.onnx.before-slots.
     """
     with writing(output or model):
-        made = write_slots(model, output, targets or None)
+        made = write_slots(model, output, targets or None, factors=dora)
     if as_json:
         print_json([{"module": s.module, "columns": s.columns, "rows": s.rows} for s in made])
         return
@@ -206,11 +212,14 @@ def slots(model: Path, output: Path | None, targets: tuple[str, ...], as_json: b
 @lora.command()
 @click.argument("adapter", metavar="ADAPTER", type=_FILE)
 @click.argument("output", metavar="OUTPUT", type=_FILE)
+@click.option("--model", type=_FILE, metavar="MODEL", help="The model; DoRA needs its weights.")
 @json_option
 @traceback_option
-def convert(adapter: Path, output: Path, as_json: bool) -> None:
+def convert(adapter: Path, output: Path, model: Path | None, as_json: bool) -> None:
     """Write ADAPTER in another form: OUTPUT is a file .onnx_adapter, or a folder as PEFT has it."""
     read = read_adapter(adapter)
+    if model is not None:
+        read = complete_dora(read, model)
     with writing(output):
         write_adapter(output, read)
     if as_json:

@@ -1,6 +1,5 @@
 """lora: adapters of a language model as a bundle that trains on the bytes that are served."""
 
-import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -8,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 from flow2onnx_runtime import Options, PredictJob, Trainer
 from flow2onnx_runtime.adapters import Adapter
 from flow2onnx_runtime.dtypes import Array
@@ -21,16 +19,31 @@ from flow2onnx.imported.bundle_trainer import step_facts, temporary_trainer
 from flow2onnx.imported.feeds import Feed, Feeds
 from flow2onnx.imported.initial_state import ModelState
 from flow2onnx.imported.low_rank.answering import answer_job
+from flow2onnx.imported.low_rank.dora import Norms, first_norms
 from flow2onnx.imported.low_rank.folded import ScratchFolder, fold_weights
 from flow2onnx.imported.low_rank.folder import LanguageModel, open_language_model
-from flow2onnx.imported.low_rank.jobs import EVAL, AdapterPlan, adapter_body, shared_places
+from flow2onnx.imported.low_rank.jobs import (
+    EVAL,
+    FACTORS,
+    AdapterPlan,
+    adapter_body,
+    shared_places,
+)
+from flow2onnx.imported.low_rank.settings import (
+    Ranks,
+    adapter_optimizer,
+    at_least,
+    first_values,
+    share_of,
+)
 from flow2onnx.imported.model_jobs import ModelJobs, Rewrites
-from flow2onnx.imported.optimizers import optimizer_of
+from flow2onnx.onnx_io.adapter_factors import compute_factors, factors_alone, magnitude_of
 from flow2onnx.onnx_io.adapter_slots import (
     Product,
     Slot,
     add_slots,
     choose_products,
+    has_factors,
     products,
     slots_of,
 )
@@ -53,11 +66,9 @@ __all__ = ["CONTRIB_FACT", "SCALES_FACT", "TrainableAdapter", "adapter_of", "lor
 CONTRIB_FACT = "flow2onnx.contrib_operators"  # in a manifest: operators beside the standard
 SCALES_FACT = "flow2onnx.lora_scales"  # in a manifest: the scale of each module
 DTYPE_FACT = "flow2onnx.lora_dtype"  # in a manifest: what the served model reads, if not float32
-_RATE = 2e-4
-_DOWN, _UP = ".lora_A.weight", ".lora_B.weight"
+_DOWN, _UP, _FACTOR = ".lora_A.weight", ".lora_B.weight", ".lora_factor.weight"
 
 Chosen = list[tuple[Product, tuple[Slot, ...]]]
-Ranks = int | Mapping[str, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,26 +76,28 @@ class TrainableAdapter:
     """Adapters of a model with their training step, ready to be written or trained.
 
     `slots` are the places of the adapters, `scales` by module what their products are multiplied
-    by; `model` is what they are trained for.
+    by; `model` is what they are trained for. With DoRA `squares` are ‖W‖² by module.
     """
 
     model: LanguageModel
     slots: tuple[Slot, ...]
     scales: Mapping[str, float]
     step: CompiledJob
-    evaluation: CompiledJob
+    predicts: tuple[CompiledJob, ...]
     halves: tuple[CompiledJob, ...]
     state: ModelState
     shared: Mapping[str, Path]
     facts: Mapping[str, str]
     is_half: bool = False
+    squares: Mapping[str, Array] | None = field(default=None, repr=False)
     # the folder of files made for this, which goes with the last object that has it
     place: ScratchFolder | None = field(default=None, repr=False)
 
     @property
     def trained(self) -> tuple[str, ...]:
-        """The names of the matrices that are trained."""
-        return tuple(n for s in self.slots for n in (s.down, s.up))
+        """The names of what is trained: matrices, and with DoRA magnitudes."""
+        ends = () if self.squares is None else tuple(magnitude_of(s.module) for s in self.slots)
+        return (*(n for s in self.slots for n in (s.down, s.up)), *ends)
 
     @property
     def dtype(self) -> str:
@@ -113,17 +126,17 @@ class TrainableAdapter:
         The frozen weights lie in it under a second name of the file that they are in: they are
         neither copied nor changed.
         """
-        step, evaluation, *halves = (
-            replace(job, model=job.model.clone())
-            for job in (self.step, self.evaluation, *self.halves)
-        )
+
+        def copies(jobs: Sequence[CompiledJob]) -> list[CompiledJob]:
+            return [replace(job, model=job.model.clone()) for job in jobs]
+
         Bundle(
             source=self.state,
-            step=step,
-            predicts=[evaluation],
+            step=copies([self.step])[0],
+            predicts=copies(self.predicts),
             metadata=self.facts,
-            halves=halves,
-            names={EVAL: f"{EVAL}.onnx"},
+            halves=copies(self.halves),
+            names={name: f"{name}.onnx" for name in (EVAL, FACTORS)},
             shared=self.shared,
             is_read=True,  # a session holds the frozen weights: it is not opened for each answer
             served=self._served(),
@@ -134,7 +147,7 @@ class TrainableAdapter:
         if not self.model.has_folder:
             return ()
         shapes = {n: a.shape for n, a in self._arrays().items()}
-        return (answer_job(self.model, self.slots, shapes, self.scales),)
+        return (answer_job(self.model, self.slots, shapes, self.scales, self.squares),)
 
     def trainer(self, options: Options | None = None) -> Trainer:
         """A trainer on this machine, of a bundle in a temporary folder beside the model."""
@@ -148,7 +161,11 @@ def adapter_of(trainer: Trainer) -> Adapter:
         raise ArgumentError("the bundle trains no adapter", hint="make one with flow.lora")
     scales = {m: float(s) for m, _, s in (part.rpartition("=") for part in text.split(";"))}
     state = trainer.state_dict()
-    return Adapter(pairs={m: (state[m + _DOWN], state[m + _UP]) for m in scales}, scales=scales)
+    found = Adapter(pairs={m: (state[m + _DOWN], state[m + _UP]) for m in scales}, scales=scales)
+    if not any(entry.job == FACTORS for entry in trainer.manifest.predict):
+        return found
+    factors = {n.removesuffix(_FACTOR): v for n, v in trainer.predict(job=FACTORS).items()}
+    return replace(found, factors=factors, magnitudes={m: state[magnitude_of(m)] for m in scales})
 
 
 _OPTIONS = """\
@@ -165,6 +182,10 @@ rank, alpha, targets, rslora
     the head by default. With `rslora` the scale is alpha / √rank.
 dropout
     The share of what adapters read that is left out of a step.
+dora
+    Trains magnitudes, too: a module's result is multiplied with m / ‖W + alpha / rank * A B‖, by
+    column, with m = ‖W‖ at first. The norms have no gradient, as in PEFT. What is dropped out
+    changes the adapter's part of the result alone.
 optimizer, lr, schedule, groups, clip_norm
     As in `make_trainable`; AdamW at 2e-4 by default. `up_rate` is the rate of B by that of A,
     as in LoRA+.
@@ -192,6 +213,7 @@ def lora(
     targets: Sequence[str] | str | None = None,
     *,
     rslora: bool = False,
+    dora: bool = False,
     dropout: float = 0.0,
     optimizer: str | Optimizer = "adamw",
     lr: float | Scheduler | None = None,
@@ -216,35 +238,31 @@ def lora(
     proto = language.copy()
     chosen = choose_products(products(proto), [targets] if isinstance(targets, str) else targets)
     slots = tuple(s for _, own in chosen for s in own)
-    pairs, scales = _first_values(slots, rank, alpha, rslora=rslora, seed=seed, start=start)
-    rule = _optimizer(optimizer, lr, schedule, groups, clip_norm, slots, up_rate)
-    foreign = _foreign(language, proto, chosen, pairs)
+    pairs, scales = first_values(slots, rank, alpha, rslora=rslora, seed=seed, start=start)
+    rule = adapter_optimizer(
+        optimizer, lr, schedule, groups, clip_norm, up_rate, has_magnitudes=dora
+    )
+    norms = first_norms(language, chosen, pairs, scales, start) if _is_dora(dora, start) else None
+    foreign, factors = _foreign(language, proto, chosen, pairs, norms)
     plan = AdapterPlan(
         foreign=foreign,
+        factors=factors,
         scales=scales,
         hidden=_hidden(products(language.proto), language),
         logits=language.logits,
         shared=tuple(n for n, t in foreign.tensors.items() if hasattr(t, "location")),
         optimizer=rule,
-        chunks=None if chunks is None else _at_least("chunks", chunks, 1),
+        chunks=None if chunks is None else at_least("chunks", chunks, 1),
         dropout=_dropout_share(dropout, chosen),
         packs=packs,
     )
-    rewrites = Rewrites(
-        recompute=_layers(chosen) if recompute else False,
-        recompute_products=recompute is True,
-        in_place=False,
-        draws_by_step=bool(plan.dropout),
-    )
+    rewrites = _rewrites(chosen, recompute, draws=bool(plan.dropout))
     made = _compile(
         plan, language, slots, rewrites, name=name, seed=seed, accumulate=accumulate,
         float64=float64,
     )  # fmt: skip
-    own = {file: given.folder / file for file in given.files}  # the model as it answers reads them
-    made = replace(made, model=given, place=place, shared={**made.shared, **own})
-    if not any(product.is_half for product in products(given.proto)):
-        return made
-    return replace(made, is_half=True, facts={**made.facts, DTYPE_FACT: "float16"})
+    squares = None if norms is None else norms.squares
+    return _with_source(replace(made, place=place, squares=squares), given)
 
 
 lora.__doc__ = f"{lora.__doc__}\n\n{_OPTIONS}"
@@ -264,15 +282,17 @@ def _compile(
     """The jobs of a plan, with the frozen tensors in the file that they lie in."""
     state = ModelState(plan.foreign, plan.foreign.opset, seed)
     target = replace(state.target, training=Training(adjusts_rate=True), contrib=tuple(CONTRIB))
+    factors = () if plan.factors is None else plan.factors.outputs
     jobs = ModelJobs(
         title=name,
         feeds=_feeds(plan),
         body=lambda kind, _: adapter_body(plan, kind),
-        names=lambda kind, count: ["loss"],
+        names=lambda kind, count: factors if kind == FACTORS else ["loss"],
         target=target,
         rewrites=rewrites,
     )
-    made = [jobs.job("train"), jobs.job(EVAL), *(jobs.halves() if accumulate else ())]
+    predicts = [EVAL] if plan.factors is None else [EVAL, FACTORS]
+    made = [*map(jobs.job, ("train", *predicts)), *(jobs.halves() if accumulate else ())]
     files = sorted({str(plan.foreign.tensors[n].location) for n in plan.shared})
     for job in made:
         if not float64:
@@ -284,11 +304,30 @@ def _compile(
         slots=slots,
         scales=plan.scales,
         step=made[0],
-        evaluation=made[1],
-        halves=tuple(made[2:]),
+        predicts=tuple(made[1 : 1 + len(predicts)]),
+        halves=tuple(made[1 + len(predicts) :]),
         state=state,
         shared={file: language.folder / file for file in files},
         facts=_facts(plan, made[0]),
+    )
+
+
+def _with_source(made: TrainableAdapter, given: LanguageModel) -> TrainableAdapter:
+    """The adapters of the model as it was given, which answers in half precision if it says so."""
+    own = {file: given.folder / file for file in given.files}  # the model as it answers reads them
+    whole = replace(made, model=given, shared={**made.shared, **own})
+    if any(product.is_half for product in products(given.proto)):
+        return replace(whole, is_half=True, facts={**made.facts, DTYPE_FACT: "float16"})
+    return whole
+
+
+def _rewrites(chosen: Chosen, recompute: bool | Literal["cheap"], *, draws: bool) -> Rewrites:
+    """The rewrites of the jobs: what is computed again, and that draws depend on the step."""
+    return Rewrites(
+        recompute=_layers(chosen) if recompute else False,
+        recompute_products=recompute is True,
+        in_place=False,
+        draws_by_step=draws,
     )
 
 
@@ -321,21 +360,44 @@ def _facts(plan: AdapterPlan, step: CompiledJob) -> dict[str, str]:
 
 
 def _foreign(
-    language: LanguageModel, proto: Any, chosen: Chosen, pairs: Mapping[str, Array]
-) -> ForeignModel:
-    """The model for whole texts, with slots that have first values."""
+    language: LanguageModel,
+    proto: Any,
+    chosen: Chosen,
+    pairs: Mapping[str, Array],
+    norms: Norms | None,
+) -> tuple[ForeignModel, ForeignModel | None]:
+    """The model for whole texts, with slots that have first values; and DoRA's factors alone."""
     without_past(proto, language.logits)
     if not slots_of(proto):
-        add_slots(proto, chosen)
+        add_slots(proto, chosen, factors=norms is not None)
+    elif norms is not None and not has_factors(proto):
+        raise UnsupportedError(
+            f"{language.path} has slots without the factors of DoRA",
+            hint="begin with the model as it was before slots",
+        )
+    if norms is not None:
+        compute_factors(proto, chosen, norms.squares)
+        pairs = {**pairs, **{magnitude_of(m): v for m, v in norms.magnitudes.items()}}
     fill_initializers(proto, pairs)
     widen_half(proto)
-    allowed = {*CONTRIB} & contrib_operators(proto)
-    return foreign_model(proto, allowed=allowed, folder=os.fspath(language.folder))
+    allowed, folder = {*CONTRIB} & contrib_operators(proto), os.fspath(language.folder)
+    whole = foreign_model(proto, allowed=allowed, folder=folder)
+    if norms is None:
+        return whole, None
+    factors_alone(proto, chosen)
+    return whole, foreign_model(proto, allowed=allowed, folder=folder)
+
+
+def _is_dora(dora: bool, start: Adapter | None) -> bool:
+    """The setting, checked against the adapter to go on from."""
+    if start is not None and start.is_dora and not dora:
+        raise ArgumentError("start: it is an adapter of DoRA", hint="pass dora=True")
+    return dora
 
 
 def _dropout_share(share: float, chosen: Sequence[tuple[Product, Sequence[Slot]]]) -> float:
     """The share of what adapters read that training drops."""
-    checked = _share("dropout", share)
+    checked = share_of("dropout", share)
     if checked and any(product.is_last for product, _ in chosen):
         raise UnsupportedError(
             "nothing is dropped before the adapter of the head, which the loss reads in parts",
@@ -353,97 +415,3 @@ def _hidden(known: Sequence[Product], language: LanguageModel) -> str:
             hint="name the output with the scores of all words: logits=",
         )
     return heads[-1].x
-
-
-def _first_values(
-    slots: Sequence[Slot],
-    rank: Ranks,
-    alpha: float,
-    *,
-    rslora: bool,
-    seed: int,
-    start: Adapter | None,
-) -> tuple[dict[str, Array], dict[str, float]]:
-    """The matrices by name and the scales by module: of `start`, or A uniform and B zeros.
-
-    A is drawn from [-1/√columns, 1/√columns], as PEFT's is, and the scale is alpha / rank, or with
-    `rslora` alpha / √rank.
-    """
-    if start is not None:
-        known = start.named_for([s.module for s in slots])
-        pairs: dict[str, Array] = {}
-        for slot in slots:
-            if slot.module not in known.pairs:
-                raise ArgumentError(
-                    f"start: it has no adapter of {slot.module}",
-                    hint="name the modules that it has with targets=",
-                )
-            a, b = (np.asarray(v, np.float32) for v in known.pairs[slot.module])
-            if a.shape[0] != slot.columns or b.shape[1] != slot.rows:
-                raise ArgumentError(
-                    f"start: {slot.module} is {a.shape}, {b.shape}, another model's"
-                )
-            pairs |= {slot.down: a, slot.up: b}
-        return pairs, {s.module: known.scale(s.module) for s in slots}
-    rng = np.random.default_rng(seed)
-    pairs, scales = {}, dict[str, float]()
-    if not isinstance(alpha, int | float) or not math.isfinite(alpha) or alpha <= 0:
-        raise ArgumentError(f"alpha is {alpha!r}", hint="a number above 0; 16 is usual")
-    for slot in slots:
-        size = _rank_of(slot, rank)
-        bound = slot.columns**-0.5
-        a = rng.uniform(-bound, bound, (slot.columns, size)).astype(np.float32)
-        pairs |= {slot.down: a, slot.up: np.zeros((size, slot.rows), np.float32)}
-        scales[slot.module] = alpha / (math.sqrt(size) if rslora else size)
-    return pairs, scales
-
-
-def _rank_of(slot: Slot, rank: Ranks) -> int:
-    """The rank of a slot: one for all, or by module or the last part of its name."""
-    if isinstance(rank, Mapping):
-        last = slot.module.rpartition(".")[2]
-        found = rank.get(slot.module, rank.get(last, rank.get("*")))
-        if found is None:
-            raise ArgumentError(f"rank says nothing of {last}", hint="give {'*': 8} for all others")
-        rank = found
-    _at_least("rank", rank, 1)
-    most = min(slot.columns, slot.rows)
-    if rank > most:
-        raise ArgumentError(
-            f"rank is {rank}, and {slot.module} is a matrix of {slot.columns} x {slot.rows}",
-            hint=f"at most {most}; 8 to 64 are usual",
-        )
-    return rank
-
-
-def _at_least(what: str, number: object, least: int) -> int:
-    if not isinstance(number, int) or isinstance(number, bool) or number < least:
-        raise ArgumentError(f"{what} is {number!r}", hint=f"a whole number, {least} or more")
-    return number
-
-
-def _share(what: str, number: object) -> float:
-    if not isinstance(number, int | float) or not 0 <= number < 1:
-        raise ArgumentError(f"{what} is {number!r}", hint="a number from 0 up to 1")
-    return float(number)
-
-
-def _optimizer(
-    optimizer: str | Optimizer,
-    lr: float | Scheduler | None,
-    schedule: str | Scheduler | None,
-    groups: Groups,
-    clip_norm: float | None,
-    slots: Sequence[Slot],
-    up_rate: float | None,
-) -> Optimizer:
-    """The optimizer; `up_rate` is the rate of all B by that of all A, as in LoRA+."""
-    rate = _RATE if lr is None and isinstance(optimizer, str) else lr
-    if up_rate is not None:
-        if not isinstance(rate, int | float) or groups is not None:
-            raise ArgumentError("up_rate goes with lr= as a number and without groups=")
-        groups = {f"*{_UP}": {"lr": rate * up_rate}}
-    return optimizer_of(
-        optimizer, False, ema=None, lr=rate, groups=groups, schedule=schedule,
-        clip_norm=clip_norm, clip_value=None,
-    )  # fmt: skip

@@ -3,8 +3,10 @@
 from collections.abc import Mapping, Sequence
 
 from flow2onnx_runtime import PredictJob, TensorSpec
+from flow2onnx_runtime.dtypes import Array
 
 from flow2onnx.imported.low_rank.folder import LanguageModel
+from flow2onnx.onnx_io.adapter_factors import compute_factors
 from flow2onnx.onnx_io.adapter_inputs import read_adapters, signatures
 from flow2onnx.onnx_io.adapter_slots import Slot, add_slots, choose_products, products, slots_of
 
@@ -19,15 +21,20 @@ def answer_job(
     slots: Sequence[Slot],
     shapes: Mapping[str, Sequence[int]],
     scales: Mapping[str, float],
+    squares: Mapping[str, Array] | None = None,
 ) -> tuple[PredictJob, bytes]:
     """A predict job, and its model: a folder's own, whose adapters are the present state.
 
     It reads and returns keys and values of what went before, and its frozen tensors lie in the
-    folder's file. `shapes` are those of the matrices by name.
+    folder's file. `shapes` are those of the matrices by name. With DoRA's `squares`, ‖W‖² by
+    module, factors are computed, too.
     """
     proto = language.copy()
+    chosen = choose_products(products(proto), [s.module for s in slots])
     if not slots_of(proto):
-        add_slots(proto, choose_products(products(proto), [s.module for s in slots]))
+        add_slots(proto, chosen, factors=squares is not None)
+    if squares is not None:
+        compute_factors(proto, chosen, squares)
     read_adapters(proto, slots, shapes, scales)
     feeds = [TensorSpec(s.name, s.shape, s.dtype) for s in signatures(proto.graph.input)]
     results = [TensorSpec(s.name, s.shape, s.dtype) for s in signatures(proto.graph.output)]

@@ -17,6 +17,7 @@ from flow2onnx.errors import (
     UnsupportedError,
     spelling_hint,
 )
+from flow2onnx.imported.low_rank.dora import complete_dora
 from flow2onnx.imported.low_rank.folder import LanguageModel, open_language_model
 from flow2onnx.imported.low_rank.greedy import ending_tokens
 from flow2onnx.imported.low_rank.samples import served_model
@@ -83,7 +84,9 @@ class ChatModel:
                 f"{folder} is no folder of onnxruntime-genai", hint="give the folder of the model"
             )
         modules = _modules(language, adapters.values())
-        path = served_model(language, place / "served", modules)
+        is_dora = any(adapter.is_dora for adapter in adapters.values())
+        self._folder = folder
+        path = served_model(language, place / "served", modules, factors=is_dora)
         self._slots = slot_inputs(open_language_model(path.parent).proto)
         self._tokenizer, self._place = tokenizer, place
         self._ends = ending_tokens(language, tokenizer)
@@ -100,6 +103,7 @@ class ChatModel:
         """Load an adapter; raises StateError for one of another model."""
         if name in self.names:
             raise ArgumentError(f"there is an adapter {name} already")
+        adapter = complete_dora(adapter, self._folder)
         arrays = adapter_arrays(self._slots, adapter)
         modules = [n.partition(".lora_")[0] for n in self._slots]
         dtype = next(iter(arrays.values())).dtype

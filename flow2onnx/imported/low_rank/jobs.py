@@ -12,17 +12,18 @@ from flow2onnx.imported.initial_state import state_variable
 from flow2onnx.imported.low_rank.head import head_nodes, next_token_loss
 from flow2onnx.imported.low_rank.texts import DOCUMENTS
 from flow2onnx.imported.training_mode import ALWAYS
+from flow2onnx.onnx_io.adapter_factors import MAGNITUDE, NORM
 from flow2onnx.onnx_io.append import Handler, append_model, input_dtype
 from flow2onnx.onnx_io.foreign import ForeignModel
 from flow2onnx.onnx_io.serialize import Placement
 from flow2onnx.optim.base import Optimizer
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import current_job
-from flow2onnx.trace.job import Job
+from flow2onnx.trace.job import Job, Region
 
-__all__ = ["EVAL", "LABELS", "AdapterPlan", "adapter_body", "shared_places"]
+__all__ = ["EVAL", "FACTORS", "LABELS", "AdapterPlan", "adapter_body", "shared_places"]
 
-LABELS, EVAL = "labels", "eval"
+LABELS, EVAL, FACTORS = "labels", "eval", "factors"
 _DOWN, _UP = ".lora_A.weight", ".lora_B.weight"
 _ATTENTION = "com.microsoft::GroupQueryAttention"
 _BIAS = 10  # the place of its operand that is added to the scores
@@ -37,6 +38,7 @@ class AdapterPlan:
     the value that its head reads, `logits` the output. `shared` are the tensors that stay in a
     file. The head is computed in `chunks`, and `dropout` is the share of what adapters read
     that is left out of a step. With `packs` a row has several texts, and a feed says which.
+    `factors` is a model of DoRA's factors alone, whose magnitudes are trained, too.
     """
 
     foreign: ForeignModel
@@ -48,11 +50,13 @@ class AdapterPlan:
     chunks: int | None = None
     dropout: float = 0.0
     packs: bool = False
+    factors: ForeignModel | None = None
 
     @property
     def trained(self) -> tuple[str, ...]:
-        """The names of the adapters' matrices."""
-        return tuple(m + end for m in self.scales for end in (_DOWN, _UP))
+        """The names of the adapters' matrices, and of magnitudes if there are any."""
+        ends = (_DOWN, _UP) if self.factors is None else (_DOWN, _UP, MAGNITUDE)
+        return tuple(m + end for m in self.scales for end in ends)
 
     @property
     def feeds(self) -> tuple[tuple[str, DType], ...]:
@@ -71,11 +75,16 @@ def shared_places(foreign: ForeignModel, file: str) -> dict[str, Placement]:
 
 
 def adapter_body(plan: AdapterPlan, kind: str) -> Callable[[], list[Blob]]:
-    """The body of a job: ``train``, or ``eval``; each gives the loss of its batch."""
+    """The body of a job: ``train``, or ``eval``; each gives the loss of its batch.
+
+    That of ``factors`` reads no batch and gives DoRA's factors.
+    """
 
     def body() -> list[Blob]:
         job = current_job("lora")
-        values = _feeds(job, plan) | _shared(job, plan)
+        if kind == FACTORS:
+            return _factors(job, plan)
+        values = _feeds(job, plan) | _shared(job, plan, plan.foreign)
         labels, documents = values.pop(LABELS), values.pop(DOCUMENTS, None)
         adapters = _adapters(job, plan)
         values |= adapters
@@ -93,6 +102,14 @@ def adapter_body(plan: AdapterPlan, kind: str) -> Callable[[], list[Blob]]:
     return body
 
 
+def _factors(job: Job, plan: AdapterPlan) -> list[Blob]:
+    """The factors of all modules, in the order of the plan's model of them."""
+    assert plan.factors is not None, "only plans with factors have this job"
+    values = _shared(job, plan, plan.factors) | _adapters(job, plan)
+    made = append_model(job.b, plan.factors, values)
+    return [Blob(made[name]) for name in plan.factors.outputs]
+
+
 def _feeds(job: Job, plan: AdapterPlan) -> dict[str, Value]:
     """Whole texts, their masks and labels: (batch, sequence)."""
     values = {n: job.b.input(n, ["batch", "sequence"], dtype) for n, dtype in plan.feeds}
@@ -100,13 +117,13 @@ def _feeds(job: Job, plan: AdapterPlan) -> dict[str, Value]:
     return values
 
 
-def _shared(job: Job, plan: AdapterPlan) -> dict[str, Value]:
-    """The frozen tensors that something reads, as inputs: they become constants in a file.
+def _shared(job: Job, plan: AdapterPlan, foreign: ForeignModel) -> dict[str, Value]:
+    """The frozen tensors that a model reads, as inputs: they become constants in a file.
 
     What is in half precision there is computed with in single precision. Passes take them for
     state, as they do not vary from one batch to the next.
     """
-    read = {v.name for n in plan.foreign.graph for v in read_values(n) if v is not None}
+    read = {v.name for n in foreign.graph for v in read_values(n) if v is not None}
     found = {}
     for name in plan.shared:
         if name in read:
@@ -133,11 +150,26 @@ def _adapters(job: Job, plan: AdapterPlan) -> dict[str, Value]:
 def _handlers(plan: AdapterPlan, kind: str, documents: Value | None) -> Mapping[str, Handler]:
     """Handlers of the nodes that training makes otherwise."""
     found = dict(ALWAYS)
+    if kind == "train" and plan.factors is not None:
+        found["::Identity"] = _constant_norm
     if kind == "train" and plan.dropout:
         found["::MatMul"] = _dropping(plan)
     if documents is not None:
         found[_ATTENTION] = _apart(documents)
     return found
+
+
+def _constant_norm(
+    b: Builder, node: Node, inputs: Sequence[Value | None], made: Mapping[str, Value]
+) -> Sequence[Value | None]:
+    """A value as it is; no gradient flows through the norms of DoRA."""
+    (x,), start = inputs, len(b.nodes)
+    assert x is not None, "the checker has seen the operands"
+    y = b.Identity(x)
+    if str(node.name).endswith(NORM):
+        region = Region((x,), (y,), lambda *_: (None,))
+        current_job("lora").add_region(region, start)
+    return [y]
 
 
 def _apart(documents: Value) -> Handler:

@@ -13,6 +13,7 @@ from flow2onnx_runtime.slots import adapter_arrays
 
 from flow2onnx.errors import BundleError, UnsupportedError
 from flow2onnx.export.files import link_file
+from flow2onnx.imported.low_rank.dora import complete_dora
 from flow2onnx.imported.low_rank.folder import LanguageModel, open_language_model
 from flow2onnx.imported.low_rank.slots import write_folder
 from flow2onnx.onnx_io.adapter_slots import (
@@ -44,12 +45,12 @@ def merge_adapter(
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise BundleError(f"{target} is there already", hint="give a folder that is not")
     proto = language.copy()
-    known = adapter.named_for([m for p in products(proto) for m in p.modules])
-    changes = {
-        m: np.float32(known.scale(m)) * (a.astype(np.float32) @ b.astype(np.float32))
-        for m, (a, b) in known.pairs.items()
-    }
-    merged = merge_changes(proto, os.fspath(language.folder), changes, _real_weights(base))
+    whole = complete_dora(adapter, model)
+    known = whole.named_for([m for p in products(proto) for m in p.modules])
+    changes = {m: np.float32(known.scale(m)) * _change(*p) for m, p in known.pairs.items()}
+    merged = merge_changes(
+        proto, os.fspath(language.folder), changes, _real_weights(base), known.factors
+    )
     if merged.lost:
         share = float(np.mean(list(merged.lost.values())))
         raise UnsupportedError(
@@ -70,11 +71,28 @@ def keep_adapter(
     """
     language = open_language_model(model)
     proto = language.copy()
-    known = adapter.named_for([m for p in products(proto) for m in p.modules])
+    whole = complete_dora(adapter, model)
+    known = whole.named_for([m for p in products(proto) for m in p.modules])
     if not slots_of(proto):
-        add_slots(proto, choose_products(products(proto), sorted(known.pairs)))
+        chosen = choose_products(products(proto), sorted(known.pairs))
+        add_slots(proto, chosen, factors=known.is_dora)
     fill_initializers(proto, adapter_arrays(slot_inputs(proto), known))
     write_folder(language, Path(output), proto.SerializeToString(deterministic=True))
+
+
+def _change(a: Array, b: Array) -> Array:
+    """What a pair adds to its weight, in float32: (columns, rows), or as a convolution has it."""
+    down, up = a.astype(np.float32), b.astype(np.float32)
+    if a.ndim == 2:
+        product: Array = down @ up
+        return product
+    window: Array = np.tensordot(up.reshape(up.shape[:2]), down, 1) if _is_whole(a, b) else down
+    return window
+
+
+def _is_whole(a: Array, b: Array) -> bool:
+    """True for a pair of one group; that of several has no weight of the module's shape."""
+    return bool(a.shape[0] == b.shape[1])
 
 
 def _real_weights(base: str | os.PathLike[str] | None) -> dict[str, Array] | None:

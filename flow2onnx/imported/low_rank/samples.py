@@ -54,7 +54,8 @@ class Samples(Callback):
         self._trainer, self._language, self._tokenizer = trainer, language, tokenizer
         self._texts = [(prompt, self._prompt_tokens(prompt)) for prompt in prompts]
         self._path, self._every, self._most, self._say = path, every, most, say
-        self._modules = adapter_of(trainer).pairs.keys()
+        first = adapter_of(trainer)
+        self._modules, self._is_dora = first.pairs.keys(), first.is_dora
         self.samples: list[Sample] = []
         self._last = -1  # the step of the last ones
 
@@ -111,18 +112,20 @@ class Samples(Callback):
             self._say(sample)
 
     def _open(self, place: Path) -> GreedyDecoder:
-        model = served_model(self._language, place / "served", self._modules)
+        model = served_model(self._language, place / "served", self._modules, factors=self._is_dora)
         return GreedyDecoder(model, self._language.logits)
 
 
-def served_model(language: LanguageModel, place: Path, modules: Collection[str] = ()) -> Path:
+def served_model(
+    language: LanguageModel, place: Path, modules: Collection[str] = (), *, factors: bool = False
+) -> Path:
     """The file of a model with slots: the model's own, or one written to the folder `place`.
 
-    `modules` are those that need slots; without, all but the head have some. What lies beside the
-    model gets second names there, nothing is copied.
+    `modules` are those that need slots; without, all but the head have some. With `factors` they
+    take those of DoRA. What lies beside the model gets second names there, nothing is copied.
     """
     if has_slots(language):
         return language.path
     model = language.folder if language.has_folder else language.path
-    write_slots(model, place, sorted(modules) or None)
+    write_slots(model, place, sorted(modules) or None, factors=factors)
     return place / language.path.name

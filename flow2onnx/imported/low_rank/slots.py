@@ -7,7 +7,14 @@ from pathlib import Path
 from flow2onnx.errors import BundleError
 from flow2onnx.export.files import link_file, write_bytes
 from flow2onnx.imported.low_rank.folder import LanguageModel, open_language_model
-from flow2onnx.onnx_io.adapter_slots import Slot, add_slots, choose_products, products, slots_of
+from flow2onnx.onnx_io.adapter_slots import (
+    Slot,
+    add_slots,
+    choose_products,
+    has_factors,
+    products,
+    slots_of,
+)
 
 __all__ = ["write_folder", "write_slots"]
 
@@ -18,13 +25,15 @@ def write_slots(
     model: str | os.PathLike[str],
     output: str | os.PathLike[str] | None = None,
     targets: Sequence[str] | str | None = None,
+    *,
+    factors: bool = False,
 ) -> tuple[Slot, ...]:
     """Give a folder's model inputs for adapters, or write a folder with such a model.
 
     Without an adapter the model computes what it did. Without `output` the model file of the folder
     is replaced, and the old one kept beside it with ``.before-slots`` after its name; else a folder
-    is written whose other files are second names of the same files. Nothing is done to a model
-    that has these slots.
+    is written whose other files are second names of the same files. With `factors` slots take
+    those of DoRA, too. Nothing is done to a model that has these slots.
     """
     language = open_language_model(model)
     proto = language.copy()
@@ -32,10 +41,11 @@ def write_slots(
     slots = tuple(s for _, own in chosen for s in own)
     present = slots_of(proto)
     if not present:
-        add_slots(proto, chosen)
-    elif {s.module for s in slots} != set(present):
+        add_slots(proto, chosen, factors=factors)
+    elif {s.module for s in slots} != set(present) or factors != has_factors(proto):
+        what = "for other modules" if factors == has_factors(proto) else "of the other kind"
         raise BundleError(
-            f"{language.path} has slots for other modules, such as {next(iter(present))}",
+            f"{language.path} has slots {what}, such as {next(iter(present))}",
             hint=f"begin with the model as it was: {language.path.name}{_KEPT}",
         )
     content: bytes = proto.SerializeToString(deterministic=True)

@@ -3,7 +3,11 @@
 Both say the same in other words. A module's product with a weight, y = x W, becomes
 y + scale * (x A) B. The runtime's file has A and scale * B under the names of a model's inputs,
 ``M.lora_A.weight`` and ``M.lora_B.weight``; PEFT's has A and B transposed, and the scale in
-``adapter_config.json`` as ``lora_alpha / r``.
+``adapter_config.json`` as ``lora_alpha / r``. Of a convolution both files have A as (rank, columns,
+*kernel) and B as (rows, rank / groups, 1, …).
+
+DoRA's adapters multiply y with c = m / ‖W + scale * A B‖, by row. PEFT's file has the magnitudes m,
+the runtime's the factors c, ``M.lora_factor.weight``; one is made of the other with the weights.
 """
 
 import json
@@ -12,7 +16,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +30,15 @@ from flow2onnx_runtime.files import open_file, replace_bytes, replace_folder
 from flow2onnx_runtime.json_reader import parse_object
 from flow2onnx_runtime.safetensors import load_safetensors, read_header, save_safetensors
 
-__all__ = ["ADAPTER_SUFFIX", "PEFT_CONFIG", "Adapter", "read_adapter", "write_adapter"]
+__all__ = ["ADAPTER_SUFFIX", "FACTOR", "PEFT_CONFIG", "Adapter", "read_adapter", "write_adapter"]
 
 ADAPTER_SUFFIX = ".onnx_adapter"
-_DOWN, _UP = ".lora_A.weight", ".lora_B.weight"
+_DOWN, _UP, FACTOR = ".lora_A.weight", ".lora_B.weight", ".lora_factor.weight"
+_MAGNITUDE = ".lora_magnitude_vector"  # PEFT's; what follows it differs by release
 PEFT_CONFIG = "adapter_config.json"
 _PEFT_FILE = "adapter_model.safetensors"
 _PREFIX = "base_model.model."
-_REFUSED = ("use_dora", "use_qalora", "lora_bias")  # settings under which A and B are not all
+_REFUSED = ("use_qalora", "lora_bias")  # settings under which A and B are not all
 _VERSION = 1
 
 
@@ -41,34 +46,55 @@ _VERSION = 1
 class Adapter:
     """The pairs (A, B) of an adapter by module: A is (columns, rank), B (rank, rows).
 
-    `scales` are the numbers that products with B are multiplied by; 1 where a module has none.
+    Of a convolution A is (rank, columns, *kernel), B (rows, rank / groups, 1, …). `scales` are the
+    numbers that products with B are multiplied by; 1 where a module has none. One of DoRA has
+    `magnitudes`, the norms of its weights, or `factors`, which its results are multiplied by, or
+    both; each is (rows).
     """
 
     pairs: Mapping[str, tuple[Array, Array]]
     scales: Mapping[str, float]
+    magnitudes: Mapping[str, Array] = field(default_factory=dict)
+    factors: Mapping[str, Array] = field(default_factory=dict)
 
     @property
     def ranks(self) -> dict[str, int]:
         """The rank of each module's pair."""
-        return {module: int(a.shape[1]) for module, (a, _) in self.pairs.items()}
+        return {module: _rank(a) for module, (a, _) in self.pairs.items()}
+
+    @property
+    def is_dora(self) -> bool:
+        """True if results are multiplied with factors."""
+        return bool(self.magnitudes or self.factors)
 
     def scale(self, module: str) -> float:
         """The number that a module's product with B is multiplied by."""
         return self.scales.get(module, 1.0)
 
     def parameters(self) -> dict[str, Array]:
-        """The arrays as the runtime feeds them to a model, scales multiplied into B."""
+        """The arrays as the runtime feeds them to a model, scales multiplied into B.
+
+        Raises `StateError` for magnitudes without the factors that they stand for.
+        """
+        if self.magnitudes.keys() - self.factors.keys():
+            raise StateError(
+                "an adapter of DoRA as PEFT has it is served with factors, which its model's "
+                "weights tell",
+                hint="flow2onnx lora convert ADAPTER OUTPUT --model FOLDER computes them",
+            )
         found = {}
         for module, (a, b) in self.pairs.items():
             scaled = b if self.scale(module) == 1.0 else _times(b, self.scale(module))
             found[module + _DOWN] = np.ascontiguousarray(a)
             found[module + _UP] = np.ascontiguousarray(scaled)
+            if module in self.factors:
+                found[module + FACTOR] = np.ascontiguousarray(self.factors[module])
         return found
 
     def astype(self, dtype: DTypeLike) -> "Adapter":
         """The adapter in another element type; scales are multiplied in before, so not lost."""
         whole = {n: a.astype(dtype) for n, a in self.parameters().items()}
-        return Adapter(pairs=_pairs(whole, "the adapter"), scales={})
+        return _adapter_of(whole, "the adapter")
 
     def named_for(self, modules: Collection[str]) -> "Adapter":
         """The adapter with its modules named as a model names them.
@@ -88,6 +114,8 @@ class Adapter:
             self,
             pairs={names[m]: pair for m, pair in self.pairs.items()},
             scales={names[m]: self.scale(m) for m in self.pairs},
+            magnitudes={names[m]: v for m, v in self.magnitudes.items()},
+            factors={names[m]: v for m, v in self.factors.items()},
         )
 
 
@@ -110,7 +138,7 @@ def read_adapter(path: str | os.PathLike[str]) -> Adapter:
         raise BundleError(
             f"{path} is no adapter: {str(error).splitlines()[0]}", hint="write it again"
         ) from error
-    return Adapter(pairs=_pairs(arrays, str(path)), scales={})
+    return _adapter_of(arrays, str(path))
 
 
 def write_adapter(
@@ -157,8 +185,15 @@ def _write_peft(folder: Path, adapter: Adapter, base: str | None) -> None:
     tensors = {}
     for module, (a, b) in adapter.pairs.items():
         name = _PREFIX + _peft_name(module)
-        tensors[name + _DOWN] = np.ascontiguousarray(a.T)
-        tensors[name + _UP] = np.ascontiguousarray(b.T)
+        tensors[name + _DOWN] = np.ascontiguousarray(_across(a))
+        tensors[name + _UP] = np.ascontiguousarray(_across(b))
+        if adapter.is_dora:
+            if module not in adapter.magnitudes:
+                raise BundleError(
+                    f"PEFT's form has the magnitudes of DoRA, and {module} has factors alone",
+                    hint="flow2onnx lora convert ADAPTER OUTPUT --model FOLDER computes them",
+                )
+            tensors[name + _MAGNITUDE] = np.ascontiguousarray(adapter.magnitudes[module])
     text = json.dumps(_peft_config(adapter, base), indent=2, sort_keys=True) + "\n"
 
     def fill(place: Path) -> None:
@@ -188,14 +223,18 @@ def _peft_config(adapter: Adapter, base: str | None) -> dict[str, Any]:
         "alpha_pattern": {m: a for m, a in sorted(alphas.items()) if a != alpha},
         "target_modules": sorted({m.rpartition(".")[2] for m in ranks}),
         "task_type": "CAUSAL_LM",
+        **({"use_dora": True} if adapter.is_dora else {}),
     }
 
 
 def _read_peft(path: Path, config_path: Path) -> Adapter:
     raw, _ = load_safetensors(path)
     elements = {n: t.element for n, t in read_header(path).tensors.items()}
-    arrays = {_own_name(n): _real(a, elements[n]).T for n, a in raw.items()}
-    pairs = _pairs(arrays, str(path))
+    arrays = {_own_name(n): _across(_real(a, elements[n])) for n, a in raw.items()}
+    magnitudes = {
+        n.partition(_MAGNITUDE)[0]: a.ravel() for n, a in arrays.items() if _MAGNITUDE in n
+    }
+    pairs = _pairs({n: a for n, a in arrays.items() if _MAGNITUDE not in n}, str(path))
     with open_file(config_path, "PEFT writes it beside the tensors: it says the scale") as file:
         config = parse_object(file.read(), str(config_path))
     refused = next((name for name in _REFUSED if config.get(name)), None)
@@ -205,8 +244,15 @@ def _read_peft(path: Path, config_path: Path) -> Adapter:
             f"{config_path}: {what} is not supported",
             hint="adapters of two matrices for each module are",
         )
-    return Adapter(pairs=pairs, scales={m: _peft_scale(config, m, a.shape[1], config_path)
-                                        for m, (a, _) in pairs.items()})  # fmt: skip
+    if bool(config.get("use_dora")) != bool(magnitudes) or magnitudes.keys() - pairs.keys():
+        raise BundleError(
+            f"{path} has magnitudes of {len(magnitudes)} modules, and {config_path.name} says "
+            f"use_dora: {json.dumps(bool(config.get('use_dora')))}",
+            hint="copy both files of the adapter again",
+        )
+    return Adapter(pairs=pairs, scales={m: _peft_scale(config, m, _rank(a), config_path)
+                                        for m, (a, _) in pairs.items()},
+                   magnitudes=magnitudes)  # fmt: skip
 
 
 def _peft_scale(config: Mapping[str, Any], module: str, rank: int, path: Path) -> float:
@@ -217,6 +263,16 @@ def _peft_scale(config: Mapping[str, Any], module: str, rank: int, path: Path) -
     if not isinstance(alpha, int | float) or not math.isfinite(alpha):
         raise BundleError(f"{path}: lora_alpha is {alpha!r}", hint="it is a number")
     return float(alpha) / (math.sqrt(rank) if config.get("use_rslora") else rank)
+
+
+def _adapter_of(arrays: Mapping[str, Array], what: str) -> Adapter:
+    """The adapter whose arrays are those that a model is fed with."""
+    factors = {n.removesuffix(FACTOR): a for n, a in arrays.items() if n.endswith(FACTOR)}
+    pairs = _pairs({n: a for n, a in arrays.items() if not n.endswith(FACTOR)}, what)
+    for module, a in factors.items():
+        if module not in pairs or a.shape != (_rows(pairs[module][1]),):
+            raise BundleError(f"{what}: {module} has factors {a.shape}", hint="write it again")
+    return Adapter(pairs=pairs, scales={}, factors=factors)
 
 
 def _pairs(arrays: Mapping[str, Array], what: str) -> dict[str, tuple[Array, Array]]:
@@ -232,12 +288,35 @@ def _pairs(arrays: Mapping[str, Array], what: str) -> dict[str, tuple[Array, Arr
                 f"{what}: {name} is no half of a pair of matrices",
                 hint="an adapter has M.lora_A.weight and M.lora_B.weight for each module M",
             )
-        if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0] or a.dtype.kind != "f":
+        if not _fit(a, b) or a.dtype.kind != "f":
             raise BundleError(f"{what}: the pair of {module} is {a.shape}, {b.shape} {a.dtype}")
         found[module] = (a, b)
     if not found:
         raise BundleError(f"{what} holds no pair of matrices", hint="is it an adapter?")
     return found
+
+
+def _fit(a: Array, b: Array) -> bool:
+    """True for a pair of matrices, or of the weights of two convolutions, of one rank."""
+    if a.ndim == b.ndim == 2:
+        return bool(a.shape[1] == b.shape[0])
+    is_window = a.ndim == b.ndim and a.ndim > 2 and set(b.shape[2:]) == {1}
+    return is_window and b.shape[1] > 0 and a.shape[0] % b.shape[1] == 0
+
+
+def _rank(a: Array) -> int:
+    """The rank of an adapter by its A."""
+    return int(a.shape[1] if a.ndim == 2 else a.shape[0])
+
+
+def _rows(b: Array) -> int:
+    """The width of what an adapter computes, by its B."""
+    return int(b.shape[1] if b.ndim == 2 else b.shape[0])
+
+
+def _across(array: Array) -> Array:
+    """A matrix transposed, as PEFT has it; weights of convolutions are alike in both."""
+    return array.T if array.ndim == 2 else array
 
 
 def _own_name(name: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
-from flow2onnx_runtime.adapters import ADAPTER_SUFFIX, PEFT_CONFIG, Adapter
+from flow2onnx_runtime.adapters import ADAPTER_SUFFIX, FACTOR, PEFT_CONFIG, Adapter
 from flow2onnx_runtime.dtypes import Array
 from flow2onnx_runtime.errors import StateError
 from flow2onnx_runtime.tensor_info import TensorInfo, tensor_info
@@ -41,6 +41,11 @@ def adapter_arrays(slots: Mapping[str, TensorInfo], adapter: Adapter) -> dict[st
     arrays, sizes = dict[str, Array](), dict[str, int]()
     for name, array in adapter.named_for(modules).parameters().items():
         slot = slots.get(name)
+        if slot is None and name.endswith(FACTOR):
+            raise StateError(
+                f"the adapter is one of DoRA, and the model has no slot {name}",
+                hint="flow2onnx lora slots FOLDER --dora adds such, to the model as it was before",
+            )
         if slot is None or not slot.fits(array.shape, sizes):
             takes = "nothing" if slot is None else " x ".join(map(str, slot.shape))
             raise StateError(

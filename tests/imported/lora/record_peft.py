@@ -8,10 +8,11 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+from flow2onnx_runtime.adapters import Adapter
 
 import flow2onnx as flow
 from tests.imported.lora.folders import write_folder
-from tests.imported.lora.record_torch import SMALL, batches
+from tests.imported.lora.record_torch import ALPHA, RANK, SMALL, batches, first_pairs
 
 PLACE = Path(__file__).with_name("recorded_peft.npz")
 RATE = 1e-2
@@ -30,7 +31,14 @@ CASES = {
         {"r": 4, "target_modules": ["v_proj", "up_proj"]},
         None,
     ),
+    "dora": ({"rank": 4, "dora": True}, {"r": 4, "use_dora": True}, None),
+    "dora-plus": (
+        {"rank": 4, "dora": True, "rslora": True, "up_rate": 4.0},
+        {"r": 4, "use_dora": True, "use_rslora": True},
+        4.0,
+    ),
 }
+DROPPED, DRAWS = 0.3, 600  # the share that is dropped, and how many losses are drawn
 SEEN = ("model.layers.0.attn.v_proj", "model.layers.1.mlp.up_proj")
 
 
@@ -40,40 +48,42 @@ def ours(path, name):
     return flow.lora(path, optimizer="adamw(weight_decay=0)", lr=RATE, accumulate=False, **options)
 
 
+def dropping(path):
+    """Adapters that are not zeros, with dropout and a rate of nothing: only draws differ."""
+    pairs = first_pairs(SMALL)
+    start = Adapter(pairs=pairs, scales=dict.fromkeys(pairs, ALPHA / RANK))
+    return flow.lora(path, start=start, dropout=DROPPED, lr=1e-30, accumulate=False)
+
+
 def main():
     found = {}
     with tempfile.TemporaryDirectory() as place:
         folder = write_folder(Path(place) / "m", SMALL)
+        found["dropout/losses"] = np.asarray(drop(folder, Path(place) / "dropout"))
         for name in CASES:
             losses, end = train(folder, name, Path(place) / name)
             found[f"{name}/losses"] = np.asarray(losses)
             for module in SEEN:
-                found |= {f"{name}/{module}/{n}": v for n, v in zip("AB", end[module], strict=True)}
+                found |= {f"{name}/{module}/{n}": v for n, v in end[module].items()}
     np.savez_compressed(PLACE, **found)
 
 
 def train(folder, name, place):
     """The losses of PEFT's steps, and the pairs (A, B) by module after them."""
-    import peft
     import torch
-    import transformers
     from peft.optimizers import create_loraplus_optimizer
 
-    from benchmarks.lora import write_for_transformers
-
     _, settings, factor = CASES[name]
-    write_for_transformers(folder, place)
-    model = transformers.AutoModelForCausalLM.from_pretrained(place, dtype=torch.float32)
-    config = {"lora_alpha": 16, "target_modules": list(MODULES), **settings}
-    model = peft.get_peft_model(model, peft.LoraConfig(**config))
+    model = network(folder, place, settings)
     pairs = _pairs(model)
     first = ours(folder.path, name).state.foreign.tensors
     with torch.no_grad():
-        for module, (a, b) in pairs.items():
-            a.copy_(torch.from_numpy(first[f"{module}.lora_A.weight"].numpy().T.copy()))
-            b.zero_()
+        for module, pair in pairs.items():
+            pair["A"].copy_(torch.from_numpy(first[f"{module}.lora_A.weight"].numpy().T.copy()))
+            pair["B"].zero_()
     if factor is None:
-        rule = torch.optim.AdamW([v for p in pairs.values() for v in p], RATE, weight_decay=0.0)
+        values = [v for p in pairs.values() for v in p.values()]
+        rule = torch.optim.AdamW(values, RATE, weight_decay=0.0)
     else:
         rule = create_loraplus_optimizer(
             model, torch.optim.AdamW, lr=RATE, loraplus_lr_ratio=factor
@@ -89,7 +99,49 @@ def train(folder, name, place):
         rule.step()
         losses.append(loss.item())
     print(name, json.dumps(losses))
-    return losses, {m: tuple(v.detach().numpy().T.copy() for v in p) for m, p in pairs.items()}
+    return losses, {
+        m: {n: v.detach().numpy().T.copy() for n, v in p.items()} for m, p in pairs.items()
+    }
+
+
+def drop(folder, place):
+    """The losses of one batch while dropout draws."""
+    import torch
+
+    model = network(folder, place, {"r": RANK, "lora_alpha": ALPHA, "lora_dropout": DROPPED})
+    with torch.no_grad():
+        first = first_pairs(folder.shape)
+        for module, pair in _pairs(model).items():
+            for side, value in zip("AB", first[module], strict=True):
+                pair[side].copy_(torch.from_numpy(value.T.copy()))
+    ids, labels = next(iter(batches(folder.shape)))
+    torch.manual_seed(0)
+    model.train()
+    losses = []
+    for _ in range(DRAWS):
+        with torch.no_grad():
+            scores = model(input_ids=torch.tensor(ids), use_cache=False).logits.flatten(0, 1)
+        losses.append(
+            torch.nn.functional.cross_entropy(
+                scores, torch.tensor(labels).flatten(), ignore_index=-100
+            ).item()
+        )
+    print("dropout", np.mean(losses), np.std(losses))
+    return losses
+
+
+def network(folder, place, settings):
+    """PEFT's model of a folder."""
+    import peft
+    import torch
+    import transformers
+
+    from benchmarks.lora import write_for_transformers
+
+    write_for_transformers(folder, place)
+    model = transformers.AutoModelForCausalLM.from_pretrained(place, dtype=torch.float32)
+    config = {"lora_alpha": 16, "target_modules": list(MODULES), **settings}
+    return peft.get_peft_model(model, peft.LoraConfig(**config))
 
 
 def _pairs(model):
@@ -98,8 +150,8 @@ def _pairs(model):
     for name, value in model.named_parameters():
         if value.requires_grad:
             module, _, side = name.removeprefix("base_model.model.").partition(".lora_")
-            pair = found.setdefault(module.replace(".self_attn.", ".attn."), [None, None])
-            pair["AB".index(side[0])] = value
+            pair = found.setdefault(module.replace(".self_attn.", ".attn."), {})
+            pair["magnitude" if side.startswith("magnitude") else side[0]] = value
     return found
 
 

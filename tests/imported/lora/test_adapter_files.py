@@ -99,9 +99,12 @@ def test_what_is_no_adapter_is_said(tmp_path):
         read_adapter(tmp_path)
     write_adapter(tmp_path / "peft", drawn())
     config = tmp_path / "peft" / "adapter_config.json"
-    config.write_text('{"use_dora": true}')
-    with pytest.raises(BundleError, match="use_dora is not supported"):
-        read_adapter(tmp_path / "peft")
+    for said, match in (
+        ("use_dora", "has magnitudes of 0 modules"), ("lora_bias", "lora_bias is not supported"),
+    ):  # fmt: skip
+        config.write_text(json.dumps({said: True}))
+        with pytest.raises(BundleError, match=match):
+            read_adapter(tmp_path / "peft")
     config.unlink()
     with pytest.raises(BundleError, match="adapter_config"):
         read_adapter(tmp_path / "peft")
