@@ -3,12 +3,12 @@
 They are beside the graph, in `meta`: neither files nor any pass know of them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
-from flow2onnx_runtime.extensions import GRADIENT_OF, GradientOf
+from flow2onnx_runtime.extensions import GRADIENT_OF, GRADIENT_OF_EXPANDED, GradientOf
 
-__all__ = ["annotate_gradients"]
+__all__ = ["annotate_expanded", "annotate_gradients"]
 
 
 def annotate_gradients(
@@ -24,3 +24,33 @@ def annotate_gradients(
                 node.op_type, dict(node.attributes), tuple(node.inputs), tuple(node.outputs),
                 tuple(gradients), position,
             )  # fmt: skip
+
+
+def annotate_expanded(
+    node: ir.Node,
+    outputs: Sequence[ir.Value],
+    gradients: Sequence[ir.Value | None],
+    computed: Mapping[ir.Value, Sequence[ir.Value]],
+) -> None:
+    """Say of what the nodes that stand for `node` computed which of its gradients it is.
+
+    `outputs` are theirs, `computed` is what they added to the gradient of each input. Nothing is
+    said where that is no single value of its own: whoever computes it otherwise needs all.
+    """
+    inputs = [v for v in node.inputs if v is not None]
+    makers = [_only_maker(computed[v]) for v in inputs if computed[v]]
+    if len(set(inputs)) < len(inputs) or len({m for m in makers if m is not None}) < len(makers):
+        return
+    for position, value in enumerate(node.inputs):
+        maker = _only_maker(computed[value]) if value is not None and computed[value] else None
+        if maker is not None:
+            maker.meta[GRADIENT_OF_EXPANDED] = GradientOf(
+                node.op_type, dict(node.attributes), tuple(node.inputs), tuple(outputs),
+                tuple(gradients), position,
+            )  # fmt: skip
+
+
+def _only_maker(parts: Sequence[ir.Value]) -> ir.Node | None:
+    """The node that makes the only part and nothing else."""
+    maker = parts[0].producer() if len(parts) == 1 else None
+    return maker if maker is not None and len(maker.outputs) == 1 else None

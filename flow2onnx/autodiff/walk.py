@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from flow2onnx.autodiff.annotations import annotate_gradients
+from flow2onnx.autodiff.annotations import annotate_expanded, annotate_gradients
 from flow2onnx.autodiff.attributes import unknown_attribute
 from flow2onnx.autodiff.products import join_products
 from flow2onnx.autodiff.registry import (
@@ -114,6 +114,8 @@ class _Walk:
     def _expand(self, node: Node, gs: list[Value | None]) -> None:
         """Let others stand for a node, and walk back through them."""
         known = set(self.b.nodes)
+        inputs = [v for v in node.inputs if v is not None]
+        before = [len(self.sums.parts(v)) for v in inputs]
         with self.b.under(node.name or node.op_type, node.meta.get("source")):
             outputs = expand_node(self.b, node)
         made = [n for n in self.b.nodes if n not in known]
@@ -122,6 +124,8 @@ class _Walk:
             if g is not None:
                 self.sums.add(output, g)
         self.back(made)
+        added = {v: self.sums.parts(v)[n:] for v, n in zip(inputs, before, strict=True)}
+        annotate_expanded(node, outputs, gs, added)
 
     def _add(self, node: Node, inputs: Sequence[Value | None], result: object) -> None:
         parts = result if isinstance(result, tuple | list) else (result,)
@@ -191,6 +195,10 @@ class _GradientSums:
 
     def add(self, value: Value, part: Value) -> None:
         self._parts.setdefault(value, []).append(part)
+
+    def parts(self, value: Value) -> Sequence[Value]:
+        """The contributions so far."""
+        return self._parts.get(value, [])
 
     def total(self, value: Value) -> Value | None:
         parts = self._parts.get(value)

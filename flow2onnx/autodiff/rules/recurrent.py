@@ -116,6 +116,7 @@ def _unroll(b, n, cell, defaults):
     backwards = names[attribute(n, "direction", "forward")]
     functions = _activations(n, defaults * count)
     outputs, ends = [], []
+    rows = _rows_of_all_steps(b, x)  # once, so that its gradient is one value for all directions
     parts = [_split_directions(b, v, count) for v in (w, r, bias, peepholes, *initial)]
     kept = initial if n.op_type == "LSTM" else initial[:1]
     for i, (weights, recurrent, offsets, peep, *starts) in enumerate(zip(*parts, strict=True)):
@@ -124,7 +125,7 @@ def _unroll(b, n, cell, defaults):
             recurrent, shift, None if peep is None else _split(b, peep, 0, 3),
             functions[i * len(defaults) : (i + 1) * len(defaults)],
         )  # fmt: skip
-        steps = _project_inputs(b, x, weights, own)
+        steps = _project_inputs(b, x, rows, weights, own)
         blank = _blank_state(b, x, size)
         states = [blank if s is None else s for s in starts[: len(kept)]]
         run = _run_steps if isinstance(steps, list) else _scan_steps
@@ -170,11 +171,8 @@ def _split_bias(b, n, offsets, size):
     return b.Add(own, b.Mul(recurrent, gates)), b.Mul(recurrent, 1 - gates)
 
 
-def _project_inputs(b, x, weights, offsets):
-    """The input of every step times its weights: one product for all steps.
-
-    A list of all steps, or one value where their count is known at run time only.
-    """
+def _rows_of_all_steps(b, x):
+    """The inputs as a matrix, with a row for each step of each sequence."""
     length, images, width = extents(b, x)
     if is_known(length) and length > MOST_ITERATIONS:
         raise UnsupportedError(
@@ -182,7 +180,15 @@ def _project_inputs(b, x, weights, offsets):
             "the most",
             hint="train on shorter parts of the sequence: inputs={…: (steps, …)}",
         )
-    rows = b.Reshape(x, [length * images, width])
+    return b.Reshape(x, [length * images, width])
+
+
+def _project_inputs(b, x, rows, weights, offsets):
+    """The input of every step times its weights: one product for all steps.
+
+    A list of all steps, or one value where their count is known at run time only.
+    """
+    length, images, _ = extents(b, x)
     made = b.Gemm(rows, weights, *([] if offsets is None else [offsets]), transB=1)
     if not is_known(length):
         return b.Reshape(made, [length, images, dims(weights)[0]])

@@ -40,6 +40,7 @@ __all__ = [
     "REVISION",
     "Addend",
     "AttentionShape",
+    "Cell",
     "ChannelsHead",
     "ChannelsOperand",
     "ConvForm",
@@ -56,6 +57,7 @@ __all__ = [
     "PackedShape",
     "PoolShape",
     "ProductHead",
+    "RecurrenceShape",
     "Step",
     "cpp_header",
     "digest",
@@ -98,6 +100,12 @@ class Addend(IntEnum):
     """How the addend of a product stands beside its result; a mask is not added."""
 
     NOTHING, ONE, PER_COLUMN, PER_ROW, FULL, MASK = range(6)
+
+
+class Cell(IntEnum):
+    """What a step of `Recurrence` computes; the last two are plain layers of that activation."""
+
+    LSTM, GRU, TANH, RELU = range(4)
 
 
 class FusedHead(NamedTuple):
@@ -201,6 +209,25 @@ class PackedShape(NamedTuple):
     depth: int
     columns: int
     addend: int
+    tasks: int
+
+
+class RecurrenceShape(NamedTuple):
+    """The attribute `shape` of `Recurrence` and its gradient: one direction of a layer.
+
+    `has_dy`, `has_dh` and `has_dc` are the gradient's: of what there are gradients, of all outputs,
+    of the last state, of the last cell.
+    """
+
+    cell: int
+    steps: int
+    batch: int
+    units: int
+    is_reverse: int
+    has_lengths: int
+    has_dy: int
+    has_dh: int
+    has_dc: int
     tasks: int
 
 
@@ -308,10 +335,10 @@ MOST_POOL_WINDOW = 255  # a place in it is a byte, and one is left over
 MOST_WINOGRAD_CHANNELS = 1 << 16
 MOST_WINOGRAD_EXTENT = 1 << 12
 
-_ENUMS = (Operation, Mode, Kind, Addend)
+_ENUMS = (Operation, Mode, Kind, Addend, Cell)
 _RECORDS = (
     FusedHead, FusedOperand, Step, ChannelsHead, ChannelsOperand, Link, ProductHead, Matrix,
-    PackShape, PackedShape, ConvShape, ConvForm, PoolShape, AttentionShape, Draw,
+    PackShape, PackedShape, RecurrenceShape, ConvShape, ConvForm, PoolShape, AttentionShape, Draw,
 )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from flow2onnx_native.matmul import replace_products
 from flow2onnx_native.matmul_as_sum import replace_vector_products
 from flow2onnx_native.packed_products import replace_repeated_products
 from flow2onnx_native.pooling import replace_pools
+from flow2onnx_native.recurrence import replace_recurrences
 from flow2onnx_native.schedule import wait_for_readers
 
 __all__ = ["FEWEST", "FEWEST_IF_LARGE", "LARGE", "rewrite_prediction", "rewrite_training"]
@@ -47,6 +48,9 @@ def rewrite_training(
     graph = copy.graph
     # first, as gradients are noted of the original's nodes, which others replace
     copies = _copies(model.graph, graph)
+    replaced = replace_recurrences(graph, copies, operators, threads)
+    remove_dead_code(copy)  # thousands of nodes for a few, before anybody looks at them
+    copies = {noted: replaced.get(value, value) for noted, value in copies.items()}
     replace_convolutions(graph, copies, operators, threads, winograd=winograd)
     replace_cross_entropies(graph, operators, threads, analysis.index_origin)
     remove_dead_code(copy)

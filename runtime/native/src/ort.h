@@ -238,6 +238,7 @@ const CustomOp *rows_operator(int which); /* 0: look up, 1: add, 2: put */
 const CustomOp *pool_operator(int which); /* 0: forward, 1: gradient */
 const CustomOp *product_operator();
 const CustomOp *packed_operator(int which); /* 0: pack, 1: multiply */
+const CustomOp *recurrence_operator(int which); /* 0: forward, 1: gradient */
 const CustomOp *conv_operator(int which); /* 0: forward, 1: input gradient, 2: weight gradient */
 
 } // namespace ort

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GRADIENT_OF",
+    "GRADIENT_OF_EXPANDED",
     "GROUP",
     "Accelerator",
     "GradientOf",
@@ -33,6 +34,7 @@ __all__ = [
 
 GROUP = "flow2onnx.accelerators"
 GRADIENT_OF = "flow2onnx.gradient_of"  # in `Node.meta`, a `GradientOf`
+GRADIENT_OF_EXPANDED = "flow2onnx.gradient_of_expanded"
 
 Wish = bool | Literal["auto"]
 ModelSource = str | os.PathLike[str] | bytes
@@ -43,7 +45,8 @@ class GradientOf(NamedTuple):
 
     The gradient is that for input `position` of an operator with these attributes, inputs and
     outputs, made of the `gradients` of the outputs, None where none flows. A copy of the graph has
-    the note of the original: its values are those of the original.
+    the note of the original: its values are those of the original. Of a node for which others stand
+    in the graph, the notes are under `GRADIENT_OF_EXPANDED`, and the outputs those of the others.
     """
 
     op_type: str
