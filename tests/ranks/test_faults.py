@@ -119,6 +119,7 @@ def test_the_launcher_begins_anew(tmp_path):
     status, errors = launched("once", tmp_path, "--max-restarts", "1")
     assert status == 0, errors
     assert "the fault is now" in errors
+    assert errors.startswith("flow2onnx: 2 processes start on")
     undisturbed(tmp_path)
     check_resumed(tmp_path)
 

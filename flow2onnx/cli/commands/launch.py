@@ -27,6 +27,7 @@ __all__ = ["QUIET", "end_with_launcher", "launch"]
 
 QUIET = "FLOW2ONNX_QUIET_RANKS"  # set where the output of one rank is shown
 _PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of sys/prctl.h
+_SECONDS_ALONE = 60  # for torch's launcher to meet itself, however busy the machine is
 _SECONDS_TO_END = 5  # between the signal that asks a rank to end and the one that makes it
 
 
@@ -89,11 +90,23 @@ def launch(
     program = ["-m", "flow2onnx", "run", str(script), *args]
     if engine == "mpi":
         command = _mpi_command(count, machines, max_restarts, program)
+        click.echo(_beginning(count, machines), err=True)
         raise SystemExit(run_mpi(command, end_with_launcher))
     places = _places(machines, machine, address)
+    click.echo(_beginning(count, machines), err=True)
     _launch_by_torch(
         {**places, "nproc_per_node": count, "max_restarts": max_restarts},
         [sys.executable, *program],
+    )
+
+
+def _beginning(count: int, machines: int) -> str:
+    """The line that is shown before anything is imported, which takes long on a busy machine."""
+    what = "1 process starts" if count == 1 else f"{count} processes start"
+    whom = "one of all machines" if machines > 1 else "one"
+    return (
+        f"flow2onnx: {what} on {socket.gethostname()}; {whom} that waits for another ends after "
+        f"{seconds_to_wait():g} seconds (--deadline)"
     )
 
 
@@ -106,13 +119,15 @@ def end_with_launcher() -> None:
 def _places(machines: int, machine: int, address: str | None) -> dict[str, Any]:
     """How torch's launcher is told where the ranks meet, as its own command does."""
     found = {"min_nodes": machines, "max_nodes": machines, "run_id": uuid.uuid4().hex}
+    limit = math.ceil(seconds_to_wait())
     if address is None:
-        return {**found, "rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0"}
+        return {**found, "rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0",
+                "rdzv_configs": {"join_timeout": max(limit, _SECONDS_ALONE)}}  # fmt: skip
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
         raise ConfigError(f"--address {address} is no HOST:PORT")
     return {**found, "rdzv_backend": "static", "rdzv_endpoint": address, "run_id": "flow2onnx",
-            "rdzv_configs": {"rank": machine, "timeout": math.ceil(seconds_to_wait())}}  # fmt: skip
+            "rdzv_configs": {"rank": machine, "timeout": limit}}  # fmt: skip
 
 
 def _launch_by_torch(settings: dict[str, Any], command: list[str]) -> None:
