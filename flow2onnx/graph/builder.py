@@ -363,7 +363,7 @@ class Builder:
                     data[value.name] = self._tensor_proto(content)
         try:
             inferred = infer_node_outputs(
-                kind.definition, proto, types, data, opset_imports=self._opsets, ir_version=10
+                kind.inference, proto, types, data, opset_imports=self._opsets, ir_version=10
             )
         except InferenceError as error:
             raise ShapeError(f"{_call_text(node)}: {_reason(error)}") from None
@@ -372,7 +372,7 @@ class Builder:
             raise kind_of_error(f"{_call_text(node)}: {_reason(error)}") from None
         except ValueError as error:  # as onnx calls an element type that there is not
             raise ArgumentError(f"{_call_text(node)}: {error}") from None
-        if not kind.definition.has_type_and_shape_inference_function:
+        if not kind.inference.has_type_and_shape_inference_function:
             # two normalisations, which keep the type of what they normalise
             inferred[proto.output[0]] = types[proto.input[0]]
         expected = self.expected if len(self.expected) == len(node.outputs) else ()
@@ -410,7 +410,7 @@ class Builder:
         }
         try:
             found = infer_node_outputs(
-                kind.definition, proto, {**types, **most}, {**data, **told},
+                kind.inference, proto, {**types, **most}, {**data, **told},
                 opset_imports=self._opsets, ir_version=10,
             )  # fmt: skip
         except (InferenceError, onnx.checker.ValidationError, ValueError):

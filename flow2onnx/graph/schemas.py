@@ -18,10 +18,16 @@ PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 # The element types that ONNX calls otherwise than numpy does.
 _NUMPY_NAMES = {"float": "float32", "double": "float64"}
 
+# onnx 1.17 infers nothing of these; their results have the types of those of the others.
+_INFERRED_AS = {"GreaterOrEqual": "Greater", "LessOrEqual": "Less"}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Schema:
-    """One operator at one opset: its type variables by position, and the schema itself."""
+    """One operator at one opset: its type variables by position, and the schema itself.
+
+    `inference` is the schema that infers the types of its results: mostly the same.
+    """
 
     op_type: str
     domain: str
@@ -30,6 +36,7 @@ class Schema:
     minimum_outputs: int
     attribute_types: dict[str, OpSchema.AttrType]
     definition: OpSchema
+    inference: OpSchema
 
     def type_variable(self, position: int) -> str:
         """The type variable (``T``) or fixed type (``tensor(int64)``) of an input."""
@@ -66,6 +73,7 @@ def schema(name: str, opset: int) -> Schema:
         minimum_outputs=max(found.min_output, 1),
         attribute_types=attributes,
         definition=found,
+        inference=_inference(found, opset),
     )
 
 
@@ -77,6 +85,12 @@ def _standard(op_type: str, opset: int) -> OpSchema:
             f"ONNX has no operator {op_type} at opset {opset}",
             hint="ask for a newer opset; 21 is the usual one",
         ) from None
+
+
+def _inference(found: OpSchema, opset: int) -> OpSchema:
+    if found.has_type_and_shape_inference_function or found.name not in _INFERRED_AS:
+        return found
+    return _standard(_INFERRED_AS[found.name], opset)
 
 
 def opset_ids(opset: int) -> list[onnx.OperatorSetIdProto]:

@@ -1,3 +1,4 @@
+import inspect
 import os
 import subprocess
 import sys
@@ -11,6 +12,9 @@ from click.testing import CliRunner, Result
 from flow2onnx.cli.app import app
 
 ROOT = Path(__file__).parents[2]
+
+# click 8.1 mixes the two streams unless told otherwise; later versions know no such setting.
+_APART = {"mix_stderr": False} if "mix_stderr" in inspect.signature(CliRunner).parameters else {}
 
 Command = Callable[..., Result]
 Script = Callable[..., Path]
@@ -45,7 +49,7 @@ def flow2onnx() -> Command:
     """The command, in this process."""
 
     def invoke(*arguments: object) -> Result:
-        return CliRunner().invoke(app, [str(a) for a in arguments], prog_name="flow2onnx")
+        return CliRunner(**_APART).invoke(app, [str(a) for a in arguments], prog_name="flow2onnx")
 
     return invoke
 

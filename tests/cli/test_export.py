@@ -17,7 +17,7 @@ import oneflow as flow
 import oneflow.typing as tp
 
 WIDTH = int(sys.argv[1]) if len(sys.argv) > 1 else 3
-print("imported", __name__)
+print("imported", __name__, flush=True)
 
 def network(x):
     print("tracing", x.shape)
