@@ -1,7 +1,5 @@
 """The exception tree. Each class is also the builtin that OneFlow raised at the same place."""
 
-from collections.abc import Iterable
-
 from flow2onnx_runtime.errors import (
     BundleError,
     FlowError,
@@ -10,7 +8,7 @@ from flow2onnx_runtime.errors import (
     StateError,
     UnsupportedError,
 )
-from flow2onnx_runtime.spelling import near_names
+from flow2onnx_runtime.spelling import spelling_hint
 
 __all__ = [
     "AnnotationError",
@@ -39,12 +37,6 @@ __all__ = [
     "VariableError",
     "spelling_hint",
 ]
-
-
-def spelling_hint(name: str, known: Iterable[str], otherwise: str) -> str:
-    """``did you mean a or b?`` with the names spelt like `name`; `otherwise` if there are none."""
-    near = near_names(name, known)
-    return f"did you mean {' or '.join(near)}?" if near else otherwise
 
 
 class JobError(FlowError, AssertionError):

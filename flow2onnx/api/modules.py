@@ -5,6 +5,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from flow2onnx_runtime.spelling import did_you_mean
+
 from flow2onnx import typing
 from flow2onnx.api.other_names import ELSEWHERE, nearest_names
 from flow2onnx.api.session import current_session
@@ -123,7 +125,7 @@ def _nearest(symbol: str) -> str | None:
     if last.lower() in ELSEWHERE and last not in _LAST:
         return f"in its place there is {ELSEWHERE[last.lower()]}"
     near = nearest_names(symbol, _SYMBOLS)
-    return f"the nearest is {' or '.join(f'flow.{n}' for n in near)}" if near else None
+    return did_you_mean([f"flow.{name}" for name in near], None)
 
 
 def is_namespace(name: str) -> bool:

@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from flow2onnx_runtime.spelling import near_names
+from flow2onnx_runtime.spelling import spelling_hint
 
 from flow2onnx.api.op_types import OP_TYPES, OpType
 from flow2onnx.errors import ArgumentError, FlowError, UnsupportedError
@@ -89,10 +89,9 @@ class UserOpConfBuilder:
     def Op(self, op_type_name: str) -> "UserOpConfBuilder":
         """The type of the operator."""
         if op_type_name not in OP_TYPES:
-            near = near_names(op_type_name, OP_TYPES)
             raise UnsupportedError(
                 f"no operator of type {op_type_name!r} is here",
-                hint=f"the nearest are {', '.join(near)}" if near else "call a function of flow",
+                hint=spelling_hint(op_type_name, OP_TYPES, "call a function of flow"),
                 op="user_op_builder",
                 source=user_frame(),
             )

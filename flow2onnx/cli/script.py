@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from flow2onnx_runtime.spelling import near_names
+from flow2onnx_runtime.spelling import did_you_mean, near_names, spelling_hint
 
 from flow2onnx.api.job import JobFunction
 from flow2onnx.cli.failures import report_errors
@@ -113,12 +113,11 @@ def _compile(path: Path) -> CodeType:
     return compile(text, str(path.absolute()), "exec", dont_inherit=True)
 
 
-def _close_files(path: Path) -> str | None:
+def _close_files(path: Path) -> str:
     names = [p.name for p in path.parent.glob("*.py")] if path.parent.is_dir() else []
+    otherwise = f"give a script, such as {names[0]}" if names else "give the path of a script"
     near = near_names(path.name, names, most=1)
-    if near:
-        return f"did you mean {path.parent / near[0]}?"
-    return f"give a script, such as {names[0]}" if names else "give the path of a script"
+    return did_you_mean([str(path.parent / name) for name in near], otherwise)
 
 
 def _module(name: str, path: Path) -> ModuleType:
@@ -182,6 +181,5 @@ def _choice(target: Target, jobs: list[str]) -> str:
             "importing it defines no job: one that a function or the __main__ part defines "
             "is not found"
         )
-    near = near_names(target.job or "", jobs, most=1)
-    listed = f"its jobs are {', '.join(jobs)}"
-    return f"did you mean {target.place}:{near[0]}? {listed}" if near else listed
+    near = spelling_hint(target.job or "", jobs, "", most=1, prefix=f"{target.place}:")
+    return f"{near} its jobs are {', '.join(jobs)}".strip()

@@ -5,10 +5,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from flow2onnx_runtime.spelling import near_names
-
 from flow2onnx.dtypes import dtypes, element_type
-from flow2onnx.errors import ConfigError, DTypeError
+from flow2onnx.errors import ConfigError, DTypeError, spelling_hint
 from flow2onnx.source import user_frame
 
 __all__ = [
@@ -29,7 +27,6 @@ __all__ = [
     "Kind",
     "SwitchOr",
     "UnknownSettingError",
-    "close_to",
     "failure",
     "unknown",
     "wrong_value",
@@ -63,14 +60,8 @@ def failure(message: str, hint: str | None = None) -> ConfigError:
 
 def unknown(what: str, name: str, known: Iterable[str]) -> UnknownSettingError:
     """The error for a name that `known` does not hold, with the close ones."""
-    hint = _ELSEWHERE.get(name) or close_to(name, known) or "`flow2onnx flags` lists them all"
+    hint = _ELSEWHERE.get(name) or spelling_hint(name, known, "`flow2onnx flags` lists them all")
     return UnknownSettingError(f"{what} has no setting {name!r}", hint=hint, source=user_frame())
-
-
-def close_to(name: str, known: Iterable[str]) -> str | None:
-    """``did you mean 'a' or 'b'?`` for the names of `known` spelt like `name`."""
-    near = near_names(name, known)
-    return f"did you mean {' or '.join(map(repr, near))}?" if near else None
 
 
 def wrong_value(flag: str, kind: "Kind", value: object, hint: str | None = None) -> ConfigError:

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from flow2onnx_runtime.spelling import spelling_hint
+
 from flow2onnx.config.kinds import (
     BOOL,
     FLOAT,
@@ -11,7 +13,6 @@ from flow2onnx.config.kinds import (
     POSITIVE,
     STR,
     Kind,
-    close_to,
     failure,
     wrong_value,
 )
@@ -96,7 +97,7 @@ class Texts:
             if self.groups and name.partition(".")[0] not in self.groups:
                 listed = " or ".join(f"{group!r}" for group in self.groups)
                 raise failure(f"{flag}: {name!r} does not begin with {listed} and a dot",
-                              close_to(name.partition(".")[0], self.groups))  # fmt: skip
+                              spelling_hint(name.partition(".")[0], self.groups, None))  # fmt: skip
         return dict(value)
 
 
@@ -159,7 +160,7 @@ class Message:
             raise failure(f"{flag} needs one of {', '.join(self.exactly_one)}; got {value!r}")
 
     def _near(self, key: object) -> str | None:
-        return close_to(key, self.fields) if isinstance(key, str) else None
+        return spelling_hint(key, self.fields, None) if isinstance(key, str) else None
 
 
 _Fields = dict[str, tuple[Kind, object]]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
-from flow2onnx_runtime.spelling import near_names
+from flow2onnx_runtime.spelling import spelling_hint
 
 from flow2onnx.errors import FlowError, NoAttributeError, TracingError
 from flow2onnx.graph.types import sizes_of
@@ -293,8 +293,9 @@ class BlobOperators:
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("__"):
             raise AttributeError(name)
-        near = near_names(name, (n for n in dir(type(self)) if not n.startswith("_")), most=1)
-        otherwise = f"did you mean x.{near[0]}?" if near else "help(flow.Blob) lists what it has"
+        known = (n for n in dir(type(self)) if not n.startswith("_"))
+        listed = "help(flow.Blob) lists what it has"
+        otherwise = spelling_hint(name, known, listed, most=1, prefix="x.")
         hint = _operator_hint(name, otherwise)
         raise _error(NoAttributeError, f"a blob has no attribute {name!r}", hint)
 

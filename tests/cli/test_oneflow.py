@@ -72,7 +72,7 @@ def test_an_unknown_symbol_names_release_and_the_nearest(oneflow):
         oneflow.nn.bias_adds  # noqa: B018 — the look-up is what fails
     assert caught.value.message == "flow.nn.bias_adds of OneFlow 0.1.4 is not available"
     assert "test_oneflow.py:" in caught.value.source
-    assert caught.value.hint == "the nearest is flow.nn.bias_add"
+    assert caught.value.hint == "did you mean flow.nn.bias_add?"
     assert isinstance(caught.value, AttributeError)
     assert isinstance(caught.value, NotImplementedError)
 
@@ -80,8 +80,8 @@ def test_an_unknown_symbol_names_release_and_the_nearest(oneflow):
 @pytest.mark.parametrize(
     ("symbol", "nearest"),
     [
-        ("conv2d", "the nearest is flow.layers.conv2d or flow.nn.conv2d"),
-        ("layers.denze", "the nearest is flow.layers.dense"),
+        ("conv2d", "did you mean flow.layers.conv2d or flow.nn.conv2d?"),
+        ("layers.denze", "did you mean flow.layers.dense?"),
         ("zzzzzzzz", None),
     ],
 )

@@ -87,7 +87,7 @@ def test_a_misspelt_name_is_answered_with_the_close_one(
         assert isinstance(caught.value, AssertionError)
         assert repr(path[-1]) in caught.value.message
         assert caught.value.hint is not None
-        assert repr(near) in caught.value.hint
+        assert f"did you mean {near}?" == caught.value.hint
         assert "test_function_config.py:" in str(caught.value)
     assert not hasattr(place, path[-1])
     assert hasattr(place, near)
@@ -98,7 +98,7 @@ def test_a_group_of_the_runtime_has_its_names_and_calls(config: FunctionConfig) 
     with pytest.raises(UnknownSettingError, match=r"function_config.runtime has no setting") as e:
         config.runtime.use_tf23(False)
     assert e.value.hint is not None
-    assert "'use_tf32'" in e.value.hint
+    assert "mean use_tf32?" in e.value.hint
     config.runtime.session_entry("session.disable_prepacking", "1")
     config.runtime.session_entry("session.set_denormal_as_zero", "1")
     assert list(config.value("runtime.session_entry").values()) == ["1", "1"]
@@ -120,7 +120,7 @@ def test_a_group_of_the_runtime_has_its_names_and_calls(config: FunctionConfig) 
         ("zzzzzz", "`flow2onnx flags` lists them all"),
         ("enable_amp", "enable_auto_mixed_precision(True)"),
         ("learning_rate", "flow.optimizer.SGD(0.1)"),
-        ("use_xla", "did you mean 'use_xla_jit'?"),
+        ("use_xla", "did you mean use_xla_jit?"),
     ],
 )
 def test_an_unknown_name_says_where_to_look(config: FunctionConfig, name: str, hint: str) -> None:
@@ -277,10 +277,10 @@ DECAY = "train.model_update_conf.learning_rate_decay"
         ({"naive_conf": {}, "adam_conf": {}}, "takes one of .*; got naive_conf, adam_conf", None),
         ({"clip_conf": {}, "naive_conf": {}}, "clip_conf needs one of clip_by_global_norm", None),
         ({"warmup_conf": {}}, "needs one of naive_conf, momentum_conf", None),
-        ({"momentun_conf": {}}, "no key 'momentun_conf'", "'momentum_conf'"),
+        ({"momentun_conf": {}}, "no key 'momentun_conf'", "mean momentum_conf?"),
         ({3: {}}, "no key 3", None),
         ({"momentum_conf": {"beta": "0.9"}}, r"momentum_conf\.beta takes .* got '0.9'", None),
-        ({"momentum_conf": {"betta": 0.9}}, r"momentum_conf has no key 'betta'", "'beta'"),
+        ({"momentum_conf": {"betta": 0.9}}, r"momentum_conf has no key 'betta'", "mean beta?"),
         ({"momentum_conf": [0.9]}, "momentum_conf takes a dict", "pass a dict"),
         ({"naive_conf": {"beta": 1}}, "takes an empty dict", None),
         ({"lamb_conf": {"beta1": 0.9, "beta2": 0.9}}, "lamb_conf needs the key 'epsilon'", None),

@@ -304,7 +304,7 @@ def test_what_the_runtime_does_not_know_is_refused_where_it_was_set(
 def test_a_provider_is_cuda_or_tensorrt(config):
     with pytest.raises(ConfigError, match=r"'cudaa.use_tf32' does not begin with") as caught:
         config.runtime.provider_option("cudaa", "use_tf32", "0")
-    assert caught.value.hint == "did you mean 'cuda'?"
+    assert caught.value.hint == "did you mean cuda?"
 
 
 def test_the_runtime_does_know_its_keys():

@@ -1,11 +1,11 @@
 """Checks of names and values that ONNX Runtime would take unchecked or refuse late."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from flow2onnx_runtime.errors import OptionsError
-from flow2onnx_runtime.spelling import near_names
+from flow2onnx_runtime.spelling import spelling_hint
 
 __all__ = [
     "INTEGER",
@@ -18,7 +18,6 @@ __all__ = [
     "Check",
     "check",
     "choice",
-    "near",
     "number_between",
     "options",
 ]
@@ -57,14 +56,8 @@ def check(what: str, name: str, value: str, table: Mapping[str, Check]) -> None:
     if name not in table:
         raise OptionsError(
             f"{what} {name!r} does not exist",
-            hint=near(name, table, f"there are {', '.join(sorted(table)) or 'none'}"),
+            hint=spelling_hint(name, table, f"there are {', '.join(sorted(table)) or 'none'}"),
         )
     accepts, takes = table[name]
     if not takes(value):
         raise OptionsError(f"{what} {name!r} takes {accepts}, got {value!r}")
-
-
-def near(name: str, known: Iterable[str], otherwise: str) -> str:
-    """The question whether a close name was meant, or `otherwise` where there is none."""
-    close = near_names(name, known, most=2)
-    return f"did you mean {' or '.join(map(repr, close))}?" if close else otherwise

@@ -9,7 +9,8 @@ from types import MappingProxyType
 import onnxruntime.capi as _capi
 
 from flow2onnx_runtime.errors import OptionsError
-from flow2onnx_runtime.option_checks import SWITCH, check, near, options
+from flow2onnx_runtime.option_checks import SWITCH, check, options
+from flow2onnx_runtime.spelling import spelling_hint
 
 __all__ = [
     "check_run_entry",
@@ -86,7 +87,9 @@ def check_session_entry(key: str, value: str) -> None:
     if known and key not in known:
         raise OptionsError(
             f"session entry {key!r}: {value!r} is not one the runtime knows",
-            hint=near(key, known, "keys are dotted names, such as 'session.disable_prepacking'"),
+            hint=spelling_hint(
+                key, known, "keys are dotted names, such as 'session.disable_prepacking'"
+            ),
         )
     if key in _SWITCHES and not SWITCH[1](value):
         raise OptionsError(

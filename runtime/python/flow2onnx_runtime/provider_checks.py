@@ -25,7 +25,7 @@ from flow2onnx_runtime.plugins import (
 )
 from flow2onnx_runtime.providers import CPU, provider_named
 from flow2onnx_runtime.runtime_log import FATAL, silent_runtime
-from flow2onnx_runtime.spelling import near_names
+from flow2onnx_runtime.spelling import spelling_hint
 from flow2onnx_runtime.trusted_libraries import trusted_library
 
 __all__ = [
@@ -184,8 +184,7 @@ def _how_to_get(name: str) -> str:
         lacks = f"{package} lists no device here: it needs {row.libraries}"
         return plugin_fault(name) or lacks
     if name not in known:
-        close = near_names(name, known, most=1)
-        return f"did you mean {close[0]}?" if close else f"providers are {', '.join(known)}"
+        return spelling_hint(name, known, f"providers are {', '.join(known)}", most=1)
     return f"{row.remedy}: the two overwrite each other, so uninstall the present one first"
 
 

@@ -19,7 +19,7 @@ from flow2onnx_runtime.option_checks import (
     number_between,
     options,
 )
-from flow2onnx_runtime.spelling import near_names
+from flow2onnx_runtime.spelling import spelling_hint
 
 __all__ = ["CPU", "PROVIDERS", "Provider", "find_provider", "provider_named"]
 
@@ -374,9 +374,8 @@ def find_provider(word: str, others: Iterable[str] = ()) -> Provider:
     words = _BY_WORD | {row.tag: row for row in listed if row.name not in _BY_NAME}
     found = rows.get(word) or words.get(word.lower())
     if found is None:
-        close = near_names(word, words, most=1)
         raise OptionsError(
             f"there is no provider {word!r}",
-            hint=f"did you mean {close[0]!r}?" if close else f"providers are {', '.join(words)}",
+            hint=spelling_hint(word, words, f"providers are {', '.join(words)}", most=1),
         )
     return found

@@ -1,12 +1,33 @@
 """Names that were probably meant: a few letters apart, or with the same words."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
-__all__ = ["near_names"]
+__all__ = ["did_you_mean", "near_names", "spelling_hint"]
+
+Otherwise = TypeVar("Otherwise", str, None)
 
 _SHORT = 5  # in words of fewer letters one may be wrong, in others two
 _ABBREVIATED = 3  # letters that a beginning has which says what it is of
+
+
+def spelling_hint(
+    name: str, known: Iterable[str], otherwise: Otherwise, *, most: int = 3, prefix: str = ""
+) -> str | Otherwise:
+    """``did you mean a or b?`` with names of `known` spelt like `name`; `otherwise` without any.
+
+    `prefix` stands before each of them.
+
+    >>> spelling_hint("wieght", ["weight", "bias"], "there are weight, bias", prefix="hidden-")
+    'did you mean hidden-weight?'
+    """
+    return did_you_mean([prefix + near for near in near_names(name, known, most)], otherwise)
+
+
+def did_you_mean(names: Sequence[str], otherwise: Otherwise) -> str | Otherwise:
+    """The question whether one of the names was meant; `otherwise` if there are none."""
+    return f"did you mean {' or '.join(names)}?" if names else otherwise
 
 
 def near_names(name: str, known: Iterable[str], most: int = 3) -> list[str]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from flow2onnx_runtime.spelling import near_names
+from flow2onnx_runtime.spelling import near_names, spelling_hint
 
 
 @pytest.mark.parametrize(
@@ -32,3 +32,18 @@ def test_no_more_than_asked_for():
     known = [f"weight_{i}" for i in range(9)]
     assert len(near_names("weight", known)) == 3
     assert near_names("weight_1", known, most=1) == ["weight_1"]
+
+
+@pytest.mark.parametrize(
+    ("name", "prefix", "hint"),
+    [
+        ("wieght", "", "did you mean weight?"),
+        ("d-bais", "x.", "did you mean x.d-bias?"),
+        ("float", "", "did you mean float16 or float32?"),
+        ("stride", "x.", "there are some"),
+    ],
+)
+def test_hints_have_one_form(name, prefix, hint):
+    known = ["weight", "d-bias", "float16", "float32"]
+    assert spelling_hint(name, known, "there are some", prefix=prefix) == hint
+    assert spelling_hint("stride", known, None) is None

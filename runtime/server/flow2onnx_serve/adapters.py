@@ -10,7 +10,7 @@ from typing import Any
 from flow2onnx_runtime import FlowError, TensorInfo
 from flow2onnx_runtime.adapters import read_adapter
 from flow2onnx_runtime.slots import adapter_values
-from flow2onnx_runtime.spelling import near_names
+from flow2onnx_runtime.spelling import spelling_hint
 
 from flow2onnx_serve.errors import RequestError
 from flow2onnx_serve.scanning import AdapterFile, Stamp
@@ -112,9 +112,9 @@ class AdapterTable:
         return {"name": name, "state": "READY", "reason": kept, "ranks": list(loaded.ranks)}
 
     def _hint(self, name: str) -> str:
-        near = near_names(name, self._live)
-        if near:
-            return f"did you mean {' or '.join(near)}?"
+        near = spelling_hint(name, self._live, None)
+        if near is not None:
+            return near
         if not self._slots:
             return "the model has no slots for adapters: flow2onnx lora slots FOLDER adds them"
         if not self._live:
