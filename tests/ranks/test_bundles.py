@@ -5,6 +5,8 @@ import onnx
 import onnx.parser
 import pytest
 from flow2onnx_runtime import BundleError, DistributedTrainer, Trainer
+from flow2onnx_runtime.bundle import Bundle
+from flow2onnx_runtime.slot_owners import divide_slots
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
@@ -43,7 +45,7 @@ def of_a_job(folder, optimizer=None, drops=False, **options):
     return folder
 
 
-def of_a_model(folder):
+def of_a_model(folder, **options):
     """Of a model that another exporter might have written."""
     model = onnx.parser.parse_model(
         '<ir_version: 10, opset_import: ["" : 21]> g (float[4, 6] x) => (float[4, 3] z)'
@@ -52,7 +54,9 @@ def of_a_model(folder):
     weights = np.random.default_rng(4).normal(size=(6, 3)).astype(np.float32)
     del model.graph.initializer[:]
     model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
-    flow.make_trainable(model, "cross_entropy", "adam", lr=0.01, accumulate=True).save(folder)
+    flow.make_trainable(model, "cross_entropy", "adam", lr=0.01, accumulate=True, **options).save(
+        folder
+    )
     return folder
 
 
@@ -75,6 +79,11 @@ def of_lamb(folder):
     return of_a_job(folder, lamb, drops=True, distributed=True)
 
 
+def with_averages(folder):
+    """Of a model with averages of its weights, which its predict job "ema" reads."""
+    return of_a_model(folder, ema=0.9)
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -90,6 +99,7 @@ def test_ranks_train_a_bundle_as_one_process_does(make, batches, tmp_path):
     results = ends(start_ranks(RANKS, program))
     assert all(status == 0 for status, _, _ in results), results
     found = [dict(np.load(tmp_path / f"{rank}.npz")) for rank in range(RANKS)]
+    assert found[0].pop("kept bytes") == found[1].pop("kept bytes")
     assert not np.array_equal(found[0].pop("losses"), found[1].pop("losses"))
     expected = trained_alone(bundle, batches)
     saved = Trainer(bundle)
@@ -99,6 +109,31 @@ def test_ranks_train_a_bundle_as_one_process_does(make, batches, tmp_path):
         np.testing.assert_array_equal(found[0][name], saved.state.read(name), name)
         if "moving" not in name:  # which are those of the first rank's rows
             np.testing.assert_allclose(found[0][name], value, rtol=0, atol=2e-6, err_msg=name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [[], ["anew"]], ids=["plain", "loaded"])
+@pytest.mark.parametrize("engine", ["torch", "mpi", "mpich"])
+@pytest.mark.parametrize("make", [of_a_model, of_lamb, with_averages], ids=lambda f: f.__name__)
+def test_optimizer_state_in_parts_changes_no_bit(make, engine, more, batches, tmp_path):
+    bundle = make(tmp_path / "bundle")
+    program, found = [str(ROOT / "tests/ranks/trainers.py"), str(bundle), str(batches)], []
+    for folder, options in (("whole", []), ("parts", ["parts", *more])):
+        (tmp_path / folder).mkdir()
+        arguments = [*program, str(tmp_path / folder), *options]
+        results = ends(start_ranks(RANKS, arguments, engine))
+        assert all(status == 0 for status, _, _ in results), results
+        found += [dict(np.load(tmp_path / folder / f"{rank}.npz")) for rank in range(RANKS)]
+    kept = [one.pop("kept bytes") for one in found]
+    assert sum(kept[2:]) < sum(kept[:2])
+    for one, other in ((found[0], found[2]), (found[1], found[3])):
+        assert one.keys() == other.keys()
+        for name, value in one.items():
+            np.testing.assert_array_equal(other[name], value, name)
+    saved = [
+        (tmp_path / folder / "state.safetensors").read_bytes() for folder in ("whole", "parts")
+    ]
+    assert saved[0] == saved[1]
 
 
 def test_one_process_is_a_world_of_one(batches, tmp_path):
@@ -134,3 +169,28 @@ def test_a_loss_of_one_rank_that_is_not_finite_ends_the_step_on_all(batches, tmp
     for name, value in found[0].items():
         assert np.isfinite(value).all()
         np.testing.assert_array_equal(value, found[1][name], name)
+
+
+def test_slots_are_divided_by_their_bytes(tmp_path):
+    """Each variable's stay together; what predict jobs read all ranks have."""
+    bundle = Bundle(of_a_job(tmp_path / "bundle", distributed=True))
+    owners = divide_slots(bundle, 2)
+    assert owners.slots == {
+        "d-weight-m": 0, "d-weight-v": 0, "n-beta-m": 1, "n-beta-v": 1, "n-gamma-m": 1,
+        "n-gamma-v": 1, "d-bias-m": 1, "d-bias-v": 1,
+    }  # fmt: skip
+    assert owners.moved == {"d-weight": 0, "n-beta": 1, "n-gamma": 1, "d-bias": 1}
+    assert owners.elsewhere(1) == {"d-weight-m", "d-weight-v"}
+    both = [set(owners.outputs_of(rank)) for rank in (0, 1)]
+    assert both[0] | both[1] == set(owners.outputs)
+    assert {"next/d-weight-gradients", "next/System-Train-Batches-job"} <= both[0] & both[1]
+    averaged = divide_slots(Bundle(with_averages(tmp_path / "averaged")), 2)
+    assert set(averaged.slots) == {"w-m", "w-v"}
+    assert len(averaged.moved) == 2
+
+
+def test_a_bundle_without_slots_has_none_in_parts(tmp_path):
+    sgd = flow.optimizer.SGD(rate(0.1), momentum=0)
+    bundle = of_a_job(tmp_path / "bundle", sgd, distributed=True)
+    with pytest.raises(BundleError, match="no optimizer state"):
+        divide_slots(Bundle(bundle), 2)

@@ -1,7 +1,7 @@
 """A bundle on disk, opened: its manifest, its first state, its models checked against both."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from flow2onnx_runtime.index_ranges import IndexRange
 from flow2onnx_runtime.manifest import Manifest, PredictJob, StateSpec, TensorSpec
 from flow2onnx_runtime.options import Options
 from flow2onnx_runtime.program import Program, TensorInfo
+from flow2onnx_runtime.pruned_model import prune_model, signature_of
 from flow2onnx_runtime.safetensors import StoredTensor, read_tensors, replace_tensors
 from flow2onnx_runtime.state import State
 
@@ -36,17 +37,22 @@ class Bundle:
         """The bundle for a notebook: its signature, state and layers."""
         return view.bundle_block(f"Bundle {self.manifest.job}", self.folder, self.manifest)
 
-    def first_state(self, options: Options) -> State:
-        """The state that training begins with: the bundle's weights, or else what init computes."""
+    def first_state(self, options: Options, without: Collection[str] = ()) -> State:
+        """The state that training begins with: the bundle's weights, or else what init computes.
+
+        Tensors of the names in `without` are left out.
+        """
         state = State(*options.device)
         dtypes = {spec.name: spec.dtype for spec in self.manifest.state}
-        for name, array in self._first_values(options):
+        for name, array in self._first_values(options, without):
             state.add(name, array, dtypes[name])
         return state
 
-    def _first_values(self, options: Options) -> Iterator[tuple[str, NDArray[Any]]]:
+    def _first_values(
+        self, options: Options, without: Collection[str]
+    ) -> Iterator[tuple[str, NDArray[Any]]]:
         """The first value of each state tensor, checked; weights are read one by one."""
-        names = [spec.name for spec in self.manifest.state]
+        names = [spec.name for spec in self.manifest.state if spec.name not in without]
         file = self.manifest.weights
         if file is None:
             values = self._initial(options)
@@ -81,8 +87,13 @@ class Bundle:
         """The step model bound to `state`."""
         return self._training(self.manifest.step, state, options)
 
-    def halves(self, state: State, options: Options) -> tuple[Program, Program]:
-        """The models that sum up gradients and that update by their mean, bound to `state`."""
+    def halves(
+        self, state: State, options: Options, moved: Collection[str] | None = None
+    ) -> tuple[Program, Program]:
+        """The models that sum up gradients and that update by their mean, bound to `state`.
+
+        Of the update, what makes the outputs `moved`, if they are given.
+        """
         parts = self.manifest.accumulate
         if parts is None:
             raise BundleError(
@@ -90,12 +101,29 @@ class Bundle:
                 hint="export it, or make it trainable, with accumulate=True",
             )
         gradients = self._training(parts.gradients, state, options)
-        return gradients, self._training(parts.update, state, options, is_alone=True)
+        whole = self.folder / parts.update
+        update = whole if moved is None else self._pruned(whole, state, moved)
+        return gradients, self._training(parts.update, state, options, update)
+
+    @staticmethod
+    def _pruned(file: Path, state: State, outputs: Collection[str]) -> bytes:
+        """The model of a file with these outputs alone, which the state has to suffice for."""
+        model = prune_model(file.read_bytes(), outputs)
+        lacking = {name for name in signature_of(model).inputs if name not in state}
+        if lacking:
+            raise BundleError(
+                f"{file}: what moves some variables reads the state of others: {_some(lacking)}",
+                hint="leave optimizer_in_parts out",
+            )
+        return model
 
     def _training(
-        self, file: str, state: State, options: Options, *, is_alone: bool = False
+        self, file: str, state: State, options: Options, own: Path | bytes | None = None
     ) -> Program:
-        program = Program(self.folder / file, state, options.for_training())
+        """The model of a file; `own` is one that is given nothing but state, in its place."""
+        is_alone = own is not None
+        model = self.folder / file if own is None else own
+        program = Program(model, state, options.for_training(), name=file)
         feeds, results = self.manifest.feeds, self.manifest.results
         _check_signature(file, "inputs", program.feeds, () if is_alone else feeds)
         program.ranges = _ranges(feeds)

@@ -1,24 +1,21 @@
 """Train a bundle in several processes, with numpy, onnxruntime and an engine between them."""
 
 import os
-from collections.abc import Mapping, Sequence
-from math import prod
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flow2onnx_runtime.collectives import (
-    Collectives,
-    check_alike,
-    follow_first,
-    join_world,
-    on_first_rank,
-)
-from flow2onnx_runtime.errors import BundleError, FlowError, NonFiniteError
+from flow2onnx_runtime.collectives import check_alike, follow_first, join_world, on_first_rank
+from flow2onnx_runtime.dtypes import element_named
+from flow2onnx_runtime.errors import BundleError, FlowError, NonFiniteError, StateError
+from flow2onnx_runtime.manifest import NEXT
 from flow2onnx_runtime.options import DEFAULT_OPTIONS, Options
 from flow2onnx_runtime.program import DeviceFeeds, Program
+from flow2onnx_runtime.slot_owners import SlotOwners, divide_slots
 from flow2onnx_runtime.state import State
+from flow2onnx_runtime.sum_vectors import SumVectors
 from flow2onnx_runtime.trainer import Trainer
 from flow2onnx_runtime.world import World
 
@@ -38,6 +35,10 @@ class DistributedTrainer(Trainer):
     `load` may be of a file that any number of ranks saved. The bundle must hold the step in two
     halves: ``job.export(distributed=True)``, or ``accumulate=True`` of `make_trainable`.
 
+    With `optimizer_in_parts` each rank keeps the slots of some variables (ZeRO's first stage), and
+    moves these alone, which all then get; what is computed is the same to the bit. `state` has no
+    slots of the others then; `state_dict` and `save` gather them.
+
     Raises `RankError` where ranks have different bundles, or one fails or hangs.
     """
 
@@ -48,24 +49,54 @@ class DistributedTrainer(Trainer):
         *,
         finite_losses: bool = False,
         in_place: bool = True,
+        optimizer_in_parts: bool = False,
     ) -> None:
+        self._others = join_world()
+        self._asks_parts, self._owners = optimizer_in_parts, SlotOwners()
         super().__init__(bundle, options, finite_losses=finite_losses, in_place=in_place)
-        if self.manifest.accumulate is None:
-            raise BundleError(
-                f"bundle {bundle} holds the step in one model, and ranks meet in the middle of it",
-                hint="export it with distributed=True, or make_trainable(…, accumulate=True)",
-            )
         gradients, update = self._accumulation()
         names = [feed.name for feed in self.feeds]
         self._order = [names.index(feed.name) for feed in gradients.feeds]
-        self._sums = tuple(n for n in gradients.writes if n in set(update.writes))
+        specs = self.manifest.state
+        update_writes = {name.removeprefix(NEXT) for name in self._owners.outputs or update.writes}
+        self._sums = tuple(n for n in gradients.writes if n in update_writes)
         self._own = tuple(n for n in gradients.writes if n not in self._sums)
-        self._vectors = _vectors_of(self._state, self._sums)
-        self._others = join_world()
+        sums = {s.of: s.name for s in specs if s.of is not None and s.name in self._sums}
+        self._vectors = SumVectors(self._state, self._sums, self._owners.moved, sums)
         if self._others is not None:
             files = repr(sorted(self.manifest.files.items())).encode()
-            check_alike(self._others, {"the bundle": files})
-            follow_first(self._others, self._state, self._state.names())
+            how = repr(self._asks_parts).encode()
+            check_alike(self._others, {"the bundle": files, "optimizer_in_parts": how})
+            follow_first(self._others, self._state, self._shared())
+
+    def _first_state(self) -> State:
+        """The state that training begins with, without the slots that other ranks keep."""
+        if self.manifest.accumulate is None:
+            raise BundleError(
+                f"bundle {self._bundle.folder} holds the step in one model, and ranks meet in the "
+                "middle of it",
+                hint="export it with distributed=True, or make_trainable(…, accumulate=True)",
+            )
+        if self._others is None or not self._asks_parts:
+            return super()._first_state()
+        world = self._others.world
+        self._owners = divide_slots(self._bundle, world.size)
+        return self._bundle.first_state(self._options, self._owners.elsewhere(world.rank))
+
+    def _step_program(self) -> Program:
+        """The whole step; of state in parts the half of it that computes the gradients."""
+        return self._accumulation()[0] if self._owners.slots else super()._step_program()
+
+    def _open_halves(self) -> tuple[Program, Program]:
+        """The halves of a step; of state in parts what this rank moves."""
+        if not self._owners.slots:
+            return super()._open_halves()
+        moved = self._owners.outputs_of(self.world.rank)
+        return self._bundle.halves(self._state, self._options, moved)
+
+    def _shared(self) -> list[str]:
+        """The state that all ranks have."""
+        return [name for name in self._state.names() if name not in self._owners.slots]
 
     @property
     def world(self) -> World:
@@ -112,22 +143,11 @@ class DistributedTrainer(Trainer):
 
     def _update(self) -> None:
         if self._others is not None:
-            self._add_up(self._others)
+            self._vectors.add_up(self._others)
         super()._update()
         if self._others is not None:
+            self._vectors.spread(self._others)
             follow_first(self._others, self._state, self._own)
-
-    def _add_up(self, others: Collectives) -> None:
-        """Let the sums of gradients, and the count of their batches, be those of all ranks."""
-        pending = []
-        for vector, slices in self._vectors:
-            for name, part in slices.items():
-                self._state.read_into(name, part)
-            pending.append(others.begin_all_reduce(vector))
-        for work, (_, slices) in zip(pending, self._vectors, strict=True):
-            work.wait()
-            for name, part in slices.items():
-                self._state.write(name, part)
 
     def _check_losses(self, results: list[NDArray[Any]]) -> None:
         """Raise on every rank if the loss of one is not finite."""
@@ -149,30 +169,62 @@ class DistributedTrainer(Trainer):
                 hint="the state of all is as before this batch",
             )
 
+    def state_dict(self) -> dict[str, NDArray[Any]]:
+        """Copies of all state tensors by name; where slots are in parts every rank has to ask."""
+        with self._turn():
+            return self._whole_state()
+
+    def _whole_state(self) -> dict[str, NDArray[Any]]:
+        """The state by name, in the manifest's order, with the slots that other ranks keep."""
+        values = self._state.to_dict()
+        for name, array in self._each_slot():
+            values[name] = array
+        return {spec.name: values[spec.name] for spec in self.manifest.state}
+
+    def _each_slot(
+        self, given: Mapping[str, NDArray[Any]] | None = None
+    ) -> Iterator[tuple[str, NDArray[Any]]]:
+        """The slots in parts one after another, of their owners; those the first is `given`."""
+        others = self._others
+        for spec in self.manifest.state if others is not None else ():
+            owner = self._owners.slots.get(spec.name)
+            if owner is None:
+                continue
+            assert others is not None, "one process keeps all"
+            source = owner if given is None else 0
+            array = np.empty(spec.shape, element_named(spec.dtype).numpy)
+            if others.world.rank == source:
+                array[...] = self._state.read(spec.name) if given is None else given[spec.name]
+            others.broadcast(array, source)
+            yield spec.name, array
+
+    def _replace_state(self, values: Mapping[str, NDArray[Any]]) -> None:
+        """Give all of the state other values: those of slots that others keep are checked here."""
+        for spec in self.manifest.state:
+            if spec.name in self._owners.slots and spec.name not in self._state:
+                found = values.get(spec.name)
+                if found is None or found.shape != spec.shape:
+                    has = "is missing" if found is None else f"has shape {found.shape}"
+                    raise StateError(
+                        f"the values are not of this state: {spec.name}, of shape {spec.shape}, "
+                        f"{has}",
+                        hint="give what state_dict() returns",
+                    )
+        elsewhere = self._owners.elsewhere(self.world.rank)
+        super()._replace_state({n: v for n, v in values.items() if n not in elsewhere})
+
     def load_state_dict(self, values: Mapping[str, NDArray[Any]]) -> None:
         """Replace the whole state on every rank by what the first one gives."""
         super().load_state_dict(values)
         if self._others is not None:
             with self._turn():
-                follow_first(self._others, self._state, self._state.names())
+                follow_first(self._others, self._state, self._shared())
+                for name, array in self._each_slot(values):
+                    if name in self._state:
+                        self._state.write(name, array)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state, on the first rank; all go on once it is there."""
-        on_first_rank(lambda: super(DistributedTrainer, self).save(path))
-
-
-def _vectors_of(
-    state: State, names: Sequence[str]
-) -> list[tuple[NDArray[Any], dict[str, NDArray[Any]]]]:
-    """A vector for each element type of these tensors, and its slices in their shapes, by name.
-
-    They are made once: fresh memory in each step would cost more than the copies.
-    """
-    found = []
-    for kind in dict.fromkeys(map(state.dtype, names)):
-        own = [name for name in names if state.dtype(name) == kind]
-        ends = np.cumsum([prod(state.shape(name)) for name in own])
-        vector = np.zeros(int(ends[-1]), kind)
-        parts = zip(own, np.split(vector, ends[:-1]), strict=True)
-        found.append((vector, {name: part.reshape(state.shape(name)) for name, part in parts}))
-    return found
+        with self._turn():
+            values, steps = self._whole_state(), self._present_steps()
+        on_first_rank(lambda: self._write_state(path, values, steps))

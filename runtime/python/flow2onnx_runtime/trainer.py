@@ -86,7 +86,7 @@ class Trainer:
         self._bundle = Bundle(bundle)
         self._options = options
         self.manifest = self._bundle.manifest
-        self._state = self._bundle.first_state(options)
+        self._state = self._first_state()
         self._queue = StepQueue(
             "a trainer that has begun steps in the background", _IN_FLIGHT, self._state.lock
         )
@@ -94,15 +94,27 @@ class Trainer:
         self._asks_in_place, self._finite_losses = in_place, finite_losses
         self._held: frozenset[str] = frozenset()  # what is frozen, slots included
         self._in_place_names: dict[str, frozenset[str]] = {}
-        self._program = self._in_place(self._bundle.step(self._state, options))
+        self._halves: tuple[Program, Program] | None = None
+        self._program = self._step_program()
         self.feeds, self.results = self._program.feeds, self._program.results
         self._batches = 0  # given since it was opened
         self._steps = 0  # of use only where the state has no counter
         self._runs = 0  # those that changed the state: tells whether baked weights are stale
         self._predicts: dict[str, tuple[tuple[int, int], Program]] = {}
-        self._halves: tuple[Program, Program] | None = None
         self._frozen: tuple[str, ...] = ()
         self._frozen_mask = 0  # the bits of what is held
+
+    def _first_state(self) -> State:
+        """The state that training begins with."""
+        return self._bundle.first_state(self._options)
+
+    def _step_program(self) -> Program:
+        """The program that has the feeds and results of a step."""
+        return self._in_place(self._bundle.step(self._state, self._options))
+
+    def _open_halves(self) -> tuple[Program, Program]:
+        """The two halves of a step."""
+        return self._bundle.halves(self._state, self._options)
 
     def __repr__(self) -> str:
         feeds = ", ".join(map(str, self.feeds))
@@ -354,7 +366,11 @@ class Trainer:
         with self._turn():
             if self._present_sums():
                 raise StateError("gradients are being accumulated", hint="call update() before")
-            held = [s.name for s in self.manifest.state if s.name in chosen or s.of in chosen]
+            held = [
+                s.name
+                for s in self.manifest.state
+                if (s.name in chosen or s.of in chosen) and s.name in self._state
+            ]
             self._frozen = tuple(name for name in names if name in chosen)
             self._held = frozenset(held)
             self._frozen_mask = sum(self._state.bit(name) for name in held)
@@ -391,7 +407,7 @@ class Trainer:
     def load_state_dict(self, values: Mapping[str, NDArray[Any]]) -> None:
         """Replace the whole state; raises `StateError` and changes nothing if anything is off."""
         with self._turn():
-            self._state.from_dict(values)
+            self._replace_state(values)
 
     def delta(self, since: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """The changes by training since an earlier `state_dict()`: new minus old of each variable.
@@ -420,7 +436,12 @@ class Trainer:
         """Write the state to a .safetensors file, which appears whole or not at all."""
         with self._turn():
             values, steps = self._state.to_dict(), self._present_steps()
-        elements = {name: self._state.element(name) for name in values}
+        self._write_state(path, values, steps)
+
+    def _write_state(
+        self, path: str | os.PathLike[str], values: Mapping[str, NDArray[Any]], steps: int
+    ) -> None:
+        elements = {spec.name: spec.dtype for spec in self.manifest.state}
         metadata = {
             "format": STATE_FORMAT,
             "version": STATE_VERSION,
@@ -441,8 +462,12 @@ class Trainer:
         if counter is not None and int(values[counter].item()) != steps:
             raise BundleError(f"{path}: steps is {steps}, {counter} {values[counter].item()}")
         with self._turn():
-            self._state.from_dict(values)
+            self._replace_state(values)
             self._steps = steps
+
+    def _replace_state(self, values: Mapping[str, NDArray[Any]]) -> None:
+        """Give all of the state other values, or none of it."""
+        self._state.from_dict(values)
 
     def _checked_steps(self, path: str, metadata: Mapping[str, str]) -> int:
         wanted = {
@@ -473,7 +498,7 @@ class Trainer:
 
     def _accumulation(self) -> tuple[Program, Program]:
         if self._halves is None:
-            gradients, update = self._bundle.halves(self._state, self._options)
+            gradients, update = self._open_halves()
             self._halves = self._in_place(gradients), self._in_place(update)
         return self._halves
 
@@ -481,7 +506,8 @@ class Trainer:
         """The program, that updates in place what may be and is not frozen."""
         may_tear = self._asks_in_place and not self._finite_losses
         if may_tear and program.name not in self._in_place_names:
-            asked = self.manifest.in_place.get(program.name, ())
+            known = self.manifest.in_place.get(program.name, ())
+            asked = [name for name in known if name in program.writes]
             self._in_place_names[program.name] = verify_in_place(program, asked, _VERIFIED_BYTES)
         names = self._in_place_names.get(program.name, frozenset()) if may_tear else frozenset()
         program.update_in_place(names - self._held)
