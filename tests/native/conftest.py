@@ -125,8 +125,9 @@ def forget() -> None:
 
 @pytest.fixture(autouse=True)
 def small_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let tests have programs of two nodes, which would not pay."""
+    """Let tests have programs of two nodes and convolutions of few channels, which do not pay."""
     monkeypatch.setattr("flow2onnx_native.pipeline.FEWEST", 2)
+    monkeypatch.setattr("flow2onnx_native.convolutions._FEWEST_MADE", 1)
 
 
 @pytest.fixture
