@@ -150,7 +150,8 @@ def _write(made: TrainableAdapter, trainer: Trainer, output: Path) -> None:
     """Write the adapter as the runtime takes it, and as PEFT does."""
     adapter = adapter_of(trainer)
     write_adapter(output / ADAPTER, adapter.astype(np.dtype(made.dtype)))
-    write_adapter(output / "peft", adapter, base=str(made.model.path.parent))
+    write_adapter(output / "peft", adapter, base=str(made.model.path.parent),
+                  family=made.model.family)  # fmt: skip
 
 
 def _can_plot() -> bool:

@@ -23,8 +23,8 @@ from flow2onnx.errors import ArgumentError, UnsupportedError
 from flow2onnx.graph.contrib import CONTRIB_DOMAIN
 
 __all__ = [
-    "RANK", "Product", "Slot", "add_slots", "choose_products", "has_factors", "products",
-    "slot_inputs", "slots_of",
+    "RANK", "Product", "Slot", "add_slots", "choose_products", "has_factors", "module_rows",
+    "products", "slot_inputs", "slots_of",
 ]  # fmt: skip
 
 RANK = "lora_r"  # how the names of the sizes begin that adapters choose
@@ -120,6 +120,11 @@ def products(model: onnx.ModelProto) -> list[Product]:
             )
         )  # fmt: skip
     return found
+
+
+def module_rows(model: onnx.ModelProto) -> dict[str, int]:
+    """The modules of a model that have a weight, with the widths of what they compute."""
+    return {slot.module: slot.rows for product in products(model) for slot in product.slots}
 
 
 def choose_products(
@@ -431,8 +436,8 @@ def _attention_widths(
     nodes = list(readers.get(y, ()))
     while nodes:
         node = nodes.pop()
-        if node.op_type == "Add":  # the bias
-            nodes += readers.get(node.output[0], ())
+        if node.op_type in ("Add", "Split"):  # the bias; values, where queries are normalised
+            nodes += readers.get(node.output[-1], ())
         if node.op_type == "GroupQueryAttention":
             counts = {a.name: a.i for a in node.attribute}
             heads, shared = counts["num_heads"], counts["kv_num_heads"]

@@ -20,6 +20,7 @@ _ATTENTION = "GroupQueryAttention"
 _BRANCH, _MASK, _PLACES = "use_cache_branch", "attention_mask", "position_ids"
 _TOKENS = ("input_ids", "inputs_embeds")
 _MADE = "without_past"  # how names of what is added begin
+_RING = "sliding_window_cache"  # how a past is kept, of which there is none
 _PAST = slice(3, 5)  # of the inputs of grouped attention: keys and values
 
 
@@ -127,6 +128,9 @@ def _cut_past(graph: onnx.GraphProto) -> set[str]:
             read.add(node.input[i])
             node.input[i] = ""
         del node.output[1:]
+        kept = [a for a in node.attribute if a.name != _RING]
+        del node.attribute[:]
+        node.attribute.extend(kept)
     return read
 
 

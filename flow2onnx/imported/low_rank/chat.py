@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from flow2onnx_runtime import RunError
 from flow2onnx_runtime.adapters import ADAPTER_SUFFIX, Adapter, read_adapter, write_adapter
-from flow2onnx_runtime.slots import adapter_arrays, adapter_files
+from flow2onnx_runtime.slots import adapter_arrays, adapter_files, slot_rows
 
 from flow2onnx.errors import (
     ArgumentError,
@@ -105,10 +105,9 @@ class ChatModel:
             raise ArgumentError(f"there is an adapter {name} already")
         adapter = complete_dora(adapter, self._folder)
         arrays = adapter_arrays(self._slots, adapter)
-        modules = [n.partition(".lora_")[0] for n in self._slots]
         dtype = next(iter(arrays.values())).dtype
         path = self._place / f"{len(self.names)}{ADAPTER_SUFFIX}"
-        write_adapter(path, adapter.named_for(modules).astype(np.dtype(dtype)))
+        write_adapter(path, adapter.named_for(slot_rows(self._slots)).astype(np.dtype(dtype)))
         self._loaded.load(str(path), name)
         self.names.append(name)
 

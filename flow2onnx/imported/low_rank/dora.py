@@ -10,7 +10,7 @@ from flow2onnx_runtime.dtypes import Array
 
 from flow2onnx.errors import UnsupportedError
 from flow2onnx.imported.low_rank.folder import LanguageModel, open_language_model
-from flow2onnx.onnx_io.adapter_slots import Product, Slot, products
+from flow2onnx.onnx_io.adapter_slots import Product, Slot, module_rows
 from flow2onnx.onnx_io.merge_weights import module_weights
 
 __all__ = ["Norms", "complete_dora", "first_norms"]
@@ -46,7 +46,7 @@ def first_norms(
     squares, norms = _norms(language, adapter)
     if start is None or not start.is_dora:
         return Norms(squares, norms)
-    known = start.named_for([s.module for s in slots])
+    known = start.named_for({s.module: s.rows for s in slots})
     given = {m: np.asarray(v, np.float32) for m, v in known.magnitudes.items()}
     made = {m: np.asarray(c, np.float32) * norms[m] for m, c in known.factors.items()}
     return Norms(squares, {**norms, **made, **given})
@@ -60,7 +60,7 @@ def complete_dora(adapter: Adapter, model: str | os.PathLike[str]) -> Adapter:
     if not adapter.is_dora:
         return adapter
     language = open_language_model(model)
-    known = adapter.named_for([m for p in products(language.proto) for m in p.modules])
+    known = adapter.named_for(module_rows(language.proto))
     _, norms = _norms(language, known)
     magnitudes = {m: (c * norms[m]).astype(np.float32) for m, c in known.factors.items()}
     factors = {m: (v / norms[m]).astype(np.float32) for m, v in known.magnitudes.items()}

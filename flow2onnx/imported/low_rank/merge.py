@@ -19,6 +19,7 @@ from flow2onnx.imported.low_rank.slots import write_folder
 from flow2onnx.onnx_io.adapter_slots import (
     add_slots,
     choose_products,
+    module_rows,
     products,
     slot_inputs,
     slots_of,
@@ -46,7 +47,7 @@ def merge_adapter(
         raise BundleError(f"{target} is there already", hint="give a folder that is not")
     proto = language.copy()
     whole = complete_dora(adapter, model)
-    known = whole.named_for([m for p in products(proto) for m in p.modules])
+    known = whole.named_for(module_rows(proto))
     changes = {m: np.float32(known.scale(m)) * _change(*p) for m, p in known.pairs.items()}
     merged = merge_changes(
         proto, os.fspath(language.folder), changes, _real_weights(base), known.factors
@@ -72,7 +73,7 @@ def keep_adapter(
     language = open_language_model(model)
     proto = language.copy()
     whole = complete_dora(adapter, model)
-    known = whole.named_for([m for p in products(proto) for m in p.modules])
+    known = whole.named_for(module_rows(proto))
     if not slots_of(proto):
         chosen = choose_products(products(proto), sorted(known.pairs))
         add_slots(proto, chosen, factors=known.is_dora)

@@ -38,7 +38,7 @@ def first_values(
     scale is alpha / rank, or with `rslora` alpha / √rank.
     """
     if start is not None:
-        known = start.named_for([s.module for s in slots])
+        known = start.named_for({s.module: s.rows for s in slots})
         pairs: dict[str, Array] = {}
         for slot in slots:
             if slot.module not in known.pairs:

@@ -24,6 +24,7 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import DTypeLike
 
+from flow2onnx_runtime.adapter_packing import PARTS, join_pairs, split_pair, wholes
 from flow2onnx_runtime.dtypes import Array
 from flow2onnx_runtime.errors import BundleError, StateError
 from flow2onnx_runtime.files import open_file, replace_bytes, replace_folder
@@ -40,6 +41,8 @@ _PEFT_FILE = "adapter_model.safetensors"
 _PREFIX = "base_model.model."
 _REFUSED = ("use_qalora", "lora_bias")  # settings under which A and B are not all
 _VERSION = 1
+_PACKED = ("phi3",)  # families whose modules hold several in PEFT, too
+_OTHER_NAMES = {"phi": (".attn.o_proj", ".attn.dense")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,13 +99,17 @@ class Adapter:
         whole = {n: a.astype(dtype) for n, a in self.parameters().items()}
         return _adapter_of(whole, "the adapter")
 
-    def named_for(self, modules: Collection[str]) -> "Adapter":
+    def named_for(self, modules: Mapping[str, int] | Collection[str]) -> "Adapter":
         """The adapter with its modules named as a model names them.
 
-        Model folders say ``attn`` where PEFT says ``self_attn``. Raises `StateError` for an adapter
-        of another model.
+        Model folders say ``attn`` where PEFT says ``self_attn``. Where `modules` says how many rows
+        each has, a pair of several that are packed in one is taken apart. Raises `StateError` for
+        an adapter of another model.
         """
         known = {_plain(m): m for m in modules}
+        if isinstance(modules, Mapping) and any(_plain(m) not in known for m in self.pairs):
+            apart = self._taken_apart({_plain(m): rows for m, rows in modules.items()})
+            return apart.named_for(list(modules))
         lost = [m for m in self.pairs if m not in modules and _plain(m) not in known]
         if lost:
             raise StateError(
@@ -117,6 +124,44 @@ class Adapter:
             magnitudes={names[m]: v for m, v in self.magnitudes.items()},
             factors={names[m]: v for m, v in self.factors.items()},
         )
+
+    def _taken_apart(self, rows: Mapping[str, int]) -> "Adapter":
+        """The adapter with pairs of parts in place of those of wholes, by plain names."""
+        found: dict[str, dict[str, Any]] = {n: {} for n in ("pairs", "scales", "m", "c")}
+        for module, pair in self.pairs.items():
+            stem, _, last = _plain(module).rpartition(".")
+            parts = [f"{stem}.{p}" if stem else p for p in PARTS.get(last, ())]
+            sizes = [rows[p] for p in parts if p in rows]
+            if not parts or len(sizes) != len(parts) or sum(sizes) != _rows(pair[1]):
+                parts, sizes = [module], [_rows(pair[1])]
+            ends = np.cumsum(sizes)[:-1]
+            pairs = [pair] if len(parts) == 1 else split_pair(pair, sizes)
+            found["pairs"] |= dict(zip(parts, pairs, strict=True))
+            found["scales"] |= dict.fromkeys(parts, self.scale(module))
+            for key, values in (("m", self.magnitudes), ("c", self.factors)):
+                if module in values:
+                    split = np.split(values[module], ends)
+                    found[key] |= dict(zip(parts, split, strict=True))
+        return Adapter(pairs=found["pairs"], scales=found["scales"], magnitudes=found["m"],
+                       factors=found["c"])  # fmt: skip
+
+    def packed(self) -> "Adapter":
+        """The adapter with one pair for the parts of each module that holds several.
+
+        Scales are multiplied into B. Raises `BundleError` where a part has no pair.
+        """
+        pairs = dict(self.pairs)
+        scales = {m: self.scale(m) for m in pairs}
+        magnitudes, factors = dict(self.magnitudes), dict(self.factors)
+        for whole, parts in wholes(self.pairs):
+            own = [(pairs[p][0], _times(pairs[p][1], scales[p])) for p in parts]
+            pairs[whole], scales[whole] = join_pairs(own), 1.0
+            for values in (magnitudes, factors):
+                if parts[0] in values:
+                    values[whole] = np.concatenate([values.pop(p) for p in parts])
+            for part in parts:
+                del pairs[part], scales[part]
+        return Adapter(pairs=pairs, scales=scales, magnitudes=magnitudes, factors=factors)
 
 
 def read_adapter(path: str | os.PathLike[str]) -> Adapter:
@@ -142,11 +187,12 @@ def read_adapter(path: str | os.PathLike[str]) -> Adapter:
 
 
 def write_adapter(
-    path: str | os.PathLike[str], adapter: Adapter, *, base: str | None = None
+    path: str | os.PathLike[str], adapter: Adapter, *, base: str | None = None, family: str = ""
 ) -> None:
     """Write an adapter, whole or not at all: ``.onnx_adapter``, else a folder as PEFT has it.
 
-    `base` is what PEFT's configuration calls the model.
+    `base` is what PEFT's configuration calls the model, `family` what onnxruntime-genai calls its
+    architecture: the modules of some have other names in PEFT, or are packed there.
     """
     path = Path(path)
     if path.suffix == ADAPTER_SUFFIX:
@@ -157,7 +203,7 @@ def write_adapter(
             hint=f"give a file {path.stem}{ADAPTER_SUFFIX}, or a folder for PEFT",
         )
     else:
-        _write_peft(path, adapter, base)
+        _write_peft(path, adapter.packed() if family in _PACKED else adapter, base, family)
 
 
 def _write_runtime(path: Path, adapter: Adapter) -> None:
@@ -181,10 +227,10 @@ def _write_runtime(path: Path, adapter: Adapter) -> None:
         beside.unlink(missing_ok=True)
 
 
-def _write_peft(folder: Path, adapter: Adapter, base: str | None) -> None:
+def _write_peft(folder: Path, adapter: Adapter, base: str | None, family: str) -> None:
     tensors = {}
     for module, (a, b) in adapter.pairs.items():
-        name = _PREFIX + _peft_name(module)
+        name = _PREFIX + _peft_name(module, family)
         tensors[name + _DOWN] = np.ascontiguousarray(_across(a))
         tensors[name + _UP] = np.ascontiguousarray(_across(b))
         if adapter.is_dora:
@@ -194,7 +240,7 @@ def _write_peft(folder: Path, adapter: Adapter, base: str | None) -> None:
                     hint="flow2onnx lora convert ADAPTER OUTPUT --model FOLDER computes them",
                 )
             tensors[name + _MAGNITUDE] = np.ascontiguousarray(adapter.magnitudes[module])
-    text = json.dumps(_peft_config(adapter, base), indent=2, sort_keys=True) + "\n"
+    text = json.dumps(_peft_config(adapter, base, family), indent=2, sort_keys=True) + "\n"
 
     def fill(place: Path) -> None:
         save_safetensors(place / _PEFT_FILE, tensors, {"format": "pt"})
@@ -204,10 +250,10 @@ def _write_peft(folder: Path, adapter: Adapter, base: str | None) -> None:
     replace_folder(folder, fill, overwrite=is_ours)
 
 
-def _peft_config(adapter: Adapter, base: str | None) -> dict[str, Any]:
+def _peft_config(adapter: Adapter, base: str | None, family: str) -> dict[str, Any]:
     """The configuration: the most usual rank and scale, and what differs from them by module."""
-    ranks = {_peft_name(m): r for m, r in adapter.ranks.items()}
-    alphas = {_peft_name(m): adapter.scale(m) * r for m, r in adapter.ranks.items()}
+    ranks = {_peft_name(m, family): r for m, r in adapter.ranks.items()}
+    alphas = {_peft_name(m, family): adapter.scale(m) * r for m, r in adapter.ranks.items()}
     (rank, _), *_ = Counter(ranks.values()).most_common(1)
     (alpha, _), *_ = Counter(alphas.values()).most_common(1)
     return {
@@ -325,12 +371,17 @@ def _own_name(name: str) -> str:
     return re.sub(r"\.lora_(A|B)\.(?!weight$)[^.]+\.weight$", r".lora_\1.weight", plain)
 
 
-def _peft_name(module: str) -> str:
-    return module.replace(".attn.", ".self_attn.")
+def _peft_name(module: str, family: str) -> str:
+    own, other = _OTHER_NAMES.get(family, ("", ""))
+    return module.replace(own, other).replace(".attn.", ".self_attn.")
 
 
 def _plain(module: str) -> str:
-    return module.removeprefix(_PREFIX).replace(".self_attn.", ".attn.")
+    """A module's name as all forms of it come to."""
+    name = module.removeprefix(_PREFIX).replace(".self_attn.", ".attn.")
+    for own, other in _OTHER_NAMES.values():
+        name = name.replace(other, own)
+    return name
 
 
 def _real(array: Array, element: str) -> Array:

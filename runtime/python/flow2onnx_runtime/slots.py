@@ -12,7 +12,7 @@ from flow2onnx_runtime.dtypes import Array
 from flow2onnx_runtime.errors import StateError
 from flow2onnx_runtime.tensor_info import TensorInfo, tensor_info
 
-__all__ = ["adapter_arrays", "adapter_files", "adapter_values", "slots_of"]
+__all__ = ["adapter_arrays", "adapter_files", "adapter_values", "slot_rows", "slots_of"]
 
 _ELEMENTS = ("float32", "float16", "float64")
 _MARK = ".lora_"  # in the name of an input that an adapter fills: module, mark, which matrix
@@ -33,7 +33,7 @@ def adapter_arrays(slots: Mapping[str, TensorInfo], adapter: Adapter) -> dict[st
     Modules may have PEFT's names, and numbers another precision than the slots. Raises `StateError`
     for an adapter of another model.
     """
-    modules = list(dict.fromkeys(name.partition(_MARK)[0] for name in slots))
+    modules = slot_rows(slots)
     if not modules:
         raise StateError(
             "the model has no slots for adapters", hint="flow2onnx lora slots FOLDER adds them"
@@ -57,6 +57,17 @@ def adapter_arrays(slots: Mapping[str, TensorInfo], adapter: Adapter) -> dict[st
             raise StateError(f"{name} is {slot.element}, and adapters are {' or '.join(_ELEMENTS)}")
         arrays[name] = np.ascontiguousarray(array, slot.dtype)
     return arrays
+
+
+def slot_rows(slots: Mapping[str, TensorInfo]) -> dict[str, int]:
+    """The modules that have slots, with the widths of what they compute, 0 where it is free."""
+    found: dict[str, int] = {}
+    for name, info in slots.items():
+        module, _, which = name.partition(_MARK)
+        found.setdefault(module, 0)
+        if which.startswith("B") and len(info.shape) == 2 and isinstance(info.shape[1], int):
+            found[module] = info.shape[1]
+    return found
 
 
 def adapter_values(slots: Mapping[str, TensorInfo], adapter: Adapter) -> dict[str, Any]:

@@ -110,3 +110,47 @@ def test_what_is_no_adapter_is_said(tmp_path):
         read_adapter(tmp_path / "peft")
     with pytest.raises(StateError, match="for another model: here is no module"):
         drawn().named_for(["model.layers.0.attn.k_proj"])
+
+
+PHI = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
+ROWS = {"q_proj": 5, "k_proj": 3, "v_proj": 3, "gate_proj": 4, "up_proj": 4}
+
+
+@pytest.mark.parametrize("dora", [False, True])
+def test_modules_that_peft_has_in_one(tmp_path, dora):
+    rng = np.random.default_rng(1)
+    at = {n: f"model.layers.0.{'attn' if n[0] in 'qkv' else 'mlp'}.{n}" for n in ROWS}
+    pairs = {
+        m: tuple(rng.standard_normal(s).astype("f") for s in ((6, 2), (2, ROWS[n])))
+        for n, m in at.items()
+    }
+    rows = {m: ROWS[n] for n, m in at.items()}
+    sizes = {m: np.arange(1, rows[m] + 1, dtype="f") for m in pairs} if dora else {}
+    adapter = Adapter(pairs=pairs, scales=dict.fromkeys(pairs, 2.0), magnitudes=sizes)
+    write_adapter(tmp_path / "peft", adapter, family="phi3")
+    tensors, _ = load_safetensors(tmp_path / "peft" / "adapter_model.safetensors")
+    at_layer = "base_model.model.model.layers.0"
+    for whole, parts in PHI.items():
+        module = f"{at_layer}.{'mlp' if whole[0] == 'g' else 'self_attn'}.{whole}"
+        a, b = (tensors[f"{module}.lora_{n}.weight"] for n in "AB")
+        wanted = [2.0 * np.matmul(*pairs[at[p]]) for p in parts]
+        np.testing.assert_allclose((b @ a).T, np.concatenate(wanted, 1), rtol=1e-5, atol=1e-6)
+    back = read_adapter(tmp_path / "peft").named_for(rows)
+    assert back.ranks == adapter.ranks
+    for module, (a, b) in pairs.items():
+        np.testing.assert_array_equal(back.pairs[module][0], a)
+        np.testing.assert_array_equal(back.pairs[module][1], 2 * b)
+        if dora:
+            np.testing.assert_array_equal(back.magnitudes[module], sizes[module])
+    few = Adapter(pairs={at["q_proj"]: pairs[at["q_proj"]]}, scales={})
+    with pytest.raises(BundleError, match=r"has none of model.layers.0.attn.k_proj"):
+        write_adapter(tmp_path / "few", few, family="phi3")
+
+
+def test_a_family_may_have_other_names_in_peft(tmp_path):
+    pair = (np.ones((6, 2), "f"), np.ones((2, 6), "f"))
+    module = "model.layers.0.attn.o_proj"
+    write_adapter(tmp_path / "peft", Adapter(pairs={module: pair}, scales={}), family="phi")
+    config = json.loads((tmp_path / "peft" / "adapter_config.json").read_text())
+    assert config["target_modules"] == ["dense"]
+    assert read_adapter(tmp_path / "peft").named_for([module]).ranks == {module: 2}
