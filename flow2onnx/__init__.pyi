@@ -267,6 +267,7 @@ def load_variables(value_dict: _collections_abc.Mapping[_builtins.str, _typing.A
 def local_gather(params: _typing.Any, indices: _typing.Any, axis: _typing.Any = 0, name: _typing.Any = None) -> _typing.NoReturn:
     """Not available: gathering within the piece of each device is gone since 0.1.1; use flow.gather, which is the same on one device."""
 from flow2onnx.imported import lora as lora
+from flow2onnx.imported import lora_network as lora_network
 from flow2onnx import losses as losses
 from flow2onnx.imported import make_trainable as make_trainable
 def masked_fill(x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], mask: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], value: _builtins.float, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:

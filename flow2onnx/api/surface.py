@@ -60,7 +60,8 @@ __all__ = [
 ON_DEMAND = {
     "engine": ("accelerate",),
     "imported": (
-        "from_training_info", "grad", "hvp", "jacobian", "jvp", "lora", "make_trainable", "vjp",
+        "from_training_info", "grad", "hvp", "jacobian", "jvp", "lora", "lora_network",
+        "make_trainable", "vjp",
     ),
 }  # fmt: skip
 

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from flow2onnx.imported.gradient import grad, hvp, jacobian, jvp, vjp
     from flow2onnx.imported.low_rank.adapters import TrainableAdapter, adapter_of, lora
     from flow2onnx.imported.low_rank.merge import keep_adapter, merge_adapter
+    from flow2onnx.imported.low_rank.network import lora_network
     from flow2onnx.imported.low_rank.slots import write_slots
     from flow2onnx.imported.trainable import ModelSource, TrainableModel, make_trainable
     from flow2onnx.imported.training_info import from_training_info
@@ -20,6 +21,7 @@ else:
             "gradient": ("grad", "hvp", "jacobian", "jvp", "vjp"),
             "low_rank.adapters": ("TrainableAdapter", "adapter_of", "lora"),
             "low_rank.merge": ("keep_adapter", "merge_adapter"),
+            "low_rank.network": ("lora_network",),
             "low_rank.slots": ("write_slots",),
             "trainable": ("ModelSource", "TrainableModel", "make_trainable"),
             "training_info": ("from_training_info",),
@@ -38,6 +40,7 @@ __all__ = [
     "jvp",
     "keep_adapter",
     "lora",
+    "lora_network",
     "make_trainable",
     "merge_adapter",
     "save_model",

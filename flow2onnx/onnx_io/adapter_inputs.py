@@ -9,7 +9,7 @@ from flow2onnx.dtypes import by_code
 from flow2onnx.onnx_io.adapter_slots import Slot, slots_of
 from flow2onnx.onnx_io.serialize import Signature
 
-__all__ = ["read_adapters", "signatures"]
+__all__ = ["drop_before_adapters", "read_adapters", "scale_adapters", "signatures"]
 
 
 def read_adapters(
@@ -47,6 +47,54 @@ def read_adapters(
                         (graph.node, nodes)):  # fmt: skip
         del field[:]
         field.extend(kept)
+
+
+def scale_adapters(
+    model: onnx.ModelProto, slots: Iterable[Slot], scales: Mapping[str, float]
+) -> None:
+    """Let a model multiply the B of its slots by the scales of their modules, in place.
+
+    A and B are read in float32, and cast to what their products read.
+    """
+    graph = model.graph
+    elements = {v.name: v.type.tensor_type.elem_type for v in graph.input}
+    factors = {n: f for s in slots for n, f in ((s.down, 1.0), (s.up, scales[s.module]))}
+    nodes, served = list[onnx.NodeProto](), dict[str, str]()
+    for name, factor in factors.items():
+        made = _convert(name, factor, elements[name])
+        nodes += made
+        served[name] = made[-1].output[0] if made else name
+    for node in graph.node:
+        for i, name in enumerate(node.input):
+            node.input[i] = served.get(name, name)
+    nodes += graph.node
+    del graph.node[:]
+    graph.node.extend(nodes)
+
+
+def drop_before_adapters(
+    model: onnx.ModelProto, slots: Iterable[Slot], share: float, seed: int
+) -> None:
+    """Let a share of what the A of slots read be dropped, each time anew, in place."""
+    graph = model.graph
+    downs = {slot.down for slot in slots}
+    nodes = list[onnx.NodeProto]()
+    for count, node in enumerate(graph.node):
+        taken = len(node.input) > 1 and node.input[1] in downs
+        if taken:
+            stem = f"{node.name}/dropout"
+            ratio = helper.make_tensor("", TensorProto.FLOAT, [], [share])
+            trains = helper.make_tensor("", TensorProto.BOOL, [], [True])
+            nodes += [
+                helper.make_node("Constant", [], [f"{stem}/ratio"], f"{stem}/ratio", value=ratio),
+                helper.make_node("Constant", [], [f"{stem}/on"], f"{stem}/on", value=trains),
+                helper.make_node("Dropout", [node.input[0], f"{stem}/ratio", f"{stem}/on"], [stem],
+                                 stem, seed=seed + count),
+            ]  # fmt: skip
+            node.input[0] = stem
+        nodes.append(node)
+    del graph.node[:]
+    graph.node.extend(nodes)
 
 
 def _convert(name: str, factor: float, element: int) -> list[onnx.NodeProto]:

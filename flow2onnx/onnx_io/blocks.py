@@ -12,7 +12,7 @@ from onnx import numpy_helper
 
 from flow2onnx.errors import BundleError, UnsupportedError
 
-__all__ = ["Blocks", "read_blocks", "tensor_content"]
+__all__ = ["Blocks", "inline_tensors", "read_blocks", "tensor_content"]
 
 Array = np.ndarray[Any, Any]
 _SMALLEST = 1e-8  # of a scale
@@ -106,6 +106,13 @@ def tensor_content(tensor: onnx.TensorProto, folder: str) -> Array:
     if content.size != count:
         raise BundleError(f"{entries['location']} ends before the tensor {tensor.name} in it does")
     return content.reshape(shape)
+
+
+def inline_tensors(model: onnx.ModelProto, folder: str) -> None:
+    """Put what lies in files of `folder` into a model, in place."""
+    for tensor in model.graph.initializer:
+        if tensor.data_location == tensor.EXTERNAL:
+            tensor.CopyFrom(numpy_helper.from_array(tensor_content(tensor, folder), tensor.name))
 
 
 def _unpack(levels: Array, bits: int) -> Array:

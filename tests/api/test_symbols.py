@@ -21,7 +21,7 @@ NOT_YET = (Path(__file__).parent / "not_yet.txt").read_text().split()
 # names of later releases, and of ours
 OTHERS = {
     "Blob", "accelerate", "bfloat16", "from_training_info", "grad", "hvp", "jacobian", "jvp",
-    "lora", "make_trainable", "nn.GRU", "nn.LSTM", "nn.RNN", "optimizer.named",
+    "lora", "lora_network", "make_trainable", "nn.GRU", "nn.LSTM", "nn.RNN", "optimizer.named",
     "optimizer.schedule", "vjp",
     *(f"losses.{name}" for name in LOSSES),
 }  # fmt: skip

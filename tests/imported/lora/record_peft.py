@@ -11,6 +11,8 @@ import numpy as np
 from flow2onnx_runtime.adapters import Adapter
 
 import flow2onnx as flow
+from tests.imported.lora.convolutions import CLASSES, RANKS, TARGETS, weights, write_network
+from tests.imported.lora.convolutions import batches as image_batches
 from tests.imported.lora.folders import write_folder
 from tests.imported.lora.record_torch import ALPHA, RANK, SMALL, batches, first_pairs
 
@@ -60,12 +62,71 @@ def main():
     with tempfile.TemporaryDirectory() as place:
         folder = write_folder(Path(place) / "m", SMALL)
         found["dropout/losses"] = np.asarray(drop(folder, Path(place) / "dropout"))
+        found |= train_network(Path(place) / "network.onnx")
         for name in CASES:
             losses, end = train(folder, name, Path(place) / name)
             found[f"{name}/losses"] = np.asarray(losses)
             for module in SEEN:
                 found |= {f"{name}/{module}/{n}": v for n, v in end[module].items()}
     np.savez_compressed(PLACE, **found)
+
+
+def our_network(path):
+    """The adapters of a network of images, ready to be trained."""
+    return flow.lora_network(
+        path, "cross_entropy", RANKS, 16, TARGETS, optimizer="adamw(weight_decay=0)", lr=RATE
+    )
+
+
+def torch_network():
+    """The network of `convolutions` in torch."""
+    import torch
+    from torch import nn
+
+    class Network(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv1 = nn.Conv2d(3, 6, 3, padding=1)
+            self.conv2 = nn.Conv2d(6, 9, 3, stride=2, groups=3)
+            self.conv3 = nn.Conv2d(9, 8, 1)
+            self.fc, self.head = nn.Linear(8, 8), nn.Linear(8, CLASSES)
+
+        def forward(self, images):
+            x = images
+            for layer in (self.conv1, self.conv2, self.conv3):
+                x = layer(x).relu()
+            return self.head(self.fc(x.mean((2, 3))).relu())
+
+    model = Network()
+    model.load_state_dict({n: torch.from_numpy(a) for n, a in weights().items()})
+    return model
+
+
+def train_network(path):
+    """The losses of PEFT's steps of the network, and its matrices by name after them."""
+    import peft
+    import torch
+
+    first = our_network(write_network(path)).state.foreign.tensors
+    config = peft.LoraConfig(r=4, rank_pattern={"conv2": 6}, lora_alpha=16, target_modules=TARGETS)
+    model = peft.get_peft_model(torch_network(), config)
+    pairs = _pairs(model)
+    with torch.no_grad():
+        for module, pair in pairs.items():
+            a = first[f"{module}.lora_A.weight"].numpy()
+            pair["A"].copy_(torch.from_numpy((a.T if a.ndim == 2 else a).copy()))
+            pair["B"].zero_()
+    rule = torch.optim.AdamW([v for p in pairs.values() for v in p.values()], RATE, weight_decay=0)
+    losses = []
+    for images, labels in image_batches():
+        rule.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(torch.tensor(images)), torch.tensor(labels))
+        loss.backward()
+        rule.step()
+        losses.append(loss.item())
+    print("network", json.dumps(losses))
+    ends = {f"network/{m}/{n}": v.detach().numpy() for m, p in pairs.items() for n, v in p.items()}
+    return {"network/losses": np.asarray(losses), **ends}
 
 
 def train(folder, name, place):
