@@ -1,5 +1,6 @@
 # make demo      train the seeds' MLP on digits, export it, use the export without the compiler
 # make readme    the commands and the Python of the README, in a copy with nothing installed
+# make first-hour  all of the README on a fresh clone, as a newcomer sees it: docs/first_hour.md
 # make docs      the documentation as pages, with OPEN=1 shown in a browser; make docs-links asks other hosts
 # make editors   what editors show: jedi on every public name, pyright on every example
 # make test      the fast tests, and the style and type checks
@@ -51,7 +52,7 @@ MINUTES ?= 10
 NODE_MODULES := $(if $(shell command -v npm),runtime/js/node_modules)
 PIP := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo readme docs docs-links editors test test-all test-oldest test-lowest standin test-gpu tools runtimes triton ranks genai notebooks \
+.PHONY: demo readme first-hour docs docs-links editors test test-all test-oldest test-lowest standin test-gpu tools runtimes triton ranks genai notebooks \
   integrations check fuzz sanitize analyse audit lock release release-check release-reproduce bench clean
 
 demo: $(DEMO)/ready $(DEVICE)/ready
@@ -67,6 +68,10 @@ $(DEMO)/ready: pyproject.toml runtime/python/pyproject.toml
 
 readme:
 	$(PYTHON) -m tests.readme
+
+# Needs npm and Chromium besides.
+first-hour:
+	$(PYTHON) -m tests.first_hour
 
 # A warning is an error; scripts and notebooks of the gallery are run.
 SPHINX = PATH="$(abspath $(DOCS))/bin:$$PATH" $(DOCS)/bin/python -m sphinx --fail-on-warning --keep-going \

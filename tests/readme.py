@@ -82,24 +82,31 @@ def run(copy: Path, environment: Path, *, takes_long: bool) -> None:
             continue
         started = time.perf_counter()
         (copy / "train.py").write_text(program, encoding="utf-8")
-        _run(block, copy, environment)
+        run_block(block, copy, environment)
         print(f"{time.perf_counter() - started:6.1f} s  {block.title}", flush=True)
     size = sum(f.stat().st_size for f in environment.rglob("*") if f.is_file())
     print(f"{time.perf_counter() - begun:6.1f} s in all; the environment has {size / 1e6:.0f} MB")
 
 
-def _run(block: Block, copy: Path, environment: Path) -> None:
-    path = os.pathsep.join([str(environment / "bin"), os.environ["PATH"]])
-    own = {n: v for n, v in os.environ.items() if not n.startswith(("PYTHON", "VIRTUAL_ENV"))}
-    own |= {"PATH": path, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_QUIET": "1"}
+def run_block(block: Block, copy: Path, environment: Path) -> str:
+    """What a block prints; a failure of it ends this program."""
     command = ["python", "train.py"]
     if block.language == "sh":
         command = ["bash", "-euo", "pipefail", "-c", block.text.replace(PORT, free_port())]
     done = subprocess.run(
-        command, cwd=copy, env=own, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+        command, cwd=copy, env=variables(environment), stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
     if done.returncode:
         sys.exit(f"{block.text}\n{done.stdout}\nfailed with {done.returncode}")
+    return done.stdout
+
+
+def variables(environment: Path) -> dict[str, str]:
+    """The variables of a shell in which an environment is active."""
+    path = os.pathsep.join([str(environment / "bin"), os.environ["PATH"]])
+    own = {n: v for n, v in os.environ.items() if not n.startswith(("PYTHON", "VIRTUAL_ENV"))}
+    return own | {"PATH": path, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_QUIET": "2"}
 
 
 def free_port() -> str:

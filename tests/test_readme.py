@@ -12,7 +12,7 @@ FOUND = blocks(TEXT)
 def test_all_code_stands_in_blocks_that_are_run():
     assert {block.language for block in FOUND} == {"sh", "python"}
     left_out = [block.title.split()[0:2] for block in FOUND if block.mark]
-    assert left_out == [["make", "demo"], ["pip", "install"]]
+    assert left_out == [["make", "demo"], ["pip", "install"], ["python", "-m"]]
     rest = re.sub(r"^```.*?^```$", "", TEXT, flags=re.MULTILINE | re.DOTALL)
     assert "```" not in rest
     assert re.findall(r"^(?: {4}|\t).*", rest, re.MULTILINE) == []
