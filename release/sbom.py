@@ -7,9 +7,10 @@ is installed; which versions these are is decided there. Optional requirements a
 import json
 import tomllib
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
 
 from cyclonedx.factory.license import LicenseFactory
@@ -72,7 +73,8 @@ def bill(
     made = Bom(serial_number=serial)
     made.metadata.timestamp = datetime.fromtimestamp(time, UTC)
     made.metadata.component = own
-    components = [_component(need) for need in sorted(needs)]
+    by_name = groupby(sorted(needs), lambda need: (need.kind, need.name))
+    components = [_component(list(same)) for _, same in by_name]
     for component in components:
         made.components.add(component)
     made.register_dependency(own, components)
@@ -86,12 +88,15 @@ def fault(content: bytes) -> str | None:
     return None if found is None else str(found)
 
 
-def _component(need: Need) -> Component:
+def _component(needs: Sequence[Need]) -> Component:
+    """What one or several requirements ask for, each in its range."""
+    kind, name = needs[0].kind, needs[0].name
+    is_optional = all(need.is_optional for need in needs)
     return Component(
-        name=need.name, type=ComponentType.LIBRARY, bom_ref=f"{need.kind}/{need.name}",
-        purl=PackageURL(need.kind, name=need.name),
-        scope=ComponentScope.OPTIONAL if need.is_optional else ComponentScope.REQUIRED,
-        properties=[Property(name=_RANGE, value=need.range or "any")],
+        name=name, type=ComponentType.LIBRARY, bom_ref=f"{kind}/{name}",
+        purl=PackageURL(kind, name=name),
+        scope=ComponentScope.OPTIONAL if is_optional else ComponentScope.REQUIRED,
+        properties=[Property(name=_RANGE, value=need.range or "any") for need in needs],
     )  # fmt: skip
 
 

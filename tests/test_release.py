@@ -1,8 +1,12 @@
 """Versions of a release: from tags, in every file that states one, and in no other spelling."""
 
+import base64
+import csv
+import hashlib
 import shutil
 import subprocess
 import tomllib
+import zipfile
 
 import pytest
 import yaml
@@ -10,6 +14,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
+from release.archives import add_to_wheel
 from release.tree import DISTRIBUTIONS
 from release.versions import (
     PLACES,
@@ -138,3 +143,26 @@ def test_an_archive_of_a_tag_knows_it(tree, tmp_path_factory):
     git(tree, "archive", "--output", str(folder / "a.tar"), "v2.0.0")
     shutil.unpack_archive(folder / "a.tar", folder / "tree")
     assert release_version(folder / "tree") == Version("2.0.0")
+
+
+def test_a_wheel_depends_on_no_clock(tmp_path):
+    contents = {"a/b,c.py": b"x = 1\n", "a-1.dist-info/METADATA": b"Name: a\n",
+                "a-1.dist-info/RECORD": b"old,,\n"}  # fmt: skip
+    for year in (2001, 2020):
+        with zipfile.ZipFile(tmp_path / f"{year}.whl", "w") as made:
+            for name, data in sorted(contents.items(), reverse=year == 2001):
+                made.writestr(zipfile.ZipInfo(name, (year, 1, 1, 0, 0, 0)), data)
+        add_to_wheel(tmp_path / f"{year}.whl", {"sboms/s.json": b"{}"}, 10**9)
+    assert (tmp_path / "2001.whl").read_bytes() == (tmp_path / "2020.whl").read_bytes()
+    with zipfile.ZipFile(tmp_path / "2001.whl") as made:
+        assert {item.date_time for item in made.infolist()} == {(2001, 9, 9, 1, 46, 40)}
+        *rows, last = csv.reader(made.read("a-1.dist-info/RECORD").decode().splitlines())
+        assert last == ["a-1.dist-info/RECORD", "", ""]
+        assert [row[0] for row in rows] == [
+            "a/b,c.py", "a-1.dist-info/METADATA", "a-1.dist-info/sboms/s.json",
+        ]  # fmt: skip
+        for name, digest, size in rows:
+            data = made.read(name)
+            found = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
+            assert (digest, size) == (f"sha256={found}", str(len(data)))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["2001.whl", "2020.whl"]
