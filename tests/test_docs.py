@@ -63,6 +63,28 @@ def test_styles_fetch_nothing(tmp_path, rule):
     assert fault.endswith("is of another host")
 
 
+def link(host, status, info="", code=0):
+    return {"filename": "a.md", "lineno": 3, "uri": f"https://{host}/x", "status": status,
+            "code": code, "info": info}  # fmt: skip
+
+
+SILENT = "Max retries exceeded (Caused by NameResolutionError('no such name'))"
+
+
+@pytest.mark.parametrize(("links", "text", "is_good"), [
+    ([link("a", "working"), link("b", "redirected")], "2 links to other hosts are alive", True),
+    ([link("a", "broken", SILENT), link("b", "timeout")], "not checked: 2 links, as no", True),
+    ([link("a", "working"), link("b", "broken", SILENT)], "a.md:3: https://b/x: Max", False),
+    ([link("a", "broken", "404 Client Error", 404)], "a.md:3: https://a/x: 404", False),
+    ([link("a", "broken", SILENT), link("b", "broken", "403")], "a.md:3: https://b/x", False),
+    ([{**link("a", "unchecked"), "uri": "#here"}], "0 links", True),
+])  # fmt: skip
+def test_links_to_other_hosts(links, text, is_good):
+    lines, found = loaded("check_links").verdict(links)
+    assert text in "\n".join(lines)
+    assert found is is_good
+
+
 def test_every_page_is_in_a_list_of_contents():
     docs = ROOT / "docs"
     pages = {p.with_suffix("") for p in docs.rglob("*.md") if "generated" not in p.parts}
