@@ -26,16 +26,17 @@ from tests.readme import PORT, ROOT, Block, blocks, free_port, run_block, script
 
 PAGE, PICTURES = ROOT / "docs" / "first_hour.md", "pictures/first_hour"
 BROWSER = "examples.browser"  # in the block of the page that learns
-LINES = 14  # of an output that are kept
+LINES, WIDTH = 14, 140  # of an output that are kept
+_OWN = re.compile(r"^npm (warn|notice)|://(?!localhost|127\.)")  # lines of this machine's settings
 SHOW = Block("sh", "flow2onnx show bundle -o bundle.html\n")
 SERVE = "flow2onnx-serve repository --port"
 HEAD = """# A first hour
 
 <!-- Written by `make first-hour`. -->
 
-What a newcomer does with the [README](../README.md) and nothing else: a fresh clone of
-`{commit}`, an empty environment, every block of it in order, typed by a program. {machine}
-Commands of pip say nothing here, where they print what they install elsewhere.
+What a newcomer does with the [README](../README.md) and nothing else: a fresh clone, an empty
+environment, every block of it in order, typed by a program; left out is what needs a language
+model. {machine} pip, which lists what it installs, is told to be quiet.
 """
 
 
@@ -86,10 +87,9 @@ def main() -> None:
         desk.pictures.mkdir()
         steps = list(record(desk))
         size = sum(f.stat().st_size for f in desk.environment.rglob("*") if f.is_file())
-        text = page(steps, size, _commit(desk.copy))
         shutil.rmtree(asked.out.parent / PICTURES, ignore_errors=True)
         shutil.copytree(desk.pictures, asked.out.parent / PICTURES)
-    asked.out.write_text(text, encoding="utf-8")
+        asked.out.write_text(page(steps, size), encoding="utf-8")
 
 
 def record(desk: Desk) -> Iterator[Step]:
@@ -111,11 +111,18 @@ def _steps(desk: Desk) -> Iterator[Step]:
         if BROWSER in block.text:
             yield from _page_that_learns(desk, block)
             continue
-        step = _timed(block.title, block, lambda b=block: run_block(b, *_places(desk)))
+        step = _timed(_title(block, program), block, lambda b=block: run_block(b, *_places(desk)))
         yield _with_curve(desk, step) if block.title.startswith("make demo") else step
         if SERVE in block.text:
             yield _served(desk)
     yield _shown(desk)
+
+
+def _title(block: Block, program: str) -> str:
+    """The command of a block; Python is the file that the README lets grow."""
+    if block.language == "sh":
+        return block.title.partition("  #")[0].strip()
+    return f"train.py, {len(program.splitlines())} lines by now"
 
 
 def _places(desk: Desk) -> tuple[Path, Path]:
@@ -132,11 +139,6 @@ def _begin(desk: Desk) -> str:
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(desk.copy)], check=True)
     venv.create(desk.environment, with_pip=True)
     return ""
-
-
-def _commit(copy: Path) -> str:
-    command = ["git", "rev-parse", "--short", "HEAD"]
-    return subprocess.run(command, cwd=copy, check=True, capture_output=True, text=True).stdout[:-1]
 
 
 def _with_curve(desk: Desk, step: Step) -> Step:
@@ -171,7 +173,7 @@ def _page_that_learns(desk: Desk, block: Block) -> Iterator[Step]:
     command = ["python", "-m", "examples.browser", "--port", free_port()]
     with running(desk, command, "open http") as said:
         built = time.perf_counter()
-        yield Step(block.title, block, built - begun, said)
+        yield Step(_title(block, ""), block, built - begun, said)
         address = re.findall(r"http://\S+", said)[-1]
         pictures = desk.look("digits", address)
         title = "draw a one and a house in the page, say that the house is a 4"
@@ -200,16 +202,15 @@ def _shown(desk: Desk) -> Step:
     return Step(step.title, step.block, step.seconds, step.output, pictures)
 
 
-def page(steps: list[Step], size: int, commit: str) -> str:
+def page(steps: list[Step], size: int) -> str:
     """The record in Markdown."""
     rows, passed = [], 0.0
     for step in steps:
         passed += step.seconds
-        title = step.title.partition("  #")[0].strip().replace("|", "\\|")
-        rows.append(f"| {title} | {step.seconds:.1f} s | {passed / 60:.1f} min |")
+        rows.append(f"| {step.title} | {step.seconds:.1f} s | {passed / 60:.1f} min |")
     table = "\n".join(["| step | time | since the beginning |", "|---|---:|---:|", *rows])
     end = f"The environment has {size / 1e6:.0f} MB then."
-    parts = [HEAD.format(commit=commit, machine=_machine()), f"{table}\n\n{end}\n"]
+    parts = [HEAD.format(machine=_machine()), f"{table}\n\n{end}\n"]
     return "\n".join([*parts, *map(_section, enumerate(steps, 1))])
 
 
@@ -220,7 +221,7 @@ def _machine() -> str:
 
 def _section(numbered: tuple[int, Step]) -> str:
     number, step = numbered
-    lines = [f"## {number}. {step.title.partition('#')[0].strip()}\n"]
+    lines = [f"## {number}. {step.title}\n"]
     if step.block.text:
         lines.append(f"```{step.block.language}\n{step.block.text}```\n")
     if step.output.strip():
@@ -233,9 +234,12 @@ def _section(numbered: tuple[int, Step]) -> str:
 def _shortened(output: str) -> str:
     """The last lines of an output, without what is of this machine alone."""
     text = re.sub(rf"{re.escape(tempfile.gettempdir())}/[^/\s]+/", "~/", output)
-    lines = [line[:160] for line in text.strip().splitlines() if "://" not in line or "localhost"
-             in line or "127.0.0.1" in line]  # fmt: skip
+    lines = [_line(line) for line in text.strip().splitlines() if not _OWN.search(line)]
     return "\n".join((["…"] if len(lines) > LINES else []) + lines[-LINES:])
+
+
+def _line(text: str) -> str:
+    return text if len(text) <= WIDTH else f"{text[: WIDTH - 1]}…"
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 import re
 
-from tests.readme import ROOT, blocks, scripts
+from tests.first_hour import Step, page
+from tests.readme import ROOT, Block, blocks, scripts
 from tests.test_examples import run
 
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -40,3 +41,19 @@ def test_marks():
                                   "```python\nneeds = 1\n```\n")  # fmt: skip
     assert (first.mark, second.mark, third.mark) == ("needs", "takes", "")
     assert (first.title, third.language) == ("open", "python")
+
+
+def test_the_page_of_a_first_hour():
+    long = "\n".join(["https://registry.example/simple", "npm warn x", *map(str, range(20)),
+                      "at http://localhost:8000/", "x" * 300])  # fmt: skip
+    steps = [Step("one", Block("sh", "one\n"), 3.0, long), Step("two", Block("", ""), 60.0, "",
+             ("a_b.png",))]  # fmt: skip
+    text = page(steps, 2_000_000)
+    assert "| one | 3.0 s | 0.1 min |\n| two | 60.0 s | 1.1 min |" in text
+    assert "has 2 MB" in text
+    assert "## 1. one\n\n```sh\none\n```\n\n```text\n…\n8\n" in text
+    assert "![a b](pictures/first_hour/a_b.png)" in text
+    assert "registry" not in text
+    assert "npm" not in text
+    assert "http://localhost:8000/" in text
+    assert max(map(len, text.splitlines())) <= 140
