@@ -23,7 +23,7 @@ from flow2onnx_runtime.collectives import (
 )
 from flow2onnx_runtime.divided import join_parts, part_size
 from flow2onnx_runtime.dtypes import Array, all_finite
-from flow2onnx_runtime.program import DeviceFeeds, Program
+from flow2onnx_runtime.program import DeviceFeeds, Program, TensorInfo
 from flow2onnx_runtime.world import launched_world
 
 from flow2onnx.compile import CompiledJob
@@ -131,9 +131,11 @@ class RankedExecutable(Executable):
         local = self._own_part(arrays)
         self._exchange = _Exchange(self._collectives, self._job.rounds)
         rounds = [self._compute(local) for _ in range(self._job.rounds)]
+        given: list[Array] = []
         if self._job.division is not None:  # ranks have updates of their own, and meet alike
             self._exchange.finish()
-        self._update.run(())
+            given = self._received(self._update.feeds)
+        self._update.run(given)
         self._exchange.finish()
         apart = [i for i in self._shown if i not in self._in_buckets]
         shown = [{i: self._whole(i, outputs[i]) for i in apart} for outputs in rounds]
@@ -186,6 +188,12 @@ class RankedExecutable(Executable):
         """What a part of the update is fed, once the sums that it reads are there."""
         found = self._exchange.received({vector_of(info.name) for info in program.inputs})
         return {**found, RANK: np.array([self._collectives.world.rank])}
+
+    def _received(self, feeds: Sequence[TensorInfo]) -> list[Array]:
+        """The arrays of these feeds of the update, once they are there."""
+        found = self._exchange.received({info.name for info in feeds})
+        found[RANK] = np.array([self._collectives.world.rank])
+        return [found[info.name] for info in feeds]
 
     def _take_sums(self, results: Mapping[str, Array]) -> Mapping[str, Array]:
         """The sums that the next part of the update needs; what all have moved is gathered."""
