@@ -215,6 +215,12 @@ def contrib_definition(name: str) -> OpSchema:
 
 def contrib_types(name: str, node: ir.Node) -> dict[str, onnx.TypeProto]:
     """The types of the outputs of a node of an operator of `CONTRIB`, by the outputs' names."""
+    needed, given = CONTRIB[name].required, sum(v is not None for v in node.inputs)
+    if len(node.inputs) < needed:
+        raise ShapeError(
+            f"{node.op_type} reads {needed} values or more, and {node.name} has {given}",
+            hint="the model is not valid: no runtime opens it; export it again",
+        )
     first = node.inputs[2] if name.endswith("::GatherBlockQuantized") else node.inputs[0]
     assert first is not None, f"{name} reads something"
     own = dtype_of(first).code

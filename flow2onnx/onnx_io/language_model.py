@@ -24,11 +24,12 @@ _RING = "sliding_window_cache"  # how a past is kept, of which there is none
 _PAST = slice(3, 5)  # of the inputs of grouped attention: keys and values
 
 
-def without_past(model: onnx.ModelProto, logits: str) -> None:
+def without_past(model: onnx.ModelProto, logits: str, size: int | None = None) -> None:
     """Leave out what went before a text, in place; `logits` is the only output then.
 
     Products compute in single precision: `accuracy_level` is how coarsely they may round what they
-    multiply. Where the model reads places and a mask, places are counted from the mask. Raises
+    multiply. Where the model reads places and a mask, places are counted from the mask. `size` is
+    that of keys and values of a head, where their inputs do not say it. Raises
     UnsupportedError for a model that is two, with a past and without, or whose past is of a form
     that is not known.
     """
@@ -46,7 +47,7 @@ def without_past(model: onnx.ModelProto, logits: str) -> None:
             f"the model has no output {logits!r}", hint="name the one with the logits: logits="
         )
     _keep(graph.input, lambda v: v.name not in past)
-    _empty_past(graph)
+    _empty_past(graph, size)
     _count_places(graph)
 
 
@@ -59,10 +60,11 @@ def _refuse_branches(graph: onnx.GraphProto) -> None:
         )
 
 
-def _empty_past(graph: onnx.GraphProto) -> None:
+def _empty_past(graph: onnx.GraphProto, size: int | None) -> None:
     """Let keys and values of what went before be computed: as many texts as there are, no rows.
 
-    Their inputs are (batch, heads, rows, size); heads and size have to be numbers.
+    Their inputs are (batch, heads, rows, size); heads and size have to be numbers, if `size` is
+    none.
     """
     past = [v for v in graph.input if "past" in v.name and _is_real(v)]
     if not past:
@@ -74,6 +76,8 @@ def _empty_past(graph: onnx.GraphProto) -> None:
     ]  # fmt: skip
     for value in past:
         dims = [d.dim_value for d in value.type.tensor_type.shape.dim]
+        if len(dims) == 4:
+            dims[3] = dims[3] or size or 0
         if tokens is None or len(dims) != 4 or not dims[1] or not dims[3]:
             raise UnsupportedError(
                 f"the model reads what went before, {value.name}, in a form that is not known",

@@ -7,7 +7,7 @@ import pytest
 
 from flow2onnx.autodiff.registry import contrib_rule_names, rule_names
 from flow2onnx.dtypes import float32
-from flow2onnx.errors import GradientError
+from flow2onnx.errors import GradientError, ShapeError
 from flow2onnx.graph import Builder
 from flow2onnx.graph.contrib import CONTRIB
 from tests.autodiff.cases.contrib import CONTRIB_CASES
@@ -60,3 +60,10 @@ def test_what_has_no_gradient_is_named(name, operands, attrs, what):
     y = b.emit(f"com.microsoft::{name}", [x, *given], attrs)[0]
     with pytest.raises(GradientError, match=what):
         gradients(b, {y: y}, [x])
+
+
+def test_a_node_without_its_operands_is_named():
+    b = Builder(22)
+    x = b.input("x", (6, 8), float32)
+    with pytest.raises(ShapeError, match="reads 3 values or more"):
+        b.emit("com.microsoft::GatherBlockQuantized", [x, np.asarray([0])], {"bits": 4})

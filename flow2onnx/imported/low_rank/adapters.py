@@ -367,7 +367,7 @@ def _foreign(
     norms: Norms | None,
 ) -> tuple[ForeignModel, ForeignModel | None]:
     """The model for whole texts, with slots that have first values; and DoRA's factors alone."""
-    without_past(proto, language.logits)
+    without_past(proto, language.logits, language.head_size)
     if not slots_of(proto):
         add_slots(proto, chosen, factors=norms is not None)
     elif norms is not None and not has_factors(proto):

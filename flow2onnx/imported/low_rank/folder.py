@@ -45,6 +45,13 @@ class LanguageModel:
         return bool(self.config)
 
     @property
+    def head_size(self) -> int | None:
+        """The size of keys and values of a head, where the folder says it."""
+        decoder = self.config.get("model", {}).get("decoder", {})
+        found = decoder.get("head_size")
+        return found if isinstance(found, int) and found > 0 else None
+
+    @property
     def words(self) -> int | None:
         """The number of tokens that the model has scores for; None where its type does not say."""
         for output in self.proto.graph.output:

@@ -148,14 +148,15 @@ class Adapter:
     def packed(self) -> "Adapter":
         """The adapter with one pair for the parts of each module that holds several.
 
-        Scales are multiplied into B. Raises `BundleError` where a part has no pair.
+        Scales that differ are multiplied into B. Raises `BundleError` where a part has no pair.
         """
         pairs = dict(self.pairs)
         scales = {m: self.scale(m) for m in pairs}
         magnitudes, factors = dict(self.magnitudes), dict(self.factors)
         for whole, parts in wholes(self.pairs):
-            own = [(pairs[p][0], _times(pairs[p][1], scales[p])) for p in parts]
-            pairs[whole], scales[whole] = join_pairs(own), 1.0
+            common = scales[parts[0]] if len({scales[p] for p in parts}) == 1 else 1.0
+            own = [(pairs[p][0], _times(pairs[p][1], scales[p] / common)) for p in parts]
+            pairs[whole], scales[whole] = join_pairs(own), common
             for values in (magnitudes, factors):
                 if parts[0] in values:
                     values[whole] = np.concatenate([values.pop(p) for p in parts])

@@ -1,5 +1,7 @@
 """Decoders that are no folder of onnxruntime-genai: keys and values of the past as plain inputs."""
 
+import json
+
 import numpy as np
 import onnx
 import onnxruntime as ort
@@ -121,6 +123,21 @@ def test_a_past_that_is_read_by_standard_operators(decoder):
     assert losses[-1] < 0.7 * losses[0]
     trained = {m.rpartition(".")[2] for m in adapter_of(trainer).pairs}
     assert trained == {"q_proj", "k_proj", "v_proj", "o_proj"}
+
+
+def test_a_folder_says_the_size_of_heads_where_the_model_does_not(decoder):
+    given = rows()
+    wanted = float(flow.lora(decoder, rank=4, accumulate=False).trainer().evaluate(**given)["loss"])
+    model = onnx.load(decoder)
+    for value in model.graph.input[-2:]:
+        value.type.tensor_type.shape.dim[3].dim_param = "kv_cache_dim"
+    onnx.save(model, decoder)
+    with pytest.raises(UnsupportedError, match="in a form that is not known"):
+        flow.lora(decoder, rank=4)
+    said = {"type": "llama", "decoder": {"filename": decoder.name, "head_size": SIZE}}
+    (decoder.parent / "genai_config.json").write_text(json.dumps({"model": said}))
+    made = flow.lora(decoder.parent, rank=4, accumulate=False)
+    assert float(made.trainer().evaluate(**given)["loss"]) == wanted
 
 
 def test_two_models_in_one_are_refused(decoder):
