@@ -52,7 +52,7 @@ class PartedModel(OpenedModel):
                 OpenedModel(part, state, f"{suffix}/{k}", links)
                 for k, part in enumerate(opening.parts)
             ]
-            self.program, self.opening = self._models[0].program, opening
+            self.program, self.opening, self._state = self._models[0].program, opening, state
         self._written = [written_by(model.program) for model in self._models]
 
     @property
