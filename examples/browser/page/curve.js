@@ -1,6 +1,6 @@
 /** Curves of numbers by step: axes from a stated value, round numbers on them, their units. */
 
-const [HEIGHT, TOP, RIGHT, BOTTOM, LEFT] = [190, 26, 12, 38, 44];
+const [TOP, RIGHT, BOTTOM, LEFT] = [26, 12, 38, 44];
 const SMOOTH = 8; // steps
 const ROUND = [1, 2, 5, 10];
 
@@ -14,7 +14,10 @@ export function drawCurve(place, losses, first) {
  * number below a negative value, and reaches `most` at least. `marks` are {step, value} that are
  * drawn as dots. Numbers that are not finite leave a gap.
  */
-export function drawChart(place, { values, first, what, unit, most = 0, marks = [], percent = false }) {
+export function drawChart(
+  place,
+  { values, first, what, unit, most = 0, marks = [], percent = false, height = 190 },
+) {
   const width = Math.max(place.clientWidth, 240);
   const known = [...values, ...marks.map(({ value }) => value)].filter(Number.isFinite);
   const ys = ticks(Math.min(0, ...known), Math.max(most, ...known, 0), 4);
@@ -24,25 +27,25 @@ export function drawChart(place, { values, first, what, unit, most = 0, marks = 
   );
   const [low, high] = [ys[0], ys.at(-1)];
   const x = (step) => LEFT + ((width - LEFT - RIGHT) * (step - first)) / Math.max(last - first, 1);
-  const y = (value) => TOP + ((HEIGHT - TOP - BOTTOM) * (high - value)) / (high - low);
+  const y = (value) => TOP + ((height - TOP - BOTTOM) * (high - value)) / (high - low);
   const path = (numbers) => line(numbers, (i) => x(first + i), y);
   const written = text(ys, percent);
   const rows = ys.map((value, i) => {
     return `<line class="grid" x1="${LEFT}" x2="${width - RIGHT}" y1="${y(value)}" y2="${y(value)}"/>
       <text x="${LEFT - 6}" y="${y(value) + 4}" text-anchor="end">${written[i]}</text>`;
   });
-  const columns = values.length ? xs.map((step) => column(x(step), step, width)) : [];
+  const columns = values.length ? xs.map((step) => column(x(step), step, width, height - BOTTOM)) : [];
   const dots = marks.map((mark) => `<circle class="mark" cx="${x(mark.step)}" cy="${y(mark.value)}" r="3.5"/>`);
   place.innerHTML = `
-    <svg viewBox="0 0 ${width} ${HEIGHT}" role="img" aria-label="${told(values, first, what)}">
+    <svg viewBox="0 0 ${width} ${height}" role="img" aria-label="${told(values, first, what)}">
       <text x="0" y="12">${what}${unit ? ` (${unit})` : ""}</text>
-      <text x="${width - RIGHT}" y="${HEIGHT - 5}" text-anchor="end">step</text>
+      <text x="${width - RIGHT}" y="${height - 5}" text-anchor="end">step</text>
       ${rows.join("")}
       ${columns.join("")}
       <path class="each" d="${path(values)}"/>
       <path class="smooth" d="${path(smoothed(values))}"/>
       ${dots.join("")}
-      ${values.length ? "" : empty(what, width)}
+      ${values.length ? "" : empty(what, width, height)}
     </svg>`;
 }
 
@@ -64,10 +67,10 @@ function text(numbers, percent) {
   return numbers.map((number) => (number * scale).toFixed(digits));
 }
 
-function column(at, step, width) {
+function column(at, step, width, bottom) {
   const anchor = at > width - 40 ? "end" : "middle";
-  return `<line class="grid" x1="${at}" x2="${at}" y1="${HEIGHT - BOTTOM}" y2="${HEIGHT - BOTTOM + 4}"/>
-    <text x="${at}" y="${HEIGHT - BOTTOM + 16}" text-anchor="${anchor}">${step}</text>`;
+  return `<line class="grid" x1="${at}" x2="${at}" y1="${bottom}" y2="${bottom + 4}"/>
+    <text x="${at}" y="${bottom + 16}" text-anchor="${anchor}">${step}</text>`;
 }
 
 function line(numbers, x, y) {
@@ -91,9 +94,9 @@ function capital(word) {
   return word[0].toUpperCase() + word.slice(1);
 }
 
-function empty(what, width) {
+function empty(what, width, height) {
   const words = `the ${what} of each step will be drawn here`;
-  return `<text x="${(width + LEFT) / 2}" y="${HEIGHT / 2}" text-anchor="middle">${words}</text>`;
+  return `<text x="${(width + LEFT) / 2}" y="${height / 2}" text-anchor="middle">${words}</text>`;
 }
 
 function smoothed(values) {
