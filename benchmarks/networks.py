@@ -22,6 +22,26 @@ class Ops(Protocol):
     ) -> Tensor:
         """A convolution with `size // 2` zeros around; name-weight, and name-bias if `bias`."""
 
+    def wide_conv(
+        self, x: Tensor, name: str, inputs: int, channels: int, size: int, stride: int,
+        groups: int, dilation: int,
+    ) -> Tensor:  # fmt: skip
+        """A convolution in groups, or with gaps; zeros around keep the extents; name-weight."""
+
+    def transposed_conv(
+        self, x: Tensor, name: str, inputs: int, channels: int, size: int, stride: int
+    ) -> Tensor:
+        """A transposed convolution to `stride` times the extents.
+
+        Its variable is name-weight (inputs, channels, size, size).
+        """
+
+    def patches(self, x: Tensor, name: str, inputs: int, units: int, size: int) -> Tensor:
+        """Every `size` by `size` patch of the images projected: (batch, patches, units).
+
+        The variables are name-weight (units, inputs, size, size) and name-bias.
+        """
+
     def norm(self, x: Tensor, name: str, channels: int) -> Tensor:
         """Batch normalization; name-gamma, -beta, and the state -moving_mean, -moving_variance."""
 
@@ -36,6 +56,9 @@ class Ops(Protocol):
 
     def relu(self, x: Tensor) -> Tensor:
         """max(x, 0)."""
+
+    def relu6(self, x: Tensor) -> Tensor:
+        """min(max(x, 0), 6)."""
 
     def gelu(self, x: Tensor) -> Tensor:
         """x Φ(x), with the exact Φ."""
@@ -71,6 +94,15 @@ class Ops(Protocol):
 
     def concat(self, x: Tensor, y: Tensor) -> Tensor:
         """Both side by side, along the last axis."""
+
+    def join_channels(self, x: Tensor, y: Tensor) -> Tensor:
+        """The channels of two images of one size, one behind the other."""
+
+    def image(self, x: Tensor, channels: int, side: int) -> Tensor:
+        """Rows as images of so many channels, in the order of NCHW."""
+
+    def pixels(self, x: Tensor, channels: int) -> Tensor:
+        """A row of its channels for each place of each image."""
 
     def lstm(
         self, x: Tensor, name: str, length: int, inputs: int, units: int, in_cells: bool
@@ -155,13 +187,7 @@ def decoder(
     x = o.positions(o.table(ids, "words", vocabulary, units), "places", length, units)
     x = o.tokens(x)
     for i in range(layers):
-        y = o.layer_norm(x, f"layer{i}_norm1", units)
-        q, k, v = (o.dense(y, f"layer{i}_{part}", units, units) for part in "qkv")
-        y = o.attention(q, k, v, batch, length, heads, causal=True)
-        x = o.add(x, o.dense(y, f"layer{i}_attended", units, units))
-        y = o.layer_norm(x, f"layer{i}_norm2", units)
-        y = o.gelu(o.dense(y, f"layer{i}_hidden", units, 4 * units))
-        x = o.add(x, o.dense(y, f"layer{i}_output", 4 * units, units))
+        x = _pre_normed(o, x, f"layer{i}", batch, length, units, heads, causal=True)
     return o.scores(o.layer_norm(x, "last", units), "words", vocabulary, units)
 
 
@@ -195,6 +221,105 @@ def dlrm(
     x = o.concat(x, o.dots([x, *tables], width))
     x = o.relu(o.dense(x, "top1", width + pairs, hidden))
     return o.dense(x, "top2", hidden, 2)
+
+
+# of MobileNetV2: how much wider inside, channels, blocks, stride of the first
+_INVERTED = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1),
+             (6, 160, 3, 2), (6, 320, 1, 1))  # fmt: skip
+
+
+def depthwise(o: Ops, images: Tensor, stages: int, classes: int) -> Tensor:
+    """MobileNetV2, or its first stages: 3 × 3 convolutions see one channel each."""
+    x, inputs = o.relu6(_normed(o, images, "stem", 3, 32, 3, 2)), 32
+    for stage, (wider, channels, count, first) in enumerate(_INVERTED[:stages]):
+        for block in range(count):
+            name, stride = f"block{stage}_{block}", first if not block else 1
+            x, inputs = _inverted(o, x, name, inputs, channels, wider, stride), channels
+    x = o.relu6(_normed(o, x, "last", inputs, 1280, 1, 1))
+    return o.dense(o.mean_pool(x), "output", 1280, classes)
+
+
+def dilated(o: Ops, images: Tensor, width: int, classes: int) -> Tensor:
+    """Convolutions whose gaps double from layer to layer, twice from 1 to 8, with sums around."""
+    x = o.relu(_normed(o, images, "stem", 3, width, 3, 2))
+    for i, gap in enumerate((1, 2, 4, 8) * 2):
+        y = o.wide_conv(x, f"layer{i}", width, width, 3, 1, 1, gap)
+        x = o.relu(o.add(x, o.norm(y, f"layer{i}_bn", width)))
+    return o.dense(o.mean_pool(x), "output", width, classes)
+
+
+def unet(o: Ops, images: Tensor, width: int, depth: int, classes: int) -> Tensor:
+    """U-Net with batch normalization: the class of each place, a row for each."""
+    x, inputs, sides = images, 3, []
+    for i in range(depth):
+        x, inputs = _double(o, x, f"down{i}", inputs, width << i), width << i
+        sides.append(x)
+        x = o.max_pool(x, 2, 2, 0)
+    x, inputs = _double(o, x, "bottom", inputs, width << depth), width << depth
+    for i in reversed(range(depth)):
+        channels = width << i
+        x = o.transposed_conv(x, f"up{i}", inputs, channels, 2, 2)
+        x = _double(o, o.join_channels(sides[i], x), f"up{i}_", 2 * channels, channels)
+        inputs = channels
+    return o.pixels(o.conv(x, "output", width, classes, 1, 1, bias=True), classes)
+
+
+def vit(
+    o: Ops, images: Tensor, batch: int, side: int, patch: int, layers: int, units: int, heads: int,
+    classes: int,
+) -> Tensor:  # fmt: skip
+    """A vision transformer, whose result is of the mean of all patches."""
+    length = (side // patch) ** 2
+    x = o.patches(images, "patches", 3, units, patch)
+    x = o.tokens(o.positions(x, "places", length, units))
+    for i in range(layers):
+        x = _pre_normed(o, x, f"layer{i}", batch, length, units, heads, causal=False)
+    x = o.mean_tokens(o.layer_norm(x, "last", units), batch, length)
+    return o.dense(x, "output", units, classes)
+
+
+def gan(o: Ops, noise: Tensor, inputs: int, width: int) -> Tensor:
+    """DCGAN's generator of digits, and its discriminator behind it: real or not."""
+    x = o.relu(o.dense(noise, "start", inputs, 4 * width * 49))
+    x = o.image(x, 4 * width, 7)
+    x = o.transposed_conv(x, "up0", 4 * width, 2 * width, 5, 1)
+    x = o.relu(o.norm(x, "up0_bn", 2 * width))
+    x = o.transposed_conv(x, "up1", 2 * width, width, 4, 2)
+    x = o.relu(o.norm(x, "up1_bn", width))
+    x = o.transposed_conv(x, "up2", width, 1, 4, 2)
+    x = o.relu(o.conv(x, "down0", 1, width, 5, 2, bias=True))
+    x = o.relu(o.conv(x, "down1", width, 2 * width, 5, 2, bias=True))
+    return o.dense(o.flat(x), "output", 2 * width * 49, 2)
+
+
+def _inverted(
+    o: Ops, x: Tensor, name: str, inputs: int, channels: int, wider: int, stride: int
+) -> Tensor:
+    y, width = x, inputs * wider
+    if wider > 1:
+        y = o.relu6(_normed(o, x, f"{name}_a", inputs, width, 1, 1))
+    y = o.wide_conv(y, f"{name}_b", width, width, 3, stride, width, 1)
+    y = o.relu6(o.norm(y, f"{name}_b_bn", width))
+    y = _normed(o, y, f"{name}_c", width, channels, 1, 1)
+    return o.add(x, y) if stride == 1 and inputs == channels else y
+
+
+def _double(o: Ops, x: Tensor, name: str, inputs: int, channels: int) -> Tensor:
+    x = o.relu(_normed(o, x, f"{name}a", inputs, channels, 3, 1))
+    return o.relu(_normed(o, x, f"{name}b", channels, channels, 3, 1))
+
+
+def _pre_normed(
+    o: Ops, x: Tensor, name: str, batch: int, length: int, units: int, heads: int, *, causal: bool
+) -> Tensor:
+    """A layer of a transformer that normalises what goes into its two parts."""
+    y = o.layer_norm(x, f"{name}_norm1", units)
+    q, k, v = (o.dense(y, f"{name}_{part}", units, units) for part in "qkv")
+    y = o.attention(q, k, v, batch, length, heads, causal=causal)
+    x = o.add(x, o.dense(y, f"{name}_attended", units, units))
+    y = o.layer_norm(x, f"{name}_norm2", units)
+    y = o.gelu(o.dense(y, f"{name}_hidden", units, 4 * units))
+    return o.add(x, o.dense(y, f"{name}_output", 4 * units, units))
 
 
 def _normed(
@@ -251,6 +376,31 @@ class Sizes:
         places = _windows(x[2:], size, stride, size // 2)
         return self._count((x[0], channels, *places), 2 * inputs * size * size)
 
+    def wide_conv(
+        self, x: Shape, name: str, inputs: int, channels: int, size: int, stride: int,
+        groups: int, dilation: int,
+    ) -> Shape:  # fmt: skip
+        assert x[1] == inputs, f"{name}: {x[1]} channels, not {inputs}"
+        self.variables[f"{name}-weight"] = (channels, inputs // groups, size, size)
+        places = _windows(x[2:], size, stride, size // 2)  # gaps widen window and border alike
+        return self._count((x[0], channels, *places), 2 * inputs // groups * size * size)
+
+    def transposed_conv(
+        self, x: Shape, name: str, inputs: int, channels: int, size: int, stride: int
+    ) -> Shape:
+        assert x[1] == inputs, f"{name}: {x[1]} channels, not {inputs}"
+        assert (size - stride) % 2 == 0, f"{name}: an odd border of {size - stride}"
+        self.variables[f"{name}-weight"] = (inputs, channels, size, size)
+        self._count(x, 2 * channels * size * size)
+        return self._count((x[0], channels, *(stride * side for side in x[2:])))
+
+    def patches(self, x: Shape, name: str, inputs: int, units: int, size: int) -> Shape:
+        self.variables |= {
+            f"{name}-weight": (units, inputs, size, size), f"{name}-bias": (units,),
+        }  # fmt: skip
+        length = math.prod(side // size for side in x[2:])
+        return self._count((x[0], length, units), 2 * inputs * size * size)
+
     def norm(self, x: Shape, name: str, channels: int) -> Shape:
         self.variables |= {f"{name}-gamma": (channels,), f"{name}-beta": (channels,)}
         self.state |= {f"{name}-moving_mean": (channels,), f"{name}-moving_variance": (channels,)}
@@ -269,6 +419,9 @@ class Sizes:
         return self._count(x)
 
     def relu(self, x: Shape) -> Shape:
+        return self._count(x)
+
+    def relu6(self, x: Shape) -> Shape:
         return self._count(x)
 
     def gelu(self, x: Shape) -> Shape:
@@ -306,6 +459,18 @@ class Sizes:
 
     def concat(self, x: Shape, y: Shape) -> Shape:
         return self._count((x[0], x[1] + y[1]))
+
+    def join_channels(self, x: Shape, y: Shape) -> Shape:
+        assert x[2:] == y[2:], f"images of {x[2:]} beside those of {y[2:]}"
+        return self._count((x[0], x[1] + y[1], *x[2:]))
+
+    def image(self, x: Shape, channels: int, side: int) -> Shape:
+        assert x[1] == channels * side * side, f"{x[1]} are no {(channels, side, side)}"
+        return (x[0], channels, side, side)
+
+    def pixels(self, x: Shape, channels: int) -> Shape:
+        assert x[1] == channels, f"{x[1]} channels, not {channels}"
+        return self._count((x[0] * math.prod(x[2:]), channels))
 
     def lstm(
         self, x: Shape, name: str, length: int, inputs: int, units: int, in_cells: bool

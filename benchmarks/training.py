@@ -13,7 +13,7 @@ from benchmarks.driver import COMMON_NOTES, Program, main
 from benchmarks.environments import interpreter
 from benchmarks.workloads import TRAINING
 
-CONVOLUTIONS = ("lenet", "resnet18", "resnet50")
+CONVOLUTIONS = ("lenet", "resnet18", "resnet50", "depthwise", "unet", "dilated", "gan")
 # OneFlow's kernels for processors take 3 to 60 seconds for a step of the others.
 TABLES = ("wide", "dlrm")
 FOR_ONEFLOW = ("mlp", "lenet", "wide")

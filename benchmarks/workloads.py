@@ -224,6 +224,53 @@ def _dlrm(
     }
 
 
+def _depthwise(
+    batch: int = 16, side: int = 96, stages: int = 7, classes: int = 100
+) -> dict[str, Any]:
+    network = functools.partial(networks.depthwise, stages=stages, classes=classes)
+    return _images(networks.depthwise, batch, side, 0, classes) | {"network": network}
+
+
+def _dilated(batch: int = 16, side: int = 96, width: int = 64, classes: int = 10) -> dict[str, Any]:
+    return _images(networks.dilated, batch, side, width, classes)
+
+
+def _unet(
+    batch: int = 8, side: int = 64, width: int = 32, depth: int = 3, classes: int = 8
+) -> dict[str, Any]:
+    found = _images(networks.unet, batch, side, width, classes)
+    network = functools.partial(networks.unet, width=width, depth=depth, classes=classes)
+    labels = Input("labels", (batch * side * side,), classes)
+    return found | {"network": network, "labels": labels}
+
+
+def _vit(
+    batch: int = 32, side: int = 32, patch: int = 4, layers: int = 12, units: int = 192,
+    heads: int = 0, classes: int = 10,
+) -> dict[str, Any]:  # fmt: skip
+    network = functools.partial(
+        networks.vit, batch=batch, side=side, patch=patch, layers=layers, units=units,
+        heads=heads or units // 64, classes=classes,
+    )  # fmt: skip
+    return {
+        "inputs": (Input("images", (batch, 3, side, side)),),
+        "labels": Input("labels", (batch,), classes),
+        "update": Update("adam", 1e-4),
+        "network": network,
+        "tolerance": 1e-3,
+    }
+
+
+def _gan(batch: int = 64, inputs: int = 100, width: int = 64) -> dict[str, Any]:
+    return {
+        "inputs": (Input("noise", (batch, inputs)),),
+        "labels": Input("labels", (batch,), 2),
+        "update": Update("adam", 1e-4),
+        "network": functools.partial(networks.gan, inputs=inputs, width=width),
+        "tolerance": 1e-2,
+    }
+
+
 NETWORKS: dict[str, Callable[..., dict[str, Any]]] = {
     "mlp": _mlp,
     "lenet": _lenet,
@@ -234,6 +281,11 @@ NETWORKS: dict[str, Callable[..., dict[str, Any]]] = {
     "wide": _wide,
     "lstm": _lstm,
     "dlrm": _dlrm,
+    "depthwise": _depthwise,
+    "dilated": _dilated,
+    "unet": _unet,
+    "vit": _vit,
+    "gan": _gan,
 }
 
 # the rows of the training table: a short name, what it is called there, and the workload
@@ -248,6 +300,17 @@ TRAINING = {
     "lstm": ("LSTM language model 2 × 256, 32 × 64 words, Adam", "lstm"),
     "cells": ("the same, in cells", "lstm:cells=1"),
     "dlrm": ("DLRM, 26 tables of 100 000 rows, batch 1024, SGD", "dlrm"),
+    "depthwise": ("MobileNetV2, 96 px, batch 16, momentum", "depthwise"),
+    "unet": ("U-Net, 64 px, batch 8, momentum", "unet"),
+    "gpt": (
+        "GPT 4 × 384, 4 × 256 tokens of 8 000, Adam",
+        "decoder:batch=4,length=256,layers=4,units=384,vocabulary=8000",
+    ),
+    "dilated": ("dilated convolutions, 96 px, batch 16, momentum", "dilated"),
+    "vit": ("ViT-tiny, 64 patches, batch 32, Adam", "vit"),
+    "narrow": ("MLP 3 × 64, batch 8, SGD", "mlp:batch=8,hidden=64,depth=3"),
+    "broad": ("MLP 2 × 4096, batch 256, SGD", "mlp:batch=256,hidden=4096,depth=2"),
+    "gan": ("DCGAN's generator and discriminator, batch 64, Adam", "gan"),
 }
 PREDICTION = {
     f"{network}-b{batch}": (f"{title}, batch {batch}", f"{network}:batch={batch}")

@@ -37,6 +37,25 @@ class _Ops:
             x, channels, size, stride, _bordered(size // 2), use_bias=bias, name=name
         )
 
+    def wide_conv(
+        self, x: Blob, name: str, inputs: int, channels: int, size: int, stride: int, groups: int,
+        dilation: int,
+    ) -> Blob:  # fmt: skip
+        weight = _variable(f"{name}-weight", channels, inputs // groups, size, size)
+        border = _bordered(dilation * (size // 2))
+        return flow.nn.conv2d(x, weight, stride, border, dilations=dilation, groups=groups)
+
+    def transposed_conv(
+        self, x: Blob, name: str, inputs: int, channels: int, size: int, stride: int
+    ) -> Blob:
+        weight = _variable(f"{name}-weight", inputs, channels, size, size)
+        shape = (x.shape[0], channels, *(stride * side for side in x.shape[2:]))
+        return flow.nn.conv2d_transpose(x, weight, shape, stride, "SAME")
+
+    def patches(self, x: Blob, name: str, inputs: int, units: int, size: int) -> Blob:
+        y = flow.layers.conv2d(x, units, size, size, "VALID", name=name)
+        return flow.transpose(flow.reshape(y, (x.shape[0], units, -1)), perm=[0, 2, 1])
+
     def norm(self, x: Blob, name: str, channels: int) -> Blob:
         return flow.layers.batch_normalization(x, 1, 0.9, 1e-5, name=name)
 
@@ -51,6 +70,9 @@ class _Ops:
 
     def relu(self, x: Blob) -> Blob:
         return flow.nn.relu(x)
+
+    def relu6(self, x: Blob) -> Blob:
+        return flow.nn.relu6(x)
 
     def gelu(self, x: Blob) -> Blob:
         return flow.math.gelu(x)
@@ -90,6 +112,15 @@ class _Ops:
 
     def concat(self, x: Blob, y: Blob) -> Blob:
         return flow.concat([x, y], axis=-1)
+
+    def join_channels(self, x: Blob, y: Blob) -> Blob:
+        return flow.concat([x, y], axis=1)
+
+    def image(self, x: Blob, channels: int, side: int) -> Blob:
+        return flow.reshape(x, (-1, channels, side, side))
+
+    def pixels(self, x: Blob, channels: int) -> Blob:
+        return flow.reshape(flow.transpose(x, perm=[0, 2, 3, 1]), (-1, channels))
 
     def lstm(
         self, x: Blob, name: str, length: int, inputs: int, units: int, in_cells: bool

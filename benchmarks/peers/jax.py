@@ -46,6 +46,36 @@ class _Ops:
         )  # fmt: skip
         return y + self._narrow(self.values[f"{name}-bias"]) if bias else y
 
+    def wide_conv(
+        self, x: jax.Array, name: str, inputs: int, channels: int, size: int, stride: int,
+        groups: int, dilation: int,
+    ) -> jax.Array:  # fmt: skip
+        border = dilation * (size // 2)
+        return lax.conv_general_dilated(
+            self._narrow(x), self._narrow(self.values[f"{name}-weight"]), (stride, stride),
+            ((border, border),) * 2, rhs_dilation=(dilation, dilation),
+            dimension_numbers=_LAYOUT, feature_group_count=groups,
+        )  # fmt: skip
+
+    def transposed_conv(
+        self, x: jax.Array, name: str, inputs: int, channels: int, size: int, stride: int
+    ) -> jax.Array:
+        # kept as the kernel of the convolution that it is the gradient of
+        kernel = jnp.flip(self._narrow(self.values[f"{name}-weight"]), (0, 1)).swapaxes(2, 3)
+        border = size - 1 - (size - stride) // 2
+        return lax.conv_general_dilated(
+            self._narrow(x), kernel, (1, 1), ((border, border),) * 2,
+            lhs_dilation=(stride, stride), dimension_numbers=_LAYOUT,
+        )  # fmt: skip
+
+    def patches(self, x: jax.Array, name: str, inputs: int, units: int, size: int) -> jax.Array:
+        y = lax.conv_general_dilated(
+            self._narrow(x), self._narrow(self.values[f"{name}-weight"]), (size, size), "VALID",
+            dimension_numbers=_LAYOUT,
+        )  # fmt: skip
+        y = y + self._narrow(self.values[f"{name}-bias"])
+        return y.reshape(y.shape[0], -1, units)
+
     def norm(self, x: jax.Array, name: str, channels: int) -> jax.Array:
         wide = x.astype(jnp.float32)
         mean, variance = wide.mean((0, 1, 2)), wide.var((0, 1, 2))
@@ -66,6 +96,9 @@ class _Ops:
 
     def relu(self, x: jax.Array) -> jax.Array:
         return jax.nn.relu(x)
+
+    def relu6(self, x: jax.Array) -> jax.Array:
+        return jax.nn.relu6(x)
 
     def gelu(self, x: jax.Array) -> jax.Array:
         return jax.nn.gelu(x, approximate=False)
@@ -104,6 +137,15 @@ class _Ops:
 
     def concat(self, x: jax.Array, y: jax.Array) -> jax.Array:
         return jnp.concatenate([x, y], -1)
+
+    def join_channels(self, x: jax.Array, y: jax.Array) -> jax.Array:
+        return jnp.concatenate([x, y], -1)
+
+    def image(self, x: jax.Array, channels: int, side: int) -> jax.Array:
+        return x.reshape(-1, channels, side, side).transpose(0, 2, 3, 1)
+
+    def pixels(self, x: jax.Array, channels: int) -> jax.Array:
+        return x.reshape(-1, channels)
 
     def lstm(
         self, x: jax.Array, name: str, length: int, inputs: int, units: int, in_cells: bool

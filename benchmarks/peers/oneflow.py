@@ -33,6 +33,31 @@ class _Ops:
             padding=[size // 2] * 2, dilation=[1, 1], groups=1, channel_pos="channels_first",
         )  # fmt: skip
 
+    def wide_conv(
+        self, x: Tensor, name: str, inputs: int, channels: int, size: int, stride: int,
+        groups: int, dilation: int,
+    ) -> Tensor:  # fmt: skip
+        return flow._C.conv2d(
+            x, self.values[f"{name}-weight"], None, stride=[stride] * 2,
+            padding=[dilation * (size // 2)] * 2, dilation=[dilation] * 2, groups=groups,
+            channel_pos="channels_first",
+        )  # fmt: skip
+
+    def transposed_conv(
+        self, x: Tensor, name: str, inputs: int, channels: int, size: int, stride: int
+    ) -> Tensor:
+        return flow._C.deconv2d(
+            x, self.values[f"{name}-weight"], None, channels, [(size - stride) // 2] * 2,
+            "channels_first", [size] * 2, [0, 0], [stride] * 2, [1, 1], 1,
+        )  # fmt: skip
+
+    def patches(self, x: Tensor, name: str, inputs: int, units: int, size: int) -> Tensor:
+        y = flow._C.conv2d(
+            x, self.values[f"{name}-weight"], self.values[f"{name}-bias"], stride=[size] * 2,
+            padding=[0, 0], dilation=[1, 1], groups=1, channel_pos="channels_first",
+        )  # fmt: skip
+        return y.flatten(2).transpose(1, 2)
+
     def norm(self, x: Tensor, name: str, channels: int) -> Tensor:
         roles = ("moving_mean", "moving_variance", "gamma", "beta")
         values = [self.values[f"{name}-{r}"] for r in roles]
@@ -54,6 +79,9 @@ class _Ops:
 
     def relu(self, x: Tensor) -> Tensor:
         return fn.relu(x)
+
+    def relu6(self, x: Tensor) -> Tensor:
+        return fn.relu6(x)
 
     def gelu(self, x: Tensor) -> Tensor:
         return fn.gelu(x)
@@ -93,6 +121,15 @@ class _Ops:
 
     def concat(self, x: Tensor, y: Tensor) -> Tensor:
         return flow.cat([x, y], dim=-1)
+
+    def join_channels(self, x: Tensor, y: Tensor) -> Tensor:
+        return flow.cat([x, y], 1)
+
+    def image(self, x: Tensor, channels: int, side: int) -> Tensor:
+        return x.reshape(-1, channels, side, side)
+
+    def pixels(self, x: Tensor, channels: int) -> Tensor:
+        return x.permute(0, 2, 3, 1).reshape(-1, channels)
 
     def lstm(
         self, x: Tensor, name: str, length: int, inputs: int, units: int, in_cells: bool

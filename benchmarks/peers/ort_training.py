@@ -40,6 +40,29 @@ class _Ops:
         variables = [f"{name}-weight", *([f"{name}-bias"] if bias else [])]
         return self._node("Conv", x, *variables, strides=[stride] * 2, pads=[size // 2] * 4)
 
+    def wide_conv(
+        self, x: str, name: str, inputs: int, channels: int, size: int, stride: int, groups: int,
+        dilation: int,
+    ) -> str:  # fmt: skip
+        return self._node(
+            "Conv", x, f"{name}-weight", strides=[stride] * 2, group=groups,
+            pads=[dilation * (size // 2)] * 4, dilations=[dilation] * 2,
+        )  # fmt: skip
+
+    def transposed_conv(
+        self, x: str, name: str, inputs: int, channels: int, size: int, stride: int
+    ) -> str:
+        border = (size - stride) // 2
+        return self._node(
+            "ConvTranspose", x, f"{name}-weight", strides=[stride] * 2, pads=[border] * 4
+        )
+
+    def patches(self, x: str, name: str, inputs: int, units: int, size: int) -> str:
+        variables = [f"{name}-weight", f"{name}-bias"]
+        y = self._node("Conv", x, *variables, strides=[size] * 2, pads=[0] * 4)
+        y = self._node("Reshape", y, self._ints(0, units, -1))
+        return self._node("Transpose", y, perm=[0, 2, 1])
+
     def norm(self, x: str, name: str, channels: int) -> str:
         roles = ("gamma", "beta", "moving_mean", "moving_variance")
         moved = [f"{name}-next_mean", f"{name}-next_variance"]
@@ -61,6 +84,10 @@ class _Ops:
 
     def relu(self, x: str) -> str:
         return self._node("Relu", x)
+
+    def relu6(self, x: str) -> str:
+        low, high = (self._constant(f"limit{n}", np.float32(n)) for n in (0, 6))
+        return self._node("Clip", x, low, high)
 
     def gelu(self, x: str) -> str:
         # the operator of this domain has a gradient; the standard's Gelu came with opset 20
@@ -108,6 +135,16 @@ class _Ops:
 
     def concat(self, x: str, y: str) -> str:
         return self._node("Concat", x, y, axis=-1)
+
+    def join_channels(self, x: str, y: str) -> str:
+        return self._node("Concat", x, y, axis=1)
+
+    def image(self, x: str, channels: int, side: int) -> str:
+        return self._node("Reshape", x, self._ints(-1, channels, side, side))
+
+    def pixels(self, x: str, channels: int) -> str:
+        y = self._node("Transpose", x, perm=[0, 2, 3, 1])
+        return self._node("Reshape", y, self._ints(-1, channels))
 
     def lstm(self, x: str, name: str, length: int, inputs: int, units: int, in_cells: bool) -> str:
         # step by step: its operator LSTM has a gradient in builds of one's own only

@@ -35,6 +35,23 @@ class _Ops:
         values = self.values
         return fn.conv2d(x, values[f"{name}-weight"], values.get(f"{name}-bias"), stride, size // 2)
 
+    def wide_conv(
+        self, x: Tensor, name: str, inputs: int, channels: int, size: int, stride: int,
+        groups: int, dilation: int,
+    ) -> Tensor:  # fmt: skip
+        weight, border = self.values[f"{name}-weight"], dilation * (size // 2)
+        return fn.conv2d(x, weight, None, stride, border, dilation, groups)
+
+    def transposed_conv(
+        self, x: Tensor, name: str, inputs: int, channels: int, size: int, stride: int
+    ) -> Tensor:
+        weight, border = self.values[f"{name}-weight"], (size - stride) // 2
+        return fn.conv_transpose2d(x, weight, None, stride, border)
+
+    def patches(self, x: Tensor, name: str, inputs: int, units: int, size: int) -> Tensor:
+        y = fn.conv2d(x, self.values[f"{name}-weight"], self.values[f"{name}-bias"], size)
+        return y.flatten(2).transpose(1, 2)
+
     def norm(self, x: Tensor, name: str, channels: int) -> Tensor:
         roles = ("moving_mean", "moving_variance", "gamma", "beta")
         return fn.batch_norm(x, *(self.values[f"{name}-{r}"] for r in roles), self.trains)
@@ -50,6 +67,9 @@ class _Ops:
 
     def relu(self, x: Tensor) -> Tensor:
         return fn.relu(x)
+
+    def relu6(self, x: Tensor) -> Tensor:
+        return fn.relu6(x)
 
     def gelu(self, x: Tensor) -> Tensor:
         return fn.gelu(x)
@@ -84,6 +104,15 @@ class _Ops:
 
     def concat(self, x: Tensor, y: Tensor) -> Tensor:
         return torch.cat([x, y], -1)
+
+    def join_channels(self, x: Tensor, y: Tensor) -> Tensor:
+        return torch.cat([x, y], 1)
+
+    def image(self, x: Tensor, channels: int, side: int) -> Tensor:
+        return x.view(-1, channels, side, side)
+
+    def pixels(self, x: Tensor, channels: int) -> Tensor:
+        return x.permute(0, 2, 3, 1).reshape(-1, channels)
 
     def lstm(
         self, x: Tensor, name: str, length: int, inputs: int, units: int, in_cells: bool
