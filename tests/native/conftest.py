@@ -19,6 +19,7 @@ from flow2onnx_runtime import extensions
 
 from tests.gpu import standin
 from tests.native import cuda_host
+from tests.shared_builds import alone
 
 SOURCE = Path(__file__).parents[2] / "runtime" / "native"
 LIBRARY = "libflow2onnx_native.so"
@@ -46,13 +47,13 @@ def compiled_library(include: str) -> Path:
     if compiler is None:
         pytest.skip("no C++ compiler: the native library cannot be built")
     path = folder_for(SOURCE / "src") / LIBRARY
-    if not path.is_file():
-        made = path.with_suffix(f".{os.getpid()}")
-        units = sorted(str(p) for p in (SOURCE / "src").glob("*.cc"))
-        subprocess.run(
-            [compiler, *FLAGS, include, "-shared", "-fPIC", *units, "-ldl", "-o", made], check=True
-        )
-        made.replace(path)
+    with alone(path):
+        if not path.is_file():
+            made = path.with_suffix(f".{os.getpid()}")
+            units = sorted(str(p) for p in (SOURCE / "src").glob("*.cc"))
+            command = [compiler, *FLAGS, include, "-shared", "-fPIC", *units, "-ldl", "-o", made]
+            subprocess.run(command, check=True)
+            made.replace(path)
     return path
 
 

@@ -1,6 +1,5 @@
 """Builds made once: the C runtime in three ways, the release archive, each language's driver."""
 
-import os
 import pickle
 import re
 import shutil
@@ -12,20 +11,35 @@ import pytest
 from runtime.bindings import release as archives
 from tests.runtimes.c_driver import Command, Driver, make, sanitizers_work
 from tests.runtimes.languages import Language
-
-
-@pytest.fixture(scope="session", params=["files", pytest.param("single", marks=pytest.mark.slow)])
-def built(request, tmp_path_factory):
-    single = request.param == "single"
-    return make(tmp_path_factory.mktemp("c"), "driver", "digits", single=single)
+from tests.shared_builds import alone, shared_folder
 
 
 @pytest.fixture(scope="session")
-def sanitized(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("sanitized")
-    if not sanitizers_work(folder):
-        pytest.skip("this C compiler has no AddressSanitizer that runs here")
-    return make(folder, "driver", sanitize=True)
+def plain_build(tmp_path_factory) -> Path:
+    """The folder with the driver in C, of an object file for each source."""
+    return build_c(tmp_path_factory, "files")
+
+
+@pytest.fixture(scope="session", params=["files", pytest.param("single", marks=pytest.mark.slow)])
+def built(request, tmp_path_factory) -> Path:
+    return build_c(tmp_path_factory, request.param)
+
+
+def build_c(factory: pytest.TempPathFactory, kind: str) -> Path:
+    """The folder of a build, which all processes that run the tests share."""
+    folder = shared_folder(factory) / f"c-{kind}"
+    with alone(folder):  # Make does nothing where it is made
+        return make(folder, "driver", "digits", single=kind == "single")
+
+
+@pytest.fixture(scope="session")
+def sanitized(tmp_path_factory) -> Path:
+    folder = shared_folder(tmp_path_factory) / "c-sanitized"
+    with alone(folder):
+        folder.mkdir(exist_ok=True)
+        if not sanitizers_work(folder):
+            pytest.skip("this C compiler has no AddressSanitizer that runs here")
+        return make(folder, "driver", sanitize=True)
 
 
 @pytest.fixture
@@ -59,24 +73,20 @@ def release(archive, tmp_path_factory):
 @pytest.fixture(scope="session")
 def commands(release, tmp_path_factory) -> Callable[[Language], Command]:
     """The driver of a language, built when it is first asked for."""
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    drivers = shared_folder(tmp_path_factory) / "drivers"
 
     def command(language: Language) -> Command:
-        return build_once(language, release, shared / "drivers")
+        return build_once(language, release, drivers)
 
     return command
 
 
 def build_once(language: Language, release: Path, folder: Path) -> Command:
     """The driver that any of the processes which run the tests has built before, or builds now."""
-    import fcntl  # only of POSIX systems, as all that is built
-
     assert language.build is not None
     own = folder / re.sub(r"\W", "_", language.name)
     folder.mkdir(exist_ok=True)
-    with own.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with alone(own):
         kept = own / "command.pickle"
         if not kept.exists():
             shutil.rmtree(own, ignore_errors=True)

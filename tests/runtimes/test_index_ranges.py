@@ -90,8 +90,8 @@ def test_python(bundle):
 
 
 @pytest.fixture(scope="module")
-def driver(tmp_path_factory):
-    found = c_driver.Driver(c_driver.make(tmp_path_factory.mktemp("c"), "driver"))
+def driver(plain_build):
+    found = c_driver.Driver(plain_build)
     yield found
     found.close()
 

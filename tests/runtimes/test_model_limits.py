@@ -88,14 +88,14 @@ class TestJavaScript:
 class TestC:
     pytestmark = c_driver.MARKS
 
-    def test_counts(self, corpus, tmp_path):
-        found = c_driver.Driver(c_driver.make(tmp_path, "driver"))
+    def test_counts(self, corpus, plain_build):
+        found = c_driver.Driver(plain_build)
         for path, wanted in corpus.items():
             assert counted(found.say("predictor", path)) == wanted, path
         found.close()
 
     @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system has no /proc")
-    def test_a_result_takes_memory_when_it_is_computed(self, tmp_path):
+    def test_a_result_takes_memory_when_it_is_computed(self, plain_build, tmp_path):
         """Two gigabytes by their fixed size, of a model of a few bytes."""
         model = parser.parse_model(
             '<ir_version: 10, opset_import: ["" : 21]> g (float[1,2,6,6] x) => (float[1,2,n,n] y) '
@@ -106,7 +106,7 @@ class TestC:
         size.dim[2].dim_value = size.dim[3].dim_value = 5 * 3000 + 3
         path = tmp_path / "model.onnx"
         path.write_bytes(model.SerializeToString())
-        driver = c_driver.Driver(c_driver.make(tmp_path, "driver"))
+        driver = c_driver.Driver(plain_build)
         driver.ok("predictor", path)
         status = Path(f"/proc/{driver.process.pid}/status").read_text()
         assert int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) < 1 << 19
