@@ -52,7 +52,7 @@ MINUTES ?= 10
 NODE_MODULES := $(if $(shell command -v npm),runtime/js/node_modules)
 PIP := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo readme first-hour docs docs-links editors test test-all test-oldest test-lowest standin test-gpu tools runtimes triton ranks genai notebooks \
+.PHONY: demo readme first-hour docs docs-links editors test test-all run-test run-test-all test-oldest test-lowest standin test-gpu tools runtimes triton ranks genai notebooks \
   integrations check fuzz sanitize analyse audit lock release release-check release-reproduce bench clean
 
 demo: $(DEMO)/ready $(DEVICE)/ready
@@ -102,11 +102,20 @@ $(EDITORS)/ready: pyproject.toml runtime/python/pyproject.toml
 	$(EDITORS)/bin/python $(PIP) -e runtime/python -e '.[$(EXTRA),data,plot]' 'jedi>=0.19' 'pyright>=1.1.400'
 	@touch $@
 
-test: check
-	$(VENV)/bin/python -m pytest -n auto --maxprocesses 8 -m "not slow and not gpu"
+# One process more than processors, as some tests wait. Each process takes whole modules while
+# there are some, so that what a module builds or starts is there once.
+PROCESSES = $(shell $(PYTHON) -c 'import os; print(min((os.cpu_count() or 1) + 1, 8))')
+PYTEST = $(VENV)/bin/python -m pytest -n $(PROCESSES) --dist worksteal
 
-test-all: check
-	$(VENV)/bin/python -m pytest -n auto --maxprocesses 8 -m "not gpu"
+# Types are checked while tests run.
+test test-all: $(VENV)/ready
+	+$(MAKE) --no-print-directory -j 2 check run-$@
+
+run-test:
+	$(PYTEST) -m "not slow and not gpu"
+
+run-test-all:
+	$(PYTEST) -m "not gpu"
 
 test-oldest: $(OLDEST)/ready
 	PYTHONPATH=runtime/python $(OLDEST)/bin/python -m pytest -m "not slow and not gpu" runtime/python/tests
