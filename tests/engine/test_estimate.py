@@ -84,7 +84,13 @@ print((taken - base) / needed)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
-@pytest.mark.parametrize("sizes", [(64, 1536, 6), (4096, 512, 8)], ids=["weights", "activations"])
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        pytest.param((64, 1536, 6), id="weights"),
+        pytest.param((4096, 512, 8), id="activations", marks=pytest.mark.slow),
+    ],
+)
 def test_the_estimate_is_within_a_factor_of_two_of_what_is_taken(sizes):
     done = subprocess.run(
         [sys.executable, "-c", MEASURED, *map(str, sizes)],

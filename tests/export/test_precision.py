@@ -24,6 +24,7 @@ from flow2onnx.export import describe, files, verify_model
 from tests.export.jobs import BATCH, CLASSES, batch, define, predict
 
 REDUCED = ("fp16", "int8", "int8-dynamic")
+SLOW = pytest.mark.slow
 
 
 @pytest.fixture(autouse=True)
@@ -100,7 +101,7 @@ def test_accuracy_stays(tmp_path, trained, precision):
 
 
 @pytest.mark.parametrize("precision", REDUCED)
-@pytest.mark.parametrize("weights", ["safetensors", "external"])
+@pytest.mark.parametrize("weights", ["safetensors", pytest.param("external", marks=SLOW)])
 def test_with_weights_beside(tmp_path, trained, precision, weights):
     options = data(precision) | {"weights": weights, "metadata": {"data": "clusters"}}
     report = trained.export(tmp_path / "m.onnx", dynamic_batch=True, **options)
@@ -123,7 +124,7 @@ def test_a_fixed_batch_is_filled_up(tmp_path, trained, precision):
     assert report.comparison.timing.batch == BATCH
 
 
-@pytest.mark.parametrize("opset", [18, 26])
+@pytest.mark.parametrize("opset", [18, pytest.param(26, marks=SLOW)])
 @pytest.mark.parametrize("precision", REDUCED)
 def test_opsets(tmp_path, trained, precision, opset):
     report = trained.export(tmp_path / "m.onnx", opset=opset, **data(precision))

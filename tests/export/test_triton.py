@@ -237,8 +237,14 @@ def test_a_number_alone_is_nothing_for_triton(tmp_path):
     assert "y has no axes, which Triton refuses" in row(report, "scalars").detail
 
 
-@pytest.mark.parametrize("weights", ["inside", "safetensors", "external"])
-@pytest.mark.parametrize("precision", ["fp32", "fp16", "int8", "int8-dynamic"])
+@pytest.mark.parametrize(
+    ("precision", "weights"),
+    [
+        pytest.param(precision, weights, marks=[pytest.mark.slow] * (i != j % 3))
+        for j, precision in enumerate(["fp32", "fp16", "int8", "int8-dynamic"])
+        for i, weights in enumerate(["inside", "safetensors", "external"])
+    ],
+)
 def test_precisions_and_weights(tmp_path, weights, precision):
     _, predict_job = define()
     images, _ = batch()

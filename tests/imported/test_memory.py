@@ -1,11 +1,14 @@
 """The memory that training takes, by the size of the weights."""
 
+import pytest
+
 from benchmarks.import_memory import WIDTH, measure, write_perceptron
 
 BOUND = 2.2  # by plain SGD: the weights, and their next values beside them
 LAYERS = 5
 
 
+@pytest.mark.slow
 def test_training_takes_little_more_than_two_times_the_weights(tmp_path):
     size = LAYERS * WIDTH * WIDTH * 4
     peaks = measure(write_perceptron(tmp_path, LAYERS), "sgd")

@@ -59,26 +59,23 @@ ELSEWHERE = {
 ON_THE_HOST = {"blob_conf", "detection", "images", "readers", "tensor_buffers"}
 
 
-def pairs(rows, always=()):
-    """Each row with each of its element types.
+def pairs(rows, always=(), among=None):
+    """Each row with each of its element types, or with those of `among`.
 
-    The fast suite has those of `always` and, of the real ones besides, one that the row's name
-    draws: every operator in one of them, and every one of them with a share of all operators.
+    The fast suite has those of `always` and, of the others, one that the row's name draws: every
+    operator in one of them, and every one of them with a share of all operators.
     """
     for row in rows:
-        others = [d for d in row.dtypes if d in FLOATS and d not in always]
+        dtypes = [d for d in row.dtypes if among is None or d in among]
+        others = [d for d in dtypes if d not in always]
         drawn = others[zlib.crc32(row.id.encode()) % len(others)] if others else None
-        for dtype in row.dtypes:
+        for dtype in dtypes:
             marks = [pytest.mark.slow] if dtype in others and dtype != drawn else []
             yield pytest.param(row, dtype, id=f"{row.id}-{dtype}", marks=marks)
 
 
 PAIRS = list(pairs(ROWS, always=("float32",)))
-DIFFERENTIABLE = [
-    pair
-    for pair in pairs(row for row in ROWS if row.varied or row.owns)
-    if pair.values[1] in FLOATS
-]
+DIFFERENTIABLE = list(pairs((row for row in ROWS if row.varied or row.owns), among=FLOATS))
 
 
 def generator(row, dtype):

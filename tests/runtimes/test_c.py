@@ -56,7 +56,9 @@ PARTS = sorted((SOURCE / "src").glob("*.c"))
 # ---- Building ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize(
+    "compiler", [pytest.param(name, marks=[SLOW] * (i > 0)) for i, name in enumerate(COMPILERS)]
+)
 @pytest.mark.parametrize(
     "level", [pytest.param("-O0", marks=SLOW), "-O2", pytest.param("-Os", marks=SLOW)]
 )
