@@ -18,6 +18,7 @@ from tests.imported.lora.record_torch import ALPHA, RANK, SMALL, batches, first_
 
 PLACE = Path(__file__).with_name("recorded_peft.npz")
 RATE = 1e-2
+RATES = {"sgd": 0.1}
 MODULES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 # by name: what flow.lora is told, what peft.LoraConfig is told, and the factor of LoRA+
 CASES = {
@@ -33,6 +34,8 @@ CASES = {
         {"r": 4, "target_modules": ["v_proj", "up_proj"]},
         None,
     ),
+    # a control: AdamW divides gradients by their size, and so the rounding noise of those near 0
+    "sgd": ({"rank": 4, "optimizer": "sgd"}, {"r": 4}, None),
     "dora": ({"rank": 4, "dora": True}, {"r": 4, "use_dora": True}, None),
     "dora-plus": (
         {"rank": 4, "dora": True, "rslora": True, "up_rate": 4.0},
@@ -46,8 +49,8 @@ SEEN = ("model.layers.0.attn.v_proj", "model.layers.1.mlp.up_proj")
 
 def ours(path, name):
     """The adapters of a case, ready to be trained; without decay, as PEFT's LoRA+ has it."""
-    options, _, _ = CASES[name]
-    return flow.lora(path, optimizer="adamw(weight_decay=0)", lr=RATE, accumulate=False, **options)
+    options = {"optimizer": "adamw(weight_decay=0)", **CASES[name][0]}
+    return flow.lora(path, lr=RATES.get(name, RATE), accumulate=False, **options)
 
 
 def dropping(path):
@@ -142,8 +145,10 @@ def train(folder, name, place):
         for module, pair in pairs.items():
             pair["A"].copy_(torch.from_numpy(first[f"{module}.lora_A.weight"].numpy().T.copy()))
             pair["B"].zero_()
-    if factor is None:
-        values = [v for p in pairs.values() for v in p.values()]
+    values = [v for p in pairs.values() for v in p.values()]
+    if name == "sgd":
+        rule = torch.optim.SGD(values, RATES[name])
+    elif factor is None:
         rule = torch.optim.AdamW(values, RATE, weight_decay=0.0)
     else:
         rule = create_loraplus_optimizer(

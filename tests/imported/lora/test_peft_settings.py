@@ -24,12 +24,13 @@ def test_ten_steps_equal_those_of_peft(name, tmp_path):
     np.testing.assert_allclose(losses, recorded[f"{name}/losses"], rtol=2e-5)
     end = adapter_of(trainer)
     assert end.is_dora == name.startswith("dora")
+    apart = 2e-6 if name == "sgd" else 2e-4
     for module in SEEN:
         values = dict(zip("AB", end.pairs[module], strict=True))
         if end.is_dora:
             values["magnitude"] = end.magnitudes[module]
         for side, found in values.items():
-            np.testing.assert_allclose(found, recorded[f"{name}/{module}/{side}"], atol=2e-4)
+            np.testing.assert_allclose(found, recorded[f"{name}/{module}/{side}"], atol=apart)
 
 
 @pytest.mark.slow
