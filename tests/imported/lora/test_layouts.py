@@ -150,6 +150,16 @@ def test_two_models_in_one_are_refused(decoder):
         flow.lora(decoder, rank=4)
 
 
+@pytest.mark.parametrize("kind", ["MoE", "QMoE"])
+def test_experts_in_one_operator_are_refused(decoder, kind):
+    model = onnx.load(decoder)
+    node = helper.make_node(kind, ["words"], ["mixed"], "/experts", domain="com.microsoft")
+    model.graph.node.append(node)
+    onnx.save(model, decoder)
+    with pytest.raises(UnsupportedError, match=f"mixes experts in one operator, {kind},"):
+        flow.lora(decoder, rank=4)
+
+
 def test_a_past_of_another_form_is_refused(decoder):
     model = onnx.load(decoder)
     model.graph.input[-1].type.tensor_type.shape.dim[1].dim_param = "heads"
