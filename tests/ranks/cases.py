@@ -139,7 +139,14 @@ def slices():
     return sliced(flow.function_config())
 
 
-def sliced(config, has_weights=False):
+@case
+def slices_of_descent():
+    """Plain SGD, whose gradients travel times the rate, with the bias of a bucket beside rows."""
+    sgd = flow.optimizer.SGD(flow.optimizer.CosineScheduler(0.1, 8), momentum=0)
+    return sliced(flow.function_config(), has_weights=True, optimizer=sgd)
+
+
+def sliced(config, has_weights=False, optimizer=None):
     config.indexed_slices_optimizer_conf(
         {"enable": True, "include_op_names": {"op_name": ["table"]}}
     )
@@ -151,7 +158,7 @@ def sliced(config, has_weights=False):
         if has_weights:
             h = flow.matmul(h, flow.get_variable("w", (6, 3), initializer=NORMAL))
         loss = flow.math.reduce_sum(flow.math.square(h), axis=[1])
-        flow.optimizer.Adam(rate(0.01)).minimize(loss)
+        (optimizer or flow.optimizer.Adam(rate(0.01))).minimize(loss)
         return loss
 
     rng = np.random.default_rng(3)
