@@ -36,7 +36,9 @@ HEAD = """# A first hour
 
 What a newcomer does with the [README](../README.md) and nothing else: a fresh clone, an empty
 environment, every block of it in order, typed by a program; left out is what needs a language
-model. {machine} pip, which lists what it installs, is told to be quiet.
+model. pip, which lists what it installs, is told to be quiet.
+
+{machine}
 """
 
 
@@ -215,8 +217,13 @@ def page(steps: list[Step], size: int) -> str:
 
 
 def _machine() -> str:
+    """The machine in words, and how busy it was with other things besides."""
     cores, python = len(os.sched_getaffinity(0)), platform.python_version()
-    return f"The machine has {cores} cores, which others used too, and Python {python}."
+    load = os.getloadavg()[2]
+    return (
+        f"The machine has {cores} cores and Python {python}. {load:.0f} processes wanted the cores\n"
+        "at once on average: an idle machine takes a fraction of these times."
+    )
 
 
 def _section(numbered: tuple[int, Step]) -> str:
