@@ -129,8 +129,9 @@ def main() -> None:
     )  # fmt: skip
     vision = adapt(model, 8, options.size, 4)
     write(vision)
+    name = options.model.name if options.model else f"MobileNetV2 of width {options.width}"
     about = {
-        "network": f"{vision.size} x {vision.size} pixels", "batch": BATCH,
+        "network": f"{name}, {vision.size} x {vision.size} pixels", "batch": BATCH,
         "threads": options.threads, "WebGPU": "in software", **machine(),
     }  # fmt: skip
     rows = run(options.rows, options.blocks, options.steps, options.threads)
