@@ -221,7 +221,7 @@ def _machine() -> str:
     cores, python = len(os.sched_getaffinity(0)), platform.python_version()
     load = os.getloadavg()[2]
     return (
-        f"The machine has {cores} cores and Python {python}. {load:.0f} processes wanted the cores\n"
+        f"The machine has {cores} cores and Python {python}. {load:.0f} processes wanted them\n"
         "at once on average: an idle machine takes a fraction of these times."
     )
 
