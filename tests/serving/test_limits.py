@@ -20,6 +20,7 @@ from flow2onnx_serve.errors import RequestError
 from flow2onnx_serve.held import Held
 from flow2onnx_serve.hosts import Hosts
 from flow2onnx_serve.lifecycle import run
+from flow2onnx_serve.origins import Origins
 from flow2onnx_serve.settings import Settings
 
 from tests.serving.models import centred, mlp, place
@@ -81,6 +82,31 @@ def test_names_that_are_allowed(allowed, good, bad):
         with pytest.raises(RequestError, match="--allowed-host") as caught:
             hosts.check([(b"host", name.encode())], "1.1")
         assert caught.value.status == 421
+
+
+@pytest.mark.parametrize(("headers", "status"), [
+    (b"", 200), (b"Sec-Fetch-Site: same-origin\r\nOrigin: http://proxy.example\r\n", 200),
+    (b"Sec-Fetch-Site: none\r\n", 200), (b"Origin: http://LocalHost:8000\r\n", 200),
+    (b"Sec-Fetch-Site: cross-site\r\n", 403), (b"Sec-Fetch-Site: same-site\r\n", 403),
+    (b"Sec-Fetch-Site: cross-site\r\nOrigin: http://localhost:8000\r\n", 403),
+    (b"Origin: http://localhost:9000\r\n", 403), (b"Origin: http://evil.example\r\n", 403),
+    (b"Origin: null\r\n", 403), (b"Origin: http://[\r\n", 403),
+])  # fmt: skip
+@pytest.mark.parametrize("path", [b"/v2/repository/index", b"/v2/models/absent/infer"])
+def test_pages_of_other_sites_send_nothing(server, headers, status, path):
+    given = b"Host: localhost:8000\r\nContent-Length: 2\r\nConnection: close\r\n" + headers
+    found = status_of(server, b"POST " + path + b" HTTP/1.1\r\n" + given + b"\r\n{}")
+    assert found == (404 if status == 200 and path.endswith(b"infer") else status)
+    assert status_of(server, GET + b"Host: localhost\r\n" + headers + b"\r\n") == 200
+
+
+def test_origins_that_are_allowed():
+    here = [(b"host", b"a"), (b"sec-fetch-site", b"cross-site"), (b"origin", b"https://App.b")]
+    for allowed in (["*"], ["https://app.b/"]):
+        Origins(allowed).check(here)
+    with pytest.raises(RequestError, match="--allowed-origin") as caught:
+        Origins(["https://app.c"]).check(here)
+    assert caught.value.status == 403
 
 
 def test_shares_of_connections_clients_and_the_server():

@@ -115,6 +115,9 @@ Examples:
 @click.option("--allowed-host", "allowed_hosts", multiple=True, metavar="NAME",
               help="A name that HTTP requests may call the server by, besides addresses and "
                    "names without a dot; *.NAME for all below, * for any. Repeatable.")  # fmt: skip
+@click.option("--allowed-origin", "allowed_origins", multiple=True, metavar="ORIGIN",
+              help="An origin, as https://app.example.org, of pages that may send requests "
+                   "besides the server's own; * for any. Repeatable.")  # fmt: skip
 @click.option("--wait", "waits", is_flag=True,
               help="Answer also while the repository has no models.")  # fmt: skip
 @click.option("--poll", type=click.FloatRange(0), default=5.0, show_default=True,

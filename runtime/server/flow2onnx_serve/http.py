@@ -19,6 +19,7 @@ from flow2onnx_serve.held import Hold
 from flow2onnx_serve.hosts import Hosts
 from flow2onnx_serve.http_encoding import dump, parse_object
 from flow2onnx_serve.negotiation import prefers_html
+from flow2onnx_serve.origins import Origins
 from flow2onnx_serve.pages import HEADERS, sign_in_page
 from flow2onnx_serve.routes import Routes
 from flow2onnx_serve.service import Service, as_request_error
@@ -49,6 +50,7 @@ class Application:
         token = service.settings.token
         self._authorization = None if token is None else f"Bearer {token}".encode()
         self._hosts = Hosts((service.settings.host, *service.settings.allowed_hosts))
+        self._origins = Origins(service.settings.allowed_origins)
         self._rest = Routes(service, self._object).application()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -85,6 +87,8 @@ class Application:
     async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             self._hosts.check(scope["headers"], scope["http_version"])
+            if scope["method"] not in _READS:
+                self._origins.check(scope["headers"])
         except RequestError as error:
             await _send_last(receive, send, _error_reply(error, _CLOSE))
             return

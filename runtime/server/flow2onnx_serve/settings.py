@@ -26,8 +26,9 @@ class Settings:
     `options` all models have them together. `prepare` tells what to open in the place of a model's
     file, and how, as an `Accelerator` does. `max_held` limits the memory of all unfinished
     requests together, None for 16 times `max_body`; `max_connections` those of each protocol. A
-    request over HTTP names an address, a host without a dot or one of `allowed_hosts`. `poll`: how
-    often the repository is looked at; 0 for never.
+    request over HTTP names an address, a host without a dot or one of `allowed_hosts`; pages of
+    other sites may send none but those of `allowed_origins`. `poll`: how often the repository is
+    looked at; 0 for never.
     Told to end, a server answers for `linger` more, is not ready meanwhile and asks its clients to
     connect elsewhere; then it finishes what it has, for at most `drain`.
     """
@@ -50,6 +51,7 @@ class Settings:
     max_held: int | None = None
     max_connections: int = 2048
     allowed_hosts: tuple[str, ...] = ()
+    allowed_origins: tuple[str, ...] = ()
     poll: float = 5.0
     linger: float = 1.0
     drain: float = 30.0
