@@ -171,7 +171,7 @@ def page(found: Mapping[str, Any], cluster: Cluster = Cluster()) -> str:  # froz
         "`python -m benchmarks.at_scale > docs/scaling.md` writes this page. **No such cluster has "
         "been measured.** From one GPU to N each has its own batch; the efficiency is the step of "
         "one GPU divided by that of N.", "",
-        f"Measured, by [benchmarks.scaling_out](../benchmarks/results/scaling_out.md): "
+        f"Measured, by [benchmarks.scaling_out](../benchmarks/README.md): "
         f"of the communication that the way back lasts long enough for, {100 * known.hidden:.0f} % "
         "is hidden behind it (two ranks on a link of 1 Gbit/s between two network namespaces, "
         "networks of several buckets); gloo adds up "
