@@ -16,6 +16,7 @@ from flow2onnx_runtime.tracebacks import (
 
 __all__ = [
     "TRACEBACK",
+    "is_called_by_user",
     "is_traceback_full",
     "place",
     "raised_at",
@@ -44,6 +45,14 @@ def user_frame() -> str | None:
         if frame.f_back is None:
             return None
         frame = frame.f_back
+
+
+def is_called_by_user(passing: str) -> bool:
+    """True if the innermost frame outside the file `passing` and this one is the user's."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename == passing:
+        frame = frame.f_back
+    return not frame.f_code.co_filename.startswith(_PACKAGE)
 
 
 def raised_at(error: BaseException) -> str | None:

@@ -1,6 +1,7 @@
 """`flow.global_function`: releases 0.1.0 to 0.4.0, by keyword and in the older positional form."""
 
 import inspect
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any, Literal
@@ -12,7 +13,9 @@ from flow2onnx.api.tensor_def import defaults_of, uses_tensor_defs
 from flow2onnx.config import FunctionConfig
 from flow2onnx.errors import AnnotationError, ArgumentError, FlowError, JobError
 from flow2onnx.source import place, user_frame
-from flow2onnx.trace.spec import GENERATIONS, JobSpec
+from flow2onnx.trace.guessed_release import GuessedRelease
+from flow2onnx.trace.releases import GENERATIONS
+from flow2onnx.trace.spec import JobSpec
 from flow2onnx.typing import ParameterSpec, ReturnSpec, parse_parameter, parse_return
 
 __all__ = ["global_function", "spec_of"]
@@ -76,7 +79,21 @@ def spec_of(function: Callable[..., Any], config: FunctionConfig, generation: st
         layer_names="unique" if is_early else "fixed",
         view=_view(config, is_early),
         source=source,
+        guess=_guess(generation),
     )
+
+
+def _guess(generation: str) -> GuessedRelease | None:
+    """What jobs of OneFlow's programs share whose decorator does not tell the release."""
+    session = current_session()
+    is_told = generation == "a" or session.release or not _is_for_oneflow()
+    return None if is_told else session.guess
+
+
+def _is_for_oneflow() -> bool:
+    """True in a program that imports our `oneflow`, in a form of more than the last releases."""
+    is_ours = type(sys.modules.get("oneflow")).__module__.startswith("flow2onnx.")
+    return is_ours and "oneflow.compatible" not in sys.modules
 
 
 def _view(config: FunctionConfig, is_early: bool) -> Literal["mirrored", "consistent"]:

@@ -13,7 +13,7 @@ from flow2onnx.api.session import current_session
 from flow2onnx.api.surface import LATE_NAMES, MIRRORS, NAMES, import_named
 from flow2onnx.errors import NoAttributeError, UnsupportedError
 from flow2onnx.source import user_frame
-from flow2onnx.trace.spec import GENERATIONS
+from flow2onnx.trace.releases import GENERATIONS
 
 __all__ = [
     "SOURCE_FOLDERS",

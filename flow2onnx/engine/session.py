@@ -48,6 +48,7 @@ from flow2onnx.errors import ContextError, FlowError, JobError, ProviderError
 from flow2onnx.graph.model import model_text
 from flow2onnx.source import user_frame
 from flow2onnx.trace.context import traced_job
+from flow2onnx.trace.guessed_release import GuessedRelease
 from flow2onnx.trace.job import Kept
 from flow2onnx.trace.spec import JobSpec
 from flow2onnx.trace.trace import fed_shapes
@@ -86,6 +87,7 @@ class Session:
         self.demands_annotations = False
         self.redefines = False
         self.events: Any = None  # the EventWriter that flow.summary writes with
+        self.guess = GuessedRelease()
         self._specs: dict[str, JobSpec] = {}
         self._jobs: Mapping[str, CompiledJob] = {}
         self._executables: dict[tuple[str, Shapes], Executable] = {}
@@ -190,7 +192,9 @@ class Session:
     ) -> CompiledJob:
         """A job compiled apart, for export, with the session's seed; `shapes` as in `trace`."""
         spec = self._specs[job] if isinstance(job, str) else job
-        return self._compiler.compile(spec, shapes, target).without_clashes(self.variables)
+        with self.guess.warnings():
+            compiled = self._compiler.compile(spec, shapes, target)
+        return compiled.without_clashes(self.variables)
 
     def unique_str(self, prefix: str) -> str:
         """`prefix` and the number of times it was asked for before."""
@@ -370,8 +374,9 @@ class Session:
     def _start(self, opens: bool = True, jobs: Mapping[str, CompiledJob] | None = None) -> None:
         check_devices(self.settings)
         if jobs is None:
-            specs = self._specs.items()
-            jobs = {name: self._compiler.compile_for_calls(s) for name, s in specs}
+            with self.guess.warnings():
+                specs = self._specs.items()
+                jobs = {name: self._compiler.compile_for_calls(s) for name, s in specs}
         variables = merge_variables(jobs.values())
         jobs = {name: job.without_clashes(variables) for name, job in jobs.items()}
         self._device = self._placement.device_of(list(jobs.values()))

@@ -6,7 +6,8 @@ from flow2onnx import __version__
 from flow2onnx.compile import CompiledJob
 from flow2onnx.errors import ArgumentError
 from flow2onnx.onnx_io.serialize import set_metadata, signature
-from flow2onnx.trace.spec import GENERATIONS, JobSpec
+from flow2onnx.trace.releases import GENERATIONS
+from flow2onnx.trace.spec import JobSpec
 
 __all__ = ["check_metadata", "producer", "set_job_metadata", "version"]
 

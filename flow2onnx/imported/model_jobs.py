@@ -12,7 +12,8 @@ from flow2onnx.errors import FlowError, UnsupportedError
 from flow2onnx.imported.feeds import Feeds
 from flow2onnx.onnx_io.serialize import rename_outputs
 from flow2onnx.optim import Training
-from flow2onnx.trace.spec import GENERATIONS, JobSpec
+from flow2onnx.trace.releases import GENERATIONS
+from flow2onnx.trace.spec import JobSpec
 
 __all__ = ["ModelJobs"]
 

@@ -11,14 +11,21 @@ import numpy as np
 
 from flow2onnx.errors import ArgumentError, FlowError
 from flow2onnx.graph import Builder, Value
-from flow2onnx.source import is_traceback_full, raised_inside, user_frame
+from flow2onnx.source import (
+    is_called_by_user,
+    is_traceback_full,
+    raised_inside,
+    user_frame,
+)
 from flow2onnx.trace.blob import Blob, unwrap, wrap
 from flow2onnx.trace.constants import array_constant, number_constant
 from flow2onnx.trace.context import current_job
+from flow2onnx.trace.guessed_release import GuessedRelease, Layout, changed_layout
 from flow2onnx.trace.job import Job, Region
 from flow2onnx.trace.registry import add_hint, bind, register
+from flow2onnx.trace.spec import JobSpec
 from flow2onnx.trace.sub_steps import at_each_step, sub_steps
-from flow2onnx.trace.symbols import Symbol, annotated_signature, symbols
+from flow2onnx.trace.symbols import annotated_signature, symbols
 from flow2onnx.typing.pytree import elements
 
 __all__ = ["Operator", "composite", "op"]
@@ -65,17 +72,21 @@ class _Signatures:
     """
 
     own: tuple[inspect.Parameter, ...]
+    symbol: str
     current: inspect.Signature
     earlier: tuple[tuple[str, inspect.Signature], ...] = ()
     later: tuple[tuple[str, inspect.Signature], ...] = ()
     checks: Mapping[str, _Check] = field(init=False)
     names: Mapping[str, str] = field(init=False)
+    layout: Layout | None = field(init=False)
 
     def __post_init__(self) -> None:
         known = [p.name for p in self.own]
         others = (self.current, *(s for _, s in (*self.earlier, *self.later)))
         names = {n: known[i] for s in others for i, n in enumerate(s.parameters) if n not in known}
         object.__setattr__(self, "checks", _checks(self.own))
+        layout = changed_layout(self.symbol, self.current, self.earlier)
+        object.__setattr__(self, "layout", layout)
         object.__setattr__(self, "names", names | {n: n for n in known})
 
     def bind(self, job: Job, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -91,7 +102,27 @@ class _Signatures:
             check = self.checks.get(self.names[name])
             if check is not None:
                 given[self.names[name]] = _checked(job, name, value, check, found)
+        if job.spec.guess is not None and is_called_by_user(__file__):
+            self._note_release(job.spec, job.spec.guess, args, kwargs, given)
         return given
+
+    def _note_release(
+        self,
+        spec: JobSpec,
+        guess: GuessedRelease,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        given: Mapping[str, Any],
+    ) -> None:
+        """Note what a call of the user's says of the release, and what it leaves to it."""
+        known = set(self.current.parameters)
+        newer = {n: u for u, s in self.earlier[::-1] for n in known - {*s.parameters}}
+        latest = {n: r for r, s in self.later for n in {*s.parameters} - known}
+        guess.use(self.symbol, tuple(kwargs), newer | latest)
+        if self.layout is not None:
+            by_place = [*self.current.parameters][: len(args)]
+            if self.layout.parameter not in (*kwargs, *by_place):
+                guess.leave(self.layout, spec.release, given, user_frame())
 
 
 def _checked(job: Job, name: str, value: Any, check: _Check, blobs: list[Blob]) -> Any:
@@ -182,7 +213,7 @@ def op(
     """
 
     def publish(lower: Callable[..., Any]) -> Operator[Value]:
-        signatures = _signatures(lower, symbols().get(names[0]), catalogued)
+        signatures = _signatures(lower, names[0], catalogued)
 
         def make(called: str) -> Callable[..., Any]:
             @functools.wraps(lower)
@@ -219,7 +250,9 @@ def composite(
         own = tuple(p for p in known.values() if p.kind is not p.VAR_KEYWORD)
         symbol = symbols().get(names[0])
         shown = _shown(names[0], own, signature) if catalogued or like else signature
-        signatures = _Signatures(own, shown, symbol.signatures("before") if symbol else ())
+        signatures = _Signatures(
+            own, names[0], shown, symbol.signatures("before") if symbol else ()
+        )
 
         def make(called: str) -> Callable[..., Any]:
             @functools.wraps(function)
@@ -263,8 +296,8 @@ def _publish(
     return made[0]
 
 
-def _signatures(lower: Callable[..., Any], symbol: Symbol | None, catalogued: bool) -> _Signatures:
-    signature = inspect.signature(lower)
+def _signatures(lower: Callable[..., Any], name: str, catalogued: bool) -> _Signatures:
+    signature, symbol = inspect.signature(lower), symbols().get(name)
     own = tuple(
         p.replace(annotation=_as_users_see(p.annotation))
         for p in list(signature.parameters.values())[1:]
@@ -276,7 +309,7 @@ def _signatures(lower: Callable[..., Any], symbol: Symbol | None, catalogued: bo
     current = signature.replace(parameters=seen, return_annotation=returned)
     if catalogued and symbol is not None:
         current = _shown(symbol.name, seen, current)
-    return _Signatures(own, current, older, newer)
+    return _Signatures(own, name, current, older, newer)
 
 
 def _shown(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, get_type_hints
 
 from flow2onnx.errors import ArgumentError, FlowError, UnsupportedError
-from flow2onnx.source import user_frame
+from flow2onnx.source import is_called_by_user, user_frame
 from flow2onnx.trace.context import traced_job
 from flow2onnx.trace.symbols import annotated_signature, symbols
 
@@ -128,10 +128,12 @@ def _signature(name: str, cls: type, init: Callable[..., Any]) -> inspect.Signat
 def _with_location(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     @functools.wraps(function)
     def public(*args: Any, **kwargs: Any) -> Any:
+        job = traced_job()
+        if job is not None and job.spec.guess is not None and is_called_by_user(__file__):
+            job.spec.guess.use(name)
         try:
             return function(*args, **kwargs)
         except FlowError as error:
-            job = traced_job()
             place = job.spec.name if job else None
             raise add_hint(error, name).located(place, name, user_frame()) from None
 

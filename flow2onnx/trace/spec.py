@@ -6,13 +6,11 @@ from typing import Any, Literal
 
 from flow2onnx.config import FunctionConfig
 from flow2onnx.dtypes import DType, by_name
+from flow2onnx.trace.guessed_release import GuessedRelease
+from flow2onnx.trace.releases import is_older
 from flow2onnx.typing import AbsentReturn, ParameterSpec, ReturnSpec
 
-__all__ = ["GENERATIONS", "STEP_COUNTER", "JobSpec"]
-
-# The OneFlow release that stands for each generation: where signatures or meanings differ between
-# releases, a job follows the release its spec names.
-GENERATIONS = {"a": "0.0.1", "b": "0.1.4", "c": "0.4.0"}
+__all__ = ["STEP_COUNTER", "JobSpec"]
 
 _STATE = "System-Train-"
 STEP_COUNTER = f"{_STATE}TrainStep-"  # begins the name of the state that counts a job's steps
@@ -23,7 +21,8 @@ class JobSpec:
     """One job: the function, what goes in and out, and in which OneFlow release's meaning.
 
     `parameters` has one tree for each parameter in `names`. `layer_names` says what a second layer
-    without a name does: take a fresh name ("unique") or refuse ("fixed").
+    without a name does: take a fresh name ("unique") or refuse ("fixed"). A `guess` is there where
+    nothing told the release so far.
     """
 
     name: str
@@ -37,6 +36,7 @@ class JobSpec:
     layer_names: Literal["unique", "fixed"] = "unique"
     view: Literal["mirrored", "consistent"] = "consistent"
     source: str | None = None
+    guess: GuessedRelease | None = field(default=None, compare=False)
 
     @property
     def half(self) -> DType | None:
@@ -60,8 +60,4 @@ class JobSpec:
 
     def is_before(self, release: str) -> bool:
         """True if this job speaks the API of a release before `release`."""
-        return _version(self.release) < _version(release)
-
-
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split("."))
+        return is_older(self.release, release)
