@@ -386,7 +386,7 @@ def tensor_scatter_nd_add(params: _flow2onnx_trace_blob.Blob | _numpy_typing.NDA
 def tensor_scatter_nd_update(params: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], indices: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], updates: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
     """`params` with `updates` in place of what `indices` point to."""
 def tensor_to_tensor_buffer(x: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], instance_dims: _builtins.int, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:
-    """An array that a decoder made, as a buffer for each sample."""
+    """An array's last `instance_dims` axes as buffers, one for each element of the others."""
 from flow2onnx import tensorrt as tensorrt
 from flow2onnx import train as train
 def transpose(a: _flow2onnx_trace_blob.Blob | _numpy_typing.NDArray[_typing.Any], perm: _collections_abc.Sequence[_builtins.int] | None = None, conjugate: _builtins.bool = False, batch_axis_non_change: _builtins.bool = False, name: _builtins.str | None = None) -> _flow2onnx_trace_blob.Blob:

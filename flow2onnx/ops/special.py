@@ -100,7 +100,9 @@ def mish(b: Builder, x: Value, name: str | None = None) -> Value:
     return b.Mul(x, b.Tanh(b.Softplus(real(x))))
 
 
-def _no_gradient(name: str) -> Callable[..., NoReturn]:
+def no_gradient(name: str) -> Callable[..., NoReturn]:
+    """The gradient of an operator that has none in OneFlow: GradientError names it."""
+
     def refuse(b: Builder, inputs: Inputs, outputs: Inputs, g: Value) -> NoReturn:
         raise GradientError(
             f"GradientFunctionNotFound: {name} has no gradient",
@@ -119,7 +121,7 @@ _LANCZOS = (
 )  # fmt: skip
 
 
-@op("math.lgamma", vjp=_no_gradient("lgamma"))
+@op("math.lgamma", vjp=no_gradient("lgamma"))
 def lgamma(b: Builder, x: Value, name: str | None = None) -> Value:
     """ln |Γ(x)|, infinite at 0 and at negative whole numbers."""
     wide = b.Cast(real(x), to=float64)
@@ -171,7 +173,7 @@ def l2_normalize(
 # --- gradients as operators -------------------------------------------------------------------
 
 
-@op("math.gelu_grad", vjp=_no_gradient("gelu_grad"))
+@op("math.gelu_grad", vjp=no_gradient("gelu_grad"))
 def gelu_grad(b: Builder, x: Value, dy: Value, name: str | None = None) -> Value:
     """The gradient of `gelu` at `x` for one of `dy` behind it."""
     x, dy = _alike(x, dy)
@@ -180,14 +182,14 @@ def gelu_grad(b: Builder, x: Value, dy: Value, name: str | None = None) -> Value
     return b.Mul(dy, b.Add(distribution, b.Mul(x, density)))
 
 
-@op("math.sigmoid_grad", vjp=_no_gradient("sigmoid_grad"))
+@op("math.sigmoid_grad", vjp=no_gradient("sigmoid_grad"))
 def sigmoid_grad(b: Builder, y: Value, dy: Value, name: str | None = None) -> Value:
     """The gradient of `sigmoid` where it gave `y` for one of `dy` behind it."""
     y, dy = _alike(y, dy)
     return b.Mul(dy, b.Mul(y, b.Sub(1.0, y)))
 
 
-@op("math.tanh_grad", vjp=_no_gradient("tanh_grad"))
+@op("math.tanh_grad", vjp=no_gradient("tanh_grad"))
 def tanh_grad(b: Builder, y: Value, dy: Value, name: str | None = None) -> Value:
     """The gradient of `tanh` where it gave `y` for one of `dy` behind it."""
     y, dy = _alike(y, dy)
