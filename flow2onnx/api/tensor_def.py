@@ -8,7 +8,8 @@ from collections.abc import Container, Sequence
 from typing import Any, cast
 
 from flow2onnx.dtypes import DType, float32
-from flow2onnx.errors import AnnotationError
+from flow2onnx.errors import AnnotationError, FlowError
+from flow2onnx.source import user_frame
 from flow2onnx.trace.blob import Blob
 from flow2onnx.typing import ListListNumpy, ListNumpy, Numpy, ParameterSpec, PlaceholderSpec
 
@@ -29,21 +30,32 @@ def FixedTensorDef(  # a class in OneFlow
     name: str | None = None,
 ) -> Blob:
     """One array of exactly this shape."""
-    return cast(Blob, Numpy.Placeholder(tuple(shape), dtype, batch_axis))
+    return _declared(Numpy.Placeholder, shape, dtype, batch_axis)
 
 
 def MirroredTensorDef(
     shape: tuple[int, ...], dtype: DType = float32, batch_axis: int = 0, name: str | None = None
 ) -> Blob:
     """A list of one array per device, of at most this shape."""
-    return cast(Blob, ListNumpy.Placeholder(tuple(shape), dtype, batch_axis))
+    return _declared(ListNumpy.Placeholder, shape, dtype, batch_axis)
 
 
 def MirroredTensorListDef(
     shape: tuple[int, ...], dtype: DType = float32, batch_axis: int = 0, name: str | None = None
 ) -> Blob:
     """A list of one list of arrays per device."""
-    return cast(Blob, ListListNumpy.Placeholder(tuple(shape), dtype, batch_axis))
+    return _declared(ListListNumpy.Placeholder, shape, dtype, batch_axis)
+
+
+def _declared(
+    kind: type[PlaceholderSpec], shape: Any, dtype: DType, batch_axis: int | None
+) -> Blob:
+    """A placeholder of a kind, whose shape may be a list; its errors name the user's line."""
+    try:
+        whole = tuple(shape) if isinstance(shape, list) else shape
+        return cast(Blob, kind(whole, dtype, batch_axis))
+    except FlowError as error:
+        raise error.located(None, None, user_frame()) from None
 
 
 def uses_tensor_defs(parameters: Sequence[inspect.Parameter], annotated: Container[str]) -> bool:

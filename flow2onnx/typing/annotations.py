@@ -1,9 +1,11 @@
 """The annotations of job functions and what they mean."""
 
+import functools
 import inspect
 import types
 import typing
 from abc import ABCMeta
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import (
     TYPE_CHECKING,
@@ -17,7 +19,7 @@ from typing import (
 )
 
 from flow2onnx.dtypes import DType, element_type, float32
-from flow2onnx.errors import AnnotationError, ArgumentError, ShapeError
+from flow2onnx.errors import AnnotationError, ArgumentError, CallError, ShapeError
 
 __all__ = [
     "AbsentReturn",
@@ -46,6 +48,26 @@ T = TypeVar("T")
 S = TypeVar("S", covariant=True)
 
 
+def _check_call(cls: type[T]) -> type[T]:
+    """The class, whose constructor says what it takes where arguments are missing or unknown."""
+    init: Callable[..., None] = cls.__init__
+    signature = inspect.signature(init)
+
+    @functools.wraps(init)
+    def checked(self: Any, *args: Any, **kwargs: Any) -> None:
+        __tracebackhide__ = True
+        try:
+            signature.bind(self, *args, **kwargs)
+        except TypeError as error:
+            hint = "it takes shape, dtype=flow.float32, batch_axis=0"
+            raise CallError(f"{type(self).__qualname__}: {error}", hint=hint) from None
+        init(self, *args, **kwargs)
+
+    cls.__init__ = checked  # type: ignore[misc, method-assign]  # of this very class
+    return cls
+
+
+@_check_call
 @dataclass(frozen=True)
 class PlaceholderSpec:
     """One input of a job; `batch_axis` None means that every sample shares the whole array.

@@ -8,6 +8,7 @@ import pytest
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
+from flow2onnx.errors import ArgumentError, CallError, DTypeError, ShapeError
 from tests.api.support import doubling_job, f32, values, variable
 
 
@@ -289,3 +290,35 @@ class TestSmallerArrays:
         by_shape([f32(1, 2, 3, 4)])
         with pytest.raises(flow.errors.VariableError, match=r"shape \(2,\), but \(4,\)"):
             by_shape([f32(1, 2)])
+
+
+@pytest.mark.parametrize(
+    ("declare", "kind", "says"),
+    [
+        (lambda: flow.FixedTensorDef((4, 0)), ShapeError, "an int above 0. 0 found"),
+        (lambda: flow.MirroredTensorDef(5), ShapeError, "should be a tuple. 5 found"),
+        (lambda: flow.FixedTensorDef((4,), dtype="flot32"), DTypeError, "float32"),
+        (lambda: flow.MirroredTensorListDef((4,), batch_axis=3), ArgumentError, "3 found"),
+    ],
+)
+def test_wrong_definitions_name_their_line(declare, kind, says):
+    with pytest.raises(kind, match=says) as caught:
+        declare()
+    assert "test_inputs.py:" in caught.value.source
+
+
+def test_definitions_take_lists():
+    assert flow.FixedTensorDef([4, 3]).shape == (4, 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({}, "missing a required argument: 'shape'"),
+        ({"shape": (4,), "size": 3}, "unexpected keyword argument 'size'"),
+    ],
+)
+def test_placeholders_say_what_they_take(arguments, says):
+    with pytest.raises(CallError, match=f"Numpy.Placeholder: .*{says}") as caught:
+        tp.Numpy.Placeholder(**arguments)
+    assert "it takes shape" in caught.value.hint
