@@ -63,7 +63,7 @@ def _check_call(cls: type[T]) -> type[T]:
             raise CallError(f"{type(self).__qualname__}: {error}", hint=hint) from None
         init(self, *args, **kwargs)
 
-    cls.__init__ = checked  # type: ignore[misc, method-assign]  # of this very class
+    cls.__init__ = checked  # type: ignore[method-assign]  # of this very class
     return cls
 
 
