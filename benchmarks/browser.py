@@ -58,7 +58,7 @@ def write(vision: Vision) -> None:
 
 
 def _node(node: onnx.NodeProto) -> dict[str, Any]:
-    """What the page needs of a node: operator, names, attributes."""
+    """A node as the page needs it: operator, names, attributes."""
     found = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
     kept = {name: found[name] for name in ("group", "strides", "pads", "epsilon") if name in found}
     return {"op": node.op_type, "inputs": list(node.input), "output": node.output[0], **kept}

@@ -1,4 +1,4 @@
-"""What became of the links to other hosts: python check_links.py build/docs/links.
+"""Report what became of the links to other hosts: python check_links.py build/docs/links.
 
 Reads what Sphinx's linkcheck has written. A link is dead where its host answers that it is, or does
 not answer while others do. Where no host at all can be reached, nothing is known of any link: that
@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def verdict(links: Iterable[Link]) -> tuple[list[str], bool]:
-    """What to say of links, and whether it is good."""
+    """The report on links, and True if it is good."""
     asked = [link for link in links if str(link["uri"]).startswith("http")]
     alive = sum(link["status"] in ALIVE for link in asked)
     dead = [link for link in asked if link["status"] in DEAD]

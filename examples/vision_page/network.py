@@ -130,7 +130,7 @@ def _image(model: onnx.ModelProto, size: int) -> tuple[onnx.ValueInfoProto, bool
 
 
 def _features(model: onnx.ModelProto) -> str:
-    """What the last product on the way to the first output reads."""
+    """The input of the last product on the way to the first output."""
     makers = {name: node for node in model.graph.node for name in node.output}
     value = model.graph.output[0].name
     while value in makers:
@@ -215,5 +215,5 @@ def _last_weights(model: onnx.ModelProto, depth: int) -> list[str]:
 
 
 def _learnt(node: onnx.NodeProto) -> list[str]:
-    """What a node reads that may be learnt: the statistics of a normalisation stay."""
+    """The inputs of a node that may be learnt: the statistics of a normalisation stay."""
     return list(node.input[:3] if node.op_type == "BatchNormalization" else node.input)

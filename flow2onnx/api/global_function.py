@@ -84,7 +84,7 @@ def spec_of(function: Callable[..., Any], config: FunctionConfig, generation: st
 
 
 def _guess(generation: str) -> GuessedRelease | None:
-    """What jobs of OneFlow's programs share whose decorator does not tell the release."""
+    """The guess shared by jobs of OneFlow's programs whose decorator does not tell the release."""
     session = current_session()
     is_told = generation == "a" or session.release or not _is_for_oneflow()
     return None if is_told else session.guess

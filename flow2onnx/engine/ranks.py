@@ -185,7 +185,7 @@ class RankedExecutable(Executable):
         return {}
 
     def _receive(self, program: Program) -> Mapping[str, Array]:
-        """What a part of the update is fed, once the sums that it reads are there."""
+        """The feeds of a part of the update, once the sums that it reads are there."""
         found = self._exchange.received({vector_of(info.name) for info in program.inputs})
         return {**found, RANK: np.array([self._collectives.world.rank])}
 

@@ -1,4 +1,4 @@
-"""What calls leave to OneFlow's release in programs whose text does not tell which it is."""
+"""Defaults that calls leave to a release of OneFlow which the text of a program does not tell."""
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -74,7 +74,7 @@ class _Call:
 
 @dataclass
 class GuessedRelease:
-    """What the jobs of a session say of a release that was guessed.
+    """The signs in the jobs of a session of a release that was guessed.
 
     `since` is the newest of the releases that first had what they use; in `fitting` are guesses
     that alone fit the shapes of some operands.
@@ -132,7 +132,7 @@ class GuessedRelease:
         return not (is_told or call.release in self.fitting or call in self._warned)
 
     def _warning(self, calls: Sequence[_Call]) -> str:
-        """What is not known, what is assumed, and how to say it, of calls in their order."""
+        """The text that says what is not known, what is assumed, and how to tell it."""
         first, layout = calls[0], calls[0].layout
         others = len(calls) - 1
         more = f" (and {others} more call{'s' * (others > 1)})" if others else ""

@@ -82,7 +82,7 @@ def keep_adapter(
 
 
 def _change(a: Array, b: Array) -> Array:
-    """What a pair adds to its weight, in float32: (columns, rows), or as a convolution has it."""
+    """The sum of a pair for its weight, in float32: (columns, rows), or as a convolution has it."""
     down, up = a.astype(np.float32), b.astype(np.float32)
     if a.ndim == 2:
         product: Array = down @ up

@@ -78,7 +78,7 @@ def _body_schema(operation: Schema) -> Schema | None:
 
 
 def _answers(operation: Schema, description: Schema) -> str:
-    """What comes back where all is well, and with which codes a request is refused."""
+    """The answer where all is well, and the codes with which a request is refused."""
     lines, refusals = [], []
     for code, answer in operation["responses"].items():
         content = answer.get("content", {})

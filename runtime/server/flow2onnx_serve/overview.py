@@ -1,4 +1,4 @@
-"""What the server says of itself and of its models, for its pages and for scripts alike."""
+"""Facts that the server tells of itself and of its models, for its pages and for scripts alike."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -98,7 +98,7 @@ def _example(found: Example, model: str, address: Address) -> Facts:
 
 
 def _version(live: LiveVersion | None) -> Facts:
-    """What a version has done, where it answers; times in seconds."""
+    """Counts and times, in seconds, of a version that answers."""
     if live is None:
         return {}
     s = live.version.statistics

@@ -1,4 +1,4 @@
-"""What browsers get: the models that are served, one model, a refusal, and the way in.
+"""Pages for browsers: the models that are served, one model, a refusal, and the way in.
 
 Names may be anybody's. Every text is escaped, and the policy of the pages lets no script run but
 their own; that script writes text, never HTML of its own making.
@@ -150,7 +150,7 @@ def _example(example: Facts | None, name: str) -> str:
 
 
 def _key(facts: Facts) -> str:
-    """What a page was made for: other than this, only numbers change."""
+    """The key of what a page was made for: besides, only numbers change."""
     states = [f"{row['version']} {row['state']}" for row in facts["versions"]]
     return "|".join([facts["name"], *states, *(row["name"] for row in facts["adapters"])])
 
