@@ -5,6 +5,8 @@
     python -m benchmarks.lora --shape qwen3-0.6b --length 512 --sides int4,recompute
     python -m benchmarks.lora --layers 4 --rounds 1    # a rehearsal
 
+writes lora.json, lora.md and lora.svg, after each number of threads anew.
+
 A model of a real one's shape with random weights is written as onnxruntime-genai's builder writes
 it, in 4 bits, and with the numbers that these bits stand for as transformers reads them. Both sides
 train the same adapters, of rank 8 on all products, from the same values on the same tokens. Each
@@ -14,7 +16,9 @@ whole process, what it maps included.
 """
 
 import argparse
+import itertools
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -24,13 +28,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
+from flow2onnx_runtime.progress_bar import ProgressBar
 
-from benchmarks.contest import machine
+from benchmarks.contest import intel_library, machine
 from benchmarks.driver import RESULTS
 from benchmarks.environments import interpreter
 from benchmarks.lora_worker import BATCHES
+from benchmarks.report import Grid, save
 from benchmarks.worker_process import PeerError, WorkerProcess
 from tests.imported.lora import folders
 
@@ -41,9 +45,22 @@ OURS: dict[str, dict[str, Any]] = {
     "recompute": {"recompute": True},
     "folded": {"folded": True, "recompute": False},
 }
-PEERS = ("torch", "torch:compile", "torch:checkpointing")
+# "mkl" has MKL take its Intel path on any processor, see `intel_library`
+PEERS = ("torch", "torch:compile", "torch:checkpointing", "torch:mkl", "torch:compile:mkl")
 CHECKED = 10  # steps whose losses are compared
 _BLOCK = 2
+NOTES = (
+    "Random weights of the shape. Ours trains on the 4 bits, torch on the float32 numbers that "
+    "they stand for; *folded* is ours with real numbers, *torch:compile* under torch.compile, "
+    "*mkl* with MKL on the path of Intel's processors. A step is forward, backward and AdamW.",
+    "Times are medians over blocks of steps that the sides, each a process of its own, ran in "
+    "turn; memory is the peak of a process. Ratios are to the first of torch's: below 1 is less.",
+    "*Losses apart* is the largest relative difference of ten losses, *weights apart* the largest "
+    "absolute one of the adapters after ten steps, *beyond* the share of numbers that differ by "
+    "more than 2e-6. AdamW divides a gradient by its own size, so that a number whose gradient is "
+    "rounding noise moves by up to the rate, 2e-4, in each step: compiled, torch differs as much "
+    "from itself.",
+)
 _PATIENCE = 3600.0  # seconds: ten steps of a large model at one thread
 
 
@@ -141,8 +158,11 @@ def _transformers_tensors(made: folders.Folder) -> list[tuple[str, np.ndarray[An
 
 def measure(folder: Path, names: Sequence[str], threads: int, rounds: int) -> list[Side]:
     """The sides after ten compared steps and `rounds` blocks of timed ones."""
+    bar, sides = ProgressBar(pause=10.0), list[Side]()
+    bar.begin(f"{threads} thread{'s' * (threads > 1)}", 0, len(names) * (1 + rounds))
+    done = itertools.count(1)
     with ExitStack() as stack:
-        sides = list[Side]()
+        stack.callback(bar.close)
         for name in names:
             worker = stack.enter_context(closing(_start(folder, name, threads)))
             sides.append(Side(name, worker))
@@ -152,9 +172,10 @@ def measure(folder: Path, names: Sequence[str], threads: int, rounds: int) -> li
             file = folder / f"{side.name.replace(':', '-')}.npz"
             side.ask(f"save {file}")
             side.adapters = dict(np.load(file))
-        for _ in range(rounds):
-            for side in sides:
-                side.run(_BLOCK, is_timed=True)
+            bar.show(next(done), f"{side.name}: {CHECKED} steps to compare")
+        for _, side in itertools.product(range(rounds), sides):
+            side.run(_BLOCK, is_timed=True)
+            bar.show(next(done), f"{side.name}: {side.wall[-1]:.2f} s a step")
         for side in sides:
             side.about |= side.ask("end")
     return sides
@@ -168,15 +189,24 @@ def _start(folder: Path, name: str, threads: int) -> WorkerProcess:
     model = folder / (name if is_ours else "hf")
     command = [python, "-m", "benchmarks.lora_worker", "ours" if is_ours else name, str(model),
                str(folder), "--threads", str(threads), "--offset", "0"]  # fmt: skip
-    return WorkerProcess(command, name=name, patience=_PATIENCE)
+    return WorkerProcess(command, _environment(name), name=name, patience=_PATIENCE)
 
 
-def rows(sides: Sequence[Side]) -> list[dict[str, Any]]:
+def _environment(name: str) -> dict[str, str]:
+    if "mkl" not in name.split(":"):
+        return dict(os.environ)
+    library = intel_library()
+    if library is None:
+        raise PeerError(f"{name} needs a C compiler on Linux, to answer MKL's question with")
+    return {**os.environ, "LD_PRELOAD": library}
+
+
+def rows(sides: Sequence[Side], threads: int) -> list[dict[str, Any]]:
     """For each side its medians and peak, and how it differs from the first of torch's."""
     model = next((s for s in sides if s.name not in OURS), None)
     found = []
     for side in sides:
-        row = {"side": side.name, "busy_s": float(np.median(side.busy)),
+        row = {"threads": threads, "side": side.name, "busy_s": float(np.median(side.busy)),
                "least_busy_s": min(side.busy), "wall_s": float(np.median(side.wall)),
                "least_wall_s": min(side.wall), **side.about,
                "first_loss": side.losses[0], "last_loss": side.losses[CHECKED - 1]}  # fmt: skip
@@ -205,19 +235,49 @@ def _differences(side: Side, model: Side) -> dict[str, float]:
     }
 
 
-def show(title: str, found: Sequence[dict[str, Any]]) -> None:
-    """Print a table."""
-    columns = ("side", "s of processors", "s by the clock", "to torch", "peak MB", "to torch",
-               "losses apart", "weights apart")  # fmt: skip
-    table = Table(*columns, title=title)
-    for row in found:
-        table.add_row(
-            row["side"], f"{row['busy_s']:.3f}", f"{row['wall_s']:.3f}",
-            f"{row.get('busy_ratio', 1):.2f}", f"{row['peak_mb']:.0f}",
-            f"{row.get('memory_ratio', 1):.2f}", f"{row.get('losses_apart', 0):.1e}",
-            f"{row.get('weights_apart', 0):.1e}",
-        )  # fmt: skip
-    Console(width=120).print(table)
+def tables(found: Sequence[dict[str, Any]]) -> list[Grid]:
+    """A table for each number of threads."""
+    header = ["side", "s of processors", "s by the clock", "to torch", "peak MB", "to torch",
+              "losses apart", "weights apart", "beyond 2e-6"]  # fmt: skip
+    grids = []
+    for threads in dict.fromkeys(row["threads"] for row in found):
+        lines = [_line(row) for row in found if row["threads"] == threads]
+        grids.append(Grid(f"{threads} thread{'s' * (threads > 1)}", header, lines))
+    return grids
+
+
+def _line(row: dict[str, Any]) -> list[str]:
+    forms = {"busy_s": ".3f", "wall_s": ".3f", "busy_ratio": ".2f", "peak_mb": ".0f",
+             "memory_ratio": ".2f", "losses_apart": ".1e", "weights_apart": ".1e",
+             "weights_beyond": ".2%"}  # fmt: skip
+    cells = [f"{row[key]:{form}}" if key in row else "-" for key, form in forms.items()]
+    return [row["side"], *cells]
+
+
+def draw(found: dict[str, Any], path: Path) -> None:
+    """Seconds of a step and peaks of memory, a bar for each side, in a row for each number of
+    threads.
+    """
+    import matplotlib.pyplot as plt
+
+    threads = list(dict.fromkeys(row["threads"] for row in found["rows"]))
+    figure, axes = plt.subplots(
+        len(threads), 2, figsize=(11, 0.8 + 2.4 * len(threads)), squeeze=False, layout="constrained"
+    )
+    quantities = (("busy_s", "{:.2f}", "processor time of a step, s"),
+                  ("peak_mb", "{:.0f}", "peak memory of the process, MB"))  # fmt: skip
+    for line, count in zip(axes, threads, strict=True):
+        chosen = [row for row in found["rows"] if row["threads"] == count][::-1]
+        colors = ["tab:blue" if row["side"] in OURS else "tab:gray" for row in chosen]
+        for axis, (key, form, title) in zip(line, quantities, strict=True):
+            bars = axis.barh([r["side"] for r in chosen], [r[key] for r in chosen], color=colors)
+            axis.bar_label(bars, fmt=form, padding=3, fontsize="small")
+            axis.margins(x=0.15)
+            axis.set_title(f"{title}, {count} thread{'s' * (count > 1)}", loc="left", fontsize=10)
+            axis.spines[["top", "right"]].set_visible(False)
+    figure.suptitle(found["title"])
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
 
 
 def main() -> None:
@@ -229,11 +289,11 @@ def main() -> None:
     parser.add_argument("--shape", choices=list(SHAPES), default="smollm2-135m")
     parser.add_argument("--layers", type=int, help="fewer than the model has: a rehearsal")
     parser.add_argument("--length", type=int, default=256, help="tokens of a row")
-    parser.add_argument("--sides", default="int4,recompute,folded,torch",
+    parser.add_argument("--sides", default="int4,folded,torch,torch:compile",
                         help=f"of {', '.join([*OURS, *PEERS])}")  # fmt: skip
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", type=Path, default=RESULTS / "lora.json")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="the folder of the files")
     given = parser.parse_args()
     names = given.sides.split(",")
     unknown = [n for n in names if n not in (*OURS, *PEERS)]
@@ -243,20 +303,32 @@ def main() -> None:
     if given.layers:
         shape = replace(shape, layers=given.layers)
     shape = folders.with_bits(shape, 4)
-    results: dict[str, Any] = {"machine": machine(), "shape": given.shape, "length": given.length,
-                               "layers": shape.layers}  # fmt: skip
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
+        print("writing the model and its bundles", flush=True)
         prepare(folder, shape, given.length, [n for n in names if n in OURS],
                 has_peers=any(n in PEERS for n in names))  # fmt: skip
+        done: list[dict[str, Any]] = []
         for threads in map(int, given.threads.split(",")):
             try:
-                found = rows(measure(folder, names, threads, given.rounds))
+                done += rows(measure(folder, names, threads, given.rounds), threads)
             except PeerError as error:
                 sys.exit(str(error))
-            show(f"{given.shape}, {given.length} tokens, {threads} thread(s)", found)
-            results[f"threads={threads}"] = found
-    given.json.write_text(json.dumps(results, indent=1) + "\n")
+            found = _document(given, shape.layers, done)
+            save(found, given.out / "lora.json", tables(done), draw)  # what there is so far
+            tables(done)[-1].show()
+
+
+def _document(given: argparse.Namespace, layers: int, done: list[dict[str, Any]]) -> dict[str, Any]:
+    """All that is known, for `benchmarks.report.save`."""
+    packages = ("onnxruntime", "torch", "peft", "transformers")
+    versions = {}
+    for row in done:
+        side = "ours" if row["side"] in OURS else "torch"
+        versions[side] = {package: row[package] for package in packages if package in row}
+    what = f"{layers} layers, 4 bits, one row of {given.length} tokens, rank 8 on all products"
+    return {"title": "Adapters of a language model", "machine": machine(), "versions": versions,
+            "workloads": {given.shape: what}, "notes": NOTES, "rows": done}  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def main() -> None:
     name, _, variant = args.side.partition(":")
     side = {"ours": ours, "torch": with_torch}[name]
     begun = time.process_time()
-    step, adapters, about = side(args.model, args.folder, args.threads, set(variant.split(",")))
+    step, adapters, about = side(args.model, args.folder, args.threads, set(variant.split(":")))
     tell(json.dumps({"open_s": time.process_time() - begun, "open_mb": peak_mb(), **about}))
     serve(step, adapters)
 
