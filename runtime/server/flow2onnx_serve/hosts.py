@@ -5,13 +5,12 @@ from collections.abc import Iterable
 from ipaddress import ip_address
 
 from flow2onnx_serve.errors import RequestError
+from flow2onnx_serve.headers import Headers, values_of
 
 __all__ = ["Hosts"]
 
 _HOST = re.compile(rb"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<name>[A-Za-z0-9._~-]+))(?::[0-9]{1,5})?")
 _KNOWN = 256  # good headers that are remembered
-
-Headers = Iterable[tuple[bytes, bytes]]
 
 
 class Hosts:
@@ -31,7 +30,7 @@ class Hosts:
 
     def check(self, headers: Headers, version: str) -> None:
         """Raise `RequestError` unless the request has one such Host; HTTP/1.0 needs none."""
-        given = [value for name, value in headers if name == b"host"]
+        given = values_of(b"host", headers)
         if len(given) == 1 and given[0] in self._good:
             return
         if not given and version == "1.0":

@@ -3,7 +3,6 @@
 import asyncio
 import hmac
 import logging
-from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote
@@ -15,6 +14,7 @@ from starlette.types import Message, Receive, Scope, Send
 from flow2onnx_serve.codec import Text
 from flow2onnx_serve.connections import CONNECTION
 from flow2onnx_serve.errors import LEFT, RequestError
+from flow2onnx_serve.headers import Headers, values_of
 from flow2onnx_serve.held import Hold
 from flow2onnx_serve.hosts import Hosts
 from flow2onnx_serve.http_encoding import dump, parse_object
@@ -38,7 +38,6 @@ _LARGE = 64 * 1024  # bytes of an answer that a connection does not take at once
 _READS = ("GET", "HEAD")
 _OPEN = ("/v2/health/live", "/v2/health/ready")  # without a token: probes have none
 
-Headers = Iterable[tuple[bytes, bytes]]
 Reply = tuple[int, Text, list[tuple[bytes, bytes]]]  # status, body, headers but its length
 
 
@@ -103,7 +102,7 @@ class Application:
     def _is_allowed(self, path: str, headers: Headers) -> bool:
         if self._authorization is None or path in _OPEN:
             return True
-        given = [value for name, value in headers if name == b"authorization"]
+        given = values_of(b"authorization", headers)
         return len(given) == 1 and hmac.compare_digest(given[0], self._authorization)
 
     async def _infer(

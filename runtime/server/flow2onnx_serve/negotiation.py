@@ -1,13 +1,12 @@
 """Which form of an answer a client wants: the header Accept."""
 
 import re
-from collections.abc import Iterable
+
+from flow2onnx_serve.headers import Headers, values_of
 
 __all__ = ["prefers_html"]
 
 _WEIGHT = re.compile(r"(?:0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)")  # RFC 9110, 12.4.2
-
-Headers = Iterable[tuple[bytes, bytes]]
 
 
 def prefers_html(headers: Headers) -> bool:
@@ -15,7 +14,7 @@ def prefers_html(headers: Headers) -> bool:
 
     A client that takes both alike, as curl does, gets JSON.
     """
-    given = b",".join(value for name, value in headers if name == b"accept").decode("latin-1")
+    given = b",".join(values_of(b"accept", headers)).decode("latin-1")
     ranges = dict(map(_range, given.split(",")))
     return _weight(ranges, "text", "html") > _weight(ranges, "application", "json")
 

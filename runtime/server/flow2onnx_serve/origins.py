@@ -4,13 +4,12 @@ from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 from flow2onnx_serve.errors import RequestError
+from flow2onnx_serve.headers import Headers, values_of
 
 __all__ = ["Origins"]
 
 _OWN = (b"same-origin", b"none")  # a page of this server, an address that a person typed
 _MARKS = (b"origin", b"sec-fetch-site")
-
-Headers = Iterable[tuple[bytes, bytes]]
 
 
 class Origins:
@@ -50,4 +49,5 @@ def _host_of(origin: str) -> str:
 
 
 def _called(headers: Headers) -> str | None:
-    return next((v.decode("latin-1").lower() for n, v in headers if n == b"host"), None)
+    hosts = values_of(b"host", headers)
+    return hosts[0].decode("latin-1").lower() if hosts else None
