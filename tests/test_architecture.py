@@ -4,6 +4,7 @@ import ast
 import importlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -32,8 +33,19 @@ WINGS = {
 }  # fmt: skip
 PARTS = (RUNTIME, *WINGS, ROOT / "models")
 OURS = [*FILES, *(path for part in PARTS for path in sorted(part.rglob("*.py")))]
-SOURCES = {path: path.read_text() for path in OURS}
-TREES = {path: ast.parse(text) for path, text in SOURCES.items()}
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    """A file as a tree; read when it is first asked for, as many processes import this module."""
+    return ast.parse(path.read_text())
+
+
+@pytest.fixture(autouse=True, scope="module")
+def trees_forgotten():
+    """Let the tests of other modules not carry them along."""
+    yield
+    tree_of.cache_clear()
 
 
 def of_each(paths: Sequence[Path]) -> Callable[[Callable[[Path], None]], Callable[[], None]]:
@@ -175,7 +187,7 @@ def is_typing_only(path: Path, line: int) -> bool:
         and isinstance(node.test, ast.Name)
         and node.test.id == "TYPE_CHECKING"
         and node.lineno <= line <= (node.end_lineno or node.lineno)
-        for node in TREES[path].body
+        for node in tree_of(path).body
     )
 
 
@@ -219,7 +231,7 @@ def test_no_module_imports_itself_on_a_detour():
 @of_each(FILES)
 def test_libraries_stay_in_their_places(path):
     part = part_of(path)
-    for module, line in imports(TREES[path]):
+    for module, line in imports(tree_of(path)):
         places = MAY_USE.get(module.split(".")[0])
         assert places is None or part in places, (
             f"{path}:{line}: {part} imports {module}, which is for {sorted(places)}"
@@ -237,7 +249,7 @@ BEHIND_DOORS = ("flow2onnx", "flow2onnx_runtime", "onnxruntime")
 
 @of_each(FILES)
 def test_imports_stand_at_the_top(path):
-    for function in ast.walk(TREES[path]):
+    for function in ast.walk(tree_of(path)):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             for module, line in imports(function):
                 if module.split(".")[0] in BEHIND_DOORS:
@@ -262,7 +274,7 @@ def test_runtime_stands_alone():
     }  # fmt: skip
     with_protobuf = {RUNTIME / f"{name}.py" for name in names}
     for path in RUNTIME.rglob("*.py"):
-        for module, line in imports(TREES[path]):
+        for module, line in imports(tree_of(path)):
             top = module.split(".")[0]
             if top == "onnx_ir" and is_typing_only(path, line):
                 continue  # what a distribution that extends us is given; a device has none
@@ -278,7 +290,7 @@ def test_runtime_stands_alone():
 def test_wings_need_no_compiler(wing):
     known = {"flow2onnx_runtime", wing.name, *WINGS[wing], *sys.stdlib_module_names}
     for path in wing.rglob("*.py"):
-        for module, line in imports(TREES[path]):
+        for module, line in imports(tree_of(path)):
             assert module.split(".")[0] in known, f"{path}:{line}: {module}"
 
 
@@ -302,7 +314,7 @@ def place_of(path: Path) -> str:
 
 @of_each(OURS)
 def test_models_are_opened_in_one_way(path):
-    for node in ast.walk(TREES[path]):
+    for node in ast.walk(tree_of(path)):
         name = opener(node) if isinstance(node, ast.Call) else None
         assert name is None or place_of(path) in OPENERS.get(name, ()), (
             f"{path}:{node.lineno}: opens a model by {name}, beside check_model"
@@ -312,8 +324,8 @@ def test_models_are_opened_in_one_way(path):
 def test_openers_are_where_the_table_has_them():
     used = {
         (name, place_of(path))
-        for path, tree in TREES.items()
-        for node in ast.walk(tree)
+        for path in OURS
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.Call) and (name := opener(node))
     }
     assert used == {(name, place) for name, places in OPENERS.items() for place in places}
@@ -339,7 +351,7 @@ def positional_fields(record: ast.ClassDef) -> int:
 
 @of_each(FILES)
 def test_records_take_few_values_by_position(path):
-    for node in ast.walk(TREES[path]):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.ClassDef) and node.name not in BY_POSITION:
             count = positional_fields(node)
             assert count <= 5, f"{path}:{node.lineno}: {node.name} takes {count} by position"
@@ -366,7 +378,7 @@ def is_mutable(value: ast.expr | None) -> bool:
 @of_each([p for p in OURS if p.is_relative_to(PACKAGE)])
 def test_no_state_in_modules(path):
     """Module variables are constants: upper case, never changed by a function, or a registry."""
-    tree, where = TREES[path], str(path.relative_to(PACKAGE))
+    tree, where = tree_of(path), str(path.relative_to(PACKAGE))
     tables = set()
     for node in tree.body:
         targets = (
@@ -416,25 +428,20 @@ def changed_names(tree: ast.Module) -> Iterator[tuple[str, int]]:
 
 @of_each(OURS)
 def test_files_are_short_and_finished(path):
-    text = SOURCES[path]
+    text = path.read_text()
     assert len(text.splitlines()) <= 600
     assert "TODO" not in text
-    assert ast.get_docstring(TREES[path]), "a module says which concept it is"
-
-
-EVERYTHING = [
-    path
-    for folder in ("benchmarks", "examples", "flow2onnx", "models", "runtime", "tests")
-    for path in (ROOT / folder).rglob("*.py")
-    if "node_modules" not in path.parts
-]
+    assert ast.get_docstring(tree_of(path)), "a module says which concept it is"
 
 
 def test_functions_are_short():
+    folders = ("benchmarks", "examples", "flow2onnx", "models", "runtime", "tests")
+    everything = (path for folder in folders for path in (ROOT / folder).rglob("*.py"))
     lengths = {
         f"{path.relative_to(ROOT)}:{node.lineno} {node.name}": node.end_lineno - node.lineno + 1
-        for path in EVERYTHING
-        for node in functions(TREES[path] if path in TREES else ast.parse(path.read_text()))
+        for path in everything
+        if "node_modules" not in path.parts
+        for node in functions(tree_of(path))
     }
     assert len(lengths) > 10_000
     assert not {place: lines for place, lines in lengths.items() if lines > 60}
@@ -456,14 +463,14 @@ PRINTERS = ("cli", "api/watch.py", "api/serving.py")
 def test_nothing_is_printed(path):
     if str(path.relative_to(PACKAGE)).startswith(PRINTERS):
         return
-    for node in ast.walk(TREES[path]):
+    for node in ast.walk(tree_of(path)):
         is_print = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print"
         assert not is_print, f"{path}:{node.lineno}"
 
 
 @of_each(FILES)
 def test_all_names_exist_and_are_sorted(path):
-    for node in TREES[path].body:
+    for node in tree_of(path).body:
         is_all = isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__"
         if is_all and isinstance(node.value, ast.List):
             names = ast.literal_eval(node.value)

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_digits
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
@@ -16,6 +15,8 @@ SCALE = {"loss_scale_policy": flow.optimizer.loss_scale.dynamic_loss_scale(16.0)
 
 def digits():
     """Images of 8 by 8 in [0, 1] and their labels, in an order of their own."""
+    from sklearn.datasets import load_digits  # takes longer to import than all else of the module
+
     images, labels = load_digits(return_X_y=True)
     order = np.random.default_rng(3).permutation(len(labels))
     return (images[order] / 16).astype(np.float32), labels[order].astype(np.int32)
