@@ -17,6 +17,7 @@
  */
 #include <algorithm>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "ort.h"
@@ -113,7 +114,13 @@ struct Steps {
     Shape shape;
     const int32_t *lengths;
     const float *h0;
+    int64_t tasks;
 
+    /* The sequences of a task: from the first to before the last. */
+    std::pair<int64_t, int64_t> sequences_of(size_t task) const {
+        const auto part = static_cast<int64_t>(task);
+        return {shape.batch * part / tasks, shape.batch * (part + 1) / tasks};
+    }
     int64_t at(int64_t i) const { return shape.is_reverse ? shape.steps - 1 - i : i; }
     bool goes_on(int64_t t, int64_t row) const { return lengths == nullptr || t < lengths[row]; }
     /* The state that a sequence goes into step t with, which its outputs have but for the first. */
@@ -133,12 +140,10 @@ struct Forward {
     Steps steps;
     const float *x, *weights, *c0, *bias;
     float *y, *h, *gates, *inner, *c;
-    int64_t tasks;
 
     void operator()(size_t task) const {
         const Shape &s = steps.shape;
-        const auto part = static_cast<int64_t>(task);
-        const int64_t first = s.batch * part / tasks, last = s.batch * (part + 1) / tasks;
+        const auto [first, last] = steps.sequences_of(task);
         const int64_t count = (last - first) * s.units;
         copy(steps.h0 + first * s.units, count, h + first * s.units);
         if (s.cell == LSTM) copy(c0 + first * s.units, count, c + first * s.units);
@@ -204,12 +209,10 @@ struct Gradient {
     Steps steps;
     const float *gates, *weights, *y, *inner, *c0, *dy;
     float *dx, *states, *dh, *dc, *dproduct;
-    int64_t tasks;
 
     void operator()(size_t task) const {
         const Shape &s = steps.shape;
-        const auto part = static_cast<int64_t>(task);
-        const int64_t first = s.batch * part / tasks, last = s.batch * (part + 1) / tasks;
+        const auto [first, last] = steps.sequences_of(task);
         for (int64_t i = s.steps; i-- > 0;) {
             for (int64_t row = first; row < last; ++row) go_back(steps.at(i), row);
             multiply(steps.at(i), first, last);
@@ -285,7 +288,7 @@ OrtStatus *run_forward(const Shape &s, OrtKernelContext *context) {
     const int64_t columns = gates_of(s) * s.units;
     Forward call = {};
     call.steps.shape = s;
-    call.tasks = tasks_for(s);
+    call.steps.tasks = tasks_for(s);
     ORT_TRY(in.floats(0, all_of(s) * gates_of(s), &call.x));
     ORT_TRY(in.floats(1, packed(s.units, columns), &call.weights));
     ORT_TRY(in.floats(2, state_of(s), &call.steps.h0));
@@ -300,7 +303,7 @@ OrtStatus *run_forward(const Shape &s, OrtKernelContext *context) {
         ORT_TRY(make_output(context, 3, {s.steps * s.batch, width}, &call.inner));
     }
     if (s.cell == LSTM) ORT_TRY(make_output(context, 4, {s.batch, s.units}, &call.c));
-    return ort::parallel(context, static_cast<size_t>(call.tasks), call);
+    return ort::parallel(context, static_cast<size_t>(call.steps.tasks), call);
 }
 
 /* The gradient of a last state, or zeros, to where it is carried from step to step. */
@@ -335,7 +338,7 @@ OrtStatus *run_gradient(const Shape &s, OrtKernelContext *context) {
     const int64_t columns = gates_of(s) * s.units;
     Gradient call = {};
     call.steps.shape = s;
-    call.tasks = tasks_for(s);
+    call.steps.tasks = tasks_for(s);
     ORT_TRY(read_kept(in, s, &call));
     ORT_TRY(make_output(context, 0, {s.steps * s.batch, columns}, &call.dx));
     ORT_TRY(make_output(context, 1, {s.steps * s.batch, s.units}, &call.states));
@@ -348,7 +351,7 @@ OrtStatus *run_gradient(const Shape &s, OrtKernelContext *context) {
     if (s.cell == GRU) {
         ORT_TRY(make_output(context, 3, {s.steps * s.batch, columns}, &call.dproduct));
     }
-    return ort::parallel(context, static_cast<size_t>(call.tasks), call);
+    return ort::parallel(context, static_cast<size_t>(call.steps.tasks), call);
 }
 
 /* Lets output `to` be in the memory of the first input, once nobody else reads that. */
