@@ -161,10 +161,9 @@ $(STANDIN)/ready: $(wildcard tests/gpu/standin/*)
 	  --headers $(STANDIN)/headers/nvidia/cu13/include
 	@touch $@
 
-# By file, as each compiles what its tests share. Tests whose tool is missing (npm, Chromium, a C
-# compiler, valgrind) are skipped and say so.
+# Tests whose tool is missing (npm, Chromium, a C compiler, valgrind) are skipped and say so.
 runtimes: $(VENV)/ready
-	$(VENV)/bin/python -m pytest -n auto --maxprocesses 8 --dist loadfile $(if $(SLOW),-m slow) tests/runtimes
+	$(PYTEST) $(if $(SLOW),-m slow) tests/runtimes
 
 tools: $(NODE_MODULES)
 
