@@ -167,7 +167,7 @@ def program() -> tuple[ir.Model, dict[str, np.ndarray]]:
 
 def test_no_plan_reaches_beyond_its_tensors(library: NativeLibrary) -> None:
     others = [-1, 0, 1, 2, 3, 5, 7, 8, 40, 560, 2**20]
-    assert refusals(program, "FusedChannels", "plan", others, library, 400) > 150
+    assert refusals(program(), "FusedChannels", "plan", others, library, 400) > 150
 
 
 @pytest.mark.parametrize("dtype", ["INT8", "BOOL", "DOUBLE", "STRING"])

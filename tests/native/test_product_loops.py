@@ -10,7 +10,7 @@ from flow2onnx.dtypes import float32
 from flow2onnx.graph import Builder
 from flow2onnx.graph.model import model_of
 from tests.native.running import Array, rewrite, run, session
-from tests.native.spoiling import Program, refusals
+from tests.native.spoiling import refusals
 from tests.native.test_products import agree, evaluate, numbers
 
 
@@ -126,9 +126,7 @@ def test_other_sums_stay(multiplying: NativeLibrary) -> None:
 
 
 def test_no_shape_reaches_beyond_its_tensors(multiplying: NativeLibrary) -> None:
-    def program() -> Program:
-        return rewrite(model_of(summed(70, 40, 5).graph), ["Product"], 2)[0], feeds_of(70, 40, 5)
-
+    program = rewrite(model_of(summed(70, 40, 5).graph), ["Product"], 2)[0], feeds_of(70, 40, 5)
     others = [-1, 0, 1, 2, 5, 16, 40, 70, 2**30, 2**62]
     assert refusals(program, "Product", "shape", others, multiplying, 200) > 100
 
