@@ -65,11 +65,10 @@ class Result:
         return f"{self.step.name:20} {self.seconds:6.0f} s  {end}"
 
 
-def _packages(name: str, lack: str, *others: str) -> Step:
+def _packages(name: str, lack: str, *others: str, after: tuple[str, ...] = ()) -> Step:
     targets = [f".venv/{environment}/ready" for environment in (name, *others)]
-    return Step(
-        f"{name}-packages", ("make", *targets), ("environment",), is_install=True, lack=lack
-    )
+    return Step(f"{name}-packages", ("make", *targets), ("environment",), after, is_install=True,
+                lack=lack)  # fmt: skip
 
 
 def _tests(
@@ -96,12 +95,14 @@ STEPS = (
     _packages("docs", "Sphinx could not be installed: no pages are built"),
     _packages("audit", ""),
     _packages("oldest", ""),
-    _packages("ranks", "torch or MPI could not be installed: no ranks are started", "mpich"),
     _packages("genai", "onnxruntime-genai could not be installed: no adapter is served by it"),
     _packages("editors", "pyright could not be installed: no editor is asked"),
     _packages("notebooks", "ipykernel or nbclient could not be installed: no notebook is run"),
     _packages("lowest", "the lowest versions could not be installed: only the newest are tested"),
     _tests("test", after=("node-packages", "kotlin", "triton"), takes_all=True),
+    # Were it there before, `make test` would find it and run all tests of ranks too.
+    _packages("ranks", "torch or MPI could not be installed: no ranks are started", "mpich",
+              after=("test",)),
     _tests("runtimes", after=("node-packages", "kotlin"), settings=("SLOW=1",), takes_all=True),
     _tests("ranks", "ranks-packages", takes_all=True),
     _tests("analyse"),
