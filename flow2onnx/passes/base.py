@@ -13,10 +13,12 @@ __all__ = [
     "Placeholders",
     "add_operand",
     "cast_node",
+    "detach",
     "fuse_addend",
     "only_user",
     "redirect_readers",
     "remove",
+    "remove_all",
     "replace_node",
     "replace_output",
     "state_updates",
@@ -46,6 +48,17 @@ def remove(graph: ir.Graph, node: ir.Node) -> None:
     graph.remove(node, safe=True)
 
 
+def detach(node: ir.Node) -> None:
+    """Let a node that nobody reads read nothing, until `remove_all` takes it out with others."""
+    for i in range(len(node.inputs)):
+        node.replace_input_with(i, None)
+
+
+def remove_all(graph: ir.Graph, nodes: Sequence[ir.Node]) -> None:
+    """Take out nodes that nobody reads; however many, the outputs are looked at once."""
+    graph.remove(nodes, safe=True)
+
+
 def add_operand(node: ir.Node, addend: ir.Value, total: ir.Value) -> ir.Node:
     """A Gemm or Conv of two inputs with the third: what it makes has the type of `total`."""
     # beta scales the third input, which there was none of
@@ -68,18 +81,32 @@ def fuse_addend(graph: ir.Graph, product: ir.Node, addend: ir.Value, add: ir.Nod
     fused = add_operand(product, addend, total)
     graph.insert_before(add, fused)
     replace_output(graph, total, fused.outputs[0])
-    remove(graph, add)
-    remove(graph, product)
+    remove_all(graph, [add, product])
 
 
 def replace_output(graph: ir.Graph, old: ir.Value, new: ir.Value) -> None:
     """Let everyone who reads `old`, the job's callers included, read `new` under the old name."""
     if old.is_graph_output():
         new.name = old.name
-        for i, output in enumerate(graph.outputs):
-            if output is old:
-                graph.outputs[i] = new
+        for i in _positions(graph, old):
+            graph.outputs[i] = new
     old.replace_all_uses_with(new)
+
+
+_POSITIONS = "flow2onnx.output_positions"  # in the `meta` of a graph
+
+
+def _positions(graph: ir.Graph, value: ir.Value) -> list[int]:
+    """The places of an output among all: a deep network has thousands, which keep their names."""
+    known: dict[str | None, list[int]] = graph.meta.get(_POSITIONS, {})
+    found, count = known.get(value.name, []), len(graph.outputs)
+    if not found or any(i >= count or graph.outputs[i] is not value for i in found):
+        known = {}
+        for i, output in enumerate(graph.outputs):
+            known.setdefault(output.name, []).append(i)
+        graph.meta[_POSITIONS] = known
+        found = known[value.name]
+    return found
 
 
 def replace_node(

@@ -5,7 +5,7 @@ from typing import Any
 import onnx_ir as ir
 
 from flow2onnx.graph.nodes import RANDOM_OPERATORS, operator_name
-from flow2onnx.passes.base import Pass, remove
+from flow2onnx.passes.base import Pass, detach, remove_all
 
 __all__ = ["CommonSubexpressionElimination"]
 
@@ -24,7 +24,7 @@ class CommonSubexpressionElimination(Pass):
     def run(self, graph: ir.Graph) -> bool:
         """Walk forward, so that readers of a merged node meet its representative."""
         seen: dict[tuple[Any, ...], ir.Node] = {}
-        changed = False
+        merged = list[ir.Node]()
         for node in list(graph):
             if node.op_type in RANDOM_OPERATORS or any(v.is_graph_output() for v in node.outputs):
                 continue
@@ -33,9 +33,10 @@ class CommonSubexpressionElimination(Pass):
             if first is not node and len(first.outputs) >= len(node.outputs):
                 for old, new in zip(node.outputs, first.outputs, strict=False):
                     old.replace_all_uses_with(new)
-                remove(graph, node)
-                changed = True
-        return changed
+                detach(node)
+                merged.append(node)
+        remove_all(graph, merged)
+        return bool(merged)
 
 
 def _key(node: ir.Node) -> tuple[Any, ...]:

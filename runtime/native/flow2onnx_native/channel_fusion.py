@@ -55,7 +55,7 @@ def fuse_channels(graph: ir.Graph, most_kept: int = MOST_KEPT, reals: Reals = ON
     graph.sort()
 
 
-@dataclass
+@dataclass(eq=False)
 class _ChannelGroup(Group):
     """Nodes of one extent; while that is open, nodes over `total` elements or over channels."""
 
@@ -68,12 +68,9 @@ class _ChannelGroup(Group):
         """The sizes before, of and behind channels."""
         return Extent(self.total // (self.channels * self.inner), self.channels, self.inner)
 
-    def can_merge(self, other: Group) -> bool:
-        """True if both may be one."""
+    def fits(self, other: Group) -> bool:
+        """True if both may be one, if no way leads out of the whole and back into it."""
         assert isinstance(other, _ChannelGroup), "of one grouping"
-        return self._has_extent_of(other) and self.stays_acyclic(other)
-
-    def _has_extent_of(self, other: "_ChannelGroup") -> bool:
         if self.channels and other.channels:
             return (self.total, self.channels, self.inner) == (
                 other.total, other.channels, other.inner,
@@ -81,13 +78,12 @@ class _ChannelGroup(Group):
         known, open_ = (self, other) if self.channels else (other, self)
         return open_.total in (known.total, known.channels or known.total)
 
-    def merge(self, other: Group) -> "_ChannelGroup":
-        """Both as one, of the extent that one of them has."""
+    def absorb(self, other: Group) -> None:
+        """Take in another group; one of both has an extent, or neither."""
         assert isinstance(other, _ChannelGroup), "of one grouping"
         known = self if self.channels else other
-        both = super().merge(other)
-        assert isinstance(both, _ChannelGroup), "as this one"
-        return replace(both, total=known.total, channels=known.channels, inner=known.inner)
+        self.total, self.channels, self.inner = known.total, known.channels, known.inner
+        super().absorb(other)
 
 
 def _channel_groups(graph: ir.Graph, reals: Reals) -> list[_ChannelGroup]:
@@ -153,7 +149,7 @@ class _MergedSum:
     def undo_unless_fused(self, graph: ir.Graph) -> None:
         """Let there be two again if no program has taken the one."""
         node = self.new.producer()
-        if node is not None and node.graph is graph:
+        if node is not None and node.inputs[0] is not None:
             self.first.replace_input_with(0, self.x)
             self.new.replace_all_uses_with(self.old)
             graph.remove(node, safe=True)

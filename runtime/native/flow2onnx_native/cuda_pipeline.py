@@ -13,7 +13,7 @@ from flow2onnx_native.cross_entropy import replace_cross_entropies
 from flow2onnx_native.draws import replace_draws
 from flow2onnx_native.elementwise import fusible_on_cuda
 from flow2onnx_native.fused_plan import parse_parts
-from flow2onnx_native.fused_program import Nodes, fuse
+from flow2onnx_native.fused_program import Nodes, fuse_all
 from flow2onnx_native.fusion_groups import fusion_groups
 from flow2onnx_native.gather_scatter import replace_rows
 from flow2onnx_native.graph import ON_CUDA, remove_dead_code
@@ -57,9 +57,7 @@ def rewrite_for_cuda(
     if "FusedChannels" in operators:
         fuse_channels(graph, _NOTHING_KEPT, ON_CUDA)
         remove_dead_code(copy)
-    for i, nodes in enumerate(fusion_groups(graph, 1, 1, 0, fusible_on_cuda)):
-        if _pays(nodes) and _operand_count(nodes) <= _MOST_OPERANDS:
-            fuse(graph, nodes, f"native/{i}")
+    fuse_all(graph, fusion_groups(graph, 1, 1, 0, fusible_on_cuda), _is_worth_it)
     graph.sort()
     if "FusedParts" in operators:
         merge_programs(graph)
@@ -72,6 +70,11 @@ def rewrite_for_cuda(
     if used:
         graph.opset_imports[DOMAIN] = 1
     return copy, dict(used)
+
+
+def _is_worth_it(nodes: Nodes) -> bool:
+    """True if a program of these nodes pays, and has no more operands than may be."""
+    return _pays(nodes) and _operand_count(nodes) <= _MOST_OPERANDS
 
 
 def _pays(nodes: Nodes) -> bool:

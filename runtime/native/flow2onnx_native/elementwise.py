@@ -1,5 +1,6 @@
 """Which nodes a fused program can compute, and how: one row for each operator."""
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -91,6 +92,7 @@ def fusible_on_cuda(node: ir.Node) -> Fusible | None:
     return fusible(node, ON_CUDA)
 
 
+@functools.lru_cache(maxsize=4096)  # layers repeat their shapes
 def broadcast_of(small: tuple[int, ...], large: tuple[int, ...]) -> Broadcast | None:
     """How a value of shape `small` is spread over one of shape `large`; None if not in one block.
 

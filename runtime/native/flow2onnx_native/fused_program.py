@@ -2,7 +2,7 @@
 
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from flow2onnx_native.abi import DOMAIN, FusedHead, FusedOperand, Mode, Operation, Step
 from flow2onnx_native.elementwise import Broadcast, Fusible, broadcast_of
-from flow2onnx_native.graph import dims, number, replace_value, scalar, size
+from flow2onnx_native.graph import detach, dims, number, replace_value, scalar, size
 from flow2onnx_native.peephole import Instruction, simplify
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "float_key",
     "float_of",
     "fuse",
+    "fuse_all",
     "lower",
     "outputs_of",
     "replace_nodes",
@@ -94,8 +95,20 @@ class _FusedProgram:
         self.sums[value] = (at, part.broadcast)
 
 
+def fuse_all(
+    graph: ir.Graph, groups: Iterable[Nodes], pays: Callable[[Nodes], bool] = bool
+) -> None:
+    """Replace each group of nodes that pays by one; the graph is to be sorted afterwards."""
+    fused = list[ir.Node]()
+    for i, nodes in enumerate(groups):
+        if pays(nodes):
+            fuse(graph, nodes, f"native/{i}")
+            fused += [node for node, _ in nodes]
+    graph.remove(fused)
+
+
 def fuse(graph: ir.Graph, nodes: Nodes, name: str) -> ir.Node:
-    """Replace `nodes` by one; the graph is to be sorted afterwards."""
+    """Let one node compute what `nodes` show, as `replace_nodes` does."""
     program = _FusedProgram(nodes[0][1].total, max(part.row for _, part in nodes))
     for node, part in nodes:
         lower(program, node, part)
@@ -110,11 +123,14 @@ def fuse(graph: ir.Graph, nodes: Nodes, name: str) -> ir.Node:
 def replace_nodes(
     graph: ir.Graph, nodes: Nodes, outputs: Sequence[ir.Value], fused: ir.Node
 ) -> None:
-    """Let one node compute what `nodes` show; the graph is to be sorted afterwards."""
+    """Let one node compute what `nodes` show, which stay as dead code.
+
+    The graph is to be sorted afterwards.
+    """
     graph.insert_after(nodes[-1][0], fused)
     for old, new in zip(outputs, fused.outputs, strict=True):
         replace_value(old, new)
-    graph.remove([node for node, _ in nodes], safe=True)
+    detach(node for node, _ in nodes)
 
 
 def outputs_of(nodes: Nodes) -> list[ir.Value]:

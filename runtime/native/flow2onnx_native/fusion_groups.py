@@ -1,7 +1,8 @@
 """Fusion groups: sets of nodes that can run as one program without waiting for other nodes."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from itertools import pairwise
 
 import onnx_ir as ir
 
@@ -11,96 +12,199 @@ from flow2onnx_native.graph import has_subgraphs, is_static, readers, size
 __all__ = ["Group", "Grouping", "fusion_groups", "size_if_known"]
 
 
-@dataclass
+@dataclass(eq=False)
 class Group:
-    """Nodes over one number of elements, as bits of their positions in the graph.
+    """Nodes over one number of elements, by their positions in the graph.
 
-    A node that is in no program is a group of its own, without parts.
+    A node that is in no program is a group of its own, without parts. `makers` and `readers` are
+    nodes that make what members read, and that read what members make, be they members too.
     """
 
-    members: int
-    before: int  # all that any member depends on, programs as a whole
-    after: int  # all that depends on any member, programs as a whole
+    at: int = 0  # grows from each group to those that depend on it
+    makers: set[int] = field(default_factory=set)
+    readers: set[int] = field(default_factory=set)
     total: int = 0
     row: int = 0
-    beyond: int = 0  # all that depends on a sum, which is there only when the program has ended
+    beyond: set[int] = field(default_factory=set)  # read a sum, which ends the program
     parts: dict[int, Fusible] = field(default_factory=dict)
 
     def become(self, i: int, part: Fusible) -> None:
         """Let the one member be part of a program."""
         self.total, self.row, self.parts = part.total, part.row, {i: part}
-        self.beyond = self.after if part.kind == "sum" else 0
+        self.beyond = set(self.readers) if part.kind == "sum" else set()
 
-    def can_merge(self, other: "Group") -> bool:
-        """True if both may be one: no way leads out of the whole and back into it."""
+    def fits(self, other: "Group") -> bool:
+        """True if both may be one, if no way leads out of the whole and back into it."""
         if self.total != other.total or (self.row and other.row and self.row != other.row):
             return False
-        members = self.members | other.members
-        return self.stays_acyclic(other) and not (self.beyond | other.beyond) & members
+        return self.beyond.isdisjoint(other.parts) and other.beyond.isdisjoint(self.parts)
 
-    def stays_acyclic(self, other: "Group") -> bool:
-        """True if no node outside depends on one of both and is what one of both needs."""
-        members = self.members | other.members
-        return not (self.before | other.before) & (self.after | other.after) & ~members
-
-    def merge(self, other: "Group") -> "Group":
-        """Both as one."""
-        members = self.members | other.members
-        return replace(
-            self,
-            members=members,
-            before=(self.before | other.before) & ~members,
-            after=(self.after | other.after) & ~members,
-            row=self.row or other.row,
-            beyond=self.beyond | other.beyond,
-            parts=self.parts | other.parts,
-        )
+    def absorb(self, other: "Group") -> None:
+        """Take in another group."""
+        self.row = self.row or other.row
+        self.makers |= other.makers
+        self.readers |= other.readers
+        self.beyond |= other.beyond
+        self.parts |= other.parts
 
 
 class Grouping:
-    """Which group each node is in, and what depends on what if every group runs as one."""
+    """Which group each node is in, and an order in which every group can run as one.
+
+    Whether a way leads out of two groups and back is looked for from both ends, among what stands
+    between them in the order. Most such ways run along the longest of the graph, where nothing
+    need be looked for: the time grows with the number of nodes, not with its square.
+    """
 
     def __init__(self, nodes: Sequence[ir.Node], kind: type[Group] = Group) -> None:
         self.places = {node: i for i, node in enumerate(nodes)}
-        self.of = [kind(1 << i, 0, 0) for i in range(len(nodes))]
+        self.of = [kind() for _ in nodes]
         for i, node in enumerate(nodes):
             for maker in _makers(node):
-                other = self.of[self.places[maker]]
-                self.of[i].before |= other.before | other.members
-        for i in reversed(range(len(nodes))):
-            for reader in readers(nodes[i]):
-                other = self.of[self.places[reader]]
-                self.of[i].after |= other.after | other.members
+                self.of[i].makers.add(self.places[maker])
+                self.of[self.places[maker]].readers.add(i)
+        self._order = _Order(self.of)
+        self._first, self._last = _along_the_longest_way(self.of)
 
-    def merge(self, a: Group, b: Group) -> Group:
-        """Make one group of two, and tell all that this puts before or behind others."""
-        both = a.merge(b)
-        for group in self._groups(a.after ^ b.after):
-            group.before |= both.before | both.members
-        for group in self._groups(a.before ^ b.before):
-            group.after |= both.after | both.members
-        for i in both.parts:
+    def join(self, a: Group, b: Group) -> Group | None:
+        """Make one group of two; None where they may not be one."""
+        if not a.fits(b):
+            return None
+        first, last = (a, b) if a.at < b.at else (b, a)
+        moves = self._moves(first, last)
+        if moves is None:
+            return None
+        both, other = (a, b) if len(a.parts) >= len(b.parts) else (b, a)
+        self._order.put_together(first, last, both, *moves)
+        both.absorb(other)
+        for i in other.parts:
             self.of[i] = both
         return both
-
-    def _groups(self, mask: int) -> Iterator[Group]:
-        """The groups that some nodes are in; all of a group are, or none."""
-        while mask:
-            group = self.of[(mask & -mask).bit_length() - 1]
-            yield group
-            mask &= ~group.members
 
     def merge_all(self, i: int, neighbours: Iterable[int]) -> None:
         """Merge the group of a node that has become part of a program with its neighbours."""
         group = self.of[i]
         for neighbour in neighbours:
             other = self.of[neighbour]
-            if other.parts and other is not group and group.can_merge(other):
-                group = self.merge(group, other)
+            if other.parts and other is not group:
+                group = self.join(group, other) or group
 
     def programs(self) -> list[Group]:
         """The groups that have parts."""
         return list({id(g): g for g in self.of if g.parts}.values())
+
+    def _moves(self, first: Group, last: Group) -> tuple[bool, set[Group]] | None:
+        """What goes behind the last when both stand there (True), or before the first (False).
+
+        None if a way leads from the first over others to the last.
+        """
+        if self._is_linked(first, last):
+            return None
+        behind = {g for g in self._readers(first) if g.at < last.at}
+        before = {g for g in self._makers(last) if g.at > first.at}
+        if behind & before:
+            return None
+        ahead, back = list(behind), list(before)
+        while ahead and back:
+            for group in self._readers(ahead.pop()):
+                if group is last or group in before:
+                    return None
+                if group.at < last.at and group not in behind:
+                    behind.add(group)
+                    ahead.append(group)
+            for group in self._makers(back.pop()):
+                if group is first or group in behind:
+                    return None
+                if group.at > first.at and group not in before:
+                    before.add(group)
+                    back.append(group)
+        return (False, before) if ahead else (True, behind)
+
+    def _is_linked(self, first: Group, last: Group) -> bool:
+        """True if the longest way leads from what reads the first to what the last reads."""
+        apart = (first, last)
+        end = max((self._last[i] for i in last.makers if self.of[i] not in apart), default=-1)
+        return any(self._first[i] <= end for i in first.readers if self.of[i] not in apart)
+
+    def _readers(self, group: Group) -> set[Group]:
+        found = {self.of[i] for i in group.readers}
+        found.discard(group)
+        return found
+
+    def _makers(self, group: Group) -> set[Group]:
+        found = {self.of[i] for i in group.makers}
+        found.discard(group)
+        return found
+
+
+class _Order:
+    """The groups in a row, each with a number between those of its neighbours."""
+
+    _GAP = 1 << 32
+
+    def __init__(self, groups: Iterable[Group]) -> None:
+        self._start, self._end = Group(), Group()
+        row = [self._start, *groups, self._end]
+        self._next = dict(pairwise(row))
+        self._previous = {b: a for a, b in self._next.items()}
+        self._number()
+
+    def put_together(
+        self, first: Group, last: Group, both: Group, is_behind: bool, moved: set[Group]
+    ) -> None:
+        """Let `both`, one of the two, stand where the last does, or the first.
+
+        What moves comes behind it, or before.
+        """
+        place, other = (last, first) if is_behind else (first, last)
+        row = sorted(moved, key=lambda group: group.at)
+        for group in (*row, other):
+            self._link(self._previous[group], self._next[group])
+        if both is not place:
+            self._link(self._previous[place], both)
+            self._link(both, self._next[place])
+            both.at = place.at
+        left, right = (both, self._next[both]) if is_behind else (self._previous[both], both)
+        step = (right.at - left.at) // (len(row) + 1)
+        for k, group in enumerate(row):
+            group.at = left.at + (k + 1) * step
+        for a, b in pairwise([left, *row, right]):
+            self._link(a, b)
+        if not step:
+            self._number()
+
+    def _link(self, a: Group, b: Group) -> None:
+        self._next[a], self._previous[b] = b, a
+
+    def _number(self) -> None:
+        """Number all groups anew, as there is no room between two."""
+        group, at = self._start, 0
+        while group is not self._end:
+            group = self._next[group]
+            at += self._GAP
+            group.at = at
+
+
+def _along_the_longest_way(groups: Sequence[Group]) -> tuple[list[int], list[int]]:
+    """For each node the first place on the longest way that depends on it, and the last before it.
+
+    The groups are of one node each, in an order in which they can run.
+    """
+    depth = [0] * len(groups)
+    for i, group in enumerate(groups):
+        depth[i] = 1 + max((depth[m] for m in group.makers), default=0)
+    way, i = list[int](), max(range(len(groups)), key=depth.__getitem__, default=-1)
+    while i >= 0:
+        way.append(i)
+        i = max(groups[i].makers, key=depth.__getitem__, default=-1)
+    on_it = {i: place for place, i in enumerate(reversed(way))}
+    last, first = [-1] * len(groups), [len(groups)] * len(groups)
+    for i, group in enumerate(groups):
+        last[i] = on_it.get(i, max((last[m] for m in group.makers), default=-1))
+    for i in reversed(range(len(groups))):
+        readers = (first[r] for r in groups[i].readers)
+        first[i] = on_it.get(i, min(readers, default=len(groups)))
+    return first, last
 
 
 def fusion_groups(

@@ -1,9 +1,11 @@
 """Queries and edits of graphs that several passes share."""
 
+import functools
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
+import onnx
 import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
@@ -12,6 +14,7 @@ __all__ = [
     "ON_CUDA",
     "VIEWS",
     "Reals",
+    "detach",
     "dims",
     "has_subgraphs",
     "integers",
@@ -45,7 +48,7 @@ def is_static(value: ir.Value) -> bool:
 def dims(value: ir.Value) -> tuple[int, ...]:
     """The shape of a value whose every dimension is known."""
     assert value.shape is not None, f"{value.name} has no shape"
-    return value.shape.numpy()
+    return value.shape.dims  # type: ignore[return-value]  # they are known, which the caller asked
 
 
 def size(value: ir.Value) -> int:
@@ -110,9 +113,96 @@ def has_subgraphs(nodes: Iterable[ir.Node]) -> bool:
 def replace_value(old: ir.Value, new: ir.Value) -> None:
     """Let all who read `old` read `new`, which takes over its name, type and shape."""
     new.name, new.type, new.shape = old.name, old.type, old.shape
-    old.replace_all_uses_with(new, replace_graph_outputs=True)
+    if old.is_graph_output():
+        assert old.graph is not None, "it is an output of one"
+        old.graph.outputs[_output_position(old.graph, old)] = new
+    old.replace_all_uses_with(new)
+
+
+_POSITIONS = "flow2onnx_native.output_positions"  # in the `meta` of a graph
+
+
+def _output_position(graph: ir.Graph, value: ir.Value) -> int:
+    """The place of an output among all: a deep network has thousands, which stay where they are."""
+    known: dict[str | None, int] | None = graph.meta.get(_POSITIONS)
+    at = known.get(value.name) if known is not None else None
+    if at is None or at >= len(graph.outputs) or graph.outputs[at] is not value:
+        known = {v.name: i for i, v in enumerate(graph.outputs)}
+        graph.meta[_POSITIONS], at = known, known[value.name]
+    return at
+
+
+def detach(nodes: Iterable[ir.Node]) -> None:
+    """Let nodes that nobody reads read nothing either; they stay, for `remove_dead_code`.
+
+    Taking them out looks at all outputs of the graph, whether it is one node or all.
+    """
+    for node in nodes:
+        for i in range(len(node.inputs)):
+            node.replace_input_with(i, None)
 
 
 def remove_dead_code(model: ir.Model) -> None:
-    """Remove nodes and constants that no output depends on."""
-    RemoveUnusedNodesPass()(model)
+    """Remove nodes and constants that no output depends on, and outputs that nobody reads.
+
+    As `RemoveUnusedNodesPass` does, which looks at all outputs again for each node that it removes.
+    """
+    graph = model.graph
+    if has_subgraphs(graph) or model.functions:
+        RemoveUnusedNodesPass()(model)
+        return
+    opset, outputs, dead = graph.opset_imports.get(""), frozenset(graph.outputs), []
+    for node in reversed(graph):
+        if any(v in outputs or v.uses() for v in node.outputs):
+            _shorten(node, outputs, opset)
+        else:
+            detach([node])
+            dead.append(node)
+    graph.remove(dead)
+    needed = outputs.union(graph.inputs)
+    for name in [n for n, v in graph.initializers.items() if not v.uses() and v not in needed]:
+        del graph.initializers[name]
+
+
+def _shorten(node: ir.Node, outputs: Collection[ir.Value], opset: int | None) -> None:
+    """Drop inputs at the end that are not there, and optional outputs that nobody reads."""
+    given = len(node.inputs)
+    while given and node.inputs[given - 1] is None:
+        given -= 1
+    if given < len(node.inputs):
+        node.resize_inputs(given)
+    if opset is None or node.domain or not _is_optional(node, opset):
+        return
+    for value, optional in zip(node.outputs, _optional_outputs(node.op_type, opset), strict=False):
+        if optional and value not in outputs and not value.uses():
+            value.name = ""
+    made = len(node.outputs)
+    while made and not node.outputs[made - 1].name:
+        made -= 1
+    node.resize_outputs(made)
+
+
+def _is_optional(node: ir.Node, opset: int) -> bool:
+    """True if outputs of a node may be left out; normalisation that trains needs all of its."""
+    optional = _optional_outputs(node.op_type, opset)
+    if node.op_type == "BatchNormalization" and optional:
+        mode = node.attributes.get("training_mode")
+        if mode is not None and (mode.is_ref() or mode.as_int() != 0):
+            return False
+        node.attributes.pop("training_mode", None)
+    return any(optional)
+
+
+@functools.cache
+def _optional_outputs(operator: str, opset: int) -> tuple[bool, ...]:
+    """Which outputs of a standard operator may be left out; none where their number is open."""
+    try:
+        schema = onnx.defs.get_schema(operator, opset)
+    except onnx.defs.SchemaError:
+        return ()
+    options = onnx.defs.OpSchema.FormalParameterOption
+    if operator == "BatchNormalization" and "training_mode" not in schema.attributes:
+        return ()
+    if any(o.option == options.Variadic for o in schema.outputs):
+        return ()
+    return tuple(o.option == options.Optional for o in schema.outputs)

@@ -1,7 +1,7 @@
 """Programs side by side: those of `Fused` nodes that differ in the number of elements alone."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import onnx_ir as ir
 
@@ -25,41 +25,33 @@ def merge_programs(graph: ir.Graph) -> None:
     if has_subgraphs(nodes):
         return
     grouping = Grouping(nodes, _Alike)
-    groups: dict[_Key, list[_Alike]] = {}
+    groups: dict[_Key, list[Group]] = {}
     for i, node in enumerate(nodes):
         key = _key(node)
         if key is not None:
-            _join(grouping, i, key, groups.setdefault(key, []))
+            _join(grouping, i, groups.setdefault(key, []))
     merged = [g for found in groups.values() for g in found if len(g.parts) > 1]
     for count, group in enumerate(merged):
         _merge(graph, [nodes[i] for i in sorted(group.parts)], f"native/parts/{count}")
 
 
-@dataclass
+@dataclass(eq=False)
 class _Alike(Group):
     """Nodes of one key, of which none depends on another."""
 
-    key: _Key = ()
-
-    def can_merge(self, other: Group) -> bool:
-        """True if both may run as one."""
-        is_apart = not self.members & (other.before | other.after)
-        return is_apart and self.stays_acyclic(other)
+    def fits(self, other: Group) -> bool:
+        """True if none of one reads what one of the other makes."""
+        return self.readers.isdisjoint(other.parts) and self.makers.isdisjoint(other.parts)
 
 
-def _join(grouping: Grouping, i: int, key: _Key, groups: list[_Alike]) -> None:
+def _join(grouping: Grouping, i: int, groups: list[Group]) -> None:
     """Let a node be part of the first group that it can join, or of one of its own."""
     own = grouping.of[i]
-    assert isinstance(own, _Alike), "as asked for"
     own.become(i, Fusible("each", 1))
-    own.key = key
     for at, group in enumerate(groups):
-        if group.can_merge(own):
-            both = grouping.merge(group, own)
-            assert isinstance(both, _Alike), "as both are"
-            groups[at] = replace(both, key=key)
-            for member in both.parts:
-                grouping.of[member] = groups[at]
+        both = grouping.join(group, own)
+        if both is not None:
+            groups[at] = both
             return
     groups.append(own)
 

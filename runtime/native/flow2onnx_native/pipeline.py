@@ -10,7 +10,7 @@ from flow2onnx_native.abi import DOMAIN
 from flow2onnx_native.channel_fusion import fuse_channels
 from flow2onnx_native.convolutions import replace_constant_convolutions, replace_convolutions
 from flow2onnx_native.cross_entropy import replace_cross_entropies
-from flow2onnx_native.fused_program import fuse
+from flow2onnx_native.fused_program import fuse_all
 from flow2onnx_native.fusion_groups import fusion_groups
 from flow2onnx_native.gather_scatter import replace_rows
 from flow2onnx_native.graph import remove_dead_code
@@ -68,8 +68,7 @@ def rewrite_training(
         fuse_channels(graph)
         remove_dead_code(copy)
     if "Fused" in operators:
-        for i, nodes in enumerate(fusion_groups(graph, FEWEST, FEWEST_IF_LARGE, LARGE)):
-            fuse(graph, nodes, f"native/{i}")
+        fuse_all(graph, fusion_groups(graph, FEWEST, FEWEST_IF_LARGE, LARGE))
     graph.sort()
     wait_for_readers(graph, analysis.late_readers(graph))
     graph.sort()
