@@ -1,6 +1,7 @@
 """A session of its own for each test, draws that do not depend on other tests, idle threads."""
 
 import gc
+import os
 import sys
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 
 from flow2onnx.engine.session import SESSION, Session, current_session
 
+# what one test compiled is nothing for another to find
+os.environ.setdefault("FLOW2ONNX_CACHE", "0")
 # tests import each other's helpers as `tests.…`, whatever directory pytest was started from
 sys.path.insert(0, str(Path(__file__).parents[1]))
 

@@ -14,7 +14,8 @@ __all__ = ["COMMANDS", "app"]
 
 COMMANDS = (
     "run", "launch", "export", "make-trainable", "train", "lora", "grad", "info", "summary",
-    "show", "diff", "plot", "verify", "explain", "tune", "data", "flags", "symbols", "doctor",
+    "show", "diff", "plot", "verify", "explain", "tune", "cache", "data", "flags", "symbols",
+    "doctor",
 )  # fmt: skip
 _GROUP = "flow2onnx.commands"  # entry points of distributions that add commands
 _DISTRIBUTIONS = {"serve": "flow2onnx-serve"}  # what to install for those that are known

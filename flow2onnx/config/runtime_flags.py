@@ -97,6 +97,10 @@ RUNTIME_FLAGS = (
     Flag("runtime.graph_cache", STR, None, TRACE("folder of graphs as the runtime rewrote them"),
          "Folder where graphs are kept as ONNX Runtime has rewritten them, by content, machine and "
          "version; jobs on the CPU then start faster. At most 2 GB; unset, nothing is kept."),
+    Flag("runtime.opening_cache", BOOL, True, TRACE("openings of large jobs kept on disk"),
+         "Keep what native operators and ONNX Runtime make of a job of 1,000 nodes and more on the "
+         "CPU, in the user's cache folder; the next process opens it from there. The command "
+         "`flow2onnx cache` shows and clears it; FLOW2ONNX_CACHE names a folder, or 0 for none."),
     Flag("runtime.enable_profiling", BOOL, False, SESSION(("profile",), {True: "flow2onnx"}),
          "Write a trace of every run, when the session ends, to a JSON file."),
     Flag("runtime.profile_file_prefix", STR, None, SESSION(("profile",)),

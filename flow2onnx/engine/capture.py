@@ -11,6 +11,7 @@ from flow2onnx.compile import CompiledJob
 from flow2onnx.compile.variants import count_draws
 from flow2onnx.engine.memory import most_bytes, needed_bytes
 from flow2onnx.engine.opening import Capture, Opening, plan_opening
+from flow2onnx.engine.opening_cache import OpeningCache
 from flow2onnx.errors import UnsupportedError
 from flow2onnx.graph import Graph
 from flow2onnx.passes.computed_outputs import ComputedOutputs, constant_outputs
@@ -32,18 +33,24 @@ class _Fault:
 
 
 def plan_captured_opening(
-    job: CompiledJob, options: Options, *, stops_on_non_finite: bool = False, may: bool = True
+    job: CompiledJob,
+    options: Options,
+    *,
+    stops_on_non_finite: bool = False,
+    may: bool = True,
+    cache: OpeningCache | None = None,
 ) -> Opening:
     """How a job is opened: captured where its flag says so, or is unset and nothing is against it.
 
     The opening of a job that is captured unasked has another one, `otherwise`, for the case that
-    the runtime refuses. `may` is False for jobs of which each run may have other shapes.
+    the runtime refuses. `may` is False for jobs of which each run may have other shapes. `cache` as
+    in `plan_opening`.
     """
     name = provider_named(options.provider_names[0]).capture_option
     asked = job.spec.config.value(_FLAG)
 
     def plan(of: CompiledJob, with_options: Options, capture: Capture | None) -> Opening:
-        found = plan_opening(of, with_options, stops_on_non_finite=stops_on_non_finite)
+        found = plan_opening(of, with_options, stops_on_non_finite=stops_on_non_finite, cache=cache)
         return _judge(found, capture)
 
     if name != "enable_cuda_graph":  # TensorRT has a switch of its own, the CPU has no launches

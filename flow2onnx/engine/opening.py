@@ -1,5 +1,6 @@
 """The opening of a job: what it becomes when it is opened, decided once for all who ask."""
 
+import logging
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -7,7 +8,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from flow2onnx_runtime import Options
-from flow2onnx_runtime.extensions import GraphAnalysis, OperatorTraits, Rewriting, accelerator
+from flow2onnx_runtime.extensions import (
+    Accelerator,
+    GraphAnalysis,
+    OperatorTraits,
+    Rewriting,
+    accelerator,
+)
 from flow2onnx_runtime.model_check import OwnModel
 from flow2onnx_runtime.options import DEFAULT_OPTIONS
 from flow2onnx_runtime.providers import CPU, PROVIDERS
@@ -22,7 +29,8 @@ from flow2onnx.analysis.in_place import (
 from flow2onnx.compile import CompiledJob
 from flow2onnx.compile.garbage_collection import collector_paused
 from flow2onnx.compile.variants import count_draws
-from flow2onnx.errors import ConfigError, UnsupportedError
+from flow2onnx.engine.opening_cache import KeptOpening, OpeningCache, Place
+from flow2onnx.errors import ConfigError, FlowError, UnsupportedError
 from flow2onnx.graph import Model
 from flow2onnx.graph.model import model_bytes, parse_model
 from flow2onnx.graph.nodes import RANDOM_OPERATORS
@@ -30,6 +38,7 @@ from flow2onnx.graph.nodes import RANDOM_OPERATORS
 __all__ = ["Capture", "Opening", "open_model", "plan_opening", "plan_portable_opening"]
 
 T = TypeVar("T")
+_log = logging.getLogger("flow2onnx.execute")
 _CUDA = PROVIDERS["cuda"]
 _ACCELERATED = (CPU.name, _CUDA.name)
 
@@ -54,7 +63,8 @@ class Opening:
     half of a job whose calls read several batches. `parts` are opened in place of the model.
     `capture` is None where there are no launches to
     save; `otherwise` is the opening without capture, where the runtime may still refuse this one.
-    `segments` has the openings of those that a divided job computes here.
+    `segments` has the openings of those that a divided job computes here. `place` is where the
+    opening is kept on disk, or is to be; `graph` what was found there, as the runtime optimised it.
     """
 
     job: CompiledJob
@@ -70,6 +80,8 @@ class Opening:
     capture: Capture | None = None
     otherwise: "Opening | None" = None
     segments: "tuple[Opening | None, ...]" = ()
+    place: Place | None = None
+    graph: bytes = b""
 
     @property
     def halves(self) -> "tuple[Opening, ...]":
@@ -94,32 +106,90 @@ class Opening:
 
 @collector_paused()
 def plan_opening(
-    job: CompiledJob, options: Options, *, stops_on_non_finite: bool = False
+    job: CompiledJob,
+    options: Options,
+    *,
+    stops_on_non_finite: bool = False,
+    cache: OpeningCache | None = None,
 ) -> Opening:
     """How a job is opened with the options of its session, as far as its graph tells.
 
-    `open_model` asks the runtime for the rest. Raises `ConfigError` for settings under which what
-    the job is made of would leave its provider.
+    `open_model` asks the runtime for the rest. With `cache`, what is kept of an equal opening takes
+    the place of making one. Raises `ConfigError` for settings under which what the job is made of
+    would leave its provider.
     """
     if job.division is not None:
         return _plan_segments(job, options, stops_on_non_finite)
     _check_layout(job, options)
-    (model, own_options, native, why_not), traits = _use_native_operators(job, options)
     keeps_old_values = stops_on_non_finite and bool(job.losses)
+    native = _accelerator(job, options)
+    place = None if cache is None else _place(cache, job, options, native, keeps_old_values)
+    kept = None if place is None else place.read()
+    if kept is not None:
+        found = _kept_opening(job, options, kept, native)
+    else:
+        found = _planned(job, options, native, keeps_old_values)
+    return replace(
+        found,
+        keeps_old_values=keeps_old_values,
+        place=place,
+        update=plan_opening(job.update, options, cache=cache) if job.update is not None else None,
+        parts=tuple(
+            plan_opening(part, options, stops_on_non_finite=stops_on_non_finite, cache=cache)
+            for part in job.parts
+        ),
+    )
+
+
+def _planned(
+    job: CompiledJob, options: Options, native: Accelerator | None, keeps_old_values: bool
+) -> Opening:
+    """The opening of one model, made now."""
+    (model, own_options, used, why_not), traits = _use_native_operators(job, options, native)
     return Opening(
         job=job,
         model=model,
         options=own_options,
         in_place=_verdicts(job, model, own_options, keeps_old_values, traits),
-        native=native,
+        native=used,
         why_not_native=why_not,
         traits=traits,
-        keeps_old_values=keeps_old_values,
-        update=plan_opening(job.update, options) if job.update is not None else None,
-        parts=tuple(
-            plan_opening(part, options, stops_on_non_finite=stops_on_non_finite)
-            for part in job.parts
-        ),
+    )
+
+
+def _place(
+    cache: OpeningCache,
+    job: CompiledJob,
+    options: Options,
+    native: Accelerator | None,
+    keeps_old_values: bool,
+) -> Place | None:
+    """Where an opening belongs; None on other devices than the CPU, and for files of a session."""
+    is_plain = options.provider_names == CPU.names and options.optimization != "disable"
+    if not is_plain or options.profile or options.optimized_path or options.graph_cache:
+        return None
+    config = job.spec.config
+    facts = (
+        "" if native is None else native.fingerprint(), config.value("runtime.winograd"),
+        bool(config.value("runtime.in_place")), keeps_old_values, job.kind,
+        [(name, v.nbytes) for name, v in sorted(job.variables.items())],
+    )  # fmt: skip
+    return cache.place(job.model, options, facts)
+
+
+def _kept_opening(
+    job: CompiledJob, options: Options, kept: KeptOpening, native: Accelerator | None
+) -> Opening:
+    """The opening that is kept of an equal job."""
+    is_native = bool(kept.native) and native is not None
+    return Opening(
+        job=job,
+        model=parse_model(kept.model) if kept.model else job.model,
+        options=native.with_library(options) if is_native and native is not None else options,
+        in_place=kept.in_place,
+        native=kept.native,
+        traits=native,
+        graph=kept.graph,
     )
 
 
@@ -165,19 +235,36 @@ def plan_portable_opening(job: CompiledJob) -> Opening:
 def open_model(opening: Opening, create: Callable[[OwnModel, Options], T]) -> tuple[T, Opening]:
     """The result of `create`, and the opening with verdicts that the runtime's own graph bears out.
 
-    An optimiser may move readers of an old value behind its update.
+    An optimiser may move readers of an old value behind its update. Where the opening has a place
+    on disk, it is kept there.
     """
+    if opening.graph:
+        try:
+            options = replace(opening.options, optimization="disable")
+            return create(OwnModel(opening.graph), options), replace(opening, graph=b"")
+        except FlowError as error:
+            assert opening.place is not None, "it was read from there"
+            _log.warning("what is kept of %s opens no more: %s", opening.job.spec.name, error)
+            opening.place.forget()
     content = OwnModel(model_bytes(opening.model))
-    if not opening.names_in_place:
+    if not opening.names_in_place and opening.place is None:
         return create(content, opening.options), opening
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "optimized.onnx")
         opened = create(content, replace(opening.options, optimized_path=str(path)))
-        graph = parse_model(path.read_bytes()).graph  # which the runtime wrote just now
-    names = [v.name for v in opening.in_place]
-    optimized = {v.name: v for v in in_place(graph, names, opening.traits)}
-    verdicts = tuple(_stricter(v, optimized[v.name]) for v in opening.in_place)
-    return opened, replace(opening, in_place=verdicts)
+        optimized = path.read_bytes()  # which the runtime wrote just now
+    verdicts = opening.in_place
+    if opening.names_in_place:
+        graph, names = parse_model(optimized).graph, [v.name for v in verdicts]
+        found = {v.name: v for v in in_place(graph, names, opening.traits)}
+        verdicts = tuple(_stricter(v, found[v.name]) for v in verdicts)
+    opening = replace(opening, in_place=verdicts, graph=b"")
+    if opening.place is not None:
+        own = b"" if opening.model is opening.job.model else content.content
+        opening.place.write(
+            KeptOpening(opening.job.spec.name, own, optimized, opening.native, verdicts)
+        )
+    return opened, opening
 
 
 def _stricter(written: InPlace, optimized: InPlace) -> InPlace:
@@ -209,29 +296,35 @@ def _refuse(verdicts: tuple[InPlace, ...], reason: str) -> tuple[InPlace, ...]:
     return tuple(replace(v, is_safe=False, reason=reason) for v in verdicts)
 
 
+def _accelerator(job: CompiledJob, options: Options) -> Accelerator | None:
+    """The accelerator that takes part in a job.
+
+    Train jobs on the CPU and on CUDA use the operators of an installed one, if `runtime.native`
+    does not forbid it. Others run as they are: the runtime itself is at its best where weights do
+    not change.
+    """
+    provider = options.provider_names[0]
+    if provider not in _ACCELERATED or job.kind != "train":
+        return None
+    return accelerator(job.spec.config.value("runtime.native"), needs_library=provider == CPU.name)
+
+
 def _use_native_operators(
-    job: CompiledJob, options: Options
+    job: CompiledJob, options: Options, native: Accelerator | None
 ) -> tuple[Rewriting, OperatorTraits | None]:
     """The model to open with its options and native operators, and what those are like.
 
-    Train jobs on the CPU and on CUDA use the operators of an installed accelerator, if
-    `runtime.native` does not forbid it. Others run as they are: the runtime itself is at its best
-    where weights do not change. Raises `UnsupportedError` where native operators are insisted on
-    and something is missing.
+    Raises `UnsupportedError` where native operators are insisted on and something is missing.
     """
-    config = job.spec.config
-    wish = config.value("runtime.native")
-    provider = options.provider_names[0]
-    is_eligible = provider in _ACCELERATED and job.kind == "train"
-    native = accelerator(wish, needs_library=provider == CPU.name) if is_eligible else None
     if native is None:
         return Rewriting(job.model, options), None
+    config, provider = job.spec.config, options.provider_names[0]
     analysis, winograd = GraphAnalysis(late_readers, index_origin), config.value("runtime.winograd")
     rewriting = native.rewrite(_with_counted_draws(job, provider), options, analysis,
                                winograd=winograd)  # fmt: skip
     if not rewriting.used:
         rewriting = rewriting._replace(model=job.model)
-    if rewriting.why_not and wish is True:
+    if rewriting.why_not and config.value("runtime.native") is True:
         raise UnsupportedError(
             f"runtime.native(True): {rewriting.why_not}",
             hint="install what is missing, or leave runtime.native at 'auto'",

@@ -25,6 +25,7 @@ from flow2onnx.engine.executable import Executable
 from flow2onnx.engine.kept import kept_value, merge_kept, own_value
 from flow2onnx.engine.memory import check_memory
 from flow2onnx.engine.opening import Opening
+from flow2onnx.engine.opening_cache import OpeningCache
 from flow2onnx.engine.options import options_of
 from flow2onnx.engine.pipelines import Pipelines
 from flow2onnx.engine.placement import Device, Placement, best_device
@@ -413,7 +414,14 @@ class Session:
     def _opening(self, job: CompiledJob, may_capture: bool = True) -> Opening:
         stops = self.settings.value("stop_on_non_finite")
         options = options_of(job, self.settings, self._device)
-        return plan_captured_opening(job, options, stops_on_non_finite=stops, may=may_capture)
+        keeps = job.spec.config.value("runtime.opening_cache")
+        return plan_captured_opening(
+            job,
+            options,
+            stops_on_non_finite=stops,
+            may=may_capture,
+            cache=OpeningCache.of_user() if keeps else None,
+        )
 
     def _bind(self, opening: Opening, state: State) -> Executable:
         source, others = self._pipelines.feeding(opening.job), join_world()

@@ -305,6 +305,18 @@ def _() -> None:
         assert list(Path(folder).glob("*.onnx"))
 
 
+@effect_of("runtime.opening_cache")
+def _() -> None:
+    config = FunctionConfig()
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FLOW2ONNX_CACHE", folder)
+        patch.setattr("flow2onnx.engine.opening_cache.FEWEST_NODES", 1)
+        config.runtime.opening_cache(False)
+        _, job = compiled(config)
+        job(X)
+        assert not list(Path(folder).iterdir())
+
+
 @effect_of("runtime.session_entry")
 def _() -> None:
     config = FunctionConfig()

@@ -1,5 +1,7 @@
 """The `Accelerator` that the entry point names, as a module."""
 
+import functools
+import hashlib
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -16,16 +18,23 @@ from flow2onnx_runtime.providers import CPU, PROVIDERS
 from flow2onnx_native.abi import DOMAIN
 from flow2onnx_native.aliasing import index_operands, overwrites_safely
 from flow2onnx_native.cuda_pipeline import rewrite_for_cuda
-from flow2onnx_native.library import open_cuda_library, open_library
+from flow2onnx_native.library import (
+    NativeLibrary,
+    onednn_path,
+    open_cuda_library,
+    open_library,
+)
 from flow2onnx_native.pipeline import rewrite_prediction, rewrite_training
 
 __all__ = [
     "DOMAIN",
     "accelerate",
+    "fingerprint",
     "index_operands",
     "overwrites_safely",
     "require_library",
     "rewrite",
+    "with_library",
 ]
 
 CUDA = PROVIDERS["cuda"]
@@ -35,6 +44,24 @@ _MOST_BYTES = 2**31 - 1  # of one message
 def require_library() -> None:
     """Raise `UnsupportedError`, with what to do, where the CPU's operators cannot be used."""
     open_library()
+
+
+def fingerprint() -> str:
+    """A hash of what decides on a rewriting for the CPU besides its arguments."""
+    return _fingerprint(open_library())
+
+
+@functools.cache
+def _fingerprint(library: NativeLibrary) -> str:
+    found = hashlib.sha256(repr((library.operators, onednn_path())).encode())
+    for path in (*sorted(Path(__file__).parent.glob("*.py")), Path(library.path)):
+        found.update(path.name.encode() + b"\0" + path.read_bytes())
+    return found.hexdigest()
+
+
+def with_library(options: Options) -> Options:
+    """How a model is opened that was rewritten for the CPU."""
+    return _with_library(options, open_library().path)
 
 
 def rewrite(

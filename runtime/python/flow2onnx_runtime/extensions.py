@@ -100,6 +100,12 @@ class Accelerator(OperatorTraits, Protocol):
     def require_library(self) -> None:
         """Raise `UnsupportedError`, with what to do, where the CPU's operators cannot be used."""
 
+    def fingerprint(self) -> str:
+        """Return a hash of what decides on a rewriting besides its arguments."""
+
+    def with_library(self, options: "Options") -> "Options":
+        """Return how a model is opened that was rewritten for the CPU."""
+
     def rewrite(
         self, model: "Model", options: "Options", analysis: GraphAnalysis, *, winograd: bool
     ) -> Rewriting:

@@ -16,7 +16,7 @@ import onnxruntime as ort
 from flow2onnx_runtime.errors import BundleError
 from flow2onnx_runtime.files import replace_bytes
 
-__all__ = ["LIMIT", "GraphCache"]
+__all__ = ["LIMIT", "GraphCache", "processor_features"]
 
 LIMIT = 2 << 30  # bytes of a folder; the graphs that were not used for longest go first
 _LARGEST = 256 << 20  # a protobuf message ends at 2 GB, and folded constants may add to a graph
@@ -116,7 +116,7 @@ class GraphCache:
 
 
 def _key(model: bytes, how: str) -> str:
-    machine = (ort.__version__, platform.system(), platform.machine(), _processor(), how)
+    machine = (ort.__version__, platform.system(), platform.machine(), processor_features(), how)
     return hashlib.sha256(repr(machine).encode() + b"\0" + model).hexdigest()[:32]
 
 
@@ -124,7 +124,7 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
 
 
-def _processor() -> str:
+def processor_features() -> str:
     """The instruction sets of the processor: the runtime's blocked layouts depend on it."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():

@@ -1,4 +1,4 @@
-"""The one rule for shared libraries that a setting names: which are loaded into this process.
+"""The one rule for files that decide what this process does: shared libraries, and caches.
 
 A library can do whatever the process can, and so can everybody who may change it. So whatever names
 one, an environment variable or an option, a library is loaded if
@@ -27,7 +27,7 @@ try:
 except ImportError:  # not on Windows
     grp = pwd = None  # type: ignore[assignment]  # their absence is tested where they are used
 
-__all__ = ["PackageLibrary", "trusted_library"]
+__all__ = ["PackageLibrary", "exposure", "trusted_library"]
 
 _OTHERS = stat.S_IWOTH
 _GROUP = stat.S_IWGRP
@@ -51,31 +51,40 @@ def trusted_library(path: str) -> str:
     real = os.path.realpath(path)
     if not os.path.isfile(real):
         raise _refusal(path, "it is no regular file", "give the path of a shared library")
-    if hasattr(os, "geteuid"):
-        places = {real: None, **dict.fromkeys(map(str, chain(_folders(path), _folders(real))))}
-        for place in places:
-            _check_writers(path, place, is_home=place == os.path.dirname(real))
+    found = exposure(path)
+    if found is not None:
+        raise _refusal(path, *found)
     return real
+
+
+def exposure(path: str) -> tuple[str, str] | None:
+    """Why others than root and this user may change a file, and what to do; None if they may not.
+
+    The path is absolute. Raises `OSError` for a file that is not there.
+    """
+    if not hasattr(os, "geteuid"):
+        return None
+    real = os.path.realpath(path)
+    places = {real: None, **dict.fromkeys(map(str, chain(_folders(path), _folders(real))))}
+    found = (_exposure_of(place, is_home=place == os.path.dirname(real)) for place in places)
+    return next(filter(None, found), None)
 
 
 def _folders(path: str) -> tuple[Path, ...]:
     return tuple(Path(path).parents)
 
 
-def _check_writers(path: str, place: str, *, is_home: bool) -> None:
-    """Raise `OptionsError` where others than root and this user may write to a file or folder."""
+def _exposure_of(place: str, *, is_home: bool) -> tuple[str, str] | None:
+    """Why others than root and this user may write to a file or folder, and what to do."""
     state = os.stat(place)
     if state.st_uid not in (0, os.geteuid()):
-        raise _refusal(
-            path, f"{place} belongs to another user, number {state.st_uid}", "use a copy of yours"
-        )
+        return f"{place} belongs to another user, number {state.st_uid}", "use a copy of yours"
     if state.st_mode & stat.S_ISVTX and stat.S_ISDIR(state.st_mode) and not is_home:
-        return
+        return None
     is_shared = state.st_mode & _GROUP and not _is_private(state.st_gid, state.st_uid)
     if state.st_mode & _OTHERS or is_shared:
-        raise _refusal(
-            path, f"others may write to {place}", f"chmod go-w {place}, or use a copy elsewhere"
-        )
+        return f"others may write to {place}", f"chmod go-w {place}, or use a copy elsewhere"
+    return None
 
 
 def _is_private(group: int, user: int) -> bool:

@@ -50,7 +50,7 @@ def test_everything_that_decides_makes_another_graph(tmp_path, monkeypatch):
     answer(model(FOLDED.replace("{3, 4}", "{5, 6}")), tmp_path)
     answer(model(), tmp_path, optimization="basic")
     answer(model(), tmp_path, deterministic=True)
-    monkeypatch.setattr(graph_cache, "_processor", lambda: "another")
+    monkeypatch.setattr(graph_cache, "processor_features", lambda: "another")
     answer(model(), tmp_path)
     monkeypatch.setattr(graph_cache.ort, "__version__", "0.0")
     answer(model(), tmp_path)

@@ -1,0 +1,286 @@
+"""Openings on disk: what rewriting, analysis and the runtime's optimiser made of a compiled job.
+
+A program is traced, differentiated and verified each time it starts; what follows, and takes
+longest for deep networks, is read again where everything that decides on it is the same.
+"""
+
+import contextlib
+import functools
+import hashlib
+import json
+import logging
+import os
+import platform
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import onnxruntime as ort
+from flow2onnx_runtime import Options
+from flow2onnx_runtime.cache_folders import user_cache
+from flow2onnx_runtime.errors import BundleError
+from flow2onnx_runtime.extensions import GRADIENT_OF, GRADIENT_OF_EXPANDED, GradientOf
+from flow2onnx_runtime.files import open_regular, replace_bytes
+from flow2onnx_runtime.graph_cache import processor_features
+from flow2onnx_runtime.trusted_libraries import exposure
+
+from flow2onnx.analysis.in_place import InPlace
+from flow2onnx.graph import Model
+from flow2onnx.graph.model import model_bytes
+
+__all__ = ["ENVIRONMENT", "FEWEST_NODES", "LIMIT", "Entry", "KeptOpening", "OpeningCache", "Place"]
+
+ENVIRONMENT = "FLOW2ONNX_CACHE"  # a folder in place of the user's cache; 0: nothing is kept
+LIMIT = 2 << 30  # bytes of all openings; those that were not used for longest go first
+FEWEST_NODES = 1000  # smaller models are opened as soon as a file is read
+_LARGEST = 256 << 20
+_SUFFIX = ".opening"
+_MAGIC = b"flow2onnx opening 1\n"
+_HEAD = struct.Struct("<32sQQ")  # the hash of what follows, the lengths of facts and model
+_OFF = ("0", "off", "false", "no")
+_log = logging.getLogger("flow2onnx.execute")
+
+
+@dataclass(frozen=True)
+class KeptOpening:
+    """What is kept of an opening.
+
+    `model` has the native operators, empty where there are none; `graph` is what the runtime made
+    of it. `job` is the name that is shown.
+    """
+
+    job: str
+    model: bytes
+    graph: bytes
+    native: Mapping[str, int]
+    in_place: tuple[InPlace, ...]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file of the cache, for people: whose opening, how large, when it was used last."""
+
+    path: Path
+    job: str
+    size: int
+    used: float
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an opening is kept: its cache and key."""
+
+    cache: "OpeningCache"
+    key: str
+
+    def read(self) -> KeptOpening | None:
+        """What is kept there; None for nothing, or what is damaged."""
+        return self.cache.read(self.key)
+
+    def write(self, kept: KeptOpening) -> None:
+        """Keep an opening; what cannot be kept is said in the log."""
+        self.cache.write(self.key, kept)
+
+    def forget(self) -> None:
+        """Remove what is kept there."""
+        self.cache.forget(self.key)
+
+
+@dataclass(frozen=True)
+class OpeningCache:
+    """A folder of openings by what they are made from.
+
+    The key is a hash over the compiled model, the options, the versions and sources of everything
+    that takes part, and the machine: an entry is never out of date, but unused one day. Files are
+    written whole, and each begins with the hash of its content. Nothing is read that others than
+    root and this user may have written.
+    """
+
+    folder: Path
+    limit: int = LIMIT
+
+    @classmethod
+    def of_user(cls) -> "OpeningCache | None":
+        """The cache that the environment names; None where it says that nothing is to be kept."""
+        asked = os.environ.get(ENVIRONMENT, "")
+        if asked.lower() in _OFF:
+            return None
+        try:
+            return cls(Path(asked).expanduser().absolute() if asked else user_cache("openings"))
+        except RuntimeError:  # the user has no home
+            return None
+
+    def place(self, model: Model, options: Options, facts: Iterable[object]) -> Place | None:
+        """Where the opening of a model belongs; None for one that is not worth it.
+
+        `facts` are whatever else decides on it.
+        """
+        if len(model.graph) < FEWEST_NODES:
+            return None
+        return Place(self, _key(model, options, facts))
+
+    def read(self, key: str) -> KeptOpening | None:
+        """The opening of that key; None for nothing, or what is damaged or may be somebody's."""
+        path = self._path(key)
+        if not path.is_file() or not self._is_own(path):
+            return None
+        try:
+            with open_regular(path) as file:
+                kept = _parse(file.read(_LARGEST))
+            os.utime(path)
+        except OSError as error:
+            _log.warning("%s cannot be read: %s", path, error)
+            return None
+        except (ValueError, TypeError, KeyError) as error:
+            _log.warning("%s is damaged, and made again: %s", path, error)
+            self.forget(key)
+            return None
+        return kept
+
+    def write(self, key: str, kept: KeptOpening) -> None:
+        """Keep an opening; what cannot be kept is said in the log."""
+        content = _content(kept)
+        if len(content) > min(_LARGEST, self.limit):
+            return
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            replace_bytes(self._path(key), content)
+            self._shrink()
+        except (OSError, BundleError) as error:
+            _log.warning("the opening of %s is not kept in %s: %s", kept.job, self.folder, error)
+
+    def forget(self, key: str) -> None:
+        """Remove what is kept by that key."""
+        with contextlib.suppress(OSError):
+            self._path(key).unlink()
+
+    def entries(self) -> list[Entry]:
+        """All that is kept, what was used last first."""
+        found = []
+        for path, size, used in self._files():
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                found.append(Entry(path, _job_of(path), size, used))
+        return sorted(found, key=lambda entry: -entry.used)
+
+    def clear(self) -> int:
+        """Remove everything; returns how many openings there were."""
+        count = 0
+        for path, _, _ in self._files():
+            with contextlib.suppress(OSError):
+                path.unlink()
+                count += 1
+        return count
+
+    def _path(self, key: str) -> Path:
+        return self.folder / f"{key}{_SUFFIX}"
+
+    def _is_own(self, path: Path) -> bool:
+        """True if nobody else may have written a file; else that is said once."""
+        try:
+            found = exposure(str(path))
+        except OSError:
+            return False
+        if found is not None:
+            _warn_of_exposure(self.folder, *found)
+        return found is None
+
+    def _files(self) -> Iterator[tuple[Path, int, float]]:
+        for path in self.folder.glob(f"*{_SUFFIX}"):
+            with contextlib.suppress(OSError):  # another process may have removed it
+                state = path.stat()
+                yield path, state.st_size, state.st_mtime
+
+    def _shrink(self) -> None:
+        found = sorted(self._files(), key=lambda file: file[2])
+        excess = sum(size for _, size, _ in found) - self.limit
+        for path, size, _ in found:
+            if excess <= 0:
+                return
+            with contextlib.suppress(OSError):
+                path.unlink()
+            excess -= size
+
+
+@functools.cache
+def _warn_of_exposure(folder: Path, reason: str, hint: str) -> None:
+    _log.warning("openings kept in %s are not read: %s (%s)", folder, reason, hint)
+
+
+def _content(kept: KeptOpening) -> bytes:
+    verdicts = [asdict(verdict) for verdict in kept.in_place]
+    facts = {"job": kept.job, "native": dict(kept.native), "in_place": verdicts}
+    text = json.dumps(facts).encode()
+    body = text + kept.model + kept.graph
+    head = _HEAD.pack(hashlib.sha256(body).digest(), len(text), len(kept.model))
+    return _MAGIC + head + body
+
+
+def _parse(content: bytes) -> KeptOpening:
+    """The opening in the content of a file; raises ValueError for damage."""
+    start = len(_MAGIC) + _HEAD.size
+    if len(content) < start or not content.startswith(_MAGIC):
+        raise ValueError("it is no opening")
+    digest, text, model = _HEAD.unpack(content[len(_MAGIC) : start])
+    body = memoryview(content)[start:]
+    if hashlib.sha256(body).digest() != digest:
+        raise ValueError("its content is not what was written")
+    facts = json.loads(bytes(body[:text]))
+    return KeptOpening(
+        job=str(facts["job"]),
+        model=bytes(body[text : text + model]),
+        graph=bytes(body[text + model :]),
+        native={str(name): int(count) for name, count in facts["native"].items()},
+        in_place=tuple(InPlace(**verdict) for verdict in facts["in_place"]),
+    )
+
+
+def _job_of(path: Path) -> str:
+    """The name of the job in a file, whose models are not read."""
+    with open_regular(path) as file:
+        head = file.read(len(_MAGIC) + _HEAD.size)
+        if not head.startswith(_MAGIC):
+            raise ValueError("it is no opening")
+        _, text, _ = _HEAD.unpack(head[len(_MAGIC) :])
+        return str(json.loads(file.read(min(text, _LARGEST)))["job"])
+
+
+def _key(model: Model, options: Options, facts: Iterable[object]) -> str:
+    found = hashlib.sha256(model_bytes(model))
+    for node in model.graph:
+        for kind in (GRADIENT_OF, GRADIENT_OF_EXPANDED):
+            note = node.meta.get(kind)
+            if note is not None:
+                found.update(repr((node.name, kind, _facts_of(note))).encode())
+    decisive = [(f.name, _plain(getattr(options, f.name))) for f in fields(options)]
+    machine = (ort.__version__, platform.system(), platform.machine(), os.cpu_count(),
+               processor_features(), _sources())  # fmt: skip
+    found.update(repr((machine, decisive, list(facts))).encode())
+    return found.hexdigest()[:40]
+
+
+def _facts_of(note: GradientOf) -> object:
+    """A gradient's note, its values by name."""
+    return (
+        note.op_type, [(k, repr(a.value)) for k, a in sorted(note.attributes.items())],
+        *([None if v is None else v.name for v in values]
+          for values in (note.inputs, note.outputs, note.gradients)),
+        note.position,
+    )  # fmt: skip
+
+
+def _plain(value: Any) -> object:
+    """A setting as text that is the same for equal ones."""
+    return sorted((k, _plain(v)) for k, v in value.items()) if isinstance(value, Mapping) else value
+
+
+@functools.cache
+def _sources() -> str:
+    """A hash of the code that decides on an opening; its version may stay while it changes."""
+    package = Path(__file__).parents[1]
+    found = hashlib.sha256()
+    for folder in ("analysis", "engine"):
+        for path in sorted((package / folder).glob("*.py")):
+            found.update(path.name.encode() + b"\0" + path.read_bytes())
+    return found.hexdigest()
