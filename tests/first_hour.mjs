@@ -8,9 +8,9 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { chromium } from "playwright-core";
 
+import { HOUSE, ONE, draw, ready } from "./strokes.js";
+
 const [kind, address, folder] = process.argv.slice(2);
-const HOUSE = [[[0.2, 0.9], [0.2, 0.45], [0.5, 0.1], [0.8, 0.45], [0.8, 0.9], [0.2, 0.9]]];
-const ONE = [[[0.4, 0.25], [0.52, 0.12], [0.52, 0.88]]];
 
 const browser = await chromium.launch({
   executablePath: process.env.CHROMIUM,
@@ -26,33 +26,18 @@ async function picture(name, options) {
   console.log(`${name}.png`);
 }
 
-const ready = () => page.waitForFunction(() => document.body.getAttribute("aria-busy") === "false");
-
-async function draw(strokes) {
-  await page.keyboard.press("Escape");
-  const box = await page.locator("#pad").boundingBox();
-  const at = ([x, y]) => [box.x + x * box.width, box.y + y * box.height];
-  for (const [first, ...rest] of strokes) {
-    await page.mouse.move(...at(first));
-    await page.mouse.down();
-    for (const point of rest) await page.mouse.move(...at(point), { steps: 6 });
-    await page.mouse.up();
-  }
-  await page.waitForFunction(() => /sure/.test(document.getElementById("sureness").textContent));
-}
-
 const read = () => page.locator("#digit").textContent();
 
 async function digits() {
   await page.goto(address);
-  await ready();
-  await draw(ONE);
+  await ready(page);
+  await draw(page, ONE);
   assert.equal(await read(), "1");
   await picture("page_reads");
-  await draw(HOUSE);
+  await draw(page, HOUSE);
   for (let i = 0; i < 3; i++) {
     await page.getByRole("button", { name: "4", exact: true }).click();
-    await ready();
+    await ready(page);
   }
   assert.equal(await read(), "4");
   await picture("page_has_learnt");

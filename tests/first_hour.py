@@ -64,9 +64,9 @@ class Desk:
     def look(self, kind: str, address: str) -> tuple[str, ...]:
         """Use a page in Chromium; returns the names of the pictures that this made."""
         here = self.copy / "runtime" / "js"  # where playwright-core is looked for
-        script = here / "first_hour.mjs"
-        shutil.copyfile(ROOT / "tests" / "first_hour.mjs", script)
-        command = ["node", str(script), kind, address, str(self.pictures)]
+        for source in (ROOT / "tests/first_hour.mjs", ROOT / "runtime/js/test/browser/strokes.js"):
+            shutil.copyfile(source, here / source.name)
+        command = ["node", "first_hour.mjs", kind, address, str(self.pictures)]
         done = subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=300)
         if done.returncode:
             sys.exit(f"{kind} at {address}\n{done.stdout}\n{done.stderr}")

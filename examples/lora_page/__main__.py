@@ -15,15 +15,10 @@ from pathlib import Path
 from flow2onnx_runtime import replace_folder
 
 import flow2onnx as flow
-from examples.browser.__main__ import PACKAGE, onnxruntime_web, serve
+from examples.browser.__main__ import PACKAGE, serve
+from examples.worker_page import copy_page
 
 HERE = Path(__file__).parent
-SHARED = ("curve.js", "style.css")  # of the page that learns digits
-RUNTIMES = (
-    "ort.wasm.min.mjs", "ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm",
-    "ort.webgpu.min.mjs", "ort-wasm-simd-threaded.asyncify.mjs",
-    "ort-wasm-simd-threaded.asyncify.wasm",
-)  # fmt: skip
 LIBRARIES = {
     "tokenizers.js": "@huggingface/tokenizers/dist/tokenizers.min.mjs",
     "jinja.js": "@huggingface/jinja/dist/index.js",
@@ -32,21 +27,14 @@ LIBRARIES = {
 
 def build(folder: Path, out: Path, rank: int, seed: int) -> None:
     """Write the site: page, package, onnxruntime, tokenizer, the bundle of the model's adapters."""
-    ort = onnxruntime_web()
     # WebGPU has no float64; computing activations twice leaves room in the heap of a page.
     made = flow.lora(folder, rank, 2 * rank, recompute=True, float64=False, accumulate=False,
                      seed=seed)  # fmt: skip
     print(repr(made))
 
     def fill(site: Path) -> None:
-        shutil.copytree(HERE / "page", site, dirs_exist_ok=True)
-        for name in SHARED:
-            shutil.copyfile(HERE.parent / "browser" / "page" / name, site / name)
-        shutil.copytree(PACKAGE / "src", site / "flow2onnx-runtime")
-        for place in ("ort", "lib"):
-            (site / place).mkdir()
-        for name in RUNTIMES:
-            shutil.copyfile(ort / name, site / "ort" / name)
+        copy_page(HERE / "page", site)
+        (site / "lib").mkdir()
         for name, path in LIBRARIES.items():
             shutil.copyfile(PACKAGE / "node_modules" / path, site / "lib" / name)
         (site / "texts.json").write_text(json.dumps(texts(folder)), encoding="utf-8")

@@ -10,26 +10,23 @@ onnxruntime-web.
 
 import argparse
 import json
-import shutil
 import sys
 from pathlib import Path
 
 import onnx
 from flow2onnx_runtime import replace_folder
 
-from examples.browser.__main__ import PACKAGE, onnxruntime_web, serve
-from examples.lora_page.__main__ import RUNTIMES
+from examples.browser.__main__ import serve
 from examples.vision_page.bundle import BATCH, SCORES, both
 from examples.vision_page.network import LOGITS, STEPS, Vision, adapt, small_mobilenet
+from examples.worker_page import copy_page
 from flow2onnx.errors import FlowError
 
 HERE = Path(__file__).parent
-SHARED = ("curve.js", "style.css")  # of the page that learns digits
 
 
 def build(vision: Vision, out: Path, mean: list[float], std: list[float]) -> None:
     """Write the site: page, package, onnxruntime, bundles for the head and for the last blocks."""
-    ort = onnxruntime_web()
     bundles = both(vision)
     settings = {
         "format": "flow2onnx-vision",
@@ -39,13 +36,7 @@ def build(vision: Vision, out: Path, mean: list[float], std: list[float]) -> Non
     }  # fmt: skip
 
     def fill(site: Path) -> None:
-        shutil.copytree(HERE / "page", site, dirs_exist_ok=True)
-        for name in SHARED:
-            shutil.copyfile(HERE.parent / "browser" / "page" / name, site / name)
-        shutil.copytree(PACKAGE / "src", site / "flow2onnx-runtime")
-        (site / "ort").mkdir()
-        for name in RUNTIMES:
-            shutil.copyfile(ort / name, site / "ort" / name)
+        copy_page(HERE / "page", site)
         for name, made in bundles.items():
             made.save(site / name, verify=False)
         (site / "vision.json").write_text(json.dumps(settings), encoding="utf-8")

@@ -1,5 +1,6 @@
 /** The page: what is pasted goes to the worker that has the model, what comes back is shown. */
 
+import { Calls, download } from "./calls.js";
 import { drawCurve } from "./curve.js";
 
 const SHOWN = 400; // steps of the curve
@@ -20,33 +21,14 @@ const SAMPLE = [
 
 const at = (id) => document.getElementById(id);
 const page = { losses: [], provider: null, isTraining: false };
-const worker = new Worker("worker.js", { type: "module" });
-const waiting = new Map();
-let calls = 0;
-
-/** Ask the worker; `hear` gets what it tells before it is done. */
-function call(name, given = {}, hear = () => {}) {
-  calls += 1;
-  worker.postMessage({ id: calls, name, given });
-  return new Promise((resolve, reject) => waiting.set(calls, { resolve, reject, hear }));
-}
-
-worker.onmessage = ({ data: { id, news, result, error } }) => {
-  const call = waiting.get(id);
-  if (!call) return;
-  if (news) return call.hear(news);
-  waiting.delete(id);
-  if (error === undefined) call.resolve(result);
-  else call.reject(new Error(error));
-};
-worker.onerror = (event) => say(`the worker ended: ${event.message ?? "load the page again"}`);
+const worker = new Calls("worker.js", say);
 
 async function open() {
   const provider = new FormData(at("model")).get("provider");
   busy(true);
   say("loading the model …");
   try {
-    const facts = await call("open", { provider }, ({ progress }) => showProgress(progress));
+    const facts = await worker.ask("open", { provider }, ({ progress }) => showProgress(progress));
     page.provider = provider;
     at("progress").hidden = true;
     at("trained").textContent = `${(facts.numbers / 1e6).toFixed(2)} million`;
@@ -71,7 +53,7 @@ async function train() {
   };
   const began = performance.now();
   try {
-    await call("train", given, (news) => showStep(news, began));
+    await worker.ask("train", given, (news) => showStep(news, began));
     say(`trained: ${page.losses.length} steps`);
   } finally {
     page.isTraining = false;
@@ -92,7 +74,7 @@ async function ask() {
       at(place).textContent = "…";
       say(isFirst ? "the model as it was answers …" : "the model with your adapter answers …");
       const hear = ({ text }) => (at(place).textContent = text);
-      const { text, tokens, seconds } = await call("ask", { question, most: MOST, isFirst }, hear);
+      const { text, tokens, seconds } = await worker.ask("ask", { question, most: MOST, isFirst }, hear);
       at(place).textContent = text.trim() || "(nothing)";
       at(`${place}-speed`).textContent = `${(tokens / seconds).toFixed(1)} tokens/s`;
     }
@@ -102,12 +84,8 @@ async function ask() {
   }
 }
 
-async function download() {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([await call("adapter")]));
-  link.download = "adapter.onnx_adapter";
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+async function takeAway() {
+  download(await worker.ask("adapter"), "adapter.onnx_adapter");
   say("load it by RunOptions.add_active_adapter, or in onnxruntime-genai");
 }
 
@@ -156,8 +134,8 @@ const on = (id, act) =>
 on("model", open);
 on("examples", train);
 on("compare", ask);
-at("stop").addEventListener("click", () => call("stop"));
-at("download").addEventListener("click", () => download().catch(report));
+at("stop").addEventListener("click", () => worker.ask("stop"));
+at("download").addEventListener("click", () => takeAway().catch(report));
 addEventListener("resize", showCurve);
 
 at("lines").value = SAMPLE;

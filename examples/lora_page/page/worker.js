@@ -1,15 +1,14 @@
 /** The model, in a thread of its own: opens, trains, answers, and gives the adapter back. */
 
 import { NDArray, Options, Predictor, Trainer } from "./flow2onnx-runtime/index.js";
+import { answerBy, loadRuntime, threads } from "./answers.js";
 import { Texts } from "./texts.js";
 
-const BUILDS = { wasm: "./ort/ort.wasm.min.mjs", webgpu: "./ort/ort.webgpu.min.mjs" };
-const MOST_THREADS = 8;
 const LONGEST = 512; // tokens of a row; longer texts are cut
 const TOLERANCE = 1e-3; // of a loss on WebGPU beside that on the processor
 const BUNDLE = new URL("bundle/", self.location.href);
 
-let [ort, trainer, texts, first, stopped, isSure] = [null, null, null, null, false, false];
+let [trainer, texts, first, stopped, isSure] = [null, null, null, false, false];
 
 const calls = {
   /** Open the bundle on a provider; gives the facts that the page shows. */
@@ -17,11 +16,7 @@ const calls = {
     await trainer?.dispose();
     trainer = null;
     isSure = provider !== "webgpu";
-    ort = await import(BUILDS[provider]);
-    const threads = self.crossOriginIsolated
-      ? Math.min(navigator.hardwareConcurrency || 1, MOST_THREADS)
-      : 1;
-    ort.env.wasm.numThreads = threads;
+    const ort = await loadRuntime(provider);
     texts = new Texts(await (await fetch("texts.json")).json());
     const options = new Options({ provider });
     const onProgress = (progress) => tell({ progress });
@@ -29,7 +24,7 @@ const calls = {
     first = await trainer.stateDict();
     const trained = trainer.manifest.state.filter(({ role }) => role === "variable");
     const numbers = trained.reduce((sum, { shape }) => sum + shape[0] * shape[1], 0);
-    return { threads, numbers, isIsolated: self.crossOriginIsolated };
+    return { threads: threads(), numbers, isIsolated: self.crossOriginIsolated };
   },
 
   /** Train rounds of the lines; tells each step's loss and tokens a second. */
@@ -81,9 +76,7 @@ async function atFirst(act) {
  */
 async function compare(rows) {
   const { feeds } = rows.reduce((a, b) => (b.tokens > a.tokens ? b : a));
-  const other = await import(BUILDS.wasm); // the build for WebGPU lacks kernels for the processor
-  other.env.wasm.numThreads = ort.env.wasm.numThreads;
-  const predictor = await Predictor.open(BUNDLE, { ort: other, job: "eval" });
+  const predictor = await Predictor.open(BUNDLE, { ort: await loadRuntime("wasm"), job: "eval" });
   const [wanted] = (await predictor.predict(named(feeds))).loss.toNumbers();
   await predictor.dispose();
   const [found] = (await atFirst(() => trainer.evaluate(named(feeds)))).loss.toNumbers();
@@ -152,12 +145,4 @@ function best(logits) {
   return at;
 }
 
-self.onmessage = async ({ data: { id, name, given } }) => {
-  const tell = (news) => self.postMessage({ id, news });
-  try {
-    self.postMessage({ id, result: await calls[name](given ?? {}, tell) });
-  } catch (error) {
-    self.postMessage({ id, error: error.message });
-  }
-};
-self.postMessage({ isReady: true });
+answerBy(calls);

@@ -1,5 +1,6 @@
 /** The page: pictures go to the worker that has the network, what comes back is shown. */
 
+import { Calls, download } from "./calls.js";
 import { Camera } from "./camera.js";
 import { Classes } from "./classes.js";
 import { drawChart } from "./curve.js";
@@ -15,32 +16,14 @@ const KEPT = 1000; // milliseconds after the last change
 const LARGEST_PROJECT = 2e9; // bytes, which a page can read at once
 const store = indexedDBStore("vision/project");
 const at = (id) => document.getElementById(id);
-const worker = new Worker("worker.js", { type: "module" });
-const waiting = new Map();
+const worker = new Calls("worker.js", say);
 const camera = new Camera(at("video"));
 const page = { settings: null, classes: null, state: null, isTrained: false, isBusy: true };
 const curves = { losses: [], accuracies: [], held: [] };
-let [calls, recording, keeping, isLive] = [0, null, null, false];
-
-/** Ask the worker; `hear` gets what it tells before it is done. */
-function call(name, given = {}, hear = () => {}) {
-  calls += 1;
-  worker.postMessage({ id: calls, name, given });
-  return new Promise((resolve, reject) => waiting.set(calls, { resolve, reject, hear }));
-}
-
-worker.onmessage = ({ data: { id, news, result, error } }) => {
-  const asked = waiting.get(id);
-  if (!asked) return;
-  if (news) return asked.hear(news);
-  waiting.delete(id);
-  if (error === undefined) asked.resolve(result);
-  else asked.reject(new Error(error));
-};
-worker.onerror = (event) => say(`the worker ended: ${event.message ?? "load the page again"}`);
+let [recording, keeping, isLive] = [null, null, false];
 
 async function start() {
-  page.settings = await call("settings");
+  page.settings = await worker.ask("settings");
   const { size, classes: most, bundles } = page.settings;
   for (const option of at("depth").options) option.disabled = !bundles.includes(option.value);
   const acts = { changed, say, files: tried(addFiles), record: tried(record), rest };
@@ -133,7 +116,7 @@ async function open() {
     say(`loading the network: ${(loaded / 1e6).toFixed(0)} of ${(total / 1e6).toFixed(0)} MB`);
   };
   try {
-    const { provider, threads, isOnGpuAlone } = await call("open", given, hear);
+    const { provider, threads, isOnGpuAlone } = await worker.ask("open", given, hear);
     const gpu = isOnGpuAlone ? "the GPU alone" : "GPU and processor";
     const wasm = threads === 1 ? "the processor" : `the processor, ${threads} threads`;
     at("where").textContent = provider === "webgpu" ? gpu : wasm;
@@ -141,7 +124,7 @@ async function open() {
     at("progress").hidden = true;
   }
   if (page.state) {
-    await call("restore", { state: page.state });
+    await worker.ask("restore", { state: page.state });
     page.state = null;
   }
 }
@@ -157,7 +140,7 @@ async function train() {
     say("training …");
     const count = classes.names.length;
     const given = { ...classes.data, count, rounds: numberOf("rounds"), rate: numberOf("rate") };
-    await call("train", given, showNews);
+    await worker.ask("train", given, showNews);
     page.isTrained = true;
     say(`trained: ${curves.losses.length} steps. Try it on the right pictures, and on wrong ones`);
     await keep();
@@ -200,7 +183,7 @@ async function judge(picture) {
   await open();
   paint(at("seen"), picture, page.settings.size);
   const { names } = page.classes;
-  const shares = await call("judge", { picture, count: names.length });
+  const shares = await worker.ask("judge", { picture, count: names.length });
   const best = shares.indexOf(Math.max(...shares));
   at("answer").textContent = names[best];
   at("shares").replaceChildren(...names.map((name, i) => row(name, shares[i])));
@@ -240,7 +223,7 @@ async function probe() {
 
 async function project() {
   const { size } = page.settings;
-  const state = page.isTrained && !page.state ? await call("state") : page.state;
+  const state = page.isTrained && !page.state ? await worker.ask("state") : page.state;
   const { names, data } = page.classes;
   return packed({ names, size, depth: at("depth").value, ...data, state });
 }
@@ -300,7 +283,7 @@ async function openProject() {
 
 async function reset() {
   page.state = null;
-  await call("reset");
+  await worker.ask("reset");
   Object.assign(curves, { losses: [], accuracies: [], held: [] });
   for (const id of ["steps", "loss", "held", "speed"]) at(id).textContent = "–";
   at("shares").replaceChildren();
@@ -312,24 +295,16 @@ async function reset() {
   say("the network is as it was at first; your pictures are still here");
 }
 
-function download(content, name) {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(content instanceof Blob ? content : new Blob([content]));
-  link.download = name;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
-}
-
 async function downloadModel() {
   await open();
   const labels = new TextEncoder().encode(`${page.classes.names.join("\n")}\n`);
-  download(archive([...(await call("model")), ["labels.txt", labels]]), "model.tar");
+  download(archive([...(await worker.ask("model")), ["labels.txt", labels]]), "model.tar");
   say("predict.onnx in it runs on any ONNX Runtime, labels.txt has the classes");
 }
 
 async function downloadWeights() {
   await open();
-  download(await call("weights"), "weights.safetensors");
+  download(await worker.ask("weights"), "weights.safetensors");
 }
 
 /** The classes or pictures are others now. */
@@ -371,7 +346,7 @@ at("save").addEventListener(
   tried(async () => download(await project(), "project.safetensors")),
 );
 at("open").addEventListener("change", tried(openProject));
-at("stop").addEventListener("click", () => call("stop"));
+at("stop").addEventListener("click", () => worker.ask("stop"));
 at("reset").addEventListener("click", tried(reset));
 at("live").addEventListener("click", tried(live));
 at("probe").addEventListener("change", tried(probe));

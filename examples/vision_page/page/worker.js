@@ -1,10 +1,9 @@
 /** The network, in a thread of its own: opens, trains, judges, and gives back what it has learnt. */
 
 import { Options, Predictor, Trainer } from "./flow2onnx-runtime/index.js";
+import { answerBy, loadRuntime, threads } from "./answers.js";
 import { best, divide, feeds, shuffled, softmax } from "./batches.js";
 
-const BUILDS = { wasm: "./ort/ort.wasm.min.mjs", webgpu: "./ort/ort.webgpu.min.mjs" };
-const MOST_THREADS = 8;
 const TOLERANCE = 1e-2; // of scores on WebGPU beside those on the processor
 const FORMAT = "flow2onnx-vision";
 // A session is refused if one of its nodes would be left to the processor.
@@ -26,17 +25,13 @@ const calls = {
   /** Open a bundle on a provider, with what was learnt so far; gives facts to be shown. */
   async open({ provider, depth }, tell) {
     if (opened?.provider === provider && opened.depth === depth) return opened;
-    const ort = await import(BUILDS[provider]);
-    const threads = self.crossOriginIsolated
-      ? Math.min(navigator.hardwareConcurrency || 1, MOST_THREADS)
-      : 1;
-    ort.env.wasm.numThreads = threads;
+    const ort = await loadRuntime(provider);
     const onProgress = (progress) => tell({ progress });
     const { made, isOnGpuAlone } = await openTrainer(ort, provider, depth, onProgress);
     try {
       checkFeeds(made);
       const start = await made.stateDict();
-      if (provider === "webgpu") await compare(made, depth, threads);
+      if (provider === "webgpu") await compare(made, depth);
       await carryOver(made, start);
       await trainer?.dispose();
       [trainer, first] = [made, start];
@@ -44,7 +39,7 @@ const calls = {
       await made.dispose();
       throw error;
     }
-    opened = { provider, depth, threads, isOnGpuAlone };
+    opened = { provider, depth, threads: threads(), isOnGpuAlone };
     return opened;
   },
 
@@ -139,13 +134,12 @@ async function carryOver(made, start) {
  * Throw where a GPU gives other scores than the processor: kernels and drivers have faults, and
  * what was learnt by them is worth nothing.
  */
-async function compare(made, depth, threads) {
+async function compare(made, depth) {
   const { size, input, output, classes } = settings;
   const picture = Uint8Array.from({ length: size * size * 3 }, (_, i) => 127 + 120 * Math.sin(i * 0.37));
   const given = feeds(settings, picture, [0], [0], classes, false);
   const found = (await made.evaluate(given))[settings.scores].toNumbers().slice(0, classes);
-  const ort = await import(BUILDS.wasm); // the build for WebGPU lacks kernels for the processor
-  ort.env.wasm.numThreads = threads;
+  const ort = await loadRuntime("wasm");
   const predictor = await Predictor.open(new URL(`${depth}/`, self.location.href), { ort });
   const image = given[input].subarray(0, picture.length);
   const wanted = (await predictor.predict({ [input]: image }))[output].toNumbers();
@@ -194,11 +188,4 @@ async function judge(pictures, labels, places, count) {
   return right / places.length;
 }
 
-self.onmessage = async ({ data: { id, name, given } }) => {
-  const tell = (news) => self.postMessage({ id, news });
-  try {
-    self.postMessage({ id, result: await calls[name](given ?? {}, tell) });
-  } catch (error) {
-    self.postMessage({ id, error: error.message });
-  }
-};
+answerBy(calls);
