@@ -3,11 +3,10 @@
 import asyncio
 import json
 import shutil
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from flow2onnx_runtime.adapters import Adapter, write_adapter
+from flow2onnx_runtime.adapters import write_adapter
 from flow2onnx_serve import grpc_encoding, http_encoding
 from flow2onnx_serve.errors import RequestError
 from flow2onnx_serve.inference import Inference, RequestedOutput
@@ -15,34 +14,15 @@ from flow2onnx_serve.messages import MESSAGES
 from flow2onnx_serve.service import Service
 from flow2onnx_serve.settings import Settings
 
-from flow2onnx.imported import write_slots
-from tests.imported.lora.folders import TINY, with_bits, write_folder
-from tests.imported.lora.sessions import feeds, open_folder
+from tests.imported.lora.sessions import feeds
+from tests.serving.adapters import COUNT, IDS, drawn, expected_logits, folder_with_slots
 from tests.serving.models import mlp, place
-
-COUNT = 100
-IDS = np.arange(5, 13).reshape(2, 4)
-MODULES = ("model.layers.0.attn.q_proj", "model.layers.1.mlp.down_proj")
-SIZES = {MODULES[0]: (64, 64), MODULES[1]: (96, 64)}
-
-
-def drawn(seed, scale=1.0, columns=0):
-    """An adapter of two modules, whose ranks differ by seed; of another model with more columns."""
-    rng, rank = np.random.default_rng(seed), 1 + seed % 3
-    pairs = {
-        m: (rng.standard_normal((k + columns, rank)).astype("f"),
-            rng.standard_normal((rank, n)).astype("f"))
-        for m, (k, n) in SIZES.items()
-    }  # fmt: skip
-    return Adapter(pairs=pairs, scales=dict.fromkeys(pairs, scale))
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A folder with slots, which the tests copy."""
-    made = write_folder(tmp_path_factory.mktemp("served") / "tiny", with_bits(TINY, 4))
-    write_slots(made.path)
-    return made
+    return folder_with_slots(tmp_path_factory.mktemp("served") / "tiny")
 
 
 @pytest.fixture
@@ -54,14 +34,7 @@ def served(folder, tmp_path):
 
 @pytest.fixture(scope="module")
 def expected(folder):
-    """The logits of the model with an adapter, without the server."""
-    session = open_folder(folder.model)
-
-    def run(adapter=None, ids=IDS):
-        slots = {} if adapter is None else adapter.parameters()
-        return session.run(["logits"], {**feeds(folder, ids), **slots})[0]
-
-    return run
+    return expected_logits(folder)
 
 
 def drive(path, scenario, **settings):
@@ -203,59 +176,3 @@ def test_names_in_both_protocols():
     message.parameters["adapter"].int64_param = 3
     with pytest.raises(RequestError, match="not a name"):
         grpc_encoding.decode(message, {}, {})
-
-
-@pytest.mark.slow
-def test_over_http_and_grpc(folder, served, expected, serving):
-    adapters = {f"a{i}": drawn(i) for i in range(COUNT)}
-    for name, adapter in adapters.items():
-        write_adapter(served / "adapters" / f"{name}.onnx_adapter", adapter)
-    server = serving(served, "--grpc-port", 0, "--poll", "0.2")
-    given = feeds(folder, IDS)
-    inputs = [
-        {"name": n, "datatype": "INT64" if a.dtype.kind == "i" else "FP32", "shape": a.shape,
-         "data": a.reshape(-1).tolist()}
-        for n, a in given.items()
-    ]  # fmt: skip
-
-    def by_http(name, wanted=200):
-        asked = {"inputs": inputs, "outputs": [{"name": "logits"}]}
-        asked |= {"parameters": {"adapter": name}} if name else {}
-        status, answer = server.post("/v2/models/tiny/infer", asked)
-        assert status == wanted, answer
-        if status != 200:
-            return answer["error"]
-        (output,) = answer["outputs"]
-        return np.asarray(output["data"], "f").reshape(output["shape"])
-
-    names = ["", *adapters] * 2
-    with ThreadPoolExecutor(8) as threads:
-        found = list(threads.map(by_http, names))
-    for name, logits in zip(names, found, strict=True):
-        np.testing.assert_allclose(logits, expected(adapters.get(name)), rtol=1e-6, atol=1e-6)
-    assert by_http("a100", 404).startswith(
-        "model 'tiny' has no adapter 'a100' (did you mean a10 or "
-    )
-    status, listed = server.ask("/v2/models/tiny/adapters")[::2]
-    assert (status, len(json.loads(listed)["adapters"])) == (200, COUNT)
-    check_grpc(server, given, adapters, expected)
-    write_adapter(served / "adapters" / "later.onnx_adapter", drawn(7))
-    server.wait_for("an adapter answers", adapter="later")
-    np.testing.assert_allclose(by_http("later"), expected(drawn(7)), rtol=1e-6, atol=1e-6)
-
-
-def check_grpc(server, given, adapters, expected):
-    import tritonclient.grpc as client
-
-    with client.InferenceServerClient(server.grpc) as connection:
-        inputs = []
-        for name, array in given.items():
-            kind = "INT64" if array.dtype.kind == "i" else "FP32"
-            inputs.append(client.InferInput(name, array.shape, kind))
-            inputs[-1].set_data_from_numpy(array)
-        outputs = [client.InferRequestedOutput("logits")]
-        for name in ("a3", "a42"):
-            answer = connection.infer("tiny", inputs, outputs=outputs, parameters={"adapter": name})
-            np.testing.assert_array_equal(answer.as_numpy("logits"), expected(adapters[name]))
-        with pytest.raises(Exception, match="no adapter 'b3'"):
-            connection.infer("tiny", inputs, outputs=outputs, parameters={"adapter": "b3"})
