@@ -5,11 +5,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from flow2onnx_runtime import Callback, Loop, Trainer
-from flow2onnx_runtime.files import replace_bytes
+from flow2onnx_runtime.files import replace_bytes, temporary_folder
 
 from flow2onnx.imported.low_rank.adapters import adapter_of
 from flow2onnx.imported.low_rank.folder import LanguageModel
@@ -61,8 +60,8 @@ class Samples(Callback):
 
     def on_fit_begin(self, loop: "Loop") -> None:
         """See at once that the model can write."""
-        with TemporaryDirectory(prefix=".samples-", dir=self._path.parent) as place:
-            self._open(Path(place)).close()
+        with temporary_folder(self._path) as place:
+            self._open(place).close()
 
     def on_batch_end(self, loop: "Loop", results: Mapping[str, Any]) -> None:
         """Write samples after each so manieth step."""
@@ -97,8 +96,8 @@ class Samples(Callback):
         adapter = adapter_of(self._trainer)
         ends = ending_tokens(self._language, self._tokenizer)
         with (
-            TemporaryDirectory(prefix=".samples-", dir=self._path.parent) as place,
-            closing(self._open(Path(place))) as decoder,
+            temporary_folder(self._path) as place,
+            closing(self._open(place)) as decoder,
         ):
             for prompt, ids in self._texts:
                 found = decoder.write(ids, adapter, most=self._most, ends=ends)

@@ -27,7 +27,7 @@ except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]  # its absence is tested where it is used
 
 __all__ = ["lock_folder", "open_file", "open_regular", "remove_abandoned", "replace_bytes",
-           "replace_file", "replace_folder"]  # fmt: skip
+           "replace_file", "replace_folder", "temporary_folder"]  # fmt: skip
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2  # Linux: swap two paths in one step
@@ -107,16 +107,25 @@ def replace_folder(
     """
     target = Path(os.path.realpath(path))
     _check_target(target, overwrite)
-    temporary, descriptor = _create_temporary(target, _create_folder)
-    try:
+    with temporary_folder(target) as temporary:
         fill(temporary)
         _sync_tree(temporary)
-        _put(temporary, target, overwrite)
+        _put(temporary, target, overwrite)  # then this is the old one, or nothing
+    _sync_folder(target.parent)
+
+
+@contextlib.contextmanager
+def temporary_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A new hidden folder beside `path`, which is removed at the end.
+
+    That of a killed process is removed by the next call for the same path.
+    """
+    temporary, descriptor = _create_temporary(Path(os.path.realpath(path)), _create_folder)
+    try:
+        yield temporary
     finally:
         _close(descriptor)
-        # By now this is the unfinished new folder, or the old one, or nothing.
         shutil.rmtree(temporary, ignore_errors=True)
-    _sync_folder(target.parent)
 
 
 @contextlib.contextmanager

@@ -7,14 +7,18 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-__all__ = ["Interrupts"]
+__all__ = ["BrokenOffError", "Interrupts"]
+
+
+class BrokenOffError(KeyboardInterrupt):
+    """An interrupt that came into what should have been done whole: it may be half done."""
 
 
 class Interrupts:
     """While it is entered, an interrupt inside `held` is raised at the end of that.
 
-    A second one is raised at once. Elsewhere than in the main thread, or where the program handles
-    the signal itself, it does nothing.
+    A second one is raised at once, as `BrokenOffError`. Elsewhere than in the main thread, or where
+    the program handles the signal itself, it does nothing.
     """
 
     def __init__(self) -> None:
@@ -33,10 +37,11 @@ class Interrupts:
             self._earlier = None
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self._is_held and not self._is_asked:
-            self._is_asked = True
-            return
-        raise KeyboardInterrupt
+        if not self._is_held:
+            raise KeyboardInterrupt
+        if self._is_asked:
+            raise BrokenOffError
+        self._is_asked = True
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -46,6 +51,6 @@ class Interrupts:
             yield
         finally:
             self._is_held = False
-        if self._is_asked:
-            self._is_asked = False
+            is_asked, self._is_asked = self._is_asked, False
+        if is_asked:
             raise KeyboardInterrupt

@@ -22,7 +22,7 @@ from flow2onnx_runtime.dtypes import Array
 from flow2onnx_runtime.errors import BundleError, FeedError, FlowError, NonFiniteError, OptionsError
 from flow2onnx_runtime.files import open_file, replace_folder
 from flow2onnx_runtime.history import History, Row
-from flow2onnx_runtime.interrupts import Interrupts
+from flow2onnx_runtime.interrupts import BrokenOffError, Interrupts
 from flow2onnx_runtime.json_reader import Fields, parse_object
 from flow2onnx_runtime.learner import Learner, StateWriter
 from flow2onnx_runtime.metrics import Metric
@@ -150,6 +150,9 @@ class Loop:
             self._guard()
             try:
                 self._train()
+            except BrokenOffError:  # state and counts may be of two steps: none is written
+                self.history.stopped = "interrupted"
+                raise
             except KeyboardInterrupt:
                 self.history.stopped = "interrupted"
                 if self._checkpoint is not None:
@@ -387,6 +390,9 @@ class Loop:
                 "random draws go on otherwise than in a training without interruption: make the "
                 "model trainable, or export the job, with on_device=True"
             )
+        for callback, (_, state) in zip(self.callbacks, content["callbacks"], strict=True):
+            callback.restore(state)  # what refuses other data or settings says so in its own words
+            callback.read(folder)
         self.learner.load(folder / _STATE)
         self.epoch, self.batch = fields.number("epoch", 1), fields.number("batch")
         self._means = _Means(fields.mapping("sums"), fields.mapping("weights"))
@@ -394,9 +400,6 @@ class Loop:
         self.history = History(fields.items("history"))
         for metric, state in zip(self._watched, content["metrics"], strict=True):
             metric.restore(state)
-        for callback, (_, state) in zip(self.callbacks, content["callbacks"], strict=True):
-            callback.restore(state)
-            callback.read(folder)
 
     def _check_resumed(self, folder: Path, fields: Fields) -> None:
         if fields.text("format") != _FORMAT or fields.number("version") != _VERSION:

@@ -26,6 +26,7 @@ from flow2onnx_runtime import (
     Trainer,
 )
 from flow2onnx_runtime.event_files import Event
+from flow2onnx_runtime.interrupts import BrokenOffError
 from flow2onnx_runtime.progress_bar import ProgressBar
 
 OPTIONS = Options(intra_op_threads=1)
@@ -258,6 +259,28 @@ def test_an_interrupt_leaves_the_state_of_a_whole_step(opened, tmp_path, monkeyp
     assert plain(found) == plain(expected)
     assert same(resumed.state_dict(), whole.state_dict())
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_a_second_interrupt_keeps_the_checkpoint_before(opened, tmp_path, monkeypatch):
+    """It breaks a step off: what is kept is of whole steps, and the state now may not be."""
+    trainer, real, count = opened(), Trainer.step_prepared, itertools.count(1)
+
+    def interrupted(self, batch):
+        found = real(self, batch)
+        if self is trainer and next(count) == 7:
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+        return found
+
+    monkeypatch.setattr(Trainer, "step_prepared", interrupted)
+    with pytest.raises(BrokenOffError):
+        trainer.fit((X, Y), 3, checkpoint=tmp_path / "c", every=1)
+    whole, resumed = opened(), opened()
+    expected = whole.fit((X, Y), 3)
+    found = resumed.fit((X, Y), 3, checkpoint=tmp_path / "c", every=1, resume=True)
+    assert plain(found) == plain(expected)
+    assert same(resumed.state_dict(), whole.state_dict())
 
 
 @pytest.mark.usefixtures("interruptible")
