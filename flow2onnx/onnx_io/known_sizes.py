@@ -1,17 +1,29 @@
-"""A model as it is for one row: every axis of free size has the size 1."""
+"""A model as it is for sizes of its free axes, such as one row."""
+
+import math
+from collections.abc import Mapping
 
 import onnx_ir as ir
 
 from flow2onnx.graph import Model
 
-__all__ = ["unit_sizes"]
+__all__ = ["known_sizes"]
 
 
-def unit_sizes(model: Model) -> Model:
-    """A copy of a model whose values all have known sizes: what is free counts as 1."""
+def known_sizes(model: Model, sizes: Mapping[str, int]) -> Model:
+    """A copy of a model whose values all have known sizes: what `sizes` do not name counts as 1."""
     copy = model.clone()
     values = [v for node in copy.graph.all_nodes() for v in node.outputs]
     for value in (*copy.graph.inputs, *values):
         if value.shape is not None and not value.shape.is_static():
-            value.shape = ir.Shape([d if isinstance(d, int) else 1 for d in value.shape])
+            found = [d if isinstance(d, int) else _size(d.value, sizes) for d in value.shape]
+            value.shape = ir.Shape(found)
     return copy
+
+
+def _size(name: str | None, sizes: Mapping[str, int]) -> int:
+    """The size of an axis such as ``2*sequence``; 1 where nothing of it is known."""
+    parts = (name or "").split("*")
+    if not any(part in sizes for part in parts):
+        return 1
+    return math.prod(int(p) if p.isdigit() else sizes.get(p, 1) for p in parts)
