@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 from flow2onnx_native import matmul
-from flow2onnx_native.abi import cpp_header
+from flow2onnx_native.abi import ConvShape, Method, cpp_header
+from flow2onnx_native.convolution_methods import fastest_method
 from flow2onnx_native.library import NativeLibrary, open_cuda_library, open_library
 from flow2onnx_runtime import extensions
 
@@ -126,9 +127,18 @@ def forget() -> None:
 
 @pytest.fixture(autouse=True)
 def small_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let tests have programs of two nodes and convolutions of few channels, which do not pay."""
+    """Let tests have programs of two nodes, which do not pay."""
     monkeypatch.setattr("flow2onnx_native.pipeline.FEWEST", 2)
-    monkeypatch.setattr("flow2onnx_native.convolutions._FEWEST_MADE", 1)
+
+
+@pytest.fixture
+def any_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let convolutions be native that are faster as standard operators."""
+
+    def chosen(name: str, shape: ConvShape, *, winograd: bool) -> Method:
+        return fastest_method(name, shape, winograd=winograd) or Method.SUMS
+
+    monkeypatch.setattr("flow2onnx_native.convolutions.fastest_method", chosen)
 
 
 @pytest.fixture

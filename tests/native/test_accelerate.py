@@ -194,10 +194,10 @@ def test_what_is_no_model(tmp_path: Path, convolving: NativeLibrary) -> None:
 
 def native_conv(form: list[int], tile: int, images: int, library: NativeLibrary):
     """A session of one native convolution, 16 channels of 8 by 8."""
-    shape = [images, 16, 8, 8, 16, 3, 3, 8, 8, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]
+    shape = [images, 16, 1, 8, 8, 16, 1, 3, 3, 1, 8, 8, *[1] * 6, 0, 1, 1, 0, 1, 1, 1, 2, 1]
     names = ["x", "w", "b", "z"]
     node = helper.make_node(
-        "Conv", names, ["y"], domain=DOMAIN, shape=shape, form=form, winograd=tile
+        "Conv", names, ["y"], domain=DOMAIN, shape=shape, form=form, method=tile
     )
     ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in (*names, "y")]
     made = helper.make_model(

@@ -6,7 +6,7 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 from flow2onnx_native.abi import DOMAIN, ConvShape
-from flow2onnx_native.convolutions import winograd_tile
+from flow2onnx_native.convolution_methods import winograd_tile
 from flow2onnx_native.library import NativeLibrary
 from onnx import TensorProto, helper
 
@@ -49,7 +49,7 @@ CASES = [
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let it take part where it would not pay."""
-    rule = "flow2onnx_native.convolutions"
+    rule = "flow2onnx_native.convolution_methods"
     monkeypatch.setattr(f"{rule}._FEWEST_CHANNELS", {3: 1, 5: 1})
     monkeypatch.setattr(f"{rule}._FEWEST_TILES", 1)
     monkeypatch.setattr(f"{rule}._LEAST_FILLED", 0)
@@ -74,7 +74,7 @@ def exact(case: Case, feeds):
 def tiles(model) -> list[int]:
     """The tiles of the native convolutions of a model."""
     nodes = [n for n in model.graph if n.domain == DOMAIN and n.op_type.startswith("Conv")]
-    return [n.attributes["winograd"].value for n in nodes]
+    return [n.attributes["method"].value for n in nodes]
 
 
 def outputs(case: Case, library: NativeLibrary, threads: int = 1, **changed):
@@ -142,34 +142,54 @@ def opened(content: bytes, library: NativeLibrary):
     return ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
 
-PLAIN = [2, 3, 8, 8, 5, 3, 3, 8, 8, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]
-GROUPED = [2, 4, 8, 8, 6, 3, 3, 8, 8, 1, 1, 1, 1, 1, 1, 1, 1, 2, 1]
-STRIDED = [2, 3, 8, 8, 5, 3, 3, 4, 4, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1]
-DILATED = [2, 3, 8, 8, 5, 3, 3, 6, 6, 1, 1, 2, 2, 1, 1, 1, 1, 1, 1]
-OBLONG = [2, 3, 8, 8, 5, 3, 5, 8, 8, 1, 1, 1, 1, 1, 2, 1, 2, 1, 1]
-PADDED = [2, 3, 8, 8, 5, 3, 3, 12, 12, 1, 1, 1, 1, 3, 3, 3, 3, 1, 1]
-HUGE = [2, 3, 5000, 8, 5, 3, 3, 5000, 8, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]
+PLAIN = ConvShape(
+    images=2, in_=3, depth=1, height=8, width=8, out=5, kernel_depth=1, kernel_height=3,
+    kernel_width=3, out_depth=1, out_height=8, out_width=8, stride_z=1, stride_y=1, stride_x=1,
+    dilation_z=1, dilation_y=1, dilation_x=1, front=0, top=1, left=1, back=0, bottom=1, right=1,
+    groups=1, axes=2, tasks=1,
+)  # fmt: skip
+GROUPED = PLAIN._replace(in_=4, out=6, groups=2)
+STRIDED = PLAIN._replace(out_height=4, out_width=4, stride_y=2, stride_x=2)
+DILATED = PLAIN._replace(out_height=6, out_width=6, dilation_y=2, dilation_x=2)
+OBLONG = PLAIN._replace(kernel_width=5, left=2, right=2)
+PADDED = PLAIN._replace(out_height=12, out_width=12, top=3, left=3, bottom=3, right=3)
+HUGE = PLAIN._replace(height=5000, out_height=5000)
+ROW = PLAIN._replace(height=1, kernel_height=1, out_height=1, top=0, bottom=0, axes=1)
+SOLID = PLAIN._replace(depth=2, out_depth=2, axes=3)
+
+
+def square(kernel: int, pad: int) -> dict[str, int]:
+    """Windows of this side, with so many zeros on all sides."""
+    pads = dict.fromkeys(("top", "left", "bottom", "right"), pad)
+    return {"kernel_height": kernel, "kernel_width": kernel, **pads}
+
+
+def sides(image: int, made: int) -> dict[str, int]:
+    """The sides of an image and of what is made of it."""
+    return {"height": image, "width": image, "out_height": made, "out_width": made}
 
 
 @pytest.mark.parametrize(
     ("shape", "tile"),
-    [(PLAIN, 2), (PLAIN, 1), (PLAIN, -4), (PLAIN, 2**40), (GROUPED, 4), (STRIDED, 4), (DILATED, 4),
-     (OBLONG, 4), (OBLONG, 2), (PADDED, 4), (HUGE, 4)],
+    [(PLAIN, 2), (PLAIN, 3), (PLAIN, -4), (PLAIN, 2**40), (GROUPED, 4), (STRIDED, 4), (DILATED, 4),
+     (OBLONG, 4), (OBLONG, 2), (PADDED, 4), (HUGE, 4), (ROW, 4), (SOLID, 4)],
 )  # fmt: skip
 @pytest.mark.parametrize("name", ["Conv", "ConvInputGradient", "ConvWeightGradient"])
 def test_tiles_that_a_shape_has_not(
-    name: str, shape: list[int], tile: int, convolving: NativeLibrary
+    name: str, shape: ConvShape, tile: int, convolving: NativeLibrary
 ) -> None:
     attributes = {"form": [0] * 4} if name == "Conv" else {}
-    content = single(name, 2, [None] * 4, shape=shape, winograd=tile, **attributes)
-    with pytest.raises(Exception, match=f"{name}: winograd is {tile}, which this shape has not"):
+    content = single(name, 2, [None] * 4, shape=shape, method=tile, **attributes)
+    tiles = f"Winograd's tiles of {tile} are not"
+    words = tiles if tile in (2, 4) else f"there is no method {tile}"
+    with pytest.raises(Exception, match=f"{name}: {words}"):
         opened(content, convolving)
 
 
 @pytest.mark.parametrize("name", ["Conv", "ConvInputGradient", "ConvWeightGradient"])
 def test_operands_of_another_size(name: str, convolving: NativeLibrary) -> None:
     attributes = {"form": [0] * 4} if name == "Conv" else {}
-    asked = opened(single(name, 2, [None] * 4, shape=PLAIN, winograd=4, **attributes), convolving)
+    asked = opened(single(name, 2, [None] * 4, shape=PLAIN, method=4, **attributes), convolving)
     with pytest.raises(Exception, match=f"{name}: input 0 has 96 elements"):
         asked.run(None, {n: np.ones((2, 3, 4, 4), np.float32) for n in ("i0", "i1")})
 
@@ -180,26 +200,24 @@ def test_operands_of_another_size(name: str, convolving: NativeLibrary) -> None:
         (4, "Conv", {}),
         (4, "ConvInputGradient", {}),
         (4, "ConvWeightGradient", {}),
-        (2, "Conv", {5: 5, 6: 5, 13: 2, 14: 2, 15: 2, 16: 2}),
-        (0, "Conv", {1: 8}),  # channels
-        (0, "Conv", {1: 16, 5: 5, 6: 5, 13: 2, 14: 2, 15: 2, 16: 2}),
-        (0, "Conv", {0: 3, 2: 8, 3: 8, 7: 8, 8: 8}),  # twelve tiles
-        (0, "Conv", {5: 1, 6: 1, 13: 0, 14: 0, 15: 0, 16: 0}),
-        (0, "Conv", {5: 7, 6: 7, 13: 3, 14: 3, 15: 3, 16: 3}),
-        (0, "Conv", {7: 4, 8: 4, 9: 2, 10: 2}),
-        (0, "Conv", {2: 2, 3: 2, 7: 2, 8: 2}),  # four of sixteen results count
-        (4, "Conv", {2: 9, 3: 9, 7: 7, 8: 7, 13: 0, 14: 0, 15: 0, 16: 0}),
-        (0, "ConvInputGradient", {2: 9, 3: 9, 7: 7, 8: 7, 13: 0, 14: 0, 15: 0, 16: 0}),
-        (0, "Conv", {2: 5000, 7: 5000}),
-        (0, "Conv", {0: 1 << 17}),
-        (0, "Conv", {17: 2}),
+        (2, "Conv", square(5, 2)),
+        (0, "Conv", {"in_": 8}),  # channels
+        (0, "Conv", {"in_": 16, **square(5, 2)}),
+        (0, "Conv", {"images": 3, **sides(8, 8)}),  # twelve tiles
+        (0, "Conv", square(1, 0)),
+        (0, "Conv", square(7, 3)),
+        (0, "Conv", {"out_height": 4, "out_width": 4, "stride_y": 2, "stride_x": 2}),
+        (0, "Conv", sides(2, 2)),  # four of sixteen results count
+        (4, "Conv", {**sides(9, 7), **square(3, 0)}),
+        (0, "ConvInputGradient", {**sides(9, 7), **square(3, 0)}),
+        (0, "Conv", {"height": 5000, "out_height": 5000}),
+        (0, "Conv", {"images": 1 << 17}),
+        (0, "Conv", {"groups": 2}),
     ],
 )
-def test_where_it_is_faster(tile: int, name: str, changed: dict[int, int]) -> None:
-    shape = [32, 64, 32, 32, 64, 3, 3, 32, 32, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]
-    for position, number in changed.items():
-        shape[position] = number
-    assert winograd_tile(name, ConvShape(*shape)) == tile
+def test_where_it_is_faster(tile: int, name: str, changed: dict[str, int]) -> None:
+    shape = PLAIN._replace(images=32, in_=64, out=64, **sides(32, 32))
+    assert winograd_tile(name, shape._replace(**changed)) == tile
 
 
 def training(*, winograd: bool | None):
@@ -239,8 +257,8 @@ def test_jobs_with_and_without(convolving: NativeLibrary) -> None:
     by_default, tiles_by_default = training(winograd=None)
     on, tiles_on = training(winograd=True)
     off, tiles_off = training(winograd=False)
-    assert tiles_by_default == tiles_on == [0, 0, 2, 2, 2, 4, 4, 4]
-    assert tiles_off == [0] * 8
+    assert tiles_by_default == tiles_on == [0, 2, 2, 2, 4, 4, 4]
+    assert tiles_off == [0] * 7
     np.testing.assert_array_equal(on, by_default)
     np.testing.assert_allclose(on, off, rtol=1e-4)
     assert on[-1] < on[0]

@@ -51,6 +51,7 @@ __all__ = [
     "Kind",
     "Link",
     "Matrix",
+    "Method",
     "Mode",
     "Operation",
     "PackShape",
@@ -106,6 +107,18 @@ class Cell(IntEnum):
     """What a step of `Recurrence` computes; the last two are plain layers of that activation."""
 
     LSTM, GRU, TANH, RELU = range(4)
+
+
+class Method(IntEnum):
+    """The attribute `method` of convolutions; tiles are Winograd's, named by the side of results.
+
+    SUMS are oneDNN's sums of products, PLANES sums of shifted planes, for few channels a group.
+    """
+
+    SUMS = 0
+    PLANES = 1
+    TILES_OF_2 = 2
+    TILES_OF_4 = 4
 
 
 class FusedHead(NamedTuple):
@@ -232,26 +245,38 @@ class RecurrenceShape(NamedTuple):
 
 
 class ConvShape(NamedTuple):
-    """The attribute `shape` of convolutions; 0 images are as many as the tensor has."""
+    """The attribute `shape` of convolutions; 0 images are as many as the tensor has.
+
+    `axes`: how many an image has, the last ones. The others have one position. `tasks`: how many
+    threads share the work.
+    """
 
     images: int
     in_: int
+    depth: int
     height: int
     width: int
     out: int
+    kernel_depth: int
     kernel_height: int
     kernel_width: int
+    out_depth: int
     out_height: int
     out_width: int
+    stride_z: int
     stride_y: int
     stride_x: int
+    dilation_z: int
     dilation_y: int
     dilation_x: int
+    front: int
     top: int
     left: int
+    back: int
     bottom: int
     right: int
     groups: int
+    axes: int
     tasks: int
 
 
@@ -335,7 +360,7 @@ MOST_POOL_WINDOW = 255  # a place in it is a byte, and one is left over
 MOST_WINOGRAD_CHANNELS = 1 << 16
 MOST_WINOGRAD_EXTENT = 1 << 12
 
-_ENUMS = (Operation, Mode, Kind, Addend, Cell)
+_ENUMS = (Operation, Mode, Kind, Addend, Cell, Method)
 _RECORDS = (
     FusedHead, FusedOperand, Step, ChannelsHead, ChannelsOperand, Link, ProductHead, Matrix,
     PackShape, PackedShape, RecurrenceShape, ConvShape, ConvForm, PoolShape, AttentionShape, Draw,

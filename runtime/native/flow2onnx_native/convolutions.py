@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from math import prod
 
 import onnx_ir as ir
 from flow2onnx_runtime.extensions import GRADIENT_OF, GradientOf
@@ -10,29 +9,25 @@ from flow2onnx_runtime.extensions import GRADIENT_OF, GradientOf
 from flow2onnx_native.abi import (
     DOMAIN,
     MOST_MATRIX_TASKS,
-    MOST_WINOGRAD_CHANNELS,
-    MOST_WINOGRAD_EXTENT,
     ConvForm,
     ConvShape,
+    Method,
+)
+from flow2onnx_native.convolution_methods import (
+    MOST_AXES,
+    by_axis,
+    fastest_method,
+    winograd_tile,
 )
 from flow2onnx_native.graph import dims, integers, is_float, is_standard, only_user, replace_value
 
-__all__ = ["replace_constant_convolutions", "replace_convolutions", "winograd_tile"]
+__all__ = ["replace_constant_convolutions", "replace_convolutions"]
 
-_SMALLEST_IMAGE = 50  # positions of the output
 _GRADIENTS = ("ConvInputGradient", "ConvWeightGradient")
 _TILES_OF_THREAD = 64  # with fewer of all images, some threads would wait for others
-_TILES = {3: 4, 5: 2}  # the side of a tile's results for that of a kernel: 6 by 6 are read
-# Measured: below these, what tiles and weights cost to transform is more than they save.
-_FEWEST_CHANNELS = {3: 16, 5: 32}
-_FEWEST_TILES = 16  # of all images
 # Measured for weights that are transformed once: from fewer results of a channel they are only read
 # once, and from memory, unless they are small enough to stay in the cache.
 _FEWEST_KEPT, _FEWEST_KEPT_OF_SMALL, _SMALL = 256, 128, 1 << 14
-# Measured: below it, or where windows do not overlap, the runtime's product with a sum over windows
-# is up to eight times as fast.
-_FEWEST_MADE = 16  # channels of an input gradient
-_LEAST_FILLED = 0.75  # of the tiles, which may hang over the edge of the image
 
 
 def replace_convolutions(
@@ -85,8 +80,11 @@ class _Rewrite:
         shape = _shape(node.inputs, node.outputs[0], node.attributes, self.threads)
         if shape is None:
             return
+        method = self._method("Conv", shape)
+        if method is None:
+            return
         form = ConvForm(has_bias=len(node.inputs) == 3, has_addend=0, relu=0, keeps=0)
-        attributes = [*self._attributes("Conv", shape), ir.AttrInt64s("form", form)]
+        attributes = [*_attributes(shape, method), ir.AttrInt64s("form", form)]
         native = ir.Node(DOMAIN, "Conv", node.inputs, attributes, num_outputs=1, name=node.name)
         self.graph.insert_before(node, native)
         self._replace_output(node, native)
@@ -100,13 +98,13 @@ class _Rewrite:
         shape = _shape((x, w), g, note.attributes, self.threads)
         if shape is None or dims(old) != dims((x, w)[note.position]):
             return
-        if is_standard(node, "ConvTranspose") and _is_faster_by_windows(shape):
-            return
-        attributes = self._attributes(name, shape)
-        if note.position == 1 and attributes[1].as_int() == 0 and _is_faster_as_product(shape):
+        method = self._method(name, shape)
+        if method is None:
             return
         operands = (g, w) if note.position == 0 else (x, g)
-        native = ir.Node(DOMAIN, name, operands, attributes, num_outputs=1, name=node.name)
+        native = ir.Node(
+            DOMAIN, name, operands, _attributes(shape, method), num_outputs=1, name=node.name
+        )
         self.graph.insert_after(node, native)
         self._replace_output(node, native)
 
@@ -114,18 +112,19 @@ class _Rewrite:
         """Replace a transposed convolution by the gradient that it is, and add its bias."""
         (x, w, *bias), y = node.inputs, node.outputs[0]
         shape = _transposed_shape(y, w, x, node.attributes, self.threads)
-        if shape is None or _is_faster_by_windows(shape):
+        method = None if shape is None else self._method(_GRADIENTS[0], shape)
+        if shape is None or method is None:
             return
         native = ir.Node(
-            DOMAIN, _GRADIENTS[0], [x, w], self._attributes(_GRADIENTS[0], shape),
-            num_outputs=1, name=node.name,
+            DOMAIN, _GRADIENTS[0], [x, w], _attributes(shape, method), num_outputs=1,
+            name=node.name,
         )  # fmt: skip
         self.graph.insert_before(node, native)
         if not bias or bias[0] is None:
             self._replace_output(node, native)
             return
         _describe_as(native.outputs[0], y, f"{node.name}/product")
-        wide = _reshape(self.graph, node, bias[0], (shape.in_, 1, 1))
+        wide = _reshape(self.graph, node, bias[0], (shape.in_, *[1] * shape.axes))
         total = ir.Node(
             "", "Add", [native.outputs[0], wide], num_outputs=1, name=f"{node.name}/sum"
         )
@@ -139,15 +138,17 @@ class _Rewrite:
         if name not in self.operators or x is None or w is None or g is None:
             return
         shape = _transposed_shape(g, w, x, note.attributes, self.threads)
-        if shape is None or dims(old) != dims(w) or _is_faster_as_product(shape):
+        method = None if shape is None or dims(old) != dims(w) else self._method(name, shape)
+        if shape is None or method is None:
             return
-        attributes = self._attributes(name, shape)
-        native = ir.Node(DOMAIN, name, [g, x], attributes, num_outputs=1, name=node.name)
+        native = ir.Node(
+            DOMAIN, name, [g, x], _attributes(shape, method), num_outputs=1, name=node.name
+        )
         self.graph.insert_after(node, native)
         self._replace_output(node, native)
 
-    def _attributes(self, name: str, shape: ConvShape) -> list[ir.Attr]:
-        return _attributes(shape, winograd_tile(name, shape) if self.winograd else 0)
+    def _method(self, name: str, shape: ConvShape) -> Method | None:
+        return fastest_method(name, shape, winograd=self.winograd)
 
     def _replace_output(self, node: ir.Node, native: ir.Node) -> None:
         replace_value(node.outputs[0], native.outputs[0])
@@ -213,36 +214,8 @@ def _has_same_shape(a: ir.Value, b: ir.Value) -> bool:
     return a.shape is not None and b.shape is not None and tuple(a.shape) == tuple(b.shape)
 
 
-def _attributes(shape: ConvShape, tile: int) -> list[ir.Attr]:
-    return [ir.AttrInt64s("shape", shape), ir.AttrInt64("winograd", tile)]
-
-
-def winograd_tile(name: str, shape: ConvShape) -> int:
-    """The side of the tiles by which a convolution or gradient is fastest; 0: it is without."""
-    kernel, side = shape.kernel_height, _TILES.get(shape.kernel_height, 0)
-    image, output = (shape.height, shape.width), (shape.out_height, shape.out_width)
-    is_plain = (
-        kernel == shape.kernel_width
-        and shape.stride_y == shape.stride_x == shape.dilation_y == shape.dilation_x == 1
-        and shape.groups == 1
-        and max(shape.images, shape.in_, shape.out) <= MOST_WINOGRAD_CHANNELS
-        and max(*image, *output) <= MOST_WINOGRAD_EXTENT
-    )
-    if not side or not is_plain or max(shape.top, shape.left, shape.bottom, shape.right) >= kernel:
-        return 0
-    extents = image if name == "ConvInputGradient" else output
-    tiles = prod(-(-extent // side) for extent in extents)
-    pays = (
-        min(shape.in_, shape.out) >= _FEWEST_CHANNELS[kernel]
-        and shape.images * tiles >= _FEWEST_TILES
-        and prod(extents) >= _LEAST_FILLED * tiles * side**2
-    )
-    return side if pays else 0
-
-
-def _is_faster_as_product(shape: ConvShape) -> bool:
-    """True if a weight gradient is faster as matrix products: measured on small images."""
-    return shape.groups == 1 and shape.out_height * shape.out_width < _SMALLEST_IMAGE
+def _attributes(shape: ConvShape, method: int) -> list[ir.Attr]:
+    return [ir.AttrInt64s("shape", shape), ir.AttrInt64("method", method)]
 
 
 def _transposed_shape(
@@ -258,15 +231,16 @@ def _transposed_shape(
     found = _shape((y, w), x, attributes, threads)
     if found is None:
         return None
-    heights = (found.height, found.top + found.bottom, found.dilation_y, found.kernel_height)
-    widths = (found.width, found.left + found.right, found.dilation_x, found.kernel_width)
-    made = [
-        (extent + pads - dilation * (kernel - 1) - 1) // stride + 1
-        for (extent, pads, dilation, kernel), stride in zip(
-            (heights, widths), (found.stride_y, found.stride_x), strict=True
-        )
-    ]  # more where output_padding makes room for another window
-    return found if made == [found.out_height, found.out_width] else None
+    axes = zip(
+        *(by_axis(found, first) for first in (
+            "depth", "front", "back", "kernel_depth", "dilation_z", "stride_z", "out_depth"
+        )), strict=True,
+    )  # fmt: skip
+    is_exact = all(
+        (extent + before + after - dilation * (kernel - 1) - 1) // stride + 1 == outputs
+        for extent, before, after, kernel, dilation, stride, outputs in axes
+    )  # more windows fit where output_padding makes room
+    return found if is_exact else None
 
 
 def _describe_as(value: ir.Value, other: ir.Value, name: str) -> None:
@@ -285,12 +259,6 @@ def _reshape(graph: ir.Graph, before: ir.Node, value: ir.Value, shape: tuple[int
     return node.outputs[0]
 
 
-def _is_faster_by_windows(shape: ConvShape) -> bool:
-    """True if an input gradient is faster as the runtime's transposed convolution."""
-    is_apart = shape.kernel_height <= shape.stride_y and shape.kernel_width <= shape.stride_x
-    return shape.groups == 1 and (shape.in_ < _FEWEST_MADE or is_apart)
-
-
 def _shape(
     inputs: Collection[ir.Value | None],
     y: ir.Value,
@@ -299,7 +267,7 @@ def _shape(
     *,
     any_batch: bool = False,
 ) -> ConvShape | None:
-    """The numbers of a convolution of single precision over two axes; None for any other.
+    """The numbers of a convolution of single precision over up to three axes; None for any other.
 
     `any_batch`: the number of images may be open, and is 0 then.
     """
@@ -308,14 +276,21 @@ def _shape(
     if any(s is None or not is_float(v) for s, v in zip(sizes, values, strict=True)):
         return None
     x, w, *_, output = (s for s in sizes if s is not None)
-    if len(x) != 4 or ("auto_pad" in attributes and attributes["auto_pad"].value != "NOTSET"):
+    axes = len(x) - 2
+    if not 1 <= axes <= MOST_AXES:
+        return None
+    if "auto_pad" in attributes and attributes["auto_pad"].value != "NOTSET":
         return None
     groups = attributes["group"].as_int() if "group" in attributes else 1
-    tasks = max(t for t in range(1, min(max(threads, 1), MOST_MATRIX_TASKS) + 1) if x[0] % t == 0)
+    ones, zeros = [1] * axes, [0] * axes
+    pads = integers(attributes, "pads", zeros * 2)
+    more = [1] * (MOST_AXES - axes)
+    none = [0] * (MOST_AXES - axes)
     return ConvShape._make([
-        *x, w[0], *w[2:], *output[2:], *integers(attributes, "strides", [1, 1]),
-        *integers(attributes, "dilations", [1, 1]), *integers(attributes, "pads", [0] * 4),
-        groups, tasks,
+        *x[:2], *more, *x[2:], w[0], *more, *w[2:], *more, *output[2:],
+        *more, *integers(attributes, "strides", ones),
+        *more, *integers(attributes, "dilations", ones), *none, *pads[:axes], *none, *pads[axes:],
+        groups, axes, min(max(threads, 1), MOST_MATRIX_TASKS),
     ])  # fmt: skip
 
 

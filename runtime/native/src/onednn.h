@@ -27,7 +27,7 @@ enum : int {
     ON_CPU = 1, IN_ORDER = 1, SINGLE_PRECISION = 3, OWN_SCRATCHPAD = 1,
     ANY_ORDER = 1, FORWARD = 64, DIRECT = 1
 };
-enum Order : int { ORDER_ANY = 1, ORDER_A = 2, ORDER_ABCD = 5, ORDER_ABCDE = 6 };
+enum Order : int { ORDER_ANY = 1 };
 enum Query : int {
     SRC_LAYOUT = 129, DIFF_SRC_LAYOUT = 130, WEIGHTS_LAYOUT = 131, DIFF_WEIGHTS_LAYOUT = 132,
     DST_LAYOUT = 133, DIFF_DST_LAYOUT = 134, SCRATCHPAD_LAYOUT = 136
@@ -61,6 +61,8 @@ struct Version {
     X(primitive_attr_create, Status, (Attributes **)) \
     X(primitive_attr_set_scratchpad_mode, Status, (Attributes *, int)) \
     X(memory_desc_create_with_tag, Status, (Layout **, int, const int64_t *, int, int)) \
+    X(memory_desc_create_with_strides, Status, \
+      (Layout **, int, const int64_t *, int, const int64_t *)) \
     X(memory_desc_destroy, Status, (Layout *)) \
     X(memory_desc_equal, int, (const Layout *, const Layout *)) \
     X(memory_desc_get_size, size_t, (const Layout *)) \

@@ -571,7 +571,7 @@ bool is_moderate(const Shape &s) {
 
 std::unique_ptr<Kernel> conv::winograd(const Shape &s, Which which, const Form &form,
                                        int64_t tile) {
-    const bool is_plain = s.groups == 1 && s.stride_y == 1 && s.stride_x == 1 &&
+    const bool is_plain = s.axes == 2 && s.groups == 1 && s.stride_y == 1 && s.stride_x == 1 &&
                           s.dilation_y == 1 && s.dilation_x == 1;
     if (tile != 2 && tile != 4) return nullptr;
     const int64_t side = static_cast<int64_t>(SIDE) + 1 - tile;

@@ -1,0 +1,175 @@
+"""The method by which a convolution or a gradient of one is fastest: rules that were measured.
+
+`python -m benchmarks.convolutions` measures what they choose, beside torch.
+"""
+
+from math import prod
+
+from flow2onnx_native.abi import (
+    MOST_IMAGES,
+    MOST_WINOGRAD_CHANNELS,
+    MOST_WINOGRAD_EXTENT,
+    ConvShape,
+    Method,
+)
+
+__all__ = ["MOST_AXES", "by_axis", "fastest_method", "winograd_tile"]
+
+MOST_AXES = 3  # of an image
+_TILES = {3: 4, 5: 2}  # the side of a tile's results for that of a kernel: 6 by 6 are read
+# Below these, what tiles and weights cost to transform is more than they save.
+_FEWEST_CHANNELS = {3: 16, 5: 32}
+_FEWEST_TILES = 16  # of all images
+_LEAST_FILLED = 0.75  # of the tiles, which may hang over the edge of the image
+# Channels: with others oneDNN has no fast kernel for groups, and fills blocks with zeros.
+_BLOCK = 8
+_FEW, _NOT_MANY = 4, 24  # channels
+_SMALLEST_IMAGE = 20  # positions of the output
+_LONGEST_DEPTHWISE = 9  # kernel whose forward pass oneDNN is fast with
+_MOST_FIRST_PHASES = 8
+_SMALL_PLANE = 256  # positions of the output of a channel
+_MOST_SUMMED_TAPS = 200  # of a depthwise kernel over two axes, beyond which bands are faster
+_MOST_TAPS, _MOST_PHASES = 1 << 18, 1 << 10
+_MOST_GATHERED, _MOST_ELEMENTS = 1 << 27, 1 << 32
+_LARGEST_FIRST = 80  # products of a position of a first layer, as which the runtime has a kernel
+
+
+def fastest_method(name: str, shape: ConvShape, *, winograd: bool) -> Method | None:
+    """The method of a convolution or gradient; None where it is fastest as standard operators."""
+    tile = winograd_tile(name, shape) if winograd else 0
+    if tile:
+        return Method(tile)
+    rule = {"Conv": _forward, "ConvInputGradient": _input_gradient}.get(name, _weight_gradient)
+    method = rule(shape)
+    return Method.SUMS if method == Method.PLANES and not _is_moderate(shape) else method
+
+
+def by_axis(shape: ConvShape, first: str) -> tuple[int, ...]:
+    """The numbers of all three axes, of which the table has the first under this name."""
+    at = ConvShape._fields.index(first)
+    return tuple(shape[at : at + MOST_AXES])
+
+
+def _is_moderate(shape: ConvShape) -> bool:
+    """True if the planes of a group are far below the bounds of the library."""
+    channels, strides = max(shape.in_, shape.out) // shape.groups, by_axis(shape, "stride_z")
+    axes = zip(by_axis(shape, "out_depth"), by_axis(shape, "kernel_depth"),
+               by_axis(shape, "dilation_z"), strides, strict=True)  # fmt: skip
+    planes = channels * prod((out + kernel * gap) * stride for out, kernel, gap, stride in axes)
+    return (
+        channels * _taps(shape) <= _MOST_TAPS
+        and prod(strides) <= _MOST_PHASES
+        and planes <= _MOST_GATHERED
+        and shape.images * planes <= _MOST_ELEMENTS
+        and shape.images <= MOST_IMAGES
+    )
+
+
+def _forward(shape: ConvShape) -> Method | None:
+    if shape.groups > 1:
+        return _of_groups(shape, is_back=False)
+    if shape.out <= _FEW or _has_few_channels(shape):
+        return Method.PLANES
+    if _is_first_of_three(shape):
+        return Method.PLANES
+    if shape.in_ > _FEW or shape.out < 2 * _BLOCK:
+        return Method.SUMS
+    if shape.in_ * _taps(shape) <= _LARGEST_FIRST:
+        return None
+    return Method.PLANES if _has_unit_strides(shape) else Method.SUMS
+
+
+def _input_gradient(shape: ConvShape) -> Method | None:
+    if shape.groups > 1:
+        return _of_groups(shape, is_back=True)
+    if _is_pointwise(shape):
+        return None
+    are_apart = all(
+        kernel <= stride
+        for kernel, stride in zip(
+            by_axis(shape, "kernel_depth"), by_axis(shape, "stride_z"), strict=True
+        )
+    )
+    if shape.axes < MOST_AXES and (shape.in_ <= 2 or are_apart):
+        return None  # the runtime's product with a sum over windows
+    if shape.in_ < 2 * _BLOCK or shape.out <= _FEW or _has_few_channels(shape):
+        return Method.PLANES
+    return Method.SUMS
+
+
+def _weight_gradient(shape: ConvShape) -> Method | None:
+    per_in, per_out = shape.in_ // shape.groups, shape.out // shape.groups
+    if per_in == per_out == 1:
+        if shape.axes == 2 and _taps(shape) > _MOST_SUMMED_TAPS:
+            return None
+        is_small = shape.axes == 2 and prod(by_axis(shape, "out_depth")) <= _SMALL_PLANE
+        return Method.SUMS if is_small and _taps(shape) <= _BLOCK + 1 else Method.PLANES
+    if shape.groups > 1:
+        is_narrow = max(per_in, per_out) <= _BLOCK and shape.axes != 2
+        is_odd = bool(per_in % _BLOCK or per_out % _BLOCK) and not _is_pointwise(shape)
+        return Method.PLANES if is_narrow or is_odd else Method.SUMS
+    if _is_pointwise(shape) or prod(by_axis(shape, "out_depth")) < _SMALLEST_IMAGE:
+        return None  # matrix products
+    if shape.out <= _FEW or _has_few_channels(shape):
+        return Method.PLANES
+    return Method.PLANES if _is_first_of_three(shape) else Method.SUMS
+
+
+def _of_groups(shape: ConvShape, *, is_back: bool) -> Method | None:
+    """The method of a convolution of groups and of its input gradient."""
+    per_in, per_out = shape.in_ // shape.groups, shape.out // shape.groups
+    if per_in == per_out == 1:
+        is_short = is_back or max(by_axis(shape, "kernel_depth")) <= _LONGEST_DEPTHWISE
+        is_known = shape.axes < MOST_AXES and is_short
+        is_dense = set(by_axis(shape, "dilation_z")) == {1}
+        return Method.SUMS if is_known and is_dense else Method.PLANES
+    if _is_pointwise(shape):
+        return None if per_in % (2 * _BLOCK) or per_out % (2 * _BLOCK) else Method.SUMS
+    return Method.PLANES if per_in % _BLOCK or per_out % _BLOCK else Method.SUMS
+
+
+def _is_first_of_three(shape: ConvShape) -> bool:
+    """True for few channels over three axes, but for patches that are apart."""
+    phases = prod(by_axis(shape, "stride_z"))
+    return shape.in_ <= _FEW and shape.axes == MOST_AXES and phases <= _MOST_FIRST_PHASES
+
+
+def _has_few_channels(shape: ConvShape) -> bool:
+    return max(shape.in_, shape.out) < _NOT_MANY and bool(shape.in_ % _BLOCK or shape.out % _BLOCK)
+
+
+def _is_pointwise(shape: ConvShape) -> bool:
+    pads = (*by_axis(shape, "front"), *by_axis(shape, "back"))
+    return _taps(shape) == 1 and _has_unit_strides(shape) and not any(pads)
+
+
+def _has_unit_strides(shape: ConvShape) -> bool:
+    return set(by_axis(shape, "stride_z")) == {1}
+
+
+def _taps(shape: ConvShape) -> int:
+    return prod(by_axis(shape, "kernel_depth"))
+
+
+def winograd_tile(name: str, shape: ConvShape) -> int:
+    """The side of the tiles by which a convolution or gradient is fastest; 0: it is without."""
+    kernel, side = shape.kernel_height, _TILES.get(shape.kernel_height, 0)
+    image, output = (shape.height, shape.width), (shape.out_height, shape.out_width)
+    is_plain = (
+        shape.axes == 2
+        and kernel == shape.kernel_width
+        and shape.stride_y == shape.stride_x == shape.dilation_y == shape.dilation_x == 1
+        and shape.groups == 1
+        and max(shape.images, shape.in_, shape.out) <= MOST_WINOGRAD_CHANNELS
+        and max(*image, *output) <= MOST_WINOGRAD_EXTENT
+    )
+    if not side or not is_plain or max(shape.top, shape.left, shape.bottom, shape.right) >= kernel:
+        return 0
+    extents = image if name == "ConvInputGradient" else output
+    tiles = prod(-(-extent // side) for extent in extents)
+    pays = (
+        min(shape.in_, shape.out) >= _FEWEST_CHANNELS[kernel]
+        and shape.images * tiles >= _FEWEST_TILES
+        and prod(extents) >= _LEAST_FILLED * tiles * side**2
+    )
+    return side if pays else 0
