@@ -192,7 +192,7 @@ class Contest:
         if row.note:
             return
         try:
-            peer = Peer(one, setting, _environment(one, folder))
+            peer = Peer(one, setting, environment_of(one, folder))
         except PeerError as error:
             row.note = str(error)
             return
@@ -248,7 +248,7 @@ def _folder_of_compiler() -> Iterator[str]:
         yield folder
 
 
-def _environment(one: Contestant, folder: str) -> dict[str, str]:
+def environment_of(one: Contestant, folder: str) -> dict[str, str]:
     """The environment of a peer's process.
 
     One that runs on the Python of this process finds what is on its path too, after the project

@@ -105,7 +105,7 @@ def test_a_peer_of_this_python_finds_what_this_process_finds(monkeypatch, tmp_pa
     monkeypatch.setattr(environments.importlib.util, "find_spec", specs.get)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(("beside", "/absolute")))
     here, elsewhere = (
-        contest._environment(Contestant(peer, peer), "folder") for peer in ("jax", "torch")
+        contest.environment_of(Contestant(peer, peer), "folder") for peer in ("jax", "torch")
     )
     assert interpreter("jax") == sys.executable
     assert here["PYTHONPATH"].split(os.pathsep)[1:] == [os.path.abspath("beside"), "/absolute"]

@@ -1,0 +1,196 @@
+"""One side of the sweep of convolutions: flow2onnx with its native operators, or torch.
+
+    python -m benchmarks.convolution_worker flow2onnx --threads 1
+
+It first writes a record of its versions. Then it reads lines: a record of a convolution and a pass,
+which it answers with a record of a few elements of the result and of how it is computed; "run N",
+answered by the seconds that N passes took, by the clock and of processors; "end".
+"""
+
+import argparse
+import json
+import math
+import os
+import platform
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from benchmarks.convolution_shapes import Convolution
+from benchmarks.worker import confine, version_of
+
+PASSES = ("forward", "input gradient", "weight gradient")
+Array = np.ndarray[Any, np.dtype[Any]]
+Pass = Callable[[], Any]
+_NUMBERS = 65521  # a prime: no axis of a tensor repeats them
+_SAMPLES = 61
+
+
+def operands(shape: Convolution) -> tuple[Array, Array, Array]:
+    """Input, weights and gradient of the output: the same on both sides."""
+    numbers = np.random.default_rng(0).random(_NUMBERS, np.float32) - np.float32(0.5)
+    shapes = (shape.input_shape, shape.weight_shape, shape.output_shape)
+    x, w, g = (
+        np.resize(np.roll(numbers, 1000 * i), math.prod(s)).reshape(s) for i, s in enumerate(shapes)
+    )
+    return x, w, g
+
+
+class Ours:
+    """A graph of one pass as a train job has it: after all passes, with native operators."""
+
+    VERSIONS = ("onnxruntime", "onnx", "onnx-ir", "numpy")
+
+    def __init__(self, threads: int) -> None:
+        from flow2onnx_native.library import open_library
+
+        self.threads, self.library = threads, open_library()
+        assert "Conv" in self.library.operators, "without oneDNN there is nothing to measure"
+
+    def prepare(self, shape: Convolution, which: str) -> tuple[Pass, str]:
+        """A pass, and the operators that compute it."""
+        from flow2onnx_native.pipeline import rewrite_training
+        from flow2onnx_runtime.extensions import GraphAnalysis
+
+        from flow2onnx.analysis.in_place import index_origin, late_readers
+        from flow2onnx.autodiff import gradients
+        from flow2onnx.dtypes import float32
+        from flow2onnx.graph import Builder
+        from flow2onnx.graph.model import model_bytes, model_of
+        from flow2onnx.passes import run_passes
+
+        b, arrays = Builder(), operands(shape)
+        x, w, g = (b.input(n, a.shape, float32) for n, a in zip("xwg", arrays, strict=True))
+        pads = [*shape.pad, *shape.pad]
+        steps = {"strides": shape.stride, "dilations": shape.dilation, "pads": pads,
+                 "group": shape.groups}  # fmt: skip
+        if shape.is_transposed:
+            y = b.ConvTranspose(x, w, **steps, output_padding=shape.output_pad)
+        else:
+            y = b.Conv(x, w, **steps)
+        wanted = x if which == PASSES[1] else w
+        b.output(y if which == PASSES[0] else gradients(b, {y: g}, [wanted])[wanted], "result")
+        run_passes(b.graph)
+        model, _ = rewrite_training(
+            model_of(b.graph), self.library.operators, self.threads,
+            GraphAnalysis(late_readers, index_origin), winograd=True,
+        )  # fmt: skip
+        return self._open(model_bytes(model), dict(zip("xwg", arrays, strict=True))), _told(model)
+
+    def _open(self, model: bytes, feeds: dict[str, Array]) -> Pass:
+        import onnxruntime as ort
+
+        options = ort.SessionOptions()
+        options.intra_op_num_threads, options.log_severity_level = self.threads, 4
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+        options.register_custom_ops_library(self.library.path)
+        session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        binding = session.io_binding()
+        for name, array in feeds.items():
+            binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(array))
+
+        def run() -> Any:
+            binding.bind_output("result", "cpu")  # made anew, as torch does
+            session.run_with_iobinding(binding)
+            return binding.get_outputs()[0].numpy
+
+        return run
+
+
+def _told(model: Any) -> str:
+    """The operators of a model, the most frequent first; ours have a star."""
+    counts = Counter(map(_name, model.graph))
+    return ", ".join(f"{n} {name}" if n > 1 else name for name, n in counts.most_common())
+
+
+def _name(node: Any) -> str:
+    ours = "*" if node.domain else ""
+    if "method" not in node.attributes:
+        return f"{node.op_type}{ours}"
+    from flow2onnx_native.abi import Method
+
+    return f"{node.op_type}{ours} by {Method(node.attributes['method'].as_int()).name}"
+
+
+class Torch:
+    """torch's own functions, without the walk of its autograd."""
+
+    VERSIONS = ("torch", "numpy")
+
+    def __init__(self, threads: int) -> None:
+        import torch
+
+        torch.set_num_threads(threads)
+
+    def prepare(self, shape: Convolution, which: str) -> tuple[Pass, str]:
+        """A pass, and no word on how."""
+        import torch
+
+        x, w, g = (torch.from_numpy(a) for a in operands(shape))
+        steps = (
+            shape.stride, shape.pad, shape.dilation, shape.is_transposed, shape.output_pad,
+            shape.groups,
+        )  # fmt: skip
+        forward = torch.ops.aten.convolution.default
+        backward = torch.ops.aten.convolution_backward.default
+        wanted = [which == PASSES[1], which == PASSES[2], False]
+
+        def run() -> Any:
+            with torch.inference_mode():
+                if which == PASSES[0]:
+                    return forward(x, w, None, *steps).numpy
+                made = backward(g, x, w, None, *steps, wanted)
+                return made[PASSES.index(which) - 1].numpy
+
+        return run, ""
+
+
+SIDES: dict[str, Callable[[int], Any]] = {"flow2onnx": Ours, "torch": Torch}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("side", choices=SIDES)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--offset", type=int, default=os.getpid())
+    args = parser.parse_args()
+    confine(args.threads, args.offset)
+    side = SIDES[args.side](args.threads)
+    packages = {p: version_of(p) for p in side.VERSIONS}
+    _tell(json.dumps({"versions": {"python": platform.python_version(), **packages}}))
+    serve(side)
+
+
+def serve(side: Any) -> None:
+    """Answer lines until there are no more."""
+    step: Pass = lambda: None  # noqa: E731
+    for line in sys.stdin:
+        if line.startswith("end"):
+            return
+        if line.startswith("run"):
+            wall, busy = time.perf_counter(), time.process_time()
+            for _ in range(int(line.split()[1])):
+                step()
+            _tell(f"{time.perf_counter() - wall} {time.process_time() - busy}")
+            continue
+        asked = json.loads(line)
+        try:
+            step, how = side.prepare(Convolution.of_record(asked["convolution"]), asked["pass"])
+            result = np.asarray(step()(), np.float64).ravel()
+        except Exception as error:  # what a library raises has no common base
+            _tell(json.dumps({"error": f"{type(error).__name__}: {str(error).splitlines()[0]}"}))
+            continue
+        places = np.linspace(0, result.size - 1, _SAMPLES).astype(int)
+        _tell(json.dumps({"sample": [np.abs(result).mean(), *result[places]], "how": how}))
+
+
+def _tell(text: str) -> None:
+    print(text, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,301 @@
+"""400 shapes of convolutions in three passes beside torch, whose convolutions are oneDNN's.
+
+    python -m benchmarks.convolutions [--threads 1,2] [--only "1-D,depthwise"] [--quick] [--out DIR]
+
+writes convolutions.json, convolutions.md and convolutions.svg. The shapes are layers of published
+networks on batches of 1 to 32, drawn by a fixed seed (`convolution_shapes.py`), 25 of each class.
+Each side is one process, confined to as many processors as threads; they run blocks of a pass in
+turn. A pass is timed only if both results are equal. It takes some 15 minutes on two cores;
+`--quick` measures every tenth shape in fewer blocks.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from benchmarks.contest import (
+    MKL,
+    Contestant,
+    disagreement,
+    environment_of,
+    intel_library,
+    machine,
+)
+from benchmarks.convolution_shapes import CLASSES, Convolution, drawn
+from benchmarks.convolution_worker import PASSES
+from benchmarks.driver import RESULTS
+from benchmarks.environments import interpreter
+from benchmarks.report import Grid, save
+from benchmarks.worker_process import PeerError, WorkerProcess
+
+BAR, LEAST = 1.0, 0.8  # what nearly all shapes should reach, and what all should
+_TOLERANCE = 1e-4  # of the mean size of the elements, or of the element
+_COLORS = {"forward": "#0072b2", "input gradient": "#e69f00", "weight gradient": "#009e73"}
+NOTES = (
+    "Ratios are the time of torch divided by ours: above 1 we are faster. Times are medians over "
+    "blocks that the two processes ran in turn, each confined to as many processors as threads, "
+    "and stopped while the other ran. Results are made anew in every pass, on both sides.",
+    "Ours is the graph of one pass as a train job has it, after all passes and with native "
+    "operators; torch's is its function of that pass, without the walk of autograd. Both had equal "
+    "results first: 61 elements and the mean size, to 1e-4.",
+    "A layer is written as images x channels > channels @ size, k kernel, s stride, d dilation, "
+    "p padding, o output padding, g groups, t transposed.",
+    MKL + " Here torch is asked with that library, where it can be made.",
+)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long is measured: a block's seconds, and how many blocks."""
+
+    block_s: float = 0.02
+    blocks: int = 5
+
+
+QUICK = Pace(0.01, 3)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One pass of one shape; times are in milliseconds, ours first, `busy` those of processors."""
+
+    kind: str
+    net: str
+    shape: str
+    which: str
+    threads: int
+    ms: tuple[float, float] | None = None
+    busy_ms: tuple[float, float] | None = None
+    ratio: float | None = None
+    busy_ratio: float | None = None
+    how: str = ""
+    note: str = ""
+
+
+class Side:
+    """The process of one side, which is stopped but in its turns."""
+
+    def __init__(self, name: str, peer: str, threads: int, folder: str) -> None:
+        python = interpreter(peer)
+        if python is None:
+            raise PeerError(f"{name} is not installed: python -m benchmarks.environments {peer}")
+        one = Contestant(name, peer, is_intel=name == "torch" and intel_library() is not None)
+        command = [python, "-m", "benchmarks.convolution_worker", name, "--threads", str(threads),
+                   "--offset", "0"]  # fmt: skip
+        self._worker = WorkerProcess(command, environment_of(one, folder), name=name)
+        self.versions: dict[str, str] = self._worker.record()["versions"]
+        self._worker.signal("SIGSTOP")
+
+    def prepare(self, shape: Convolution, which: str) -> dict[str, Any]:
+        """What it says of a pass, which is the one that runs from now on."""
+        self._worker.signal("SIGCONT")
+        self._worker.tell(json.dumps({"convolution": shape.record(), "pass": which}))
+        found = self._worker.record()
+        self._worker.signal("SIGSTOP")
+        return found
+
+    def run(self, count: int) -> tuple[float, float]:
+        """The seconds of so many passes by the clock, and of processors."""
+        self._worker.signal("SIGCONT")
+        self._worker.tell(f"run {count}")
+        wall, busy = self._worker.numbers(2)
+        self._worker.signal("SIGSTOP")
+        return wall, busy
+
+    def close(self) -> None:
+        """End the process."""
+        self._worker.close()
+
+
+def measured(
+    sides: Sequence[Side], shape: Convolution, which: str, threads: int, pace: Pace
+) -> Row:
+    """The row of one pass."""
+    about = (shape.kind, shape.net, shape.text, which, threads)
+    facts = [side.prepare(shape, which) for side in sides]
+    errors = [f"{n}: {f['error']}" for n, f in zip(("ours", "torch"), facts, strict=True)
+              if "error" in f]  # fmt: skip
+    if errors:
+        return Row(*about, note="; ".join(errors))
+    how, (ours, theirs) = facts[0]["how"], (f["sample"] for f in facts)
+    if disagreement(theirs, ours, _TOLERANCE):
+        return Row(*about, how=how, note="not timed: results differ")
+    counts = [_count(side, pace) for side in sides]
+    walls: list[list[float]] = [[], []]
+    busy: list[list[float]] = [[], []]
+    for block in range(pace.blocks):
+        for i in (0, 1) if block % 2 else (1, 0):
+            wall, used = sides[i].run(counts[i])
+            walls[i].append(1000 * wall / counts[i])
+            busy[i].append(1000 * used / counts[i])
+    ms, busy_ms = ((statistics.median(a), statistics.median(b)) for a, b in (walls, busy))
+    return Row(*about, ms, busy_ms, ms[1] / ms[0], busy_ms[1] / max(busy_ms[0], 1e-6), how)
+
+
+def _count(side: Side, pace: Pace) -> int:
+    """How many passes make a block."""
+    side.run(1)
+    return max(1, round(pace.block_s / max(side.run(1)[0], 1e-6)))
+
+
+def summary(rows: Sequence[Row], threads: int) -> Grid:
+    """For each class how many passes are at least as fast, the median and the worst."""
+    lines = [_line(kind, [r for r in rows if r.kind == kind]) for kind in CLASSES]
+    lines += [_line(f"**{which}**", [r for r in rows if r.which == which]) for which in PASSES]
+    lines.append(_line("**all**", rows))
+    header = ["", "passes", f"at least {BAR:g}", f"at least {LEAST:g}", "median", "worst", "which"]
+    title = f"{threads} thread{'s' * (threads > 1)}: time of torch / ours"
+    return Grid(title, header, [line for line in lines if line])
+
+
+def _line(name: str, rows: Sequence[Row]) -> list[str]:
+    timed = [(r.ratio, r) for r in rows if r.ratio is not None]
+    if not timed:
+        return []
+    ratios = [ratio for ratio, _ in timed]
+    least, worst = min(timed, key=lambda pair: pair[0])
+    shares = (sum(r >= bar for r in ratios) / len(ratios) for bar in (BAR, LEAST))
+    return [
+        name, str(len(ratios)), *(f"{share:.0%}" for share in shares),
+        f"{statistics.median(ratios):.2f}", f"{least:.2f}", f"{worst.shape} {worst.which}",
+    ]  # fmt: skip
+
+
+def details(rows: Sequence[Row]) -> Grid:
+    """All that are slower, and all that could not be timed."""
+    chosen = [r for r in rows if r.ratio is None or r.ratio < BAR]
+    header = ["shape", "class", "network", "pass", "threads", "ours ms", "torch ms", "ratio", "by"]
+    lines = [
+        [r.shape, r.kind, r.net, r.which, str(r.threads),
+         *(f"{ms:.4g}" for ms in r.ms or ()), *(["-", "-"] if r.ms is None else []),
+         "-" if r.ratio is None else f"{r.ratio:.2f}", r.note or r.how]
+        for r in sorted(chosen, key=lambda r: r.ratio or 0.0)
+    ]  # fmt: skip
+    return Grid("passes that are slower than torch's, the slowest first", header, lines)
+
+
+def draw(found: dict[str, Any], path: Path) -> None:
+    """A strip for each class with its ratios in order; the line at 1 is torch."""
+    import matplotlib.pyplot as plt
+
+    rows = [r for r in found["rows"] if r["ratio"]]
+    threads = sorted({r["threads"] for r in rows})
+    kinds = [k for k in CLASSES if any(r["kind"] == k for r in rows)]
+    figure, axes = plt.subplots(
+        1, len(threads), figsize=(6.4 * len(threads), 0.46 * len(kinds) + 1.6), squeeze=False,
+        sharey=True, layout="constrained",
+    )  # fmt: skip
+    for axis, count in zip(axes[0], threads, strict=True):
+        _strips(axis, [r for r in rows if r["threads"] == count], kinds)
+        of_all = [r["ratio"] for r in rows if r["threads"] == count]
+        share = sum(r >= BAR for r in of_all) / len(of_all)
+        axis.set_title(
+            f"{count} thread{'s' * (count > 1)}: {share:.0%} of {len(of_all)} passes at least as "
+            f"fast, worst {min(of_all):.2f}", loc="left", fontsize="medium",
+        )  # fmt: skip
+    axes[0, 0].set_yticks(range(len(kinds)), kinds)
+    axes[0, 0].invert_yaxis()
+    axes[0, 0].legend(loc="lower right", fontsize="small", frameon=False, markerscale=2)
+    figure.suptitle(f"{found['title']}: time of torch / ours, right of 1 we are faster")
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+
+
+def _strips(axis: Any, rows: Sequence[dict[str, Any]], kinds: Sequence[str]) -> None:
+    axis.axvspan(0.01, BAR, color="#d55e00", alpha=0.12, linewidth=0)
+    axis.axvline(BAR, color="black", linewidth=0.8)
+    places: dict[str, tuple[list[float], list[float]]] = {which: ([], []) for which in PASSES}
+    for at, kind in enumerate(kinds):
+        ranked = sorted((r for r in rows if r["kind"] == kind), key=lambda r: r["ratio"])
+        for i, row in enumerate(ranked):
+            x, y = places[row["which"]]
+            x.append(row["ratio"])
+            y.append(at + 0.35 - 0.7 * i / max(len(ranked) - 1, 1))
+        share = sum(r["ratio"] >= BAR for r in ranked) / max(len(ranked), 1)
+        axis.annotate(f"{share:.0%}", (1.01, at), xycoords=("axes fraction", "data"), va="center",
+                      fontsize="small")  # fmt: skip
+    for which, (x, y) in places.items():
+        axis.scatter(x, y, s=5, color=_COLORS[which], label=which, linewidths=0)
+    ratios = [r["ratio"] for r in rows]
+    axis.set_xscale("log", base=2)
+    axis.set_xlim(min(0.5, 0.9 * min(ratios)), 1.1 * max(2.0, *ratios))
+    axis.xaxis.set_major_formatter("{x:g}")
+    axis.spines[["top", "right"]].set_visible(False)
+
+
+def main() -> None:
+    args = _arguments()
+    shapes = [s for s in drawn()[:: 10 if args.quick else 1] if s.kind in args.only]
+    pace, rows, versions = QUICK if args.quick else Pace(), [], {}
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        cases = list(product(args.threads, shapes, PASSES))
+        sides: list[Side] = []
+        for done, (threads, shape, which) in _with_progress(cases):
+            if done % (len(shapes) * len(PASSES)) == 0:
+                stack.close()
+                sides = []
+                for name, peer in (("flow2onnx", "flow2onnx:native"), ("torch", "torch")):
+                    sides.append(stack.enter_context(closing(Side(name, peer, threads, folder))))
+                    versions[name] = sides[-1].versions
+            rows.append(measured(sides, shape, which, threads, pace))
+    title = f"{len(shapes)} convolutions" + (", a rehearsal of few short blocks" * args.quick)
+    found = {
+        "machine": machine(), "versions": versions, "title": title, "notes": NOTES,
+        "workloads": {}, "rows": [_plain(row) for row in rows],
+    }  # fmt: skip
+    grids = [summary([r for r in rows if r.threads == t], t) for t in args.threads]
+    save(found, args.out / "convolutions.json", [*grids, details(rows)], draw)
+    for grid in grids:
+        grid.show()
+
+
+def _plain(row: Row) -> dict[str, Any]:
+    """A row with numbers shortened to what they are worth."""
+    return {k: [float(f"{n:.4g}") for n in v] if isinstance(v, tuple)
+            else float(f"{v:.4g}") if isinstance(v, float) else v
+            for k, v in asdict(row).items()}  # fmt: skip
+
+
+def _with_progress(cases: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+    """Each case with its number, and on the terminal a bar with the time that is left."""
+    begun = time.monotonic()
+    for done, case in enumerate(cases):
+        yield done, case
+        if not sys.stderr.isatty():
+            continue
+        spent = time.monotonic() - begun
+        left = spent / (done + 1) * (len(cases) - done - 1)
+        bar = "#" * (30 * (done + 1) // len(cases))
+        print(f"\r[{bar:.<30}] {done + 1}/{len(cases)}, {left / 60:.0f} min left ", end="",
+              file=sys.stderr, flush=True)  # fmt: skip
+    if sys.stderr.isatty():
+        print(file=sys.stderr)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--threads", type=lambda t: [int(n) for n in t.split(",")], default=[1, 2])
+    parser.add_argument("--only", type=lambda t: t.split(","), default=list(CLASSES),
+                        help=f"classes, of {', '.join(CLASSES)}")  # fmt: skip
+    parser.add_argument("--quick", action="store_true", help="every tenth shape, short blocks")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    args = parser.parse_args()
+    unknown = [kind for kind in args.only if kind not in CLASSES]
+    if unknown:
+        parser.error(f"there is no class {unknown[0]!r}; there are {', '.join(CLASSES)}")
+    return args
+
+
+if __name__ == "__main__":
+    main()
