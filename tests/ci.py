@@ -218,9 +218,11 @@ def main(arguments: Sequence[str] | None = None, steps: Sequence[Step] = STEPS) 
     parser.add_argument("--without", nargs="*", default=[], metavar="STEP",
                         choices=[step.name for step in steps])  # fmt: skip
     without = parser.parse_args(arguments).without
-    signal.signal(signal.SIGTERM, _end)
-    begin = time.monotonic()
-    results = run([step for step in steps if step.name not in without], os.cpu_count() or 1)
+    before, begin = signal.signal(signal.SIGTERM, _end), time.monotonic()
+    try:
+        results = run([step for step in steps if step.name not in without], os.cpu_count() or 1)
+    finally:
+        signal.signal(signal.SIGTERM, before)
     print(f"\n===== {time.monotonic() - begin:.0f} s in all", *results, sep="\n", flush=True)
     return next((result.status or 1 for result in results if result.is_error), 0)
 
