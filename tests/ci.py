@@ -2,9 +2,9 @@
 
 ``python3 -m tests.ci [--without STEP ...]``, after `.ci/run` has installed the tools; needs no
 package. Environments are installed one at a time while tests run. What a step writes is printed
-when it has ended, and a table of all at the end. The exit status is that of the first step that
-failed; the others are run all the same. Where an environment cannot be installed, that is said and
-its tests are left out.
+when it has ended, its last line each minute before, and a table of all at the end, with the last
+lines of those that failed. The exit status is that of the first step that failed; the others are
+run all the same. Where an environment cannot be installed, that is said and its tests are left out.
 """
 
 import argparse
@@ -25,6 +25,9 @@ __all__ = ["STEPS", "Result", "Step", "main", "run"]
 
 ROOT = Path(__file__).parents[1]
 _POLL = 0.05  # seconds between looks at what runs
+_SIGN = 60.0  # seconds between signs of life
+_LINE = 160  # bytes of a line that are shown
+_REPEATED = 80  # lines of a failed step that stand below the table again
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,7 @@ class Result:
     seconds: float = 0.0
     status: int | None = None
     reason: str = ""
+    last_lines: str = ""
 
     @property
     def is_error(self) -> bool:
@@ -138,9 +142,19 @@ class _Running:
 
     def result(self) -> Result:
         """How it ended, what it wrote having been printed."""
-        result = Result(self.step, time.monotonic() - self.begin, self.process.returncode)
+        self.output.seek(0)
+        lines = self.output.read().decode(errors="replace").splitlines()[-_REPEATED:]
+        result = Result(self.step, time.monotonic() - self.begin, self.process.returncode,
+                        last_lines="\n".join(lines))  # fmt: skip
         self.print_output(str(result))
         return result
+
+    def print_sign(self) -> None:
+        """Print how long it has run, and the last of its lines."""
+        written = os.fstat(self.output.fileno()).st_size
+        read = os.pread(self.output.fileno(), _LINE, max(written - _LINE, 0))
+        last = (read.decode(errors="replace").strip().splitlines() or [""])[-1]
+        print(f"      {self.step.name} {time.monotonic() - self.begin:.0f} s: {last}", flush=True)
 
     def print_output(self, title: str) -> None:
         """Print all that it wrote so far, under a title."""
@@ -160,7 +174,7 @@ class _Running:
 def run(steps: Iterable[Step], processors: int) -> list[Result]:
     """The results of all steps, in the order in which they ended."""
     waiting, running = list(steps), list[_Running]()
-    ended = dict[str, Result]()
+    ended, sign = dict[str, Result](), time.monotonic() + _SIGN
     try:
         while waiting or running:
             for one in [r for r in running if r.process.poll() is not None]:
@@ -174,6 +188,10 @@ def run(steps: Iterable[Step], processors: int) -> list[Result]:
                 print(f"----- {begun.name} begins", flush=True)
                 running.append(_Running.start(begun))
                 waiting.remove(begun)
+            if time.monotonic() > sign:
+                sign += _SIGN
+                for one in running:
+                    one.print_sign()
             time.sleep(_POLL)
     finally:
         for one in running:
@@ -224,6 +242,9 @@ def main(arguments: Sequence[str] | None = None, steps: Sequence[Step] = STEPS) 
     finally:
         signal.signal(signal.SIGTERM, before)
     print(f"\n===== {time.monotonic() - begin:.0f} s in all", *results, sep="\n", flush=True)
+    for result in results:
+        if result.is_error:
+            print(f"\n===== the end of {result.step.name}", result.last_lines, sep="\n", flush=True)
     return next((result.status or 1 for result in results if result.is_error), 0)
 
 

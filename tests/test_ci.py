@@ -71,10 +71,21 @@ def test_the_status_is_that_of_the_first_failure_and_the_rest_is_run(capfd):
     assert main(["--without", "left"], steps) == 3
     told = capfd.readouterr().out
     assert told.index("first begins") < told.index("why") < told.index("second begins")
+    assert told.rindex("why") > told.index("the end of first") > told.index("s in all")
     assert "FAILED with exit status 3" in told
     assert "FAILED with exit status 4" in told
     assert "left out: no first" in told
     assert "left begins" not in told
+
+
+def test_a_sign_of_life_is_the_last_line(capfd):
+    running = ci._Running.start(step("long", "print('the first\\nthe last')"))
+    running.process.wait()
+    running.print_sign()
+    running.print_output("all")
+    sign, rest = capfd.readouterr().out.split("\n", 1)
+    assert re.fullmatch(r" +long \d+ s: the last", sign)
+    assert "the first\nthe last" in rest
 
 
 def test_an_end_from_outside_ends_all_and_prints_what_was_written(tmp_path):
