@@ -23,7 +23,8 @@ __all__ = ["RecomputedSegment", "recompute"]
 _USUAL = 64
 _TERMS = 64  # of a product's sums; one of more is not repeated where products are kept
 _PRODUCTS = ("Conv", "ConvTranspose", "Einsum", "Gemm", "GRU", "LSTM", "MatMul", "RNN",
-             "Attention", "GroupQueryAttention", "MatMulNBits", "MultiHeadAttention")  # fmt: skip
+             "Attention", "GroupQueryAttention", "MatMulNBits", "MoE", "MultiHeadAttention",
+             "QMoE")  # fmt: skip
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 
@@ -62,7 +63,7 @@ def recompute(
     of them is kept for gradients alone. Without `products`, those of many terms are kept, and with
     them convolutions and attention: what is computed again costs little then.
     """
-    first = [n for n in graph if n.name in forward]
+    first = _before_gradients(list(graph), forward)
     # True is a number too
     segments = (
         _balanced_segments(first, int(how))
@@ -74,6 +75,12 @@ def recompute(
         for s in segments
     ]
     return tuple(f for f in found if f.nodes or not isinstance(how, int))
+
+
+def _before_gradients(nodes: list[ir.Node], forward: Collection[str]) -> list[ir.Node]:
+    """The nodes up to the last of those named; what stands for one since is in its place."""
+    places = [i for i, node in enumerate(nodes) if node.name in forward]
+    return nodes[: places[-1] + 1] if places else []
 
 
 def _segments_by_name(nodes: list[ir.Node], names: Iterable[str]) -> list[list[ir.Node]]:

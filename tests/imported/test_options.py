@@ -213,6 +213,28 @@ def test_recomputed_activations_change_no_bit():
         losses(recompute=["nowhere"])
 
 
+def test_operators_without_a_rule_are_computed_again_too():
+    nodes, tensors, x = [], [], "x"
+    for i in range(4):  # Gelu has no rule: others stand for it, where it stood
+        tensors.append(models.tensor(f"layers.{i}.weight", models.random(i, 8, 8)))
+        product, y = f"layers.{i}/MatMul", f"layers.{i}/Gelu"
+        nodes.append(helper.make_node("MatMul", [x, f"layers.{i}.weight"], [product], product))
+        nodes.append(helper.make_node("Gelu", [product], [y], y, approximate="tanh"))
+        x = y
+    model = models.model(
+        nodes, [models.info("x", [6, 8])], [models.info(x, [6, 8])], tensors, opset=20
+    )
+
+    def losses(**options):
+        made = flow.make_trainable(model, "mse", "sgd", **options)
+        trainer, rows = made.trainer(), models.random(9, 6, 8)
+        return made, [trainer.step(rows, rows)["loss"].tobytes() for _ in range(3)]
+
+    made, found = losses(recompute=[f"layers.{i}" for i in range(3)])
+    assert found == losses()[1]
+    assert all(s.nodes for s in made.step.recomputed)
+
+
 def test_state_keeps_two_buffers_if_asked(tmp_path):
     node = helper.make_node("Gather", ["table", "i"], ["rows"])
     table = models.tensor("table", models.random(0, 5000, 4))
