@@ -17,6 +17,10 @@ __all__ = ["HONOURED", "unknown_attribute"]
 _REDUCTION = "keepdims noop_with_empty_axes"
 _POOL = "auto_pad ceil_mode dilations kernel_shape pads strides"
 _RECURRENT = "activation_alpha activation_beta activations clip direction hidden_size layout"
+_EXPERTS = (
+    "activation_alpha activation_beta activation_type k normalize_routing_weights swiglu_fusion "
+    "swiglu_limit use_sparse_mixer"
+)
 
 # By operator with a rule or an expansion; one that is not here has none.
 HONOURED: Mapping[str, frozenset[str]] = {
@@ -118,6 +122,9 @@ HONOURED: Mapping[str, frozenset[str]] = {
         "com.microsoft::MultiHeadAttention": "mask_filter_value num_heads scale unidirectional",
         "com.microsoft::RotaryEmbedding": "interleaved num_heads rotary_embedding_dim scale",
         "com.microsoft::QuickGelu": "alpha",
+        "com.microsoft::MoE": _EXPERTS,
+        "com.microsoft::QMoE": f"{_EXPERTS} accuracy_level block_size expert_weight_bits "
+        "quant_type weights_prepacked",
     }.items()
 }
 

@@ -114,6 +114,10 @@ def _multi_head_attention(node: ir.Node) -> list[_Shape]:
     return [[images, rows, sizes_of(value)[2]]]
 
 
+_EXPERTS = (
+    "activation_alpha:FLOAT activation_beta:FLOAT activation_type:STRING k:INT "
+    "normalize_routing_weights:INT swiglu_fusion:INT swiglu_limit:FLOAT use_sparse_mixer:INT"
+)
 _SKIP_OUTPUTS = "output:T mean:U inv_std_var:U input_skip_bias_sum:T"
 
 # By the name of the operator, with the domain before it where it has one.
@@ -175,13 +179,30 @@ CONTRIB: Mapping[str, _Operator] = {
     "com.microsoft::QuickGelu": _Operator(
         inputs="X:T", outputs="Y:T", required=1, attributes="alpha:FLOAT", shapes=_as_first
     ),
+    "com.microsoft::MoE": _Operator(
+        inputs="input:T router_probs:T fc1_experts_weights:T fc1_experts_bias:T "
+        "fc2_experts_weights:T fc2_experts_bias:T fc3_experts_weights:T fc3_experts_bias:T",
+        outputs="output:T", required=5, attributes=_EXPERTS, shapes=_as_first,
+    ),
+    "com.microsoft::QMoE": _Operator(
+        inputs="input:T router_probs:T fc1_experts_weights:T1 fc1_scales:T2 fc1_experts_bias:T "
+        "fc2_experts_weights:T1 fc2_scales:T2 fc2_experts_bias:T fc3_experts_weights:T1 "
+        "fc3_scales:T2 fc3_experts_bias:T fc1_zero_points:T1 fc2_zero_points:T1 "
+        "fc3_zero_points:T1 router_weights:T fc1_global_scale:S fc2_global_scale:S "
+        "fc1_act_scale:S fc2_act_scale:S fc1_act_block_scale:T2 fc2_act_block_scale:T2",
+        outputs="output:T", required=7, shapes=_as_first,
+        attributes=f"{_EXPERTS} accuracy_level:INT block_size:INT expert_weight_bits:INT "
+        "fc1_expert_weight_bits:INT fc2_expert_weight_bits:INT fc3_expert_weight_bits:INT "
+        "quant_type:STRING weights_prepacked:INT",
+    ),
 }  # fmt: skip
 
 _TYPES = {
     "T": _REAL, "T1": _REAL, "S": _REAL, "U": _REAL, "T3": ("tensor(uint8)", *_REAL),
     "M": _WHOLE, "P": _WHOLE, "Tind": _WHOLE, "T4": _WHOLE,
 }  # fmt: skip
-_TABLE_TYPES = {"T1": _BYTES, "T2": _REAL}  # of GatherBlockQuantized, which names them otherwise
+_TABLE_TYPES = {"T1": _BYTES, "T2": _REAL}  # of those that name them the other way round
+_TABLES = ("GatherBlockQuantized", "QMoE")
 
 
 def contrib_definition(name: str) -> OpSchema:
@@ -199,7 +220,7 @@ def contrib_definition(name: str) -> OpSchema:
 
     texts = f"{operator.inputs} {operator.outputs}".split()
     variables = dict.fromkeys(text.split(":")[1] for text in texts)
-    is_table = op_type == "GatherBlockQuantized"
+    is_table = op_type in _TABLES
     allowed = {**_TYPES, "T2": _BYTES, **(_TABLE_TYPES if is_table else {})}
     return OpSchema(
         op_type, domain, 1, "",

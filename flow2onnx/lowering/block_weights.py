@@ -5,10 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from flow2onnx.graph import Builder, Value
-from flow2onnx.graph.types import dtype_of
+from flow2onnx.graph.dimension import extents
+from flow2onnx.graph.types import dtype_of, rank_of
 from flow2onnx.lowering.dimensions import check_constant
 
-__all__ = ["TABLE", "BlockWeight"]
+__all__ = ["TABLE", "BlockWeight", "block_sums"]
 
 TABLE = "com.microsoft::GatherBlockQuantized"
 
@@ -76,3 +77,14 @@ class BlockWeight:
             raw = b.Slice(b.Reshape(pairs, [self.rows, -1]), [0], [self.blocks], [1])
         whole: Value = b.Unsqueeze(raw, [2])
         return whole
+
+
+def block_sums(b: Builder, x: Value, size: int) -> Value:
+    """The sums of blocks along the last axis; the last block may be short."""
+    width = extents(b, x)[-1]
+    blocks = -(-width // size)
+    missing = blocks * size - width
+    whole = b.Pad(x, [*[0] * (2 * rank_of(x) - 1), missing]) if missing else x
+    parts = b.Reshape(whole, [*extents(b, x)[:-1], blocks, size])
+    sums: Value = b.ReduceSum(parts, [-1], keepdims=0)
+    return sums

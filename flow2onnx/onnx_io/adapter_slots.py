@@ -23,12 +23,13 @@ from flow2onnx.errors import ArgumentError, UnsupportedError
 from flow2onnx.graph.contrib import CONTRIB_DOMAIN
 
 __all__ = [
-    "RANK", "Product", "Slot", "add_slots", "choose_products", "has_factors", "module_rows",
-    "products", "slot_inputs", "slots_of",
+    "RANK", "Product", "Slot", "add_slots", "choose_products", "fused_experts", "has_factors",
+    "module_rows", "products", "slot_inputs", "slots_of",
 ]  # fmt: skip
 
 RANK = "lora_r"  # how the names of the sizes begin that adapters choose
 _DOWN, _UP, _FACTOR = ".lora_A.weight", ".lora_B.weight", ".lora_factor.weight"
+_EXPERTS = ("MoE", "QMoE")
 _PACKED_HALVES = ("gate", "up")
 _REAL = (TensorProto.FLOAT, TensorProto.FLOAT16)
 
@@ -127,25 +128,27 @@ def module_rows(model: onnx.ModelProto) -> dict[str, int]:
     return {slot.module: slot.rows for product in products(model) for slot in product.slots}
 
 
+def fused_experts(model: onnx.ModelProto) -> tuple[str, ...]:
+    """The operators of a model that are all experts of a layer at once, as ``name, operator``."""
+    found = (n for n in model.graph.node if n.domain == CONTRIB_DOMAIN and n.op_type in _EXPERTS)
+    return tuple(f"{n.name or n.output[0]}, {n.op_type}" for n in found)
+
+
 def choose_products(
-    known: Sequence[Product], targets: Iterable[str] | None
+    known: Sequence[Product], targets: Iterable[str] | None, experts: Sequence[str] = ()
 ) -> list[tuple[Product, tuple[Slot, ...]]]:
     """Products with those of their slots that `targets` ask for.
 
     `targets` are shell patterns of modules, or of the last part of their names; without any, all
     but the model's head and convolutions of several groups are taken. One that matches nothing
-    raises ArgumentError.
+    raises ArgumentError, which says so if the model has `experts` that are one operator.
     """
     patterns = None if targets is None else tuple(targets)
     names = [m for p in known for m in p.modules]
     if patterns is not None:
         for pattern in patterns:
             if not any(_matches(name, pattern) for name in names):
-                last = sorted({name.rpartition(".")[2] for name in names})
-                raise ArgumentError(
-                    f"targets: {pattern!r} matches no product with a weight",
-                    hint=f"there are {', '.join(last[:12])}" if last else "the model has none",
-                )
+                raise _no_match(pattern, names, experts)
         if not patterns:
             raise ArgumentError("targets names nothing", hint="give modules such as 'q_proj'")
     chosen = []
@@ -163,6 +166,17 @@ def choose_products(
             hint="MatMul, Gemm and MatMulNBits with a weight of two dimensions can, and Conv",
         )
     return chosen
+
+
+def _no_match(pattern: str, names: Sequence[str], experts: Sequence[str]) -> ArgumentError:
+    """The error for a pattern that matches none of the names of modules."""
+    last = sorted({name.rpartition(".")[2] for name in names})
+    hint = f"there are {', '.join(last[:12])}" if last else "the model has none"
+    what = f"targets: {pattern!r} matches no product with a weight"
+    if experts:
+        what += f"; the experts of {experts[0]}, are one operator, which no adapter fits into"
+        hint += "; or export the model with its experts as products, as torch's own exporter does"
+    return ArgumentError(what, hint=hint)
 
 
 def slots_of(model: onnx.ModelProto) -> dict[str, Slot]:

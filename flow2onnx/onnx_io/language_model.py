@@ -20,7 +20,7 @@ _ATTENTION = "GroupQueryAttention"
 _BRANCH, _MASK, _PLACES = "use_cache_branch", "attention_mask", "position_ids"
 _TOKENS = ("input_ids", "inputs_embeds")
 _MADE = "without_past"  # how names of what is added begin
-_EXPERTS = ("MoE", "QMoE")
+_ROUNDING = ("MatMulNBits", "QMoE")  # by accuracy_level, what they multiply
 _RING = "sliding_window_cache"  # how a past is kept, of which there is none
 _PAST = slice(3, 5)  # of the inputs of grouped attention: keys and values
 
@@ -36,10 +36,9 @@ def without_past(model: onnx.ModelProto, logits: str, size: int | None = None) -
     """
     graph = model.graph
     _refuse_branches(graph)
-    _refuse_experts(graph)
     past = _cut_past(graph)
     for node in graph.node:
-        if node.op_type == "MatMulNBits" and node.domain == CONTRIB_DOMAIN:
+        if node.op_type in _ROUNDING and node.domain == CONTRIB_DOMAIN:
             for attribute in node.attribute:
                 if attribute.name == "accuracy_level":
                     attribute.i = 0
@@ -59,17 +58,6 @@ def _refuse_branches(graph: onnx.GraphProto) -> None:
         raise UnsupportedError(
             f"the model is two in one, between which {_BRANCH} decides",
             hint="export it without merging: decoder_model.onnx, or decoder_with_past_model.onnx",
-        )
-
-
-def _refuse_experts(graph: onnx.GraphProto) -> None:
-    """Raise UnsupportedError for experts that are one operator, of which no gradient is known."""
-    found = next((n for n in graph.node if n.op_type in _EXPERTS), None)
-    if found is not None:
-        raise UnsupportedError(
-            f"{found.name or found.output[0]} mixes experts in one operator, {found.op_type}, "
-            "through which nothing is trained",
-            hint="export the model with its experts as products, as torch's own exporter does",
         )
 
 

@@ -5,6 +5,7 @@ from flow2onnx.autodiff.rules import (  # noqa: F401  # imported for the rules t
     attention,
     contrib_attention,
     contrib_elementwise,
+    contrib_experts,
     contrib_matrix,
     control_flow,
     convolution,

@@ -7,7 +7,7 @@ to the bias.
 from flow2onnx.autodiff.registry import attribute, no_gradient, vjp
 from flow2onnx.graph.dimension import extents
 from flow2onnx.graph.types import rank_of
-from flow2onnx.lowering.block_weights import TABLE, BlockWeight
+from flow2onnx.lowering.block_weights import TABLE, BlockWeight, block_sums
 from flow2onnx.lowering.broadcasts import unbroadcast
 from flow2onnx.lowering.scatters import scatter_sum
 
@@ -23,7 +23,7 @@ def _(b, n, g):
     flat = [b.Reshape(v, [-1, size]) for v, size in ((g, rows), (x, columns))]
     slope = b.MatMul(b.Transpose(flat[0], perm=[1, 0]), flat[1])
     steps = b.Mul(slope, weight.whole(b, _ones(b, scales)))
-    g_scales = b.Reshape(_block_sums(b, steps, attribute(n, "block_size")), extents(b, scales))
+    g_scales = b.Reshape(block_sums(b, steps, attribute(n, "block_size")), extents(b, scales))
     return gx, None, g_scales, None, None, None if bias is None else unbroadcast(b, g, bias)
 
 
@@ -47,15 +47,6 @@ def _weight(n):
     )  # fmt: skip
 
 
-def _block_sums(b, x, size):
-    """The sums of blocks along the last axis; the last block may be short."""
-    width = extents(b, x)[-1]
-    blocks = -(-width // size)
-    missing = blocks * size - width
-    whole = b.Pad(x, [*[0] * (2 * rank_of(x) - 1), missing]) if missing else x
-    return b.ReduceSum(b.Reshape(whole, [*extents(b, x)[:-1], blocks, size]), [-1], keepdims=0)
-
-
 @vjp(TABLE)
 def _(b, n, g):
     data, indices, scales, points = [*n.inputs, None][:4]
@@ -66,6 +57,6 @@ def _(b, n, g):
     attrs = {k: a.value for k, a in n.attributes.items()}
     operands = [data, indices, _ones(b, scales), *([] if points is None else [points])]
     steps = b.Mul(g, b.emit(TABLE, operands, attrs)[0])
-    sums = _block_sums(b, steps, attribute(n, "block_size", 128))
+    sums = block_sums(b, steps, attribute(n, "block_size", 128))
     return None, None, scatter_sum(b, "ScatterND", extents(b, scales),
                                    b.Unsqueeze(indices, [-1]), sums), None  # fmt: skip

@@ -43,6 +43,7 @@ from flow2onnx.onnx_io.adapter_slots import (
     Slot,
     add_slots,
     choose_products,
+    fused_experts,
     has_factors,
     products,
     slots_of,
@@ -236,7 +237,8 @@ def lora(
     given = open_language_model(model, logits)
     language, place = fold_weights(given) if folded else (given, None)
     proto = language.copy()
-    chosen = choose_products(products(proto), [targets] if isinstance(targets, str) else targets)
+    wanted = [targets] if isinstance(targets, str) else targets
+    chosen = choose_products(products(proto), wanted, fused_experts(proto))
     slots = tuple(s for _, own in chosen for s in own)
     pairs, scales = first_values(slots, rank, alpha, rslora=rslora, seed=seed, start=start)
     rule = adapter_optimizer(

@@ -16,8 +16,8 @@ __all__ = ["CONFIG", "LanguageModel", "open_language_model"]
 
 CONFIG = "genai_config.json"
 _FAMILIES = (
-    "gemma", "gemma2", "gemma3_text", "llama", "mistral", "phi", "phi3", "qwen2", "qwen3",
-    "smollm", "smollm3",
+    "gemma", "gemma2", "gemma3_text", "gptoss", "granite", "llama", "mistral", "phi", "phi3",
+    "qwen2", "qwen3", "smollm", "smollm3",
 )  # fmt: skip
 
 

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from flow2onnx.dtypes import DType, by_code, float16, float32, int64
 from flow2onnx.errors import UnsupportedError
 from flow2onnx.graph import Builder, Node, Value
-from flow2onnx.graph.nodes import read_values
+from flow2onnx.graph.nodes import attribute, read_values
 from flow2onnx.graph.types import dtype_of
 from flow2onnx.imported.initial_state import state_variable
 from flow2onnx.imported.low_rank.head import head_nodes, next_token_loss
 from flow2onnx.imported.low_rank.texts import DOCUMENTS
 from flow2onnx.imported.training_mode import ALWAYS
+from flow2onnx.lowering.packed_weights import unpacked
 from flow2onnx.onnx_io.adapter_factors import MAGNITUDE, NORM
 from flow2onnx.onnx_io.append import Handler, append_model, input_dtype
 from flow2onnx.onnx_io.foreign import ForeignModel
@@ -26,6 +27,8 @@ __all__ = ["EVAL", "FACTORS", "LABELS", "AdapterPlan", "adapter_body", "shared_p
 LABELS, EVAL, FACTORS = "labels", "eval", "factors"
 _DOWN, _UP = ".lora_A.weight", ".lora_B.weight"
 _ATTENTION = "com.microsoft::GroupQueryAttention"
+_EXPERTS = "com.microsoft::QMoE"
+_EXPERT_WEIGHTS = (2, 5)  # their places among its operands
 _BIAS = 10  # the place of its operand that is added to the scores
 _HIDDEN = -1e9  # added to the score of a token that is not to be seen
 
@@ -149,7 +152,7 @@ def _adapters(job: Job, plan: AdapterPlan) -> dict[str, Value]:
 
 def _handlers(plan: AdapterPlan, kind: str, documents: Value | None) -> Mapping[str, Handler]:
     """Handlers of the nodes that training makes otherwise."""
-    found = dict(ALWAYS)
+    found = dict(ALWAYS) | {_EXPERTS: _exact_experts}
     if kind == "train" and plan.factors is not None:
         found["::Identity"] = _constant_norm
     if kind == "train" and plan.dropout:
@@ -157,6 +160,20 @@ def _handlers(plan: AdapterPlan, kind: str, documents: Value | None) -> Mapping[
     if documents is not None:
         found[_ATTENTION] = _apart(documents)
     return found
+
+
+def _exact_experts(
+    b: Builder, node: Node, inputs: Sequence[Value | None], made: Mapping[str, Value]
+) -> Sequence[Value | None]:
+    """Experts of 8 bits, which round what they multiply to 8 bits where weights are packed."""
+    x, *rest = inputs
+    assert x is not None, "experts read rows"
+    if attribute(node, "expert_weight_bits", 4) == 8:
+        for place in _EXPERT_WEIGHTS:
+            weight = rest[place - 1]
+            assert weight is not None, "experts have weights"
+            rest[place - 1] = unpacked(b, weight, x)
+    return b.emit(_EXPERTS, [x, *rest], dict(node.attributes), len(node.outputs))
 
 
 def _constant_norm(

@@ -13,7 +13,13 @@ from flow2onnx.imported.low_rank.adapters import SCALES_FACT
 from flow2onnx.imported.low_rank.settings import Ranks, adapter_optimizer, first_values, share_of
 from flow2onnx.imported.trainable import TrainableModel, make_trainable
 from flow2onnx.onnx_io.adapter_inputs import drop_before_adapters, scale_adapters
-from flow2onnx.onnx_io.adapter_slots import add_slots, choose_products, products, slots_of
+from flow2onnx.onnx_io.adapter_slots import (
+    add_slots,
+    choose_products,
+    fused_experts,
+    products,
+    slots_of,
+)
 from flow2onnx.onnx_io.blocks import inline_tensors
 from flow2onnx.onnx_io.language_model import fill_initializers
 from flow2onnx.onnx_io.read import open_model
@@ -61,7 +67,8 @@ def lora_network(
     stored = open_model(model)
     proto = stored.proto
     inline_tensors(proto, os.fspath(stored.path.parent))
-    chosen = choose_products(products(proto), [targets] if isinstance(targets, str) else targets)
+    wanted = [targets] if isinstance(targets, str) else targets
+    chosen = choose_products(products(proto), wanted, fused_experts(proto))
     slots = [slot for _, own in chosen for slot in own]
     pairs, scales = first_values(slots, rank, alpha, rslora=rslora, seed=seed, start=start)
     if start is not None and start.is_dora:

@@ -11,6 +11,7 @@ from flow2onnx.onnx_io.adapter_slots import (
     Slot,
     add_slots,
     choose_products,
+    fused_experts,
     has_factors,
     products,
     slots_of,
@@ -37,7 +38,8 @@ def write_slots(
     """
     language = open_language_model(model)
     proto = language.copy()
-    chosen = choose_products(products(proto), [targets] if isinstance(targets, str) else targets)
+    wanted = [targets] if isinstance(targets, str) else targets
+    chosen = choose_products(products(proto), wanted, fused_experts(proto))
     slots = tuple(s for _, own in chosen for s in own)
     present = slots_of(proto)
     if not present:

@@ -3,6 +3,7 @@
 import numpy as np
 
 from tests.autodiff.cases.case import Case, plain
+from tests.autodiff.cases.experts import EXPERTS
 
 MS = "com.microsoft::"
 SINGLE = ("float32",)
@@ -238,4 +239,5 @@ CONTRIB_CASES = [
     *GROUPED,
     *MULTI_HEAD,
     *TURNED,
+    *EXPERTS,
 ]

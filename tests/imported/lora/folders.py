@@ -36,6 +36,9 @@ class Shape:
     window: int = -1
     softcap: float = 0.0
     places: int = 512
+    experts: int = 0  # of each layer, in one operator as gpt-oss has them; 0: none
+    chosen: int = 2  # of the experts, for each token
+    limit: float = 7.0  # of what experts' gates read
 
     @property
     def has_bias(self):
@@ -313,6 +316,8 @@ class _Graph:
         y, total = self._skip_norm(f"{at}.input_layernorm", x, total)
         o = self._attention(i, f"{at}.attn", y)
         y, total = self._skip_norm(f"{at}.post_attention_layernorm", o, total)
+        if s.experts:
+            return self._experts(i, f"{at}.moe", y), total
         gate = self.product(f"{at}.mlp.gate_proj", y, s.inner, s.hidden)
         up = self.product(f"{at}.mlp.up_proj", y, s.inner, s.hidden)
         path = f"/model/layers.{i}/mlp"
@@ -322,6 +327,58 @@ class _Graph:
         act = self.add("Mul", [gate, half], [f"{path}/act_fn/Mul/output_0"], f"{path}/act_fn/Mul")
         inner = self.add("Mul", [act, up], [f"{path}/Mul/output_0"], f"{path}/Mul")
         return self.product(f"{at}.mlp.down_proj", inner, s.hidden, s.inner), total
+
+    def _experts(self, i, at, x):
+        """Experts in one operator, whose gates stand beside what they gate."""
+        s, path = self.shape, f"/model/layers.{i}/moe"
+        raw = self.product(f"{at}.router", x, s.experts, s.hidden)
+        bias = self._stored(f"{at}.router.bias", self.draw(s.experts, scale=0.1))
+        y = f"{path}/router/Add/output_0"
+        self.add("Add", [raw, bias], [y], f"{path}/router/Add")
+        flat = self.constant(f"{path}/flat", np.asarray([-1, s.experts]))
+        scores = f"{path}/router/Reshape/output_0"
+        self.add("Reshape", [y, flat], [scores], f"{path}/router/Reshape")
+        operands, attrs = [x, scores], {}
+        for name, rows, columns in (
+            ("gate_up_proj", 2 * s.inner, s.hidden), ("down_proj", s.hidden, s.inner),
+        ):  # fmt: skip
+            operands += self._expert_weights(f"{at}.experts.{name}", rows, columns)
+            drawn = self.draw(s.experts, rows, scale=0.1)
+            operands.append(self._stored(f"{at}.experts.{name}.bias", drawn))
+        if s.bits is not None:
+            attrs = {"expert_weight_bits": s.bits, "block_size": BLOCK}
+            points = [f"{at}.experts.{n}.zero_points" for n in ("gate_up_proj", "down_proj")]
+            operands += ["", "", "", *points, ""] if s.points else []
+        kind = "MoE" if s.bits is None else "QMoE"
+        return self.add(
+            kind, operands, [f"{path}/{kind}/output_0"], f"{path}/{kind}", MS, k=s.chosen,
+            activation_type="swiglu", activation_alpha=1.702, activation_beta=1.0,
+            normalize_routing_weights=1, swiglu_fusion=1, swiglu_limit=s.limit,
+            use_sparse_mixer=0, **attrs,
+        )  # fmt: skip
+
+    def _stored(self, name, array):
+        """A tensor of real numbers, which is known by its name afterwards."""
+        stored = array.astype(self.real)
+        self.weights[name] = stored.astype(np.float32)
+        return self.tensor(name, stored)
+
+    def _expert_weights(self, module, rows, columns):
+        """The operands of a weight (expert, row, column): itself, or bytes and scales."""
+        s = self.shape
+        drawn = self.draw(s.experts, rows, columns)
+        if s.bits is None:
+            return [self._stored(f"{module}.weight", drawn)]
+        parts = [quantize(w, s.bits, s.points, self.real) for w in drawn]
+        packed, scales, points, numbers = zip(*parts, strict=True)
+        self.weights[f"{module}.weight"] = np.stack(numbers)
+        flat = np.stack(packed).reshape(s.experts, rows, -1)[..., : columns * s.bits // 8]
+        if s.points:
+            self.tensor(f"{module}.zero_points", np.stack(points))
+        return [
+            self.tensor(f"{module}.qweight", flat),
+            self.tensor(f"{module}.scales", np.stack(scales).astype(self.real)),
+        ]
 
     def _skip_norm(self, module, x, total, ends=False):
         """The normalised sum of `x` and what went before, and the sum itself."""

@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import flow2onnx as flow
-from flow2onnx.errors import UnsupportedError
+from flow2onnx.errors import ArgumentError, UnsupportedError
 from flow2onnx.imported import adapter_of
 from tests.imported.lora.sessions import cross_entropy
 
@@ -151,13 +151,13 @@ def test_two_models_in_one_are_refused(decoder):
 
 
 @pytest.mark.parametrize("kind", ["MoE", "QMoE"])
-def test_experts_in_one_operator_are_refused(decoder, kind):
+def test_adapters_of_experts_in_one_operator_are_refused(decoder, kind):
     model = onnx.load(decoder)
     node = helper.make_node(kind, ["words"], ["mixed"], "/experts", domain="com.microsoft")
     model.graph.node.append(node)
     onnx.save(model, decoder)
-    with pytest.raises(UnsupportedError, match=f"mixes experts in one operator, {kind},"):
-        flow.lora(decoder, rank=4)
+    with pytest.raises(ArgumentError, match=f"the experts of /experts, {kind}, are one operator"):
+        flow.lora(decoder, rank=4, targets=["gate_up_proj"])
 
 
 def test_a_past_of_another_form_is_refused(decoder):

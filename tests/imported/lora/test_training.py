@@ -13,11 +13,20 @@ import flow2onnx as flow
 from flow2onnx.errors import ArgumentError, UnsupportedError
 from flow2onnx.imported import adapter_of, write_slots
 from tests.imported.lora.folders import TINY, with_bits, write_folder
-from tests.imported.lora.record_torch import ALPHA, PLACE, RANK, SHAPES, batches, first_pairs
+from tests.imported.lora.record_torch import (
+    ALPHA,
+    PLACE,
+    RANK,
+    SHAPES,
+    batches,
+    first_pairs,
+    rate,
+    recorded_modules,
+)
 from tests.imported.lora.sessions import active, batch, cross_entropy, feeds, open_folder
 
 RECORDED = np.load(PLACE)
-SLOW = [n for n in SHAPES if n not in ("llama", "qwen3-four-bits")]
+SLOW = [n for n in SHAPES if n not in ("llama", "qwen3-four-bits", "experts-four-bits")]
 NAMES = [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in SHAPES]
 
 
@@ -27,7 +36,7 @@ def test_ten_steps_equal_torch(name, tmp_path):
     folder = write_folder(tmp_path / "m", shape)
     pairs = first_pairs(shape)
     start = Adapter(pairs=pairs, scales=dict.fromkeys(pairs, ALPHA / RANK))
-    made = flow.lora(folder.path, start=start, lr=1e-2, accumulate=False)
+    made = flow.lora(folder.path, start=start, lr=rate(shape), accumulate=False)
     trainer = made.trainer()
     losses = []
     for ids, labels in batches(shape):
@@ -35,7 +44,7 @@ def test_ten_steps_equal_torch(name, tmp_path):
         losses.append(float(trainer.step(**given)["loss"]))
     np.testing.assert_allclose(losses, RECORDED[f"{name}/losses"], rtol=2e-5)
     end = adapter_of(trainer).pairs
-    for module in ("model.layers.0.attn.k_proj", "model.layers.1.mlp.down_proj"):
+    for module in recorded_modules(shape):
         for found, key in zip(end[module], "AB", strict=True):
             wanted = RECORDED[f"{name}/{module}/{key}"]
             np.testing.assert_allclose(found, wanted, atol=2e-4)

@@ -9,12 +9,13 @@ from torch.nn import functional as F  # noqa: N812  # as torch's own examples ca
 class Model:
     """A folder's model on its weights as real numbers; `pairs` are trained, (A, B) by module."""
 
-    def __init__(self, folder, pairs, scales):
+    def __init__(self, folder, pairs, scales, dtype=torch.float32):
         self.shape, self.scales = folder.shape, scales
-        self.weights = {
-            n: torch.tensor(np.asarray(w, np.float32)) for n, w in folder.weights.items()
+        self.weights = {n: torch.tensor(np.asarray(w)).to(dtype) for n, w in folder.weights.items()}
+        self.pairs = {
+            m: tuple(nn.Parameter(torch.tensor(np.asarray(v)).to(dtype)) for v in p)
+            for m, p in pairs.items()
         }
-        self.pairs = {m: tuple(nn.Parameter(torch.tensor(v)) for v in p) for m, p in pairs.items()}
 
     def parameters(self):
         return [v for pair in self.pairs.values() for v in pair]
@@ -65,6 +66,19 @@ class Model:
         y = scores.softmax(-1) @ v
         return self.product(f"{at}.o_proj", y.transpose(1, 2).flatten(2))
 
+    def experts(self, at, x):
+        """All experts of each token, by what it takes of them."""
+        s, weights = self.shape, self.weights
+        scores = self.product(f"{at}.router", x) + weights[f"{at}.router.bias"]
+        best, places = scores.topk(s.chosen)
+        gates = torch.zeros_like(scores).scatter(-1, places, best.softmax(-1))
+        up, down = (f"{at}.experts.{n}" for n in ("gate_up_proj", "down_proj"))
+        raw = torch.einsum("bth,enh->bten", x, weights[f"{up}.weight"]) + weights[f"{up}.bias"]
+        gate, other = raw[..., ::2].clamp(max=s.limit), raw[..., 1::2].clamp(-s.limit, s.limit)
+        inner = gate * torch.sigmoid(1.702 * gate) * (other + 1)
+        y = torch.einsum("bten,ehn->bteh", inner, weights[f"{down}.weight"])
+        return ((y + weights[f"{down}.bias"]) * gates[..., None]).sum(2)
+
     def turn(self, x):
         """Halves of each head, rotated by the place of the row."""
         cosine, sine = (self.weights[n][: x.shape[1], None] for n in ("cos", "sin"))
@@ -78,6 +92,9 @@ class Model:
             at = f"model.layers.{i}"
             x = x + self.attention(i, self.norm(f"{at}.input_layernorm", x), segments)
             y = self.norm(f"{at}.post_attention_layernorm", x)
+            if s.experts:
+                x = x + self.experts(f"{at}.moe", y)
+                continue
             gate = F.silu(self.product(f"{at}.mlp.gate_proj", y))
             x = x + self.product(f"{at}.mlp.down_proj", gate * self.product(f"{at}.mlp.up_proj", y))
         y = self.norm(f"model.layers.{s.layers}.final_norm_layernorm", x)
