@@ -1,15 +1,19 @@
-"""Ceilings of the GPU of this machine: products of matrices, and bytes of memory a second.
+"""Ceilings of this machine: products of matrices, and bytes of memory a second.
 
-    python -m benchmarks.ceilings [--quick]
+    python -m benchmarks.ceilings [--quick] [--threads 1]
 
 writes a line of JSON: by library, FLOP/s by precision ("float32", "tf32", "float16", "bfloat16")
-and bytes/s, or the text of why there are none. onnxruntime multiplies by cuBLAS, as torch does,
-which is asked too where it is; the best of both is the ceiling. Each number is the best of five
-runs of eight products, or eight passes over a large tensor, one after another.
+and bytes/s of the GPU, or the text of why there are none. onnxruntime multiplies by cuBLAS, as
+torch does, which is asked too where it is; the best of both is the ceiling. Each number is the best
+of five runs of eight products, or eight passes over a large tensor, one after another. With
+`--threads` it writes those of so many processors in float32, and as "launch" the time of a node
+that computes next to nothing.
 """
 
 import argparse
+import dataclasses
 import json
+import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +22,7 @@ from benchmarks.roofline import Ceilings
 
 PRECISIONS = ("float32", "tf32", "float16", "bfloat16")
 _CHAIN, _RUNS = 8, 5
+_NODES = 200  # that compute next to nothing
 _Numbers = dict[str, float]  # by precision, and "bandwidth"
 
 
@@ -46,10 +51,35 @@ def by_onnxruntime(side: int, size: int) -> _Numbers:
     """By the CUDA provider: products of `side`², and a tensor of `size` float32 negated."""
     found = {}
     for precision in PRECISIONS:
-        run = _session_run(_chain("MatMul", precision, [side, side]), precision)
+        run = _session_run(_chain("MatMul", precision, [side, side]), _on_cuda(precision), "cuda")
         found[precision] = _CHAIN * 2 * side**3 / _best_seconds(run)
-    run = _session_run(_chain("Neg", "float32", [size]), "float32")
+    run = _session_run(_chain("Neg", "float32", [size]), _on_cuda("float32"), "cuda")
     return found | {"bandwidth": _CHAIN * 2 * 4 * size / _best_seconds(run)}
+
+
+def of_processors(threads: int, *, quick: bool = False) -> Ceilings:
+    """The ceilings of so many threads, as the runtime's own kernels and numpy's reach them."""
+    from flow2onnx_runtime import Options
+
+    side, size = (64, 1 << 12) if quick else (1536, 1 << 25)
+    options = Options(optimization="disable", intra_op_threads=threads)
+
+    def seconds(operator: str, shape: list[int], count: int = _CHAIN) -> float:
+        model = _chain(operator, "float32", shape, count)
+        return _best_seconds(_session_run(model, options, "cpu"))
+
+    product = min(seconds("MatMul", [side, side]) / _CHAIN, _numpy_seconds(side))
+    bandwidth = _CHAIN * 2 * 4 * size / seconds("Neg", [size])
+    few, many = seconds("Neg", [1], 1), seconds("Neg", [1], 1 + _NODES)
+    return Ceilings({"float32": 2 * side**3 / product}, bandwidth, max(many - few, 1e-9) / _NODES)
+
+
+def _numpy_seconds(side: int) -> float:
+    """The least seconds of numpy's product, which has as many threads as processors it may use."""
+    import numpy as np
+
+    x, y = (np.random.default_rng(0).random((side, side), np.float32) for _ in range(2))
+    return _best_seconds(lambda: np.matmul(x, x, out=y))
 
 
 def by_torch(side: int, size: int) -> _Numbers:
@@ -92,7 +122,7 @@ def _torch_run(torch: Any, act: Callable[[], Any]) -> Callable[[], None]:
     return run
 
 
-def _chain(operator: str, precision: str, shape: list[int]) -> bytes:
+def _chain(operator: str, precision: str, shape: list[int], count: int = _CHAIN) -> bytes:
     """A model of an operator applied to its own result again and again, from float32."""
     from onnx import TensorProto, helper
 
@@ -101,8 +131,8 @@ def _chain(operator: str, precision: str, shape: list[int]) -> bytes:
     given = ["x", "w"] if operator == "MatMul" else ["x"]
     names = [f"{name}_half" if half else name for name in given]
     nodes = [helper.make_node("Cast", [g], [n], to=kind) for g, n in zip(given, names) if half]  # noqa: B905
-    for i in range(_CHAIN):
-        result = "z" if i == _CHAIN - 1 else f"y{i}"
+    for i in range(count):
+        result = "z" if i == count - 1 else f"y{i}"
         nodes.append(helper.make_node(operator, names, [result]))
         names[0] = result
     inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in given]
@@ -113,21 +143,27 @@ def _chain(operator: str, precision: str, shape: list[int]) -> bytes:
     return content
 
 
-def _session_run(model: bytes, precision: str) -> Callable[[], None]:
-    """One run of a model on the CUDA provider, with what it reads and writes on the device."""
-    import numpy as np
-    import onnxruntime as ort
-    from flow2onnx_runtime import Options, open_session
+def _on_cuda(precision: str) -> Any:
+    from flow2onnx_runtime import Options
 
     cuda = ("CUDAExecutionProvider", {"use_tf32": str(int(precision == "tf32"))})
-    session = open_session(model, Options(providers=(cuda,), optimization="disable"))
+    return Options(providers=(cuda,), optimization="disable")
+
+
+def _session_run(model: bytes, options: Any, device: str) -> Callable[[], None]:
+    """One run of a model with what it reads and writes on the device."""
+    import numpy as np
+    import onnxruntime as ort
+    from flow2onnx_runtime import open_session
+
+    session = open_session(model, options)
     binding, draw = session.io_binding(), np.random.default_rng(0)
     for given in session.get_inputs():
         # numbers of variance 1/side beside those of variance 1 keep the size of their products
         scale = np.float32(1.0 if given.name == "x" else given.shape[0] ** -0.5)
         array = draw.standard_normal(given.shape, np.float32) * scale
-        binding.bind_ortvalue_input(given.name, ort.OrtValue.ortvalue_from_numpy(array, "cuda", 0))
-    binding.bind_output("z", "cuda")
+        binding.bind_ortvalue_input(given.name, ort.OrtValue.ortvalue_from_numpy(array, device, 0))
+    binding.bind_output("z", device)
 
     def run() -> None:
         session.run_with_iobinding(binding)
@@ -139,7 +175,15 @@ def _session_run(model: bytes, precision: str) -> Callable[[], None]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="small matrices: a rehearsal")
-    print(json.dumps(measure(quick=parser.parse_args().quick)))
+    parser.add_argument("--threads", type=int, help="of processors, in place of a GPU")
+    args = parser.parse_args()
+    if args.threads is None:
+        print(json.dumps(measure(quick=args.quick)))
+        return
+    from benchmarks.worker import confine
+
+    confine(args.threads, os.getpid())
+    print(json.dumps(dataclasses.asdict(of_processors(args.threads, quick=args.quick))))
 
 
 if __name__ == "__main__":

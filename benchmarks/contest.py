@@ -78,17 +78,11 @@ class Setting:
 class Peer:
     """A worker that has made its first steps."""
 
-    def __init__(self, who: Contestant, setting: Setting, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, who: Contestant, command: Sequence[str], environment: Mapping[str, str]
+    ) -> None:
         self.who, self.times, self.busy = who, [], []
         self.peak_mb = math.nan
-        python = interpreter(who.peer)
-        assert python is not None, f"{who.label} was found not installed before"
-        command = [
-            python, "-m", "benchmarks.worker", setting.task, who.peer, setting.workload,
-            "--threads", str(setting.threads), "--device", setting.device,
-            "--precision", setting.precision, "--offset", str(os.getpid()),
-            *(["--model", who.model] if who.model else []),
-        ]  # fmt: skip
         self._worker = WorkerProcess(command, environment)
         try:
             self.facts = self._worker.record()
@@ -168,7 +162,7 @@ class Contest:
             with _folder_of_compiler() as folder:
                 for one in who:
                     self._start(peers, rows, setting, one, folder)
-                _take_turns(peers, rows, self.pace)
+                take_turns(peers, rows, self.pace)
             for peer in list(peers):
                 with _leaving(peers, rows, peer):
                     peer.end()
@@ -177,7 +171,7 @@ class Contest:
                 peer.close()
         ours = next((p for p in peers if p.who is who[0]), None)
         for peer in peers:
-            _fill(rows[peer.who.label], peer, ours)
+            fill(rows[peer.who.label], peer, ours)
         self.rows += rows.values()
         return list(rows.values())
 
@@ -192,7 +186,7 @@ class Contest:
         if row.note:
             return
         try:
-            peer = Peer(one, setting, environment_of(one, folder))
+            peer = Peer(one, _command(one, setting), environment_of(one, folder))
         except PeerError as error:
             row.note = str(error)
             return
@@ -216,6 +210,18 @@ def absence(one: Contestant) -> str:
     if one.is_intel and intel_library() is None:
         return "not asked: no C compiler, or not Linux, to answer MKL's question with"
     return ""
+
+
+def _command(one: Contestant, setting: Setting) -> list[str]:
+    """The command of the process that is a peer."""
+    python = interpreter(one.peer)
+    assert python is not None, f"{one.label} was found not installed before"
+    return [
+        python, "-m", "benchmarks.worker", setting.task, one.peer, setting.workload,
+        "--threads", str(setting.threads), "--device", setting.device,
+        "--precision", setting.precision, "--offset", str(os.getpid()),
+        *(["--model", one.model] if one.model else []),
+    ]  # fmt: skip
 
 
 @functools.cache
@@ -302,7 +308,8 @@ def _leaving(peers: list[Peer], rows: Mapping[str, Row], peer: Peer) -> Iterator
         peer.close()
 
 
-def _take_turns(peers: list[Peer], rows: Mapping[str, Row], pace: Pace) -> None:
+def take_turns(peers: list[Peer], rows: Mapping[str, Row], pace: Pace) -> None:
+    """Let peers run blocks of steps in turn; one that fails leaves, and its row says why."""
     steps = {}
     for peer in list(peers):
         with _leaving(peers, rows, peer):
@@ -316,7 +323,8 @@ def _take_turns(peers: list[Peer], rows: Mapping[str, Row], pace: Pace) -> None:
                     peer.times.append(peer.run(steps[peer]) / steps[peer])
 
 
-def _fill(row: Row, peer: Peer, ours: Peer | None) -> None:
+def fill(row: Row, peer: Peer, ours: Peer | None) -> None:
+    """Put into a row what was measured of a peer, and its ratio to ours."""
     times = [1000 * t for t in peer.times]
     low, row.ms, high = statistics.quantiles(times, n=4, method="inclusive")
     row.quartiles, row.blocks = (low, high), len(times)

@@ -1,4 +1,4 @@
-"""The least time of a step on a GPU, node by node: what its graph moves and computes.
+"""The least time of a step, node by node: what its graph moves and computes.
 
 A node reads its operands and writes its results once, and does its arithmetic meanwhile; so it
 takes as long as the slower of both, and no less than a launch. What a compiler fuses needs less:
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["LAUNCH", "Ceilings", "Cost", "by_operator", "costs", "least_ms"]
+__all__ = ["LAUNCH", "Ceilings", "Cost", "by_operator", "costs", "costs_by_node", "least_ms"]
 
 LAUNCH = 2.5e-6  # seconds from one kernel to the next, within a captured graph
 
@@ -57,6 +57,11 @@ def costs(graph: Any, precision: str) -> list[Cost]:
     wide = "tf32" if precision == "tf32" else "float32"
     found = Counter(_cost(node, wide) for node in graph if node.op_type not in _VIEWS)
     return [Cost(*cost, count) for cost, count in found.items()]
+
+
+def costs_by_node(graph: Any) -> dict[str, Cost]:
+    """The cost of each node of a graph of `onnx_ir`, by its name."""
+    return {str(n.name): Cost(*_cost(n, "float32")) for n in graph if n.op_type not in _VIEWS}
 
 
 def least_ms(found: Iterable[Cost], ceilings: Ceilings) -> float:

@@ -1,13 +1,17 @@
 """Whole training steps beside torch, torch.compile, JAX, onnxruntime-training and OneFlow.
 
     python -m benchmarks.training [--rows mlp,lenet] [--threads 1,2] [--quick] [--out DIR]
+    python -m benchmarks.training --mine MODULE:job [--twin MODULE:function]    # of your own
 
 writes training.json, training.md and training.svg. `python -m benchmarks.environments` makes the
-peers' environments; one that is missing has a row that says so.
+peers' environments; one that is missing has a row that says so. A job of one's own is measured by
+`benchmarks.mine`, which see.
 """
 
+import sys
 from collections.abc import Iterator
 
+from benchmarks import mine
 from benchmarks.contest import Contestant
 from benchmarks.driver import COMMON_NOTES, Program, main
 from benchmarks.environments import interpreter
@@ -51,4 +55,7 @@ def contestants(row: str, folder: str, *, takes_all: bool) -> Iterator[Contestan
 PROGRAM = Program("training", "Training steps", TRAINING, (*NOTES, *COMMON_NOTES), contestants)
 
 if __name__ == "__main__":
-    main(PROGRAM, __doc__ or "")
+    if any(word.partition("=")[0] == "--mine" for word in sys.argv):
+        mine.main()
+    else:
+        main(PROGRAM, __doc__ or "")

@@ -90,6 +90,13 @@ class WorkerProcess:
         if hasattr(signal, name):
             self._process.send_signal(getattr(signal, name))
 
+    def wait(self) -> None:
+        """Wait for the process to end by itself: it may have something to write still."""
+        try:
+            self._process.wait(self._patience)
+        except subprocess.TimeoutExpired:
+            raise PeerError(f"{self._subject}did not end in {self._patience:g} s") from None
+
     def close(self) -> None:
         """End the process, whatever it does."""
         if self._process.poll() is None:

@@ -1,0 +1,153 @@
+"""A job of one's own, measured: what is told of it, and what is said of wrong input."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from benchmarks import mine, mine_worker
+from benchmarks.contest import Row
+from benchmarks.mine import Timed, findings, trace_of
+from benchmarks.mine_worker import GivenError
+from benchmarks.roofline import Ceilings
+from flow2onnx.dtypes import float32, int32
+
+LEAVES = {
+    "x": SimpleNamespace(shape=(2, 3), dtype=float32),
+    "labels": SimpleNamespace(shape=(2,), dtype=int32),
+}
+X, LABELS = np.zeros((2, 3), np.float32), np.zeros(2, np.int32)
+JOB = """
+import oneflow as flow
+import oneflow.typing as tp
+
+@flow.global_function(type="train")
+def train_job(x: tp.Numpy.Placeholder((4, 3))) -> tp.Numpy:
+    loss = flow.math.reduce_mean(flow.math.square(flow.layers.dense(x, 1, name="fc")))
+    rate = flow.optimizer.PiecewiseConstantScheduler([], [0.1])
+    flow.optimizer.SGD(rate, momentum=0).minimize(loss)
+    return loss
+"""
+TWIN = """
+def twin(values):
+    w, b = values["fc-weight"], values["fc-bias"]
+
+    def step(x):
+        y = x @ w.T + b
+        g = 2 * y / y.size
+        w[:], b[:] = w - 0.1 * (g.T @ x), b - 0.1 * g.sum(0)
+        return (y * y).mean()
+
+    return step
+
+def other(values):
+    return lambda x: 1.0
+
+def nothing(values):
+    return None
+"""
+
+
+def test_batches_of_a_file():
+    assert len(mine_worker._given(LEAVES, {"x": X, "labels": LABELS})) == 1
+    several = {"x": np.stack([X] * 5), "labels": np.stack([LABELS] * 5)}
+    batches = mine_worker._given(LEAVES, several)
+    assert [[a.shape for a in batch] for batch in batches] == [[(2, 3), (2,)]] * 5
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ({"x": X}, "the data file has x, and the job is fed x, labels"),
+        ({"x": X.astype(float), "labels": LABELS}, "x in the data file is of float64"),
+        ({"x": X.T, "labels": LABELS}, r"x in the data file has shape \(3, 2\)"),
+        ({"x": np.stack([X, X]), "labels": LABELS}, "numbers of batches: x 2, labels 1"),
+    ],
+)
+def test_data_that_do_not_fit(data, words):
+    with pytest.raises(GivenError, match=words):
+        mine_worker._given(LEAVES, data)
+
+
+def test_files_that_are_none(tmp_path):
+    with pytest.raises(GivenError, match="does not exist"):
+        mine_worker._read(tmp_path / "nothing.npz")
+    (tmp_path / "text.npz").write_text("text")
+    with pytest.raises(GivenError, match="is no file of numpy"):
+        mine_worker._read(tmp_path / "text.npz")
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [("twins.py", "write it as"), ("none.py:f", "does not exist"), ("json:f", "has no function")],
+)
+def test_twins_that_are_none(target, words):
+    with pytest.raises(GivenError, match=words):
+        mine_worker._function(target)
+
+
+def test_a_trace_leaves_out_the_first_steps(tmp_path):
+    events = [{"name": "model_run", "ts": 100 * i, "dur": 90} for i in range(5)]
+    for i in range(5):
+        took = 1000 if i < 3 else 40
+        events.append({"name": "a_kernel_time", "ts": 100 * i + 1, "dur": took,
+                       "args": {"op_name": "Gemm"}})  # fmt: skip
+    (tmp_path / "trace.json").write_text(json.dumps(events))
+    assert trace_of(tmp_path / "trace.json") == [Timed("a", "Gemm", 0.04)]
+
+
+def about(**more):
+    known = {"kind": "train", "nodes": 3, "native": {}, "has_native": True, "updates": [],
+             "versions": {}, "costs": {"a": ["Gemm", "float32", 4000, 2_000_000]}}  # fmt: skip
+    return known | more
+
+
+def told(nodes, ms=1.0, **more):
+    row = Row("job", 1, "flow2onnx", ms=ms, quartiles=(ms, ms))
+    ceilings = Ceilings({"float32": 2e10}, 1e10, 1e-6)
+    return findings("job", [row], about(**more), nodes, ceilings, 1)
+
+
+def test_numbers_of_a_step():
+    found = told([Timed("fused a", "FusedGemm", 0.9)])
+    assert found["arithmetic_ms"] == pytest.approx(0.1)
+    (top,) = found["top"]
+    assert top["share"] == pytest.approx(0.9)
+    assert top["least_ms"] == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "more", "words"),
+    [
+        ([Timed("a", "Gemm", 0.9)], {}, "small or narrow ones are slow"),
+        ([Timed("a", "Gemm", 0.1)], {"ms": 0.11}, "only less arithmetic"),
+        ([Timed("a", "Gemm", 0.2)], {}, "not in its nodes but in the call"),
+        ([Timed("t", "Transpose", 0.9)], {}, "copies numbers from place to place (Transpose)"),
+        ([Timed("u", "Add", 0.9)], {"updates": ["u"]}, "updates variables"),
+        ([Timed("u", "Add", 0.9)], {"has_native": False}, "install flow2onnx-native"),
+    ],
+)
+def test_what_to_try(nodes, more, words):
+    assert any(words in sentence for sentence in told(nodes, **more)["try"])
+
+
+@pytest.mark.slow
+def test_a_job_beside_its_twin(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(JOB)
+    Path("twins.py").write_text(TWIN)
+    asked = ["--mine", "train.py:train_job", "--quick"]
+    mine.main([*asked, "--twin", "twins.py:twin", "--json", "found.json"])
+    assert "the losses of three steps are the same" in " ".join(capsys.readouterr().out.split())
+    found = json.loads(Path("found.json").read_text())
+    assert found["twin"][0]["ratio"] > 0
+    assert found["top"]
+    mine.main([*asked, "--twin", "twins.py:other"])
+    assert "The twin was not timed: it computes [1.0" in capsys.readouterr().out
+    for twin, words in (("nothing", "returned NoneType"), ("unknown", "has no function unknown")):
+        with pytest.raises(SystemExit, match=words):
+            mine.main([*asked, "--twin", f"twins.py:{twin}"])
+    with pytest.raises(SystemExit, match="no job is named other"):
+        mine.main(["--mine", "train.py:other", "--quick"])
