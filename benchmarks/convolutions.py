@@ -204,8 +204,9 @@ def draw(found: dict[str, Any], path: Path) -> None:
         )  # fmt: skip
     axes[0, 0].set_yticks(range(len(kinds)), kinds)
     axes[0, 0].invert_yaxis()
-    axes[0, 0].legend(loc="lower right", fontsize="small", frameon=False, markerscale=2)
-    figure.suptitle(f"{found['title']}: time of torch / ours, right of 1 we are faster")
+    axes[0, 0].legend(loc="lower right", fontsize="small", frameon=False)
+    title = f"{found['title']}\ntime of torch / ours: right of 1 we are faster"
+    figure.suptitle(title, fontsize="medium")
     figure.savefig(path, metadata={"Date": None})
     plt.close(figure)
 
@@ -224,7 +225,7 @@ def _strips(axis: Any, rows: Sequence[dict[str, Any]], kinds: Sequence[str]) -> 
         axis.annotate(f"{share:.0%}", (1.01, at), xycoords=("axes fraction", "data"), va="center",
                       fontsize="small")  # fmt: skip
     for which, (x, y) in places.items():
-        axis.scatter(x, y, s=5, color=_COLORS[which], label=which, linewidths=0)
+        axis.scatter(x, y, s=8, color=_COLORS[which], label=which, linewidths=0)
     ratios = [r["ratio"] for r in rows]
     axis.set_xscale("log", base=2)
     axis.set_xlim(min(0.5, 0.9 * min(ratios)), 1.1 * max(2.0, *ratios))
@@ -233,7 +234,14 @@ def _strips(axis: Any, rows: Sequence[dict[str, Any]], kinds: Sequence[str]) -> 
 
 
 def main() -> None:
-    args = _arguments()
+    try:
+        sweep(_arguments())
+    except PeerError as error:
+        sys.exit(str(error))
+
+
+def sweep(args: argparse.Namespace) -> None:
+    """Measure, write the results and show the tables."""
     shapes = [s for s in drawn()[:: 10 if args.quick else 1] if s.kind in args.only]
     pace, rows, versions = QUICK if args.quick else Pace(), [], {}
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
