@@ -5,6 +5,7 @@ import logging
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -19,7 +20,7 @@ from flow2onnx.cli.show import output
 from flow2onnx.errors import BundleError, FlowError
 from flow2onnx.source import TRACEBACK, place
 
-__all__ = ["report_errors", "show_logs", "traceback_option", "writing"]
+__all__ = ["report_errors", "show_errors_alone", "show_logs", "traceback_option", "writing"]
 
 _PACKAGE = str(Path(__file__).parents[1]) + os.sep
 _INTERRUPTED = 130  # what a shell reports for a program that Ctrl-C ended
@@ -179,3 +180,25 @@ def show_logs() -> Iterator[None]:
         yield
     finally:
         log.removeHandler(handler)
+
+
+@contextmanager
+def show_errors_alone() -> Iterator[None]:
+    """Inside, warnings appear on stderr only where the program takes care of them itself.
+
+    Filters hold as they are: a warning that is to be an error still is one.
+    """
+    own = [h for h in logging.getLogger("flow2onnx").handlers if isinstance(h, _OneLine)]
+    for handler in own:
+        handler.setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_nothing
+        try:
+            yield
+        finally:
+            for handler in own:
+                handler.setLevel(logging.WARNING)
+
+
+def _show_nothing(*args: object, **kwargs: object) -> None:
+    """In place of `warnings.showwarning`."""

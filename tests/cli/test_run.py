@@ -2,6 +2,7 @@
 
 import logging
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -323,3 +324,28 @@ def test_a_script_that_sets_logging_up_gets_our_messages(process, script):
         """
     )
     assert process("run", path).stderr == "MINE flow2onnx.config\n"
+
+
+@pytest.mark.parametrize(
+    ("rank", "quiet", "shown"), [("0", "1", 1), ("1", "1", 0), ("1", None, 0), ("1", "", 1)]
+)
+def test_of_the_ranks_of_a_machine_one_warns(flow2onnx, script, monkeypatch, rank, quiet, shown):
+    """Unless all output is asked for."""
+    path = script(
+        """
+        import warnings, oneflow as flow
+        flow.config.use_rdma(True)
+        warnings.warn("of the script")
+        """
+    )
+    for name, value in {"WORLD_SIZE": "2", "RANK": rank, "LOCAL_RANK": rank}.items():
+        monkeypatch.setenv(name, value)
+    if quiet is not None:
+        monkeypatch.setenv("FLOW2ONNX_QUIET_RANKS", quiet)
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # which pytest has put there
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        result = flow2onnx("run", path)
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr.count("warning: train.py:3: use_rdma") == shown
+    assert len(found) == shown

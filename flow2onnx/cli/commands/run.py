@@ -10,7 +10,7 @@ from flow2onnx_runtime.collectives import report_failures
 from flow2onnx_runtime.world import launched_world
 
 from flow2onnx.cli.commands.launch import QUIET, end_with_launcher
-from flow2onnx.cli.failures import report_errors, traceback_option
+from flow2onnx.cli.failures import report_errors, show_errors_alone, traceback_option
 from flow2onnx.cli.mpi_launcher import note_process
 from flow2onnx.cli.options import release_option
 from flow2onnx.cli.provider_option import check_usable, provider_option
@@ -61,7 +61,7 @@ def run(
     check_usable(provider)
     current_session().preset = Preset(release, provider, seed, stop_on_non_finite)
     clear_default_session()
-    with report_failures(), _output_of_one(), report_errors(script):
+    with report_failures(), _output_of_one(), _warnings_of_one(), report_errors(script):
         run_script(script, args)
 
 
@@ -72,4 +72,14 @@ def _output_of_one() -> Iterator[None]:
         yield
         return
     with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
+        yield
+
+
+@contextmanager
+def _warnings_of_one() -> Iterator[None]:
+    """Inside, of the ranks of a machine only the first warns, unless all output is asked for."""
+    if os.environ.get(QUIET) == "" or not launched_world().local_rank:
+        yield
+        return
+    with show_errors_alone():
         yield
