@@ -39,7 +39,7 @@ RUNTIME_FLAGS = (
          "File of a plug-in provider, to be registered with ONNX Runtime; runtime.provider then "
          "names what it brings."),
     Flag("runtime.intra_op_num_threads", POSITIVE, None, SESSION(("intra_op_threads",)),
-         "Threads of one operator on the CPU; unset, one per core."),
+         "Threads of one operator on the CPU; unset, as compute_thread_pool_size says."),
     Flag("runtime.inter_op_num_threads", POSITIVE, None, SESSION(("inter_op_threads",)),
          "Operators that run at once; needs execution_mode 'parallel'."),
     Flag("runtime.execution_mode", Choice(("sequential", "parallel")), None,
@@ -72,7 +72,8 @@ RUNTIME_FLAGS = (
          TRACE("in how many models the way back of a job of several processes is computed"),
          "Gradients of one model are on their way to the other processes while the next computes. "
          "auto: a cut where what it hides, by the bytes to send, is more than it costs, none on a "
-         "GPU; a number: at most so many models of about equal bytes of gradients, 1 for no cut."),
+         "GPU, nor for two processes that compute on all processors of one machine; a number: at "
+         "most so many models of about equal bytes of gradients, 1 for no cut."),
     Flag("runtime.micro_batches", POSITIVE, None, TRACE("parts of a batch under way at once"),
          "In how many parts, one after another, a batch goes through layers that are placed on "
          "different devices; unset, up to two for each device, where that changes no result."),

@@ -43,7 +43,8 @@ CONFIG = Table(
     Flag("stop_on_non_finite", BOOL, False, TRACE("whether a non-finite loss raises"),
          "Stop at the first loss that is NaN or infinite."),
     Flag("compute_thread_pool_size", POSITIVE, None, SESSION(("intra_op_threads",)),
-         "Threads of one operator on the CPU."),
+         "Threads of one operator on the CPU; unset, one per core, and for processes that share a "
+         "machine their share of its cores."),
     Flag("enable_tensor_float_32_compute", BOOL, True, PROVIDER("cuda", "use_tf32", {False: "0"}),
          "Let float32 matrix products and convolutions use TF32."),
     Flag("enable_debug_mode", BOOL, False, TRACE("whether the graphs of the jobs are written"),

@@ -30,6 +30,7 @@ from flow2onnx_runtime.providers import CPU, provider_named
 from flow2onnx_runtime.run_errors import lacks_memory, run_error
 from flow2onnx_runtime.session_options import SESSION_OPTIONS
 from flow2onnx_runtime.trusted_libraries import trusted_library
+from flow2onnx_runtime.world import rank_threads
 
 __all__ = [
     "DEFAULT_OPTIONS",
@@ -272,6 +273,8 @@ def _size(model: Model) -> int:
 
 def _session_options(options: Options) -> Any:
     settings = ort.SessionOptions()
+    if threads := rank_threads():
+        settings.intra_op_num_threads = threads  # unless told below
     for field_name, (*switches, attribute) in SESSION_OPTIONS.items():
         value = getattr(options, field_name)
         if value is not None:

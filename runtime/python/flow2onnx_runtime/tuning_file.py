@@ -18,6 +18,7 @@ from flow2onnx_runtime.errors import BundleError
 from flow2onnx_runtime.files import replace_bytes
 from flow2onnx_runtime.json_reader import parse_object
 from flow2onnx_runtime.options import Options
+from flow2onnx_runtime.world import rank_threads
 
 try:
     import fcntl
@@ -56,7 +57,7 @@ def machine_of(options: Options) -> str:
     """
     place, number = options.device
     gpu = device_name(number) if place == "cuda" else None
-    who = gpu or f"{_processor()}, {options.intra_op_threads or _cores()} threads"
+    who = gpu or f"{_processor()}, {options.intra_op_threads or rank_threads() or _cores()} threads"
     where = ":".join(map(str, (options.provider_names[0], place, number)))
     level = f"{options.optimization} optimization"
     return f"{who}, {where}, {level}, onnxruntime {ort.__version__}"

@@ -6,12 +6,13 @@ torchrun, a PyTorchJob, mpirun and an MPIJob each set variables of their own; no
 import os
 import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
 from flow2onnx_runtime.errors import OptionsError
 
-__all__ = ["DEADLINE", "ENGINE", "NOTES", "World", "deadline", "launched_world"]
+__all__ = ["DEADLINE", "ENGINE", "NOTES", "World", "deadline", "launched_world", "rank_threads"]
 
 ENGINE = "FLOW2ONNX_ENGINE"  # "torch" or "mpi", in place of what the launcher suggests
 DEADLINE = "FLOW2ONNX_DEADLINE"  # seconds that a rank waits for the others
@@ -137,3 +138,22 @@ def deadline(environment: Mapping[str, str] = os.environ) -> float:
     if not 0 < seconds < 1e6:
         raise OptionsError(f"{DEADLINE}={given!r} is no number of seconds", hint="it is above 0")
     return seconds
+
+
+def rank_threads(environment: Mapping[str, str] = os.environ) -> int | None:
+    """How many threads an operator has in a process that shares its machine with other ranks.
+
+    As many as processors that its launcher has bound it to, or else its share of all that the
+    launcher may use; None for a process that has its machine alone, or where no system tells.
+    """
+    try:
+        ranks = launched_world(environment).local_size
+    except OptionsError:  # which is raised where the world matters
+        return None
+    if ranks == 1 or not hasattr(os, "sched_getaffinity"):
+        return None
+    own = os.sched_getaffinity(0)
+    with suppress(OSError):  # the launcher has ended, or is of another user
+        if own < os.sched_getaffinity(os.getppid()):
+            return len(own)
+    return max(1, len(own) // ranks)

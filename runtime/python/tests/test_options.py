@@ -216,6 +216,14 @@ def test_memory_and_profile_reach_the_session(onnx_model, tmp_path):
     assert session.end_profiling().startswith(str(tmp_path / "trace"))
 
 
+def test_ranks_of_a_machine_open_sessions_of_their_share_of_its_processors(onnx_model, monkeypatch):
+    model = onnx_model(NEG)
+    for name, value in {"WORLD_SIZE": "999", "RANK": "0"}.items():
+        monkeypatch.setenv(name, value)
+    sessions = open_session(model), open_session(model, Options(intra_op_threads=2))
+    assert [s.get_session_options().intra_op_num_threads for s in sessions] == [1, 2]
+
+
 def test_providers_are_required_before_memory_is_taken():
     module.require_providers(Options())
     with pytest.raises(ProviderError, match=r"DmlExecution.* asked for.*\n.*onnxruntime-directml"):

@@ -1,12 +1,13 @@
 """Which ranks there are, by what launchers set in the environment."""
 
+import os
 import subprocess
 import sys
 
 import pytest
 
 from flow2onnx_runtime.errors import OptionsError
-from flow2onnx_runtime.world import World, launched_world
+from flow2onnx_runtime.world import World, launched_world, rank_threads
 
 TORCHRUN = {"WORLD_SIZE": "4", "RANK": "3", "LOCAL_WORLD_SIZE": "2", "LOCAL_RANK": "1"}
 OPEN_MPI = {
@@ -93,3 +94,25 @@ def test_one_process_imports_no_engine():
         "assert not {'torch', 'mpi4py'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_ranks_share_the_processors_of_their_machine(monkeypatch):
+    processors = set(range(8))
+    bound = {os.getpid(): processors, os.getppid(): processors}
+    monkeypatch.setattr(os, "sched_getaffinity", lambda n: bound[n or os.getpid()], raising=False)
+    assert rank_threads(TORCHRUN) == 4
+    assert rank_threads({"WORLD_SIZE": "16", "RANK": "0"}) == 1
+    bound[os.getpid()] = {0, 1, 2}  # by the launcher
+    assert rank_threads(TORCHRUN) == 3
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {},
+        {**TORCHRUN, "LOCAL_WORLD_SIZE": "1", "LOCAL_RANK": "0"},
+        {"WORLD_SIZE": "x", "RANK": "0"},
+    ],
+)
+def test_a_process_that_has_its_machine_alone_is_told_no_number(environment):
+    assert rank_threads(environment) is None
