@@ -352,7 +352,7 @@ class _Exchange:
             self._gather_rows()
         for name in [name for name in self._pending if name in names]:
             part = self._pending.pop(name).wait()
-            if part is not None:
+            if isinstance(part, np.ndarray):
                 self._totals[name] = part
         return {name: array for name, array in self._totals.items() if name in names}
 

@@ -56,7 +56,7 @@ class RankError(FlowError, RuntimeError):
 class Pending(Protocol):
     """A collective under way."""
 
-    def wait(self) -> None:
+    def wait(self) -> object:
         """Return once it is done; raises `RankError` if it fails, or at the deadline."""
 
 

@@ -2,6 +2,9 @@
 
 Ranks meet at the store that torchrun, or the environment, names. A restart by torchrun meets below
 a prefix of its own: survivors of the last attempt would dial addresses that are gone.
+
+What ranks add up in parts, or gather, each sends to the others directly, and so do two ranks with
+what they add up: gloo's own algorithms pass more bytes, or the same ones in more turns.
 """
 
 import atexit
@@ -12,7 +15,7 @@ import re
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -29,6 +32,7 @@ __all__ = ["TorchCollectives"]
 
 _GRACE = 2.0  # seconds in which the other ranks tell that they wait, or why they ended
 _POLL = 0.05
+_TAG = 2**30  # of arrays that ranks exchange; those of `begin_send` count from 0
 
 
 class TorchCollectives:
@@ -39,6 +43,7 @@ class TorchCollectives:
         self._limit = timedelta(seconds=world.deadline)
         self._store = _meet(world, self._limit)
         self._failed = False
+        self._rooms = _Rooms()
         self._store.set(f"host/{world.rank}", socket.gethostname())
         with self._guarded("join"):
             dist.init_process_group(
@@ -57,8 +62,11 @@ class TorchCollectives:
 
     def begin_all_reduce(self, array: NDArray[Any]) -> Pending:
         """Begin to replace `array` by its sum over the ranks."""
+        if self.world.size == 2:
+            return _Sum(self, "all-reduce", array, {1 - self.world.rank: array}, self._rooms)
         with self._guarded("all-reduce"):
-            return _Work(self, dist.all_reduce(torch.from_numpy(array), async_op=True))
+            work = dist.all_reduce(torch.from_numpy(array), async_op=True)
+            return _Work(self, [work], "all-reduce")
 
     def all_reduce(self, array: NDArray[Any]) -> None:
         """Replace `array` by its sum over the ranks."""
@@ -88,7 +96,7 @@ class TorchCollectives:
         """Begin to send `array` to a rank."""
         with self._guarded("send"):
             sent = torch.from_numpy(_as_bytes(array))
-            return _Work(self, dist.isend(sent, target, tag=tag), "send")
+            return _Work(self, [dist.isend(sent, target, tag=tag)], "send")
 
     def receive(self, array: NDArray[Any], source: int, tag: int) -> None:
         """Replace `array` by what a rank has sent with the same tag."""
@@ -96,9 +104,10 @@ class TorchCollectives:
             dist.recv(torch.from_numpy(array.reshape(-1).view(np.uint8)), source, tag=tag)
 
     def begin_reduce_scatter(self, array: NDArray[Any]) -> PendingPart:
-        """Begin to add up `array`, for this rank its part; gloo sums it whole."""
-        size = len(array) // self.world.size
-        return _Part(self.begin_all_reduce(array), array[self.world.rank * size :][:size])
+        """Begin to add up `array`, for this rank its part."""
+        parts = dict(enumerate(np.split(array, self.world.size)))
+        own = parts.pop(self.world.rank)
+        return _Sum(self, "reduce-scatter", own, parts, self._rooms)
 
     def reduce_scatter(self, array: NDArray[Any]) -> NDArray[Any]:
         """This rank's part of the sum of `array`."""
@@ -106,12 +115,10 @@ class TorchCollectives:
 
     def all_gather(self, array: NDArray[Any]) -> list[NDArray[Any]]:
         """The arrays of all ranks, by rank."""
-        given = torch.from_numpy(_as_bytes(array))
-        found = [torch.empty_like(given) for _ in range(self.world.size)]
-        if array.size:
-            with self._guarded("all-gather"):
-                dist.all_gather(found, given)
-        return [tensor.numpy().view(array.dtype).reshape(array.shape) for tensor in found]
+        found = {rank: np.empty(array.shape, array.dtype) for rank in range(self.world.size)}
+        found.pop(self.world.rank)
+        self.exchange("all-gather", dict.fromkeys(found, array), found).wait()
+        return [found.get(rank, array) for rank in range(self.world.size)]
 
     def broadcast(self, array: NDArray[Any], root: int = 0) -> None:
         """Replace `array` by that of `root`."""
@@ -129,6 +136,21 @@ class TorchCollectives:
             self._failed = True
             with contextlib.suppress(Exception):  # the store may be gone, and this rank ends anyway
                 self._store.set(f"failed/{self.world.rank}", f"{self.world.name}: {cause}")
+
+    def exchange(
+        self, what: str, given: Mapping[int, NDArray[Any]], found: Mapping[int, NDArray[Any]]
+    ) -> "_Work":
+        """Begin to send arrays to other ranks, and to fill others with what these send, by rank."""
+        works = list[Any]()
+        with self._guarded(what):
+            for rank, array in found.items():
+                if array.size:
+                    room = torch.from_numpy(array.reshape(-1).view(np.uint8))
+                    works.append(dist.irecv(room, rank, tag=_TAG))
+            for rank, array in given.items():
+                if array.size:
+                    works.append(dist.isend(torch.from_numpy(_as_bytes(array)), rank, tag=_TAG))
+        return _Work(self, works, what)
 
     def _guarded(self, what: str) -> "_Guard":
         return _Guard(self, what)
@@ -192,27 +214,57 @@ class _Guard:
 
 
 class _Work:
-    """A collective under way; torch keeps the array while it is."""
+    """A collective under way, of one or several works; torch keeps the arrays while it is."""
 
-    def __init__(self, collectives: TorchCollectives, work: Any, what: str = "all-reduce") -> None:
-        self._collectives, self._work, self._what = collectives, work, what
+    def __init__(self, collectives: TorchCollectives, works: Sequence[Any], what: str) -> None:
+        self._collectives, self._works, self._what = collectives, works, what
 
     def wait(self) -> None:
         """Return once it is done."""
         with _Guard(self._collectives, self._what):
-            self._work.wait()
+            for work in self._works:
+                work.wait()
 
 
-class _Part:
-    """A sum under way of which one part is wanted."""
+class _Rooms:
+    """Memory that is used again: to have the system provide it costs more than to fill it."""
 
-    def __init__(self, work: Pending, part: NDArray[Any]) -> None:
-        self._work, self._part = work, part
+    def __init__(self) -> None:
+        self._free: dict[tuple[int, np.dtype[Any]], list[NDArray[Any]]] = {}
+
+    def take(self, array: NDArray[Any]) -> NDArray[Any]:
+        """A vector of the size and element type of an array, and of any content."""
+        free = self._free.setdefault((array.size, array.dtype), [])
+        return free.pop() if free else np.empty(array.size, array.dtype)
+
+    def give_back(self, room: NDArray[Any]) -> None:
+        """Let a vector be taken again."""
+        self._free[room.size, room.dtype].append(room)
+
+
+class _Sum:
+    """A sum under way: `own` becomes it, others get the arrays that are `given` for them."""
+
+    def __init__(
+        self,
+        collectives: TorchCollectives,
+        what: str,
+        own: NDArray[Any],
+        given: Mapping[int, NDArray[Any]],
+        rooms: _Rooms,
+    ) -> None:
+        self._own, self._rooms = own, rooms
+        self._found = {rank: rooms.take(own) for rank in given}
+        self._work = collectives.exchange(what, given, self._found)
 
     def wait(self) -> NDArray[Any]:
-        """The part, in the memory of the whole."""
+        """The sum, once it is there."""
         self._work.wait()
-        return self._part
+        while self._found:
+            _, room = self._found.popitem()
+            np.add(self._own, room.reshape(self._own.shape), out=self._own)
+            self._rooms.give_back(room)
+        return self._own
 
 
 def _as_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
