@@ -37,14 +37,15 @@ class RankGroup:
         self.busy: list[float] = []  # seconds of processors that a step took, means over the ranks
         python = who.python()
         assert python is not None, f"{who.label} was found not installed before"
-        command = [python, "-m", "benchmarks.rank_worker", who.peer, workload]
+        command = [python, "-m", "benchmarks.rank_worker", who.peer, workload, "--offset"]
         port = str(_free_port())
         self.peak_mb: list[float] = []
         self._workers: list[WorkerProcess] = []
         try:
             for rank in range(count):
                 own = _environment(count, rank, port, link)
-                worker = WorkerProcess(_on(link, rank, command), own, name=f"rank {rank}")
+                line = _on(link, rank, [*command, str(rank)])
+                worker = WorkerProcess(line, own, name=f"rank {rank}")
                 self._workers.append(worker)
             self.facts = [worker.record() for worker in self._workers]
             self._signal("SIGSTOP")
@@ -102,8 +103,10 @@ def _environment(count: int, rank: int, port: str, link: Link | None) -> Mapping
         "RANK": str(rank), "WORLD_SIZE": str(count), "LOCAL_RANK": str(rank),
         "LOCAL_WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
     }  # fmt: skip
-    if link is not None:
-        places |= {"MASTER_ADDR": ADDRESSES[0], "GLOO_SOCKET_IFNAME": link.device}
+    if link is not None:  # between two machines, as it were
+        machine = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GROUP_RANK": str(rank),
+                   "GROUP_WORLD_SIZE": str(count)}  # fmt: skip
+        places |= {"MASTER_ADDR": ADDRESSES[0], "GLOO_SOCKET_IFNAME": link.device, **machine}
     threads = {n: "1" for n in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
     # a driver that stops a group for longer than ranks wait is no fault of theirs
     return {**os.environ, **threads, **places, "FLOW2ONNX_DEADLINE": "3600",

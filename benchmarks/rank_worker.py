@@ -28,9 +28,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("peer", help=f"{' or '.join(PEERS)}, with variants after a colon")
     parser.add_argument("workload")
-    parser.add_argument("--offset", type=int, default=0, help="the processor of rank 0")
+    parser.add_argument("--offset", type=int, default=0, help="the number of its processor")
     args = parser.parse_args()
-    confine(1, args.offset + int(os.environ.get("LOCAL_RANK", "0")))
+    confine(1, args.offset)
     serve(prepare(args.peer, args.workload))
 
 

@@ -25,17 +25,18 @@ _PASS_RATE = 2e10
 _RUN_COST = 2e-4
 
 
-def cut_for_ranks(job: CompiledJob, *, on_host: bool) -> CompiledJob:
+def cut_for_ranks(job: CompiledJob, *, on_host: bool, overlaps: bool = True) -> CompiledJob:
     """The job with its halves in parts, as far as these are worth it.
 
-    Where gradients are not made `on_host` there are only as many segments as
-    `runtime.gradient_segments` asks for, and each bucket is one vector of the graphs.
+    Where gradients are not made `on_host`, or are sent by processors that all compute, so that
+    nothing `overlaps`, there are only as many segments as `runtime.gradient_segments` asks for. Not
+    on the host each bucket is one vector of the graphs.
     """
     wish = job.spec.config.value("runtime.gradient_segments")
     if on_host:
         job = _with_slices(job)
     assert job.update is not None, "several processes make their updates apart"
-    is_cut = on_host or isinstance(wish, int)
+    is_cut = (on_host and overlaps) or isinstance(wish, int)
     parts = _segments(job, is_measured=wish == "auto") if is_cut else {}
     cut_job = _in_parts(job, parts)
     return replace(cut_job, update=_in_parts(job.update, _levels(job.update, _arrivals(cut_job))))

@@ -1,5 +1,6 @@
 """The jobs of a session compiled: for its seed and devices, with lowerings that were measured."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -81,7 +82,19 @@ class JobCompiler:
             draw_as_rank(job, world.rank)
             if job.division is not None:
                 return job
-            return cut_for_ranks(job, on_host=target.provider == CPU.tag)
+            return cut_for_ranks(
+                job, on_host=target.provider == CPU.tag, overlaps=self._has_idle_processor(spec)
+            )
+
+    def _has_idle_processor(self, spec: JobSpec) -> bool:
+        """False for two processes that compute on all processors of their one machine.
+
+        What they send is then work of these too. Of more than two, some wait for others meanwhile.
+        """
+        world = launched_world()
+        asked = self.placement.settings.session_options() | spec.config.session_options()
+        is_full = (os.cpu_count() or 1) <= world.size and asked.get("intra_op_threads", 1) == 1
+        return world.size > 2 or world.machines > 1 or not is_full
 
     def _with_measured_forms(self, job: CompiledJob, target: Target) -> Target:
         """The target with the forms that `autotune` measured for a job, where that is on."""

@@ -1,11 +1,17 @@
 """Devices and processes: one process plays all, several play one each."""
 
+import os
+
 import numpy as np
 import pytest
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
+from flow2onnx.compile import segments
 from flow2onnx.config import Settings
+from flow2onnx.engine import current_session
+from flow2onnx.engine.compiling import JobCompiler
+from flow2onnx.engine.placement import Placement
 from flow2onnx.engine.ranks import check_devices
 from flow2onnx.errors import ConfigError, UnsupportedError
 
@@ -80,3 +86,31 @@ def test_a_job_is_refused_before_anything_runs(two_of_two):
     with pytest.raises(ConfigError, match="start 3 processes on each machine") as caught:
         job(np.zeros(2, np.float32))
     assert "test_ranks.py:" in caught.value.source
+
+
+@pytest.mark.parametrize(
+    ("processors", "threads", "told", "parts"),
+    [(2, None, {}, 0), (2, 2, {}, 2), (4, None, {}, 2), (2, 1, {"WORLD_SIZE": "3"}, 2),
+     (2, 1, {"LOCAL_WORLD_SIZE": "1", "LOCAL_RANK": "0"}, 2)],
+)  # fmt: skip
+def test_the_way_back_is_cut_where_a_processor_has_time_to_send(
+    two_of_two, monkeypatch, processors, threads, told, parts
+):
+    monkeypatch.setattr(os, "cpu_count", lambda: processors)
+    monkeypatch.setattr(segments, "_LINK_RATE", 1e3)  # a slow link: all may be hidden
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    if threads is not None:
+        flow.config.compute_thread_pool_size(threads)
+    config = flow.function_config()
+    config.enable_all_reduce_group(False)
+
+    @flow.global_function(type="train", function_config=config)
+    def job(x: tp.Numpy.Placeholder((6, 4))) -> tp.Numpy:
+        for i in range(2):
+            x = flow.math.tanh(flow.layers.dense(x, 4, use_bias=False, name=f"d{i}"))
+        flow.optimizer.SGD(flow.optimizer.PiecewiseConstantScheduler([], [0.1])).minimize(x)
+        return x
+
+    made = JobCompiler(Placement(current_session().settings)).compile_for_calls(job.spec)
+    assert len(made.parts) == parts
