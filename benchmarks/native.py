@@ -27,7 +27,8 @@ ROWS = {
 REST_SECONDS = 0.3
 OPERATORS = (
     "Fused", "FusedChannels", "Rows", "AddRows", "PutRows", "CrossEntropy", "MaxPool",
-    "MaxPoolGradient", "Conv", "ConvInputGradient", "ConvWeightGradient", "Winograd", "Product",
+    "MaxPoolGradient", "Pack", "PackedProduct", "Recurrence", "RecurrenceGradient", "Attention",
+    "AttentionGradient", "Conv", "ConvInputGradient", "ConvWeightGradient", "Winograd", "Product",
 )  # fmt: skip
 
 

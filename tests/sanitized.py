@@ -22,7 +22,8 @@ _SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all",
 _FLAGS = ("-std=c++17", "-O1", "-g", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math",
           "-fvisibility=hidden", *_SANITIZERS, "-shared", "-fPIC")  # fmt: skip
 _NATIVE_TESTS = [f"tests/native/test_{name}.py" for name in
-                 ("random_rows", "random_convolutions", "random_products", "fused")]  # fmt: skip
+                 ("random_rows", "random_convolutions", "random_products", "fused",
+                  "attention")]  # fmt: skip
 _C_TESTS = ["tests/runtimes/test_c_damage.py", "tests/fuzz/test_smoke.py"]
 _PROBE = """#include <cstdlib>
 extern "C" __attribute__((visibility("default"))) int probe(int n) {

@@ -21,14 +21,15 @@ def accelerate(
 ) -> tuple[str | os.PathLike[str] | bytes, Options]:
     """The model to open in the place of another, and its options: ``Predictor(*accelerate(m))``.
 
-    The operators of the package flow2onnx-native take the place of convolutions of 3x3 and 5x5
-    whose weights are constant, computed by Winograd's algorithm to within 2e-5 of the largest
-    value, with the sum and the ReLU that follow. Their transformed weights take four times the
-    memory of the weights. The file stays as it is, of standard operators.
+    The operators of the package flow2onnx-native take the place of attention whose sizes are known
+    (softmax(scale * Q K^T, masked) V, without the matrix of all scores), and of convolutions of 3x3
+    and 5x5 whose weights are constant, computed by Winograd's algorithm to within 2e-5 of the
+    largest value, with the sum and the ReLU that follow. Their transformed weights take four times
+    the memory of the weights. The file stays as it is, of standard operators.
 
     `native` as in ``config.runtime.native``: "auto" returns the model itself where the package is
-    not installed; True raises `UnsupportedError` there. It returns the model itself, too, where no
-    convolution gains: models of more than 2 GB, and sessions on other providers than the CPU, for
+    not installed; True raises `UnsupportedError` there. It returns the model itself, too, where
+    nothing gains: models of more than 2 GB, and sessions on other providers than the CPU, for
     which True is an `OptionsError`. What is no ONNX model is a `BundleError`.
     """
     options = DEFAULT_OPTIONS if options is None else options

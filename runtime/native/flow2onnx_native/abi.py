@@ -26,6 +26,7 @@ __all__ = [
     "MOST_DIMENSIONS",
     "MOST_DRAWN",
     "MOST_HEAD_WIDTH",
+    "MOST_HEAD_WIDTH_ON_CPU",
     "MOST_IMAGES",
     "MOST_MATRIX_ELEMENTS",
     "MOST_MATRIX_TASKS",
@@ -39,6 +40,7 @@ __all__ = [
     "PACKED_COLUMNS",
     "REVISION",
     "Addend",
+    "AttentionLayout",
     "AttentionShape",
     "Cell",
     "ChannelsHead",
@@ -328,6 +330,23 @@ class AttentionShape(NamedTuple):
     element: int
 
 
+class AttentionLayout(NamedTuple):
+    """The attribute `layout` of attention on CPUs, and how many tasks may share it out.
+
+    For each tensor: 0, its heads lie one behind the other; 1, side by side within each row.
+    """
+
+    queries: int
+    keys: int
+    values: int
+    result: int
+    slope: int
+    query_gradient: int
+    key_gradient: int
+    value_gradient: int
+    tasks: int
+
+
 class Draw(NamedTuple):
     """Which places of a tensor are kept: those whose number is `least` or more; 0 keeps all.
 
@@ -347,7 +366,8 @@ DRAW_PRIME = 2**31 - 1
 MOST_DRAWN = 1 << 29  # places
 MOST_COUNTERS = 4
 MOST_TASKS = 1 << 10  # of lookups, losses and pools
-MOST_HEAD_WIDTH = 128  # and a multiple of 8
+MOST_HEAD_WIDTH = 128  # on CUDA, and a multiple of 8
+MOST_HEAD_WIDTH_ON_CPU = 1 << 10
 MOST_IMAGES = 1 << 16  # and as many channels of pools
 LONGEST_ROW = 1 << 16  # of `Fused`
 CHANNEL_TILE = 512  # elements; the places of a program fit in the first cache level
@@ -363,7 +383,8 @@ MOST_WINOGRAD_EXTENT = 1 << 12
 _ENUMS = (Operation, Mode, Kind, Addend, Cell, Method)
 _RECORDS = (
     FusedHead, FusedOperand, Step, ChannelsHead, ChannelsOperand, Link, ProductHead, Matrix,
-    PackShape, PackedShape, RecurrenceShape, ConvShape, ConvForm, PoolShape, AttentionShape, Draw,
+    PackShape, PackedShape, RecurrenceShape, ConvShape, ConvForm, PoolShape, AttentionShape,
+    AttentionLayout, Draw,
 )  # fmt: skip
 
 

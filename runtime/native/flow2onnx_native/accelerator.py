@@ -103,7 +103,7 @@ def accelerate(
 ) -> tuple[str | os.PathLike[str] | bytes, Options]:
     """A model for prediction that uses the operators, and how to open it.
 
-    Both are those that were given where no convolution gains, for models of more than 2 GB, and on
+    Both are those that were given where nothing gains, for models of more than 2 GB, and on
     other providers than the CPU. What is no ONNX model is a `BundleError`.
     """
     if options.provider_names != CPU.names:

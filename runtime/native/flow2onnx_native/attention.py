@@ -2,13 +2,23 @@
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from math import prod
 
 import onnx_ir as ir
 
-from flow2onnx_native.abi import DOMAIN, MOST_HEAD_WIDTH, AttentionShape, Draw
+from flow2onnx_native.abi import (
+    DOMAIN,
+    MOST_HEAD_WIDTH,
+    MOST_HEAD_WIDTH_ON_CPU,
+    MOST_MATRIX_ELEMENTS,
+    AttentionShape,
+    Draw,
+)
 from flow2onnx_native.draws import CountedDraw, counted_draw
 from flow2onnx_native.graph import (
+    ON_CPU,
     ON_CUDA,
+    Reals,
     dims,
     is_float,
     is_standard,
@@ -19,10 +29,34 @@ from flow2onnx_native.graph import (
     scalar,
 )
 
-__all__ = ["replace_attention"]
+__all__ = ["CPU_LIMITS", "CUDA_LIMITS", "AttentionLimits", "replace_attention"]
 
 _NONE, _ADDED, _CHOSEN = range(3)  # kinds of masks
-_MOST_GROUPS = 65535  # heads of all examples: the second axis of a launch
+_MOST_ROWS = 1 << 20  # queries or keys of a head
+
+
+@dataclass(frozen=True)
+class AttentionLimits:
+    """The attention that a library computes: types of operands, and sizes.
+
+    Widths are those of heads, and multiples of a step; groups are the heads of all examples.
+    """
+
+    reals: Reals
+    width_step: int
+    most_width: int
+    most_groups: int
+    most_elements: int  # of an operand, rows of which are filled up to `row_step`
+    row_step: int
+    kept: int  # numbers of each query, for the gradient
+    has_draws: bool
+
+
+# groups are the second axis of a launch
+CUDA_LIMITS = AttentionLimits(ON_CUDA, 8, MOST_HEAD_WIDTH, 65535, 1 << 60, 1, 1, has_draws=True)
+CPU_LIMITS = AttentionLimits(
+    ON_CPU, 1, MOST_HEAD_WIDTH_ON_CPU, 1 << 40, MOST_MATRIX_ELEMENTS, 16, 2, has_draws=False
+)
 
 
 @dataclass(frozen=True)
@@ -88,16 +122,22 @@ class _Backward:
 
 
 def replace_attention(
-    graph: ir.Graph, operators: Collection[str], *, is_precise: bool = False
+    graph: ir.Graph,
+    operators: Collection[str],
+    limits: AttentionLimits,
+    *,
+    is_precise: bool = False,
 ) -> None:
     """Put `Attention` and `AttentionGradient` in the place of products around a softmax.
 
-    What computed them before stays, unread. Products are TF32's, or of single precision.
+    What computed them before stays, unread. Products on CUDA are TF32's, or of single precision.
     """
     if not {"Attention", "AttentionGradient"} <= set(operators):
         return
+    if not any(is_standard(n, "Softmax") for n in graph):
+        return  # copying a graph takes time
     for count, node in enumerate([n for n in _unrounded(graph) if is_standard(n, "Softmax")]):
-        forward = _forward(node)
+        forward = _forward(node, limits)
         if forward is None:
             continue
         others = forward.readers()
@@ -106,8 +146,9 @@ def replace_attention(
             continue
         own = {str(v.name): v for v in _values(graph)}
         found = _original(forward, backward, own)
-        if found is not None:
-            _replace(graph, *found, f"native/attention/{count}", is_precise=is_precise)
+        if found is not None and found[0].queries.dtype in limits.reals:
+            shape = _shape(found[0], is_precise=is_precise)
+            _replace(graph, *found, f"native/attention/{count}", shape, limits.kept)
 
 
 def _unrounded(graph: ir.Graph) -> ir.Graph:
@@ -173,7 +214,7 @@ def _original(
     return (found, backward) if is_alike and is_plain else None
 
 
-def _forward(softmax: ir.Node) -> _Forward | None:
+def _forward(softmax: ir.Node, limits: AttentionLimits) -> _Forward | None:
     """The attention that a softmax is of; None where it is of none that the operator computes."""
     scores, shares = softmax.inputs[0], softmax.outputs[0]
     if scores is None or not _is_matrix(shares) or shares.is_graph_output():
@@ -196,7 +237,7 @@ def _forward(softmax: ir.Node) -> _Forward | None:
         return None
     found = _Forward(softmax, queries, keys, transposed, values, inner, product.outputs[0],
                      mask, kind, factor, chosen, dropout)  # fmt: skip
-    return found if _fits(found) else None
+    return found if _fits(found, limits) else None
 
 
 def _dropout_of(softmax: ir.Node) -> _Dropout | None:
@@ -275,7 +316,7 @@ def _transpose_of(value: ir.Value | None) -> ir.Value | None:
     return node.inputs[0] if perm == [*range(rank - 2), rank - 1, rank - 2] else None
 
 
-def _fits(found: _Forward) -> bool:
+def _fits(found: _Forward, limits: AttentionLimits) -> bool:
     """True if the operator computes an attention of these shapes."""
     tensors = (found.queries, found.keys, found.values, found.result)
     if not all(_is_matrix(v) for v in tensors):
@@ -288,10 +329,19 @@ def _fits(found: _Forward) -> bool:
         and dims(found.result) == (*pairs, queries, width)
         and dims(found.shares) == (*pairs, queries, keys)
         and (found.mask is None or wanted.get(_type(found.mask)) == found.kind)
-        and width % 8 == 0
-        and width <= MOST_HEAD_WIDTH
-        and _shape(found, is_precise=False).batch * _shape(found, is_precise=False).heads
-        <= _MOST_GROUPS
+        and (found.dropout is None or limits.has_draws)
+        and _is_within(limits, prod(pairs), max(queries, keys), width)
+    )
+
+
+def _is_within(limits: AttentionLimits, groups: int, rows: int, width: int) -> bool:
+    padded = -(-width // limits.row_step) * limits.row_step
+    return (
+        0 < width <= limits.most_width
+        and width % limits.width_step == 0
+        and 0 < groups <= limits.most_groups
+        and 0 < rows <= _MOST_ROWS
+        and groups * rows * padded <= limits.most_elements
     )
 
 
@@ -440,9 +490,10 @@ def _products(forward: _Forward, slope: ir.Value) -> tuple[ir.Value, ir.Value] |
 
 
 def _replace(
-    graph: ir.Graph, forward: _Forward, backward: _Backward | None, name: str, *, is_precise: bool
-) -> None:
-    shape, dropout = _shape(forward, is_precise=is_precise), forward.dropout
+    graph: ir.Graph, forward: _Forward, backward: _Backward | None, name: str,
+    shape: AttentionShape, kept: int,
+) -> None:  # fmt: skip
+    dropout = forward.dropout
     draw = Draw(0, 0, 0, 0) if dropout is None else dropout.draw.record
     factor = 1.0 if dropout is None else dropout.factor
     attributes: list[ir.Attr] = [
@@ -459,7 +510,8 @@ def _replace(
     graph.insert_after(product, made)
     result, sums = made.outputs
     replace_value(forward.result, result)
-    _describe(sums, f"{name}/sums", ir.DataType.FLOAT, (shape.batch * shape.heads, shape.queries))
+    rows = kept * shape.batch * shape.heads
+    _describe(sums, f"{name}/sums", ir.DataType.FLOAT, (rows, shape.queries))
     if backward is None:
         return
     gradient = ir.Node(

@@ -7,7 +7,7 @@ import onnx_ir as ir
 from flow2onnx_runtime.extensions import GraphAnalysis
 
 from flow2onnx_native.abi import DOMAIN
-from flow2onnx_native.attention import replace_attention
+from flow2onnx_native.attention import CUDA_LIMITS, replace_attention
 from flow2onnx_native.channel_fusion import fuse_channels
 from flow2onnx_native.cross_entropy import replace_cross_entropies
 from flow2onnx_native.draws import replace_draws
@@ -44,7 +44,7 @@ def rewrite_for_cuda(
     """
     copy = model.clone()
     graph = copy.graph
-    replace_attention(graph, operators, is_precise=is_precise)
+    replace_attention(graph, operators, CUDA_LIMITS, is_precise=is_precise)
     remove_dead_code(copy)
     replace_draws(graph, operators)
     remove_dead_code(copy)

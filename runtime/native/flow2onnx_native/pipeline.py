@@ -7,6 +7,8 @@ import onnx_ir as ir
 from flow2onnx_runtime.extensions import GraphAnalysis
 
 from flow2onnx_native.abi import DOMAIN
+from flow2onnx_native.attention import CPU_LIMITS, replace_attention
+from flow2onnx_native.attention_layout import lay_out_attention
 from flow2onnx_native.channel_fusion import fuse_channels
 from flow2onnx_native.convolutions import replace_constant_convolutions, replace_convolutions
 from flow2onnx_native.cross_entropy import replace_cross_entropies
@@ -52,6 +54,7 @@ def rewrite_training(
     remove_dead_code(copy)  # thousands of nodes for a few, before anybody looks at them
     copies = {noted: replaced.get(value, value) for noted, value in copies.items()}
     replace_convolutions(graph, copies, operators, threads, winograd=winograd)
+    _replace_attention(copy, operators, threads)
     replace_cross_entropies(graph, operators, threads, analysis.index_origin)
     remove_dead_code(copy)
     replace_pools(graph, operators, threads)
@@ -77,11 +80,20 @@ def rewrite_training(
 
 def rewrite_prediction(model: ir.Model, operators: Collection[str], threads: int) -> dict[str, int]:
     """Let a model whose weights never change use `operators`; how many of each it then has."""
+    _replace_attention(model, operators, threads)
     if "Conv" in operators:
         replace_constant_convolutions(model.graph, threads)
         remove_dead_code(model)
         model.graph.sort()
     return _count(model.graph)
+
+
+def _replace_attention(model: ir.Model, operators: Collection[str], threads: int) -> None:
+    replace_attention(model.graph, operators, CPU_LIMITS)
+    model.graph.sort()
+    remove_dead_code(model)  # transpositions that nobody reads would keep others
+    lay_out_attention(model.graph, threads)
+    remove_dead_code(model)
 
 
 def _count(graph: ir.Graph) -> dict[str, int]:

@@ -13,6 +13,7 @@ static std::vector<const CustomOp *> operators() {
     for (int which = 0; which < 2; ++which) found.push_back(pool_operator(which));
     for (int which = 0; which < 2; ++which) found.push_back(packed_operator(which));
     for (int which = 0; which < 2; ++which) found.push_back(recurrence_operator(which));
+    for (int which = 0; which < 2; ++which) found.push_back(attention_operator(which));
     if (!onednn::is_loaded()) return found;
     for (int which = 0; which < 3; ++which) found.push_back(conv_operator(which));
     found.push_back(product_operator());

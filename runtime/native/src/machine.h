@@ -15,7 +15,7 @@ namespace machine {
 constexpr int64_t LINE = 64; /* bytes that come to the cache together */
 
 /* What memory is for: of each use a thread has one piece at a time. */
-enum Use { REGISTERS, REORDERS, KEPT_POINTS, BLOCK_POINTS, STRIPS, SUMMED };
+enum Use { REGISTERS, REORDERS, KEPT_POINTS, BLOCK_POINTS, STRIPS, SUMMED, TILES };
 
 /* Floats on whole lines of cache; kept, as threads come back for the next kernel. */
 template <Use use>

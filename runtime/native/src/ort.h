@@ -239,6 +239,7 @@ const CustomOp *pool_operator(int which); /* 0: forward, 1: gradient */
 const CustomOp *product_operator();
 const CustomOp *packed_operator(int which); /* 0: pack, 1: multiply */
 const CustomOp *recurrence_operator(int which); /* 0: forward, 1: gradient */
+const CustomOp *attention_operator(int which);  /* 0: forward, 1: gradient */
 const CustomOp *conv_operator(int which); /* 0: forward, 1: input gradient, 2: weight gradient */
 
 } // namespace ort

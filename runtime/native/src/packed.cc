@@ -135,8 +135,9 @@ OrtStatus *make_product(const OrtKernelInfo *info, void **kernel) {
 OrtStatus *multiply(const abi::PackedShape &s, OrtKernelContext *context) {
     const int64_t panels = panels_of(s.columns);
     const auto size = [](int64_t number) { return static_cast<size_t>(number); };
-    packed::Product p = {nullptr, nullptr, nullptr, nullptr, size(s.rows), size(s.depth),
-                         size(s.columns), s.addend == FULL ? size(s.columns) : 0, 0, size(panels)};
+    packed::Product p =
+        packed::of_packed(nullptr, nullptr, nullptr, nullptr, size(s.rows), size(s.depth),
+                          size(s.columns), s.addend == FULL ? size(s.columns) : 0);
     ORT_TRY(expect(context, "PackedProduct", 0, s.rows * s.depth, &p.a));
     ORT_TRY(expect(context, "PackedProduct", 1, panels * PANEL_COLUMNS * s.depth, &p.b));
     if (s.addend != NOTHING) ORT_TRY(expect(context, "PackedProduct", 2, addends(s), &p.c));

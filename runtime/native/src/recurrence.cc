@@ -171,10 +171,9 @@ struct Forward {
         const int64_t at = steps.place(t, first) * columns;
         const bool is_gru = s.cell == GRU;
         float *to = is_gru ? inner : s.cell == LSTM ? gates : y;
-        const size_t panels = size(packed(1, columns) / PANEL_COLUMNS);
-        packed::loops().multiply({h + first * s.units, weights, is_gru ? bias : x + at, to + at,
-                                  size(last - first), size(s.units), size(columns),
-                                  is_gru ? 0 : size(columns), 0, panels});
+        packed::loops().multiply(packed::of_packed(
+            h + first * s.units, weights, is_gru ? bias : x + at, to + at, size(last - first),
+            size(s.units), size(columns), is_gru ? 0 : size(columns)));
     }
 
     void advance(int64_t t, int64_t row) const {
@@ -270,9 +269,8 @@ struct Gradient {
         const int64_t depth = gates_of(s) * s.units;
         const float *from = (s.cell == GRU ? dproduct : dx) + steps.place(t, first) * depth;
         float *to = dh + first * s.units;
-        const size_t panels = size(packed(1, s.units) / PANEL_COLUMNS);
-        packed::loops().multiply({from, weights, to, to, size(last - first), size(depth),
-                                  size(s.units), size(s.units), 0, panels});
+        packed::loops().multiply(packed::of_packed(from, weights, to, to, size(last - first),
+                                                   size(depth), size(s.units), size(s.units)));
     }
 };
 

@@ -9,15 +9,17 @@
  */
 #include <memory>
 
+#include "../attention_shape.h"
 #include "draw.h"
 
 namespace {
 
+using attention::NAMES;
+using attention::Operands;
 using ort::Tensor;
 
 constexpr int64_t ROWS = 32, SMALL_WIDTH = 64, SMALL_TILE = 32, LARGE_TILE = 8;
 constexpr int64_t MOST_GROUPS = 65535; /* of the second axis of a launch */
-const char *const NAMES[] = {"Attention", "AttentionGradient"};
 
 const char *const TEXT =
 #include "kernels/attention.inc"
@@ -25,40 +27,27 @@ const char *const TEXT =
 
 struct Kernel {
     const char *name = nullptr;
-    abi::AttentionShape shape{};
+    attention::Shape shape{};
     abi::Draw draw{};
     float scale = 1, fill = 0, factor = 1;
     cuda::Function forward, queries, keys;
 
     ort::Element real() const { return static_cast<ort::Element>(shape.element); }
-    int64_t groups() const { return shape.batch * shape.heads; }
-    int64_t query_size() const { return groups() * shape.queries * shape.width; }
-    int64_t scores() const { return groups() * shape.queries * shape.keys; }
-    int64_t key_size() const { return groups() * shape.keys * shape.width; }
-    int64_t last_of_mask() const {
-        return (shape.batch - 1) * shape.mask_batch + (shape.heads - 1) * shape.mask_head +
-               (shape.queries - 1) * shape.mask_query + (shape.keys - 1) * shape.mask_key;
-    }
 };
 
-bool is_sound(const abi::AttentionShape &s) {
-    constexpr int64_t MOST = 1 << 20;
-    return ort::is_within({s.batch, s.heads, s.queries, s.keys}, 1, MOST) &&
-           s.batch * s.heads <= MOST_GROUPS && ort::is_within({s.width}, 8, abi::MOST_HEAD_WIDTH) &&
-           s.width % 8 == 0 && ort::is_within({s.mask}, 0, 2) &&
-           ort::is_within({s.is_precise}, 0, 1) &&
-           ort::is_real(s.element, ort::Reals::HALVES_TOO) &&
-           ort::is_within({s.mask_batch, s.mask_head, s.mask_query, s.mask_key}, 0,
-                          int64_t(1) << 40);
+bool is_sound(const attention::Shape &s) {
+    return s.is_sound() && s.groups() <= MOST_GROUPS &&
+           ort::is_within({s.width}, 8, abi::MOST_HEAD_WIDTH) && s.width % 8 == 0 &&
+           ort::is_real(s.element, ort::Reals::HALVES_TOO);
 }
 
 /* Whether a draw, if one is made, has a number for each score. */
 bool can_draw(const Kernel &kernel) {
-    return kernel.draw.least == 0 || kernel.scores() < abi::MOST_DRAWN;
+    return kernel.draw.least == 0 || kernel.shape.scores() < abi::MOST_DRAWN;
 }
 
 std::string text_for(const Kernel &kernel) {
-    const abi::AttentionShape &s = kernel.shape;
+    const attention::Shape &s = kernel.shape;
     const auto line = [](const char *type, const char *name, const std::string &value) {
         return std::string("constexpr ") + type + " " + name + " = " + value + ";\n";
     };
@@ -120,15 +109,6 @@ struct Tensors {
     }
 };
 
-OrtStatus *read(const Kernel &kernel, OrtKernelContext *context, size_t at, ort::Element type,
-                int64_t least, int64_t most, Tensor *tensor) {
-    ORT_TRY(ort::input(context, at, tensor));
-    if (tensor->type == type && ort::is_within({tensor->size()}, least, most)) return nullptr;
-    return ort::refuse("%s: input %zu has %lld elements of type %d, wanted are %lld of type %d",
-                       kernel.name, at, static_cast<long long>(tensor->size()), tensor->type,
-                       static_cast<long long>(least), type);
-}
-
 struct Wanted {
     Tensor *tensor;
     int64_t size;
@@ -137,15 +117,12 @@ struct Wanted {
 
 OrtStatus *read_all(const Kernel &kernel, OrtKernelContext *context,
                     const std::vector<Wanted> &wanted, Tensor *mask, cuda::Arguments *given) {
+    const Operands operands{kernel.name, context};
     for (size_t i = 0; i < wanted.size(); ++i) {
         const auto &[tensor, size, type] = wanted[i];
-        ORT_TRY(read(kernel, context, i, type, size, size, tensor));
+        ORT_TRY(operands.read(i, type, size, tensor));
     }
-    if (kernel.shape.mask != 0) {
-        const ort::Element type = kernel.shape.mask == 1 ? ort::FLOAT : ort::BOOL;
-        ORT_TRY(read(kernel, context, wanted.size(), type, kernel.last_of_mask() + 1, INT64_MAX,
-                     mask));
-    }
+    ORT_TRY(operands.read_mask(kernel.shape, wanted.size(), mask));
     return cuda::add_counters(kernel.draw, kernel.name, context,
                               wanted.size() + (kernel.shape.mask != 0), given);
 }
@@ -155,26 +132,26 @@ std::vector<int64_t> dims_of(const Tensor &tensor, size_t rank) {
 }
 
 OrtStatus *run_forward(const Kernel &kernel, OrtKernelContext *context) {
-    const abi::AttentionShape &s = kernel.shape;
+    const attention::Shape &s = kernel.shape;
     Tensors t;
     cuda::Arguments given;
     void *stream = nullptr;
     const ort::Element real = kernel.real();
     ORT_TRY(read_all(kernel, context,
-                     {{&t.q, kernel.query_size(), real}, {&t.k, kernel.key_size(), real},
-                      {&t.v, kernel.key_size(), real}}, &t.mask, &given));
+                     {{&t.q, s.query_size(), real}, {&t.k, s.key_size(), real},
+                      {&t.v, s.key_size(), real}}, &t.mask, &given));
     ORT_TRY(ort::output_of(real, context, 0, dims_of(t.q, t.q.rank), &t.to_o));
-    ORT_TRY(ort::output_of(ort::FLOAT, context, 1, {kernel.groups(), s.queries}, &t.to_sums));
+    ORT_TRY(ort::output_of(ort::FLOAT, context, 1, {s.groups(), s.queries}, &t.to_sums));
     ORT_TRY(cuda::stream_of(context, &stream));
     t.add_to(&given, s);
-    return cuda::launch(kernel.forward, stream, (s.queries + ROWS - 1) / ROWS, kernel.groups(),
+    return cuda::launch(kernel.forward, stream, (s.queries + ROWS - 1) / ROWS, s.groups(),
                         ROWS * 2, given.data());
 }
 
 OrtStatus *run_backward(const Kernel &kernel, OrtKernelContext *context) {
-    const abi::AttentionShape &s = kernel.shape;
-    const int64_t queries = kernel.query_size(), keys = kernel.key_size();
-    const int64_t rows = kernel.groups() * s.queries;
+    const attention::Shape &s = kernel.shape;
+    const int64_t queries = s.query_size(), keys = s.key_size();
+    const int64_t rows = s.groups() * s.queries;
     Tensors t;
     cuda::Arguments given;
     void *stream = nullptr;
@@ -189,9 +166,9 @@ OrtStatus *run_backward(const Kernel &kernel, OrtKernelContext *context) {
     ORT_TRY(ort::output_of(ort::FLOAT, context, 3, {rows}, &t.delta));
     ORT_TRY(cuda::stream_of(context, &stream));
     t.add_to(&given, s);
-    ORT_TRY(cuda::launch(kernel.queries, stream, (s.queries + ROWS - 1) / ROWS, kernel.groups(),
+    ORT_TRY(cuda::launch(kernel.queries, stream, (s.queries + ROWS - 1) / ROWS, s.groups(),
                          ROWS * 2, given.data()));
-    return cuda::launch(kernel.keys, stream, (s.keys + ROWS - 1) / ROWS, kernel.groups(), ROWS * 2,
+    return cuda::launch(kernel.keys, stream, (s.keys + ROWS - 1) / ROWS, s.groups(), ROWS * 2,
                         given.data());
 }
 
