@@ -1,22 +1,27 @@
-"""Updates that scatter a few rows into a table."""
+"""Updates and gradients that scatter a few rows into a table."""
+
+from collections.abc import Iterator
 
 import onnx_ir as ir
 
 from flow2onnx.graph.nodes import attribute
-from flow2onnx.passes.base import Pass, remove, replace_output, state_updates
+from flow2onnx.passes.base import Pass, only_user, remove, replace_output, state_updates
 
 __all__ = ["ScatterIntoState"]
 
 
 class ScatterIntoState(Pass):
-    """Add the gradient of looked-up rows to the table itself, not to zeros of its size.
+    """Add the gradient of looked-up rows to the table, or another gradient of it, not to zeros.
 
     Given:   d = ScatterND(zeros, rows, g, reduction="add");  next/w = Add(w, d)
     Result:  next/w = ScatterND(w, rows, g, reduction="add")
+    Given:   d = ScatterND(zeros, rows, g, reduction="add");  h = Gemm(...);  y = Add(h, d)
+    Result:  h = Gemm(...);  y = ScatterND(h, rows, g, reduction="add")
     Kept:    changes that something else reads too, sums that broadcast, sums onto other than zeros
 
     The cost is that of the rows then, if the table is updated in place. A row looked up twice adds
-    its gradients to the weight one after another: the sum may differ in its last bit.
+    its gradients one after another: the sum may differ in its last bit. The second form is that of
+    a table that is looked up and multiplied with, as words of a language model are.
     """
 
     def run(self, graph: ir.Graph) -> bool:
@@ -26,7 +31,24 @@ class ScatterIntoState(Pass):
             if _adds_to_zeros(scatter):
                 _write_into(graph, weight, scatter, add)
                 changed = True
+        for add, other, scatter in _sums_of_gradients(graph):
+            _write_into(graph, other, scatter, add)
+            changed = True
         return changed
+
+
+def _sums_of_gradients(graph: ir.Graph) -> Iterator[tuple[ir.Node, ir.Value, ir.Node]]:
+    """Sums of what is scattered and another value that is computed; nothing else reads either."""
+    for add in [n for n in graph if n.op_type == "Add"]:
+        for other, scattered in (add.inputs, add.inputs[::-1]):
+            if other is None or scattered is None or other.producer() is None:
+                continue
+            scatter = scattered.producer()
+            is_whole = other.shape is not None and other.shape == scattered.shape
+            is_read_once = only_user(other) is add and only_user(scattered) is add
+            if scatter is not None and is_whole and is_read_once and _adds_to_zeros(scatter):
+                yield add, other, scatter
+                break
 
 
 def _write_into(graph: ir.Graph, weight: ir.Value, scatter: ir.Node, add: ir.Node) -> None:

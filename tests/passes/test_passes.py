@@ -129,6 +129,14 @@ REWRITES = {
         'u = ScatterND<reduction="add">(z, i, d)  n = Add(w, u)',
         's = Constant<value_ints=[9,4]>()  n = ScatterND<reduction="add">(w, i, d)',
     ),
+    "rows onto another gradient": (
+        ScatterIntoState,
+        "g (float[9,4] w, int64[2,1] i, float[2,4] d) => (float[9,4] y)",
+        "s = Constant<value_ints=[9,4]>()  z = ConstantOfShape(s)  h = Neg(w) "
+        'u = ScatterND<reduction="add">(z, i, d)  v = Add(h, u)  y = Neg(v)',
+        "s = Constant<value_ints=[9,4]>()  h = Neg(w) "
+        'u = ScatterND<reduction="add">(h, i, d)  y = Neg(u)',
+    ),
     "half precision by way of single": (
         RemoveRedundantCasts,
         "g (float16[2] x) => (float16[2] y)",
@@ -262,6 +270,12 @@ KEPT = {
         "g (float[9,4] w, int64[2,1] i, float[2,4] d) => (float[9,4] n, float[9,4] y) {"
         "s = Constant<value_ints=[9,4]>()  z = ConstantOfShape(s) "
         'u = ScatterND<reduction="add">(z, i, d)  n = Add(w, u)  y = Neg(u) }',
+    ),
+    "rows onto what something else reads": (
+        ScatterIntoState,
+        "g (float[9,4] w, int64[2,1] i, float[2,4] d) => (float[9,4] n, float[9,4] y) {"
+        "s = Constant<value_ints=[9,4]>()  z = ConstantOfShape(s)  h = Neg(w) "
+        'u = ScatterND<reduction="add">(z, i, d)  n = Add(h, u)  y = Neg(h) }',
     ),
     "a cast that is an output": (
         RemoveRedundantCasts,
