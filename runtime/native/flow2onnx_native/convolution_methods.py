@@ -27,6 +27,7 @@ _FEW, _NOT_MANY = 4, 24  # channels
 _SMALLEST_IMAGE = 20  # positions of the output
 _LONGEST_DEPTHWISE = 9  # kernel whose forward pass oneDNN is fast with
 _MOST_FIRST_PHASES = 8
+_FLAT = 256  # positions below which autodiff makes one product of all images
 _SMALL_PLANE = 256  # positions of the output of a channel
 _MOST_SUMMED_TAPS = 200  # of a depthwise kernel over two axes, beyond which bands are faster
 _MOST_TAPS, _MOST_PHASES = 1 << 18, 1 << 10
@@ -108,7 +109,10 @@ def _weight_gradient(shape: ConvShape) -> Method | None:
         is_narrow = max(per_in, per_out) <= _BLOCK and shape.axes != 2
         is_odd = bool(per_in % _BLOCK or per_out % _BLOCK) and not _is_pointwise(shape)
         return Method.PLANES if is_narrow or is_odd else Method.SUMS
-    if _is_pointwise(shape) or prod(by_axis(shape, "out_depth")) < _SMALLEST_IMAGE:
+    places = prod(by_axis(shape, "out_depth"))
+    # a product for each image is as large as the weights: it should not be above what it is made of
+    is_product = shape.in_ * shape.out <= max(places, _FLAT) * (shape.in_ + shape.out)
+    if places < _SMALLEST_IMAGE or (_is_pointwise(shape) and is_product):
         return None  # matrix products
     if shape.out <= _FEW or _has_few_channels(shape):
         return Method.PLANES

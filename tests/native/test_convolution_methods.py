@@ -1,0 +1,61 @@
+"""The rules that choose the method of a convolution."""
+
+import pytest
+from flow2onnx_native.abi import ConvShape, Method
+from flow2onnx_native.convolution_methods import fastest_method
+
+FORWARD, INPUT, WEIGHTS = "Conv", "ConvInputGradient", "ConvWeightGradient"
+
+
+def shape_of(
+    channels: tuple[int, int], size: int, kernel: int, axes: int = 2, *, stride: int = 1,
+    dilation: int = 1, groups: int = 1, images: int = 8,
+) -> ConvShape:  # fmt: skip
+    """A convolution of as many positions out as there are in, by stride."""
+    pad, made = dilation * (kernel - 1) // 2, -(-size // stride)
+    ones, zeros = [1] * (3 - axes), [0] * (3 - axes)
+    return ConvShape._make([
+        images, channels[0], *ones, *[size] * axes, channels[1], *ones, *[kernel] * axes,
+        *ones, *[made] * axes, *ones, *[stride] * axes, *ones, *[dilation] * axes,
+        *zeros, *[pad] * axes, *zeros, *[pad] * axes, groups, axes, 1,
+    ])  # fmt: skip
+
+
+DENSE = (64, 64)
+CASES = [
+    (FORWARD, shape_of(DENSE, 28, 3), Method.TILES_OF_4),
+    (FORWARD, shape_of(DENSE, 28, 3, stride=2), Method.SUMS),
+    (FORWARD, shape_of(DENSE, 300, 3, 1), Method.SUMS),
+    (FORWARD, shape_of((64, 3), 32, 9), Method.PLANES),
+    (FORWARD, shape_of((3, 64), 112, 3, stride=2), None),
+    (FORWARD, shape_of((3, 64), 112, 7, stride=2), Method.SUMS),
+    (FORWARD, shape_of((3, 64), 128, 7), Method.PLANES),
+    (FORWARD, shape_of((3, 32), 16, 3, 3), Method.PLANES),
+    (FORWARD, shape_of(DENSE, 28, 3, groups=64), Method.SUMS),
+    (FORWARD, shape_of(DENSE, 28, 3, groups=64, dilation=2), Method.PLANES),
+    (FORWARD, shape_of(DENSE, 28, 31, groups=64), Method.PLANES),
+    (FORWARD, shape_of(DENSE, 8, 3, 3, groups=64), Method.PLANES),
+    (FORWARD, shape_of((60, 240), 28, 1, groups=3), None),
+    (FORWARD, shape_of((36, 36), 28, 3, groups=9), Method.PLANES),
+    (INPUT, shape_of(DENSE, 28, 1), None),
+    (INPUT, shape_of((1, 64), 28, 5), None),
+    (INPUT, shape_of((3, 64), 28, 5), Method.PLANES),
+    (INPUT, shape_of(DENSE, 28, 31, groups=64), Method.SUMS),
+    (WEIGHTS, shape_of(DENSE, 28, 1), None),
+    (WEIGHTS, shape_of((2048, 2048), 16, 1), Method.SUMS),
+    (WEIGHTS, shape_of(DENSE, 4, 3, stride=2), None),
+    (WEIGHTS, shape_of(DENSE, 28, 5, groups=64), Method.PLANES),
+    (WEIGHTS, shape_of(DENSE, 14, 3, groups=64), Method.SUMS),
+    (WEIGHTS, shape_of(DENSE, 28, 31, groups=64), None),
+    # planes of which would be beyond the bounds of the library
+    (FORWARD, shape_of((64, 3), 6000, 9, images=64), Method.SUMS),
+]
+
+
+@pytest.mark.parametrize(("name", "shape", "method"), CASES)
+def test_the_method(name: str, shape: ConvShape, method: Method | None) -> None:
+    assert fastest_method(name, shape, winograd=True) == method
+
+
+def test_without_winograd() -> None:
+    assert fastest_method(FORWARD, shape_of(DENSE, 28, 3), winograd=False) == Method.SUMS
