@@ -14,10 +14,12 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 from benchmarks.worker import confine, peak_mb, tell
 
-BATCHES = "batches.npz"
+BATCHES, SHAPE = "batches.npz", "shape.json"
+MOMENT = "moment/"  # before the names of second moments, which the exact side saves, too
 RATE, DECAY = 2e-4, 0.01
 Step = Callable[[int], float]
 Adapters = Callable[[], dict]
@@ -25,7 +27,7 @@ Adapters = Callable[[], dict]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("side", help="ours, or torch with variants after a colon")
+    parser.add_argument("side", help="ours, exact, or torch with variants after a colon")
     parser.add_argument("model", type=Path)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--threads", type=int, default=1)
@@ -33,7 +35,7 @@ def main() -> None:
     args = parser.parse_args()
     confine(args.threads, args.offset)
     name, _, variant = args.side.partition(":")
-    side = {"ours": ours, "torch": with_torch}[name]
+    side = {"ours": ours, "torch": with_torch, "exact": exact}[name]
     begun = time.process_time()
     step, adapters, about = side(args.model, args.folder, args.threads, set(variant.split(":")))
     tell(json.dumps({"open_s": time.process_time() - begun, "open_mb": peak_mb(), **about}))
@@ -120,6 +122,70 @@ def with_torch(
     about = {"torch": torch.__version__, "peft": peft.__version__,
              "transformers": transformers.__version__}  # fmt: skip
     return step, adapters, about
+
+
+def exact(
+    model: Path, folder: Path, threads: int, variant: set[str]
+) -> tuple[Step, Adapters, dict]:
+    """torch in double precision throughout; transformers' norms and softmax are single always."""
+    import numpy as np
+    import torch
+    from safetensors.numpy import load_file
+
+    from tests.imported.lora.torch_reference import Model
+
+    torch.set_num_threads(threads)
+    shape = SimpleNamespace(**json.loads((folder / SHAPE).read_text()))
+    config = json.loads((folder / "peft" / "adapter_config.json").read_text())
+    own = {_own_name(n): v.T for n, v in
+           load_file(folder / "peft" / "adapter_model.safetensors").items()}  # fmt: skip
+    modules = sorted({n.rpartition(".lora_")[0] for n in own})
+    pairs = {m: (own[f"{m}.lora_A.weight"], own[f"{m}.lora_B.weight"]) for m in modules}
+    scales = dict.fromkeys(modules, config["lora_alpha"] / config["r"])
+    weights = _folder_weights(load_file(model / "model.safetensors"), shape)
+    network = Model(SimpleNamespace(shape=shape, weights=weights), pairs, scales, torch.float64)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=RATE, weight_decay=DECAY)
+    batches = torch.from_numpy(np.load(folder / BATCHES)["ids"])
+
+    def step(i: int) -> float:
+        ids = batches[i % len(batches)][None]
+        labels = ids.roll(-1, 1)
+        labels[:, -1] = -100
+        optimizer.zero_grad()
+        loss = network.loss(ids, labels)
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    def adapters() -> dict:
+        found = {}
+        for module, pair in network.pairs.items():
+            for letter, value in zip("AB", pair, strict=True):
+                name = f"{module}.lora_{letter}.weight"
+                found[name] = value.detach().numpy()
+                found[MOMENT + name] = optimizer.state[value]["exp_avg_sq"].numpy()
+        return found
+
+    return step, adapters, {"torch": torch.__version__}
+
+
+def _folder_weights(tensors: dict, shape: SimpleNamespace) -> dict:
+    """What transformers reads, by the names that the served model has."""
+    import numpy as np
+
+    found = {n.removesuffix(".weight").replace(".self_attn.", ".attn."): w
+             for n, w in tensors.items()}  # fmt: skip
+    found[f"model.layers.{shape.layers}.final_norm_layernorm"] = found.pop("model.norm")
+    if shape.is_packed:
+        for i in range(shape.layers):
+            stem = f"model.layers.{i}.attn"
+            found[f"{stem}.qkv_proj"] = np.concatenate(
+                [found.pop(f"{stem}.{n}_proj") for n in "qkv"]
+            )
+    found.setdefault("lm_head", found["model.embed_tokens"])
+    rates = 1.0 / 10000.0 ** (np.arange(0, shape.head, 2) / shape.head)
+    angles = np.outer(np.arange(shape.places), rates)
+    return found | {"cos": np.cos(angles), "sin": np.sin(angles)}
 
 
 def _own_name(name: str) -> str:
