@@ -410,10 +410,21 @@ def _dropout_share(share: float, chosen: Sequence[tuple[Product, Sequence[Slot]]
 
 def _hidden(known: Sequence[Product], language: LanguageModel) -> str:
     """The value that the model's head reads."""
-    heads = [p for p in known if p.is_last]
+    heads = [p.x for p in known if p.is_last] or _tied_heads(language)
     if not heads:
         raise UnsupportedError(
             f"{language.path}: no product with a weight makes the scores {language.logits}",
             hint="name the output with the scores of all words: logits=",
         )
-    return heads[-1].x
+    return heads[-1]
+
+
+def _tied_heads(language: LanguageModel) -> list[str]:
+    """What a product reads that makes the scores of a table's transpose, as tied words are."""
+    graph = language.proto.graph
+    stored = {t.name for t in graph.initializer}
+    turned = {n.output[0] for n in graph.node if n.op_type == "Transpose" and n.input[0] in stored}
+    return [
+        n.input[0] for n in graph.node
+        if n.op_type == "MatMul" and n.output[0] == language.logits and n.input[1] in turned
+    ]  # fmt: skip

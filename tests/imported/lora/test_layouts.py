@@ -125,6 +125,24 @@ def test_a_past_that_is_read_by_standard_operators(decoder):
     assert trained == {"q_proj", "k_proj", "v_proj", "o_proj"}
 
 
+def test_a_head_of_the_words_own_table(decoder):
+    given, model = rows(), onnx.load(decoder)
+    table = next(t for t in model.graph.initializer if t.name == "model.embed_tokens.weight")
+    head = next(t for t in model.graph.initializer if t.name == "lm_head.weight")
+    head.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(table).T.copy(), head.name))
+    onnx.save(model, decoder)
+    options = {"rank": 4, "lr": 2e-2, "accumulate": False}
+    trainer = flow.lora(decoder, **options).trainer()
+    wanted = [float(trainer.step(**given)["loss"]) for _ in range(3)]
+    model.graph.initializer.remove(head)
+    turn = helper.make_node("Transpose", [table.name], [head.name], "/turn", perm=[1, 0])
+    model.graph.node.insert(0, turn)  # as torch's exporter writes tied words
+    onnx.save(model, decoder)
+    trainer = flow.lora(decoder, **options).trainer()
+    found = [float(trainer.step(**given)["loss"]) for _ in range(3)]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
 def test_a_folder_says_the_size_of_heads_where_the_model_does_not(decoder):
     given = rows()
     wanted = float(flow.lora(decoder, rank=4, accumulate=False).trainer().evaluate(**given)["loss"])
