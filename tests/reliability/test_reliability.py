@@ -1,11 +1,14 @@
 """Each stress program of this folder, with small counts; docs/reliability.md has the large ones."""
 
+import signal
+
 import pytest
 
 from tests.reliability import (
     damaged_bundles,
     interrupted_calls,
     interrupted_steps,
+    killed_lora,
     killed_writers,
     racing_savers,
     server_under_attack,
@@ -97,3 +100,14 @@ def test_damages_are_the_same_for_the_same_seed(tmp_path):
 def test_damaged_bundles_are_refused(language, count):
     found = damaged_bundles.measure(count, 1, [language])
     assert found == {language: {"refused": count}}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "twice"), [(signal.SIGKILL, False), (signal.SIGINT, False), (signal.SIGINT, True)]
+)
+def test_a_killed_training_of_adapters_goes_on_to_the_same_bits(number, twice):
+    pytest.importorskip("tokenizers")
+    pytest.importorskip("jinja2")
+    found = killed_lora.measure(4, 1, number, twice=twice)
+    assert (found["different"], found["trouble"]) == (0, 0), found
