@@ -1,18 +1,22 @@
 """The loop behind `flow2onnx lora`: its callbacks, its files, and how it ends."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
-from flow2onnx_runtime import Callback, CSVLog, EarlyStopping, History, TensorBoardLog, Trainer
-from flow2onnx_runtime.adapters import ADAPTER_SUFFIX, write_adapter
+from flow2onnx_runtime import Callback, CSVLog, EarlyStopping, TensorBoardLog, Trainer
+from flow2onnx_runtime.adapters import ADAPTER_SUFFIX, read_adapter, write_adapter
 from flow2onnx_runtime.dtypes import Array
+from flow2onnx_runtime.interrupts import BrokenOffError
 from flow2onnx_runtime.progress_bar import ProgressBar
-from flow2onnx_runtime.token_log import TokenLog
+from flow2onnx_runtime.token_log import StepLog, TokenLog
 
+from flow2onnx.cli.failures import writing
 from flow2onnx.cli.show import note, print_json
 from flow2onnx.errors import ArgumentError
 from flow2onnx.imported import TrainableAdapter, adapter_of
@@ -21,17 +25,22 @@ from flow2onnx.imported.low_rank.texts import batches_of, read_texts
 from flow2onnx.imported.low_rank.tokens import FolderTokenizer
 
 __all__ = [
-    "ADAPTER", "Rows", "check_counts", "check_words", "fit_adapter", "read_batches", "schedule_of",
+    "ADAPTER", "ServedAs", "TrainingData", "adapter_settings", "check_counts", "check_output",
+    "check_words", "read_batches", "texts_data", "write_and_fit",
 ]  # fmt: skip
 
 ADAPTER = f"adapter{ADAPTER_SUFFIX}"
+_CHECKPOINT = "checkpoint"
 _WARMUP = 0.03  # of all steps
 _LINES = 10.0  # seconds between lines of progress where there is no terminal
 _INTERRUPTED = 130  # what a shell reports for a program that Ctrl-C ended
+# what an adapter and its steps depend on, beside the data and the number of epochs
+_OF_ADAPTERS = ("rank", "alpha", "targets", "rslora", "dora", "dropout", "optimizer", "lr",
+                "up_rate", "schedule", "loss", "of", "seed")  # fmt: skip
 _COUNTS = ("epochs", "batch_size", "accumulate", "every", "validate_every", "sample_every",
            "sample_tokens", "early_stopping")  # fmt: skip
 
-Rows = Sequence[dict[str, Array]]
+Batches = Sequence[dict[str, Array]]
 
 
 def check_counts(options: dict[str, Any]) -> None:
@@ -42,7 +51,17 @@ def check_counts(options: dict[str, Any]) -> None:
             raise ArgumentError(f"--{asked} is {options[name]}", hint="give a number of at least 1")
 
 
-def read_batches(path: Path, tokenizer: FolderTokenizer, options: dict[str, Any]) -> Rows:
+def check_output(output: Path, options: dict[str, Any]) -> None:
+    """Raise ArgumentError for a folder with a training that would be lost."""
+    if (output / _CHECKPOINT).exists() and not (options["resume"] or options["overwrite"]):
+        raise ArgumentError(
+            f"{output} has the checkpoint of an earlier training",
+            hint="--resume goes on from it, --overwrite begins anew in its place; or give another "
+            "folder",
+        )
+
+
+def read_batches(path: Path, tokenizer: FolderTokenizer, options: dict[str, Any]) -> Batches:
     """The batches of a file of texts; says how many texts are cut or left out."""
     texts = read_texts(path, tokenizer, all_tokens=options["all_tokens"])
     length = options["length"]
@@ -76,44 +95,164 @@ def check_words(made: TrainableAdapter, batches: Iterable[Mapping[str, Array]]) 
         )
 
 
-def schedule_of(steps: int) -> str | None:
+def adapter_settings(options: dict[str, Any], steps: int) -> dict[str, Any]:
+    """The arguments that adapters of any model are made with, for so many steps."""
+    same = ("rank", "alpha", "rslora", "dropout", "optimizer", "lr", "up_rate", "recompute", "seed")
+    return {
+        **{name: options[name] for name in same},
+        "targets": options["targets"] or None,
+        "schedule": options["schedule"] or _schedule_of(steps),
+        "accumulate": options["accumulate"] > 1,
+        "start": read_adapter(options["start"]) if options["start"] else None,
+    }
+
+
+def _schedule_of(steps: int) -> str | None:
     """A cosine down to 0 after a warm-up; too few steps have a constant rate."""
     warmup = max(1, round(_WARMUP * steps))
     return f"cosine(total_steps={steps}, warmup_steps={warmup})" if steps > 2 else None
 
 
-def fit_adapter(
+@dataclass(frozen=True, kw_only=True)
+class TrainingData:
+    """The data of a training, for any kind of model.
+
+    `batches` and `settings` are as `Trainer.fit` takes them, `log` makes the log of steps of a
+    table and keywords, `samples` makes the callback that asks the model meanwhile, if one does.
+    """
+
+    batches: Any
+    log: Callable[..., StepLog]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    samples: Callable[[Trainer], Samples] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServedAs:
+    """What an adapter's files say of its model: its name, its architecture, its element type."""
+
+    base: str
+    family: str = ""
+    dtype: str = "float32"
+
+
+def texts_data(
     made: TrainableAdapter,
     tokenizer: FolderTokenizer,
-    batches: Rows,
-    held: Rows | None,
+    batches: Batches,
+    held: Batches | None,
+    output: Path,
+    options: dict[str, Any],
+    as_json: bool,
+) -> TrainingData:
+    """The data of a language model: its log counts tokens, and it can be asked."""
+
+    def samples(trainer: Trainer) -> Samples:
+        return Samples(
+            trainer, made.model, tokenizer, options["sample"], output / "samples.jsonl",
+            every=options["sample_every"], most=options["sample_tokens"],
+            say=None if as_json else _say,
+        )  # fmt: skip
+
+    return TrainingData(
+        batches=list(batches),
+        log=partial(TokenLog, batches, validation=held),
+        samples=samples if options["sample"] else None,
+    )
+
+
+def write_and_fit(
+    save: Callable[[Path], object],
+    told: str,
+    served: ServedAs,
+    data: TrainingData,
     output: Path,
     options: dict[str, Any],
     as_json: bool,
 ) -> None:
-    """Train in the folder `output`, where the adapter is then, and say how it went."""
+    """Write a bundle into the folder `output` and train it: the adapter is there then.
+
+    `save` writes the bundle, `told` is what a user is told of it.
+    """
+    with writing(output, "make room; --resume goes on from the last checkpoint, which is whole"):
+        output.mkdir(parents=True, exist_ok=True)
+        save(output / "bundle")
+        if not as_json:
+            note(told)
+        _fit(served, data, output, options, as_json)
+
+
+def _fit(
+    served: ServedAs, data: TrainingData, output: Path, options: dict[str, Any], as_json: bool
+) -> None:
+    """Train the bundle in the folder `output`, where the adapter is then, and say how it went."""
     trainer = Trainer(output / "bundle")
-    bar = None if as_json else ProgressBar(pause=_LINES)
-    plot = output / "loss.png" if _can_plot() else None
-    log = TokenLog(
-        batches, output / "steps.csv", validation=held, every=options["validate_every"], bar=bar,
-        plot=plot,
+    log = data.log(
+        output / "steps.csv", every=options["validate_every"],
+        bar=None if as_json else ProgressBar(pause=_LINES),
+        plot=output / "loss.png" if _can_plot() else None,
     )  # fmt: skip
-    samples = _samples(made, trainer, tokenizer, output, options, as_json)
-    callbacks: list[Callback] = [log, *([samples] if samples else []), *_logs(output, options)]
+    samples = None if data.samples is None else data.samples(trainer)
+    callbacks: list[Callback] = [
+        _SameSettings(options), log, *([samples] if samples else []), *_logs(output, options)
+    ]  # fmt: skip
     try:
         history = trainer.fit(
-            list(batches), epochs=options["epochs"], callbacks=callbacks,
-            accumulate=options["accumulate"], checkpoint=output / "checkpoint",
-            every=options["every"], resume=options["resume"], progress=False,
+            data.batches, epochs=options["epochs"], callbacks=callbacks,
+            accumulate=options["accumulate"], checkpoint=output / _CHECKPOINT,
+            every=options["every"], resume=options["resume"], progress=False, **data.settings,
         )  # fmt: skip
-        _write(made, trainer, output)
+        _write(served, trainer, output)
+    except BrokenOffError:
+        click.echo("interrupted within a step; --resume goes on from the last checkpoint", err=True)
+        raise SystemExit(_INTERRUPTED) from None
     except KeyboardInterrupt:
-        _write(made, trainer, output)
+        _write(served, trainer, output)
         done = f"interrupted after {trainer.steps} steps; --resume goes on from there"
         click.echo(f"{done}, and {output / ADAPTER} is the adapter so far", err=True)
         raise SystemExit(_INTERRUPTED) from None
-    _report(output, history, trainer, samples, as_json)
+    speed = float(history.last.get(f"{log.unit}_per_second", math.nan))
+    if as_json:
+        print_json({
+            "epochs": list(history), "step": trainer.steps, "stopped": history.stopped,
+            f"{log.unit}_per_second": speed, "adapter": str(output / ADAPTER),
+            "samples": [vars(s) for s in samples.samples] if samples else [],
+        })  # fmt: skip
+        return
+    why = f" ({history.stopped})" if history.stopped else ""
+    done = f"{trainer.steps} steps{why}, {speed:.0f} {log.unit}/s"
+    note(f"{done}; the adapter is {output / ADAPTER}")
+
+
+class _SameSettings(Callback):
+    """Refuses to go on from the checkpoint of a training with other settings of the adapter."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        found = {name: options[name] for name in _OF_ADAPTERS if options[name] is not None}
+        self._settings = {n: list(v) if isinstance(v, tuple) else v for n, v in found.items()}
+
+    def state(self) -> dict[str, Any]:
+        """The settings as they were given."""
+        return self._settings
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Raise ArgumentError with the first setting that was another."""
+        for name in _OF_ADAPTERS:
+            before, now = state.get(name), self._settings.get(name)
+            if before != now:
+                option = f"--{name.replace('_', '-')}"
+                raise ArgumentError(
+                    f"the checkpoint was written with {option} {_shown(before)}, and this training "
+                    f"has {_shown(now)}",
+                    hint="give the same, or begin anew in another folder: --start ADAPTER goes on "
+                    "from an adapter with other settings",
+                )
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    return "none" if value is None else str(value)
 
 
 def _logs(output: Path, options: dict[str, Any]) -> list[Callback]:
@@ -125,33 +264,15 @@ def _logs(output: Path, options: dict[str, Any]) -> list[Callback]:
     return found
 
 
-def _samples(
-    made: TrainableAdapter,
-    trainer: Trainer,
-    tokenizer: FolderTokenizer,
-    output: Path,
-    options: dict[str, Any],
-    as_json: bool,
-) -> Samples | None:
-    if not options["sample"]:
-        return None
-    return Samples(
-        trainer, made.model, tokenizer, options["sample"], output / "samples.jsonl",
-        every=options["sample_every"], most=options["sample_tokens"],
-        say=None if as_json else _say,
-    )  # fmt: skip
-
-
 def _say(sample: Sample) -> None:
     click.echo(f"step {sample.step}  {sample.prompt!r} -> {sample.text!r}", err=True)
 
 
-def _write(made: TrainableAdapter, trainer: Trainer, output: Path) -> None:
+def _write(served: ServedAs, trainer: Trainer, output: Path) -> None:
     """Write the adapter as the runtime takes it, and as PEFT does."""
     adapter = adapter_of(trainer)
-    write_adapter(output / ADAPTER, adapter.astype(np.dtype(made.dtype)))
-    write_adapter(output / "peft", adapter, base=str(made.model.path.parent),
-                  family=made.model.family)  # fmt: skip
+    write_adapter(output / ADAPTER, adapter.astype(np.dtype(served.dtype)))
+    write_adapter(output / "peft", adapter, base=served.base, family=served.family)
 
 
 def _can_plot() -> bool:
@@ -160,18 +281,3 @@ def _can_plot() -> bool:
     except ImportError:
         return False
     return True
-
-
-def _report(
-    output: Path, history: History, trainer: Trainer, samples: Samples | None, as_json: bool
-) -> None:
-    speed = float(history.last.get("tokens_per_second", math.nan))
-    if as_json:
-        print_json({
-            "epochs": list(history), "step": trainer.steps, "stopped": history.stopped,
-            "tokens_per_second": speed, "adapter": str(output / ADAPTER),
-            "samples": [vars(s) for s in samples.samples] if samples else [],
-        })  # fmt: skip
-        return
-    why = f" ({history.stopped})" if history.stopped else ""
-    note(f"{trainer.steps} steps{why}, {speed:.0f} tokens/s; the adapter is {output / ADAPTER}")

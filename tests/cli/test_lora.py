@@ -52,7 +52,10 @@ def test_a_chat_is_memorised_and_an_interrupted_run_goes_on(folder, tmp_path):
             "--lr", "0.005", "--accumulate", "1", "--schedule", "constant"]  # fmt: skip
     code, text = lora(*args, "--epochs", "1", "--pack", "--length", "64")
     assert code == 0, text
-    code, text = lora(*args, "--epochs", "6", "--validation", folder.path / "chat.jsonl")
+    code, text = lora(*args)
+    assert (code, "has the checkpoint of an earlier training" in text) == (1, True), text
+    held = folder.path / "chat.jsonl"
+    code, text = lora(*args, "--epochs", "6", "--validation", held, "--overwrite")
     assert code == 0, text
     found = json.loads(text[text.index("{") :])
     assert found["epochs"][-1]["loss"] < 0.1 < found["epochs"][0]["loss"]

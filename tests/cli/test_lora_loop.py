@@ -5,6 +5,7 @@ import errno
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from flow2onnx_runtime.token_log import TokenLog
 
 from flow2onnx.cli.app import app
 from flow2onnx.cli.lora_training import read_batches
+from flow2onnx.imported import training_memory
 from flow2onnx.imported.low_rank.tokens import open_tokenizer
 from tests.imported.lora.folders import TINY, with_bits, write_folder
 from tests.imported.lora.words import chat, write_tokenizer
@@ -120,6 +122,10 @@ def test_other_data_are_no_resumption(folder, tmp_path):
     assert (code, "a training on other data" in text or "accumulate=" in text) == (1, True), text
     code, text = lora(*args, "--data", data, "--resume", "--length", 9, "--epochs", 2)
     assert (code, "a training on other data" in text) == (1, True), text
+    for option, value in (("--rank", 4), ("--lr", "0.01"), ("--targets", "k_proj")):
+        code, text = lora(*args, "--data", data, "--resume", option, value, "--epochs", 2)
+        found = f"the checkpoint was written with {option} " in text
+        assert (code, found) == (1, True), text
     assert (out / "adapter.onnx_adapter").read_bytes() == before
 
 
@@ -249,4 +255,21 @@ def test_other_folders_are_named(folder, tmp_path):
     assert (code, "type 'mamba' are not known" in text) == (1, True), text
     code, text = lora(tmp_path / "nowhere", *args, "-o", tmp_path / "out")
     assert (code, "tokenizer.json" in text) == (1, True), text
+    assert not (tmp_path / "out").exists()
+
+
+def test_too_little_memory_is_told_before_anything_is_written(folder, tmp_path, monkeypatch):
+    def told(*more):
+        code, text = lora(folder.path, "--data", folder.path / "chat.jsonl", "-o", tmp_path / "out",
+                          "--targets", "q_proj", *more)  # fmt: skip
+        assert code == 1, text
+        found = re.search(r"a step at (.*) needs about ([\d,]+) MiB, and there are 0 MiB", text)
+        assert found, text
+        return found[1], int(found[2].replace(",", ""))
+
+    monkeypatch.setattr(training_memory, "free_bytes", lambda: 1000)
+    few = told()
+    many = told("--batch-size", 9)
+    assert (few[0], many[0]) == ("1 batch of 32 sequence", "9 batch of 32 sequence")
+    assert many[1] > few[1]
     assert not (tmp_path / "out").exists()

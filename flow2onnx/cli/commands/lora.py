@@ -5,27 +5,36 @@ from pathlib import Path
 from typing import Any
 
 import click
+from flow2onnx_runtime import METRICS
 from flow2onnx_runtime.adapters import read_adapter, write_adapter
 
 from flow2onnx.cli.failures import traceback_option, writing
 from flow2onnx.cli.lora_chat import chat
+from flow2onnx.cli.lora_network import train_network
 from flow2onnx.cli.lora_training import (
+    ServedAs,
+    adapter_settings,
     check_counts,
+    check_output,
     check_words,
-    fit_adapter,
     read_batches,
-    schedule_of,
+    texts_data,
+    write_and_fit,
 )
-from flow2onnx.cli.options import json_option
+from flow2onnx.cli.options import check_together, input_option, json_option
 from flow2onnx.cli.show import note, print_json, working
+from flow2onnx.errors import ArgumentError
 from flow2onnx.imported import keep_adapter, merge_adapter, write_slots
 from flow2onnx.imported import lora as trainable_adapter
+from flow2onnx.imported.losses import LOSSES
 from flow2onnx.imported.low_rank.dora import complete_dora
-from flow2onnx.imported.low_rank.tokens import open_tokenizer
+from flow2onnx.imported.low_rank.tokens import TOKENIZER, open_tokenizer
+from flow2onnx.imported.training_memory import check_step_memory
 
 __all__ = ["lora"]
 
 _FILE = click.Path(path_type=Path)
+_ACCUMULATE = 16  # batches of texts
 
 
 class _WithDefault(click.Group):
@@ -46,15 +55,16 @@ class _WithDefault(click.Group):
 Examples:
   flow2onnx lora folder/ --data chat.jsonl -o out/
   flow2onnx lora folder/ --data chat.jsonl -o out/ --resume --epochs 5
+  flow2onnx lora resnet.onnx --loss cross_entropy --data x.npz -o out/ --targets "layer4.*"
   flow2onnx lora chat folder/ out/
   flow2onnx lora slots folder/
   flow2onnx lora convert out/adapter.onnx_adapter peft/""",
 )
 def lora() -> None:
-    """Train low-rank adapters of a language model in onnxruntime-genai's layout.
+    """Train low-rank adapters of a language model in onnxruntime-genai's layout, or of any other.
 
-    MODEL is a folder as onnxruntime-genai serves it; without another command it is trained. The
-    adapter that comes out is loaded by the stock runtime, into a model with slots.
+    MODEL is a folder as onnxruntime-genai serves it, or an .onnx file; without another command it
+    is trained. The adapter that comes out is loaded by the stock runtime, into a model with slots.
     """
 
 
@@ -65,7 +75,8 @@ def lora() -> None:
     required=True,
     type=_FILE,
     metavar="FILE",
-    help="JSON lines with messages, or prompt and completion, or text.",
+    help="JSON lines with messages, or prompt and completion, or text; with --loss arrays by the "
+    "names of inputs (.npz, or a folder of .npy), or a folder with pictures of each class in one.",
 )
 @click.option(
     "-o",
@@ -76,6 +87,26 @@ def lora() -> None:
     help="The folder for adapter, bundle, checkpoint and curves.",
 )
 @click.option("--validation", type=_FILE, metavar="FILE", help="The same to measure on.")
+@click.option(
+    "--loss",
+    metavar="LOSS",
+    help=f"For a model that is no language model: {', '.join(LOSSES)}, perhaps with settings; or "
+    "an output, whose mean is minimised.",
+)
+@click.option("--of", metavar="OUTPUT", help="The output that the loss is of; the first.")
+@click.option(
+    "--labels", default="labels", show_default=True, metavar="NAME",
+    help="What the array of the labels is called.",
+)  # fmt: skip
+@input_option
+@click.option(
+    "--metrics", multiple=True, metavar="NAME",
+    help=f"To measure after each epoch: {', '.join(METRICS)}; may be repeated.",
+)  # fmt: skip
+@click.option(
+    "--mean", default="0", show_default=True, metavar="R,G,B", help="Of pictures in 0..1."
+)
+@click.option("--std", default="1", show_default=True, metavar="R,G,B", help="What divides them.")
 @click.option("--rank", type=int, default=8, show_default=True, metavar="N")
 @click.option("--alpha", type=float, default=16, show_default=True, metavar="ALPHA")
 @click.option(
@@ -92,14 +123,12 @@ def lora() -> None:
 @click.option("--optimizer", default="adamw", show_default=True, metavar="NAME")
 @click.option("--schedule", metavar="NAME", help="A cosine with warm-up by default.")
 @click.option("--epochs", type=int, default=1, show_default=True, metavar="N")
-@click.option("--batch-size", type=int, default=1, show_default=True, metavar="N")
+@click.option("--batch-size", type=int, metavar="N", help="Rows of a batch: 1, with --loss 32.")
 @click.option(
     "--accumulate",
     type=int,
-    default=16,
-    show_default=True,
     metavar="N",
-    help="Batches of a step, or all of an epoch if these are fewer.",
+    help="Batches of a step, or all of an epoch if these are fewer: 16, with --loss 1.",
 )
 @click.option(
     "--length",
@@ -110,7 +139,7 @@ def lora() -> None:
     help="The most tokens of a row; texts are cut.",
 )
 @click.option("--pack", is_flag=True, help="Several texts in a row, none of which sees another.")
-@click.option("--recompute", is_flag=True, help="Less memory: compute activations twice.")
+@click.option("--recompute", is_flag=True, help="Less memory: compute all activations twice.")
 @click.option("--all-tokens", is_flag=True, help="Learn what the user writes, too.")
 @click.option(
     "--every",
@@ -121,6 +150,7 @@ def lora() -> None:
     help="Write the checkpoint each N steps, and after each epoch.",
 )
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint in DIR, if there is one.")
+@click.option("--overwrite", is_flag=True, help="Begin anew where DIR has another training.")
 @click.option(
     "--early-stopping",
     type=int,
@@ -150,35 +180,67 @@ def lora() -> None:
 def train(
     model: Path, data: Path, output: Path, validation: Path | None, as_json: bool, **options: Any
 ) -> None:
-    """Train an adapter of MODEL on the assistant's part of chats, or on other texts.
+    """Train an adapter of MODEL on the assistant's part of chats, on other texts, or by a --loss.
 
     DIR has the adapter then, as adapter.onnx_adapter and in peft/ as PEFT has it, a bundle that
     goes on training elsewhere, loss.csv of the epochs, steps.csv of the steps and, with matplotlib,
     loss.png. Ctrl-C ends it between two steps; --resume goes on, bit for bit, also after a crash.
     """
     check_counts(options)
-    tokenizer = open_tokenizer(model if model.is_dir() else model.parent)
+    _check_together()
+    check_output(output, options)
+    if options["loss"] is not None:
+        train_network(model, data, output, validation, options, as_json)
+    else:
+        _train_language_model(model, data, output, validation, options, as_json)
+
+
+def _check_together() -> None:
+    """Raise UsageError for options of the other kind of model."""
+    of_networks = ("of", "labels", "inputs", "metrics", "mean", "std")
+    of_texts = ("dora", "length", "pack", "all_tokens", "sample", "sample_every", "sample_tokens")
+    needs = {name: ["loss"] for name in of_networks}
+    excludes = [("overwrite", "resume"), *((name, "loss") for name in of_texts)]
+    check_together(needs, excludes)
+
+
+def _train_language_model(
+    model: Path,
+    data: Path,
+    output: Path,
+    validation: Path | None,
+    options: dict[str, Any],
+    as_json: bool,
+) -> None:
+    folder = model if model.is_dir() else model.parent
+    if model.is_file() and not (folder / TOKENIZER).exists():
+        raise ArgumentError(
+            f"{folder} has no {TOKENIZER}, without which no text can be learnt",
+            hint="copy it there; a model that is no language model needs --loss, such as --loss "
+            "cross_entropy, and arrays: --data x.npz",
+        )
+    tokenizer = open_tokenizer(folder)
+    options["batch_size"] = options["batch_size"] or 1
     batches = read_batches(data, tokenizer, options)
     held = read_batches(validation, tokenizer, options) if validation is not None else None
-    options["accumulate"] = max(1, min(options["accumulate"], len(batches)))
+    options["accumulate"] = max(1, min(options["accumulate"] or _ACCUMULATE, len(batches)))
     steps = options["epochs"] * math.ceil(len(batches) / options["accumulate"])
     with working(f"Compiling {model}"):
         made = trainable_adapter(
-            model, options["rank"], options["alpha"], options["targets"] or None,
-            rslora=options["rslora"], dora=options["dora"], dropout=options["dropout"],
-            optimizer=options["optimizer"], lr=options["lr"],
-            schedule=options["schedule"] or schedule_of(steps),
-            up_rate=options["up_rate"], accumulate=options["accumulate"] > 1,
-            start=read_adapter(options["start"]) if options["start"] else None,
-            packs=options["pack"], recompute=options["recompute"], seed=options["seed"],
+            model, dora=options["dora"], packs=options["pack"],
+            **adapter_settings(options, steps) | {"recompute": options["recompute"] or "cheap"},
         )  # fmt: skip
     check_words(made, [*batches, *(held or ())])
-    with writing(output, "make room; --resume goes on from the last checkpoint, which is whole"):
-        output.mkdir(parents=True, exist_ok=True)
-        made.save(output / "bundle")
-        if not as_json:
-            note(f"{made!r}: {len(batches)} batches, {steps} steps")
-        fit_adapter(made, tokenizer, batches, held, output, options, as_json)
+    rows, length = max((b["input_ids"].shape for b in batches), key=math.prod)
+    check_step_memory(
+        (made.step, *made.halves), {"batch": rows, "sequence": length},
+        sum(path.stat().st_size for path in made.shared.values()),
+        "free memory, or give shorter rows (--length), fewer of them (--batch-size), --recompute",
+    )  # fmt: skip
+    served = ServedAs(base=str(made.model.path.parent), family=made.model.family, dtype=made.dtype)
+    told = f"{made!r}: {len(batches)} batches, {steps} steps"
+    found = texts_data(made, tokenizer, batches, held, output, options, as_json)
+    write_and_fit(made.save, told, served, found, output, options, as_json)
 
 
 @lora.command()

@@ -12,7 +12,7 @@ from flow2onnx.errors import ArgumentError
 from flow2onnx.imported.low_rank.adapters import SCALES_FACT
 from flow2onnx.imported.low_rank.settings import Ranks, adapter_optimizer, first_values, share_of
 from flow2onnx.imported.trainable import TrainableModel, make_trainable
-from flow2onnx.onnx_io.adapter_inputs import drop_before_adapters, scale_adapters
+from flow2onnx.onnx_io.adapter_inputs import drop_before_adapters, scale_adapters, signatures
 from flow2onnx.onnx_io.adapter_slots import (
     add_slots,
     choose_products,
@@ -27,7 +27,7 @@ from flow2onnx.optim.base import Optimizer
 from flow2onnx.optim.groups import Groups
 from flow2onnx.optim.schedules import Scheduler
 
-__all__ = ["lora_network"]
+__all__ = ["input_shapes", "lora_network"]
 
 
 def lora_network(
@@ -88,6 +88,13 @@ def lora_network(
     )  # fmt: skip
     fact = ";".join(f"{m}={s!r}" for m, s in scales.items())
     return replace(made, metadata={**made.metadata, SCALES_FACT: fact})
+
+
+def input_shapes(model: str | os.PathLike[str]) -> dict[str, tuple[int | str, ...]]:
+    """The inputs of a model file with their shapes; a free size is its name."""
+    graph = open_model(model).proto.graph
+    constants = {tensor.name for tensor in graph.initializer}
+    return {s.name: s.shape for s in signatures(graph.input) if s.name not in constants}
 
 
 def _check_options(options: dict[str, Any]) -> None:

@@ -12,9 +12,10 @@ from flow2onnx_runtime.json_reader import parse_object
 
 from flow2onnx.errors import ArgumentError, BundleError, UnsupportedError
 
-__all__ = ["FolderTokenizer", "open_tokenizer"]
+__all__ = ["TOKENIZER", "FolderTokenizer", "open_tokenizer"]
 
-_TOKENIZER, _SETTINGS, _TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
+TOKENIZER = "tokenizer.json"
+_SETTINGS, _TEMPLATE = "tokenizer_config.json", "chat_template.jinja"
 _EXTRA = "pip install 'flow2onnx[lora]'"
 
 Message = Mapping[str, Any]
@@ -68,13 +69,13 @@ def open_tokenizer(folder: str | os.PathLike[str]) -> FolderTokenizer:
     """The tokenizer in a folder, from ``tokenizer.json``, and the chat template if there is one."""
     place = Path(folder)
     engine = _library("tokenizers")
-    with open_file(place / _TOKENIZER, f"a model's folder has a {_TOKENIZER}") as file:
+    with open_file(place / TOKENIZER, f"a model's folder has a {TOKENIZER}") as file:
         content = file.read()
     try:
         made = engine.Tokenizer.from_buffer(content)
     except Exception as error:  # the library's exceptions have no common base
         raise BundleError(
-            f"{place / _TOKENIZER} is no tokenizer: {error}", hint="copy it again"
+            f"{place / TOKENIZER} is no tokenizer: {error}", hint="copy it again"
         ) from error
     settings: dict[str, Any] = {}
     if (place / _SETTINGS).exists():

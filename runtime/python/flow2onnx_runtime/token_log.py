@@ -1,11 +1,11 @@
-"""Progress of the training of a language model: tokens, perplexity, time, memory."""
+"""Progress of a training by steps: losses, speed, memory; tokens and perplexity of texts."""
 
 import hashlib
 import math
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,29 +22,33 @@ from flow2onnx_runtime.progress_bar import ProgressBar
 if TYPE_CHECKING:
     from flow2onnx_runtime.loop import Loop
 
-__all__ = ["Batches", "TokenLog", "peak_bytes"]
+__all__ = ["Batches", "RowLog", "StepLog", "TokenLog", "peak_bytes"]
 
 Batches = Sequence[Mapping[str, Array]]
+Size = tuple[int, int]  # of a batch: the weight of its loss, and how much it counts for speed
 _STEPS = "steps.csv"  # of a checkpoint
 _PAUSE = 5.0  # seconds between two writings of the table
 _LABELS, _MASK, _IGNORED = "labels", "attention_mask", -100
 
 
-class TokenLog(Callback):
-    """A table of the steps, a line of progress, and what an epoch's row tells of tokens.
+class StepLog(Callback):
+    """A table of the steps, a line of progress, and what an epoch's row tells of speed.
 
-    `batches` are those of an epoch, with ``labels`` and ``attention_mask``. `table` is a CSV file
-    with a row for each step: its loss, the mean over tokens that count, all tokens so far, tokens a
-    second, megabytes. Rows of epochs get ``perplexity``, ``tokens_per_second`` and ``memory_mb``.
-    `plot` is a picture of the losses by step, drawn at the end.
-    With `validation` they get ``val_loss`` and ``val_perplexity``, of the mean over all of its
-    tokens that count; with `every`, so do steps, each so many. The callback stands before those
-    that read these columns.
+    A subclass says the `unit` that batches are counted in and what the `sizes` of those of an epoch
+    are, by the order in which they come. `digest` is of the data, which a resumed training shares.
+    `table` is a CSV file with a row for each step: its loss, the weighted mean over its batches,
+    all units so far, units a second, megabytes. `plot` is a picture of the losses by step, drawn at
+    the end. With `validation` rows of epochs get ``val_loss``, the weighted mean over all of its
+    batches; with `every`, so do steps, each so many. The callback stands before those that read
+    these columns.
     """
+
+    unit = "units"
 
     def __init__(
         self,
-        batches: Batches,
+        sizes: Sequence[Size],
+        digest: str,
         table: str | os.PathLike[str] | None = None,
         *,
         validation: Batches | None = None,
@@ -52,17 +56,24 @@ class TokenLog(Callback):
         plot: str | os.PathLike[str] | None = None,
         bar: ProgressBar | None = None,
     ) -> None:
-        self._sizes = [(_label_count(b), int(np.sum(b[_MASK]))) for b in batches]
-        self._data = _digest(batches)
+        self._sizes, self._data = sizes, digest
         self._table = None if table is None else Path(table)
         self._plot = plot
         self._validation, self._every, self._bar = validation, every, bar
         self.steps = History()
-        self._tokens, self._seconds = 0, 0.0  # of trainings before this one, too
+        self._count, self._seconds = 0, 0.0  # of trainings before this one, too
         self._loss = _Mean()  # of the step under way
         self._epoch = _Mean()
         self._began = self._written = time.monotonic()
-        self._first = self._seen = 0  # batches done before, and tokens since
+        self._first = self._seen = 0  # batches done before, and units since
+
+    def size(self, batch: Mapping[str, Array]) -> Size:
+        """The weight of a batch's loss, and how many units it has."""
+        raise NotImplementedError
+
+    def derived(self, name: str, loss: float) -> dict[str, float]:
+        """The columns that a loss has; `name` is the first."""
+        return {name: loss}
 
     def on_fit_begin(self, loop: "Loop") -> None:
         """Start the clock."""
@@ -73,8 +84,8 @@ class TokenLog(Callback):
 
     def on_batch_end(self, loop: "Loop", results: Mapping[str, Any]) -> None:
         """Count a batch, and its step if it was the last of one."""
-        counted, tokens = self._sizes[loop.batch - 1]
-        self._seen += tokens
+        counted, units = self._sizes[loop.batch - 1]
+        self._seen += units
         for mean in (self._loss, self._epoch):
             mean.add(loop.numbers(results).get("loss", math.nan), counted)
         if not loop.learner.accumulated:
@@ -87,12 +98,12 @@ class TokenLog(Callback):
         if self.steps.last.get("step") != loop.step:  # batches too few for a whole step
             self._end_step(loop)
         last = self.steps.last
-        row["loss"], row["perplexity"] = self._epoch.value, perplexity(self._epoch.value)
+        row |= self.derived("loss", self._epoch.value)
         if self._validation is not None:
             if "val_loss" not in last:
                 last.update(self._validate(loop))
-            row.update({n: last[n] for n in ("val_loss", "val_perplexity")})
-        row["tokens_per_second"] = last["tokens_per_second"]
+            row.update({n: v for n, v in last.items() if n.startswith("val_")})
+        row[self._speed_name] = last[self._speed_name]
         if "memory_mb" in last:
             row["memory_mb"] = last["memory_mb"]
         self._epoch = _Mean()
@@ -113,7 +124,7 @@ class TokenLog(Callback):
         means = [self._loss.sum, self._loss.weight, self._epoch.sum, self._epoch.weight]
         seconds = self._seconds + time.monotonic() - self._began
         return {
-            "data": self._data, "tokens": self._tokens + self._seen, "seconds": seconds,
+            "data": self._data, self.unit: self._count + self._seen, "seconds": seconds,
             "means": means,
         }  # fmt: skip
 
@@ -125,7 +136,7 @@ class TokenLog(Callback):
                 "of rows: length, batch size, packing, seed",
                 hint="give the same data and settings, or begin anew in another folder",
             )
-        self._tokens, self._seconds, self._seen = int(state["tokens"]), float(state["seconds"]), 0
+        self._count, self._seconds, self._seen = int(state[self.unit]), float(state["seconds"]), 0
         step, weight, epoch, all_weight = state["means"]
         self._loss, self._epoch = _Mean(step, weight), _Mean(epoch, all_weight)
 
@@ -148,8 +159,8 @@ class TokenLog(Callback):
         row: dict[str, float] = {"step": loop.step, "epoch": loop.epoch, "loss": self._loss.value}
         if loop.learner.rate is not None:
             row["lr"] = loop.learner.rate
-        row["tokens"] = self._tokens + self._seen
-        row["tokens_per_second"] = round(self._speed(), 1)
+        row[self.unit] = self._count + self._seen
+        row[self._speed_name] = round(self._speed(), 1)
         memory = peak_bytes()
         if memory is not None:
             row["memory_mb"] = memory >> 20
@@ -161,12 +172,13 @@ class TokenLog(Callback):
             self._write()
 
     def _validate(self, loop: "Loop") -> dict[str, float]:
-        """The mean loss over all tokens of the validation that count, and its perplexity."""
+        """The mean loss over all of the validation, and what is derived of it."""
         mean = _Mean()
         for batch in self._validation or ():
             found, _ = loop.learner.evaluate(arrays_of(dict(batch), loop.learner.feeds, {}))
-            mean.add(float(np.asarray(found[loop.learner.losses[0]]).mean()), _label_count(batch))
-        return {"val_loss": mean.value, "val_perplexity": perplexity(mean.value)}
+            loss = float(np.asarray(found[loop.learner.losses[0]]).mean())
+            mean.add(loss, self.size(batch)[0])
+        return self.derived("val_loss", mean.value)
 
     def _write(self) -> None:
         self._written = time.monotonic()
@@ -176,10 +188,14 @@ class TokenLog(Callback):
     def _batches_done(self, loop: "Loop") -> int:
         return (loop.epoch - 1) * len(self._sizes) + loop.batch
 
+    @property
+    def _speed_name(self) -> str:
+        return f"{self.unit}_per_second"
+
     def _speed(self) -> float:
-        """Tokens a second, those of an interrupted training included."""
+        """Units a second, those of an interrupted training included."""
         seconds = self._seconds + time.monotonic() - self._began
-        return (self._tokens + self._seen) / max(seconds, 1e-9)
+        return (self._count + self._seen) / max(seconds, 1e-9)
 
     def _text(self, loop: "Loop") -> str:
         shown = self._loss.value if self._loss.weight else self.steps.last.get("loss", math.nan)
@@ -187,14 +203,72 @@ class TokenLog(Callback):
         peak = "" if memory is None else f"  {memory >> 20:,} MB"
         validated = [row["val_loss"] for row in self.steps if "val_loss" in row]
         held = f"  val_loss {validated[-1]:.4f}" if validated else ""
-        return f"epoch {loop.epoch}  loss {shown:.4f}{held}  {self._speed():,.0f} tokens/s{peak}"
+        speed = f"{self._speed():,.0f} {self.unit}/s"
+        return f"epoch {loop.epoch}  loss {shown:.4f}{held}  {speed}{peak}"
 
     def _line(self, row: Mapping[str, float]) -> str:
-        shown = ("loss", "perplexity", "val_loss", "val_perplexity")
-        numbers = "  ".join(f"{n} {row[n]:.4g}" for n in shown if n in row)
+        own = self.derived("loss", 0.0)
+        shown = [*own, *(n for n in row if n.startswith("val_"))]
+        numbers = "  ".join(f"{n} {row[n]:.4g}" for n in shown)
         peak = f"  {row['memory_mb']:,.0f} MB" if "memory_mb" in row else ""
-        speed = f"{row['tokens_per_second']:,.0f} tokens/s"
+        speed = f"{row[self._speed_name]:,.0f} {self.unit}/s"
         return f"epoch {row['epoch']:.0f}  step {row['step']:.0f}  {numbers}  {speed}{peak}"
+
+
+class TokenLog(StepLog):
+    """The steps of a language model: batches have ``labels`` and ``attention_mask``.
+
+    `batches` are those of an epoch, in their order. A loss is the mean over tokens that count, and
+    has a ``perplexity``; speed is of all tokens but padding. The rest is as in `StepLog`.
+    """
+
+    unit = "tokens"
+
+    def __init__(
+        self, batches: Batches, table: str | os.PathLike[str] | None = None, **settings: Any
+    ) -> None:
+        super().__init__([self.size(b) for b in batches], _digest(batches), table, **settings)
+
+    def size(self, batch: Mapping[str, Array]) -> Size:
+        """The tokens that count, and all of a batch."""
+        counted = int(np.count_nonzero(np.asarray(batch[_LABELS]) != _IGNORED))
+        return counted, int(np.sum(batch[_MASK]))
+
+    def derived(self, name: str, loss: float) -> dict[str, float]:
+        """The loss and its perplexity."""
+        return {name: loss, name.replace("loss", "perplexity"): perplexity(loss)}
+
+
+class RowLog(StepLog):
+    """The steps of any other model: `arrays` have a row for each example, in batches of `size`.
+
+    A loss is the mean over rows. `validation` are arrays, too; with `drops_last` rows that fill no
+    batch are left out of an epoch. The rest is as in `StepLog`.
+    """
+
+    unit = "rows"
+
+    def __init__(
+        self,
+        arrays: Mapping[str, Array],
+        batch_size: int,
+        table: str | os.PathLike[str] | None = None,
+        *,
+        validation: Mapping[str, Array] | None = None,
+        drops_last: bool = False,
+        **settings: Any,
+    ) -> None:
+        count = len(next(iter(arrays.values())))
+        count -= count % batch_size if drops_last else 0
+        sizes = [min(batch_size, count - i) for i in range(0, count, batch_size)]
+        held = None if validation is None else list(_cut(validation, batch_size))
+        digest = _digest([arrays])
+        super().__init__([(n, n) for n in sizes], digest, table, validation=held, **settings)
+
+    def size(self, batch: Mapping[str, Array]) -> Size:
+        """The rows, twice."""
+        count = len(next(iter(batch.values())))
+        return count, count
 
 
 class _Mean:
@@ -240,8 +314,11 @@ def _digest(batches: Batches) -> str:
     return found.hexdigest()
 
 
-def _label_count(batch: Mapping[str, Array]) -> int:
-    return int(np.count_nonzero(np.asarray(batch[_LABELS]) != _IGNORED))
+def _cut(arrays: Mapping[str, Array], size: int) -> Iterator[dict[str, Array]]:
+    """The rows of arrays in batches of `size`, of which the last may be smaller."""
+    count = len(next(iter(arrays.values())))
+    for start in range(0, count, size):
+        yield {name: array[start : start + size] for name, array in arrays.items()}
 
 
 def _number(text: str) -> float:
