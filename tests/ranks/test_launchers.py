@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -148,6 +149,22 @@ def test_nobody_outlives_a_killed_launcher(engine, tmp_path):
     process.communicate()
     while list(marked(mark)):  # for as long as the test may take
         time.sleep(0.1)
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_all_ranks_with_one_line(tmp_path):
+    mark = f"{tmp_path.name}-{os.getpid()}-interrupt"
+    arguments = ["-m", "flow2onnx", "launch", "-n", "2", "--all-output", FAULTY, "hang", "1"]
+    process = start("torch", [*arguments, str(tmp_path)], **{MARK: mark})
+    for line in process.stderr:
+        if line.startswith("the fault"):
+            break
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate()
+    assert process.returncode == 130
+    assert "flow2onnx: SIGINT: every rank was ended" in errors
+    assert "SignalException" not in errors
+    assert not list(marked(mark))
 
 
 def test_the_command_is_the_one_of_this_interpreter(tmp_path):

@@ -28,6 +28,7 @@ __all__ = ["QUIET", "end_with_launcher", "launch"]
 QUIET = "FLOW2ONNX_QUIET_RANKS"  # set where the output of one rank is shown
 _PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of sys/prctl.h
 _SECONDS_ALONE = 60  # for torch's launcher to meet itself, however busy the machine is
+_SIGNALLED = 128  # what a shell adds to the number of a signal that ended a program
 _SECONDS_TO_END = 5  # between the signal that asks a rank to end and the one that makes it
 
 
@@ -134,6 +135,7 @@ def _launch_by_torch(settings: dict[str, Any], command: list[str]) -> None:
     """Run a command in every rank; exit as the first that fails, and say which that was."""
     try:
         from torch.distributed import DistError
+        from torch.distributed.elastic.multiprocessing.api import SignalException
         from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
         from torch.distributed.launcher.api import LaunchConfig, elastic_launch
     except ImportError as error:
@@ -148,6 +150,10 @@ def _launch_by_torch(settings: dict[str, Any], command: list[str]) -> None:
         statuses = {rank: failure.exitcode for rank, failure in error.failures.items()}
         click.echo(f"flow2onnx: error: {_cause(statuses)}; every other rank was ended", err=True)
         raise SystemExit(1) from None
+    except SignalException as error:
+        told = signal.Signals(error.sigval)
+        click.echo(f"flow2onnx: {told.name}: every rank was ended", err=True)
+        raise SystemExit(_SIGNALLED + told) from None
     except DistError as error:
         raise ConfigError(
             f"{socket.gethostname()} cannot reach {settings['rdzv_endpoint']}, where the machines "
