@@ -175,18 +175,45 @@ def test_a_query_that_sees_nothing_is_no_number(library: NativeLibrary) -> None:
     assert np.isfinite(np.delete(found["result"], 5, axis=2)).all()
 
 
-def test_a_model_that_predicts_has_attention_alone(library: NativeLibrary) -> None:
-    case, b = CASES["causal"], CASES["causal"].graph(in_rows=True)
+def predicting(case: Case, *, in_rows: bool = False) -> ir.Model:
+    """The attention of a case without its gradients."""
+    b = case.graph(in_rows=in_rows)
     for value in [v for v in b.graph.outputs if v.name != "result"]:
         b.graph.outputs.remove(value)
     b.graph.inputs.remove(next(v for v in b.graph.inputs if v.name == "slope"))
     model = model_of(b.graph)
     ir.passes.common.RemoveUnusedNodesPass()(model)
+    return model
+
+
+def test_a_model_that_predicts_has_attention_alone(library: NativeLibrary) -> None:
+    case = CASES["causal"]
+    model = predicting(case, in_rows=True)
     assert rewrite_prediction(model, library.operators, 2) == {"Attention": 1}
     feeds = case.given(in_rows=True)
     found = run(session(model, library, 2), {n: feeds[n] for n in ("q", "k", "v", "mask")})
     expect = case.wanted()[0].swapaxes(1, 2)
     np.testing.assert_allclose(found["result"], expect, rtol=0, atol=TOLERANCE * expect.max())
+
+
+@pytest.mark.parametrize(("opset", "used"), [(12, {}), (13, {"Attention": 1})])
+def test_a_softmax_of_no_axis_is_over_what_its_opset_says(
+    opset: int, used: dict[str, int], library: NativeLibrary
+) -> None:
+    model = predicting(Case((3, 5, 64), 7))
+    model.graph.opset_imports[""] = opset
+    del next(n for n in model.graph if n.op_type == "Softmax").attributes["axis"]
+    assert rewrite_prediction(model, library.operators, 1) == used
+
+
+@pytest.mark.parametrize(
+    ("shape", "keys"), [((2, 0, 8), 4), ((2, 4, 8), 0), (((1 << 20) + 1, 1, 8), 1)]
+)
+def test_attention_of_no_rows_or_too_many_examples_stays(
+    shape: tuple[int, ...], keys: int, library: NativeLibrary
+) -> None:
+    _, used = rewrite(model_of(attention(shape, keys, None).graph), library.operators)
+    assert "Attention" not in used
 
 
 def test_attention_that_is_thinned_out_or_of_halves_stays(library: NativeLibrary) -> None:

@@ -22,6 +22,7 @@ __all__ = [
     "DRAW_PRIME",
     "LONGEST_ROW",
     "LOOP_COUNT",
+    "MOST_ATTENTION_EXTENT",
     "MOST_COUNTERS",
     "MOST_DIMENSIONS",
     "MOST_DRAWN",
@@ -368,6 +369,7 @@ MOST_COUNTERS = 4
 MOST_TASKS = 1 << 10  # of lookups, losses and pools
 MOST_HEAD_WIDTH = 128  # on CUDA, and a multiple of 8
 MOST_HEAD_WIDTH_ON_CPU = 1 << 10
+MOST_ATTENTION_EXTENT = 1 << 20  # examples, heads, queries or keys
 MOST_IMAGES = 1 << 16  # and as many channels of pools
 LONGEST_ROW = 1 << 16  # of `Fused`
 CHANNEL_TILE = 512  # elements; the places of a program fit in the first cache level

@@ -1,6 +1,6 @@
 """Attention and its gradients, as two operators that never hold all scores: `Attention`."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from flow2onnx_native.abi import (
     DOMAIN,
+    MOST_ATTENTION_EXTENT,
     MOST_HEAD_WIDTH,
     MOST_HEAD_WIDTH_ON_CPU,
     MOST_MATRIX_ELEMENTS,
@@ -32,7 +33,7 @@ from flow2onnx_native.graph import (
 __all__ = ["CPU_LIMITS", "CUDA_LIMITS", "AttentionLimits", "replace_attention"]
 
 _NONE, _ADDED, _CHOSEN = range(3)  # kinds of masks
-_MOST_ROWS = 1 << 20  # queries or keys of a head
+_OPSET_BY_AXIS = 13  # from which on a Softmax is over one axis, and its default is the last
 
 
 @dataclass(frozen=True)
@@ -219,7 +220,7 @@ def _forward(softmax: ir.Node, limits: AttentionLimits) -> _Forward | None:
     scores, shares = softmax.inputs[0], softmax.outputs[0]
     if scores is None or not _is_matrix(shares) or shares.is_graph_output():
         return None
-    if number(softmax, "axis", -1) not in (-1, len(dims(shares)) - 1):
+    if not _is_over_keys(softmax):
         return None
     dropout = _dropout_of(softmax)
     weights = shares if dropout is None else dropout.kept
@@ -238,6 +239,13 @@ def _forward(softmax: ir.Node, limits: AttentionLimits) -> _Forward | None:
     found = _Forward(softmax, queries, keys, transposed, values, inner, product.outputs[0],
                      mask, kind, factor, chosen, dropout)  # fmt: skip
     return found if _fits(found, limits) else None
+
+
+def _is_over_keys(softmax: ir.Node) -> bool:
+    """True if a softmax is over the last axis; before opset 13 it may be over all but the first."""
+    opsets = {} if softmax.graph is None else softmax.graph.opset_imports
+    default = -1 if opsets.get("", _OPSET_BY_AXIS) >= _OPSET_BY_AXIS else 1
+    return number(softmax, "axis", default) in (-1, len(dims(softmax.outputs[0])) - 1)
 
 
 def _dropout_of(softmax: ir.Node) -> _Dropout | None:
@@ -330,18 +338,20 @@ def _fits(found: _Forward, limits: AttentionLimits) -> bool:
         and dims(found.shares) == (*pairs, queries, keys)
         and (found.mask is None or wanted.get(_type(found.mask)) == found.kind)
         and (found.dropout is None or limits.has_draws)
-        and _is_within(limits, prod(pairs), max(queries, keys), width)
+        and _is_within(limits, pairs, (queries, keys), width)
     )
 
 
-def _is_within(limits: AttentionLimits, groups: int, rows: int, width: int) -> bool:
-    padded = -(-width // limits.row_step) * limits.row_step
+def _is_within(
+    limits: AttentionLimits, pairs: Sequence[int], rows: Sequence[int], width: int
+) -> bool:
+    padded, groups = -(-width // limits.row_step) * limits.row_step, prod(pairs)
     return (
         0 < width <= limits.most_width
         and width % limits.width_step == 0
-        and 0 < groups <= limits.most_groups
-        and 0 < rows <= _MOST_ROWS
-        and groups * rows * padded <= limits.most_elements
+        and all(0 < extent <= MOST_ATTENTION_EXTENT for extent in (*pairs, *rows))
+        and groups <= limits.most_groups
+        and groups * max(rows) * padded <= limits.most_elements
     )
 
 

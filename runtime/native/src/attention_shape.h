@@ -21,8 +21,7 @@ struct Shape : abi::AttentionShape {
     }
     /* Whether no number of elements overflows; devices have rules of their own besides. */
     bool is_sound() const {
-        constexpr int64_t MOST = 1 << 20;
-        return ort::is_within({batch, heads, queries, keys}, 1, MOST) &&
+        return ort::is_within({batch, heads, queries, keys}, 1, abi::MOST_ATTENTION_EXTENT) &&
                ort::is_within({mask}, NO_MASK, CHOSEN) && ort::is_within({is_precise}, 0, 1) &&
                ort::is_within({mask_batch, mask_head, mask_query, mask_key}, 0, int64_t(1) << 40);
     }
