@@ -144,15 +144,22 @@ def test_a_result_that_another_attention_reads_is_laid_out_for_it(library: Nativ
     check(found, case)
 
 
-def test_what_whole_tiles_mask_is_not_looked_at(library: NativeLibrary) -> None:
-    case = Case((1, 1, 4, 16), 200, np.arange(200) < 64)
-    case.feeds["v"][..., 70:, :] = np.nan
-    case.feeds["k"][..., 70:, :] = np.inf
+@pytest.mark.parametrize("is_added", [False, True])
+@pytest.mark.parametrize("seen", [slice(0, 64), slice(128, 200)], ids=["behind", "in front"])
+def test_what_whole_tiles_mask_is_not_looked_at(
+    seen: slice, is_added: bool, library: NativeLibrary
+) -> None:
+    mask = np.zeros(200, bool)
+    mask[seen] = True
+    added = np.where(mask, 0, -np.inf).astype(np.float32)
+    case = Case((1, 1, 4, 16), 200, added if is_added else mask)
+    case.feeds["v"][..., ~mask, :] = np.nan
+    case.feeds["k"][..., ~mask, :] = np.inf
     model, _ = rewrite(model_of(case.graph().graph), library.operators)
     found = run(session(model, library), case.given())
     assert all(np.isfinite(found[part]).all() for part in PARTS)
-    assert not found["dk"][..., 64:, :].any()
-    assert not found["dv"][..., 64:, :].any()
+    assert not found["dk"][..., ~mask, :].any()
+    assert not found["dv"][..., ~mask, :].any()
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

@@ -10,7 +10,8 @@
  * register of queries at once; and its products with rows of values, keys, queries and slopes read
  * both sides as they are.
  *
- * What a mask leaves out in whole tiles is not looked at, whatever is there. A query that sees
+ * What a mask leaves out in whole tiles is not looked at, whatever is there; where masked scores
+ * are finite numbers, forward looks at tiles before the first that is seen. A query that sees
  * nothing has NaN as its result.
  *
  * The attribute `shape` is an `AttentionShape`, `layout` an `AttentionLayout`, `values` are the
@@ -39,6 +40,7 @@ constexpr int64_t BLOCK = 4 * TILE_QUERIES; /* rows of a task, where it has not 
 /* Addends from here on mask a score, which is nowhere near as large. */
 constexpr float MASKS = -1e30f;
 constexpr float VANISHES = -104; /* e^x is zero below */
+constexpr float LOWEST = -std::numeric_limits<float>::infinity();
 
 size_t size(int64_t number) { return static_cast<size_t>(number); }
 int64_t padded(int64_t width) {
@@ -104,8 +106,11 @@ struct Mask {
         if (count(from, queries, keys, [](float a) { return a == 0; }) == all) {
             return {Effect::NONE, 0};
         }
-        const bool is_all = count(from, queries, keys, [](float a) { return a <= MASKS; }) == all;
-        return {is_all ? Effect::ALL : Effect::SOME, MASKS / 2};
+        const auto are_all = [&](float most) {
+            return count(from, queries, keys, [=](float a) { return a <= most; }) == all;
+        };
+        if (!are_all(MASKS)) return {Effect::SOME, 0};
+        return {Effect::ALL, are_all(LOWEST) ? LOWEST : MASKS / 2};
     }
 
     /* The mask of a tile, as the tile lies; neutral behind the last query. */
@@ -216,6 +221,8 @@ struct Tiles {
         all.load(group, of_queries, of_keys, columns, masked);
         return true;
     }
+    /* Whether no query sees any of it, whatever it has seen before. */
+    bool is_hidden() const { return effect.kind == Effect::ALL && effect.level == LOWEST; }
 
     /* The scores, of queries that are transposed and scaled. */
     void compute(const float *queries, Span of_keys) const {
@@ -276,11 +283,11 @@ struct Forward {
         loops().transpose(queries, size(columns), from.at(part.first), size(part.count),
                           size(from.step), size(s.width), kernel.scale);
         State state;
-        std::fill_n(state.most, QUERIES, -std::numeric_limits<float>::infinity());
+        std::fill_n(state.most, QUERIES, LOWEST);
         std::fill_n(state.sum, QUERIES, 0.0f);
         bool has_begun = false;
         each_part({0, s.keys}, TILE_KEYS, [&](Span keys) {
-            if (!tiles.look(part, keys, state.most)) return;
+            if (!tiles.look(part, keys, state.most) || tiles.is_hidden()) return;
             float factors[QUERIES];
             tiles.compute(queries, keys);
             loops().advance(tiles.tile(), &state, factors);
