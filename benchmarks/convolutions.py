@@ -92,7 +92,11 @@ class Side:
         command = [python, "-m", "benchmarks.convolution_worker", name, "--threads", str(threads),
                    "--offset", "0"]  # fmt: skip
         self._worker = WorkerProcess(command, environment_of(one, folder), name=name)
-        self.versions: dict[str, str] = self._worker.record()["versions"]
+        try:
+            self.versions: dict[str, str] = self._worker.record()["versions"]
+        except BaseException:
+            self.close()
+            raise
         self._worker.signal("SIGSTOP")
 
     def prepare(self, shape: Convolution, which: str) -> dict[str, Any]:
