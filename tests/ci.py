@@ -69,10 +69,14 @@ class Result:
         return f"{self.step.name:20} {self.seconds:6.0f} s  {end}"
 
 
-def _packages(name: str, lack: str, *others: str, after: tuple[str, ...] = ()) -> Step:
+def _packages(name: str, lack: str, *others: str) -> Step:
+    """An environment, made when the fast tests have ended.
+
+    These have both processors for themselves, and would find the engines of ranks and test them.
+    """
     targets = [f".venv/{environment}/ready" for environment in (name, *others)]
-    return Step(f"{name}-packages", ("make", *targets), ("environment",), after, is_install=True,
-                lack=lack)  # fmt: skip
+    return Step(f"{name}-packages", ("make", *targets), ("environment",), ("test",),
+                is_install=True, lack=lack)  # fmt: skip
 
 
 def _tests(
@@ -95,6 +99,7 @@ STEPS = (
     Step("kotlin", _KOTLIN, lack="the Kotlin compiler could not be installed"),
     Step("triton", ("make", "triton"), ("environment",),
          lack="the real Triton server could not be installed"),
+    _tests("test", after=("node-packages", "kotlin", "triton"), takes_all=True),
     _packages("standin", "onnxruntime-gpu could not be installed: no stand-in for CUDA"),
     _packages("docs", "Sphinx could not be installed: no pages are built"),
     _packages("audit", ""),
@@ -103,10 +108,7 @@ STEPS = (
     _packages("editors", "pyright could not be installed: no editor is asked"),
     _packages("notebooks", "ipykernel or nbclient could not be installed: no notebook is run"),
     _packages("lowest", "the lowest versions could not be installed: only the newest are tested"),
-    _tests("test", after=("node-packages", "kotlin", "triton"), takes_all=True),
-    # Were it there before, `make test` would find it and run all tests of ranks too.
-    _packages("ranks", "torch or MPI could not be installed: no ranks are started", "mpich",
-              after=("test",)),
+    _packages("ranks", "torch or MPI could not be installed: no ranks are started", "mpich"),
     _tests("runtimes", after=("node-packages", "kotlin"), settings=("SLOW=1",), takes_all=True),
     _tests("ranks", "ranks-packages", takes_all=True),
     _tests("analyse"),

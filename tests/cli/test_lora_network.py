@@ -77,6 +77,7 @@ def test_training_is_that_of_lora_network(place, tmp_path):
     assert found["rows_per_second"] > 0
 
 
+@pytest.mark.slow
 def test_it_goes_on_bit_for_bit(place, tmp_path, monkeypatch):
     args = ["--epochs", 2, "--dropout", 0.2, "--accumulate", 2, "--every", 1]
     assert lora(*arguments(place, tmp_path / "whole", *args))[0] == 0
