@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from ctypes.util import find_library
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -92,6 +93,13 @@ def with_webgpu(with_gpu, tmp_path):
         pytest.skip(f"there is no driver for Vulkan at {SOFTWARE}")
     names = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES")
     driver = dict.fromkeys(names, str(SOFTWARE)) | {"XDG_RUNTIME_DIR": str(tmp_path)}
+    if find_library("vulkan") is None:
+        loader = SOFTWARE.parent / "libvulkan.so.1"  # Chromium has one of its own
+        if not loader.is_file():
+            pytest.skip("there is no libvulkan.so.1, which finds drivers for Vulkan")
+        (tmp_path / loader.name).symlink_to(loader)
+        places = (os.environ.get("LD_LIBRARY_PATH"), str(tmp_path))
+        driver["LD_LIBRARY_PATH"] = ":".join(filter(None, places))
     return lambda *arguments, given="": with_gpu(*arguments, given=given, **driver)
 
 
