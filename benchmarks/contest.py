@@ -269,6 +269,7 @@ def environment_of(one: Contestant, folder: str) -> dict[str, str]:
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)),
         "TORCHINDUCTOR_CACHE_DIR": folder,
+        "FLOW2ONNX_CACHE": "0",  # a first step is one, for ours too
         # unless told, JAX takes three quarters of a GPU's memory, which its peers need too
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
     }

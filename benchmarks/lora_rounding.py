@@ -116,6 +116,7 @@ def main() -> None:
     Console().print(f"losses from float64's: here {apart[OURS]:.1e}, torch {apart[TORCH]:.1e}")
     results = {"machine": machine(), "shape": given.shape, "layers": shape.layers,
                "length": given.length, "losses_apart": apart, "rows": found}  # fmt: skip
+    given.json.parent.mkdir(parents=True, exist_ok=True)
     given.json.write_text(json.dumps(results, indent=1) + "\n")
 
 

@@ -19,7 +19,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         folder = Path(name)
         try:
             rows, about = _measure(args, folder)
-            nodes = trace_of(_traced(args, folder)) if rows[0].ms is not None else []
+            nodes = trace_of(_traced(args, folder))
             ceilings = _ceilings(args)
         except PeerError as error:
             sys.exit(f"{args.mine}: {error}")
@@ -123,6 +123,8 @@ def _measure(args: argparse.Namespace, folder: Path) -> tuple[list[Row], dict[st
             else:
                 peers.append(peer)
         take_turns(peers, rows, QUICK if args.quick else Pace())
+        if rows[ours.label].note:
+            raise PeerError(rows[ours.label].note)
         for peer in peers:
             peer.end()
             fill(rows[peer.who.label], peer, peers[0])
@@ -144,7 +146,10 @@ def _environment() -> dict[str, str]:
     """The environment of a worker: the project goes first, then what this process finds."""
     own = [os.path.abspath(p) for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
     paths = [str(ROOT), str(ROOT / "runtime" / "python"), *own]
-    return os.environ | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
+    return os.environ | {
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)),
+        "FLOW2ONNX_CACHE": "0",  # the first step is as the first time
+    }
 
 
 def _command(args: argparse.Namespace, role: str, target: str, folder: Path) -> list[str]:
@@ -159,7 +164,9 @@ def _traced(args: argparse.Namespace, folder: Path) -> Path:
     """The trace that the runtime writes of some steps of the job."""
     worker = WorkerProcess([*_command(args, "job", args.mine, folder), "--profile"], _environment())
     try:
-        worker.record()
+        facts = worker.record()
+        if "fault" in facts:
+            raise PeerError(facts["fault"])
         worker.tell(f"run {_TRACED}")
         worker.numbers(2)
         worker.tell("end")
@@ -206,7 +213,8 @@ def findings(
     """All that the measurement tells: numbers, and sentences with what to try."""
     ours, *others = rows
     assert ours.ms is not None, "what was not timed ended with an error"
-    costs = {n: Cost(*cost) for n, cost in about["costs"].items()}
+    # processors multiply halves in float32
+    costs = {n: replace(Cost(*cost), precision="float32") for n, cost in about["costs"].items()}
     flops = sum(cost.flops for cost in costs.values())
     arithmetic = 1e3 * flops / ceilings.products["float32"]
     return {
@@ -254,8 +262,8 @@ def _advice(
     updating = sum(t.ms for t in nodes if t.name in updates) / step
     if about["kind"] == "train" and not about["native"] and not about["has_native"]:
         yield (
-            "The step runs on the runtime's own operators: install flow2onnx-native, whose take "
-            "the place of most of a training step in memory; exported files stay standard."
+            "The step runs on the runtime's own operators: install flow2onnx-native, whose "
+            "operators take the place of most of a training step; exported files stay standard."
         )
     if step - total > _SHARE * step:
         yield (

@@ -46,6 +46,7 @@ def main() -> None:
     )
     args = parser.parse_args()
     confine(args.threads, args.offset)
+    sys.stdout = sys.stderr  # of what the user's code prints; `tell` has the first one
     os.chdir(args.home)
     sys.path.insert(0, str(Path.cwd()))
     try:
@@ -87,8 +88,9 @@ def _job(args: argparse.Namespace) -> tuple[Callable[[int], Any], dict[str, Any]
     with find_job(parse_target(args.target)) as job:
         flow.config.compute_thread_pool_size(args.threads)
         if args.profile:
-            flow.config.collect_act_event(True)
-            os.chdir(args.folder)  # where the runtime writes its trace
+            runtime = job.spec.config.runtime
+            runtime.enable_profiling(True)
+            runtime.profile_file_prefix(str(args.folder / "flow2onnx"))
         begun = time.perf_counter()
         session, spec = job.session, job.spec
         opening = session.opening(spec.name)

@@ -111,6 +111,7 @@ def test_a_peer_of_this_python_finds_what_this_process_finds(monkeypatch, tmp_pa
     assert here["PYTHONPATH"].split(os.pathsep)[1:] == [os.path.abspath("beside"), "/absolute"]
     assert "/absolute" not in elsewhere["PYTHONPATH"]
     assert here["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
+    assert here["FLOW2ONNX_CACHE"] == "0", "no first step finds what another run has kept"
 
 
 def test_a_version_is_that_of_the_module_whichever_distribution_has_it(monkeypatch):

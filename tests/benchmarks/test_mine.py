@@ -23,12 +23,23 @@ JOB = """
 import oneflow as flow
 import oneflow.typing as tp
 
+print("a line of the user's own")
+
 @flow.global_function(type="train")
 def train_job(x: tp.Numpy.Placeholder((4, 3))) -> tp.Numpy:
+    open("train.py").close()
     loss = flow.math.reduce_mean(flow.math.square(flow.layers.dense(x, 1, name="fc")))
     rate = flow.optimizer.PiecewiseConstantScheduler([], [0.1])
     flow.optimizer.SGD(rate, momentum=0).minimize(loss)
     return loss
+"""
+FAILING_HANDLER = """
+calls = []
+
+def fail(value):
+    calls.append(value)
+    if len(calls) > 3:
+        raise OverflowError("no fourth step")
 """
 TWIN = """
 def twin(values):
@@ -44,6 +55,17 @@ def twin(values):
 
 def other(values):
     return lambda x: 1.0
+
+def failing(values):
+    step, done = twin(values), []
+
+    def until(x):
+        done.append(x)
+        if len(done) > 3:
+            raise OverflowError("no fourth step")
+        return step(x)
+
+    return until
 
 def nothing(values):
     return None
@@ -133,6 +155,11 @@ def test_what_to_try(nodes, more, words):
     assert any(words in sentence for sentence in told(nodes, **more)["try"])
 
 
+def test_products_of_halves_are_computed_in_float32():
+    found = told([], costs={"a": ["MatMul", "float16", 4000, 2_000_000]})
+    assert found["node_by_node_ms"] == pytest.approx(0.1)
+
+
 @pytest.mark.slow
 def test_a_job_beside_its_twin(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
@@ -144,6 +171,8 @@ def test_a_job_beside_its_twin(tmp_path, monkeypatch, capsys):
     found = json.loads(Path("found.json").read_text())
     assert found["twin"][0]["ratio"] > 0
     assert found["top"]
+    mine.main([*asked, "--twin", "twins.py:failing"])
+    assert "The twin was ended: OverflowError: no fourth step" in capsys.readouterr().out
     mine.main([*asked, "--twin", "twins.py:other"])
     assert "The twin was not timed: it computes [1.0" in capsys.readouterr().out
     for twin, words in (("nothing", "returned NoneType"), ("unknown", "has no function unknown")):
@@ -151,3 +180,12 @@ def test_a_job_beside_its_twin(tmp_path, monkeypatch, capsys):
             mine.main([*asked, "--twin", f"twins.py:{twin}"])
     with pytest.raises(SystemExit, match="no job is named other"):
         mine.main(["--mine", "train.py:other", "--quick"])
+
+
+@pytest.mark.slow
+def test_a_job_that_fails_while_it_is_timed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    failing = JOB.replace("    return loss", "    flow.watch(loss, fail)\n    return loss")
+    Path("train.py").write_text(failing + FAILING_HANDLER)
+    with pytest.raises(SystemExit, match="no fourth step"):
+        mine.main(["--mine", "train.py:train_job", "--quick"])
