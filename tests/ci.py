@@ -173,10 +173,12 @@ class _Running:
         self.process.wait()
 
 
-def run(steps: Iterable[Step], processors: int) -> list[Result]:
-    """The results of all steps, in the order in which they ended."""
-    waiting, running = list(steps), list[_Running]()
-    ended, sign = dict[str, Result](), time.monotonic() + _SIGN
+def run(steps: Iterable[Step], processors: int, without: Collection[str] = ()) -> list[Result]:
+    """The results of all steps, in the order in which they ended; those `without` come first."""
+    given, running = list(steps), list[_Running]()
+    ended = {s.name: Result(s, reason="--without") for s in given if s.name in without}
+    waiting = [step for step in given if step.name not in ended]
+    sign = time.monotonic() + _SIGN
     try:
         while waiting or running:
             for one in [r for r in running if r.process.poll() is not None]:
@@ -198,6 +200,7 @@ def run(steps: Iterable[Step], processors: int) -> list[Result]:
     finally:
         for one in running:
             one.stop()
+        for one in running:
             one.print_output(f"{one.step.name} was interrupted")
     return list(ended.values())
 
@@ -240,7 +243,7 @@ def main(arguments: Sequence[str] | None = None, steps: Sequence[Step] = STEPS) 
     without = parser.parse_args(arguments).without
     before, begin = signal.signal(signal.SIGTERM, _end), time.monotonic()
     try:
-        results = run([step for step in steps if step.name not in without], os.cpu_count() or 1)
+        results = run(steps, os.cpu_count() or 1, without)
     finally:
         signal.signal(signal.SIGTERM, before)
     print(f"\n===== {time.monotonic() - begin:.0f} s in all", *results, sep="\n", flush=True)

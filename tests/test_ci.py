@@ -67,6 +67,7 @@ def test_the_status_is_that_of_the_first_failure_and_the_rest_is_run(capfd):
         step("second", "raise SystemExit(4)", after=("first",)),
         step("third", needs=("first",)),
         step("left", "raise SystemExit(5)"),
+        step("last", after=("left",)),
     )
     assert main(["--without", "left"], steps) == 3
     told = capfd.readouterr().out
@@ -76,6 +77,8 @@ def test_the_status_is_that_of_the_first_failure_and_the_rest_is_run(capfd):
     assert "FAILED with exit status 4" in told
     assert "left out: no first" in told
     assert "left begins" not in told
+    assert "left out: --without" in told
+    assert "last begins" in told
 
 
 def test_a_sign_of_life_is_the_last_line(capfd):
