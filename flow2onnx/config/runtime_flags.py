@@ -72,8 +72,8 @@ RUNTIME_FLAGS = (
          TRACE("in how many models the way back of a job of several processes is computed"),
          "Gradients of one model are on their way to the other processes while the next computes. "
          "auto: a cut where what it hides, by the bytes to send, is more than it costs, none on a "
-         "GPU, nor for two processes that compute on all processors of one machine; a number: at "
-         "most so many models of about equal bytes of gradients, 1 for no cut."),
+         "GPU, nor for two processes of one thread each on a machine of two processors; a number: "
+         "at most so many models of about equal bytes of gradients, 1 for no cut."),
     Flag("runtime.micro_batches", POSITIVE, None, TRACE("parts of a batch under way at once"),
          "In how many parts, one after another, a batch goes through layers that are placed on "
          "different devices; unset, up to two for each device, where that changes no result."),

@@ -87,7 +87,7 @@ class JobCompiler:
             )
 
     def _has_idle_processor(self, spec: JobSpec) -> bool:
-        """False for two processes that compute on all processors of their one machine.
+        """False for two processes of one thread each on a machine of two processors.
 
         What they send is then work of these too. Of more than two, some wait for others meanwhile.
         """

@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from flow2onnx_native import accelerator
 from flow2onnx_native.abi import DOMAIN
 from flow2onnx_native.library import NativeLibrary
 from flow2onnx_runtime import Options, OptionsError, Predictor
@@ -243,3 +244,11 @@ def test_operands_of_other_sizes(changed, told: str, convolving: NativeLibrary) 
     session = native_conv([1, 1, 1, 1], 4, 0, convolving)
     with pytest.raises(Exception, match=told):
         session.run(None, {n: np.ones(s, np.float32) for n, s in shapes.items()})
+
+
+def test_ranks_of_a_machine_plan_for_their_share_of_its_processors(monkeypatch):
+    for name, value in {"WORLD_SIZE": "999", "RANK": "0"}.items():
+        monkeypatch.setenv(name, value)
+    assert [
+        accelerator._threads(options) for options in (Options(), Options(intra_op_threads=2))
+    ] == [1, 2]

@@ -14,6 +14,7 @@ from flow2onnx_runtime.model_check import check_model
 from flow2onnx_runtime.options import Options
 from flow2onnx_runtime.provider_checks import split
 from flow2onnx_runtime.providers import CPU, PROVIDERS
+from flow2onnx_runtime.world import rank_threads
 
 from flow2onnx_native.abi import DOMAIN
 from flow2onnx_native.aliasing import index_operands, overwrites_safely
@@ -134,4 +135,4 @@ def _with_library(options: Options, path: str) -> Options:
 
 def _threads(options: Options) -> int:
     """How many threads the session has for one operator."""
-    return options.intra_op_threads or os.cpu_count() or 1
+    return options.intra_op_threads or rank_threads() or os.cpu_count() or 1

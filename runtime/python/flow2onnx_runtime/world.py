@@ -143,8 +143,9 @@ def deadline(environment: Mapping[str, str] = os.environ) -> float:
 def rank_threads(environment: Mapping[str, str] = os.environ) -> int | None:
     """How many threads an operator has in a process that shares its machine with other ranks.
 
-    As many as processors that its launcher has bound it to, or else its share of all that the
-    launcher may use; None for a process that has its machine alone, or where no system tells.
+    Its share of the processors that the launcher may use, and at most as many as it is bound to:
+    several ranks may be bound to the same ones. None for a process that has its machine alone, or
+    where no system tells.
     """
     try:
         ranks = launched_world(environment).local_size
@@ -152,8 +153,7 @@ def rank_threads(environment: Mapping[str, str] = os.environ) -> int | None:
         return None
     if ranks == 1 or not hasattr(os, "sched_getaffinity"):
         return None
-    own = os.sched_getaffinity(0)
+    shared = own = os.sched_getaffinity(0)
     with suppress(OSError):  # the launcher has ended, or is of another user
-        if own < os.sched_getaffinity(os.getppid()):
-            return len(own)
-    return max(1, len(own) // ranks)
+        shared = own | os.sched_getaffinity(os.getppid())
+    return max(1, min(len(own), len(shared) // ranks))

@@ -104,6 +104,7 @@ def test_ranks_share_the_processors_of_their_machine(monkeypatch):
     assert rank_threads({"WORLD_SIZE": "16", "RANK": "0"}) == 1
     bound[os.getpid()] = {0, 1, 2}  # by the launcher
     assert rank_threads(TORCHRUN) == 3
+    assert rank_threads({"WORLD_SIZE": "4", "RANK": "0"}) == 2, "others are bound there, too"
 
 
 @pytest.mark.parametrize(
