@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import onnxruntime as ort
-from flow2onnx_runtime import Options
+from flow2onnx_runtime import Options, world
 from flow2onnx_runtime.cache_folders import user_cache
 from flow2onnx_runtime.errors import BundleError
 from flow2onnx_runtime.extensions import GRADIENT_OF, GRADIENT_OF_EXPANDED, GradientOf
-from flow2onnx_runtime.files import open_regular, replace_bytes
+from flow2onnx_runtime.files import open_regular, remove_abandoned, replace_bytes
 from flow2onnx_runtime.graph_cache import processor_features
 from flow2onnx_runtime.trusted_libraries import exposure
 
@@ -129,7 +129,6 @@ class OpeningCache:
         try:
             with open_regular(path) as file:
                 kept = _parse(file.read(_LARGEST))
-            os.utime(path)
         except OSError as error:
             _log.warning("%s cannot be read: %s", path, error)
             return None
@@ -137,6 +136,8 @@ class OpeningCache:
             _log.warning("%s is damaged, and made again: %s", path, error)
             self.forget(key)
             return None
+        with contextlib.suppress(OSError):  # it may be root's, or on a disk that is only read
+            os.utime(path)
         return kept
 
     def write(self, key: str, kept: KeptOpening) -> None:
@@ -171,6 +172,7 @@ class OpeningCache:
             with contextlib.suppress(OSError):
                 path.unlink()
                 count += 1
+        self._remove_abandoned()
         return count
 
     def _path(self, key: str) -> Path:
@@ -192,7 +194,13 @@ class OpeningCache:
                 state = path.stat()
                 yield path, state.st_size, state.st_mtime
 
+    def _remove_abandoned(self) -> None:
+        """Remove what processes that were killed had begun to write."""
+        for path in self.folder.glob(f".*{_SUFFIX}.*.tmp"):
+            remove_abandoned(path)
+
     def _shrink(self) -> None:
+        self._remove_abandoned()
         found = sorted(self._files(), key=lambda file: file[2])
         excess = sum(size for _, size, _ in found) - self.limit
         for path, size, _ in found:
@@ -219,11 +227,8 @@ def _content(kept: KeptOpening) -> bytes:
 
 def _parse(content: bytes) -> KeptOpening:
     """The opening in the content of a file; raises ValueError for damage."""
-    start = len(_MAGIC) + _HEAD.size
-    if len(content) < start or not content.startswith(_MAGIC):
-        raise ValueError("it is no opening")
-    digest, text, model = _HEAD.unpack(content[len(_MAGIC) : start])
-    body = memoryview(content)[start:]
+    digest, text, model = _head(content)
+    body = memoryview(content)[len(_MAGIC) + _HEAD.size :]
     if hashlib.sha256(body).digest() != digest:
         raise ValueError("its content is not what was written")
     facts = json.loads(bytes(body[:text]))
@@ -236,13 +241,19 @@ def _parse(content: bytes) -> KeptOpening:
     )
 
 
+def _head(content: bytes) -> tuple[bytes, int, int]:
+    """What stands before the body of a file; raises ValueError for damage."""
+    end = len(_MAGIC) + _HEAD.size
+    if len(content) < end or not content.startswith(_MAGIC):
+        raise ValueError("it is no opening")
+    digest, text, model = _HEAD.unpack(content[len(_MAGIC) : end])
+    return digest, text, model
+
+
 def _job_of(path: Path) -> str:
     """The name of the job in a file, whose models are not read."""
     with open_regular(path) as file:
-        head = file.read(len(_MAGIC) + _HEAD.size)
-        if not head.startswith(_MAGIC):
-            raise ValueError("it is no opening")
-        _, text, _ = _HEAD.unpack(head[len(_MAGIC) :])
+        _, text, _ = _head(file.read(len(_MAGIC) + _HEAD.size))
         return str(json.loads(file.read(min(text, _LARGEST)))["job"])
 
 
@@ -255,7 +266,7 @@ def _key(model: Model, options: Options, facts: Iterable[object]) -> str:
                 found.update(repr((node.name, kind, _facts_of(note))).encode())
     decisive = [(f.name, _plain(getattr(options, f.name))) for f in fields(options)]
     machine = (ort.__version__, platform.system(), platform.machine(), os.cpu_count(),
-               processor_features(), _sources())  # fmt: skip
+               world.rank_threads(), processor_features(), _sources())  # fmt: skip
     found.update(repr((machine, decisive, list(facts))).encode())
     return found.hexdigest()[:40]
 
@@ -279,8 +290,10 @@ def _plain(value: Any) -> object:
 def _sources() -> str:
     """A hash of the code that decides on an opening; its version may stay while it changes."""
     package = Path(__file__).parents[1]
+    folders = (package / "analysis", package / "engine", package / "graph",
+               Path(world.__file__).parent)  # fmt: skip
     found = hashlib.sha256()
-    for folder in ("analysis", "engine"):
-        for path in sorted((package / folder).glob("*.py")):
+    for folder in folders:
+        for path in sorted(folder.glob("*.py")):
             found.update(path.name.encode() + b"\0" + path.read_bytes())
     return found.hexdigest()

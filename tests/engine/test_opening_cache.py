@@ -61,15 +61,17 @@ def test_an_equal_job_is_opened_from_disk(folder, planned):
     assert list(folder.iterdir()) == [kept]
 
 
-def test_what_decides_makes_another_opening(folder, planned):
+def test_what_decides_makes_another_opening(folder, planned, monkeypatch):
     losses()
     losses(units=131)
     losses(rate=0.2)
     losses(in_place=False)
     losses(intra_op_num_threads=1)
     losses(graph_optimization_level="basic")
-    assert len(planned) == 6
-    assert len(list(folder.iterdir())) == 6
+    monkeypatch.setattr(opening_cache.world, "rank_threads", lambda: 1)  # among other ranks
+    losses()
+    assert len(planned) == 7
+    assert len(list(folder.iterdir())) == 7
 
 
 def test_nothing_is_kept_where_nobody_wants_it(folder, planned, monkeypatch):
@@ -99,6 +101,25 @@ def test_a_damaged_opening_is_made_again(folder, planned, damage, caplog):
     assert "is damaged, and made again" in caplog.text
     assert len(planned) == 2
     assert kept.read_bytes() == whole
+
+
+def test_what_cannot_be_marked_as_used_is_read(folder, planned, monkeypatch):
+    first = losses()
+
+    def refuse(*args):
+        raise PermissionError("a disk that is only read")
+
+    monkeypatch.setattr(os, "utime", refuse)
+    assert losses() == first
+    assert len(planned) == 1
+
+
+def test_a_file_that_ends_in_its_head_is_no_entry(folder):
+    folder.mkdir()
+    (folder / "a.opening").write_bytes(opening_cache._MAGIC + b"\0")
+    cache = OpeningCache(folder)
+    assert cache.entries() == []
+    assert cache.clear() == 1
 
 
 def test_a_graph_that_the_runtime_refuses_is_made_again(folder, caplog):
@@ -148,3 +169,15 @@ def test_what_was_not_used_for_longest_goes_first(folder):
     assert {path.stem for path in folder.iterdir()} == {"c", "d"}
     assert [entry.job for entry in cache.entries()] == ["job", "job"]
     assert cache.clear() == 2
+
+
+def test_what_a_killed_writer_left_goes(folder):
+    kept = opening_cache.KeptOpening("job", b"m", b"g", {}, ())
+    folder.mkdir()
+    left = folder / ".a.opening.0123456789ab.tmp"
+    left.touch()
+    OpeningCache(folder).write("b", kept)
+    assert [path.name for path in folder.iterdir()] == ["b.opening"]
+    left.touch()
+    assert OpeningCache(folder).clear() == 1
+    assert not list(folder.iterdir())
