@@ -1,6 +1,7 @@
 """`flow2onnx lora --loss`: adapters of models that are no language models."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,9 +20,8 @@ from flow2onnx.data.images import decode, resize
 from flow2onnx.errors import ArgumentError, DataError
 from flow2onnx.imported import TrainableModel
 from flow2onnx.imported import lora_network as adapters_of
-from flow2onnx.imported.feeds import BATCH
 from flow2onnx.imported.low_rank.network import input_shapes
-from flow2onnx.imported.training_memory import check_step_memory
+from flow2onnx.imported.training_memory import check_step_memory, free_sizes
 
 __all__ = ["train_network"]
 
@@ -70,11 +70,10 @@ def train_network(
                 f"--data {', '.join(classes) or 'those of arrays'}",
                 hint="the same subfolders in both",
             )
-    rows, size = _rows(arrays), options["batch_size"] or fixed or _BATCH
-    batches = rows // size if fixed else math.ceil(rows / size)
-    if not batches:
-        raise ArgumentError(f"--data {data} has {rows} rows, and the model takes {size} at a time",
-                            hint="give more rows, or a model with a free batch")  # fmt: skip
+    size = options["batch_size"] or fixed or _BATCH
+    if fixed is not None:
+        _check_full_batches(size, fixed, {"data": arrays, "validation": held})
+    batches = _rows(arrays) // size if fixed else math.ceil(_rows(arrays) / size)
     accumulate = options["accumulate"] = max(1, min(options["accumulate"] or 1, batches))
     steps = options["epochs"] * math.ceil(batches / accumulate)
     with working(f"Compiling {model}"):
@@ -82,8 +81,9 @@ def train_network(
     for what, given in (("data", arrays), ("validation", held)):
         if given is not None:
             _check_names(f"--{what}", given, made.step.feeds)
+    shapes = {name: (size, *array.shape[1:]) for name, array in arrays.items()}
     check_step_memory(
-        (made.step, *made.halves), {BATCH: size}, 0,
+        (made.step, *made.halves), free_sizes(made.step, shapes),
         "free memory, or give fewer rows (--batch-size), or --recompute",
     )  # fmt: skip
     log = partial(RowLog, arrays, size, validation=held, drops_last=fixed is not None)
@@ -203,6 +203,19 @@ def _read_pictures(
         except DataError as error:
             raise error.at(f"--{option} {folder}, picture {i + 1}") from None
     return {into.name: found, labels: numbers}, source.labels
+
+
+def _check_full_batches(size: int, fixed: int, given: Mapping[str, Arrays | None]) -> None:
+    """Raise ArgumentError where a model of a fixed batch takes another, or has no rows for one."""
+    if size != fixed:
+        raise ArgumentError(f"--batch-size is {size}, and the model takes {fixed} rows at a time",
+                            hint="leave it out, or give a model with a free batch")  # fmt: skip
+    for option, arrays in given.items():
+        if arrays is not None and _rows(arrays) < fixed:
+            raise ArgumentError(
+                f"--{option} has {_rows(arrays)} rows, and the model takes {fixed} at a time",
+                hint="give more rows, or a model with a free batch",
+            )
 
 
 def _rows(arrays: Arrays) -> int:

@@ -13,6 +13,7 @@ from flow2onnx_runtime import Callback, CSVLog, EarlyStopping, TensorBoardLog, T
 from flow2onnx_runtime.adapters import ADAPTER_SUFFIX, read_adapter, write_adapter
 from flow2onnx_runtime.dtypes import Array
 from flow2onnx_runtime.interrupts import BrokenOffError
+from flow2onnx_runtime.loop import remove_checkpoint
 from flow2onnx_runtime.progress_bar import ProgressBar
 from flow2onnx_runtime.token_log import StepLog, TokenLog
 
@@ -176,6 +177,8 @@ def write_and_fit(
     """
     with writing(output, "make room; --resume goes on from the last checkpoint, which is whole"):
         output.mkdir(parents=True, exist_ok=True)
+        if options["overwrite"]:  # a kill before the first checkpoint leaves none to go on from
+            remove_checkpoint(output / _CHECKPOINT)
         save(output / "bundle")
         if not as_json:
             note(told)

@@ -1,6 +1,6 @@
 """The memory that training steps of imported models take, told before the first of them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from flow2onnx_runtime.free_memory import free_bytes
 
@@ -8,20 +8,18 @@ from flow2onnx.compile import CompiledJob
 from flow2onnx.errors import NotEnoughMemoryError
 from flow2onnx.export.footprint import footprint
 
-__all__ = ["check_step_memory"]
+__all__ = ["check_step_memory", "free_sizes"]
 
 
-def check_step_memory(
-    steps: Iterable[CompiledJob], sizes: Mapping[str, int], frozen: int, hint: str
-) -> None:
+def check_step_memory(steps: Iterable[CompiledJob], sizes: Mapping[str, int], hint: str) -> None:
     """Raise `NotEnoughMemoryError` if a step needs more memory than this process can get.
 
     Of its jobs, which run in turn, the one that needs most counts, by the shapes at `sizes` of the
-    free axes. `frozen` are the bytes of files with weights. The runtime's own scratch memory is not
-    counted.
+    free axes. Frozen weights count once, in the file of a bundle too, and the runtime's own scratch
+    memory does not.
     """
     free = free_bytes()
-    needed = frozen + max(sum(line.bytes for line in footprint(job, sizes)) for job in steps)
+    needed = max(sum(line.bytes for line in footprint(job, sizes)) for job in steps)
     if free is not None and needed > free:
         shown = " of ".join(f"{size} {name}" for name, size in sizes.items())
         at = f" at {shown}" if shown else ""
@@ -30,3 +28,14 @@ def check_step_memory(
             f"{free / 2**20:,.0f} MiB",
             hint=hint,
         )
+
+
+def free_sizes(job: CompiledJob, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    """The sizes of the free axes of a job, by name, where its inputs have those shapes."""
+    found: dict[str, int] = {}
+    for value in job.model.graph.inputs:
+        shape = shapes.get(str(value.name))
+        if shape is not None and value.shape is not None:
+            pairs = zip(value.shape, shape, strict=False)  # a wrong rank is told of at the feed
+            found |= {str(d.value): size for d, size in pairs if not isinstance(d, int)}
+    return found

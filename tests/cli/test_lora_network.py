@@ -1,9 +1,12 @@
 """`flow2onnx lora --loss`: adapters of a network of images, on arrays and on pictures."""
 
 import csv
+import errno
 import json
+import re
 
 import numpy as np
+import onnx
 import pytest
 from click.testing import CliRunner
 from flow2onnx_runtime.adapters import read_adapter
@@ -11,7 +14,7 @@ from flow2onnx_runtime.token_log import RowLog
 
 import flow2onnx as flow
 from flow2onnx.cli.app import app
-from flow2onnx.imported import adapter_of
+from flow2onnx.imported import adapter_of, training_memory
 from tests.imported.lora.convolutions import CLASSES, write_network
 
 ROWS, SIZE = 20, 6  # the last batch of an epoch has two rows
@@ -103,6 +106,14 @@ def test_it_goes_on_bit_for_bit(place, tmp_path, monkeypatch):
     again = arguments(place, tmp_path / "out", *args, "--resume", data=tmp_path / "other.npz")
     code, text = lora(*again)
     assert (code, "a training on other data" in text) == (1, True), text
+    with monkeypatch.context() as patch:  # as one that is killed before its first checkpoint
+        patch.setattr(RowLog, "on_fit_begin", failing)
+        assert lora(*arguments(place, tmp_path / "out", *args, "--overwrite"))[0] == 1
+    assert not (tmp_path / "out" / "checkpoint").exists()
+
+
+def failing(*given):
+    raise OSError(errno.EIO, "it ended here")
 
 
 def paint(folder, count=4):
@@ -181,3 +192,45 @@ def test_a_model_of_another_kind_is_told_so(place, tmp_path):
     code, text = lora(*arguments(place, tmp_path / "out", data=tmp_path / "empty"))
     assert (code, "holds no images" in text) == (1, True), text
     assert not (tmp_path / "out").exists()
+
+
+def write_sizes(place, path, *sizes):
+    """Write the network with other sizes of its images; a text is a free one."""
+    model = onnx.load(place / "net.onnx")
+    for value in (*model.graph.input, *model.graph.output):
+        for size, dim in zip(sizes, value.type.tensor_type.shape.dim, strict=False):
+            if size != 3:
+                setattr(dim, "dim_value" if isinstance(size, int) else "dim_param", size)
+        sizes = sizes[:1]  # of the scores
+    onnx.save(model, path)
+    return path
+
+
+def test_a_model_of_a_fixed_batch_leaves_out_rows_that_fill_none(place, tmp_path):
+    out, model = tmp_path / "out", write_sizes(place, tmp_path / "fixed.onnx", SIZE, 3, 8, 8)
+    args = [model, "--loss", "cross_entropy", "--data", place / "x.npz", "-o", out, "--json",
+            "--rank", 4]  # fmt: skip
+    few = tmp_path / "few.npz"
+    np.savez(few, **{n: a[: SIZE - 1] for n, a in np.load(place / "x.npz").items()})
+    code, text = lora(*args, "--validation", few)
+    assert (code, "--validation has 5 rows, and the model takes 6" in text) == (1, True), text
+    code, text = lora(*args, "--batch-size", 4)
+    assert (code, "--batch-size is 4, and the model takes 6 rows" in text) == (1, True), text
+    assert not out.exists()
+    code, text = lora(*args, "--validation", place / "x.npz")
+    assert code == 0, text
+    assert [r["rows"] for r in rows(out / "steps.csv")] == [6, 12, 18]
+    assert np.isfinite(rows(out / "loss.csv")[0]["val_loss"])
+
+
+def test_memory_is_that_of_the_data_whatever_axes_are_called(place, tmp_path, monkeypatch):
+    model = write_sizes(place, tmp_path / "free.onnx", "N", 3, "rows", "columns")
+    images = np.zeros((ROWS, 3, 128, 64), np.float32)
+    np.savez(tmp_path / "x.npz", images=images, labels=np.zeros(ROWS, np.int64))
+    monkeypatch.setattr(training_memory, "free_bytes", lambda: 1000)
+    code, text = lora(model, "--loss", "cross_entropy", "--data", tmp_path / "x.npz", "-o",
+                      tmp_path / "out", "--batch-size", SIZE, "--rank", 4)  # fmt: skip
+    found = re.search(r"a step at 6 N of 128 rows of 64 columns needs about (\d+) MiB", text)
+    assert code == 1, text
+    assert found, text
+    assert int(found[1]) > 4  # the activations of the first layer alone have 1.1 MiB

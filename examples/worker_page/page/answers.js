@@ -37,7 +37,7 @@ function leaveOutSmallSubgroups() {
   const { requestDevice } = prototype;
   prototype.isChanged = true;
   prototype.requestDevice = function (wanted = {}) {
-    const isSmall = this.info.subgroupMinSize < SMALLEST_SUBGROUP;
+    const isSmall = this.info?.subgroupMinSize < SMALLEST_SUBGROUP;
     const features = [...(wanted.requiredFeatures ?? [])];
     const requiredFeatures = isSmall ? features.filter((name) => !/^subgroup/.test(name)) : features;
     return requestDevice.call(this, { ...wanted, requiredFeatures });

@@ -101,7 +101,8 @@ def lora() -> None:
 @input_option
 @click.option(
     "--metrics", multiple=True, metavar="NAME",
-    help=f"To measure after each epoch: {', '.join(METRICS)}; may be repeated.",
+    help="To measure after each epoch on --validation, or else on --data: "
+    f"{', '.join(METRICS)}; may be repeated.",
 )  # fmt: skip
 @click.option(
     "--mean", default="0", show_default=True, metavar="R,G,B", help="Of pictures in 0..1."
@@ -234,7 +235,6 @@ def _train_language_model(
     rows, length = max((b["input_ids"].shape for b in batches), key=math.prod)
     check_step_memory(
         (made.step, *made.halves), {"batch": rows, "sequence": length},
-        sum(path.stat().st_size for path in made.shared.values()),
         "free memory, or give shorter rows (--length), fewer of them (--batch-size), --recompute",
     )  # fmt: skip
     served = ServedAs(base=str(made.model.path.parent), family=made.model.family, dtype=made.dtype)

@@ -20,7 +20,7 @@ from flow2onnx_runtime.callbacks import Callback, EveryEpoch
 from flow2onnx_runtime.collectives import on_first_rank
 from flow2onnx_runtime.dtypes import Array
 from flow2onnx_runtime.errors import BundleError, FeedError, FlowError, NonFiniteError, OptionsError
-from flow2onnx_runtime.files import open_file, replace_folder
+from flow2onnx_runtime.files import open_file, replace_folder, temporary_folder
 from flow2onnx_runtime.history import History, Row
 from flow2onnx_runtime.interrupts import BrokenOffError, Interrupts
 from flow2onnx_runtime.json_reader import Fields, parse_object
@@ -29,7 +29,7 @@ from flow2onnx_runtime.metrics import Metric
 from flow2onnx_runtime.prefetch import prefetch_items
 from flow2onnx_runtime.progress_bar import ProgressBar
 
-__all__ = ["Loop", "NonFinite", "Validation", "callbacks_of"]
+__all__ = ["Loop", "NonFinite", "Validation", "callbacks_of", "remove_checkpoint"]
 
 _log = logging.getLogger("flow2onnx_runtime.fit")
 NonFinite = Literal["raise", "skip", "ignore"]
@@ -426,6 +426,15 @@ class Loop:
                 f"training has {', '.join(mine) or 'none'}",
                 hint="give the same callbacks in the same order",
             )
+
+
+def remove_checkpoint(folder: str | os.PathLike[str]) -> None:
+    """Remove the checkpoint of a loop, whole or not at all; no other folder."""
+    path = Path(os.path.realpath(folder))
+    _check_place(path)
+    if path.is_dir():
+        with temporary_folder(path) as place:
+            path.rename(place / path.name)
 
 
 def _check_place(folder: Path) -> None:

@@ -240,10 +240,10 @@ class TokenLog(StepLog):
 
 
 class RowLog(StepLog):
-    """The steps of any other model: `arrays` have a row for each example, in batches of `size`.
+    """The steps of any other model: `arrays` have a row for each example.
 
     A loss is the mean over rows. `validation` are arrays, too; with `drops_last` rows that fill no
-    batch are left out of an epoch. The rest is as in `StepLog`.
+    batch are left out of both. The rest is as in `StepLog`.
     """
 
     unit = "rows"
@@ -258,12 +258,9 @@ class RowLog(StepLog):
         drops_last: bool = False,
         **settings: Any,
     ) -> None:
-        count = len(next(iter(arrays.values())))
-        count -= count % batch_size if drops_last else 0
-        sizes = [min(batch_size, count - i) for i in range(0, count, batch_size)]
-        held = None if validation is None else list(_cut(validation, batch_size))
-        digest = _digest([arrays])
-        super().__init__([(n, n) for n in sizes], digest, table, validation=held, **settings)
+        sizes = [self.size(b) for b in _cut(arrays, batch_size, drops_last)]
+        held = None if validation is None else list(_cut(validation, batch_size, drops_last))
+        super().__init__(sizes, _digest([arrays]), table, validation=held, **settings)
 
     def size(self, batch: Mapping[str, Array]) -> Size:
         """The rows, twice."""
@@ -314,9 +311,10 @@ def _digest(batches: Batches) -> str:
     return found.hexdigest()
 
 
-def _cut(arrays: Mapping[str, Array], size: int) -> Iterator[dict[str, Array]]:
-    """The rows of arrays in batches of `size`, of which the last may be smaller."""
+def _cut(arrays: Mapping[str, Array], size: int, drops_last: bool) -> Iterator[dict[str, Array]]:
+    """The rows of arrays in batches of `size`; the last may be smaller, or is left out then."""
     count = len(next(iter(arrays.values())))
+    count -= count % size if drops_last else 0
     for start in range(0, count, size):
         yield {name: array[start : start + size] for name, array in arrays.items()}
 

@@ -95,5 +95,8 @@ BITS = [
     _bits("bytes", bits=8),
     _bits("bytes-points", bits=8, points=True),
     _bits("weights", weights=True),
+    _bits("scales", trains=True),
+    _bits("scales-by-row", by_row=True, trains=True),
+    _bits("never-normal", normalize_routing_weights=0),
 ]
 EXPERTS = [*REAL, *BITS]
