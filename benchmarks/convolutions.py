@@ -5,7 +5,7 @@
 writes convolutions.json, convolutions.md and convolutions.svg. The shapes are layers of published
 networks on batches of 1 to 32, drawn by a fixed seed (`convolution_shapes.py`), 25 of each class.
 Each side is one process, confined to as many processors as threads; they run blocks of a pass in
-turn. A pass is timed only if both results are equal. It takes some 15 minutes on two cores;
+turn. A pass is timed only if both results are equal. It takes 15 to 20 minutes on two cores;
 `--quick` measures every tenth shape in fewer blocks.
 """
 
