@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-__all__ = ["CLASSES", "Convolution", "drawn", "published"]
+__all__ = ["CLASSES", "Convolution", "draw_shapes", "published_layers"]
 
 _TABLE = Path(__file__).with_name("convolution_layers.txt")
 _LAYER = re.compile(r"(\d+)>(\d+)@([\dx]+)((?: [kspdgo][\dx]+)*)( dw)?( t)?")
@@ -134,7 +134,7 @@ CLASSES = (
 )  # fmt: skip
 
 
-def published() -> Iterator[Convolution]:
+def published_layers() -> Iterator[Convolution]:
     """All layers of the table, each on one image."""
     rank = 0
     for line in _TABLE.read_text(encoding="utf-8").splitlines():
@@ -145,10 +145,10 @@ def published() -> Iterator[Convolution]:
             yield from (_layer(net, rank, layer) for layer in layers.split("; "))
 
 
-def drawn(count: int = 400, seed: int = _SEED) -> list[Convolution]:
+def draw_shapes(count: int = 400, seed: int = _SEED) -> list[Convolution]:
     """So many different shapes, as many of each class as of any other."""
     draw = random.Random(seed)
-    found, table = [], list(published())
+    found, table = [], list(published_layers())
     for i, kind in enumerate(CLASSES):
         layers = [c for c in table if c.kind == kind]
         share = count * (i + 1) // len(CLASSES) - count * i // len(CLASSES)
@@ -163,13 +163,13 @@ def _draw_class(draw: random.Random, layers: list[Convolution], count: int) -> l
     while len(found) < count:
         if not waiting:
             waiting = draw.sample(layers, len(layers))
-        shape = _varied(draw, waiting.pop())
+        shape = _variant(draw, waiting.pop())
         if shape is not None:
             found.setdefault(shape.text, shape)
     return list(found.values())
 
 
-def _varied(draw: random.Random, layer: Convolution) -> Convolution | None:
+def _variant(draw: random.Random, layer: Convolution) -> Convolution | None:
     """A layer on a batch, of another size perhaps, smaller where one image is too much."""
     shape = layer
     while shape.products > _MOST_PRODUCTS:

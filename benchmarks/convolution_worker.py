@@ -79,7 +79,8 @@ class Ours:
             model_of(b.graph), self.library.operators, self.threads,
             GraphAnalysis(late_readers, index_origin), winograd=True,
         )  # fmt: skip
-        return self._open(model_bytes(model), dict(zip("xwg", arrays, strict=True))), _told(model)
+        feeds = dict(zip("xwg", arrays, strict=True))
+        return self._open(model_bytes(model), feeds), _operators(model)
 
     def _open(self, model: bytes, feeds: dict[str, Array]) -> Pass:
         import onnxruntime as ort
@@ -101,7 +102,7 @@ class Ours:
         return run
 
 
-def _told(model: Any) -> str:
+def _operators(model: Any) -> str:
     """The operators of a model, the most frequent first; ours have a star."""
     counts = Counter(map(_name, model.graph))
     return ", ".join(f"{n} {name}" if n > 1 else name for name, n in counts.most_common())

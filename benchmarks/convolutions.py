@@ -30,7 +30,7 @@ from benchmarks.contest import (
     intel_library,
     machine,
 )
-from benchmarks.convolution_shapes import CLASSES, Convolution, drawn
+from benchmarks.convolution_shapes import CLASSES, Convolution, draw_shapes
 from benchmarks.convolution_worker import PASSES
 from benchmarks.driver import RESULTS
 from benchmarks.environments import interpreter
@@ -100,7 +100,7 @@ class Side:
         self._worker.signal("SIGSTOP")
 
     def prepare(self, shape: Convolution, which: str) -> dict[str, Any]:
-        """What it says of a pass, which is the one that runs from now on."""
+        """The answer about a pass, which is the one that runs from now on."""
         self._worker.signal("SIGCONT")
         self._worker.tell(json.dumps({"convolution": shape.record(), "pass": which}))
         found = self._worker.record()
@@ -120,7 +120,7 @@ class Side:
         self._worker.close()
 
 
-def measured(
+def measure_pass(
     sides: Sequence[Side], shape: Convolution, which: str, threads: int, pace: Pace
 ) -> Row:
     """The row of one pass."""
@@ -246,7 +246,7 @@ def main() -> None:
 
 def sweep(args: argparse.Namespace) -> None:
     """Measure, write the results and show the tables."""
-    shapes = [s for s in drawn()[:: 10 if args.quick else 1] if s.kind in args.only]
+    shapes = [s for s in draw_shapes()[:: 10 if args.quick else 1] if s.kind in args.only]
     pace, rows, versions = QUICK if args.quick else Pace(), [], {}
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         cases = list(product(args.threads, shapes, PASSES))
@@ -258,7 +258,7 @@ def sweep(args: argparse.Namespace) -> None:
                 for name, peer in (("flow2onnx", "flow2onnx:native"), ("torch", "torch")):
                     sides.append(stack.enter_context(closing(Side(name, peer, threads, folder))))
                     versions[name] = sides[-1].versions
-            rows.append(measured(sides, shape, which, threads, pace))
+            rows.append(measure_pass(sides, shape, which, threads, pace))
     title = f"{len(shapes)} convolutions" + (", a rehearsal of few short blocks" * args.quick)
     found = {
         "machine": machine(), "versions": versions, "title": title, "notes": NOTES,

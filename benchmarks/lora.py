@@ -280,15 +280,28 @@ def draw(found: dict[str, Any], path: Path) -> None:
     plt.close(figure)
 
 
+def add_shape_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say which model is written, and how long its rows are."""
+    parser.add_argument("--shape", choices=list(SHAPES), default="smollm2-135m")
+    parser.add_argument("--layers", type=int, help="fewer than the model has: a rehearsal")
+    parser.add_argument("--length", type=int, default=256, help="tokens of a row")
+
+
+def shape_of(given: argparse.Namespace) -> folders.Shape:
+    """The shape that these options name, with weights of 4 bits."""
+    shape = SHAPES[given.shape]
+    if given.layers:
+        shape = replace(shape, layers=given.layers)
+    return folders.with_bits(shape, 4)
+
+
 def main() -> None:
     """Write the models, measure, print and write what was found."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.lora", description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("--shape", choices=list(SHAPES), default="smollm2-135m")
-    parser.add_argument("--layers", type=int, help="fewer than the model has: a rehearsal")
-    parser.add_argument("--length", type=int, default=256, help="tokens of a row")
+    add_shape_arguments(parser)
     parser.add_argument("--sides", default="int4,folded,torch,torch:compile",
                         help=f"of {', '.join([*OURS, *PEERS])}")  # fmt: skip
     parser.add_argument("--threads", default="1,2")
@@ -299,10 +312,7 @@ def main() -> None:
     unknown = [n for n in names if n not in (*OURS, *PEERS)]
     if unknown:
         parser.error(f"there is no side {unknown[0]}; there are {', '.join([*OURS, *PEERS])}")
-    shape = SHAPES[given.shape]
-    if given.layers:
-        shape = replace(shape, layers=given.layers)
-    shape = folders.with_bits(shape, 4)
+    shape = shape_of(given)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         print("writing the model and its bundles", flush=True)

@@ -14,7 +14,7 @@ import argparse
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,8 @@ from rich.table import Table
 
 from benchmarks.contest import machine
 from benchmarks.driver import RESULTS
-from benchmarks.lora import SHAPES, Side, measure, prepare
+from benchmarks.lora import Side, add_shape_arguments, measure, prepare, shape_of
 from benchmarks.lora_worker import MOMENT, SHAPE
-from tests.imported.lora import folders
 
 EXACT, OURS, TORCH = "exact", "int4", "torch"
 BAR = 2e-6
@@ -93,16 +92,11 @@ def main() -> None:
         prog="python -m benchmarks.lora_rounding", description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("--shape", choices=list(SHAPES), default="smollm2-135m")
-    parser.add_argument("--layers", type=int, help="fewer than the model has")
-    parser.add_argument("--length", type=int, default=256, help="tokens of a row")
+    add_shape_arguments(parser)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", type=Path, default=RESULTS / "lora_rounding.json")
     given = parser.parse_args()
-    shape = SHAPES[given.shape]
-    if given.layers:
-        shape = replace(shape, layers=given.layers)
-    shape = folders.with_bits(shape, 4)
+    shape = shape_of(given)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         prepare(folder, shape, given.length, [OURS], has_peers=True)

@@ -170,7 +170,7 @@ def exact(
 
 
 def _folder_weights(tensors: dict, shape: SimpleNamespace) -> dict:
-    """What transformers reads, by the names that the served model has."""
+    """The parameters that transformers reads, by the names of the served model."""
     import numpy as np
 
     found = {n.removesuffix(".weight").replace(".self_attn.", ".attn."): w

@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         folder = Path(name)
         try:
             rows, about = _measure(args, folder)
-            nodes = trace_of(_traced(args, folder))
+            nodes = trace_of(_write_trace(args, folder))
             ceilings = _ceilings(args)
         except PeerError as error:
             sys.exit(f"{args.mine}: {error}")
@@ -160,7 +160,7 @@ def _command(args: argparse.Namespace, role: str, target: str, folder: Path) -> 
     ]  # fmt: skip
 
 
-def _traced(args: argparse.Namespace, folder: Path) -> Path:
+def _write_trace(args: argparse.Namespace, folder: Path) -> Path:
     """The trace that the runtime writes of some steps of the job."""
     worker = WorkerProcess([*_command(args, "job", args.mine, folder), "--profile"], _environment())
     try:
@@ -197,7 +197,7 @@ def trace_of(path: Path) -> list[Timed]:
 
 
 def _ceilings(args: argparse.Namespace) -> Ceilings:
-    """What the processors reach, measured in a process with as many as the job had."""
+    """The ceilings of the processors, measured in a process with as many as the job had."""
     command = [sys.executable, "-m", "benchmarks.ceilings", "--threads", str(args.threads)]
     worker = WorkerProcess([*command, *(["--quick"] if args.quick else [])], _environment())
     try:
@@ -252,7 +252,7 @@ def _line(timed: Timed, step: float, cost: Cost | None, ceilings: Ceilings) -> d
 def _advice(
     ours: Row, about: Mapping[str, Any], nodes: Sequence[Timed], arithmetic: float, cores: int
 ) -> Iterator[str]:
-    """What takes the time, in sentences, each with what to try."""
+    """Sentences on what takes the time, each with what to try."""
     step = ours.ms or 0.0
     total = sum(t.ms for t in nodes)
     shares = {kind: sum(t.ms for t in nodes if t.operator in kind) / step

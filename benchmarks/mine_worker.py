@@ -29,7 +29,7 @@ _VALUES, _DATA = "values.npz", "batches.npz"
 
 
 class GivenError(Exception):
-    """What the user gave does not do; the text says what, and what to do."""
+    """An error in what the user gave; the text says which, and what to do."""
 
 
 def main() -> None:
@@ -65,8 +65,8 @@ def _words(error: Exception) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _started(step: Callable[[int], Any], begun: float, **more: Any) -> dict[str, Any]:
-    """What a process first tells, after three steps of one batch."""
+def _first_record(step: Callable[[int], Any], begun: float, **more: Any) -> dict[str, Any]:
+    """The first record of a process, after three steps of one batch."""
     losses = sample(step(0))
     first = time.perf_counter() - begun
     for _ in range(2):
@@ -107,7 +107,7 @@ def _job(args: argparse.Namespace) -> tuple[Callable[[int], Any], dict[str, Any]
             return session.run(spec, batches[i % len(batches)])[0]
 
         begun += time.perf_counter() - opened  # making data is no part of the first step
-        return step, _started(step, begun, **_about(opening, flow))
+        return step, _first_record(step, begun, **_about(opening, flow))
 
 
 def _batches(job: Any, parameters: Any, data: Mapping[str, Any] | None) -> list[list[Any]]:
@@ -179,7 +179,7 @@ def _column(name: str, leaf: Any, array: Any) -> Any:
 
 
 def _about(opening: Any, flow: ModuleType) -> dict[str, Any]:
-    """What the report needs to know of the job."""
+    """The facts of the job that the report shows."""
     import onnxruntime
     from flow2onnx_runtime.extensions import GROUP
 
@@ -223,7 +223,7 @@ def _twin(args: argparse.Namespace) -> tuple[Callable[[int], Any], dict[str, Any
     def step(i: int) -> Any:
         return _number(args.target, made(*batches[i % len(batches)]))
 
-    return step, _started(step, begun)
+    return step, _first_record(step, begun)
 
 
 def _number(target: str, loss: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What pages have in common whose model is in a worker: scripts, a sheet, and the site's writer."""
+"""The common parts of pages whose model is in a worker: scripts, a sheet, the site's writer."""
 
 import shutil
 from pathlib import Path

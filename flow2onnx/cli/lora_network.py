@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 import numpy as np
+from flow2onnx_runtime.batch_sources import name_faults
 from flow2onnx_runtime.dtypes import Array
 from flow2onnx_runtime.token_log import RowLog
 
@@ -227,10 +228,8 @@ def _check_names(what: str, arrays: Arrays, feeds: tuple[str, ...]) -> None:
     missing = [n for n in feeds if n not in arrays]
     surplus = [n for n in arrays if n not in feeds]
     if missing or surplus:
-        parts = [f"has no {', '.join(missing)}"] * bool(missing)
-        parts += [f"has {', '.join(surplus)}, which the model does not take"] * bool(surplus)
         raise ArgumentError(
-            f"{what} {' and '.join(parts)}",
+            f"{what} {name_faults(missing, surplus)}",
             hint=f"arrays are called as the inputs: {', '.join(feeds)}; --labels and --inputs "
             "change what these are",
         )

@@ -6,23 +6,23 @@ import pytest
 
 from benchmarks import convolutions
 from benchmarks.contest import machine
-from benchmarks.convolution_shapes import CLASSES, Convolution, drawn, published
+from benchmarks.convolution_shapes import CLASSES, Convolution, draw_shapes, published_layers
 from benchmarks.convolution_worker import PASSES, Torch, operands
 from benchmarks.convolutions import Row
 
 
 def layer(net: str, text: str) -> Convolution:
-    return next(c for c in published() if c.net == net and c.text.startswith(f"1x{text}"))
+    return next(c for c in published_layers() if c.net == net and c.text.startswith(f"1x{text}"))
 
 
 def test_four_hundred_shapes_of_sixteen_classes():
-    shapes = drawn()
+    shapes = draw_shapes()
     assert len({s.text for s in shapes}) == 400
     assert Counter(s.kind for s in shapes) == dict.fromkeys(CLASSES, 25)
     assert {s.rank for s in shapes} == {1, 2, 3}
     assert len({s.net for s in shapes}) > 60
-    assert shapes == drawn()
-    assert [s.text for s in drawn(32, seed=1)] != [s.text for s in drawn(32, seed=2)]
+    assert shapes == draw_shapes()
+    assert [s.text for s in draw_shapes(32, seed=1)] != [s.text for s in draw_shapes(32, seed=2)]
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_layers_of_the_table(net: str, text: str, kind: str, made: tuple[int, ..
 def test_torch_makes_what_the_table_says():
     pytest.importorskip("torch")
     peer = Torch(1)
-    for shape in drawn(16):
+    for shape in draw_shapes(16):
         shapes = shape.output_shape, shape.input_shape, shape.weight_shape
         for which, wanted in zip(PASSES, shapes, strict=True):
             step, _ = peer.prepare(shape, which)

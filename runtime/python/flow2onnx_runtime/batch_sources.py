@@ -19,6 +19,7 @@ __all__ = [
     "Source",
     "arrays_of",
     "at_batch",
+    "name_faults",
     "numbered",
     "open_source",
     "to_array",
@@ -326,6 +327,13 @@ def _sizes(count: int, feeds: Feeds, batching: Batching, trains: bool) -> tuple[
     return size, drops
 
 
+def name_faults(missing: Sequence[str], surplus: Sequence[str]) -> str:
+    """The end of a sentence on arrays by name that lack some, or have some too many."""
+    parts = [f"has no {', '.join(missing)}"] * bool(missing)
+    parts += [f"has {', '.join(surplus)}, which the model does not take"] * bool(surplus)
+    return " and ".join(parts)
+
+
 def arrays_of(batch: Any, feeds: Feeds, columns: Mapping[str, str] = {}) -> list[Array]:
     """The arrays of a batch in the order of the feeds.
 
@@ -339,10 +347,8 @@ def arrays_of(batch: Any, feeds: Feeds, columns: Mapping[str, str] = {}) -> list
         missing = [w for w in wanted if w not in batch]
         surplus = [str(k) for k in batch if k not in wanted] if not columns else []
         if missing or surplus:
-            parts = [f"has no {', '.join(missing)}"] * bool(missing)
-            parts += [f"has {', '.join(surplus)}, which the model does not take"] * bool(surplus)
             raise FeedError(
-                f"the batch {' and '.join(parts)}",
+                f"the batch {name_faults(missing, surplus)}",
                 hint=f"the inputs are {', '.join(names)}; columns={{{(missing or names)[0]!r}: …}} "
                 "says what a column is called, and then others are left out",
             )
