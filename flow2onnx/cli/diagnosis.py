@@ -14,6 +14,7 @@ from typing import Any
 import flow2onnx_runtime
 import numpy as np
 from flow2onnx_runtime.providers import PROVIDERS, find_provider, provider_named
+from flow2onnx_runtime.world import usable_processors
 
 import flow2onnx
 from flow2onnx import engine
@@ -90,8 +91,7 @@ def _version(name: str) -> str | None:
 
 
 def _processor() -> Facts:
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return {"cores": os.cpu_count(), "usable_cores": usable}
+    return {"cores": os.cpu_count(), "usable_cores": usable_processors()}
 
 
 # onnxruntime, as it is installed and as it is imported

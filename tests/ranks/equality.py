@@ -27,10 +27,10 @@ LIMIT = 1e-6
 _LIBRARY = "from mpi4py import MPI; print(MPI.Get_library_version().split(',')[0].splitlines()[0])"
 
 
-def trained_by(count, engine, folder, names=(), module="tests.ranks.cases"):
+def trained_by(count, engine, folder, names=(), module="tests.ranks.cases", *, is_bound=False):
     """The arrays that each rank has in the end, and what each printed."""
     arguments = ["-m", module, str(folder), *names]
-    results = ends(start_ranks(count, arguments, engine), 1800)
+    results = ends(start_ranks(count, arguments, engine, is_bound=is_bound), 1800)
     assert all(status == 0 for status, _, _ in results), results
     arrays = [dict(np.load(folder / f"{rank}.npz")) for rank in range(count)]
     return arrays, [out for _, out, _ in results]

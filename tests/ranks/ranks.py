@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 _PLACES = (os.environ.get("RANKS_PYTHON"), ROOT / ".venv/ranks/bin/python", sys.executable)
 # One environment holds one MPI library: Open MPI is beside torch, MPICH has its own.
 _MPICH_PLACES = (os.environ.get("MPICH_PYTHON"), ROOT / ".venv/mpich/bin/python")
+_BOUND = ("taskset", "--cpu-list", "0")
 _LIBRARIES = {"torch": "torch", "mpi": "mpi4py", "mpich": "mpi4py"}
 
 
@@ -35,8 +36,11 @@ def start(engine, arguments, folder=ROOT, **more):
     return _start([python_with(engine), *arguments], environment(**more), folder)
 
 
-def start_ranks(count, arguments, engine="torch", **more):
-    """`python ARGUMENTS` in `count` processes, as a launcher starts them."""
+def start_ranks(count, arguments, engine="torch", *, is_bound=False, **more):
+    """`python ARGUMENTS` in `count` processes, as a launcher starts them.
+
+    Those of torch may be bound to one processor, as launchers of clusters do; MPI's do it anyway.
+    """
     python, own = python_with(engine), environment(**more)
     if engine != "torch":
         command = [_mpirun(python), "-n", str(count), python, "-m", "mpi4py", *arguments]
@@ -45,7 +49,10 @@ def start_ranks(count, arguments, engine="torch", **more):
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(count)
     }  # fmt: skip
     return [
-        _start([python, *arguments], {**own, **place, "RANK": str(rank), **more})
+        _start(
+            [*(_BOUND if is_bound else ()), python, *arguments],
+            {**own, **place, "RANK": str(rank), **more},
+        )
         for rank in range(count)
     ]
 

@@ -26,6 +26,14 @@ def test_two_ranks_train_as_one_process(two, name):
     check(name, cases.run([name]), ranks)
 
 
+def test_ranks_bound_to_one_processor_train_as_one_process(tmp_path):
+    names = ["adam", "segments"]
+    ranks, _ = trained_by(2, "torch", tmp_path, names, is_bound=True)
+    whole = cases.run(names)
+    for name in names:
+        check(name, whole, ranks)
+
+
 def test_what_is_shown_is_shown_once(two):
     _, outputs = two
     shown = [out.count("the mean loss is") for out in outputs]

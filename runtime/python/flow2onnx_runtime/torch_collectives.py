@@ -4,7 +4,9 @@ Ranks meet at the store that torchrun, or the environment, names. A restart by t
 a prefix of its own: survivors of the last attempt would dial addresses that are gone.
 
 What ranks add up in parts, or gather, each sends to the others directly, and so do two ranks with
-what they add up: gloo's own algorithms pass more bytes, or the same ones in more turns.
+what they add up: gloo's own algorithms pass more bytes, or the same ones in more turns. A rank that
+is bound to one processor adds up by gloo: its threads take turns there, and one that sends a whole
+array leaves none for what arrives.
 """
 
 import atexit
@@ -26,7 +28,7 @@ from numpy.typing import NDArray
 
 from flow2onnx_runtime.collectives import Pending, PendingPart, RankError, last_line
 from flow2onnx_runtime.errors import OptionsError
-from flow2onnx_runtime.world import DEADLINE, World
+from flow2onnx_runtime.world import DEADLINE, World, usable_processors
 
 __all__ = ["TorchCollectives"]
 
@@ -45,11 +47,15 @@ class TorchCollectives:
         self._failed = False
         self._rooms = _Rooms()
         self._store.set(f"host/{world.rank}", socket.gethostname())
+        self._store.set(f"processors/{world.rank}", str(usable_processors()))
         with self._guarded("join"):
             dist.init_process_group(
                 "gloo", store=dist.PrefixStore("group", self._store), rank=world.rank,
                 world_size=world.size, timeout=self._limit,
             )  # fmt: skip
+        self._sums_directly = world.size == 2 and all(  # both ranks have to go the same way
+            int(self._store.get(f"processors/{rank}")) > 1 for rank in range(2)
+        )
         atexit.register(self._leave)
         before = sys.excepthook
 
@@ -62,7 +68,7 @@ class TorchCollectives:
 
     def begin_all_reduce(self, array: NDArray[Any]) -> Pending:
         """Begin to replace `array` by its sum over the ranks."""
-        if self.world.size == 2:
+        if self._sums_directly:
             return _Sum(self, "all-reduce", array, {1 - self.world.rank: array}, self._rooms)
         with self._guarded("all-reduce"):
             work = dist.all_reduce(torch.from_numpy(array), async_op=True)

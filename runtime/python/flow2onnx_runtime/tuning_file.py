@@ -18,7 +18,7 @@ from flow2onnx_runtime.errors import BundleError
 from flow2onnx_runtime.files import replace_bytes
 from flow2onnx_runtime.json_reader import parse_object
 from flow2onnx_runtime.options import Options
-from flow2onnx_runtime.world import rank_threads
+from flow2onnx_runtime.world import rank_threads, usable_processors
 
 try:
     import fcntl
@@ -57,16 +57,11 @@ def machine_of(options: Options) -> str:
     """
     place, number = options.device
     gpu = device_name(number) if place == "cuda" else None
-    who = gpu or f"{_processor()}, {options.intra_op_threads or rank_threads() or _cores()} threads"
+    threads = options.intra_op_threads or rank_threads() or usable_processors()
+    who = gpu or f"{_processor()}, {threads} threads"
     where = ":".join(map(str, (options.provider_names[0], place, number)))
     level = f"{options.optimization} optimization"
     return f"{who}, {where}, {level}, onnxruntime {ort.__version__}"
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _processor() -> str:

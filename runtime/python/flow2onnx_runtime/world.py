@@ -12,7 +12,16 @@ from typing import Literal
 
 from flow2onnx_runtime.errors import OptionsError
 
-__all__ = ["DEADLINE", "ENGINE", "NOTES", "World", "deadline", "launched_world", "rank_threads"]
+__all__ = [
+    "DEADLINE",
+    "ENGINE",
+    "NOTES",
+    "World",
+    "deadline",
+    "launched_world",
+    "rank_threads",
+    "usable_processors",
+]
 
 ENGINE = "FLOW2ONNX_ENGINE"  # "torch" or "mpi", in place of what the launcher suggests
 DEADLINE = "FLOW2ONNX_DEADLINE"  # seconds that a rank waits for the others
@@ -138,6 +147,13 @@ def deadline(environment: Mapping[str, str] = os.environ) -> float:
     if not 0 < seconds < 1e6:
         raise OptionsError(f"{DEADLINE}={given!r} is no number of seconds", hint="it is above 0")
     return seconds
+
+
+def usable_processors() -> int:
+    """How many processors this process may run on: all, unless it is bound to some."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def rank_threads(environment: Mapping[str, str] = os.environ) -> int | None:
