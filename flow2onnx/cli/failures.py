@@ -20,10 +20,17 @@ from flow2onnx.cli.show import output
 from flow2onnx.errors import BundleError, FlowError
 from flow2onnx.source import TRACEBACK, place
 
-__all__ = ["report_errors", "show_errors_alone", "show_logs", "traceback_option", "writing"]
+__all__ = [
+    "INTERRUPTED",
+    "report_errors",
+    "show_errors_alone",
+    "show_logs",
+    "traceback_option",
+    "writing",
+]
 
 _PACKAGE = str(Path(__file__).parents[1]) + os.sep
-_INTERRUPTED = 130  # what a shell reports for a program that Ctrl-C ended
+INTERRUPTED = 130  # what a shell reports for a program that Ctrl-C ended
 
 
 def traceback_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -66,7 +73,7 @@ def report_errors(script: Path | None = None) -> Iterator[None]:
         if script is None:
             raise
         _show_as_python(error, script)
-        raise SystemExit(_INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1) from None
+        raise SystemExit(INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1) from None
 
 
 @contextmanager

@@ -17,8 +17,9 @@ from pathlib import Path
 
 from flow2onnx_runtime.world import NOTES, deadline, launched_world
 
-__all__ = ["note_process", "run_mpi"]
+__all__ = ["note_process", "run_mpi", "tell_signal"]
 
+_SIGNALLED = 128  # what a shell adds to the number of a signal that ended a program
 _TAIL = 16384  # bytes of what mpirun says last
 _CHUNK = 65536
 # MPICH: "PID 12 RUNNING AT host", then "EXIT STRING: Killed (signal 9)"
@@ -40,7 +41,8 @@ def note_process() -> None:
 def run_mpi(command: Sequence[str], before: Callable[[], object]) -> int:
     """Run mpirun and return its exit status, 1 for one that a signal ended.
 
-    `before` is called in its process first. A signal that asks this process to end is passed on.
+    `before` is called in its process first. A signal that asks this process to end is passed on,
+    and the status is then that of `tell_signal`.
     """
     with tempfile.TemporaryDirectory(prefix="flow2onnx-ranks-") as folder:
         process = subprocess.Popen(
@@ -48,21 +50,35 @@ def run_mpi(command: Sequence[str], before: Callable[[], object]) -> int:
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             preexec_fn=before,  # there is one thread
         )  # fmt: skip
-        with _forward_signals(process):
+        with _forward_signals(process) as asked:
             told = _forward_output(process)
             status = process.wait()
         cause = _cause(told, Path(folder))
+    if asked:
+        return tell_signal(asked[0])
     if cause is not None:
         print(f"flow2onnx: error: {cause}; every other rank was ended", file=sys.stderr)
     return status if status >= 0 else 1
 
 
+def tell_signal(number: int) -> int:
+    """Say that a signal ended a launch; the exit status that a shell reports for it."""
+    print(f"flow2onnx: {signal.Signals(number).name}: every rank was ended", file=sys.stderr)
+    return _SIGNALLED + number
+
+
 @contextmanager
-def _forward_signals(process: "subprocess.Popen[bytes]") -> Iterator[None]:
-    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-    before = {n: signal.signal(n, lambda n, _: process.send_signal(n)) for n in numbers}
+def _forward_signals(process: "subprocess.Popen[bytes]") -> Iterator[list[int]]:
+    """Inside, signals that ask this process to end go to another; gives those that came."""
+    asked: list[int] = []
+
+    def forward(number: int, _: object) -> None:
+        asked.append(number)
+        process.send_signal(number)
+
+    before = {n: signal.signal(n, forward) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     try:
-        yield
+        yield asked
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

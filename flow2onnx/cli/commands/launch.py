@@ -20,7 +20,7 @@ from flow2onnx_runtime.world import DEADLINE, ENGINE
 from flow2onnx_runtime.world import deadline as seconds_to_wait
 
 from flow2onnx.cli.failures import traceback_option
-from flow2onnx.cli.mpi_launcher import run_mpi
+from flow2onnx.cli.mpi_launcher import run_mpi, tell_signal
 from flow2onnx.errors import ConfigError, ScriptError
 
 __all__ = ["QUIET", "end_with_launcher", "launch"]
@@ -28,7 +28,6 @@ __all__ = ["QUIET", "end_with_launcher", "launch"]
 QUIET = "FLOW2ONNX_QUIET_RANKS"  # set where the output of one rank is shown
 _PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of sys/prctl.h
 _SECONDS_ALONE = 60  # for torch's launcher to meet itself, however busy the machine is
-_SIGNALLED = 128  # what a shell adds to the number of a signal that ended a program
 _SECONDS_TO_END = 5  # between the signal that asks a rank to end and the one that makes it
 
 
@@ -143,7 +142,7 @@ def _launch_by_torch(settings: dict[str, Any], command: list[str]) -> None:
                           hint="pip install torch, or take --engine mpi") from None  # fmt: skip
     if "shutdown_timeout" in inspect.signature(LaunchConfig).parameters:
         settings["shutdown_timeout"] = _SECONDS_TO_END
-    logging.getLogger("torch").setLevel(logging.CRITICAL)  # the message below says it all
+    logging.disable(logging.ERROR)  # the messages below say it all
     try:
         elastic_launch(LaunchConfig(**settings), command[0])(*command[1:])
     except ChildFailedError as error:
@@ -151,9 +150,7 @@ def _launch_by_torch(settings: dict[str, Any], command: list[str]) -> None:
         click.echo(f"flow2onnx: error: {_cause(statuses)}; every other rank was ended", err=True)
         raise SystemExit(1) from None
     except SignalException as error:
-        told = signal.Signals(error.sigval)
-        click.echo(f"flow2onnx: {told.name}: every rank was ended", err=True)
-        raise SystemExit(_SIGNALLED + told) from None
+        raise SystemExit(tell_signal(error.sigval)) from None
     except DistError as error:
         raise ConfigError(
             f"{socket.gethostname()} cannot reach {settings['rdzv_endpoint']}, where the machines "
@@ -161,6 +158,8 @@ def _launch_by_torch(settings: dict[str, Any], command: list[str]) -> None:
             hint="see that machine 0 runs there and no firewall is between; --deadline says how "
             f"long they wait, now {seconds_to_wait():g} seconds",
         ) from None
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def _cause(statuses: Mapping[int, int]) -> str:

@@ -1,6 +1,7 @@
 """`flow2onnx run`: a OneFlow script, unedited."""
 
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
@@ -10,7 +11,7 @@ from flow2onnx_runtime.collectives import report_failures
 from flow2onnx_runtime.world import launched_world
 
 from flow2onnx.cli.commands.launch import QUIET, end_with_launcher
-from flow2onnx.cli.failures import report_errors, show_errors_alone, traceback_option
+from flow2onnx.cli.failures import INTERRUPTED, report_errors, show_errors_alone, traceback_option
 from flow2onnx.cli.mpi_launcher import note_process
 from flow2onnx.cli.options import release_option
 from flow2onnx.cli.provider_option import check_usable, provider_option
@@ -61,7 +62,13 @@ def run(
     check_usable(provider)
     current_session().preset = Preset(release, provider, seed, stop_on_non_finite)
     clear_default_session()
-    with report_failures(), _output_of_one(), _warnings_of_one(), report_errors(script):
+    with (
+        report_failures(),
+        _output_of_one(),
+        _warnings_of_one(),
+        report_errors(script),
+        _interrupt_of_launcher(),
+    ):
         run_script(script, args)
 
 
@@ -73,6 +80,21 @@ def _output_of_one() -> Iterator[None]:
         return
     with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
         yield
+
+
+@contextmanager
+def _interrupt_of_launcher() -> Iterator[None]:
+    """Inside, a rank ends at Ctrl-C without a traceback of its own where its launcher tells of it.
+
+    `--all-output` shows them all.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not os.environ.get(QUIET):
+            raise
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher's own follows the terminal's
+        raise SystemExit(INTERRUPTED) from None
 
 
 @contextmanager
