@@ -1,12 +1,16 @@
 """400 shapes of convolutions in three passes beside torch, whose convolutions are oneDNN's.
 
-    python -m benchmarks.convolutions [--threads 1,2] [--only "1-D,depthwise"] [--quick] [--out DIR]
+    python -m benchmarks.convolutions [--threads 1,2] [--only "1-D,depthwise"] [--every N] [--quick]
+                                      [--resume] [--out DIR]
 
 writes convolutions.json, convolutions.md and convolutions.svg. The shapes are layers of published
 networks on batches of 1 to 32, drawn by a fixed seed (`convolution_shapes.py`), 25 of each class.
 Each side is one process, confined to as many processors as threads; they run blocks of a pass in
 turn. A pass is timed only if both results are equal. It takes 15 to 20 minutes on two cores;
-`--quick` measures every tenth shape in fewer blocks.
+`--every 10` measures each tenth shape of a class, `--quick` the same in fewer blocks.
+
+What is measured is written after each pass to convolutions.unfinished.json, from which `--resume`
+goes on after an interruption. A process that ends or gives no answer costs that pass alone.
 """
 
 import argparse
@@ -16,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
@@ -34,10 +38,13 @@ from benchmarks.convolution_shapes import CLASSES, Convolution, draw_shapes
 from benchmarks.convolution_worker import PASSES
 from benchmarks.driver import RESULTS
 from benchmarks.environments import interpreter
-from benchmarks.report import Grid, save
+from benchmarks.report import Grid, save, write_whole
 from benchmarks.worker_process import PeerError, WorkerProcess
 
 BAR, LEAST = 1.0, 0.8  # what nearly all shapes should reach, and what all should
+PATIENCE = 120.0  # seconds that a process may take for a pass
+WORKER = "benchmarks.convolution_worker"
+SIDES = (("flow2onnx", "flow2onnx:native"), ("torch", "torch"))  # names, and their environments
 _TOLERANCE = 1e-4  # of the mean size of the elements, or of the element
 _COLORS = {"forward": "#0072b2", "input gradient": "#e69f00", "weight gradient": "#009e73"}
 NOTES = (
@@ -89,9 +96,10 @@ class Side:
         if python is None:
             raise PeerError(f"{name} is not installed: python -m benchmarks.environments {peer}")
         one = Contestant(name, peer, is_intel=name == "torch" and intel_library() is not None)
-        command = [python, "-m", "benchmarks.convolution_worker", name, "--threads", str(threads),
-                   "--offset", "0"]  # fmt: skip
-        self._worker = WorkerProcess(command, environment_of(one, folder), name=name)
+        command = [python, "-m", WORKER, name, "--threads", str(threads), "--offset", "0"]
+        self._worker = WorkerProcess(
+            command, environment_of(one, folder), name=name, patience=PATIENCE
+        )
         try:
             self.versions: dict[str, str] = self._worker.record()["versions"]
         except BaseException:
@@ -118,6 +126,37 @@ class Side:
     def close(self) -> None:
         """End the process."""
         self._worker.close()
+
+
+class Sides:
+    """Both processes, started when they are needed; none is open at first."""
+
+    def __init__(self, threads: int, folder: str) -> None:
+        self._threads, self._folder = threads, folder
+        self._open: list[Side] = []
+
+    def versions(self) -> dict[str, dict[str, str]]:
+        """The versions of what each side runs."""
+        return {name: side.versions for (name, _), side in zip(SIDES, self._ready(), strict=True)}
+
+    def measure(self, shape: Convolution, which: str, pace: Pace) -> Row:
+        """The row of one pass. Where a process failed, it says so, and both are started anew."""
+        sides = self._ready()
+        try:
+            return measure_pass(sides, shape, which, self._threads, pace)
+        except PeerError as error:
+            self.close()
+            return Row(shape.kind, shape.net, shape.text, which, self._threads, note=str(error))
+
+    def close(self) -> None:
+        """End both processes."""
+        while self._open:
+            self._open.pop().close()
+
+    def _ready(self) -> list[Side]:
+        for name, peer in SIDES[len(self._open) :]:
+            self._open.append(Side(name, peer, self._threads, self._folder))
+        return self._open
 
 
 def measure_pass(
@@ -149,6 +188,56 @@ def _count(side: Side, pace: Pace) -> int:
     """How many passes make a block."""
     side.run(1)
     return max(1, round(pace.block_s / max(side.run(1)[0], 1e-6)))
+
+
+class Record:
+    """What a sweep has measured so far, and the file that has it; `about`: what sweep it is."""
+
+    def __init__(self, path: Path, about: dict[str, Any]) -> None:
+        self.path, self._about = path, about
+        self.versions: dict[str, Any] = {}
+        self._rows: dict[tuple[int, str, str], dict[str, Any]] = {}
+
+    def read(self) -> None:
+        """Take what the file has, if there is one; it must be of the same sweep."""
+        if not self.path.exists():
+            return
+        try:
+            found = json.loads(self.path.read_text(encoding="utf-8"))
+            about, self.versions = found["about"], found["versions"]
+            self._rows = {(r["threads"], r["shape"], r["which"]): r for r in found["rows"]}
+        except (ValueError, KeyError, TypeError) as error:
+            raise PeerError(f"{self.path} is no record of a sweep: {error!r}") from None
+        self._expect("another sweep", about, self._about)
+
+    def use(self, versions: dict[str, Any]) -> None:
+        """Note versions, which must be those of the rows that are there."""
+        if self._rows:
+            self._expect("other versions", self.versions, versions)
+        self.versions = versions
+
+    def add(self, row: Row) -> None:
+        """Write the file with this row too, whole or not at all."""
+        self._rows[row.threads, row.shape, row.which] = _plain(row)
+        found = {"about": self._about, "versions": self.versions, "rows": [*self._rows.values()]}
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(self.path, json.dumps(found))
+
+    def has(self, threads: int, shape: Convolution, which: str) -> bool:
+        """True if this pass has been measured."""
+        return (threads, shape.text, which) in self._rows
+
+    def row(self, threads: int, shape: Convolution, which: str) -> Row:
+        """What was measured of a pass."""
+        found: dict[str, Any] = self._rows[threads, shape.text, which]
+        return Row(**found | {k: tuple(v) for k, v in found.items() if isinstance(v, list)})
+
+    def _expect(self, what: str, found: Any, wanted: Any) -> None:
+        if found != wanted:
+            raise PeerError(
+                f"{self.path} is of {what}: {found}, not {wanted}; go on as it was begun, or "
+                "without --resume"
+            )
 
 
 def summary(rows: Sequence[Row], threads: int) -> Grid:
@@ -246,28 +335,44 @@ def main() -> None:
 
 def sweep(args: argparse.Namespace) -> None:
     """Measure, write the results and show the tables."""
-    shapes = [s for s in draw_shapes()[:: 10 if args.quick else 1] if s.kind in args.only]
-    pace, rows, versions = QUICK if args.quick else Pace(), [], {}
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        cases = list(product(args.threads, shapes, PASSES))
-        sides: list[Side] = []
-        for done, (threads, shape, which) in _with_progress(cases):
-            if done % (len(shapes) * len(PASSES)) == 0:
-                stack.close()
-                sides = []
-                for name, peer in (("flow2onnx", "flow2onnx:native"), ("torch", "torch")):
-                    sides.append(stack.enter_context(closing(Side(name, peer, threads, folder))))
-                    versions[name] = sides[-1].versions
-            rows.append(measure_pass(sides, shape, which, threads, pace))
+    shapes = choose(draw_shapes(), args.only, args.every)
     title = f"{len(shapes)} convolutions" + (", a rehearsal of few short blocks" * args.quick)
+    about = {"machine": machine(), "title": title, "only": args.only, "every": args.every}
+    record = Record(args.out / "convolutions.unfinished.json", about)
+    if args.resume:
+        record.read()
+    with tempfile.TemporaryDirectory() as folder:
+        for threads in args.threads:
+            measure(record, shapes, threads, folder, QUICK if args.quick else Pace())
+    rows = [record.row(*case) for case in product(args.threads, shapes, PASSES)]
     found = {
-        "machine": machine(), "versions": versions, "title": title, "notes": NOTES,
+        "machine": about["machine"], "versions": record.versions, "title": title, "notes": NOTES,
         "workloads": {}, "rows": [_plain(row) for row in rows],
     }  # fmt: skip
     grids = [summary([r for r in rows if r.threads == t], t) for t in args.threads]
     save(found, args.out / "convolutions.json", [*grids, details(rows)], draw)
+    record.path.unlink(missing_ok=True)
     for grid in grids:
         grid.show()
+
+
+def choose(shapes: Sequence[Convolution], kinds: Sequence[str], every: int) -> list[Convolution]:
+    """The first of every so many shapes of each of these classes."""
+    of_kind = ([s for s in shapes if s.kind == kind] for kind in CLASSES if kind in kinds)
+    return [shape for group in of_kind for shape in group[::every]]
+
+
+def measure(
+    record: Record, shapes: Sequence[Convolution], threads: int, folder: str, pace: Pace
+) -> None:
+    """Measure the passes that the record has not."""
+    cases = [c for c in product(shapes, PASSES) if not record.has(threads, *c)]
+    if not cases:
+        return
+    with closing(Sides(threads, folder)) as sides:
+        record.use(sides.versions())
+        for shape, which in _with_progress(cases):
+            record.add(sides.measure(shape, which, pace))
 
 
 def _plain(row: Row) -> dict[str, Any]:
@@ -277,11 +382,11 @@ def _plain(row: Row) -> dict[str, Any]:
             for k, v in asdict(row).items()}  # fmt: skip
 
 
-def _with_progress(cases: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-    """Each case with its number, and on the terminal a bar with the time that is left."""
+def _with_progress(cases: Sequence[Any]) -> Iterator[Any]:
+    """Each case, and on the terminal a bar with the time that is left."""
     begun = time.monotonic()
     for done, case in enumerate(cases):
-        yield done, case
+        yield case
         if not sys.stderr.isatty():
             continue
         spent = time.monotonic() - begun
@@ -300,12 +405,19 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=lambda t: [int(n) for n in t.split(",")], default=[1, 2])
     parser.add_argument("--only", type=lambda t: t.split(","), default=list(CLASSES),
                         help=f"classes, of {', '.join(CLASSES)}")  # fmt: skip
-    parser.add_argument("--quick", action="store_true", help="every tenth shape, short blocks")
+    parser.add_argument("--every", type=int, help="one of so many shapes of a class")
+    parser.add_argument("--quick", action="store_true", help="one of ten shapes, short blocks")
+    parser.add_argument("--resume", action="store_true",
+                        help="go on with convolutions.unfinished.json")  # fmt: skip
     parser.add_argument("--out", type=Path, default=RESULTS)
     args = parser.parse_args()
     unknown = [kind for kind in args.only if kind not in CLASSES]
     if unknown:
         parser.error(f"there is no class {unknown[0]!r}; there are {', '.join(CLASSES)}")
+    if args.every is None:
+        args.every = 10 if args.quick else 1
+    if args.every < 1:
+        parser.error(f"--every {args.every} has no shapes; give it 1 or more")
     return args
 
 

@@ -8,6 +8,7 @@ takes what `benchmarks.training` and `benchmarks.prediction` wrote.
 import dataclasses
 import importlib.util
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -77,8 +78,8 @@ def save(
     """Write the numbers, a page of tables, and a chart where matplotlib is installed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     content = json.dumps(found, indent=1, ensure_ascii=False)
-    path.write_text(content + "\n", encoding="utf-8")
-    path.with_suffix(".md").write_text(page(found, tables), encoding="utf-8")
+    write_whole(path, content + "\n")
+    write_whole(path.with_suffix(".md"), page(found, tables))
     if importlib.util.find_spec("matplotlib") is None:
         print(f"no chart: matplotlib is not installed; {path.with_suffix('.md')} has the numbers")
         return
@@ -87,6 +88,13 @@ def save(
     matplotlib.use("Agg")
     matplotlib.rcParams["svg.hashsalt"] = "flow2onnx"  # the same file for the same numbers
     drawn(found, path.with_suffix(".svg"))
+
+
+def write_whole(path: Path, content: str) -> None:
+    """Write a file, whole or not at all."""
+    made = path.with_name(f".{path.name}.{os.getpid()}")
+    made.write_text(content, encoding="utf-8")
+    made.replace(path)
 
 
 def page(found: dict[str, Any], tables: Sequence[Grid]) -> str:

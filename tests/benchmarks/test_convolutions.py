@@ -1,6 +1,11 @@
-"""The shapes of the sweep of convolutions, and its tables and chart."""
+"""The shapes of the sweep of convolutions, its tables and chart, and what becomes of failures."""
 
+import argparse
+import json
+import os
+import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -8,7 +13,8 @@ from benchmarks import convolutions
 from benchmarks.contest import machine
 from benchmarks.convolution_shapes import CLASSES, Convolution, draw_shapes, published_layers
 from benchmarks.convolution_worker import PASSES, Torch, operands
-from benchmarks.convolutions import Row
+from benchmarks.convolutions import QUICK, Record, Row, choose
+from benchmarks.worker_process import PeerError
 
 
 def layer(net: str, text: str) -> Convolution:
@@ -71,3 +77,94 @@ def test_tables_and_chart(tmp_path):
     pytest.importorskip("matplotlib").use("Agg")
     convolutions.draw(found, tmp_path / "x.svg")
     assert "input gradient" in (tmp_path / "x.svg").read_text()
+
+
+def test_one_of_so_many_shapes_of_each_class():
+    shapes = choose(draw_shapes(), CLASSES, 10)
+    assert Counter(s.kind for s in shapes) == dict.fromkeys(CLASSES, 3)
+    assert {s.kind for s in choose(shapes, ["3-D", "1-D"], 2)} == {"3-D", "1-D"}
+    assert choose(draw_shapes(), CLASSES, 1) == draw_shapes()
+
+
+# Speaks as a worker does, and ends at once when it is asked for an input gradient.
+WORKER = """
+import json, sys
+print(json.dumps({"versions": {"made": "1"}}), flush=True)
+for line in sys.stdin:
+    if line.startswith("run"):
+        seconds = int(line.split()[1]) * (0.008 if sys.argv[1] == "torch" else 0.004)
+        print(seconds, 2 * seconds, flush=True)
+    elif json.loads(line)["pass"] == "input gradient":
+        sys.exit("out of memory")
+    else:
+        print(json.dumps({"sample": [1.0, 2.0], "how": "by hand"}), flush=True)
+"""
+
+
+@pytest.fixture
+def workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Let both sides of a sweep be such a worker."""
+    (tmp_path / "small_worker.py").write_text(WORKER)
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    monkeypatch.setattr(convolutions, "environment_of", lambda one, folder: environment)
+    monkeypatch.setattr(convolutions, "WORKER", "small_worker")
+    monkeypatch.setattr(convolutions, "interpreter", lambda peer: sys.executable)
+    monkeypatch.setattr(convolutions, "intel_library", lambda: None)
+
+
+def test_a_process_that_ends_costs_its_pass_alone(workers: None, tmp_path: Path):
+    shapes = choose(draw_shapes(), ["1x1"], 13)
+    record = Record(tmp_path / "sweep" / "so_far.json", {"title": "two"})
+    convolutions.measure(record, shapes, 1, str(tmp_path), QUICK)
+    for shape in shapes:
+        first, failed, last = (record.row(1, shape, which) for which in PASSES)
+        assert (first.ratio, first.busy_ratio) == (last.ratio, last.busy_ratio) == (2, 2)
+        assert failed.note == "flow2onnx ended: out of memory"
+        assert failed.ratio is None
+    assert record.versions == {"flow2onnx": {"made": "1"}, "torch": {"made": "1"}}
+    assert [p.name for p in record.path.parent.iterdir()] == ["so_far.json"]
+
+
+def test_a_sweep_goes_on_where_it_ended(workers: None, tmp_path: Path):
+    shapes = choose(draw_shapes(), ["1x1"], 13)
+    about = {"title": "two", "only": ["1x1"]}
+    begun = Record(tmp_path / "so_far.json", about)
+    begun.use({"flow2onnx": {"made": "1"}, "torch": {"made": "1"}})
+    known = Row("1x1", "a", shapes[0].text, PASSES[0], 1, (1.0, 7.0), (1.0, 7.0), 7.0, 7.0, "Conv*")
+    begun.add(known)
+    record = Record(begun.path, about)
+    record.read()
+    convolutions.measure(record, shapes, 1, str(tmp_path), QUICK)
+    assert record.row(1, shapes[0], PASSES[0]) == known
+    assert record.row(1, shapes[1], PASSES[2]).ratio == 2
+
+
+def test_rows_of_other_sweeps_are_refused(tmp_path: Path):
+    path = tmp_path / "so_far.json"
+    Record(path, {"title": "two"}).read()  # there is none: it begins anew
+    begun = Record(path, {"title": "two"})
+    begun.use({"torch": {"torch": "2"}})
+    begun.add(Row("1x1", "a", "1x8>8@9 k1", PASSES[0], 1))
+    with pytest.raises(PeerError, match=r"is of another sweep: .*two.*, not .*three"):
+        Record(path, {"title": "three"}).read()
+    record = Record(path, {"title": "two"})
+    record.read()
+    with pytest.raises(PeerError, match=r"is of other versions: .*'2'.*, not .*'3'"):
+        record.use({"torch": {"torch": "3"}})
+    path.write_text("[]")
+    with pytest.raises(PeerError, match="is no record of a sweep"):
+        record.read()
+
+
+def test_a_side_that_is_not_installed_ends_the_sweep(
+    workers: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(convolutions, "interpreter", lambda peer: None)
+    args = argparse.Namespace(only=["1x1"], every=25, quick=True, resume=False, threads=[1],
+                              out=tmp_path)  # fmt: skip
+    with pytest.raises(PeerError, match="flow2onnx is not installed"):
+        convolutions.sweep(args)
+    monkeypatch.setattr(convolutions, "interpreter", lambda peer: sys.executable)
+    convolutions.sweep(args)
+    assert len(json.loads((tmp_path / "convolutions.json").read_text())["rows"]) == len(PASSES)
+    assert not (tmp_path / "convolutions.unfinished.json").exists()
