@@ -115,12 +115,15 @@ class Cell(IntEnum):
 class Method(IntEnum):
     """The attribute `method` of convolutions; tiles are Winograd's, named by the side of results.
 
-    SUMS are oneDNN's sums of products, PLANES sums of shifted planes, for few channels a group.
+    SUMS are oneDNN's sums of products, PLANES sums of shifted planes, for few channels a group,
+    CHANNELS products of channels side by side, for one channel a group. Where a shape is too large
+    for the last two, the library computes it by SUMS.
     """
 
     SUMS = 0
     PLANES = 1
     TILES_OF_2 = 2
+    CHANNELS = 3
     TILES_OF_4 = 4
 
 

@@ -6,7 +6,6 @@
 from math import prod
 
 from flow2onnx_native.abi import (
-    MOST_IMAGES,
     MOST_WINOGRAD_CHANNELS,
     MOST_WINOGRAD_EXTENT,
     ConvShape,
@@ -28,10 +27,10 @@ _SMALLEST_IMAGE = 20  # positions of the output
 _LONGEST_DEPTHWISE = 9  # kernel whose forward pass oneDNN is fast with
 _MOST_FIRST_PHASES = 8
 _FLAT = 256  # positions below which autodiff makes one product of all images
+# Of kernels that are mostly beyond the border: longer, no longer, and rows as long as so many.
+_SHORT, _LONGEST, _ROW = 3, 13, 4
 _SMALL_PLANE = 256  # positions of the output of a channel
 _MOST_SUMMED_TAPS = 200  # of a depthwise kernel over two axes, beyond which bands are faster
-_MOST_TAPS, _MOST_PHASES = 1 << 18, 1 << 10
-_MOST_GATHERED, _MOST_ELEMENTS = 1 << 27, 1 << 32
 _LARGEST_FIRST = 80  # products of a position of a first layer, as which the runtime has a kernel
 
 
@@ -41,29 +40,13 @@ def fastest_method(name: str, shape: ConvShape, *, winograd: bool) -> Method | N
     if tile:
         return Method(tile)
     rule = {"Conv": _forward, "ConvInputGradient": _input_gradient}.get(name, _weight_gradient)
-    method = rule(shape)
-    return Method.SUMS if method == Method.PLANES and not _is_moderate(shape) else method
+    return rule(shape)
 
 
 def by_axis(shape: ConvShape, first: str) -> tuple[int, ...]:
     """The numbers of all three axes, of which the table has the first under this name."""
     at = ConvShape._fields.index(first)
     return tuple(shape[at : at + MOST_AXES])
-
-
-def _is_moderate(shape: ConvShape) -> bool:
-    """True if the planes of a group are far below the bounds of the library."""
-    channels, strides = max(shape.in_, shape.out) // shape.groups, by_axis(shape, "stride_z")
-    axes = zip(by_axis(shape, "out_depth"), by_axis(shape, "kernel_depth"),
-               by_axis(shape, "dilation_z"), strides, strict=True)  # fmt: skip
-    planes = channels * prod((out + kernel * gap) * stride for out, kernel, gap, stride in axes)
-    return (
-        channels * _taps(shape) <= _MOST_TAPS
-        and prod(strides) <= _MOST_PHASES
-        and planes <= _MOST_GATHERED
-        and shape.images * planes <= _MOST_ELEMENTS
-        and shape.images <= MOST_IMAGES
-    )
 
 
 def _forward(shape: ConvShape) -> Method | None:
@@ -100,6 +83,8 @@ def _input_gradient(shape: ConvShape) -> Method | None:
 
 def _weight_gradient(shape: ConvShape) -> Method | None:
     per_in, per_out = shape.in_ // shape.groups, shape.out // shape.groups
+    if _has_one_channel_a_group(shape):
+        return Method.CHANNELS
     if per_in == per_out == 1:
         if shape.axes == 2 and _taps(shape) > _MOST_SUMMED_TAPS:
             return None
@@ -122,6 +107,8 @@ def _weight_gradient(shape: ConvShape) -> Method | None:
 def _of_groups(shape: ConvShape, *, is_back: bool) -> Method | None:
     """The method of a convolution of groups and of its input gradient."""
     per_in, per_out = shape.in_ // shape.groups, shape.out // shape.groups
+    if _has_one_channel_a_group(shape):
+        return Method.SUMS if not is_back and _is_mostly_border(shape) else Method.CHANNELS
     if per_in == per_out == 1:
         is_short = is_back or max(by_axis(shape, "kernel_depth")) <= _LONGEST_DEPTHWISE
         is_known = shape.axes < MOST_AXES and is_short
@@ -130,6 +117,18 @@ def _of_groups(shape: ConvShape, *, is_back: bool) -> Method | None:
     if _is_pointwise(shape):
         return None if per_in % (2 * _BLOCK) or per_out % (2 * _BLOCK) else Method.SUMS
     return Method.PLANES if per_in % _BLOCK or per_out % _BLOCK else Method.SUMS
+
+
+def _has_one_channel_a_group(shape: ConvShape) -> bool:
+    """True for as many such channels as a register has elements, about."""
+    return shape.in_ == shape.out == shape.groups >= _BLOCK
+
+
+def _is_mostly_border(shape: ConvShape) -> bool:
+    """True for kernels that are long beside an image, which oneDNN is fast with if dense."""
+    is_known = shape.axes == 2 and set(by_axis(shape, "dilation_z")) == {1}
+    longest = max(by_axis(shape, "kernel_depth"))
+    return is_known and _SHORT < longest <= _LONGEST and shape.out_width <= _ROW * longest
 
 
 def _is_first_of_three(shape: ConvShape) -> bool:

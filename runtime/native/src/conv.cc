@@ -1,7 +1,7 @@
 /* The operators `Conv`, `ConvInputGradient` and `ConvWeightGradient`: what goes in and comes out.
  *
- * The attribute `method` says how they are computed: conv_direct.cc on oneDNN, conv_planes.cc, or
- * winograd.cc.
+ * The attribute `method` says how they are computed: conv_direct.cc on oneDNN, which also has what
+ * is too large for conv_planes.cc and conv_depthwise.cc, or winograd.cc.
  */
 #include <algorithm>
 #include <memory>
@@ -104,15 +104,19 @@ OrtStatus *make(Which which, const OrtKernelInfo *info, void **kernel) {
                            "and any number of images",
                            NAMES[which]);
     }
-    if (method == abi::method::PLANES) {
-        *kernel = by_planes(shape, which, form).release();
-        if (*kernel != nullptr) return nullptr;
-        return ort::refuse("%s: this shape is too large to be computed by planes", NAMES[which]);
+    if (method == abi::method::CHANNELS && (shape.in != shape.groups || shape.out != shape.in)) {
+        return ort::refuse("%s: only of one channel a group there are channels side by side",
+                           NAMES[which]);
     }
-    if (method != abi::method::SUMS) {
+    switch (method) {
+    case abi::method::SUMS: break;
+    case abi::method::PLANES: *kernel = by_planes(shape, which, form).release(); break;
+    case abi::method::CHANNELS: *kernel = by_channels(shape, which, form).release(); break;
+    default:
         return ort::refuse("%s: there is no method %lld", NAMES[which],
                            static_cast<long long>(method));
     }
+    if (method != abi::method::SUMS && *kernel != nullptr) return nullptr; /* not too large */
     int failed = 0;
     *kernel = direct(shape, which, form, &failed).release();
     if (failed != 0) {

@@ -116,6 +116,9 @@ std::unique_ptr<Kernel> winograd(const Shape &shape, Which which, const Form &fo
 /* As sums of shifted planes; null for shapes that are too large. */
 std::unique_ptr<Kernel> by_planes(const Shape &shape, Which which, const Form &form);
 
+/* With channels side by side, where a group has one; null for shapes that are too large. */
+std::unique_ptr<Kernel> by_channels(const Shape &shape, Which which, const Form &form);
+
 /* By sums of products, on oneDNN; its status is not 0 where oneDNN has no kernel. */
 std::unique_ptr<Kernel> direct(const Shape &shape, Which which, const Form &form, int *status);
 
