@@ -127,7 +127,7 @@ class Executable:
     def __init__(self, opening: Opening, state: State, source: Pipeline | None = None) -> None:
         job = opening.job
         self._state, self._source = state, source
-        self._planned, self._job = opening, job
+        self._planned, self._job = replace(opening, graph=b""), job  # which the session has now
         self._model = self._opened(opening, state) if opening.opens_model else None
         update = opening.update
         self._update = None if update is None else self._opened(update, state, "/update")

@@ -1,5 +1,6 @@
 """The opening of a job: what it becomes when it is opened, decided once for all who ask."""
 
+import functools
 import logging
 import tempfile
 from collections.abc import Callable, Mapping
@@ -249,7 +250,13 @@ def open_model(opening: Opening, create: Callable[[OwnModel, Options], T]) -> tu
     content = OwnModel(model_bytes(opening.model))
     if not opening.names_in_place and opening.place is None:
         return create(content, opening.options), opening
-    with tempfile.TemporaryDirectory() as folder:
+    try:
+        temporary = tempfile.TemporaryDirectory()
+    except OSError as error:  # nothing is looked at then, and nothing kept
+        _warn_of_no_folder(error.strerror or str(error))  # the path is drawn anew
+        opening = replace(opening, in_place=tuple(map(_unconfirmed, opening.in_place)), place=None)
+        return create(content, opening.options), opening
+    with temporary as folder:
         path = Path(folder, "optimized.onnx")
         opened = create(content, replace(opening.options, optimized_path=str(path)))
         optimized = path.read_bytes()  # which the runtime wrote just now
@@ -265,6 +272,22 @@ def open_model(opening: Opening, create: Callable[[OwnModel, Options], T]) -> tu
             KeptOpening(opening.job.spec.name, own, optimized, opening.native, verdicts)
         )
     return opened, opening
+
+
+@functools.cache
+def _warn_of_no_folder(error: str) -> None:
+    _log.warning(
+        "no temporary folder can be written (%s): jobs are opened without the cache of openings, "
+        "and large variables have two buffers; set TMPDIR to a folder that can", error,
+    )  # fmt: skip
+
+
+def _unconfirmed(verdict: InPlace) -> InPlace:
+    """The verdict where nobody can look at what the runtime makes of the model."""
+    if not verdict.is_safe:
+        return verdict
+    return replace(verdict, is_safe=False, reason="there is no temporary folder for the graph "
+                   "as the runtime optimises it")  # fmt: skip
 
 
 def _stricter(written: InPlace, optimized: InPlace) -> InPlace:

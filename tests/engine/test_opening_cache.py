@@ -2,6 +2,7 @@
 
 import logging
 import os
+import tempfile
 from dataclasses import replace
 
 import numpy as np
@@ -157,6 +158,26 @@ def test_a_folder_that_cannot_be_made_is_said(folder, caplog):
     with caplog.at_level(logging.WARNING):
         losses()
     assert "is not kept in" in caplog.text
+
+
+def test_without_a_temporary_folder_nothing_is_kept(folder, monkeypatch, caplog):
+    first, names = losses()
+    assert names
+    opening._warn_of_no_folder.cache_clear()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder / "missing"))
+    monkeypatch.setenv("FLOW2ONNX_CACHE", "0")
+    with caplog.at_level(logging.WARNING):
+        assert losses() == (first, ())
+        assert losses() == (first, ())
+    assert caplog.text.count("no temporary folder can be written") == 1
+
+
+def test_an_open_job_does_not_hold_what_was_read(planned):
+    losses()
+    losses()
+    assert len(planned) == 1
+    (executable,) = current_session()._executables.values()
+    assert executable._planned.graph == executable.opening.graph == b""
 
 
 def test_what_was_not_used_for_longest_goes_first(folder):
