@@ -286,19 +286,21 @@ def late_readers(graph: ir.Graph) -> list[tuple[ir.Node, list[ir.Node]]]:
 
     Those that look at its memory as another shape are not among them.
     """
-    bits = {node: 1 << i for i, node in enumerate(graph)}
-    before = _predecessor_bits(graph, bits)
-    results = {v.name: v for v in graph.outputs}
-    found = []
+    results, updates = {v.name: v for v in graph.outputs}, []
     for state in graph.inputs:
         new = results.get(f"{NEXT}{state.name}")
         writer = None if new is None else new.producer()
         if writer is None or byte_size(state) < WORTH_BYTES:
             continue
         readers = dict.fromkeys(use.node for use in state.uses() if use.node is not writer)
-        late = [n for n in readers if n.graph is not graph or not before[writer] & bits[n]]
-        found.append((writer, late))
-    return found
+        updates.append((writer, list(readers)))
+    asked = dict.fromkeys(n for _, readers in updates for n in readers if n.graph is graph)
+    bits = {node: 1 << i for i, node in enumerate(asked)}
+    before = _predecessor_bits(graph, bits)
+    return [
+        (writer, [n for n in readers if n.graph is not graph or not before[writer] & bits[n]])
+        for writer, readers in updates
+    ]
 
 
 def _conflict(
@@ -313,7 +315,7 @@ def _conflict(
     writer = new.producer()
     if writer is None:
         return "the next value is an input of the graph"
-    if old in graph.outputs:
+    if old.is_graph_output():
         return "it is a result itself"
     if old.shape is None or new.shape is None or old.shape != new.shape or old.dtype != new.dtype:
         return "the next value is of another shape or type as far as is known"

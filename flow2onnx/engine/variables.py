@@ -14,6 +14,7 @@ from flow2onnx_runtime.model_check import OwnModel
 from flow2onnx.compile import CompiledJob, Target, initial_state
 from flow2onnx.errors import JobError
 from flow2onnx.graph.model import model_bytes
+from flow2onnx.trace.initializers import Constant
 from flow2onnx.trace.job import Kept
 from flow2onnx.trace.variables import Variable, check_same
 
@@ -63,14 +64,42 @@ def new_state(
         name: v for name, v in variables.items()
         if name not in kept or kept[name].kind == "split" or kept[name].number == rank
     }  # fmt: skip
-    if not own:
-        return state, lambda: None
-    tensors = [
-        (name, kept_shape(v, kept.get(name), ranks, rank), v.dtype.name) for name, v in own.items()
-    ]
+    shapes = {name: kept_shape(v, kept.get(name), ranks, rank) for name, v in own.items()}
+    filled = {n: v for n, v in own.items() if isinstance(v.initializer, Constant)}
+    drawn = {n: v for n, v in own.items() if n not in filled}
+    for name, v in own.items():
+        state.reserve(name, shapes[name], v.dtype.name)
+    draw = _drawing(state, drawn, shapes, target, kept)
+
+    def compute() -> None:
+        for name, v in filled.items():
+            state.write(name, _filled(v, shapes[name]))
+        draw()
+
+    return state, compute
+
+
+def _drawing(
+    state: State,
+    variables: dict[str, Variable],
+    shapes: Mapping[str, tuple[int, ...]],
+    target: Target,
+    kept: Mapping[str, Kept],
+) -> Callable[[], None]:
+    """Bind variables of a state whose first values the runtime draws; returns what draws them."""
+    if not variables:
+        return lambda: None
+    tensors = [(name, shapes[name], v.dtype.name) for name, v in variables.items()]
     plain = Options(optimization="disable")  # else it would hold every large constant
-    model = OwnModel(model_bytes(initial_state(own, target, kept)))
-    return state, bind_init_model(state, model, tensors, plain)
+    model = OwnModel(model_bytes(initial_state(variables, target, kept)))
+    return bind_init_model(state, model, tensors, plain)
+
+
+def _filled(variable: Variable, shape: tuple[int, ...]) -> Array:
+    """The first value of a variable of which every element is the same."""
+    assert isinstance(variable.initializer, Constant), "others are drawn"
+    fill = np.asarray(variable.initializer.value, variable.dtype.numpy)
+    return as_bits(np.full(shape, fill), element_named(variable.dtype.name))
 
 
 def kept_shape(variable: Variable, kept: Kept | None, ranks: int, rank: int) -> tuple[int, ...]:

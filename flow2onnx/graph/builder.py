@@ -17,7 +17,7 @@ from flow2onnx.dtypes import DType, by_name, by_numpy
 from flow2onnx.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
 from flow2onnx.graph.contrib import CONTRIB, contrib_types
 from flow2onnx.graph.dimension import Dimension
-from flow2onnx.graph.inference_cache import InferenceCache
+from flow2onnx.graph.inference_cache import InferenceCache, Inferred, is_static_tensor
 from flow2onnx.graph.nodes import operator_name, read_values
 from flow2onnx.graph.schemas import Schema, element_name, opset_ids, schema
 from flow2onnx.graph.shape_inference import infer_missing_shape
@@ -340,15 +340,17 @@ class Builder:
         key = None if self.expected else self._inferred.key(node)
         known = None if key is None else self._inferred.types(key)
         if known is not None:
-            for value, proto in zip(node.outputs, known, strict=True):
-                self._set_type(value, proto)
+            for value, (dtype, shape, proto) in zip(node.outputs, known, strict=True):
+                value.type, value.shape = ir.TensorType(dtype), ir.Shape(shape)
+                self._types[value] = proto
             return
         if operator_name(node) in CONTRIB:
             self._infer_contrib(node)
         else:
             self._infer_standard(kind, node)
-        if key is not None and all(map(is_static, node.outputs)):
-            self._inferred.keep(key, [self.type_proto(value) for value in node.outputs])
+        if key is not None and all(map(is_static_tensor, node.outputs)):
+            types = [Inferred.of(value, self.type_proto(value)) for value in node.outputs]
+            self._inferred.keep(key, types)
 
     def _infer_standard(self, kind: Schema, node: ir.Node) -> None:
         proto = _node_proto(node)

@@ -1,6 +1,6 @@
 """The verifier: what every graph must hold before it is run or written."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,6 +17,8 @@ from flow2onnx.graph.types import dtype_of
 
 __all__ = ["Kernels", "Report", "missing_kernels", "type_bindings", "verify"]
 
+
+_Key = tuple[Hashable, ...]
 
 # Without a kernel and without a body, and yet it runs: the runtime makes initializers of it.
 _FOLDED = "Constant"
@@ -73,16 +75,30 @@ def verify(
     domains = {"", CONTRIB_DOMAIN} if contrib else {""}
     assert set(graph.opset_imports) <= domains, f"domains of no use: {graph.opset_imports}"
     _check_assignment(graph)
-    expanded, counts = set(), dict[str, int]()
+    expanded, counts, supported = set(), dict[str, int](), set[_Key]()
     for node in graph.all_nodes():
         counts[node.op_type] = counts.get(node.op_type, 0) + 1
         name = operator_name(node)
         is_known = name in contrib if name in CONTRIB else not node.domain
         assert is_known, f"{node.name} is {name}, of no standard"
-        if kernels is not None and not _has_kernel(node, opset, kernels):
+        if kernels is None or (key := _key(node)) in supported:
+            continue
+        if _has_kernel(node, opset, kernels):
+            supported.add(key)
+        else:
             expanded.add(node.op_type)
     _check_valid(model)
     return Report(counts, tuple(sorted(expanded)))
+
+
+def _key(node: ir.Node) -> _Key:
+    """All that decides on whether a kernel takes a node: networks repeat their layers."""
+    reduction = node.attributes.get("reduction") if node.attributes.data else None
+    return (
+        node.domain, node.op_type, None if reduction is None else reduction.as_string(),
+        tuple(None if v is None else v.type for v in node.inputs),
+        tuple(v.type if v.name else None for v in node.outputs),
+    )  # fmt: skip
 
 
 def _check_valid(model: ir.Model) -> None:

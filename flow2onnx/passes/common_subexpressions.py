@@ -40,7 +40,10 @@ class CommonSubexpressionElimination(Pass):
 
 
 def _key(node: ir.Node) -> tuple[Any, ...]:
-    attributes = tuple((k, _attribute_content(a)) for k, a in sorted(node.attributes.items()))
+    given = node.attributes.data  # most nodes have none
+    attributes = (
+        tuple((k, _attribute_content(a)) for k, a in sorted(given.items())) if given else ()
+    )
     hint = str(node.meta.get("distribute"))
     return operator_name(node), tuple(id(v) for v in node.inputs), attributes, hint
 

@@ -23,6 +23,7 @@ def bind_init_model(
 ) -> Callable[[], None]:
     """Add `tensors`, each (name, shape, element), and return what computes their values.
 
+    Those that the state has already, of that shape and element type, are given values alone.
     The values are what a model without inputs makes of them, once the returned function has been
     called, from any thread; until then models may be bound to the tensors, and not run. On the
     host they exist once: the model writes to where they stay. Raises `BundleError` for a model
@@ -33,7 +34,8 @@ def bind_init_model(
     binding, copies = session.io_binding(), dict[str, Buffer]()
     on_host = state.device == "cpu"
     for tensor, shape, element in tensors:
-        target = state.reserve(tensor, shape, element)
+        is_there = tensor in state
+        target = state.current(tensor) if is_there else state.reserve(tensor, shape, element)
         if not on_host:
             kind = element_named(element)
             copies[tensor] = new_buffer(("cpu", 0), shape, kind)
