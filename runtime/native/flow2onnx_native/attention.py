@@ -33,6 +33,7 @@ from flow2onnx_native.graph import (
 __all__ = ["CPU_LIMITS", "CUDA_LIMITS", "AttentionLimits", "replace_attention"]
 
 _NONE, _ADDED, _CHOSEN = range(3)  # kinds of masks
+_HALVES = frozenset(ON_CUDA) - frozenset(ON_CPU)
 _OPSET_BY_AXIS = 13  # from which on a Softmax is over one axis, and its default is the last
 
 
@@ -135,21 +136,42 @@ def replace_attention(
     """
     if not {"Attention", "AttentionGradient"} <= set(operators):
         return
-    if not any(is_standard(n, "Softmax") for n in graph):
-        return  # copying a graph takes time
-    for count, node in enumerate([n for n in _unrounded(graph) if is_standard(n, "Softmax")]):
-        forward = _forward(node, limits)
-        if forward is None:
-            continue
-        others = forward.readers()
-        backward = _backward(forward, others) if others else None
-        if others and backward is None:
-            continue
-        own = {str(v.name): v for v in _values(graph)}
+    nodes = [n for n in graph if is_standard(n, "Softmax")]
+    if not nodes:
+        return
+    if _has_roundings(graph):
+        nodes = [n for n in _unrounded(graph) if is_standard(n, "Softmax")]
+    matches = [(count, *found) for count, n in enumerate(nodes) if (found := _match(n, limits))]
+    own = {str(v.name): v for v in _values(graph)}
+    for count, forward, backward in matches:
         found = _original(forward, backward, own)
         if found is not None and found[0].queries.dtype in limits.reals:
             shape = _shape(found[0], is_precise=is_precise)
-            _replace(graph, *found, f"native/attention/{count}", shape, limits.kept)
+            made = _replace(graph, *found, f"native/attention/{count}", shape, limits.kept)
+            own |= {str(v.name): v for node in made for v in node.outputs}
+
+
+def _match(softmax: ir.Node, limits: AttentionLimits) -> tuple[_Forward, _Backward | None] | None:
+    """The attention around a softmax and its gradients, if the operators compute them."""
+    forward = _forward(softmax, limits)
+    if forward is None:
+        return None
+    others = forward.readers()
+    backward = _backward(forward, others) if others else None
+    return None if others and backward is None else (forward, backward)
+
+
+def _has_roundings(graph: ir.Graph) -> bool:
+    """True if a value is of half precision, or cast to the precision that it has."""
+    for node in graph:
+        if any(v.dtype in _HALVES for v in node.outputs):
+            return True
+        if is_standard(node, "Cast") and all(
+            v.dtype in ON_CPU for v in (*node.inputs, *node.outputs) if v
+        ):
+            return True
+    others = (*graph.inputs, *graph.initializers.values())
+    return any(v.dtype in _HALVES for v in others)
 
 
 def _unrounded(graph: ir.Graph) -> ir.Graph:
@@ -502,7 +524,8 @@ def _products(forward: _Forward, slope: ir.Value) -> tuple[ir.Value, ir.Value] |
 def _replace(
     graph: ir.Graph, forward: _Forward, backward: _Backward | None, name: str,
     shape: AttentionShape, kept: int,
-) -> None:  # fmt: skip
+) -> list[ir.Node]:  # fmt: skip
+    """The nodes that take the place of an attention and its gradients."""
     dropout = forward.dropout
     draw = Draw(0, 0, 0, 0) if dropout is None else dropout.draw.record
     factor = 1.0 if dropout is None else dropout.factor
@@ -523,7 +546,7 @@ def _replace(
     rows = kept * shape.batch * shape.heads
     _describe(sums, f"{name}/sums", ir.DataType.FLOAT, (rows, shape.queries))
     if backward is None:
-        return
+        return [made]
     gradient = ir.Node(
         DOMAIN, "AttentionGradient", [backward.slope, *operands, result, sums, *masks], attributes,
         num_outputs=4, name=f"{name}/gradient",
@@ -536,7 +559,8 @@ def _replace(
     replace_value(backward.values, of_values)
     rows = shape.batch * shape.heads * shape.queries
     _describe(partial, f"{name}/partial_sums", ir.DataType.FLOAT, (rows,))
-    _replace_keys(graph, backward.transposed, of_keys, gradient, name)
+    back = _replace_keys(graph, backward.transposed, of_keys, gradient, name)
+    return [made, gradient, back]
 
 
 def _describe(value: ir.Value, name: str, dtype: ir.DataType, shape: tuple[int, ...]) -> None:
@@ -545,7 +569,7 @@ def _describe(value: ir.Value, name: str, dtype: ir.DataType, shape: tuple[int, 
 
 def _replace_keys(
     graph: ir.Graph, transposed: ir.Value, of_keys: ir.Value, gradient: ir.Node, name: str
-) -> None:
+) -> ir.Node:
     """Let the gradient of keys be read where that of transposed ones was, exchanged again."""
     rank = len(dims(transposed))
     *pairs, width, count = dims(transposed)
@@ -559,3 +583,4 @@ def _replace_keys(
             if not kept.is_graph_output():
                 kept.replace_all_uses_with(of_keys)
     replace_value(transposed, back.outputs[0])
+    return back

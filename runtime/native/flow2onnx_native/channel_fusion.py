@@ -23,6 +23,7 @@ from flow2onnx_native.graph import (
     only_user,
     readers,
     size,
+    sort,
 )
 
 __all__ = ["fuse_channels"]
@@ -52,7 +53,7 @@ def fuse_channels(graph: ir.Graph, most_kept: int = MOST_KEPT, reals: Reals = ON
         merged.undo_unless_fused(graph)
     for name in [n for n, v in graph.initializers.items() if n.startswith(_AXES) and not v.uses()]:
         del graph.initializers[name]
-    graph.sort()
+    sort(graph)
 
 
 @dataclass(eq=False)

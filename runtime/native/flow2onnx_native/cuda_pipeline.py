@@ -16,7 +16,7 @@ from flow2onnx_native.fused_plan import parse_parts
 from flow2onnx_native.fused_program import Nodes, fuse_all
 from flow2onnx_native.fusion_groups import fusion_groups
 from flow2onnx_native.gather_scatter import replace_rows
-from flow2onnx_native.graph import ON_CUDA, remove_dead_code
+from flow2onnx_native.graph import ON_CUDA, remove_dead_code, sort
 from flow2onnx_native.matmul_as_sum import replace_vector_products
 from flow2onnx_native.parts import merge_programs
 from flow2onnx_native.schedule import wait_for_readers
@@ -48,7 +48,7 @@ def rewrite_for_cuda(
     remove_dead_code(copy)
     replace_draws(graph, operators)
     remove_dead_code(copy)
-    graph.sort()
+    sort(graph)
     replace_cross_entropies(graph, operators, _ONE_TASK, analysis.index_origin)
     remove_dead_code(copy)
     replace_vector_products(graph, _OF_ANY_SIZE)
@@ -58,12 +58,12 @@ def rewrite_for_cuda(
         fuse_channels(graph, _NOTHING_KEPT, ON_CUDA)
         remove_dead_code(copy)
     fuse_all(graph, fusion_groups(graph, 1, 1, 0, fusible_on_cuda), _is_worth_it)
-    graph.sort()
+    sort(graph)
     if "FusedParts" in operators:
         merge_programs(graph)
-        graph.sort()
+        sort(graph)
     wait_for_readers(graph, analysis.late_readers(graph))
-    graph.sort()
+    sort(graph)
     for node in graph:
         _add_partial_sums(node)
     used = Counter(n.op_type for n in graph if n.domain == DOMAIN)

@@ -28,6 +28,7 @@ __all__ = [
     "replace_value",
     "scalar",
     "size",
+    "sort",
     "values_read",
 ]
 
@@ -107,7 +108,27 @@ def values_read(node: ir.Node) -> Iterator[ir.Value]:
 
 def has_subgraphs(nodes: Iterable[ir.Node]) -> bool:
     """True if a node has a subgraph, which may read values that are no inputs of the node."""
-    return any(a.type in _SUBGRAPHS for node in nodes for a in node.attributes.values())
+    for node in nodes:  # thousands, most of them without attributes
+        attributes = node.attributes.data
+        if attributes and any(a.type in _SUBGRAPHS for a in attributes.values()):
+            return True
+    return False
+
+
+def sort(graph: ir.Graph) -> None:
+    """Put nodes behind those whose values they read; a graph in which they are stays as it is."""
+    if has_subgraphs(graph) or not _is_sorted(graph):
+        graph.sort()
+
+
+def _is_sorted(graph: ir.Graph) -> bool:
+    """True if every node of a graph without subgraphs comes after those whose values it reads."""
+    before = set[ir.Node | None]([None])
+    for node in graph:
+        if any(v is not None and v.producer() not in before for v in node.inputs):
+            return False
+        before.add(node)
+    return True
 
 
 def replace_value(old: ir.Value, new: ir.Value) -> None:
@@ -171,10 +192,15 @@ def _shorten(node: ir.Node, outputs: Collection[ir.Value], opset: int | None) ->
         given -= 1
     if given < len(node.inputs):
         node.resize_inputs(given)
-    if opset is None or node.domain or not _is_optional(node, opset):
-        return
-    for value, optional in zip(node.outputs, _optional_outputs(node.op_type, opset), strict=False):
-        if optional and value not in outputs and not value.uses():
+    optional = () if opset is None or node.domain else _optional_outputs(node.op_type, opset)
+    if any(optional) and not _needs_all_outputs(node):
+        _drop_outputs(node, optional, outputs)
+
+
+def _drop_outputs(node: ir.Node, optional: Sequence[bool], outputs: Collection[ir.Value]) -> None:
+    """Drop optional outputs that nobody reads."""
+    for value, may_go in zip(node.outputs, optional, strict=False):
+        if may_go and value not in outputs and not value.uses():
             value.name = ""
     made = len(node.outputs)
     while made and not node.outputs[made - 1].name:
@@ -182,15 +208,15 @@ def _shorten(node: ir.Node, outputs: Collection[ir.Value], opset: int | None) ->
     node.resize_outputs(made)
 
 
-def _is_optional(node: ir.Node, opset: int) -> bool:
-    """True if outputs of a node may be left out; normalisation that trains needs all of its."""
-    optional = _optional_outputs(node.op_type, opset)
-    if node.op_type == "BatchNormalization" and optional:
-        mode = node.attributes.get("training_mode")
-        if mode is not None and (mode.is_ref() or mode.as_int() != 0):
-            return False
-        node.attributes.pop("training_mode", None)
-    return any(optional)
+def _needs_all_outputs(node: ir.Node) -> bool:
+    """True for a normalisation that trains; another one forgets that it could."""
+    if node.op_type != "BatchNormalization":
+        return False
+    mode = node.attributes.get("training_mode")
+    if mode is not None and (mode.is_ref() or mode.as_int() != 0):
+        return True
+    node.attributes.pop("training_mode", None)
+    return False
 
 
 @functools.cache

@@ -15,7 +15,7 @@ from flow2onnx_native.cross_entropy import replace_cross_entropies
 from flow2onnx_native.fused_program import fuse_all
 from flow2onnx_native.fusion_groups import fusion_groups
 from flow2onnx_native.gather_scatter import replace_rows
-from flow2onnx_native.graph import remove_dead_code
+from flow2onnx_native.graph import remove_dead_code, sort
 from flow2onnx_native.matmul import replace_products
 from flow2onnx_native.matmul_as_sum import replace_vector_products
 from flow2onnx_native.packed_products import replace_repeated_products
@@ -72,9 +72,9 @@ def rewrite_training(
         remove_dead_code(copy)
     if "Fused" in operators:
         fuse_all(graph, fusion_groups(graph, FEWEST, FEWEST_IF_LARGE, LARGE))
-    graph.sort()
+    sort(graph)
     wait_for_readers(graph, analysis.late_readers(graph))
-    graph.sort()
+    sort(graph)
     return copy, _count(graph)
 
 
@@ -84,13 +84,13 @@ def rewrite_prediction(model: ir.Model, operators: Collection[str], threads: int
     if "Conv" in operators:
         replace_constant_convolutions(model.graph, threads)
         remove_dead_code(model)
-        model.graph.sort()
+        sort(model.graph)
     return _count(model.graph)
 
 
 def _replace_attention(model: ir.Model, operators: Collection[str], threads: int) -> None:
     replace_attention(model.graph, operators, CPU_LIMITS)
-    model.graph.sort()
+    sort(model.graph)
     remove_dead_code(model)  # transpositions that nobody reads would keep others
     lay_out_attention(model.graph, threads)
     remove_dead_code(model)
