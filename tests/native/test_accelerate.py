@@ -10,6 +10,7 @@ from flow2onnx_native import accelerator
 from flow2onnx_native.abi import DOMAIN
 from flow2onnx_native.library import NativeLibrary
 from flow2onnx_runtime import Options, OptionsError, Predictor
+from flow2onnx_runtime.options import open_session
 from onnx import TensorProto, helper, numpy_helper
 
 import flow2onnx as flow
@@ -143,6 +144,19 @@ def test_weights_that_are_inputs_stay(convolving: NativeLibrary) -> None:
     proto.graph.input.append(helper.make_tensor_value_info("w0", TensorProto.FLOAT, w.dims))
     rewritten, _ = flow.accelerate(proto.SerializeToString(), ONE, native=True)
     assert operators(rewritten) == [":Conv", ":Relu", f"{DOMAIN}:Conv"]
+
+
+def test_a_weight_that_a_run_may_feed_is_no_constant(convolving: NativeLibrary) -> None:
+    proto = onnx.load_from_string(model(2))
+    (w,) = [t for t in proto.graph.initializer if t.name == "w0"]
+    proto.graph.input.append(helper.make_tensor_value_info("w0", TensorProto.FLOAT, w.dims))
+    content, options = flow.accelerate(proto.SerializeToString(), ONE, native=True)
+    assert operators(content) == [":Conv", ":Relu", f"{DOMAIN}:Conv"]
+    x, other = images(2), numpy_helper.to_array(weights("w0", *w.dims))
+    plain, fast = (open_session(c, o) for c, o in ((proto.SerializeToString(), ONE),
+                                                   (content, options)))  # fmt: skip
+    for feeds in ({"x": x}, {"x": x, "w0": other}):
+        close(fast.run(["y"], feeds)[0], plain.run(["y"], feeds)[0])
 
 
 def test_a_file_with_weights_beside_it(tmp_path: Path, convolving: NativeLibrary) -> None:

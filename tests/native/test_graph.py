@@ -1,7 +1,7 @@
 """Edits of graphs that native passes share."""
 
 import onnx_ir as ir
-from flow2onnx_native.graph import sort
+from flow2onnx_native.graph import fed_values_unknown, sort
 
 
 def chain(*order: int) -> tuple[ir.Graph, list[ir.Node]]:
@@ -30,3 +30,13 @@ def test_what_is_sorted_stays_as_it_is() -> None:
     assert list(graph) == before
     graph.sort()
     assert list(graph) == before
+
+
+def test_what_a_run_may_feed_is_unknown_meanwhile() -> None:
+    contents = {name: ir.tensor([1.0], name=name) for name in ("w", "c")}
+    fed, constant = (ir.val(name, const_value=content) for name, content in contents.items())
+    graph = ir.Graph([fed], [], nodes=[], initializers=[fed, constant])
+    with fed_values_unknown(graph):
+        assert fed.const_value is None
+        assert constant.const_value is contents["c"]
+    assert fed.const_value is contents["w"]

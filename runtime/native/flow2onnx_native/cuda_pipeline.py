@@ -16,7 +16,7 @@ from flow2onnx_native.fused_plan import parse_parts
 from flow2onnx_native.fused_program import Nodes, fuse_all
 from flow2onnx_native.fusion_groups import fusion_groups
 from flow2onnx_native.gather_scatter import replace_rows
-from flow2onnx_native.graph import ON_CUDA, remove_dead_code, sort
+from flow2onnx_native.graph import ON_CUDA, fed_values_unknown, remove_dead_code, sort
 from flow2onnx_native.matmul_as_sum import replace_vector_products
 from flow2onnx_native.parts import merge_programs
 from flow2onnx_native.schedule import wait_for_readers
@@ -44,6 +44,20 @@ def rewrite_for_cuda(
     """
     copy = model.clone()
     graph = copy.graph
+    with fed_values_unknown(graph):
+        _rewrite(copy, operators, analysis, is_precise=is_precise)
+    for node in graph:
+        _add_partial_sums(node)
+    used = Counter(n.op_type for n in graph if n.domain == DOMAIN)
+    if used:
+        graph.opset_imports[DOMAIN] = 1
+    return copy, dict(used)
+
+
+def _rewrite(
+    copy: ir.Model, operators: Collection[str], analysis: GraphAnalysis, *, is_precise: bool
+) -> None:
+    graph = copy.graph
     replace_attention(graph, operators, CUDA_LIMITS, is_precise=is_precise)
     remove_dead_code(copy)
     replace_draws(graph, operators)
@@ -64,12 +78,6 @@ def rewrite_for_cuda(
         sort(graph)
     wait_for_readers(graph, analysis.late_readers(graph))
     sort(graph)
-    for node in graph:
-        _add_partial_sums(node)
-    used = Counter(n.op_type for n in graph if n.domain == DOMAIN)
-    if used:
-        graph.opset_imports[DOMAIN] = 1
-    return copy, dict(used)
 
 
 def _is_worth_it(nodes: Nodes) -> bool:

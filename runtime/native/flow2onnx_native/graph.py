@@ -3,6 +3,7 @@
 import functools
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TypeAlias
 
 import onnx
@@ -16,6 +17,7 @@ __all__ = [
     "Reals",
     "detach",
     "dims",
+    "fed_values_unknown",
     "has_subgraphs",
     "integers",
     "is_float",
@@ -129,6 +131,19 @@ def _is_sorted(graph: ir.Graph) -> bool:
             return False
         before.add(node)
     return True
+
+
+@contextmanager
+def fed_values_unknown(graph: ir.Graph) -> Iterator[None]:
+    """Inside, initializers that are inputs too are no constants: a run may feed others."""
+    defaults = [(v, v.const_value) for v in graph.inputs if v.const_value is not None]
+    for value, _ in defaults:
+        value.const_value = None
+    try:
+        yield
+    finally:
+        for value, content in defaults:
+            value.const_value = content
 
 
 def replace_value(old: ir.Value, new: ir.Value) -> None:

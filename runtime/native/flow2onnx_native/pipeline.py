@@ -1,7 +1,7 @@
 """The passes in their order: on a copy of a training step, and on a model for prediction."""
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import onnx_ir as ir
 from flow2onnx_runtime.extensions import GraphAnalysis
@@ -15,7 +15,7 @@ from flow2onnx_native.cross_entropy import replace_cross_entropies
 from flow2onnx_native.fused_program import fuse_all
 from flow2onnx_native.fusion_groups import fusion_groups
 from flow2onnx_native.gather_scatter import replace_rows
-from flow2onnx_native.graph import remove_dead_code, sort
+from flow2onnx_native.graph import fed_values_unknown, remove_dead_code, sort
 from flow2onnx_native.matmul import replace_products
 from flow2onnx_native.matmul_as_sum import replace_vector_products
 from flow2onnx_native.packed_products import replace_repeated_products
@@ -47,9 +47,23 @@ def rewrite_training(
     computed so, where it is faster.
     """
     copy = model.clone()
-    graph = copy.graph
     # first, as gradients are noted of the original's nodes, which others replace
-    copies = _copies(model.graph, graph)
+    copies = _copies(model.graph, copy.graph)
+    with fed_values_unknown(copy.graph):
+        _rewrite_training(copy, copies, operators, threads, analysis, winograd=winograd)
+    return copy, _count(copy.graph)
+
+
+def _rewrite_training(
+    copy: ir.Model,
+    copies: Mapping[ir.Value, ir.Value],
+    operators: Collection[str],
+    threads: int,
+    analysis: GraphAnalysis,
+    *,
+    winograd: bool,
+) -> None:
+    graph = copy.graph
     replaced = replace_recurrences(graph, copies, operators, threads)
     remove_dead_code(copy)  # thousands of nodes for a few, before anybody looks at them
     copies = {noted: replaced.get(value, value) for noted, value in copies.items()}
@@ -75,16 +89,16 @@ def rewrite_training(
     sort(graph)
     wait_for_readers(graph, analysis.late_readers(graph))
     sort(graph)
-    return copy, _count(graph)
 
 
 def rewrite_prediction(model: ir.Model, operators: Collection[str], threads: int) -> dict[str, int]:
     """Let a model whose weights never change use `operators`; how many of each it then has."""
-    _replace_attention(model, operators, threads)
-    if "Conv" in operators:
-        replace_constant_convolutions(model.graph, threads)
-        remove_dead_code(model)
-        sort(model.graph)
+    with fed_values_unknown(model.graph):
+        _replace_attention(model, operators, threads)
+        if "Conv" in operators:
+            replace_constant_convolutions(model.graph, threads)
+            remove_dead_code(model)
+            sort(model.graph)
     return _count(model.graph)
 
 
