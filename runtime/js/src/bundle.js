@@ -3,7 +3,6 @@
 import { BundleError, OptionsError } from "./errors.js";
 import { MANIFEST, Manifest, SIZE_LIMIT } from "./manifest.js";
 import { Program } from "./program.js";
-import { HEAP } from "./runtime.js";
 import { fromSafetensors, replaceTensors, toSafetensors } from "./safetensors.js";
 import { folderOf, hashFile, nodeFiles, reader } from "./sources.js";
 import { State, some } from "./state.js";
@@ -281,14 +280,21 @@ export class Bundle {
  */
 function checkRoom(manifest, runtime) {
   const size = (/** @type {string} */ name) => manifest.files.get(name)?.size ?? 0;
-  for (const name of manifest.dataFiles) {
-    if (!runtime.isWeb || size(name) < HEAP) continue;
+  const needed = manifest.dataFiles.reduce((sum, name) => sum + size(name), 0);
+  const { memory } = runtime.options;
+  if (runtime.isWeb && needed >= memory) {
     throw new BundleError(
-      `${name} has ${(size(name) / 1e9).toFixed(1)} GB, and WebAssembly holds 4.3 GB in all`,
+      `${manifest.dataFiles.join(", ")}: ${megabytes(needed)}, and WebAssembly has ` +
+        `${megabytes(memory)} for all that it holds`,
       { hint: "train a smaller model, or one in 4 bits; Node and Python have no such limit" },
     );
   }
   return [...manifest.files.keys()].reduce((sum, name) => sum + size(name), 0);
+}
+
+/** @param {number} bytes */
+function megabytes(bytes) {
+  return `${(bytes / 1e6).toLocaleString("en", { maximumFractionDigits: bytes < 1e7 ? 1 : 0 })} MB`;
 }
 
 /**

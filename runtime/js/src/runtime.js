@@ -21,7 +21,7 @@ import { BundleError, OptionsError, ProviderError, RunError, reason } from "./er
 /** @typedef {{name: string, shape: readonly (number | string)[], dtype: string}} TensorInfo */
 
 /** Bytes of all memory that WebAssembly has, with addresses of 32 bits. */
-export const HEAP = 2 ** 32;
+const HEAP = 2 ** 32;
 // In the words of C++, of browsers and of onnxruntime.
 const NO_ROOM = /bad_alloc|out of memory|allocation fail|failed to allocate|out of bounds|\bOOM\b/i;
 const LEVELS = ["disabled", "basic", "extended", "layout", "all"];
@@ -30,22 +30,28 @@ const LEVELS = ["disabled", "basic", "extended", "layout", "all"];
 export class Options {
   /**
    * @param {{provider?: string | {name: string}, threads?: number, optimization?: string,
-   *   session?: Record<string, unknown>}} [values]
+   *   memory?: number, session?: Record<string, unknown>}} [values]
    *   `provider`: such as "cpu", "wasm", "webgpu", by default the CPU; the only one that is asked.
    *   `threads`: within an operator. `optimization`: disabled, basic, extended, layout or all.
-   *   `session`: further options of `InferenceSession.create`.
+   *   `memory`: bytes that WebAssembly has in a page, 4 GiB at most: a bundle whose frozen tensors
+   *   do not fit is refused before they are fetched. `session`: further options of
+   *   `InferenceSession.create`.
    */
   constructor(values = {}) {
-    const { provider, threads, optimization = "all", session = {}, ...unknown } = values;
-    const [surplus] = Object.keys(unknown);
+    const { provider, threads, optimization = "all", memory = HEAP, session = {} } = values;
+    const known = ["provider", "threads", "optimization", "memory", "session"];
+    const surplus = Object.keys(values).find((name) => !known.includes(name));
     if (surplus) {
-      const known = "provider, threads, optimization, session";
-      throw new OptionsError(`there is no option ${surplus}`, { hint: `there are ${known}` });
+      const hint = `there are ${known.join(", ")}`;
+      throw new OptionsError(`there is no option ${surplus}`, { hint });
     }
     if (threads !== undefined && !(Number.isSafeInteger(threads) && threads > 0)) {
       throw new OptionsError(`threads is ${threads}`, {
         hint: "give a whole number of at least 1",
       });
+    }
+    if (!(memory > 0 && memory <= HEAP)) {
+      throw new OptionsError(`memory is ${memory}`, { hint: `give bytes, ${HEAP} at most` });
     }
     if (!LEVELS.includes(optimization)) {
       throw new OptionsError(`optimization is ${optimization}`, { hint: `give one of ${LEVELS}` });
@@ -53,6 +59,7 @@ export class Options {
     this.provider = provider;
     this.threads = threads;
     this.optimization = optimization;
+    this.memory = memory;
     this.session = Object.freeze({ ...session });
     Object.freeze(this);
   }

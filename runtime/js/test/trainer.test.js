@@ -412,6 +412,9 @@ test("options and providers that are not there are refused", async () => {
   assert.throws(() => new Options({ speed: 3 }), OptionsError);
   assert.throws(() => new Options({ threads: 0 }), OptionsError);
   assert.throws(() => new Options({ optimization: "much" }), OptionsError);
+  for (const memory of [0, -1, 2 ** 33, "all"]) {
+    assert.throws(() => new Options({ memory }), OptionsError);
+  }
   await assert.rejects(open({ options: new Options({ provider: "abacus" }) }), ProviderError);
   await assert.rejects(open({ options: { threads: 1 } }), OptionsError);
   await assert.rejects(open({ ort: {} }), OptionsError);
