@@ -20,90 +20,143 @@ const SAMPLE = [
   .join("\n");
 
 const at = (id) => document.getElementById(id);
-const page = { losses: [], provider: null, isTraining: false };
-const worker = new Calls("worker.js", say);
+const page = { losses: [], provider: null, adapter: null, isStopping: false };
+const STOPPED = "stopped: load the model to go on";
+let worker = null;
 
 async function open() {
-  const provider = new FormData(at("model")).get("provider");
-  busy(true);
-  say("loading the model …");
-  try {
-    const facts = await worker.ask("open", { provider }, ({ progress }) => showProgress(progress));
+  const form = new FormData(at("model"));
+  const provider = form.get("provider");
+  worker?.end("the model is loaded anew");
+  page.provider = null;
+  worker = new Calls("worker.js", lost); // a new one has all its memory again
+  const given = { provider, memory: form.get("limit") * 1e6, adapter: page.adapter };
+  const hear = ({ progress }) => showProgress(progress);
+  const facts = await working("loading the model …", async () => {
+    const found = await worker.ask("open", given, hear);
     page.provider = provider;
-    at("progress").hidden = true;
-    at("trained").textContent = `${(facts.numbers / 1e6).toFixed(2)} million`;
-    at("threads").textContent = provider === "webgpu" ? "WebGPU" : facts.threads;
-    at("isolation").hidden = facts.isIsolated;
-    for (const id of ["train", "ask", "download"]) at(id).disabled = false;
-    say("ready: paste examples, and train");
-  } finally {
-    busy(false);
-  }
+    return found;
+  });
+  at("trained").textContent = `${(facts.numbers / 1e6).toFixed(2)} million`;
+  at("threads").textContent = provider === "webgpu" ? "WebGPU" : facts.threads;
+  at("isolation").hidden = facts.isIsolated;
+  showMemory(facts);
+  const next = page.adapter ? "training goes on from your adapter" : "paste examples, and train";
+  say(`ready: ${next}`);
 }
 
 async function train() {
-  page.isTraining = true;
-  busy(true);
-  at("stop").disabled = false;
-  say("training …");
   const given = {
     lines: at("lines").value,
     rounds: Number(at("rounds").value),
     rate: Number(at("rate").value),
+    longest: Number(at("longest").value),
   };
+  const before = page.losses.length;
   const began = performance.now();
-  try {
-    await worker.ask("train", given, (news) => showStep(news, began));
-    say(`trained: ${page.losses.length} steps`);
-  } finally {
-    page.isTraining = false;
-    at("stop").disabled = true;
-    busy(false);
-  }
+  const [adapter, hear] = [page.adapter, (news) => showStep(news, began)];
+  const act = () => worker.ask("train", given, hear);
+  const { isStopped } = await working("training: the first step …", act).catch((error) => {
+    if (page.adapter === adapter || error.message === STOPPED) throw error;
+    throw new Error(`${error.message} (the adapter so far is kept: download it, or go on)`);
+  });
+  say(`${isStopped ? "stopped" : "trained"}: ${page.losses.length - before} steps`);
 }
 
 async function ask() {
   const question = at("question").value.trim();
   if (!question) return say("write a question");
-  busy(true);
-  try {
-    for (const [place, isFirst] of [
-      ["before", true],
-      ["after", false],
-    ]) {
-      at(place).textContent = "…";
-      say(isFirst ? "the model as it was answers …" : "the model with your adapter answers …");
-      const hear = ({ text }) => (at(place).textContent = text);
-      const { text, tokens, seconds } = await worker.ask("ask", { question, most: MOST, isFirst }, hear);
-      at(place).textContent = text.trim() || "(nothing)";
-      at(`${place}-speed`).textContent = `${(tokens / seconds).toFixed(1)} tokens/s`;
-    }
-    say("answered");
-  } finally {
-    busy(false);
+  for (const [place, isFirst] of [
+    ["before", true],
+    ["after", false],
+  ]) {
+    at(place).textContent = "…";
+    const who = isFirst ? "the model as it was" : "the model with your adapter";
+    const hear = ({ text }) => (at(place).textContent = text);
+    const given = { question, most: MOST, isFirst };
+    const answer = await working(`${who} answers …`, () => worker.ask("ask", given, hear));
+    at(place).textContent = answer.text.trim() || "(nothing)";
+    at(`${place}-speed`).textContent = `${(answer.tokens / answer.seconds).toFixed(1)} tokens/s`;
+    showMemory(answer);
   }
+  say("answered");
 }
 
 async function takeAway() {
-  download(await worker.ask("adapter"), "adapter.onnx_adapter");
+  download(page.adapter ?? (await worker.ask("adapter")), "adapter.onnx_adapter");
   say("load it by RunOptions.add_active_adapter, or in onnxruntime-genai");
+}
+
+/** Ask for an end between two steps or tokens; at once where that was asked before, or cannot be. */
+function stop() {
+  if (page.isStopping || !page.provider) {
+    worker.end(STOPPED);
+    return lost(STOPPED);
+  }
+  page.isStopping = true;
+  worker.ask("stop").catch(() => {}); // it is ended before it answers
+  say("stops after this step; press Stop again to break it off …");
+}
+
+/** Say that the worker can answer no more. */
+function lost(message) {
+  page.provider = null;
+  say(message);
+}
+
+/** Do something that takes a while: what is said meanwhile has the seconds since then. */
+async function working(text, act) {
+  page.isStopping = false;
+  busy(true);
+  say(text);
+  const began = performance.now();
+  const clock = setInterval(() => {
+    at("spent").textContent = duration(performance.now() - began);
+  }, 1000);
+  try {
+    return await act();
+  } finally {
+    clearInterval(clock);
+    at("spent").textContent = "";
+    at("progress").hidden = true;
+    busy(false);
+  }
 }
 
 function showProgress({ loaded, total }) {
   at("progress").hidden = false;
   at("progress").max = total;
   at("progress").value = loaded;
+  if (loaded === total) return say("opening the model …");
   say(`loading the model: ${(loaded / 1e6).toFixed(0)} of ${(total / 1e6).toFixed(0)} MB`);
 }
 
-function showStep({ step, steps, loss, speed }, began) {
+function showStep({ adapter, cut, rows, step, steps, loss, speed, memory }, began) {
+  if (adapter) return (page.adapter = adapter);
+  if (cut !== undefined) {
+    at("steps").textContent = `0 of ${steps}`;
+    at("cut").hidden = !cut;
+    at("cut").textContent = `${cut} of ${rows} conversations are cut to the tokens of a row.`;
+    return;
+  }
   page.losses.push(loss);
   const left = ((performance.now() - began) / step) * (steps - step);
   at("steps").textContent = `${step} of ${steps}`;
   at("loss").textContent = loss.toFixed(3);
   at(`speed-${page.provider}`).textContent = speed.toFixed(1);
-  at("left").textContent = left < 1000 ? "–" : `${Math.round(left / 1000)} s`;
+  at("left").textContent = left < 1000 ? "–" : duration(left);
+  showMemory({ memory });
+  if (!page.isStopping) say(`training: ${step} of ${steps} steps`);
   showCurve();
+}
+
+function showMemory({ memory }) {
+  at("memory").textContent = `${(memory / 1e6).toFixed(0)} MB`;
+}
+
+function duration(milliseconds) {
+  const seconds = Math.round(milliseconds / 1000);
+  return seconds < 100 ? `${seconds} s` : `${Math.round(seconds / 60)} min`;
 }
 
 function showCurve() {
@@ -112,18 +165,19 @@ function showCurve() {
 }
 
 function busy(isBusy) {
-  for (const id of ["open", "train", "ask", "download"]) {
-    at(id).disabled = isBusy || (id !== "open" && !page.provider);
-  }
+  at("open").disabled = isBusy;
+  for (const id of ["train", "ask"]) at(id).disabled = isBusy || !page.provider;
+  at("download").disabled = !page.adapter && (isBusy || !page.provider);
+  at("stop").disabled = !isBusy;
   document.body.setAttribute("aria-busy", isBusy);
 }
 
 function say(text) {
-  at("status").textContent = text;
+  at("said").textContent = text;
 }
 
 function report(error) {
-  say(`that did not work: ${error.message}`);
+  if (error.message !== STOPPED) say(`that did not work: ${error.message}`);
 }
 
 const on = (id, act) =>
@@ -134,7 +188,7 @@ const on = (id, act) =>
 on("model", open);
 on("examples", train);
 on("compare", ask);
-at("stop").addEventListener("click", () => worker.ask("stop"));
+at("stop").addEventListener("click", stop);
 at("download").addEventListener("click", () => takeAway().catch(report));
 addEventListener("resize", showCurve);
 

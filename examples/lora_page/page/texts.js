@@ -74,7 +74,9 @@ export class Texts {
     const counts = ids.map((_, i) => edges.some(([first, last]) => first <= i && i < last));
     const size = Math.min(ids.length, length);
     const labels = ids.slice(1, size).map((id, i) => (counts[i + 1] ? id : IGNORED));
-    return labels.some((label) => label !== IGNORED) ? row(ids.slice(0, size), labels) : null;
+    return labels.some((label) => label !== IGNORED)
+      ? row(ids.slice(0, size), labels, size < ids.length)
+      : null;
   }
 
   /** The whole text, and the spans that count. */
@@ -128,7 +130,7 @@ export class Texts {
 }
 
 /** Feeds of one row, padded on the right. */
-function row(ids, labels) {
+function row(ids, labels, isCut) {
   const width = Math.ceil(ids.length / STEP) * STEP;
   const filled = (values, filler) => {
     const all = new BigInt64Array(width).fill(BigInt(filler));
@@ -143,5 +145,5 @@ function row(ids, labels) {
     ),
     labels: filled(labels, IGNORED),
   };
-  return { feeds, tokens: ids.length };
+  return { feeds, tokens: ids.length, isCut };
 }

@@ -2,62 +2,82 @@
 
 import { NDArray, Options, Predictor, Trainer } from "./flow2onnx-runtime/index.js";
 import { answerBy, loadRuntime, threads } from "./answers.js";
+import { limitMemory, memoryTaken } from "./memory.js";
 import { Texts } from "./texts.js";
 
-const LONGEST = 512; // tokens of a row; longer texts are cut
+const KEPT = 10_000; // milliseconds between two copies of the adapter that the page keeps
 const TOLERANCE = 1e-3; // of a loss on WebGPU beside that on the processor
 const BUNDLE = new URL("bundle/", self.location.href);
 
-let [trainer, texts, first, stopped, isSure] = [null, null, null, false, false];
+let [trainer, options, texts, first, stopped, isSure] = [null, null, null, null, false, false];
 
 const calls = {
-  /** Open the bundle on a provider; gives the facts that the page shows. */
-  async open({ provider }, tell) {
-    await trainer?.dispose();
-    trainer = null;
+  /** Open the bundle on a provider, to go on from an adapter; gives the facts that the page shows. */
+  async open({ provider, memory, adapter }, tell) {
+    limitMemory(memory);
     isSure = provider !== "webgpu";
     const ort = await loadRuntime(provider);
     texts = new Texts(await (await fetch("texts.json")).json());
-    const options = new Options({ provider });
+    options = new Options({ provider, memory });
     const onProgress = (progress) => tell({ progress });
     trainer = await Trainer.open(BUNDLE, { ort, options, finiteLosses: true, onProgress });
     first = await trainer.stateDict();
+    if (adapter) await trainer.loadAdapter(adapter);
     const trained = trainer.manifest.state.filter(({ role }) => role === "variable");
     const numbers = trained.reduce((sum, { shape }) => sum + shape[0] * shape[1], 0);
-    return { threads: threads(), numbers, isIsolated: self.crossOriginIsolated };
+    const isIsolated = self.crossOriginIsolated;
+    return { threads: threads(), numbers, isIsolated, memory: memoryTaken() };
   },
 
-  /** Train rounds of the lines; tells each step's loss and tokens a second. */
-  async train({ lines, rounds, rate }, tell) {
+  /**
+   * Train rounds of the lines; tells each step's loss, tokens a second and the memory, and now and
+   * then, also where a step fails, the adapter so far.
+   */
+  async train({ lines, rounds, rate, longest }, tell) {
     stopped = false;
-    const rows = texts.rows(lines, LONGEST);
+    const rows = texts.rows(lines, longest);
+    const steps = rounds * rows.length;
+    tell({ steps, cut: rows.filter(({ isCut }) => isCut).length, rows: rows.length });
     if (!isSure) await compare(rows);
     await trainer.setLearningRate(rate);
-    const steps = rounds * rows.length;
-    let [tokens, seconds] = [0, 0];
-    for (let i = 0; i < steps && !stopped; i++) {
-      const { feeds, tokens: count } = rows[i % rows.length];
-      const began = performance.now();
-      const { loss } = await trainer.step(named(feeds));
-      const spent = (performance.now() - began) / 1000;
-      if (i > 0 || steps === 1) [tokens, seconds] = [tokens + count, seconds + spent];
-      const speed = seconds ? tokens / seconds : count / spent;
-      tell({ step: i + 1, steps, loss: loss.toNumbers()[0], speed });
-      await new Promise((resolve) => setTimeout(resolve)); // let a stop come in
+    let [tokens, seconds, kept] = [0, 0, performance.now()];
+    try {
+      for (let i = 0; i < steps && !stopped; i++) {
+        const { feeds, tokens: count } = rows[i % rows.length];
+        const began = performance.now();
+        const { loss } = await trainer.step(named(feeds));
+        const spent = (performance.now() - began) / 1000;
+        if (i > 0 || steps === 1) [tokens, seconds] = [tokens + count, seconds + spent];
+        const speed = seconds ? tokens / seconds : count / spent;
+        tell({ step: i + 1, steps, loss: loss.toNumbers()[0], speed, memory: memoryTaken() });
+        if (performance.now() - kept > KEPT) {
+          tell({ adapter: await trainer.exportAdapter() });
+          kept = performance.now();
+        }
+        await heard();
+      }
+    } finally {
+      tell({ adapter: await trainer.exportAdapter() });
     }
-    return { steps: trainer.steps };
+    return { isStopped: stopped };
   },
 
   stop: async () => void (stopped = true),
 
   /** Answer a question by the model as it was at first or as it is now; tells the text so far. */
   async ask({ question, most, isFirst }, tell) {
+    stopped = false;
     if (!isFirst) return answer(question, most, tell);
     return atFirst(() => answer(question, most, tell));
   },
 
   adapter: () => trainer.exportAdapter(),
 };
+
+/** Let a call of stop come in. */
+function heard() {
+  return new Promise((resolve) => setTimeout(resolve));
+}
 
 /** Do something with the state that training began with. */
 async function atFirst(act) {
@@ -76,7 +96,11 @@ async function atFirst(act) {
  */
 async function compare(rows) {
   const { feeds } = rows.reduce((a, b) => (b.tokens > a.tokens ? b : a));
-  const predictor = await Predictor.open(BUNDLE, { ort: await loadRuntime("wasm"), job: "eval" });
+  const predictor = await Predictor.open(BUNDLE, {
+    ort: await loadRuntime("wasm"),
+    options: new Options({ memory: options.memory }),
+    job: "eval",
+  });
   const [wanted] = (await predictor.predict(named(feeds))).loss.toNumbers();
   await predictor.dispose();
   const [found] = (await atFirst(() => trainer.evaluate(named(feeds)))).loss.toNumbers();
@@ -101,7 +125,7 @@ async function answer(question, most, tell) {
   let ids = asked;
   const made = [];
   const began = performance.now();
-  while (made.length < most) {
+  while (made.length < most && !stopped) {
     const length = asked.length + made.length;
     const found = await trainer.predict(
       { input_ids: whole(ids), attention_mask: whole(Array(length).fill(1)), ...past },
@@ -115,9 +139,10 @@ async function answer(question, most, tell) {
       Object.keys(past).map((name) => [name, found[name.replace("past_key_values", "present")]]),
     );
     tell({ text: texts.decode(made) });
+    await heard();
   }
   const seconds = (performance.now() - began) / 1000;
-  return { text: texts.decode(made), tokens: made.length, seconds };
+  return { text: texts.decode(made), tokens: made.length, seconds, memory: memoryTaken() };
 }
 
 function none(dtype, shape) {

@@ -11,10 +11,15 @@ export class Calls {
     this.#worker.onmessage = ({ data }) => this.#hear(data);
     this.#worker.onerror = (event) => {
       const error = new Error(`the worker ended: ${event.message ?? "load the page again"}`);
-      for (const { reject } of this.#waiting.values()) reject(error);
-      this.#waiting.clear();
+      this.#refuse(error);
       ended(error.message);
     };
+  }
+
+  /** End the worker at once, whatever it does: its calls fail with `message`. */
+  end(message) {
+    this.#worker.terminate();
+    this.#refuse(new Error(message));
   }
 
   /** Ask the worker; `hear` gets what it tells before it is done. */
@@ -22,6 +27,11 @@ export class Calls {
     this.#count += 1;
     this.#worker.postMessage({ id: this.#count, name, given });
     return new Promise((resolve, reject) => this.#waiting.set(this.#count, { resolve, reject, hear }));
+  }
+
+  #refuse(error) {
+    for (const { reject } of this.#waiting.values()) reject(error);
+    this.#waiting.clear();
   }
 
   #hear({ id, news, result, error }) {

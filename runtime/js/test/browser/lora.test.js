@@ -2,21 +2,25 @@
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
-import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { mkdir, mkdtemp, readFile, readdir, rm, symlink, truncate, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { chromium } from "playwright-core";
 
 import { fromAdapter } from "../../src/index.js";
+import { resigned } from "../damages.js";
 import { ROOT } from "../folders.js";
 import { PROGRAM, SOFTWARE_GPU, served, skip } from "./chromium.js";
 
 const PICTURES = process.env.SCREENSHOTS;
 const SHAPE = process.env.LORA_SHAPE ?? "tiny";
 const LENGTH = process.env.LORA_LENGTH ?? "32";
-const PATIENCE = 3_000_000;
-const LONG = JSON.stringify({ text: "where is the key under the third stone ".repeat(12) });
+const PATIENCE = SHAPE === "tiny" ? 240_000 : 3_000_000;
+const SHORT = JSON.stringify({ text: "where is the key" });
+const [LONG, VERY_LONG] = [12, 60].map((count) =>
+  JSON.stringify({ text: "where is the key under the third stone ".repeat(count) }),
+);
 
 let server, browser, folder, address;
 
@@ -37,12 +41,12 @@ after(async () => {
   if (folder) await rm(folder, { recursive: true, force: true });
 });
 
-async function opened(size) {
+async function opened(size, path = "") {
   const page = await browser.newPage({ viewport: size });
   page.setDefaultTimeout(PATIENCE);
   page.trouble = [];
   page.on("pageerror", (error) => page.trouble.push(String(error)));
-  await page.goto(address);
+  await page.goto(address + path);
   return page;
 }
 
@@ -52,6 +56,37 @@ const said = (page, words) =>
     words,
   );
 const text = (page, id) => page.locator(`#${id}`).textContent();
+
+const press = (page, name) => page.getByRole("button", { name, exact: true }).click();
+
+/** Load the model with so many MB of memory, where that is said; the MB that it has taken. */
+async function load(page, limit) {
+  if (limit) await page.locator("#limit").fill(String(limit));
+  await press(page, "Load the model");
+  await said(page, "ready");
+  return taken(page);
+}
+
+const taken = async (page) => parseFloat(await text(page, "memory"));
+
+/** Train lines once; what is said then. */
+async function trained(page, lines) {
+  await page.locator("#rounds").fill("1");
+  await page.locator("#lines").fill(lines);
+  await press(page, "Train");
+  await said(page, "trained:");
+  return text(page, "status");
+}
+
+/** The tensors of the adapter that the page hands over. */
+async function downloaded(page) {
+  const [file] = await Promise.all([
+    page.waitForEvent("download"),
+    press(page, "Download the adapter"),
+  ]);
+  assert.equal(file.suggestedFilename(), "adapter.onnx_adapter");
+  return fromAdapter(new Uint8Array(await readFile(await file.path())));
+}
 
 async function picture(page, name) {
   if (PICTURES) await page.screenshot({ path: join(PICTURES, `${name}.png`), fullPage: true });
@@ -111,14 +146,9 @@ for (const isLeftOut of [true, false]) {
       await page.reload();
     }
     await page.locator("#webgpu").check();
-    await page.getByRole("button", { name: "Load the model" }).click();
-    await said(page, "ready");
-    await page.locator("#rounds").fill("1");
-    await page.locator("#lines").fill(LONG);
-    await page.getByRole("button", { name: "Train" }).click();
-    await said(page, "trained");
-    const wanted = isLeftOut ? /^trained: 1 steps/ : /WebGPU gives a loss of .*, the processor/;
-    assert.match(await text(page, "status"), wanted);
+    await load(page);
+    const wanted = isLeftOut ? /^\s*trained: 1 steps/ : /WebGPU gives a loss of .*, the processor/;
+    assert.match(await trained(page, LONG), wanted);
     assert.deepEqual(page.trouble, []);
     await page.close();
   });
@@ -127,37 +157,100 @@ for (const isLeftOut of [true, false]) {
 test("paste, train, compare, download", { skip: skip || SHAPE !== "tiny", timeout: PATIENCE }, async () => {
   const page = await opened({ width: 1200, height: 800 });
   await picture(page, "1-begin");
-  await page.getByRole("button", { name: "Load the model" }).click();
-  await said(page, "ready");
+  await load(page);
   assert.match(await text(page, "status"), /ready/);
   await page.locator("#rounds").fill("40");
   await page.locator("#rate").fill("0.005");
-  await page.getByRole("button", { name: "Train" }).click();
+  await press(page, "Train");
   await said(page, "trained: 120 steps");
   assert.match(await text(page, "status"), /trained/);
   assert.ok(Number(await text(page, "loss")) < 0.5, await text(page, "loss"));
   assert.ok(Number(await text(page, "speed-wasm")) > 0);
-  await page.getByRole("button", { name: "Ask both" }).click();
+  await press(page, "Ask both");
   await said(page, "answered");
   assert.match(await text(page, "after"), /^the key is under the third stone/);
   assert.notEqual(await text(page, "before"), await text(page, "after"));
   await picture(page, "2-answered");
-  const [download] = await Promise.all([
-    page.waitForEvent("download"),
-    page.getByRole("button", { name: "Download the adapter" }).click(),
-  ]);
-  assert.equal(download.suggestedFilename(), "adapter.onnx_adapter");
-  const tensors = fromAdapter(new Uint8Array(await readFile(await download.path())));
+  const tensors = await downloaded(page);
   assert.ok("model.layers.0.attn.q_proj.lora_A.weight" in tensors);
 
   await page.locator("#lines").fill('{"messages": []}');
-  await page.getByRole("button", { name: "Train" }).click();
+  await press(page, "Train");
   await said(page, "did not work");
   assert.match(await text(page, "status"), /line 1: messages is a list/);
   await page.setViewportSize({ width: 390, height: 800 });
   const wide = await page.evaluate(() => document.documentElement.scrollWidth);
   assert.ok(wide <= 390, `${wide} pixels wide`);
   await picture(page, "3-telephone");
+  assert.deepEqual(page.trouble, []);
+  await page.close();
+});
+
+test("a model that does not fit is refused before it is fetched", { skip, timeout: PATIENCE }, async () => {
+  const [site, large] = [join(folder, "site"), join(folder, "site", "large")];
+  await mkdir(join(large, "bundle"), { recursive: true });
+  for (const name of await readdir(site)) {
+    if (!["bundle", "large"].includes(name)) await symlink(join(site, name), join(large, name));
+  }
+  const data = "model.onnx.data";
+  const manifest = JSON.parse(await readFile(join(site, "bundle", "manifest.json"), "utf-8"));
+  manifest.files[data].size = 5e9;
+  await writeFile(join(large, "bundle", "manifest.json"), await resigned(manifest));
+  await writeFile(join(large, "bundle", data), "");
+  await truncate(join(large, "bundle", data), 5e9);
+  const page = await opened({ width: 1200, height: 800 }, "large/");
+  const asked = [];
+  page.on("request", (request) => asked.push(request.url()));
+  await load(page);
+  const words = new RegExp(`${data}: 5,000 MB, and WebAssembly has 4,294 MB for all that it holds`);
+  assert.match(await text(page, "status"), words);
+  assert.ok(asked.some((url) => url.endsWith("manifest.json")));
+  assert.ok(!asked.some((url) => url.endsWith(data)), "the weights were fetched");
+  assert.deepEqual(page.trouble, []);
+  await page.close();
+});
+
+test("a row that finds no memory leaves the page, and what was trained", { skip: skip || SHAPE !== "tiny", timeout: PATIENCE }, async () => {
+  const page = await opened({ width: 1200, height: 800 });
+  const opens = await load(page);
+  await trained(page, SHORT);
+  await trained(page, VERY_LONG);
+  const needs = await taken(page);
+  assert.ok(needs > opens, `${needs} MB, ${opens} to open`);
+
+  await load(page, (opens + needs) / 2);
+  assert.match(await text(page, "status"), /ready: training goes on from your adapter/);
+  assert.match(await trained(page, SHORT), /trained: 1 steps/);
+  const before = await downloaded(page);
+  assert.match(await trained(page, VERY_LONG), /did not work: [^]*4 GB at most[^]*the adapter so far is kept/);
+  assert.deepEqual(await downloaded(page), before);
+  assert.deepEqual(page.trouble, []);
+  await load(page, 4000);
+  assert.match(await trained(page, VERY_LONG), /trained: 1 steps/);
+  await page.close();
+});
+
+test("Stop ends what takes long, and keeps the adapter", { skip: skip || SHAPE !== "tiny", timeout: PATIENCE }, async () => {
+  const page = await opened({ width: 1200, height: 800 });
+  await load(page);
+  await page.locator("#rounds").fill("1000");
+  await press(page, "Train");
+  await said(page, "training: [1-9]");
+  await press(page, "Stop");
+  await said(page, "stopped: [0-9]+ steps");
+  const some = await downloaded(page);
+  await press(page, "Train");
+  await said(page, "training: [1-9]");
+  await page.evaluate(() => {
+    for (let i = 0; i < 2; i++) document.getElementById("stop").click();
+  });
+  await said(page, "stopped: load the model");
+  assert.deepEqual(await downloaded(page), some);
+  await press(page, "Load the model");
+  await press(page, "Stop");
+  await said(page, "stopped: load the model");
+  await load(page);
+  assert.match(await trained(page, SHORT), /trained: 1 steps/);
   assert.deepEqual(page.trouble, []);
   await page.close();
 });
