@@ -46,7 +46,8 @@ RUNTIME_FLAGS = (
          SESSION(("parallel",), {"sequential": False, "parallel": True}),
          "Whether independent operators run at the same time; small graphs become much slower."),
     Flag("runtime.allow_spinning", BOOL, None, SESSION(_SPINNING, _SWITCH),
-         "Let idle threads wait busily; False where several processes share the cores."),
+         "Let idle threads wait busily; False where several processes share the cores. Unset, they "
+         "do in programs of one job: the threads of several would take the cores from each other."),
     Flag("runtime.force_spinning_stop", BOOL, False,
          SESSION(("session.force_spinning_stop",), {True: "1"}),
          "Let idle threads wait busily within a call, and sleep between calls: for programs whose "

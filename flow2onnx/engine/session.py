@@ -411,15 +411,17 @@ class Session:
         self.settings.start()
         self.variables, self._state = variables, state
 
-    def _opening(self, job: CompiledJob, may_capture: bool = True) -> Opening:
+    def _opening(self, job: CompiledJob, *, is_first: bool = True) -> Opening:
+        """How a job is opened; not the first of a job are those for other shapes."""
         stops = self.settings.value("stop_on_non_finite")
-        options = options_of(job, self.settings, self._device)
+        takes_turns = len(self._specs) > 1 or not is_first
+        options = options_of(job, self.settings, self._device, takes_turns=takes_turns)
         keeps = job.spec.config.value("runtime.opening_cache")
         return plan_captured_opening(
             job,
             options,
             stops_on_non_finite=stops,
-            may=may_capture,
+            may=is_first,
             cache=OpeningCache.of_user() if keeps else None,
         )
 
@@ -452,7 +454,7 @@ class Session:
         """The job once more, for inputs smaller than declared."""
         job = self._compiler.compile_for_calls(spec, shapes).without_clashes(self.variables)
         check_variables(job, self.variables, shapes)
-        return self._bind(self._opening(job, may_capture=False), self.state)
+        return self._bind(self._opening(job, is_first=False), self.state)
 
 
 def _is_same(known: JobSpec, spec: JobSpec) -> bool:

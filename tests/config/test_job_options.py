@@ -268,6 +268,45 @@ def test_threads_stop_spinning_between_calls_if_asked_for(config):
     assert flag.outcome == "session option session.force_spinning_stop = 1"
 
 
+ASLEEP = {"session.intra_op.allow_spinning": "0", "session.inter_op.allow_spinning": "0"}
+
+
+def test_idle_threads_of_several_jobs_sleep():
+    @flow.global_function(type="predict")
+    def first(x: tp.Numpy.Placeholder((2,))) -> tp.Numpy:
+        return x * 2
+
+    @flow.global_function(type="predict")
+    def second(x: tp.Numpy.Placeholder((2,))) -> tp.Numpy:
+        return x * 3
+
+    assert [j(np.ones(2, np.float32))[0] for j in (first, second)] == [2, 3]
+    for job in (first, second):
+        assert job.session.opening(job.__name__).options.session_entries == ASLEEP
+
+
+def test_idle_threads_of_another_shape_sleep():
+    @flow.global_function(type="predict")
+    def job(x: tp.ListNumpy.Placeholder((4,))) -> tp.ListNumpy:
+        return x * 2
+
+    job([np.ones(4, np.float32)])
+    job([np.ones(2, np.float32)])
+    found = [e.opening.options.session_entries for e in job.session._executables.values()]
+    assert found == [{}, ASLEEP]
+
+
+@pytest.mark.parametrize(("call", "given"), [
+    (lambda c: c.runtime.allow_spinning(True), {k: "1" for k in ASLEEP}),
+    (lambda c: c.runtime.force_spinning_stop(), {"session.force_spinning_stop": "1"}),
+    (lambda c: c.runtime.session_entry("session.intra_op.allow_spinning", "1"),
+     {"session.intra_op.allow_spinning": "1"}),
+])  # fmt: skip
+def test_flags_about_spinning_win_over_the_number_of_jobs(config, call, given):
+    call(config)
+    assert options(config, takes_turns=True).session_entries == given
+
+
 def test_an_option_by_name_wins_over_a_default_and_not_over_a_flag(config):
     config.runtime.provider_option("cuda", "cudnn_conv_algo_search", "DEFAULT")
     assert given(config, CUDA)[CUDA]["cudnn_conv_algo_search"] == "DEFAULT"
