@@ -25,7 +25,8 @@ def accelerate(
     (softmax(scale * Q K^T, masked) V, without the matrix of all scores), and of convolutions of 3x3
     and 5x5 whose weights are constant, computed by Winograd's algorithm to within 2e-5 of the
     largest value, with the sum and the ReLU that follow. Their transformed weights take four times
-    the memory of the weights. The file stays as it is, of standard operators.
+    the memory of the weights. In a step that trains, other operators take part too. The file stays
+    as it is, of standard operators. ``Options(native=True)`` does the same without the compiler.
 
     `native` as in ``config.runtime.native``: "auto" returns the model itself where the package is
     not installed; True raises `UnsupportedError` there. It returns the model itself, too, where

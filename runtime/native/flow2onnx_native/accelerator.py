@@ -10,6 +10,7 @@ import onnx
 import onnx_ir as ir
 from flow2onnx_runtime.errors import BundleError, UnsupportedError
 from flow2onnx_runtime.extensions import GraphAnalysis, Rewriting
+from flow2onnx_runtime.manifest import NEXT
 from flow2onnx_runtime.model_check import check_model
 from flow2onnx_runtime.options import Options
 from flow2onnx_runtime.provider_checks import split
@@ -40,6 +41,8 @@ __all__ = [
 
 CUDA = PROVIDERS["cuda"]
 _MOST_BYTES = 2**31 - 1  # of one message
+# What is known of a file that no compiler reads: nothing of it is updated in place.
+_OF_FILES = GraphAnalysis(late_readers=lambda graph: (), index_origin=lambda value: (value, ()))
 
 
 def require_library() -> None:
@@ -102,7 +105,7 @@ def _rewrite_for_cuda(model: ir.Model, options: Options, analysis: GraphAnalysis
 def accelerate(
     model: str | os.PathLike[str] | bytes, options: Options
 ) -> tuple[str | os.PathLike[str] | bytes, Options]:
-    """A model for prediction that uses the operators, and how to open it.
+    """A model that uses the operators, and how to open it: a step that trains, or a prediction.
 
     Both are those that were given where nothing gains, for models of more than 2 GB, and on
     other providers than the CPU. What is no ONNX model is a `BundleError`.
@@ -110,10 +113,24 @@ def accelerate(
     if options.provider_names != CPU.names:
         return model, options
     library, parsed = open_library(), _parse(model)
-    if parsed is None or not rewrite_prediction(parsed, library.operators, _threads(options)):
+    if parsed is None:
+        return model, options
+    if _trains(parsed.graph):
+        parsed, used = rewrite_training(
+            parsed, library.operators, _threads(options), _OF_FILES, winograd=True
+        )
+    else:
+        used = rewrite_prediction(parsed, library.operators, _threads(options))
+    if not used:
         return model, options
     content: bytes = ir.to_proto(parsed).SerializeToString(deterministic=True)
     return content, _with_library(options, library.path)
+
+
+def _trains(graph: ir.Graph) -> bool:
+    """True if a model gives inputs their next values."""
+    inputs = {f"{NEXT}{v.name}" for v in graph.inputs}
+    return any(v.name in inputs for v in graph.outputs)
 
 
 def _parse(model: str | os.PathLike[str] | bytes) -> ir.Model | None:

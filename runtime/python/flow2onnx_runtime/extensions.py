@@ -115,8 +115,9 @@ class Accelerator(OperatorTraits, Protocol):
         """
 
     def accelerate(self, model: ModelSource, options: "Options") -> "tuple[ModelSource, Options]":
-        """Return a model for prediction that uses the operators, and how to open it.
+        """Return a model that uses the operators, and how to open it.
 
+        One with an output ``next/v`` for an input ``v`` is a step that trains, others predict.
         Where nothing is gained, both are those that were given.
         """
 

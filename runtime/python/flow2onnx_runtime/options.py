@@ -12,6 +12,7 @@ import onnxruntime as ort
 from flow2onnx_runtime.batch_profiles import Rows, check_rows, with_profile
 from flow2onnx_runtime.cache_folders import make_folders, with_caches
 from flow2onnx_runtime.errors import BundleError, OptionsError, ProviderError
+from flow2onnx_runtime.extensions import accelerator
 from flow2onnx_runtime.graph_cache import GraphCache
 from flow2onnx_runtime.model_check import OwnModel, check_model
 from flow2onnx_runtime.ort_settings import check_run_entry, check_session_entry
@@ -76,6 +77,8 @@ class Options:
     `optimized_path`: the file to which the runtime writes the graph as it has optimised it.
     `graph_cache`: a folder where graphs of CPU sessions are kept as the runtime has rewritten them,
     which then open in a third of the time; it never takes more than 2 GB.
+    `native`: sessions on the CPU use the operators of the package flow2onnx-native where they gain,
+    in models that predict and in steps that train; the files stay as they are.
     `batch_profile`: the least, the best and the most rows of a batch, for which a provider that
     builds engines ahead (TensorRT) builds one where the model leaves the rows free; others take any
     number in any case.
@@ -102,6 +105,7 @@ class Options:
     operator_libraries: tuple[str, ...] = ()
     provider_libraries: tuple[str, ...] = ()
     batch_profile: Rows | None = None
+    native: bool = False
 
     def __post_init__(self) -> None:
         _check_choice("optimization", self.optimization, _LEVELS)
@@ -109,6 +113,12 @@ class Options:
         _check_threads("intra_op_threads", self.intra_op_threads)
         _check_threads("inter_op_threads", self.inter_op_threads)
         _check_providers(self.providers)
+        if self.native and self.provider_names != CPU.names:
+            raise OptionsError(
+                f"native operators of models run on the CPU, and the providers are "
+                f"{self.provider_names}",
+                hint="leave native out, or open the model on the CPU",
+            )
         if self.batch_profile is not None:
             check_rows(self.batch_profile)
         _check_entries("session entry", self.session_entries, check_session_entry)
@@ -207,8 +217,11 @@ def open_session(
     external data; the caller keeps the values alive. Raises `ProviderError` if a provider is
     missing or would silently not be used, and `BundleError` if the model cannot be opened or has
     values in files outside its folder; a model given as bytes has no folder but that of the session
-    entry `session.model_external_initializers_file_folder_path`.
+    entry `session.model_external_initializers_file_folder_path`. With `native` of the options, and
+    without `initializers`, it runs on native operators; `UnsupportedError` where there are none.
     """
+    if options.native:
+        model, options = _native_form(model, options, is_alone=not initializers)
     entries = options.session_entries
     if isinstance(model, OwnModel):
         model, is_alone = model.content, True
@@ -245,6 +258,21 @@ def open_session(
         ) from error
     _check_used(options, session.get_providers())
     return session
+
+
+def _native_form(
+    model: Model | OwnModel, options: Options, *, is_alone: bool
+) -> tuple[Model | OwnModel, Options]:
+    """The model to open in the place of another, and its options.
+
+    Weights that the caller keeps stay where they are: the model is as it was.
+    """
+    plain, native = replace(options, native=False), accelerator(True)
+    if native is None or not is_alone:
+        return model, plain
+    source = model.content if isinstance(model, OwnModel) else model
+    found, own_options = native.accelerate(source, plain)
+    return (model, plain) if found is source else (found, own_options)
 
 
 def require_providers(options: Options) -> None:

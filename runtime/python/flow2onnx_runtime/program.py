@@ -51,7 +51,8 @@ class Program:
     `in_place` names state whose next value goes into the buffer of the present one: only what is
     proven to be written after its last reader, and after what inputs can make fail. A run that
     lacks memory or is stopped leaves it torn, see `State`. None is updated so while runs are
-    captured as a CUDA graph, which runs the first step three times.
+    captured as a CUDA graph, which runs the first step three times, nor with `native` of the
+    options, whose graph is another one than was proven.
 
     `links` are values by name, of a fixed shape, that programs hand to each other: an output of
     such a name is written there, an input reads it there, and neither is a feed or a result.
@@ -118,7 +119,8 @@ class Program:
         """From the next run on, update exactly these in their own buffers, as far as it may be."""
         with self.state.lock:
             both = frozenset(self.reads).intersection(self.writes)
-            self.in_place = both.intersection(() if self.options.captures else names)
+            is_safe = not (self.options.captures or self.options.native)  # it is another graph
+            self.in_place = both.intersection(names if is_safe else ())
             self.write_mask = sum(self.state.bit(v) for v in self.writes if v not in self.in_place)
             self._lanes.clear()
 

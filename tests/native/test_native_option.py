@@ -1,0 +1,98 @@
+"""`Options(native=True)`: bundles and model files on native operators, beside standard ones."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flow2onnx_native import accelerator
+from flow2onnx_native.abi import DOMAIN
+from flow2onnx_runtime import Options, OptionsError, Predictor, Trainer
+from flow2onnx_runtime.options import open_session
+
+import flow2onnx as flow
+import flow2onnx.typing as tp
+from flow2onnx.errors import UnsupportedError
+from flow2onnx.graph.model import parse_model
+
+PLAIN = Options(intra_op_threads=1)
+NATIVE = Options(intra_op_threads=1, native=True)
+UNITS = 130  # weights of more bytes than are updated in place
+IDS, WORDS = 8, 300
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    """A step of Adam with a table and a normalisation, and its prediction."""
+    flow.clear_default_session()
+    init = flow.random_normal_initializer(0, 0.1)
+
+    def network(ids):
+        table = flow.get_variable("table", (WORDS, UNITS), initializer=init)
+        y = flow.layers.dense(
+            flow.gather(table, ids), UNITS, name="hidden", kernel_initializer=init
+        )
+        y = flow.layers.layer_norm(flow.math.gelu(y), name="norm")
+        return flow.layers.dense(y, 5, name="last", kernel_initializer=init)
+
+    @flow.global_function(type="train")
+    def train(
+        ids: tp.Numpy.Placeholder((IDS,), dtype=flow.int32),
+        labels: tp.Numpy.Placeholder((IDS,), dtype=flow.int32),
+    ) -> tp.Numpy:
+        loss = flow.nn.sparse_softmax_cross_entropy_with_logits(labels, network(ids))
+        rate = flow.optimizer.PiecewiseConstantScheduler([], [0.01])
+        flow.optimizer.Adam(rate).minimize(loss)
+        return loss
+
+    @flow.global_function(type="predict")
+    def predict(ids: tp.Numpy.Placeholder((IDS,), dtype=flow.int32)) -> tp.Numpy:
+        return network(ids)
+
+    train.export(tmp_path / "bundle", predict=[predict])
+    return tmp_path / "bundle"
+
+
+def batches(count: int):
+    draw = np.random.default_rng(0)
+    return [(draw.integers(-WORDS, WORDS, IDS).astype(np.int32),
+             draw.integers(0, 5, IDS).astype(np.int32)) for _ in range(count)]  # fmt: skip
+
+
+def trained(bundle: Path, options: Options):
+    """The losses of some steps, and the state after them."""
+    trainer = Trainer(bundle, options)
+    losses = [next(iter(trainer.step(ids=ids, labels=labels).values())).mean()
+              for ids, labels in batches(6)]  # fmt: skip
+    return np.array(losses), trainer.state.to_dict()
+
+
+@pytest.mark.usefixtures("package")
+def test_a_bundle_trains_alike(bundle: Path) -> None:
+    content, _ = accelerator.accelerate((bundle / "step.onnx").read_bytes(), PLAIN)
+    assert DOMAIN in {n.domain for n in parse_model(content).graph}
+    want, weights = trained(bundle, PLAIN)
+    got, found = trained(bundle, NATIVE)
+    np.testing.assert_allclose(got, want, rtol=1e-5)
+    assert found.keys() == weights.keys()
+    for name, value in weights.items():
+        np.testing.assert_allclose(found[name], value, atol=2e-5, err_msg=name)
+
+
+@pytest.mark.usefixtures("package")
+def test_a_bundle_predicts_alike(bundle: Path) -> None:
+    ids = batches(1)[0][0]
+    want = next(iter(Predictor(bundle, PLAIN)(ids).values()))
+    np.testing.assert_allclose(next(iter(Predictor(bundle, NATIVE)(ids).values())), want, atol=1e-5)
+
+
+@pytest.mark.usefixtures("not_installed")
+def test_without_the_package_it_is_said(bundle: Path) -> None:
+    with pytest.raises(UnsupportedError, match="flow2onnx-native is not installed"):
+        Trainer(bundle, NATIVE)
+    with pytest.raises(UnsupportedError, match="flow2onnx-native is not installed"):
+        open_session(str(bundle / "step.onnx"), NATIVE)
+
+
+def test_on_other_providers_it_is_refused() -> None:
+    with pytest.raises(OptionsError, match="native operators of models run on the CPU"):
+        Options(providers=("CUDAExecutionProvider",), native=True)
