@@ -44,6 +44,7 @@ from flow2onnx.passes.hoist_products import hoist_products
 from flow2onnx.passes.mixed_precision import mix_precision
 from flow2onnx.passes.quantize_bias import quantize_biases
 from flow2onnx.passes.recompute import RecomputedSegment, recompute
+from flow2onnx.passes.recurrent_cells import join_cells
 from flow2onnx.passes.row_shares import Share
 from flow2onnx.passes.sink_relu import sink_relu
 from flow2onnx.trace.host import HostPlan
@@ -322,6 +323,8 @@ def _rewrite_forward(traced: Traced, spec: JobSpec, target: Target, *, is_divide
         quantize(job)
     elif not is_divided:
         hoist_products(job.b, _values_in_use(traced), job.regions)
+        if spec.half is None:  # recurrent layers have no kernel in half precision
+            join_cells(job.b, _values_in_use(traced), job.regions)
     if spec.half is not None:
         mix_precision(
             job.b,

@@ -15,6 +15,7 @@ __all__ = [
     "cast_node",
     "detach",
     "fuse_addend",
+    "insert_nodes",
     "only_user",
     "redirect_readers",
     "remove",
@@ -116,8 +117,25 @@ def replace_node(
 
     The new nodes may read the inputs of the node and `reads`.
     """
-    b, stem = Builder(graph.opset_imports[""]), str(node.outputs[0].name)
-    read = dict.fromkeys(v for v in (*reads, *node.inputs) if v is not None)
+    stem = str(node.outputs[0].name)
+    read = [v for v in (*reads, *node.inputs) if v is not None]
+    results = insert_nodes(graph, node, stem, emit, read)
+    for old, new in zip(node.outputs, results, strict=False):
+        name = old.name
+        replace_output(graph, old, new)
+        new.name = name
+    remove(graph, node)
+
+
+def insert_nodes(
+    graph: ir.Graph, node: ir.Node, stem: str, emit: Emit, reads: Sequence[ir.Value]
+) -> Sequence[ir.Value]:
+    """The results of what `emit` appends to a builder, which is put before a node.
+
+    The new nodes read `reads`, are named after `stem`, and of the line of the user's as the node.
+    """
+    b = Builder(graph.opset_imports[""])
+    read = dict.fromkeys(reads)
     placeholders = {v: b.input(str(v.name), list(v.shape or ()), dtype_of(v)) for v in read}  # type: ignore[arg-type]  # dimensions as they are
     with b.under(stem, node.meta.get("source")):
         results = emit(b, placeholders)
@@ -129,11 +147,7 @@ def replace_node(
         graph.register_initializer(value)
     b.graph.remove(b.nodes)
     graph.insert_before(node, b.nodes)
-    for old, new in zip(node.outputs, results, strict=False):
-        name = old.name
-        replace_output(graph, old, new)
-        new.name = name
-    remove(graph, node)
+    return results
 
 
 def state_updates(graph: ir.Graph) -> Iterator[tuple[ir.Node, ir.Value, ir.Node]]:
