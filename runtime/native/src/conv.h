@@ -19,6 +19,11 @@ constexpr const char *NAMES[] = {"Conv", "ConvInputGradient", "ConvWeightGradien
 constexpr int64_t LARGEST = int64_t(1) << 40; /* elements of a tensor */
 constexpr int MOST_AXES = 3;
 
+/* How many gradients of so many weights may be in memory at once, to be added up: 64 MB of them. */
+inline int64_t most_sums(int64_t weights) {
+    return std::max<int64_t>(1, (int64_t(1) << 24) / weights);
+}
+
 /* One axis of an image, and the windows along it. */
 struct Axis {
     int64_t size, out, kernel, stride, dilation, before, after;
@@ -115,6 +120,9 @@ std::unique_ptr<Kernel> winograd(const Shape &shape, Which which, const Form &fo
 
 /* As sums of shifted planes; null for shapes that are too large. */
 std::unique_ptr<Kernel> by_planes(const Shape &shape, Which which, const Form &form);
+
+/* As matrix products of whole tensors; null but for windows of one element. */
+std::unique_ptr<Kernel> by_products(const Shape &shape, Which which, const Form &form);
 
 /* With channels side by side, where a group has one; null for shapes that are too large. */
 std::unique_ptr<Kernel> by_channels(const Shape &shape, Which which, const Form &form);

@@ -126,9 +126,9 @@ struct Depthwise : Kernel {
         const int64_t products = shape.images * shape.out_plane() * shape.taps();
         const int64_t wanted = std::min(whole(FEWEST_JOBS, blocks), products / FEWEST_PRODUCTS);
         jobs = std::max<int64_t>(1, std::min(chunks(), wanted));
-        if (which != WEIGHT_GRADIENT) {
-            jobs = std::min(chunks(), std::max(jobs, products / PRODUCTS_OF_JOB));
-        }
+        jobs = which == WEIGHT_GRADIENT
+                   ? std::min(jobs, most_sums(shape.weights()))
+                   : std::min(chunks(), std::max(jobs, products / PRODUCTS_OF_JOB));
     }
 
     Part part(int axis, Range made) const {

@@ -254,6 +254,7 @@ struct Direct : Kernel {
     static bool is_same(const Shape &a, const Shape &b) { return !std::memcmp(&a, &b, sizeof a); }
 
     bool shares_weights() const { return pieces.have_all_weights && which != WEIGHT_GRADIENT; }
+    size_t jobs() const { return static_cast<size_t>(pieces.jobs); }
     bool has_sums() const { return pieces.have_all_weights && which == WEIGHT_GRADIENT; }
 
     OrtStatus *run(OrtKernelContext *context, const Tensors &tensors) const override;
@@ -263,19 +264,36 @@ struct Call {
     const Direct &conv;
     const Tensors &tensors;
     std::vector<char *> reordered = {}; /* weights, of each plan */
-    float *parts = nullptr;             /* weight gradients of all pieces but the first */
+    float *parts = nullptr;             /* weight gradients of all jobs but the first */
     std::vector<Status> failures = {};
 
-    void operator()(size_t i) {
+    void operator()(size_t job) {
         const OneThread guard;
-        failures[i] = run(conv.pieces.all[i], *conv.plans[conv.plan_of[i]], i);
+        const size_t count = conv.pieces.all.size(), first = count * job / conv.jobs();
+        const size_t last = count * (job + 1) / conv.jobs();
+        float *sums = tensors.weights;
+        if (conv.has_sums() && job > 0) {
+            sums = parts + (static_cast<int64_t>(job) - 1) * conv.shape.weights();
+        }
+        for (size_t i = first; i < last && failures[job] == SUCCESS; ++i) {
+            failures[job] = conv.has_sums() && i > first ? add(i, sums) : run(i, sums);
+        }
     }
 
-    Status run(const Piece &piece, const Plan &plan, size_t i) const {
-        float *own = tensors.weights + piece.weights;
-        if (conv.has_sums() && i > 0) {
-            own = parts + (static_cast<int64_t>(i) - 1) * conv.shape.weights();
-        }
+    /* A weight gradient of one more piece. */
+    Status add(size_t i, float *sums) const {
+        const int64_t size = conv.shape.weights();
+        float *own = machine::scratch<machine::BLOCK_POINTS>(static_cast<size_t>(size));
+        DNNL_TRY(run(i, own));
+        for (int64_t k = 0; k < size; ++k) sums[k] += own[k];
+        return SUCCESS;
+    }
+
+    /* One piece, its weights among these. */
+    Status run(size_t i, float *weights) const {
+        const Piece &piece = conv.pieces.all[i];
+        const Plan &plan = *conv.plans[conv.plan_of[i]];
+        float *own = weights + piece.weights;
         Stream *on = stream();
         if (on == nullptr) return static_cast<Status>(1);
         char *next = bytes<machine::REORDERS>(plan.scratch()), *pad = next;
@@ -339,7 +357,7 @@ struct Call {
     OrtStatus *sum_parts(OrtKernelContext *context) const {
         constexpr int64_t BLOCK = 1 << 14;
         const int64_t size = conv.shape.weights();
-        const size_t count = conv.pieces.all.size() - 1;
+        const size_t count = conv.jobs() - 1;
         const auto add = [&](size_t block) {
             const int64_t begin = static_cast<int64_t>(block) * BLOCK;
             const int64_t end = std::min(size, begin + BLOCK);
@@ -354,7 +372,7 @@ struct Call {
 
 OrtStatus *Direct::run(OrtKernelContext *context, const Tensors &tensors) const {
     Call call{*this, tensors};
-    const size_t count = pieces.all.size();
+    const size_t count = jobs();
     call.failures.assign(count, SUCCESS);
     if (has_sums() && count > 1) {
         const size_t floats = (count - 1) * static_cast<size_t>(shape.weights());

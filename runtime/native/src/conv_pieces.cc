@@ -17,6 +17,7 @@ constexpr int64_t PRODUCTS = 32;            /* in the time in which an element i
 constexpr int64_t CACHED = int64_t(1) << 17; /* elements that the second cache level has room for */
 constexpr int64_t FEWEST_ROWS = 4;          /* of a part of an axis, and of what its parts share */
 constexpr int64_t MOST_PIECES = 1 << 12;
+constexpr int64_t JOBS_OF_TASK = 4;         /* of pieces that are summed: some take longer */
 
 int64_t whole_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -90,10 +91,19 @@ struct Cutter {
         return along == PLACES ? images * parts : std::min(whole.tasks, units(along));
     }
 
+    bool has_sums(Along along) const { return along == PLACES && which == WEIGHT_GRADIENT; }
+    int64_t side_by_side(Along along) const {
+        return has_sums(along) ? std::min(whole.tasks, most_sums(whole.weights())) : whole.tasks;
+    }
+    int64_t jobs(Along along) const {
+        if (!has_sums(along)) return count(along);
+        return std::min({count(along), JOBS_OF_TASK * whole.tasks, most_sums(whole.weights())});
+    }
+
     /* What the busiest thread does, in elements that are moved. */
     double cost(Along along) const {
         const int64_t pieces = count(along), most = whole_div(units(along), pieces);
-        const double turns = static_cast<double>(whole_div(pieces, whole.tasks));
+        const double turns = static_cast<double>(whole_div(pieces, side_by_side(along)));
         const double share = turns * static_cast<double>(most) / static_cast<double>(units(along));
         const double batch = static_cast<double>(whole.images);
         const double x = batch * static_cast<double>(whole.source());
@@ -210,6 +220,7 @@ Pieces cut(const Shape &whole, Which which) {
     const Along along = cutter.best();
     Pieces made;
     made.have_all_weights = along == PLACES;
+    made.jobs = cutter.jobs(along);
     for (int64_t i = 0; i < cutter.count(along); ++i) {
         made.all.push_back(along == PLACES ? cutter.place(i)
                                            : cutter.piece(along, cutter.begin(along, i),

@@ -156,7 +156,8 @@ struct Planes : Kernel {
         const int64_t of_chunk = products / static_cast<int64_t>(chunks.size());
         if (which == WEIGHT_GRADIENT) {
             const int64_t wanted = whole(FEWEST_JOBS, shape.groups);
-            parts = std::min({wanted, static_cast<int64_t>(chunks.size()),
+            parts = std::min({wanted, most_sums(shape.weights()),
+                              static_cast<int64_t>(chunks.size()),
                               std::max<int64_t>(1, products / PRODUCTS_OF_JOB)});
             job_groups = std::max<int64_t>(1, PRODUCTS_OF_JOB / products);
         } else {
