@@ -98,3 +98,14 @@ def test_transposed_convolutions(
     for name, array in expected.items():
         assert got[name].shape == array.shape
         assert abs(got[name] - array).max() <= 2e-5 * abs(array).max(), name
+
+
+@pytest.mark.parametrize("operator", ["Conv", "ConvTranspose"])
+@pytest.mark.parametrize("kernel", [(1, 1), (3, 3), (3, 3, 3)], ids=str)
+def test_no_images(operator: str, kernel: tuple[int, ...], convolving: NativeLibrary) -> None:
+    case = Case((0, 16, *[8] * len(kernel)), 16, kernel)
+    expected, got, used = outputs(case, operator, (16, 16, *kernel), convolving, 1)
+    assert not {"Conv", "ConvInputGradient", "ConvWeightGradient"} & set(used)
+    for name, array in expected.items():
+        assert got[name].shape == array.shape
+        assert np.array_equal(got[name], array), name

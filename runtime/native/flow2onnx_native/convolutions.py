@@ -269,13 +269,16 @@ def _shape(
 ) -> ConvShape | None:
     """The numbers of a convolution of single precision over up to three axes; None for any other.
 
-    `any_batch`: the number of images may be open, and is 0 then.
+    `any_batch`: the number of images may be open, and is 0 then. Without images, or with another
+    axis that has nothing on it, it is the runtime's.
     """
     values = [v for v in (*inputs, y) if v is not None]
     sizes = [_sizes(v, any_batch) for v in values]
     if any(s is None or not is_float(v) for s, v in zip(sizes, values, strict=True)):
         return None
     x, w, *_, output = (s for s in sizes if s is not None)
+    if 0 in (*x[any_batch:], *w, *output[any_batch:]):
+        return None
     axes = len(x) - 2
     if not 1 <= axes <= MOST_AXES:
         return None
