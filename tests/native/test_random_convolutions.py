@@ -9,7 +9,7 @@ from flow2onnx_native.library import NativeLibrary
 from tests.native.one_node import CASES, disturbed, each_case, is_refusal, numbers, outcome
 
 OPERATORS = ("Conv", "ConvInputGradient", "ConvWeightGradient")
-CHANNELS = 3  # the method of one channel a group
+CHANNELS, PRODUCTS = 3, 5  # the methods of one channel a group, and of one element
 TOLERANCE = 3e-5  # of the largest value
 LARGEST, MOST_TASKS = 1 << 40, 1 << 12
 
@@ -30,11 +30,18 @@ def sound_shape(tile: int, draw: np.random.Generator) -> list[int]:
     kernel = [side or int(n) for n in draw.integers(1, 6 if axes < 3 else 4, axes)]
     most = {1: 60, 2: 14, 3: 7}[axes]
     rows = [[1, 1, 1, 1, 0, 0]] * (3 - axes)
-    rows += [extent(k, most, draw, plain=side is not None) for k in kernel]
+    if tile == PRODUCTS:
+        kernel = [1] * axes
+        sizes = [int(n) for n in draw.integers(1, most, axes)]
+        rows += [[n, n, 1, int(draw.integers(1, 3)), 0, 0] for n in sizes]
+    else:
+        rows += [extent(k, most, draw, plain=side is not None) for k in kernel]
     sizes, windows, strides, dilations, before, after = (list(c) for c in zip(*rows, strict=True))
     groups = int(draw.integers(1, 20)) if side is None and draw.random() < 0.4 else 1
     inner, outer = (groups * int(n) for n in draw.integers(1, max(2, 40 // groups), 2))
-    if tile == CHANNELS:
+    if tile == PRODUCTS:
+        groups, inner, outer = 1, *(int(n) for n in draw.integers(1, 70, 2))
+    elif tile == CHANNELS:
         inner = outer = groups = int(draw.integers(1, 70))
     images = int(draw.choice([1, 1, 2, 3, 4, 6, *([0] if side is not None else [])]))
     return [
@@ -80,6 +87,10 @@ def has_tile(shape: list[int], tile: int) -> bool:
     within = max(extents) <= 1 << 12 and max(shape[0], shape[1], shape[5]) <= 1 << 16
     is_plain = kernel == [side] * 2 and plain == [1] * 5 and shape[25] == 2
     return is_plain and max(shape[18:24]) < kernel[0] and within
+
+
+def is_pointwise(shape: list[int]) -> bool:
+    return set(shape[6:9]) | set(shape[12:15]) | {shape[24]} == {1} and not any(shape[18:24])
 
 
 def exact(shape: list[int], which: str, first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -134,7 +145,10 @@ def operands(shape: list[int], which: str, images: int, draw: np.random.Generato
 
 
 def case(draw: np.random.Generator, library: NativeLibrary) -> bool:
-    which, method = OPERATORS[int(draw.integers(0, 3))], int(draw.choice([0, 0, 1, 1, 3, 3, 4, 2]))
+    which, method = (
+        OPERATORS[int(draw.integers(0, 3))],
+        int(draw.choice([0, 0, 1, 1, 3, 3, 5, 4, 2])),
+    )
     given = sound_shape(method, draw)
     any_batch = given[0] == 0
     images = int(draw.integers(0, 4)) if any_batch else given[0]
@@ -143,8 +157,8 @@ def case(draw: np.random.Generator, library: NativeLibrary) -> bool:
         name = str(draw.choice(list(inputs)))
         inputs[name] = numbers(draw, *(int(d) for d in draw.integers(0, 5, 4)))
     shape = disturbed(given, draw) if draw.random() < 0.4 else given
-    method = int(draw.choice([*range(-1, 7), 2**40, -(2**63)])) if draw.random() < 0.1 else method
-    is_tiled = method not in (0, 1, CHANNELS)
+    method = int(draw.choice([*range(-1, 8), 2**40, -(2**63)])) if draw.random() < 0.1 else method
+    is_tiled = method not in (0, 1, CHANNELS, PRODUCTS)
     more = is_tiled or any_batch
     bits = int(draw.integers(0, 2)), *(int(n) for n in draw.integers(0, 2, 3) if more)
     form = [*bits, 0, 0, 0][:4]
@@ -155,6 +169,7 @@ def case(draw: np.random.Generator, library: NativeLibrary) -> bool:
         if not form[0]:
             inputs = {("_" if n == "c" else n): x for n, x in inputs.items()}
     fits = is_sound(shape) and (has_tile(shape, method) if is_tiled else shape[0] > 0)
+    fits = fits and (method != PRODUCTS or is_pointwise(shape))
     fits = fits and (method != CHANNELS or shape[1] == shape[5] == shape[24])
     fits = fits and (is_tiled or not any(form[1:]))
     images = shape[0] if fits and shape[0] > 0 else inputs["a"].shape[0]
@@ -257,3 +272,22 @@ def test_threads_do_not_change_channels_side_by_side(which: str, convolving: Nat
     assert np.array_equal(one, many)
     wanted = exact(shape, which, *inputs.values())
     assert abs(one - wanted).max() <= TOLERANCE * abs(wanted).max()
+
+
+def test_products_are_of_one_element(convolving: NativeLibrary) -> None:
+    shape = [1, 4, *[1] * 2, 9, 4, *[1] * 2, 3, *[1] * 2, 7, *[1] * 6, *[0] * 6, 1, 1, 1]
+    inputs = operands(shape, "ConvWeightGradient", 1, np.random.default_rng(0))
+    got = outcome(convolving, 1, "ConvWeightGradient", inputs, shape=shape, method=PRODUCTS)
+    assert "only windows of one element without groups, strides and zeros are products" in got
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_pieces_of_a_weight_gradient_are_added_up(threads: int, convolving: NativeLibrary) -> None:
+    """There are many more pieces than jobs, each of several images."""
+    side, images = 20, 80
+    shape = [images, 24, 1, side, side, 20, 1, 3, 3, 1, side, side, *[1] * 6, 0, 1, 1, 0, 1, 1,
+             1, 2, threads]  # fmt: skip
+    inputs = operands(shape, "ConvWeightGradient", images, np.random.default_rng(0))
+    got = outcome(convolving, threads, "ConvWeightGradient", inputs, shape=shape, method=0)
+    wanted = exact(shape, "ConvWeightGradient", *inputs.values())
+    assert abs(got - wanted).max() <= TOLERANCE * abs(wanted).max()

@@ -116,8 +116,9 @@ class Method(IntEnum):
     """The attribute `method` of convolutions; tiles are Winograd's, named by the side of results.
 
     SUMS are oneDNN's sums of products, PLANES sums of shifted planes, for few channels a group,
-    CHANNELS products of channels side by side, for one channel a group. Where a shape is too large
-    for the last two, the library computes it by SUMS.
+    CHANNELS products of channels side by side, for one channel a group; where a shape is too large
+    for these two, the library computes it by SUMS. PRODUCTS are those of whole tensors, for windows
+    of one element.
     """
 
     SUMS = 0
@@ -125,6 +126,7 @@ class Method(IntEnum):
     TILES_OF_2 = 2
     CHANNELS = 3
     TILES_OF_4 = 4
+    PRODUCTS = 5
 
 
 class FusedHead(NamedTuple):

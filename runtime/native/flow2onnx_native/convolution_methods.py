@@ -29,6 +29,8 @@ _MOST_FIRST_PHASES = 8
 _FLAT = 256  # positions below which autodiff makes one product of all images
 # Of kernels that are mostly beyond the border: longer, no longer, and rows as long as so many.
 _SHORT, _LONGEST, _ROW = 3, 13, 4
+# Positions of an image, and channels of a weight gradient, for which a product of each image pays.
+_FEWEST_COLUMNS, _FEWEST_ROWS = 64, 32
 _SMALL_PLANE = 256  # positions of the output of a channel
 _MOST_SUMMED_TAPS = 200  # of a depthwise kernel over two axes, beyond which bands are faster
 _LARGEST_FIRST = 80  # products of a position of a first layer, as which the runtime has a kernel
@@ -56,6 +58,13 @@ def _forward(shape: ConvShape) -> Method | None:
         return Method.PLANES
     if _is_first_of_three(shape):
         return Method.PLANES
+    if _is_product(shape):
+        return Method.PRODUCTS
+    if (
+        shape.axes == MOST_AXES
+        and shape.images * prod(by_axis(shape, "out_depth")) <= _FEWEST_COLUMNS
+    ):
+        return None
     if shape.in_ > _FEW or shape.out < 2 * _BLOCK:
         return Method.SUMS
     if shape.in_ * _taps(shape) <= _LARGEST_FIRST:
@@ -67,7 +76,7 @@ def _input_gradient(shape: ConvShape) -> Method | None:
     if shape.groups > 1:
         return _of_groups(shape, is_back=True)
     if _is_pointwise(shape):
-        return None
+        return Method.PRODUCTS if _is_product(shape) else None
     are_apart = all(
         kernel <= stride
         for kernel, stride in zip(
@@ -97,8 +106,13 @@ def _weight_gradient(shape: ConvShape) -> Method | None:
     places = prod(by_axis(shape, "out_depth"))
     # a product for each image is as large as the weights: it should not be above what it is made of
     is_product = shape.in_ * shape.out <= max(places, _FLAT) * (shape.in_ + shape.out)
-    if places < _SMALLEST_IMAGE or (_is_pointwise(shape) and is_product):
+    if places < _SMALLEST_IMAGE:
         return None  # matrix products
+    if _is_pointwise(shape) and is_product:
+        is_large = min(shape.in_, shape.out) >= _FEWEST_ROWS
+        return Method.PRODUCTS if is_large and _is_product(shape) else None
+    if shape.in_ == shape.axes == 1 and shape.out > _FEW:
+        return None  # one product with all that windows see
     if shape.out <= _FEW or _has_few_channels(shape):
         return Method.PLANES
     return Method.PLANES if _is_first_of_three(shape) else Method.SUMS
@@ -144,6 +158,12 @@ def _has_few_channels(shape: ConvShape) -> bool:
 def _is_pointwise(shape: ConvShape) -> bool:
     pads = (*by_axis(shape, "front"), *by_axis(shape, "back"))
     return _taps(shape) == 1 and _has_unit_strides(shape) and not any(pads)
+
+
+def _is_product(shape: ConvShape) -> bool:
+    """True for windows of one element over enough positions for a matrix product of each image."""
+    is_wide = prod(by_axis(shape, "out_depth")) >= _FEWEST_COLUMNS
+    return _is_pointwise(shape) and is_wide and min(shape.in_, shape.out) > _FEW
 
 
 def _has_unit_strides(shape: ConvShape) -> bool:
