@@ -144,6 +144,8 @@ class JobFunction:
 
     def _positional(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """The arguments of a call in the order of the job's parameters."""
+        if not kwargs:
+            return args
         name, names = self.spec.name, self.spec.names
         for key in kwargs:
             if key not in names:
@@ -157,13 +159,13 @@ class JobFunction:
                     f"{name}() got multiple values for argument {key!r}",
                     hint="pass it once, by position or by name",
                 )
-        missing = [n for n in names[len(args) :] if n not in kwargs] if kwargs else []
+        missing = [n for n in names[len(args) :] if n not in kwargs]
         if missing:
             raise CallError(
                 f"{name}() is missing {' and '.join(missing)}",
                 hint=f"its parameters are {', '.join(names)}",
             )
-        return (*args, *(kwargs[n] for n in names[len(args) :] if kwargs))
+        return (*args, *(kwargs[n] for n in names[len(args) :]))
 
     def _check_call(self) -> None:
         outer = traced_job()

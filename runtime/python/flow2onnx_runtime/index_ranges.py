@@ -12,7 +12,8 @@ from flow2onnx_runtime.dtypes import Array
 __all__ = ["IndexRange"]
 
 # By character, as there are two types of eight bytes.
-_UNSIGNED = {c: np.dtype(c.upper()) for c in "bhilq"}
+# By the character of a type of whole numbers: the one without a sign, and the largest number.
+_UNSIGNED = {c: (np.dtype(c.upper()), int(np.iinfo(c).max)) for c in "bhilq"}
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,8 @@ class IndexRange:
 
     def _are_within(self, array: Array) -> bool:
         """True if all are in the range itself; one reduction for classes, as steps are short."""
-        unsigned = _UNSIGNED.get(array.dtype.char)
-        if self.least or unsigned is None or self.below > np.iinfo(array.dtype).max:
+        unsigned, largest = _UNSIGNED.get(array.dtype.char, (None, 0))
+        if self.least or unsigned is None or self.below > largest:
             return bool(array.min() >= self.least and array.max() < self.below)
-        # what is negative is a large number as unsigned
-        return bool(array.view(unsigned).max() < self.below)
+        # what is negative is a large number as unsigned; the method would look at options first
+        return bool(np.maximum.reduce(array.view(unsigned), axis=None) < self.below)
