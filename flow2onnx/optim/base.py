@@ -200,7 +200,7 @@ class Optimizer:
             setattr(self, name, check_own(name, value))
 
     def leaves_unread_rows(self, name: str) -> bool:
-        """True if a row of a variable whose gradient is zero keeps its value, and has no slots.
+        """True if a row of a variable whose gradient is zero keeps its value, and its slots theirs.
 
         An update of the other rows alone is then the whole update.
         """

@@ -1,8 +1,8 @@
 """Tables of which only the rows looked up in a step are updated.
 
-`indexed_slices_optimizer_conf` lists them. Where that is the whole update, as without momentum and
-decay, a large table needs not be listed: neither its gradient nor what clips or scales it is ever
-as large as the table.
+`indexed_slices_optimizer_conf` lists them. Where that is the whole update, as of plain gradient
+descent and adagrad without decay, a large table needs not be listed: neither its gradient nor what
+clips or scales it is ever as large as the table.
 
 The gradient of a table is kept as one row for each lookup. The optimizer moves these rows as if
 they were the variable, and they are scattered back. A row looked up twice appears twice, each time

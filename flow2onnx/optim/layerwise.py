@@ -1,6 +1,7 @@
 """Optimizers by name that look at a whole tensor: lamb and lars."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from flow2onnx.graph import Value
 from flow2onnx.optim.base import Step
@@ -26,6 +27,8 @@ class LAMBRule(Moments):
     algorithm 2, with the identity for its phi; the quotient is 1 where a norm is 0.
     """
 
+    updates_rows: ClassVar[bool] = False
+
     lr: float = 1e-3
     eps: float = 1e-6
 
@@ -49,6 +52,8 @@ class LARSRule(Rule):
     q = trust_coefficient |w| / (|g| + weight_decay |w| + eps), or 1 where a norm is 0: You et al.,
     "Large Batch Training of Convolutional Networks", 2017, algorithm 1.
     """
+
+    updates_rows: ClassVar[bool] = False
 
     lr: float = 1e-2
     momentum: float = 0.9

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 from flow2onnx.errors import ArgumentError
 from flow2onnx.graph import Value
@@ -30,6 +30,8 @@ class Muon(Rule):
     bfloat16; here it is the type of the weight. Tensors of other ranks than 2 move by adamw of the
     adamw_ settings, at the rate of the matrices unless `adamw_lr` is given.
     """
+
+    updates_rows: ClassVar[bool] = False
 
     lr: float = 1e-3
     weight_decay: float = 0.1

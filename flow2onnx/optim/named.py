@@ -52,11 +52,12 @@ class NamedOptimizer(Optimizer):
     ) -> None:
         super().__init__(scheduler, **shared)
         self.rule, self.members = rule, dict(members)
+        self.updates_rows = rule.updates_rows
         self.ema, self.relative_rate = ema, relative_rate
 
     def leaves_unread_rows(self, name: str) -> bool:
-        """True for plain gradient descent."""
-        return self.rule.is_plain
+        """True for plain gradient descent, and for adagrad without decay."""
+        return self.rule.leaves_unread_rows
 
     @property
     def folds_rate(self) -> bool:

@@ -1,6 +1,7 @@
 """The base of optimizers by name: settings that are checked, and decay in its two forms."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from flow2onnx.graph import Value
 from flow2onnx.optim.base import Step
@@ -18,6 +19,9 @@ class Rule:
     (Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019).
     """
 
+    # True if it can update some rows of a table and leave the others, slots included.
+    updates_rows: ClassVar[bool] = True
+
     lr: float
     weight_decay: float = 0.0
 
@@ -33,6 +37,11 @@ class Rule:
     def is_plain(self) -> bool:
         """True if a step is w - rate * g and nothing else."""
         return False
+
+    @property
+    def leaves_unread_rows(self) -> bool:
+        """True if a row whose gradient is zero keeps its value, and its slots theirs."""
+        return self.is_plain
 
     def updates_parts(self, w: Value) -> bool:
         """True if it moves some elements of a variable as it does when it has all of them."""

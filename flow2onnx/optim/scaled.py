@@ -52,6 +52,11 @@ class Adagrad(Rule):
     initial_accumulator_value: float = 0.0
     eps: float = 1e-10
 
+    @property
+    def leaves_unread_rows(self) -> bool:
+        """True without decay: nothing is added to the sum, and 0 divided by its root is 0."""
+        return self.weight_decay == 0 and self.eps > 0
+
     def move(self, step: Step, name: str, w: Value, g: Value) -> Value:
         """The next value; the sum is state beside the variable."""
         b = step.b

@@ -65,6 +65,21 @@ def job(x: tp.Numpy.Placeholder((100, 20)), y: tp.Numpy.Placeholder((100,), dtyp
   and, of imported models, what the predict jobs `ema` and `ema-eval` compute with.
 * **Reduce on plateau** is the runtime's, which alone sees how training goes on: the callback
   `ReduceOnPlateau` of `Trainer.fit` sets `Trainer.learning_rate`.
+* **Tables of which a step looks rows up** (`flow.gather` on axis 0). What becomes of rows that
+  it did not read:
+
+  | optimizer | rows that are not read |
+  |---|---|
+  | `sgd` without momentum and `adagrad`, both without decay; OneFlow's SGD likewise | \
+stay, as by a gradient of 0; of a large table only rows are touched |
+  | all others but `lamb`, `lars` and `muon`, of a table listed in \
+`config.indexed_slices_optimizer_conf`; OneFlow's SGD, Adam and LazyAdam likewise | \
+stay, slots included: moments do not fade, decay waits; corrections for the start count the steps \
+of the job, as torch's SparseAdam does |
+  | any other, and tables that are not listed | \
+are updated by a gradient of 0: moments fade and move them on |
+
+  Clipping and the loss scale see the same gradient in all three.
 * `flow.optimizer.SGD`, `Adam` and their kin are OneFlow's own, whose formulas differ in places.
 """
 

@@ -121,6 +121,34 @@ def test_other_optimizers_update_every_row(kind):
     np.testing.assert_array_equal(rows["table"], dense["table"])
 
 
+@pytest.mark.parametrize("name", [
+    "sgd(momentum=0.9)", "sgd(momentum=0.9, nesterov=True, weight_decay=0.1)", "adam", "adamw",
+    "rmsprop(centered=True, momentum=0.5)", "adagrad(weight_decay=0.1, lr_decay=0.1)", "adadelta",
+    "nadam", "radam", "adamax", "lion",
+])  # fmt: skip
+def test_optimizers_by_name_move_rows_as_they_move_all(name, monkeypatch):
+    monkeypatch.setattr(f"{__name__}.BATCHES", BATCHES[:1] * 3)
+
+    def make():
+        return flow.optimizer.named(name, 0.1)
+
+    dense, rows = train(make, config()), train(make, config("table"))
+    read = np.unique(BATCHES[0])
+    for slot, values in dense.items():
+        np.testing.assert_allclose(rows[slot][read], values[read], rtol=1e-6, atol=1e-7)
+    others = np.setdiff1d(np.arange(V), read)
+    np.testing.assert_array_equal(rows["table"][others], TABLE[others])
+
+
+@pytest.mark.parametrize("name", ["lamb", "lars", "muon"])
+def test_optimizers_by_name_that_need_all_rows(name):
+    def make():
+        return flow.optimizer.named(name, 0.1)
+
+    dense, rows = train(make, config()), train(make, config("table"))
+    np.testing.assert_array_equal(rows["table"], dense["table"])
+
+
 def test_no_dense_gradient_is_made():
     def body(i: tp.Numpy.Placeholder((4,), flow.int32)) -> tp.Numpy:
         loss = flow.gather(table(), i)
@@ -217,6 +245,20 @@ def _large_job(optimizer, *, regularizer=None, reads_whole=False):
     losses = [job(i, seed).item() for i, seed in zip(BATCHES, SEEDS, strict=True)]
     nodes = current_session().opening("job").job.model.graph
     return losses, flow.get_all_variables()["table"].numpy(), list(nodes)
+
+
+@pytest.mark.parametrize("clip_norm", [None, 0.5])
+def test_adagrad_of_a_large_table_is_exact_on_its_rows(clip_norm, monkeypatch):
+    def make():
+        return flow.optimizer.named("adagrad", lr=0.1, clip_norm=clip_norm)
+
+    losses, made, nodes = _large_job(make)
+    assert _largest(nodes) == {"ScatterND"}
+    monkeypatch.setattr("flow2onnx.optim.training.exact_lookups", lambda *_: {})
+    dense_losses, dense, _ = _large_job(make)
+    np.testing.assert_allclose(losses, dense_losses, rtol=1e-6)
+    check = np.testing.assert_array_equal if clip_norm is None else np.testing.assert_allclose
+    check(made, dense)
 
 
 def _largest(nodes):
