@@ -23,7 +23,8 @@ _LEAST_FILLED = 0.75  # of the tiles, which may hang over the edge of the image
 # Channels: with others oneDNN has no fast kernel for groups, and fills blocks with zeros.
 _BLOCK = 8
 _FEW, _NOT_MANY = 4, 24  # channels
-_SMALLEST_IMAGE = 20  # positions of the output
+_SMALLEST_IMAGE, _SMALLEST_OF_FEW, _FEW_IMAGES = 20, 16, 2  # positions of the output
+_FEW_WINDOWS, _MANY_WEIGHTS = 64, 1 << 17  # which cost more to be reordered than to be multiplied
 _LONGEST_DEPTHWISE = 9  # kernel whose forward pass oneDNN is fast with
 _MOST_FIRST_PHASES = 8
 _FLAT = 256  # positions below which autodiff makes one product of all images
@@ -60,10 +61,7 @@ def _forward(shape: ConvShape) -> Method | None:
         return Method.PLANES
     if _is_product(shape):
         return Method.PRODUCTS
-    if (
-        shape.axes == MOST_AXES
-        and shape.images * prod(by_axis(shape, "out_depth")) <= _FEWEST_COLUMNS
-    ):
+    if _has_few_windows(shape):
         return None
     if shape.in_ > _FEW or shape.out < 2 * _BLOCK:
         return Method.SUMS
@@ -106,7 +104,7 @@ def _weight_gradient(shape: ConvShape) -> Method | None:
     places = prod(by_axis(shape, "out_depth"))
     # a product for each image is as large as the weights: it should not be above what it is made of
     is_product = shape.in_ * shape.out <= max(places, _FLAT) * (shape.in_ + shape.out)
-    if places < _SMALLEST_IMAGE:
+    if places < (_SMALLEST_IMAGE if shape.images > _FEW_IMAGES else _SMALLEST_OF_FEW):
         return None  # matrix products
     if _is_pointwise(shape) and is_product:
         is_large = min(shape.in_, shape.out) >= _FEWEST_ROWS
@@ -149,6 +147,12 @@ def _is_first_of_three(shape: ConvShape) -> bool:
     """True for few channels over three axes, but for patches that are apart."""
     phases = prod(by_axis(shape, "stride_z"))
     return shape.in_ <= _FEW and shape.axes == MOST_AXES and phases <= _MOST_FIRST_PHASES
+
+
+def _has_few_windows(shape: ConvShape) -> bool:
+    """True where each of many weights is used for few windows."""
+    windows = shape.images * prod(by_axis(shape, "out_depth"))
+    return windows <= _FEW_WINDOWS and shape.in_ * shape.out * _taps(shape) >= _MANY_WEIGHTS
 
 
 def _has_few_channels(shape: ConvShape) -> bool:
