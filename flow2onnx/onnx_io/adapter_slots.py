@@ -12,6 +12,7 @@ which y + (x A) B is multiplied; a bias is not.
 
 import fnmatch
 import math
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -24,10 +25,11 @@ from flow2onnx.graph.contrib import CONTRIB_DOMAIN
 
 __all__ = [
     "RANK", "Product", "Slot", "add_slots", "choose_products", "fused_experts", "has_factors",
-    "module_rows", "products", "slot_inputs", "slots_of",
+    "module_rows", "products", "rename_slots", "slot_inputs", "slots_of",
 ]  # fmt: skip
 
 RANK = "lora_r"  # how the names of the sizes begin that adapters choose
+_ADDED = re.compile(r"/lora(_[AB])?(/|$)|/factor$|\.lora_(A|B|factor)\.weight$")
 _DOWN, _UP, _FACTOR = ".lora_A.weight", ".lora_B.weight", ".lora_factor.weight"
 _EXPERTS = ("MoE", "QMoE")
 _PACKED_HALVES = ("gate", "up")
@@ -237,6 +239,22 @@ def add_slots(
             _declare_slot(model.graph, slot, product.element, factors=factors)
     del model.graph.node[:]
     model.graph.node.extend(nodes)
+
+
+def rename_slots(model: onnx.ModelProto) -> None:
+    """Give what slots have added other names, in place, so that the model takes slots again."""
+    graph = model.graph
+    ends = {v.name for v in (*graph.input, *graph.output)}
+
+    def named(name: str) -> str:
+        return f"kept/{name}" if _ADDED.search(name) and name not in ends else name
+
+    for node in graph.node:
+        node.name = named(node.name)
+        node.input[:] = map(named, node.input)
+        node.output[:] = map(named, node.output)
+    for value in (*graph.initializer, *graph.value_info):
+        value.name = named(value.name)
 
 
 def _declare_slot(graph: onnx.GraphProto, slot: Slot, element: int, *, factors: bool) -> None:

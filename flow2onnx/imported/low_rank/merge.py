@@ -21,6 +21,7 @@ from flow2onnx.onnx_io.adapter_slots import (
     choose_products,
     module_rows,
     products,
+    rename_slots,
     slot_inputs,
     slots_of,
 )
@@ -67,8 +68,8 @@ def keep_adapter(
 ) -> None:
     """Write a folder whose model has an adapter in it, as constants beside weights of any kind.
 
-    It computes what the model with slots does with this adapter, and needs no adapter. All other
-    files are second names of the old ones.
+    It computes what the model with slots does with this adapter, and needs no adapter, but takes
+    slots for another. All other files are second names of the old ones.
     """
     language = open_language_model(model)
     proto = language.copy()
@@ -78,6 +79,7 @@ def keep_adapter(
         chosen = choose_products(products(proto), sorted(known.pairs))
         add_slots(proto, chosen, factors=known.is_dora)
     fill_initializers(proto, adapter_arrays(slot_inputs(proto), known))
+    rename_slots(proto)
     write_folder(language, Path(output), proto.SerializeToString(deterministic=True))
 
 

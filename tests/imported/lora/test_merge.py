@@ -83,6 +83,27 @@ def test_beside_four_bits_nothing_is_lost(tmp_path, has_slots):
         keep_adapter(folder.path, adapter, tmp_path / "kept")
 
 
+def test_what_keeps_an_adapter_takes_another(tmp_path):
+    folder = write_folder(tmp_path / "m", replace(with_bits(TINY, 4), layers=1))
+    adapter = drawn(folder, tmp_path, 0.02)
+    q_proj = "model.layers.0.attn.q_proj"  # the other columns of its product have no adapter
+    part = replace(adapter, pairs={q_proj: adapter.pairs[q_proj]})
+    keep_adapter(folder.path, part, tmp_path / "once")
+    keep_adapter(tmp_path / "once", adapter, tmp_path / "twice")
+    write_slots(tmp_path / "twice")
+    given = feeds(folder, IDS)
+    summed = {  # ranks side by side: the whole adapter twice, q_proj three times
+        name: np.concatenate([value] * (3 if q_proj in name else 2), int("lora_A" in name))
+        for name, value in adapter.parameters().items()
+    }
+    slots = open_folder(tmp_path / "slots" / "model.onnx")
+    wanted = slots.run(["logits"], given | summed)
+    found = open_folder(tmp_path / "twice" / "model.onnx").run(
+        ["logits"], given | adapter.parameters()
+    )
+    np.testing.assert_allclose(found[0], wanted[0], rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("points", [False, True])
 def test_four_bits_are_rounded_from_a_base(points, tmp_path):
     folder = write_folder(tmp_path / "m", with_bits(TINY, 4, points=points))
