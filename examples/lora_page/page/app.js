@@ -76,7 +76,8 @@ async function ask() {
     const given = { question, most: MOST, isFirst };
     const answer = await working(`${who} answers …`, () => worker.ask("ask", given, hear));
     at(place).textContent = answer.text.trim() || "(nothing)";
-    at(`${place}-speed`).textContent = `${(answer.tokens / answer.seconds).toFixed(1)} tokens/s`;
+    const speed = answer.tokens / answer.seconds;
+    at(`${place}-speed`).textContent = answer.tokens ? `${speed.toFixed(1)} tokens/s` : "";
     showMemory(answer);
   }
   say("answered");
@@ -117,7 +118,7 @@ async function working(text, act) {
     return await act();
   } finally {
     clearInterval(clock);
-    at("spent").textContent = "";
+    for (const id of ["spent", "left"]) at(id).textContent = "";
     at("progress").hidden = true;
     busy(false);
   }
