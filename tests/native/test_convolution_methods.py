@@ -53,6 +53,7 @@ CASES = [
     (INPUT, shape_of(DENSE, 7, 31, groups=64), Method.CHANNELS),
     (WEIGHTS, shape_of(DENSE, 28, 1), Method.PRODUCTS),
     (WEIGHTS, shape_of((16, 96), 28, 1), None),
+    (WEIGHTS, shape_of(DENSE, 14, 1), None),
     (WEIGHTS, shape_of((1, 128), 1000, 15, 1), None),
     (WEIGHTS, shape_of((2048, 2048), 16, 1), Method.SUMS),
     (WEIGHTS, shape_of(DENSE, 4, 3, stride=2), None),

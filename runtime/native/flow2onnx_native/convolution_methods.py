@@ -107,8 +107,8 @@ def _weight_gradient(shape: ConvShape) -> Method | None:
     if places < (_SMALLEST_IMAGE if shape.images > _FEW_IMAGES else _SMALLEST_OF_FEW):
         return None  # matrix products
     if _is_pointwise(shape) and is_product:
-        is_large = min(shape.in_, shape.out) >= _FEWEST_ROWS
-        return Method.PRODUCTS if is_large and _is_product(shape) else None
+        is_large = places >= _FLAT and min(shape.in_, shape.out) >= _FEWEST_ROWS
+        return Method.PRODUCTS if is_large else None
     if shape.in_ == shape.axes == 1 and shape.out > _FEW:
         return None  # one product with all that windows see
     if shape.out <= _FEW or _has_few_channels(shape):
