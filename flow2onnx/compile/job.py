@@ -46,6 +46,7 @@ from flow2onnx.passes.quantize_bias import quantize_biases
 from flow2onnx.passes.recompute import RecomputedSegment, recompute
 from flow2onnx.passes.recurrent_cells import join_cells
 from flow2onnx.passes.row_shares import Share
+from flow2onnx.passes.shared_halves import DivideSharedHalves
 from flow2onnx.passes.sink_relu import sink_relu
 from flow2onnx.trace.host import HostPlan
 from flow2onnx.trace.job import Job, Kept
@@ -231,6 +232,7 @@ def _build(spec: JobSpec, shapes: Sequence[tuple[int, ...]] | None, target: Targ
     if not job.is_trainable and spec.is_quantized:
         quantize_biases(job.b)  # after biases became operands of their products
     recomputed = _recompute(job, spec, forward) if diffs else ()
+    DivideSharedHalves().run(job.b.graph)  # of which recomputation leaves some
     job.b.graph.name = spec.name
     model = model_of(job.b.graph)
     if target.shards > 1:

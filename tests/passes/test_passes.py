@@ -10,6 +10,7 @@ from flow2onnx.passes.fuse_bias import FuseBias
 from flow2onnx.passes.pipeline import PIPELINE, run_passes
 from flow2onnx.passes.redundant_casts import RemoveRedundantCasts
 from flow2onnx.passes.scatter_into_state import ScatterIntoState
+from flow2onnx.passes.shared_halves import DivideSharedHalves
 from flow2onnx.passes.sink_relu import SinkRelu
 from tests.passes.text import body_of, checked, graph_of, interface, lines
 
@@ -51,6 +52,13 @@ REWRITES = {
         "g (double[2] x) => (double[2] y)",
         "a = Neg(x)  h = Tan(a)  y = Neg(h)",
         'a = Neg(x)  "h/Sin" = Sin(a)  "h/Cos" = Cos(a)  h = Div("h/Sin", "h/Cos")  y = Neg(h)',
+    ),
+    "half of a gelu and of others": (
+        DivideSharedHalves,
+        "g (float[2] x, float[2] u, float[2] g) => (float[2] y, float[2] z) "
+        "<float half = {0.5}, float one = {1}>",
+        "h = Mul(x, half)  t = Tanh(u)  a = Add(t, one)  y = Mul(h, a)  z = Mul(g, h)",
+        'h = Div(x, "h/const/0")  t = Tanh(u)  a = Add(t, one)  y = Mul(h, a)  z = Mul(g, h)',
     ),
     "relu before a pool": (
         SinkRelu,
@@ -159,6 +167,17 @@ REWRITES = {
 
 # pass, graph that it must not change
 KEPT = {
+    "half of a gelu alone": (
+        DivideSharedHalves,
+        "g (float[2] x, float[2] u) => (float[2] y) <float half = {0.5}, float one = {1}> "
+        "{ h = Mul(x, half)  t = Tanh(u)  a = Add(t, one)  y = Mul(h, a) }",
+    ),
+    "half of others": (
+        DivideSharedHalves,
+        "g (float[2] x, float[2] u, float[2] g) => (float[2] y, float[2] z, float[2] t) "
+        "<float half = {0.5}, float one = {1}> { h = Mul(x, half)  t = Tanh(u)  a = Add(t, one)  "
+        "y = Mul(h, a)  z = Mul(g, h) }",
+    ),
     "an unread input": (
         DeadCodeElimination,
         "g (float[2] x, float[2] u) => (float[2] y) { y = Relu(x) }",
@@ -358,7 +377,7 @@ def test_long_tensors_are_compared_in_full():
 
 def test_every_pass_has_its_cases():
     for table in (REWRITES, KEPT):
-        assert {entry[0] for entry in table.values()} == {*PIPELINE, SinkRelu}
+        assert {entry[0] for entry in table.values()} == {*PIPELINE, DivideSharedHalves, SinkRelu}
 
 
 def test_the_pipeline_sees_through_everything():
