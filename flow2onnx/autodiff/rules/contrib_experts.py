@@ -80,7 +80,10 @@ def _check_bits(n, scaled):
 
 
 class _Gates:
-    """What each row takes of each expert, (row, expert); 0 of those that it did not choose."""
+    """What each row takes of each expert, (row, expert); 0 of those that it did not choose.
+
+    One that it chose may count 0, too: `chosen` says which these are, as 1 and 0.
+    """
 
     def __init__(self, b, scores, count):
         self.dense = None
@@ -89,6 +92,7 @@ class _Gates:
         turned = b.Slice(scores, [-1], [-_ALL], [1], [-1])
         self._best, places = b.several("TopK", turned, [count], outputs=2, axis=1)
         self._places = b.Sub(np.int64(sizes_of(scores)[1] - 1), places)
+        self.chosen = self._spread(b.Expand(b.like(1.0, scores), extents(b, self._best)))
 
     def share_among_chosen(self):
         """Softmax of the scores of those that are chosen."""
@@ -137,7 +141,10 @@ def _dot(b, x, y):
 def _gradients(b, n, x, g, gates, operands):
     """The gradients of `x`, of the gates, (row, expert), and of operands by name."""
     rows = [b.Reshape(v, [-1, sizes_of(x)[-1]]) for v in (x, g)]
-    parts = {"gate": b.Transpose(gates.dense, perm=[1, 0])}
+    # the runtime leaves out an expert that a row weighs with less than 0
+    counts = b.And(b.Cast(gates.chosen, to=bool_), b.GreaterOrEqual(gates.dense, b.like(0.0, x)))
+    turned = {"gate": gates.dense, "chosen": counts}
+    parts = {name: b.Transpose(v, perm=[1, 0]) for name, v in turned.items()}
     parts |= {name: v for name, v in operands.items() if v is not None}
     none = zeros(b, extents(b, rows[0]), dtype_of(x))
     count = len(parts)
@@ -177,7 +184,7 @@ class _Expert:
     def __init__(self, b, n, rows, parts):
         self._b, self._n, self._parts = b, n, parts
         gate = parts["gate"]
-        self._places = b.Reshape(b.NonZero(b.Cast(gate, to=bool_)), [-1])
+        self._places = b.Reshape(b.NonZero(parts["chosen"]), [-1])
         self._x, self._g = (b.Gather(v, self._places) for v in rows)
         self._gate = b.Unsqueeze(b.Gather(gate, self._places), [1])
         self._up, self._down = self._matrix("1"), self._matrix("2")
