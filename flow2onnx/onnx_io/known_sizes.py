@@ -1,13 +1,19 @@
 """A model as it is for sizes of its free axes, such as one row."""
 
-import math
-from collections.abc import Mapping
+import ast
+import operator
+from collections.abc import Callable, Mapping
 
 import onnx_ir as ir
 
 from flow2onnx.graph import Model
 
 __all__ = ["known_sizes"]
+
+_OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add, ast.FloorDiv: operator.floordiv, ast.Mult: operator.mul,
+    ast.Sub: operator.sub,
+}  # fmt: skip
 
 
 def known_sizes(model: Model, sizes: Mapping[str, int]) -> Model:
@@ -22,8 +28,29 @@ def known_sizes(model: Model, sizes: Mapping[str, int]) -> Model:
 
 
 def _size(name: str | None, sizes: Mapping[str, int]) -> int:
-    """The size of an axis such as ``2*sequence``; 1 where nothing of it is known."""
-    parts = (name or "").split("*")
-    if not any(part in sizes for part in parts):
-        return 1
-    return math.prod(int(p) if p.isdigit() else sizes.get(p, 1) for p in parts)
+    """The size of an axis such as ``2*sequence + 1``; 1 where nothing of it is known."""
+    try:
+        tree = ast.parse((name or "").strip(), mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return sizes.get(name or "", 1)
+    if not any(isinstance(n, ast.Name) and n.id in sizes for n in ast.walk(tree)):
+        return sizes.get(name or "", 1)
+    found = _value(tree, sizes)
+    return 1 if found is None else max(found, 0)
+
+
+def _value(tree: ast.expr, sizes: Mapping[str, int]) -> int | None:
+    """The value of a sum or product of sizes, of which unknown ones count as 1."""
+    if isinstance(tree, ast.Name):
+        return sizes.get(tree.id, 1)
+    if isinstance(tree, ast.Constant):
+        return tree.value if type(tree.value) is int else None
+    if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
+        value = _value(tree.operand, sizes)
+        return None if value is None else -value
+    if not isinstance(tree, ast.BinOp) or type(tree.op) not in _OPERATIONS:
+        return None
+    left, right = _value(tree.left, sizes), _value(tree.right, sizes)
+    if left is None or right is None or (right == 0 and isinstance(tree.op, ast.FloorDiv)):
+        return None
+    return int(_OPERATIONS[type(tree.op)](left, right))
