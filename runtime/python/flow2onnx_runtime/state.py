@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from flow2onnx_runtime.buffers import Buffer, new_buffer
 from flow2onnx_runtime.dtypes import Element, as_bits, element_of, find_element
 from flow2onnx_runtime.errors import StateError
+from flow2onnx_runtime.interrupts import Interrupts
 
 __all__ = ["State"]
 
@@ -171,7 +172,7 @@ class State:
             return {name: self.read(name) for name in self._slots}
 
     def from_dict(self, values: Mapping[str, NDArray[Any]]) -> None:
-        """Replace all values. All are checked before any is written: all or nothing."""
+        """Replace all values, or none: all are checked first, and Ctrl-C waits for the last."""
         missing = [name for name in self._slots if name not in values]
         surplus = [name for name in values if name not in self._slots]
         if missing or surplus:
@@ -181,7 +182,9 @@ class State:
                 f"the values are not of this state: the given set {' and '.join(parts)}",
                 hint="give exactly the names of State.names(); write() replaces single ones",
             )
-        self._write({name: self._check(name, values[name]) for name in self._slots})
+        checked = {name: self._check(name, values[name]) for name in self._slots}
+        with Interrupts() as interrupts, interrupts.held():
+            self._write(checked)
 
     def nbytes(self) -> int:
         """Bytes of memory taken by the buffers there are: one or two of each tensor."""

@@ -1,5 +1,7 @@
 """Programs and states: double buffering, feeds, results, threads."""
 
+import os
+import signal
 import threading
 
 import ml_dtypes
@@ -396,6 +398,25 @@ def test_from_dict_is_all_or_nothing():
             state.from_dict(bad)
         assert all(np.array_equal(state.read(n), v) for n, v in good.items())
     state.from_dict(changed)
+    assert all(np.array_equal(state.read(n), v) for n, v in changed.items())
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs signals")
+def test_ctrl_c_finds_a_state_whole(monkeypatch):
+    state = fresh_state()
+    changed = {name: value + 1 for name, value in state.to_dict().items()}
+    kinds = {type(state._slots[name].buffer(False)) for name in state.names()}
+    for kind in kinds:
+        write = kind.write
+
+        def interrupted(buffer, array, write=write):
+            signal.raise_signal(signal.SIGINT)
+            monkeypatch.undo()
+            write(buffer, array)
+
+        monkeypatch.setattr(kind, "write", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        state.from_dict(changed)
     assert all(np.array_equal(state.read(n), v) for n, v in changed.items())
 
 
