@@ -13,7 +13,13 @@ from flow2onnx_runtime.batch_sources import name_faults
 from flow2onnx_runtime.dtypes import Array
 from flow2onnx_runtime.token_log import RowLog
 
-from flow2onnx.cli.lora_training import ServedAs, TrainingData, adapter_settings, write_and_fit
+from flow2onnx.cli.lora_training import (
+    ServedAs,
+    TrainingData,
+    TrainingRequest,
+    adapter_settings,
+    write_and_fit,
+)
 from flow2onnx.cli.options import load_arrays, parse_inputs
 from flow2onnx.cli.show import working
 from flow2onnx.data.build import image_source
@@ -51,17 +57,11 @@ class _PictureInput:
         return scaled.transpose(2, 0, 1) if self.colours_first else scaled
 
 
-def train_network(
-    model: Path,
-    data: Path,
-    output: Path,
-    validation: Path | None,
-    options: dict[str, Any],
-    as_json: bool,
-) -> None:
+def train_network(asked: TrainingRequest) -> None:
     """Train adapters of a model by a loss of its outputs, on arrays by name or on pictures."""
+    model, validation, options = asked.model, asked.validation, asked.options
     fixed, pictures = _inputs_of(model, options)
-    arrays, classes = _read("data", data, pictures, options["labels"])
+    arrays, classes = _read("data", asked.data, pictures, options["labels"])
     held = None
     if validation is not None:
         held, names = _read("validation", validation, pictures, options["labels"])
@@ -93,12 +93,12 @@ def train_network(
     if options["metrics"]:
         settings |= {"metrics": list(options["metrics"]), "validation": held or arrays}
     write_and_fit(
+        asked,
         partial(_save, made, classes),
         f"{made!r}: {batches} batches, {steps} steps",
         ServedAs(base=str(model)),
         TrainingData(batches=arrays, log=log, settings=settings),
-        output, options, as_json,
-    )  # fmt: skip
+    )
 
 
 def _compile(model: Path, options: dict[str, Any], steps: int) -> TrainableModel:

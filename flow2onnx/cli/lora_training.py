@@ -1,7 +1,7 @@
 """The loop behind `flow2onnx lora`: its callbacks, its files, and how it ends."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -26,8 +26,8 @@ from flow2onnx.imported.low_rank.texts import batches_of, read_texts
 from flow2onnx.imported.low_rank.tokens import FolderTokenizer
 
 __all__ = [
-    "ADAPTER", "ServedAs", "TrainingData", "adapter_settings", "check_counts", "check_output",
-    "check_words", "read_batches", "texts_data", "write_and_fit",
+    "ADAPTER", "ServedAs", "TrainingData", "TrainingRequest", "adapter_settings", "check_counts",
+    "check_output", "check_words", "read_batches", "texts_data", "write_and_fit",
 ]  # fmt: skip
 
 ADAPTER = f"adapter{ADAPTER_SUFFIX}"
@@ -44,6 +44,21 @@ _COUNTS = ("epochs", "batch_size", "accumulate", "every", "validate_every", "sam
 Batches = Sequence[dict[str, Array]]
 
 
+@dataclass(frozen=True, kw_only=True)
+class TrainingRequest:
+    """What `flow2onnx lora` was asked for: files and folders, and the other options by name.
+
+    Options that were left out are set as the data tell.
+    """
+
+    model: Path
+    data: Path
+    output: Path
+    validation: Path | None
+    options: dict[str, Any]
+    as_json: bool
+
+
 def check_counts(options: dict[str, Any]) -> None:
     """Raise ArgumentError for a count below 1, before anything is done."""
     for name in _COUNTS:
@@ -52,11 +67,12 @@ def check_counts(options: dict[str, Any]) -> None:
             raise ArgumentError(f"--{asked} is {options[name]}", hint="give a number of at least 1")
 
 
-def check_output(output: Path, options: dict[str, Any]) -> None:
+def check_output(asked: TrainingRequest) -> None:
     """Raise ArgumentError for a folder with a training that would be lost."""
-    if (output / _CHECKPOINT).exists() and not (options["resume"] or options["overwrite"]):
+    is_kept = asked.options["resume"] or asked.options["overwrite"]
+    if (asked.output / _CHECKPOINT).exists() and not is_kept:
         raise ArgumentError(
-            f"{output} has the checkpoint of an earlier training",
+            f"{asked.output} has the checkpoint of an earlier training",
             hint="--resume goes on from it, --overwrite begins anew in its place; or give another "
             "folder",
         )
@@ -85,8 +101,19 @@ def read_batches(path: Path, tokenizer: FolderTokenizer, options: dict[str, Any]
     return found
 
 
-def check_words(made: TrainableAdapter, batches: Iterable[Mapping[str, Array]]) -> None:
-    """Raise ArgumentError for tokens that the model has not: its tokenizer is another's."""
+def check_words(made: TrainableAdapter, batches: Batches) -> None:
+    """Raise ArgumentError for what texts do not say, or tokens that the model has not.
+
+    These are of another model's tokenizer.
+    """
+    unknown = next((name for name in made.step.feeds if name not in batches[0]), None)
+    if unknown is not None:
+        raise ArgumentError(
+            f"{made.model.path} reads {unknown}, which texts do not say",
+            hint="export it with input_ids, attention_mask, position_ids and the past as inputs; "
+            "for others Trainer.step takes any batch",
+        )
+    _check_rows(made, batches)
     words = made.model.words
     most = max(int(batch["input_ids"].max()) for batch in batches)
     if words is not None and most >= words:
@@ -94,6 +121,25 @@ def check_words(made: TrainableAdapter, batches: Iterable[Mapping[str, Array]]) 
             f"the texts have the token {most}, and {made.model.path} knows {words}",
             hint="is tokenizer.json that of this model? copy it again",
         )
+
+
+def _check_rows(made: TrainableAdapter, batches: Batches) -> None:
+    """Raise ArgumentError for batches of other rows than the model's, if it takes no others."""
+    labels = next(v for v in made.step.model.graph.inputs if v.name == "labels")
+    fixed = labels.shape[0] if labels.shape is not None else None
+    other = next((len(b["labels"]) for b in batches if len(b["labels"]) != fixed), None)
+    if isinstance(fixed, int) and other is not None:
+        raise ArgumentError(
+            f"{made.model.path} takes {fixed} rows at a time, and a batch has {other}",
+            hint=f"give --batch-size {fixed} and texts that fill each batch, or export the model "
+            "with a free batch",
+        )
+
+
+def _as_fed(made: TrainableAdapter, batches: Batches) -> Batches:
+    """Batches with what the model reads: one of texts without padding may read no mask."""
+    feeds = made.step.feeds
+    return [{name: batch[name] for name in feeds} for batch in batches]
 
 
 def adapter_settings(options: dict[str, Any], steps: int) -> dict[str, Any]:
@@ -138,57 +184,55 @@ class ServedAs:
 
 
 def texts_data(
+    asked: TrainingRequest,
     made: TrainableAdapter,
     tokenizer: FolderTokenizer,
     batches: Batches,
     held: Batches | None,
-    output: Path,
-    options: dict[str, Any],
-    as_json: bool,
 ) -> TrainingData:
     """The data of a language model: its log counts tokens, and it can be asked."""
+    options = asked.options
 
     def samples(trainer: Trainer) -> Samples:
         return Samples(
-            trainer, made.model, tokenizer, options["sample"], output / "samples.jsonl",
+            trainer, made.model, tokenizer, options["sample"], asked.output / "samples.jsonl",
             every=options["sample_every"], most=options["sample_tokens"],
-            say=None if as_json else _say,
+            say=None if asked.as_json else _say,
         )  # fmt: skip
 
+    fed, held_fed = (None if b is None else _as_fed(made, b) for b in (batches, held))
     return TrainingData(
-        batches=list(batches),
-        log=partial(TokenLog, batches, validation=held),
+        batches=fed,
+        log=partial(TokenLog, batches, validation=held_fed),
         samples=samples if options["sample"] else None,
     )
 
 
 def write_and_fit(
+    asked: TrainingRequest,
     save: Callable[[Path], object],
     told: str,
     served: ServedAs,
     data: TrainingData,
-    output: Path,
-    options: dict[str, Any],
-    as_json: bool,
 ) -> None:
-    """Write a bundle into the folder `output` and train it: the adapter is there then.
+    """Write a bundle into the folder of the results and train it: the adapter is there then.
 
     `save` writes the bundle, `told` is what a user is told of it.
     """
+    output = asked.output
     with writing(output, "make room; --resume goes on from the last checkpoint, which is whole"):
         output.mkdir(parents=True, exist_ok=True)
-        if options["overwrite"]:  # a kill before the first checkpoint leaves none to go on from
+        if asked.options["overwrite"]:  # a kill before the first checkpoint then leaves none
             remove_checkpoint(output / _CHECKPOINT)
         save(output / "bundle")
-        if not as_json:
+        if not asked.as_json:
             note(told)
-        _fit(served, data, output, options, as_json)
+        _fit(asked, served, data)
 
 
-def _fit(
-    served: ServedAs, data: TrainingData, output: Path, options: dict[str, Any], as_json: bool
-) -> None:
-    """Train the bundle in the folder `output`, where the adapter is then, and say how it went."""
+def _fit(asked: TrainingRequest, served: ServedAs, data: TrainingData) -> None:
+    """Train the bundle in the folder of the results, and say how it went."""
+    output, options, as_json = asked.output, asked.options, asked.as_json
     trainer = Trainer(output / "bundle")
     log = data.log(
         output / "steps.csv", every=options["validate_every"],
@@ -197,7 +241,7 @@ def _fit(
     )  # fmt: skip
     samples = None if data.samples is None else data.samples(trainer)
     callbacks: list[Callback] = [
-        _SameSettings(options), log, *([samples] if samples else []), *_logs(output, options)
+        SameSettings(options), log, *([samples] if samples else []), *_logs(output, options)
     ]  # fmt: skip
     try:
         history = trainer.fit(
@@ -210,6 +254,9 @@ def _fit(
         click.echo("interrupted within a step; --resume goes on from the last checkpoint", err=True)
         raise SystemExit(_INTERRUPTED) from None
     except KeyboardInterrupt:
+        if not trainer.steps:  # an adapter that is there is of more
+            click.echo("interrupted before the first step; no adapter was written", err=True)
+            raise SystemExit(_INTERRUPTED) from None
         _write(served, trainer, output)
         done = f"interrupted after {trainer.steps} steps; --resume goes on from there"
         click.echo(f"{done}, and {output / ADAPTER} is the adapter so far", err=True)
@@ -227,7 +274,7 @@ def _fit(
     note(f"{done}; the adapter is {output / ADAPTER}")
 
 
-class _SameSettings(Callback):
+class SameSettings(Callback):
     """Refuses to go on from the checkpoint of a training with other settings of the adapter."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:

@@ -6,7 +6,6 @@ them apart: the newer by the scope of each node and the list of all parameters, 
 Identity that bears the name of what was merged.
 """
 
-import ast
 import fnmatch
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,11 +16,11 @@ from flow2onnx.errors import ArgumentError, DTypeError
 from flow2onnx.graph import Node
 from flow2onnx.onnx_io.append import value_like
 from flow2onnx.onnx_io.foreign import ForeignModel, tensor_content
+from flow2onnx.onnx_io.torch_scopes import SCOPES, read_scopes
 from flow2onnx.trace.call_text import known_names
 
 __all__ = ["TensorNames", "element_type", "is_named_by_torch", "name_tensors"]
 
-_SCOPES = "pkg.torch.onnx.name_scopes"
 # They take a scale and an offset also where a layer has neither.
 _NORMALISING = ("BatchNormalization", "InstanceNormalization", "LayerNormalization")
 # The last part of a parameter's name by the place where torch's older exporter puts its content.
@@ -254,7 +253,7 @@ def is_named_by_torch(name: str) -> bool:
 
 def _parameter_at(node: Node, name: str, missing: Collection[str]) -> str | None:
     """The parameter missing in the file that a node reads as the tensor `name`; None for itself."""
-    scopes = _scopes(node)
+    scopes = read_scopes(node.metadata_props.get(SCOPES, ""))
     if not scopes or name.rpartition(".")[0] in scopes:
         return None
     found = [n for n in missing if n.rpartition(".")[0] == scopes[-1]]
@@ -262,17 +261,6 @@ def _parameter_at(node: Node, name: str, missing: Collection[str]) -> str | None
     if len(alike) == 1 or len(found) == 1:
         return (alike or found)[0]
     return None
-
-
-def _scopes(node: Node) -> list[str]:
-    """The modules that a node was in when it was exported, from the outermost on."""
-    text = node.metadata_props.get(_SCOPES, "")
-    try:
-        found = ast.literal_eval(text)
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
-        return []
-    is_list = isinstance(found, list) and all(isinstance(part, str) for part in found)
-    return [part.partition("@")[0] for part in found[:-1]] if is_list else []
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:

@@ -22,6 +22,7 @@ from onnx import TensorProto, helper
 
 from flow2onnx.errors import ArgumentError, UnsupportedError
 from flow2onnx.graph.contrib import CONTRIB_DOMAIN
+from flow2onnx.onnx_io.torch_scopes import module_of
 
 __all__ = [
     "RANK", "Product", "Slot", "add_slots", "choose_products", "fused_experts", "has_factors",
@@ -32,6 +33,7 @@ RANK = "lora_r"  # how the names of the sizes begin that adapters choose
 _ADDED = re.compile(r"/lora(_[AB])?(/|$)|/factor$|\.lora_(A|B|factor)\.weight$")
 _DOWN, _UP, _FACTOR = ".lora_A.weight", ".lora_B.weight", ".lora_factor.weight"
 _EXPERTS = ("MoE", "QMoE")
+_OF_EXPERTS = ("down", "expert", "fc", "gate", "mlp", "moe", "up_", "w1", "w2", "w3")
 _PACKED_HALVES = ("gate", "up")
 _REAL = (TensorProto.FLOAT, TensorProto.FLOAT16)
 
@@ -108,12 +110,14 @@ def products(model: onnx.ModelProto) -> list[Product]:
     tensors = {t.name: t for t in graph.initializer}
     readers = _readers(graph.node)
     ends = {o.name for o in graph.output}
+    wrapper = _wrapper(graph.node, tensors)
     found = []
     for node in graph.node:
         weight = _weight(node, tensors)
         if weight is None or node.input[1].endswith((_DOWN, _UP)):
             continue
-        whole = replace(weight.slot, module=_module(node, tensors))
+        module = _module(node, tensors).removeprefix(wrapper)
+        whole = replace(weight.slot, module=module)
         slots = _parts(whole, node.output[0], readers)
         found.append(
             Product(
@@ -143,7 +147,7 @@ def choose_products(
 
     `targets` are shell patterns of modules, or of the last part of their names; without any, all
     but the model's head and convolutions of several groups are taken. One that matches nothing
-    raises ArgumentError, which says so if the model has `experts` that are one operator.
+    raises ArgumentError, which tells who may have meant `experts` that these are one operator.
     """
     patterns = None if targets is None else tuple(targets)
     names = [m for p in known for m in p.modules]
@@ -175,7 +179,7 @@ def _no_match(pattern: str, names: Sequence[str], experts: Sequence[str]) -> Arg
     last = sorted({name.rpartition(".")[2] for name in names})
     hint = f"there are {', '.join(last[:12])}" if last else "the model has none"
     what = f"targets: {pattern!r} matches no product with a weight"
-    if experts:
+    if experts and any(part in pattern for part in _OF_EXPERTS):
         what += f"; the experts of {experts[0]}, are one operator, which no adapter fits into"
         hint += "; or export the model with its experts as products, as torch's own exporter does"
     return ArgumentError(what, hint=hint)
@@ -434,8 +438,27 @@ def _weight(node: onnx.NodeProto, tensors: Mapping[str, TensorProto]) -> _Weight
     return _Weight(Slot("", *sizes), weight.data_type)
 
 
+def _wrapper(nodes: Sequence[onnx.NodeProto], tensors: Mapping[str, TensorProto]) -> str:
+    """How the names of all modules begin that a language model has within another module.
+
+    Who exports one often writes a module around it, which PEFT does not know.
+    """
+    heads = [m for m in (_path_of(n) for n in nodes) if m.endswith(".lm_head")]
+    stem = heads[0].removesuffix("lm_head") if heads else ""
+    others = (_module(n, tensors) for n in nodes if _weight(n, tensors) is not None)
+    return stem if all(m.startswith(stem) for m in others) else ""
+
+
+def _path_of(node: onnx.NodeProto) -> str:
+    """The module that a node's metadata or its name tell; empty if neither does."""
+    path = node.name.strip("/").split("/")
+    return module_of(node) or ".".join(path[:-1])
+
+
 def _module(node: onnx.NodeProto, tensors: Mapping[str, TensorProto]) -> str:
     """The name of the module that a product is of, from the node's name or its weight's."""
+    if module := module_of(node):
+        return module
     path = node.name.strip("/").split("/")
     if len(path) > 1 and path[-1].startswith((node.op_type, "MatMul")):
         return ".".join(path[:-1])

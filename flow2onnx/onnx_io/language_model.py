@@ -18,8 +18,10 @@ __all__ = ["contrib_operators", "fill_initializers", "widen_half", "without_past
 
 _ATTENTION = "GroupQueryAttention"
 _BRANCH, _MASK, _PLACES = "use_cache_branch", "attention_mask", "position_ids"
+_ROW = "cache_position"  # places of the tokens of one row, the same in all
 _TOKENS = ("input_ids", "inputs_embeds")
 _MADE = "without_past"  # how names of what is added begin
+_IMAGES = f"{_MADE}/images"  # the value with the number of texts
 _ROUNDING = ("MatMulNBits", "QMoE")  # by accuracy_level, what they multiply
 _RING = "sliding_window_cache"  # how a past is kept, of which there is none
 _PAST = slice(3, 5)  # of the inputs of grouped attention: keys and values
@@ -29,13 +31,14 @@ def without_past(model: onnx.ModelProto, logits: str, size: int | None = None) -
     """Leave out what went before a text, in place; `logits` is the only output then.
 
     Products compute in single precision: `accuracy_level` is how coarsely they may round what they
-    multiply. Where the model reads places and a mask, places are counted from the mask. `size` is
-    that of keys and values of a head, where their inputs do not say it. Raises
-    UnsupportedError for a model that is two, with a past and without, or whose past is of a form
-    that is not known.
+    multiply. Places are counted from the mask, where the model reads one. `size` is that of keys
+    and values of a head, where their inputs do not say it. Raises UnsupportedError for a model that
+    is two, with a past and without, whose texts are of one length, or whose past is of a form that
+    is not known.
     """
     graph = model.graph
     _refuse_branches(graph)
+    _refuse_fixed_length(graph)
     past = _cut_past(graph)
     for node in graph.node:
         if node.op_type in _ROUNDING and node.domain == CONTRIB_DOMAIN:
@@ -61,58 +64,133 @@ def _refuse_branches(graph: onnx.GraphProto) -> None:
         )
 
 
+def _refuse_fixed_length(graph: onnx.GraphProto) -> None:
+    """Raise UnsupportedError for a model that takes texts of one length alone."""
+    tokens = _tokens(graph)
+    dims = [] if tokens is None else [d.dim_value for d in tokens.type.tensor_type.shape.dim]
+    if len(dims) > 1 and dims[1]:
+        raise UnsupportedError(
+            f"the model takes texts of {dims[1]} tokens alone: input_ids is {tuple(dims)}",
+            hint="export it with free axes: dynamic_shapes={'input_ids': {0: 'batch', 1: "
+            "'sequence'}, …}, with the older exporter dynamic_axes=",
+        )
+
+
 def _empty_past(graph: onnx.GraphProto, size: int | None) -> None:
     """Let keys and values of what went before be computed: as many texts as there are, no rows.
 
-    Their inputs are (batch, heads, rows, size); heads and size have to be numbers, if `size` is
-    none.
+    One free axis of their inputs is that of the rows, and one may be that of the texts: the one
+    called as the texts of the tokens are, or else the first. `size` is that of the last axis of
+    four, if it is free.
     """
-    past = [v for v in graph.input if "past" in v.name and _is_real(v)]
+    tokens = _tokens(graph)
+    past = [v for v in graph.input if _is_past(v)]
     if not past:
         return
-    tokens = next((v.name for v in graph.input if v.name in _TOKENS), None)
     nodes = [] if tokens is None else [
-        onnx.helper.make_node("Shape", [tokens], [f"{_MADE}/images"], f"{_MADE}/images",
-                              start=0, end=1)
+        onnx.helper.make_node("Shape", [tokens.name], [_IMAGES], _IMAGES, start=0, end=1)
     ]  # fmt: skip
     for value in past:
-        dims = [d.dim_value for d in value.type.tensor_type.shape.dim]
-        if len(dims) == 4:
-            dims[3] = dims[3] or size or 0
-        if tokens is None or len(dims) != 4 or not dims[1] or not dims[3]:
+        shape = None if tokens is None else _past_shape(value, tokens, size)
+        if shape is None:
             raise UnsupportedError(
-                f"the model reads what went before, {value.name}, in a form that is not known",
-                hint="export it without a cache (use_cache=False), or by onnxruntime-genai's "
-                "builder",
+                f"the model reads what went before, {value.name} {_sizes_text(value)}, in a form "
+                "that is not known",
+                hint="export it without a cache (use_cache=False), by onnxruntime-genai's "
+                "builder, or with names for the texts and the rows alone: (batch, 2, past, 16)",
             )
         stem = f"{_MADE}/{value.name}"
-        graph.initializer.append(
-            numpy_helper.from_array(np.asarray([dims[1], 0, dims[3]]), f"{stem}/sizes")
-        )
+        parts = []
+        for i, part in enumerate(shape):
+            parts.append(_IMAGES if part is None else f"{stem}/{i}")
+            if part is not None:
+                graph.initializer.append(numpy_helper.from_array(np.asarray(part), f"{stem}/{i}"))
         zero = onnx.helper.make_tensor("zero", value.type.tensor_type.elem_type, [1], [0])
         nodes += [
-            onnx.helper.make_node("Concat", [f"{_MADE}/images", f"{stem}/sizes"],
-                                  [f"{stem}/shape"], f"{stem}/shape", axis=0),
+            onnx.helper.make_node("Concat", parts, [f"{stem}/shape"], f"{stem}/shape", axis=0),
             onnx.helper.make_node("ConstantOfShape", [f"{stem}/shape"], [value.name], stem,
                                   value=zero),
         ]  # fmt: skip
     _put_first(graph, nodes, {v.name for v in past})
 
 
+def _past_shape(
+    value: onnx.ValueInfoProto, tokens: onnx.ValueInfoProto, size: int | None
+) -> list[list[int] | None] | None:
+    """The sizes of an empty past, in parts, of which None stands for the texts; None if unknown."""
+    dims = list(value.type.tensor_type.shape.dim)
+    free = [i for i, d in enumerate(dims) if not d.dim_value]
+    if len(dims) == 4 and size and 3 in free:
+        free.remove(3)
+    texts = tokens.type.tensor_type.shape.dim[0]
+    named = [i for i in free if texts.dim_param and dims[i].dim_param == texts.dim_param]
+    images = (named or free)[:1] if len(free) > 1 or named else []
+    rows = [i for i in free if i not in images]
+    if len(rows) != 1:
+        return None
+    known = {i: [d.dim_value or size or 0] for i, d in enumerate(dims)}
+    known |= {rows[0]: [0]}
+    return [None if i in images else known[i] for i in range(len(dims))]
+
+
+def _sizes_text(value: onnx.ValueInfoProto) -> str:
+    dims = value.type.tensor_type.shape.dim
+    return f"({', '.join(d.dim_param or str(d.dim_value or '?') for d in dims)})"
+
+
+def _is_past(value: onnx.ValueInfoProto) -> bool:
+    """True for keys and values of what went before, whatever they are called."""
+    is_picture = value.name.startswith("pixel")
+    is_large = len(value.type.tensor_type.shape.dim) > 3 and not is_picture
+    return _is_real(value) and ("past" in value.name or is_large)
+
+
+def _tokens(graph: onnx.GraphProto) -> onnx.ValueInfoProto | None:
+    return next((v for v in graph.input if v.name in _TOKENS), None)
+
+
 def _count_places(graph: onnx.GraphProto) -> None:
-    """Let the places of tokens be counted from the mask, where the model reads both."""
+    """Let the places of tokens be counted from the mask, or without one from the first token on."""
     names = {v.name for v in graph.input}
-    if not {_PLACES, _MASK} <= names:
-        return
-    stem = f"{_MADE}/{_PLACES}"
-    for name, number in (("axis", 1), ("one", 1), ("none", 0)):
-        graph.initializer.append(numpy_helper.from_array(np.asarray(number), f"{stem}/{name}"))
-    node = onnx.helper.make_node
+    if _PLACES in names and not names.isdisjoint({_MASK, *_TOKENS}):
+        _count_each(graph, _MASK if _MASK in names else None)
+    if _ROW in names and (tokens := _tokens(graph)) is not None:
+        stem, node = f"{_MADE}/{_ROW}", onnx.helper.make_node
+        _constants(graph, stem, none=0, one=1)
+        _put_first(graph, [
+            node("Shape", [tokens.name], [f"{stem}/shape"], f"{stem}/shape"),
+            node("Gather", [f"{stem}/shape", f"{stem}/one"], [f"{stem}/size"], f"{stem}/size"),
+            node("Range", [f"{stem}/none", f"{stem}/size", f"{stem}/one"], [_ROW], stem),
+        ], {_ROW})  # fmt: skip
+
+
+def _count_each(graph: onnx.GraphProto, mask: str | None) -> None:
+    """Let the places of tokens be counted, those that a mask shows or all."""
+    stem, node, nodes = f"{_MADE}/{_PLACES}", onnx.helper.make_node, []
+    _constants(graph, stem, axis=1, one=1, none=0)
+    counted = f"{stem}/shown"
+    if mask is None:
+        tokens = _tokens(graph)
+        assert tokens is not None, "places are those of tokens"
+        one = onnx.helper.make_tensor("one", onnx.TensorProto.INT64, [1], [1])
+        ids = tokens.name
+        nodes += [
+            node("Shape", [ids], [f"{stem}/shape"], f"{stem}/shape", start=0, end=2),
+            node("ConstantOfShape", [f"{stem}/shape"], [counted], counted, value=one),
+        ]
+    else:
+        nodes.append(node("Cast", [mask], [counted], counted, to=onnx.TensorProto.INT64))
     _put_first(graph, [
-        node("CumSum", [_MASK, f"{stem}/axis"], [f"{stem}/count"], f"{stem}/count"),
+        *nodes,
+        node("CumSum", [counted, f"{stem}/axis"], [f"{stem}/count"], f"{stem}/count"),
         node("Sub", [f"{stem}/count", f"{stem}/one"], [f"{stem}/last"], f"{stem}/last"),
         node("Max", [f"{stem}/last", f"{stem}/none"], [_PLACES], stem),
     ], {_PLACES})  # fmt: skip
+
+
+def _constants(graph: onnx.GraphProto, stem: str, **numbers: int) -> None:
+    for name, number in numbers.items():
+        graph.initializer.append(numpy_helper.from_array(np.asarray(number), f"{stem}/{name}"))
 
 
 def _put_first(graph: onnx.GraphProto, nodes: list[onnx.NodeProto], made: set[str]) -> None:

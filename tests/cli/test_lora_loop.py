@@ -13,7 +13,7 @@ import sys
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from flow2onnx_runtime import Trainer, files
+from flow2onnx_runtime import Loop, Trainer, files
 from flow2onnx_runtime.adapters import read_adapter
 from flow2onnx_runtime.token_log import TokenLog
 
@@ -21,6 +21,7 @@ from flow2onnx.cli.app import app
 from flow2onnx.cli.lora_training import read_batches
 from flow2onnx.imported import training_memory
 from flow2onnx.imported.low_rank.tokens import open_tokenizer
+from tests.cli.interruption import interrupt_after
 from tests.imported.lora.folders import TINY, with_bits, write_folder
 from tests.imported.lora.words import chat, write_tokenizer
 
@@ -170,23 +171,24 @@ def test_a_killed_run_goes_on_bit_for_bit(folder, tmp_path, accumulate):
         assert found[0] == found[1]
 
 
+def interrupted(*given):
+    raise KeyboardInterrupt
+
+
 def test_ctrl_c_and_a_full_disk_lose_nothing(folder, tmp_path, monkeypatch):
     data, whole, out = folder.path / "chat.jsonl", tmp_path / "whole", tmp_path / "out"
     args = [folder.path, "--data", data, "--targets", "q_proj", *FAST, "--every", 1]
     assert lora(*args, "-o", whole, "--accumulate", 2)[0] == 0
-    seen, ends = [], TokenLog.on_batch_end
-
-    def interrupted(log, loop, results):
-        ends(log, loop, results)
-        seen.append(loop.batch)
-        if len(seen) == 5:
-            raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(TokenLog, "on_batch_end", interrupted)
+        interrupt_after(patch, TokenLog, 5)
         code, text = lora(*args, "-o", out, "--accumulate", 2)
     assert (code, "interrupted after 2 steps; --resume" in text) == (130, True), text
-    assert (out / "adapter.onnx_adapter").exists()
+    before = (out / "adapter.onnx_adapter").read_bytes()
+    with monkeypatch.context() as patch:  # while the checkpoint is read
+        patch.setattr(Loop, "resume", interrupted)
+        code, text = lora(*args, "-o", out, "--accumulate", 2, "--resume")
+    assert (code, "interrupted before the first step" in text) == (130, True), text
+    assert (out / "adapter.onnx_adapter").read_bytes() == before
 
     def full(*given):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -15,6 +15,7 @@ from flow2onnx_runtime.token_log import RowLog
 import flow2onnx as flow
 from flow2onnx.cli.app import app
 from flow2onnx.imported import adapter_of, training_memory
+from tests.cli.interruption import interrupt_after
 from tests.imported.lora.convolutions import CLASSES, write_network
 
 ROWS, SIZE = 20, 6  # the last batch of an epoch has two rows
@@ -58,6 +59,7 @@ def parameters(out):
     return one
 
 
+@pytest.mark.slow
 def test_training_is_that_of_lora_network(place, tmp_path):
     out = tmp_path / "out"
     code, text = lora(*arguments(
@@ -84,16 +86,8 @@ def test_training_is_that_of_lora_network(place, tmp_path):
 def test_it_goes_on_bit_for_bit(place, tmp_path, monkeypatch):
     args = ["--epochs", 2, "--dropout", 0.2, "--accumulate", 2, "--every", 1]
     assert lora(*arguments(place, tmp_path / "whole", *args))[0] == 0
-    seen, ends = [], RowLog.on_batch_end
-
-    def interrupted(log, loop, results):
-        ends(log, loop, results)
-        seen.append(loop.batch)
-        if len(seen) == 5:
-            raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(RowLog, "on_batch_end", interrupted)
+        interrupt_after(patch, RowLog, 5)
         code, text = lora(*arguments(place, tmp_path / "out", *args))
     assert (code, "interrupted after 2 steps; --resume" in text) == (130, True), text
     assert lora(*arguments(place, tmp_path / "out", *args, "--resume"))[0] == 0
@@ -129,6 +123,7 @@ def paint(folder, count=4):
     return folder
 
 
+@pytest.mark.slow
 def test_pictures_by_class(place, tmp_path):
     data, out = paint(tmp_path / "data"), tmp_path / "out"
     args = ["--epochs", 10, "--mean", "0.5", "--std", "0.25,0.25,0.25", "--metrics", "accuracy"]

@@ -13,6 +13,7 @@ from flow2onnx.cli.lora_chat import chat
 from flow2onnx.cli.lora_network import train_network
 from flow2onnx.cli.lora_training import (
     ServedAs,
+    TrainingRequest,
     adapter_settings,
     check_counts,
     check_output,
@@ -189,11 +190,15 @@ def train(
     """
     check_counts(options)
     _check_together()
-    check_output(output, options)
+    asked = TrainingRequest(
+        model=model, data=data, output=output, validation=validation, options=options,
+        as_json=as_json,
+    )  # fmt: skip
+    check_output(asked)
     if options["loss"] is not None:
-        train_network(model, data, output, validation, options, as_json)
+        train_network(asked)
     else:
-        _train_language_model(model, data, output, validation, options, as_json)
+        _train_language_model(asked)
 
 
 def _check_together() -> None:
@@ -205,14 +210,8 @@ def _check_together() -> None:
     check_together(needs, excludes)
 
 
-def _train_language_model(
-    model: Path,
-    data: Path,
-    output: Path,
-    validation: Path | None,
-    options: dict[str, Any],
-    as_json: bool,
-) -> None:
+def _train_language_model(asked: TrainingRequest) -> None:
+    model, options = asked.model, asked.options
     folder = model if model.is_dir() else model.parent
     if model.is_file() and not (folder / TOKENIZER).exists():
         raise ArgumentError(
@@ -222,8 +221,10 @@ def _train_language_model(
         )
     tokenizer = open_tokenizer(folder)
     options["batch_size"] = options["batch_size"] or 1
-    batches = read_batches(data, tokenizer, options)
-    held = read_batches(validation, tokenizer, options) if validation is not None else None
+    batches = read_batches(asked.data, tokenizer, options)
+    held = None
+    if asked.validation is not None:
+        held = read_batches(asked.validation, tokenizer, options)
     options["accumulate"] = max(1, min(options["accumulate"] or _ACCUMULATE, len(batches)))
     steps = options["epochs"] * math.ceil(len(batches) / options["accumulate"])
     with working(f"Compiling {model}"):
@@ -239,8 +240,8 @@ def _train_language_model(
     )  # fmt: skip
     served = ServedAs(base=str(made.model.path.parent), family=made.model.family, dtype=made.dtype)
     told = f"{made!r}: {len(batches)} batches, {steps} steps"
-    found = texts_data(made, tokenizer, batches, held, output, options, as_json)
-    write_and_fit(made.save, told, served, found, output, options, as_json)
+    found = texts_data(asked, made, tokenizer, batches, held)
+    write_and_fit(asked, made.save, told, served, found)
 
 
 @lora.command()

@@ -57,6 +57,7 @@ from flow2onnx.onnx_io.language_model import (
 )
 from flow2onnx.onnx_io.serialize import externalize_values
 from flow2onnx.onnx_io.single_precision import narrow_float64
+from flow2onnx.onnx_io.torch_scopes import name_by_modules
 from flow2onnx.optim import Training
 from flow2onnx.optim.base import Optimizer
 from flow2onnx.optim.groups import Groups
@@ -116,8 +117,9 @@ class TrainableAdapter:
     def __repr__(self) -> str:
         """One line, however large the model is."""
         ranks = sorted({int(self._arrays()[s.down].shape[1]) for s in self.slots})
+        folder = self.model.path.resolve().parent.name
         return (
-            f"<TrainableAdapter of {self.model.path.parent.name}: {len(self.slots)} modules of "
+            f"<TrainableAdapter of {folder}: {len(self.slots)} modules of "
             f"rank {', '.join(map(str, ranks))}, {self.numbers} numbers>"
         )
 
@@ -237,6 +239,7 @@ def lora(
     given = open_language_model(model, logits)
     language, place = fold_weights(given) if folded else (given, None)
     proto = language.copy()
+    name_by_modules(proto)
     wanted = [targets] if isinstance(targets, str) else targets
     chosen = choose_products(products(proto), wanted, fused_experts(proto))
     slots = tuple(s for _, own in chosen for s in own)
@@ -341,9 +344,9 @@ def _layers(chosen: Chosen) -> bool | Sequence[str]:
 
 
 def _feeds(plan: AdapterPlan) -> Feeds:
-    """Texts, masks and labels, (batch, sequence), both free."""
-    rows = tuple(Feed(name, ("batch", "sequence"), dtype) for name, dtype in plan.feeds)
-    return Feeds(rows, (), frozenset({"batch"}))
+    """Texts, masks and labels, (batch, sequence), free but for a batch that the model fixes."""
+    rows = tuple(Feed(name, plan.rows, dtype) for name, dtype in plan.feeds)
+    return Feeds(rows, (), frozenset({"batch"} & {*plan.rows}))
 
 
 def _place(job: CompiledJob, foreign: ForeignModel, file: str) -> None:

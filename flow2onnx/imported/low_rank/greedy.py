@@ -26,7 +26,8 @@ class GreedyDecoder:
     """A served model with slots, which goes on with tokens.
 
     Its inputs are ``input_ids``, ``attention_mask``, ``position_ids``, of which the last two may be
-    missing, and a cache of keys and values, where it has one. Raises `UnsupportedError` for others.
+    missing, and a cache of keys and values, where it has one. A cache whose results are not told by
+    their names stays empty: all tokens are read each time. Raises `UnsupportedError` for others.
     """
 
     def __init__(self, path: Path, logits: str, options: Options | None = None) -> None:
@@ -36,7 +37,10 @@ class GreedyDecoder:
         results = [info.name for info in self._program.results]
         caches = {f.name: _present(f.name, results) for f in self._program.feeds}
         self._cache = {name: present for name, present in caches.items() if present}
-        known = {_IDS, _MASK, _PLACES, *self._cache}
+        self._unused = [f for f in self._program.feeds if not caches[f.name] and _is_cache(f)]
+        if self._unused:
+            self._cache, self._unused = {}, [f for f in self._program.feeds if _is_cache(f)]
+        known = {_IDS, _MASK, _PLACES, *self._cache, *(f.name for f in self._unused)}
         unknown = [f.name for f in self._program.feeds if f.name not in known]
         if unknown or logits not in results:
             raise UnsupportedError(
@@ -60,7 +64,7 @@ class GreedyDecoder:
         cache: dict[str, Array] = {
             f.name: np.zeros(_empty(f), f.dtype)
             for f in self._program.feeds
-            if f.name in self._cache
+            if f.name in self._cache or f in self._unused
         }
         while len(whole) < len(ids) + most:
             found = self._run(whole, fresh, cache, slots)
@@ -69,7 +73,7 @@ class GreedyDecoder:
                 break
             whole.append(token)
             fresh = [token] if self._cache else whole
-            cache = {name: found[present] for name, present in self._cache.items()}
+            cache |= {name: found[present] for name, present in self._cache.items()}
         return whole[len(ids) :]
 
     def _run(
@@ -106,6 +110,12 @@ def ending_tokens(language: LanguageModel, tokenizer: FolderTokenizer) -> frozen
 def has_slots(language: LanguageModel) -> bool:
     """True if adapters fit into the model as it is."""
     return bool(modules_of(language.proto))
+
+
+def _is_cache(info: TensorInfo) -> bool:
+    """True for keys and values of a text whose number of tokens is free."""
+    shape = info.shape
+    return len(shape) == 4 and not isinstance(shape[0], int) and info.dtype.kind == "f"
 
 
 def _present(name: str, results: Collection[str]) -> str | None:

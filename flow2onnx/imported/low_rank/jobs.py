@@ -63,9 +63,16 @@ class AdapterPlan:
 
     @property
     def feeds(self) -> tuple[tuple[str, DType], ...]:
-        """The names and types of what a batch consists of, all (batch, sequence)."""
+        """The names and types of what a batch consists of, all of the shape `rows`."""
         own = ((str(v.name), input_dtype(v)) for v in self.foreign.inputs)
         return (*own, (LABELS, int64), *([(DOCUMENTS, int64)] if self.packs else []))
+
+    @property
+    def rows(self) -> tuple[int | str, str]:
+        """(batch, sequence); the batch is a number if the model takes no other."""
+        shapes = [v.shape for v in self.foreign.inputs if v.shape is not None and len(v.shape) == 2]
+        fixed = next((s[0] for s in shapes if isinstance(s[0], int)), None)
+        return fixed or "batch", "sequence"
 
 
 def shared_places(foreign: ForeignModel, file: str) -> dict[str, Placement]:
@@ -115,7 +122,7 @@ def _factors(job: Job, plan: AdapterPlan) -> list[Blob]:
 
 def _feeds(job: Job, plan: AdapterPlan) -> dict[str, Value]:
     """Whole texts, their masks and labels: (batch, sequence)."""
-    values = {n: job.b.input(n, ["batch", "sequence"], dtype) for n, dtype in plan.feeds}
+    values = {n: job.b.input(n, list(plan.rows), dtype) for n, dtype in plan.feeds}
     job.inputs += values.values()
     return values
 

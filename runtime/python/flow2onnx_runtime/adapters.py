@@ -42,6 +42,8 @@ _PREFIX = "base_model.model."
 _REFUSED = ("use_qalora", "lora_bias")  # settings under which A and B are not all
 _VERSION = 1
 _PACKED = ("phi3",)  # families whose modules hold several in PEFT, too
+# attention as onnxruntime-genai's builder names it; other models have an `attn` of their own
+_BUILT = r"\b(model\.layers\.\d+)\.attn\."
 _OTHER_NAMES = {"phi": (".attn.o_proj", ".attn.dense")}
 
 
@@ -374,7 +376,7 @@ def _own_name(name: str) -> str:
 
 def _peft_name(module: str, family: str) -> str:
     own, other = _OTHER_NAMES.get(family, ("", ""))
-    return module.replace(own, other).replace(".attn.", ".self_attn.")
+    return re.sub(_BUILT, r"\1.self_attn.", module.replace(own, other))
 
 
 def _plain(module: str) -> str:

@@ -216,7 +216,7 @@ class StepLog(Callback):
 
 
 class TokenLog(StepLog):
-    """The steps of a language model: batches have ``labels`` and ``attention_mask``.
+    """The steps of a language model: batches have ``labels``, and perhaps ``attention_mask``.
 
     `batches` are those of an epoch, in their order. A loss is the mean over tokens that count, and
     has a ``perplexity``; speed is of all tokens but padding. The rest is as in `StepLog`.
@@ -232,7 +232,9 @@ class TokenLog(StepLog):
     def size(self, batch: Mapping[str, Array]) -> Size:
         """The tokens that count, and all of a batch."""
         counted = int(np.count_nonzero(np.asarray(batch[_LABELS]) != _IGNORED))
-        return counted, int(np.sum(batch[_MASK]))
+        return counted, int(np.sum(batch[_MASK])) if _MASK in batch else int(
+            np.size(batch[_LABELS])
+        )
 
     def derived(self, name: str, loss: float) -> dict[str, float]:
         """The loss and its perplexity."""

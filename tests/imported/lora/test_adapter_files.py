@@ -44,6 +44,15 @@ def test_round_trips(tmp_path, scale, dtype):
     same(read_adapter(tmp_path / "back").named_for(MODULES), runtimes)
 
 
+@pytest.mark.parametrize("module", ["transformer.h.0.attn.c_attn", "model.layers.0.self_attn.q"])
+def test_modules_of_other_models_keep_their_names(tmp_path, module):
+    one = drawn()
+    pairs = {module: one.pairs[MODULES[0]]}
+    write_adapter(tmp_path / "peft", Adapter(pairs=pairs, scales={}))
+    tensors, _ = load_safetensors(tmp_path / "peft" / "adapter_model.safetensors")
+    assert sorted(tensors) == [f"base_model.model.{module}.lora_{n}.weight" for n in "AB"]
+
+
 def test_pefts_files_say_what_peft_says(tmp_path):
     write_adapter(tmp_path / "peft", drawn(2.0, (4, 8)), base="some/model")
     tensors, _ = load_safetensors(tmp_path / "peft" / "adapter_model.safetensors")

@@ -20,15 +20,11 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 peft = pytest.importorskip("peft")
 builder = pytest.importorskip("onnxruntime_genai.models.builder")
+from tests.imported.lora import peft_reference as reference  # noqa: E402  # it needs torch
+
 # what these packages say of their own futures is none of ours
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
-WORDS, STEPS, RATE = 160, 10, 1e-3
-SIZES = {
-    "vocab_size": WORDS, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
-    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 256,
-    "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,
-}  # fmt: skip
 WIDE = {"head_dim": 16}
 WINDOW = {**WIDE, "sliding_window": 8, "query_pre_attn_scalar": 16}
 # by name: what transformers calls the architecture, and its settings beside the sizes
@@ -81,16 +77,8 @@ def family(request, tmp_path_factory):
     """A family's name, and a folder of transformers with random weights."""
     place = tmp_path_factory.mktemp("hf") / request.param
     kind, settings = FAMILIES[request.param]
-    config = getattr(transformers, f"{CONFIGS.get(kind, kind)}Config")(**{**SIZES, **settings})
-    torch.manual_seed(0)
-    model = getattr(transformers, f"{kind}ForCausalLM")(config)
-    with torch.no_grad():
-        for name, value in model.named_parameters():
-            scale = 0.5 if "embed" in name else value.shape[-1] ** -0.5
-            if value.ndim == 1:
-                value.add_(0.1 * torch.randn_like(value))
-            else:
-                value.normal_(0, scale)
+    config = f"{CONFIGS.get(kind, kind)}Config"
+    model = reference.random_model(f"{kind}ForCausalLM", config, {**reference.SIZES, **settings})
     model.save_pretrained(place)
     write_tokenizer(place, [f"w{i}" for i in range(100)])
     path = place / "tokenizer_config.json"
@@ -111,20 +99,18 @@ def test_ten_steps_equal_those_of_peft(family, precision, tmp_path, monkeypatch)
     options = builder.parse_extra_options(*given, extra)
     join_rotations(options["hf_details"]["hf_config"])
     builder.create_model(*given, **options)
-    options = {"accumulate": False, "lr": RATE, "targets": TARGETS.get(name)}
+    options = {"accumulate": False, "lr": reference.RATE, "targets": TARGETS.get(name)}
     first = flow.lora(folder, rank=4, **options)
-    rng, start = np.random.default_rng(6), adapter_of(first.trainer())
-    for a, b in start.pairs.values():
-        a[:], b[:] = (0.1 * rng.standard_normal(v.shape) for v in (a, b))
+    start = reference.drawn_start(adapter_of(first.trainer()))
     write_adapter(tmp_path / "peft", start, family=first.model.family)
     trainer = flow.lora(folder, start=start, **options).trainer()
-    losses = [float(trainer.step(**batch)["loss"]) for batch in batches()]
-    model = reference(source, folder, tmp_path / "peft", is_half=precision == "fp16")
+    losses = [float(trainer.step(**batch)["loss"]) for batch in reference.batches()]
+    model = peft_model(source, folder, tmp_path / "peft", is_half=precision == "fp16")
     # the folder's cosines and sines are of half precision, too, and torch's are not
     tolerance = 1e-4 if precision == "fp16" else 2e-5
-    np.testing.assert_allclose(losses, steps(model), rtol=tolerance)
+    np.testing.assert_allclose(losses, reference.peft_losses(model), rtol=tolerance)
     again = flow.lora(folder, start=read_adapter(tmp_path / "peft"), **options).trainer()
-    batch = next(batches())
+    batch = next(reference.batches())
     found, wanted = (
         float(flow_trainer.evaluate(**batch)["loss"])
         for flow_trainer in (again, flow.lora(folder, start=start, **options).trainer())
@@ -140,17 +126,7 @@ def join_rotations(config):
         config.rope_parameters = by_kind["full_attention"]
 
 
-def batches():
-    """Tokens, masks and labels of each step."""
-    rng = np.random.default_rng(5)
-    for _ in range(STEPS):
-        ids = rng.integers(3, WORDS, (2, 24))
-        labels = np.roll(ids, -1, 1)
-        labels[:, -1] = labels[:, :3] = -100
-        yield {"input_ids": ids, "attention_mask": np.ones_like(ids), "labels": labels}
-
-
-def reference(source, folder, adapter, *, is_half):
+def peft_model(source, folder, adapter, *, is_half):
     """PEFT's model of the numbers that a folder's weights stand for, with an adapter."""
     model = transformers.AutoModelForCausalLM.from_pretrained(
         source, dtype=torch.float32, attn_implementation="eager"
@@ -174,23 +150,3 @@ def reference(source, folder, adapter, *, is_half):
         with torch.no_grad():
             module.weight.copy_(torch.tensor(whole.T.copy()))
     return peft.PeftModel.from_pretrained(model, adapter, is_trainable=True)
-
-
-def steps(model):
-    """The losses of AdamW's steps; packed modules have one pair, whose zeros stay zeros."""
-    trained = {n: v for n, v in model.named_parameters() if v.requires_grad}
-    kept = {n: v.detach() != 0 for n, v in trained.items()}
-    rule = torch.optim.AdamW(trained.values(), RATE, weight_decay=0.01)
-    losses = []
-    for batch in batches():
-        rule.zero_grad()
-        scores = model(input_ids=torch.tensor(batch["input_ids"]), use_cache=False).logits
-        loss = torch.nn.functional.cross_entropy(
-            scores.flatten(0, 1), torch.tensor(batch["labels"]).flatten(), ignore_index=-100
-        )
-        loss.backward()
-        for name, value in trained.items():
-            value.grad *= kept[name]
-        rule.step()
-        losses.append(loss.item())
-    return losses

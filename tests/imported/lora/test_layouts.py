@@ -6,11 +6,13 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from flow2onnx_runtime import FeedError
 from onnx import TensorProto, helper, numpy_helper
 
 import flow2onnx as flow
 from flow2onnx.errors import ArgumentError, UnsupportedError
 from flow2onnx.imported import adapter_of
+from flow2onnx.onnx_io.torch_scopes import SCOPES, module_of, name_by_modules
 from tests.imported.lora.sessions import cross_entropy
 
 WORDS, WIDTH, HEADS, SIZE, PLACES = 40, 16, 2, 8, 32
@@ -168,6 +170,16 @@ def test_two_models_in_one_are_refused(decoder):
         flow.lora(decoder, rank=4)
 
 
+def test_targets_that_no_expert_has_say_nothing_of_experts(decoder):
+    model = onnx.load(decoder)
+    node = helper.make_node("MoE", ["words"], ["mixed"], "/experts", domain="com.microsoft")
+    model.graph.node.append(node)
+    onnx.save(model, decoder)
+    with pytest.raises(ArgumentError) as error:
+        flow.lora(decoder, rank=4, targets=["wq"])
+    assert "experts" not in str(error.value)
+
+
 @pytest.mark.parametrize("kind", ["MoE", "QMoE"])
 def test_adapters_of_experts_in_one_operator_are_refused(decoder, kind):
     model = onnx.load(decoder)
@@ -178,9 +190,140 @@ def test_adapters_of_experts_in_one_operator_are_refused(decoder, kind):
         flow.lora(decoder, rank=4, targets=["gate_up_proj"])
 
 
-def test_a_past_of_another_form_is_refused(decoder):
-    model = onnx.load(decoder)
-    model.graph.input[-1].type.tensor_type.shape.dim[1].dim_param = "heads"
+def evaluated(decoder, given=None):
+    trainer = flow.lora(decoder, rank=4, accumulate=False).trainer()
+    return float(trainer.evaluate(**(given or rows()))["loss"])
+
+
+def set_sizes(value, *sizes):
+    dims = value.type.tensor_type.shape
+    del dims.dim[:]
+    for size in sizes:
+        dims.dim.add(**{"dim_value" if isinstance(size, int) else "dim_param": size})
+
+
+@pytest.mark.parametrize(
+    "sizes", [("s77", HEADS, "s27", SIZE), ("", HEADS, "", SIZE), ("batch", HEADS, "", SIZE)]
+)
+def test_a_past_whose_axes_are_called_otherwise(decoder, sizes):
+    wanted, model = evaluated(decoder), onnx.load(decoder)
+    for value in model.graph.input[-2:]:
+        set_sizes(value, *sizes)
+        old, value.name = value.name, value.name.replace("past_key_values", "cache")
+        for node in model.graph.node:
+            node.input[:] = [value.name if n == old else n for n in node.input]
     onnx.save(model, decoder)
-    with pytest.raises(UnsupportedError, match="in a form that is not known"):
+    assert evaluated(decoder) == wanted
+
+
+def test_keys_and_values_in_one_past(decoder):
+    wanted, model = evaluated(decoder), onnx.load(decoder)
+    graph = model.graph
+    for i, value in enumerate(graph.input[-2:]):
+        graph.initializer.append(numpy_helper.from_array(np.asarray(i), f"which/{i}"))
+        taken = helper.make_node("Gather", ["past_0", f"which/{i}"], [value.name], f"/which/{i}")
+        graph.node.insert(0, taken)
+    del graph.input[-2:]
+    info = helper.make_tensor_value_info("past_0", TensorProto.FLOAT, [2])
+    set_sizes(info, 2, "batch", HEADS, "past", SIZE)
+    graph.input.append(info)
+    onnx.save(model, decoder)
+    assert evaluated(decoder) == wanted
+
+
+@pytest.mark.parametrize(
+    "sizes", [("batch", "heads", "past", SIZE), ("batch", HEADS, 32, SIZE), (1, HEADS, 32, SIZE)]
+)
+def test_a_past_of_another_form_is_refused(decoder, sizes):
+    model = onnx.load(decoder)
+    set_sizes(model.graph.input[-1], *sizes)
+    onnx.save(model, decoder)
+    shown = ", ".join(map(str, sizes))
+    with pytest.raises(UnsupportedError, match=rf"value \({shown}\), in a form that is not known"):
         flow.lora(decoder, rank=4)
+
+
+def test_texts_of_one_length_are_refused(decoder):
+    model = onnx.load(decoder)
+    set_sizes(model.graph.input[0], 1, 8)
+    onnx.save(model, decoder)
+    with pytest.raises(UnsupportedError, match=r"texts of 8 tokens alone: input_ids is \(1, 8\)"):
+        flow.lora(decoder, rank=4)
+
+
+def test_a_batch_that_the_model_fixes(decoder):
+    wanted, model = evaluated(decoder), onnx.load(decoder)
+    for value in model.graph.input:
+        value.type.tensor_type.shape.dim[0].dim_value = 2
+    onnx.save(model, decoder)
+    assert evaluated(decoder) == wanted
+    trainer = flow.lora(decoder, rank=4).trainer()
+    assert {f.shape for f in trainer.feeds} == {(2, "sequence")}
+    with pytest.raises(FeedError, match="input_ids"):
+        trainer.step(**{name: array[:1] for name, array in rows().items()})
+
+
+def test_places_without_a_mask_are_counted_from_the_first_token(decoder):
+    model = onnx.load(decoder)
+    mask = next(v for v in model.graph.input if v.name == "attention_mask")
+    model.graph.input.remove(mask)
+    shown = helper.make_tensor("one", TensorProto.INT64, [1], [1])
+    model.graph.node.insert(0, helper.make_node("ConstantOfShape", ["shape"], [mask.name],
+                                                "/mask", value=shown))  # fmt: skip
+    shape = next(n for n in model.graph.node if n.output[0] == "shape")
+    model.graph.node.remove(shape)
+    model.graph.node.insert(0, shape)
+    given = rows()
+    given["attention_mask"][:] = 1
+    wanted = evaluated(decoder, given)
+    onnx.save(model, decoder)
+    del given["attention_mask"]
+    assert evaluated(decoder, given) == wanted
+
+
+def test_places_of_one_row(decoder):
+    wanted, model = evaluated(decoder), onnx.load(decoder)
+    places = next(v for v in model.graph.input if v.name == "position_ids")
+    places.name = "cache_position"
+    set_sizes(places, "sequence")
+    model.graph.initializer.append(numpy_helper.from_array(np.asarray([0]), "front"))
+    wide = helper.make_node("Unsqueeze", ["cache_position", "front"], ["position_ids"], "/places")
+    model.graph.node.insert(0, wide)
+    onnx.save(model, decoder)
+    assert abs(evaluated(decoder) - wanted) < 1e-6
+
+
+def test_modules_are_called_as_torch_calls_them(decoder):
+    wanted, model = evaluated(decoder), onnx.load(decoder)
+    whole = "whole.model.layers.0.self_attn"
+    for i, node in enumerate(n for n in model.graph.node if n.op_type == "MatMul"):
+        path = node.output[0].replace("model/", "whole.model.").replace("/", ".")
+        inside = path.startswith(whole)
+        if node.output[0] == "logits":
+            inside, path = True, "whole.lm_head"
+        scopes = ["", "whole", *([whole] if path.startswith(whole) else []), path, f"linear_{i}"]
+        node.name = f"node_linear_{i}"
+        if inside:
+            node.metadata_props.add(key=SCOPES, value=repr(scopes))
+    for tensor in model.graph.initializer:  # names that tell nothing
+        old, tensor.name = tensor.name, tensor.name.replace("model.layers.0.self_attn.", "val_")
+        for node in model.graph.node:
+            node.input[:] = [tensor.name if n == old else n for n in node.input]
+    onnx.save(model, decoder)
+    made = flow.lora(decoder, rank=4, accumulate=False)
+    assert {s.module for s in made.slots} == {
+        f"model.layers.0.self_attn.{n}_proj" for n in "qkvo"
+    }  # as PEFT, which knows no module around the model
+    assert float(made.trainer().evaluate(**rows())["loss"]) == wanted
+    names = {str(n.name) for n in made.step.model.graph}
+    assert any(n.startswith("whole/model.layers.0.self_attn/q_proj/node_linear_0") for n in names)
+
+
+def test_scopes_that_say_nothing_leave_names_as_they_are(decoder):
+    model = onnx.load(decoder)
+    for node, text in zip(model.graph.node, ("[", "[1, 2]", "['', 'x']", "3", "'a'"), strict=False):
+        node.metadata_props.add(key=SCOPES, value=text)
+    before = [n.name for n in model.graph.node]
+    name_by_modules(model)
+    assert [n.name for n in model.graph.node] == before
+    assert not any(module_of(n) for n in model.graph.node)
