@@ -18,7 +18,8 @@ from flow2onnx.cli.lora_training import (
     TrainingData,
     TrainingRequest,
     adapter_settings,
-    write_and_fit,
+    fit_bundle,
+    write_bundle,
 )
 from flow2onnx.cli.options import load_arrays, parse_inputs
 from flow2onnx.cli.show import working
@@ -59,6 +60,11 @@ class _PictureInput:
 
 def train_network(asked: TrainingRequest) -> None:
     """Train adapters of a model by a loss of its outputs, on arrays by name or on pictures."""
+    fit_bundle(asked, *_write_network(asked))
+
+
+def _write_network(asked: TrainingRequest) -> tuple[ServedAs, TrainingData]:
+    """Write the bundle; what its adapter is served as, and the data to train it on."""
     model, validation, options = asked.model, asked.validation, asked.options
     fixed, pictures = _inputs_of(model, options)
     arrays, classes = _read("data", asked.data, pictures, options["labels"])
@@ -84,7 +90,7 @@ def train_network(asked: TrainingRequest) -> None:
             _check_names(f"--{what}", given, made.step.feeds)
     shapes = {name: (size, *array.shape[1:]) for name, array in arrays.items()}
     check_step_memory(
-        (made.step, *made.halves), free_sizes(made.step, shapes),
+        made.halves or (made.step,), free_sizes(made.step, shapes),
         "free memory, or give fewer rows (--batch-size), or --recompute",
     )  # fmt: skip
     log = partial(RowLog, arrays, size, validation=held, drops_last=fixed is not None)
@@ -92,13 +98,9 @@ def train_network(asked: TrainingRequest) -> None:
                                 "labels": options["labels"]}  # fmt: skip
     if options["metrics"]:
         settings |= {"metrics": list(options["metrics"]), "validation": held or arrays}
-    write_and_fit(
-        asked,
-        partial(_save, made, classes),
-        f"{made!r}: {batches} batches, {steps} steps",
-        ServedAs(base=str(model)),
-        TrainingData(batches=arrays, log=log, settings=settings),
-    )
+    told = f"{made!r}: {batches} batches, {steps} steps"
+    write_bundle(asked, partial(_save, made, classes), told)
+    return ServedAs(base=str(model)), TrainingData(batches=arrays, log=log, settings=settings)
 
 
 def _compile(model: Path, options: dict[str, Any], steps: int) -> TrainableModel:

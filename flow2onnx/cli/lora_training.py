@@ -1,7 +1,9 @@
 """The loop behind `flow2onnx lora`: its callbacks, its files, and how it ends."""
 
+import gc
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -27,7 +29,7 @@ from flow2onnx.imported.low_rank.tokens import FolderTokenizer
 
 __all__ = [
     "ADAPTER", "ServedAs", "TrainingData", "TrainingRequest", "adapter_settings", "check_counts",
-    "check_output", "check_words", "read_batches", "texts_data", "write_and_fit",
+    "check_output", "check_words", "fit_bundle", "read_batches", "texts_data", "write_bundle",
 ]  # fmt: skip
 
 ADAPTER = f"adapter{ADAPTER_SUFFIX}"
@@ -193,9 +195,11 @@ def texts_data(
     """The data of a language model: its log counts tokens, and it can be asked."""
     options = asked.options
 
+    model = made.model  # alone: the rest of `made` is not to stay in memory for it
+
     def samples(trainer: Trainer) -> Samples:
         return Samples(
-            trainer, made.model, tokenizer, options["sample"], asked.output / "samples.jsonl",
+            trainer, model, tokenizer, options["sample"], asked.output / "samples.jsonl",
             every=options["sample_every"], most=options["sample_tokens"],
             say=None if asked.as_json else _say,
         )  # fmt: skip
@@ -208,32 +212,36 @@ def texts_data(
     )
 
 
-def write_and_fit(
-    asked: TrainingRequest,
-    save: Callable[[Path], object],
-    told: str,
-    served: ServedAs,
-    data: TrainingData,
-) -> None:
-    """Write a bundle into the folder of the results and train it: the adapter is there then.
-
-    `save` writes the bundle, `told` is what a user is told of it.
-    """
+def write_bundle(asked: TrainingRequest, save: Callable[[Path], object], told: str) -> None:
+    """Write a bundle, by `save`, into the folder of the results; a user is `told` what it is."""
     output = asked.output
-    with writing(output, "make room; --resume goes on from the last checkpoint, which is whole"):
+    with _writing(output):
         output.mkdir(parents=True, exist_ok=True)
         if asked.options["overwrite"]:  # a kill before the first checkpoint then leaves none
             remove_checkpoint(output / _CHECKPOINT)
         save(output / "bundle")
-        if not asked.as_json:
-            note(told)
+    if not asked.as_json:
+        note(told)
+
+
+def fit_bundle(asked: TrainingRequest, served: ServedAs, data: TrainingData) -> None:
+    """Train the bundle that `write_bundle` wrote: the adapter is there then.
+
+    What made it should be out of scope: its graphs, which refer to themselves, are freed first.
+    """
+    gc.collect()
+    with _writing(asked.output):
         _fit(asked, served, data)
+
+
+def _writing(output: Path) -> AbstractContextManager[None]:
+    return writing(output, "make room; --resume goes on from the last checkpoint, which is whole")
 
 
 def _fit(asked: TrainingRequest, served: ServedAs, data: TrainingData) -> None:
     """Train the bundle in the folder of the results, and say how it went."""
     output, options, as_json = asked.output, asked.options, asked.as_json
-    trainer = Trainer(output / "bundle")
+    trainer = Trainer(output / "bundle", accumulates=options["accumulate"] > 1)
     log = data.log(
         output / "steps.csv", every=options["validate_every"],
         bar=None if as_json else ProgressBar(pause=_LINES),

@@ -6,11 +6,18 @@ from dataclasses import dataclass
 
 from flow2onnx_runtime.manifest import NEXT
 
-from flow2onnx.analysis.live_range import byte_size, constant_bytes, peak_bytes
+from flow2onnx.analysis.live_range import byte_size, constant_bytes, peak_bytes, session_bytes
 from flow2onnx.engine.opening import Opening
 from flow2onnx.errors import NotEnoughMemoryError
 
-__all__ = ["MemoryLine", "check_memory", "memory_lines", "most_bytes", "needed_bytes"]
+__all__ = [
+    "MemoryLine",
+    "check_memory",
+    "kept_bytes",
+    "memory_lines",
+    "most_bytes",
+    "needed_bytes",
+]
 
 _log = logging.getLogger("flow2onnx.memory")
 _NEAR = 0.8  # of what there is
@@ -78,6 +85,11 @@ def needed_bytes(openings: Sequence[Opening]) -> int:
         for name, variable in half.job.variables.items():
             state[name] = max(state.get(name, 0), variable.nbytes * (2 if name in twice else 1))
     return sum(state.values()) + max(_total(_lines_of_calls(half)) for half in halves)
+
+
+def kept_bytes(openings: Sequence[Opening]) -> int:
+    """The estimated bytes that the runtime keeps of open models beside their tensors."""
+    return sum(session_bytes(half.model.graph) for o in openings for half in o.halves)
 
 
 def most_bytes(openings: Sequence[Opening], free: int | None) -> int | None:

@@ -1,25 +1,25 @@
 """The memory that training steps of imported models take, told before the first of them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from flow2onnx_runtime.free_memory import free_bytes
 
 from flow2onnx.compile import CompiledJob
 from flow2onnx.errors import NotEnoughMemoryError
-from flow2onnx.export.footprint import footprint
+from flow2onnx.export.footprint import footprint_bytes
 
 __all__ = ["check_step_memory", "free_sizes"]
 
 
-def check_step_memory(steps: Iterable[CompiledJob], sizes: Mapping[str, int], hint: str) -> None:
-    """Raise `NotEnoughMemoryError` if a step needs more memory than this process can get.
+def check_step_memory(jobs: Sequence[CompiledJob], sizes: Mapping[str, int], hint: str) -> None:
+    """Raise `NotEnoughMemoryError` if a step of these jobs needs more memory than there is.
 
-    Of its jobs, which run in turn, the one that needs most counts, by the shapes at `sizes` of the
-    free axes. Frozen weights count once, in the file of a bundle too, and the runtime's own scratch
-    memory does not.
+    All are open and run in turn: their state counts once, of what they compute the most, by the
+    shapes at `sizes` of the free axes, and what the runtime keeps of each. Frozen weights count
+    once, in the file of a bundle too, and the runtime's own scratch memory does not.
     """
     free = free_bytes()
-    needed = max(sum(line.bytes for line in footprint(job, sizes)) for job in steps)
+    needed = footprint_bytes(jobs, sizes)
     if free is not None and needed > free:
         shown = " of ".join(f"{size} {name}" for name, size in sizes.items())
         at = f" at {shown}" if shown else ""

@@ -58,6 +58,21 @@ def test_or_be_left_out(trainer):
     assert trainer.steps == 6
 
 
+def test_halves_alone_train_as_beside_a_whole_step(bundle, trainer):
+    halves = Trainer(bundle, accumulates=True)
+    for each in (trainer, halves):
+        each.fit((X, Y), 2, batch_size=10, shuffle=False, accumulate=2)
+    trainer.accumulate(X[:10], Y[:10])
+    trainer.update()
+    halves.step(X[:10], Y[:10])
+    assert halves.steps == trainer.steps
+    found = halves.state_dict()
+    for name, value in trainer.state_dict().items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+    assert halves.evaluate(X[:4], Y[:4]).keys() == trainer.evaluate(X[:4], Y[:4]).keys()
+    assert [feed.name for feed in halves.feeds] == [feed.name for feed in trainer.feeds]
+
+
 def test_batches_are_accumulated(trainer, bundle):
     """Two batches make a step; what is left at the end of an epoch makes one too."""
     other = Trainer(bundle)

@@ -76,11 +76,12 @@ def prepare(arguments: list[str]) -> None:
             made.append(trainable_adapter(*args, **named))
         return made[0]
 
-    trainable_adapter, fit = lora.trainable_adapter, lora.write_and_fit
-    lora.trainable_adapter, lora.write_and_fit = compiled, lambda *_: None
+    trainable_adapter, write, fit = lora.trainable_adapter, lora.write_bundle, lora.fit_bundle
+    lora.trainable_adapter = compiled
+    lora.write_bundle = lora.fit_bundle = lambda *_: None
     found = CliRunner().invoke(app, ["lora", *arguments])
     assert found.exit_code == 0, found.output
-    lora.write_and_fit = fit
+    lora.write_bundle, lora.fit_bundle = write, fit
     for owner, name, what in (
         (TrainableAdapter, "save", "bundle"),
         (Loop, "_one", "step"),

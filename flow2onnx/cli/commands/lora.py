@@ -13,14 +13,16 @@ from flow2onnx.cli.lora_chat import chat
 from flow2onnx.cli.lora_network import train_network
 from flow2onnx.cli.lora_training import (
     ServedAs,
+    TrainingData,
     TrainingRequest,
     adapter_settings,
     check_counts,
     check_output,
     check_words,
+    fit_bundle,
     read_batches,
     texts_data,
-    write_and_fit,
+    write_bundle,
 )
 from flow2onnx.cli.options import check_together, input_option, json_option
 from flow2onnx.cli.show import note, print_json, working
@@ -198,7 +200,7 @@ def train(
     if options["loss"] is not None:
         train_network(asked)
     else:
-        _train_language_model(asked)
+        fit_bundle(asked, *_write_language_model(asked))
 
 
 def _check_together() -> None:
@@ -210,7 +212,8 @@ def _check_together() -> None:
     check_together(needs, excludes)
 
 
-def _train_language_model(asked: TrainingRequest) -> None:
+def _write_language_model(asked: TrainingRequest) -> tuple[ServedAs, TrainingData]:
+    """Write the bundle; what its adapter is served as, and the data to train it on."""
     model, options = asked.model, asked.options
     folder = model if model.is_dir() else model.parent
     if model.is_file() and not (folder / TOKENIZER).exists():
@@ -235,13 +238,13 @@ def _train_language_model(asked: TrainingRequest) -> None:
     check_words(made, [*batches, *(held or ())])
     rows, length = max((b["input_ids"].shape for b in batches), key=math.prod)
     check_step_memory(
-        (made.step, *made.halves), {"batch": rows, "sequence": length},
+        made.halves or (made.step,), {"batch": rows, "sequence": length},
         "free memory, or give shorter rows (--length), fewer of them (--batch-size), --recompute",
     )  # fmt: skip
     served = ServedAs(base=str(made.model.path.parent), family=made.model.family, dtype=made.dtype)
     told = f"{made!r}: {len(batches)} batches, {steps} steps"
-    found = texts_data(asked, made, tokenizer, batches, held)
-    write_and_fit(asked, made.save, told, served, found)
+    write_bundle(asked, made.save, told)
+    return served, texts_data(asked, made, tokenizer, batches, held)
 
 
 @lora.command()
