@@ -10,6 +10,7 @@ import tritonclient.http as client
 import tritonclient.http.aio as aio
 
 from tests.serving.models import CLASSES, ELEMENTS, WIDTH
+from tests.serving.waiting import held_bytes, wait_until
 
 X = np.random.default_rng(7).standard_normal((3, WIDTH)).astype(np.float32)
 MLP = "/v2/models/mlp/infer"
@@ -328,6 +329,7 @@ def test_bodies_that_are_not_what_they_say(server):
 def test_metrics(server):
     server.post(MLP, {"inputs": [as_json(X)]})
     server.post(MLP, {"inputs": [as_json(np.zeros((9, WIDTH)))]})
+    wait_until(lambda: held_bytes(server) == 0)
     status, headers, body = server.ask("/metrics")
     text = body.decode()
     assert status == 200

@@ -1,6 +1,7 @@
 """Small models in ONNX's text form, and a bundle made of them."""
 
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -139,6 +140,14 @@ def manifest_of(folder: Path, names: list[str]) -> Manifest:
             PredictJob("baked_job", "baked.onnx", (x,), (z,), holds=("w", "b")),
         ),
     )
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl-C raises, also in tests that a shell started in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -231,14 +231,6 @@ def test_a_damaged_checkpoint_is_refused(damage, opened, tmp_path):
         opened().fit(BATCHES, checkpoint=tmp_path / "c", resume=True)
 
 
-@pytest.fixture
-def interruptible():
-    """Ctrl-C raises, also in tests that a shell started in the background."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_leaves_the_state_of_a_whole_step(opened, tmp_path, monkeypatch):
     """One that comes while a step is made waits for its end; the checkpoint is of then."""

@@ -402,6 +402,7 @@ def test_from_dict_is_all_or_nothing():
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs signals")
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_finds_a_state_whole(monkeypatch):
     state = fresh_state()
     changed = {name: value + 1 for name, value in state.to_dict().items()}
