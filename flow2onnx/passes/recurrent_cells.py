@@ -11,13 +11,13 @@ import onnx_ir as ir
 from flow2onnx.graph.builder import Builder
 from flow2onnx.graph.nodes import attribute
 from flow2onnx.graph.types import dims, is_static, rank_of
+from flow2onnx.graph.unroll import MOST_ITERATIONS
 from flow2onnx.passes.base import Pass, Placeholders, insert_nodes, remove_all, replace_output
 
 __all__ = ["RecurrentCells", "join_cells"]
 
 _FEWEST = 4  # steps, as of products that are hoisted
-_GATES = 4
-_IN, _OUT, _FORGET, _NEW = range(_GATES)  # in the order of ONNX
+_GATES = 4  # i, o, f and g in the order of ONNX
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,8 @@ class RecurrentCells(Pass):
              h1 = Sigmoid(o) * Tanh(c1);  y1 = Gemm(h1, r, p1);  …
     Result:  y = LSTM(x, w, r, bias, h0, c0);  h1, h2, … = Split(y)
     Kept:    steps of which somebody reads a gate, or a cell before the last; values that are `kept`
-             or have a `fixed` gradient; fewer than four steps, and those of unknown size
+             or have a `fixed` gradient; fewer than four steps, and more than a gradient unrolls;
+             those of unknown size, or in another type than float32
 
     It comes after `HoistProducts`, which has made one product of those of all inputs.
     """
@@ -79,14 +80,17 @@ class RecurrentCells(Pass):
     def _loop(self, steps: Sequence[_Step]) -> "_Loop | None":
         """The layer that steps are, if nobody needs what is inside."""
         loop = _layer(steps)
-        if loop is None or self._fixed & loop.nodes:
+        if loop is None:
             return None
+        nodes = loop.nodes
         results = {s.next_state for s in steps} | {steps[-1].next_cell}
-        made = [v for node in loop.nodes for v in node.outputs]
+        made = [v for node in nodes for v in node.outputs]
         inner = [v for v in made if v not in results]
-        if self._kept.intersection(made) or any(v.is_graph_output() for v in made):
+        if self._fixed & nodes or self._kept.intersection(made):
             return None
-        return loop if all(u.node in loop.nodes for v in inner for u in v.uses()) else None
+        if any(v.is_graph_output() for v in made):
+            return None
+        return loop if all(u.node in nodes for v in inner for u in v.uses()) else None
 
 
 def join_cells(b: Builder, kept: Collection[ir.Value], fixed: Collection[ir.Node] = ()) -> None:
@@ -152,15 +156,18 @@ def _described(
     gates, width = (i, out, f, g), out.width
     if product is None or not _is_plain(product) or len(product.inputs) != 3:
         return None
-    if any(gate.width != width or gate.start % width for gate in gates):
+    if not width or any(gate.width != width or gate.start % width for gate in gates):
         return None
     blocks = tuple(gate.start // width for gate in gates)
     first = product.inputs[0]
-    is_whole = sorted(blocks) == list(range(_GATES)) and dims(out.whole)[1] == _GATES * width
-    if not is_whole or first is None or not is_static(before) or not is_static(first):
+    rows, columns = dims(out.whole)
+    is_whole = sorted(blocks) == list(range(_GATES)) and columns == _GATES * width
+    if not is_whole or first is None or not all(map(is_static, (before, first, state))):
         return None
-    if not dims(before) == dims(first) == dims(state):
-        return None
+    if not dims(before) == dims(first) == dims(state) == (rows, width):
+        return None  # a gate may stand for all units
+    if state.dtype != ir.DataType.FLOAT:
+        return None  # the runtime lists float64 too, and does not compute it
     return _Step(
         nodes=(*nodes, product), product=product, blocks=blocks, state=first, cell=before,
         next_state=state, next_cell=cell,
@@ -196,12 +203,13 @@ def _gate(value: ir.Value, operator: str) -> _Gate | None:
     if node is None or part is None or not is_static(part) or rank_of(part) != 2:
         return None
     maker = part.producer()
-    if maker is None or maker.domain or maker.inputs[0] is None:
+    if maker is None or maker.domain or maker.op_type not in _STARTS:
         return None
-    if maker.op_type not in _STARTS or dims(part)[0] != dims(maker.inputs[0])[0]:
+    whole = maker.inputs[0]
+    if whole is None or not is_static(whole) or dims(part)[0] != dims(whole)[0]:
         return None
     start = _STARTS[maker.op_type](maker, part)
-    return None if start is None else _Gate((node, maker), maker.inputs[0], start, dims(part)[1])
+    return None if start is None else _Gate((node, maker), whole, start, dims(part)[1])
 
 
 def _start_of_slice(node: ir.Node, part: ir.Value) -> int | None:
@@ -227,7 +235,7 @@ def _start_of_split(node: ir.Node, part: ir.Value) -> int | None:
     if attribute(node, "axis", 0) not in (1, -1):
         return None
     before = node.outputs[: node.outputs.index(part)]
-    return sum(dims(v)[1] for v in before)
+    return sum(dims(v)[1] for v in before) if all(map(is_static, before)) else None
 
 
 _STARTS = {"Slice": _start_of_slice, "Split": _start_of_split}
@@ -284,7 +292,7 @@ def _chains(steps: Sequence[_Step]) -> Iterator[list[_Step]]:
         chain = [step]
         while len(found := after[_key(step, chain[-1].next_state, chain[-1].next_cell)]) == 1:
             chain += found
-        if len(chain) >= _FEWEST and len({s.blocks for s in chain}) == 1:
+        if _FEWEST <= len(chain) <= MOST_ITERATIONS and len({s.blocks for s in chain}) == 1:
             yield chain
 
 
@@ -300,7 +308,10 @@ def _layer(steps: Sequence[_Step]) -> _Loop | None:
     stride = second - at
     if split is None or split.op_type != "Split" or split.domain or stride not in (1, -1):
         return None
-    if attribute(split, "axis", 0) != 0 or len({dims(v) for v in split.outputs}) != 1:
+    wanted = dims(steps[0].product.outputs[0])  # a row may be added to all
+    if attribute(split, "axis", 0) != 0:
+        return None
+    if not all(is_static(v) and dims(v) == wanted for v in split.outputs):
         return None
     if any(s.addend != (split, at + stride * i) for i, s in enumerate(steps)):
         return None
@@ -309,7 +320,9 @@ def _layer(steps: Sequence[_Step]) -> _Loop | None:
         return None
     rows, weight, *rest = product.inputs
     bias = rest[0] if rest else None
-    if rows is None or weight is None or (bias is not None and rank_of(bias) != 1):
+    if rows is None or weight is None or not is_static(rows) or not is_static(weight):
+        return None
+    if bias is not None and (not is_static(bias) or dims(bias) != wanted[1:]):
         return None
     used = {s.product for s in steps}
     is_alone = all(u.node in used for v in split.outputs for u in v.uses())

@@ -8,7 +8,7 @@ import pytest
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
-from flow2onnx.dtypes import float32
+from flow2onnx.dtypes import float32, float64
 from flow2onnx.graph import Builder
 from flow2onnx.graph.model import model_bytes, model_of
 from flow2onnx.passes.hoist_products import hoist_products
@@ -180,12 +180,67 @@ def with_one_block_twice(b, steps):
     return loop(b, steps, order=(0, 1, 2, 0))
 
 
+def with_gates_of_whole_rows(b, steps):
+    """A gate is one number for all units of a row."""
+    (h, c), w = states(b), weight(b, WIDTH + UNITS, 4)
+    for x in steps:
+        made = b.MatMul(b.Concat(x, h, axis=1), w)
+        h, c = cell(b, gates_by_split(b, made), c, (0, 1, 2, 3))
+    return [h]
+
+
+def with_double_precision(b, steps):
+    """The runtime has no LSTM of it that runs."""
+    draw = np.random.default_rng(1)
+    w = b.const(draw.standard_normal((WIDTH + UNITS, 4 * UNITS)))
+    h = c = b.const(np.zeros((BATCH, UNITS)))
+    for x in steps:
+        made = b.MatMul(b.Concat(b.Cast(x, to=float64), h, axis=1), w)
+        h, c = cell(b, gates_by_split(b, made), c, (0, 1, 2, 3))
+    return [h]
+
+
+def with_a_drawn_factor(b, steps):
+    """A sigmoid of what is made of nothing."""
+    drawn = b.RandomUniform(shape=[BATCH, WIDTH], dtype=float32, seed=1.0)
+    return [b.Mul(steps[0], b.Sigmoid(drawn))]
+
+
+def over_rows(b, rows, bias):
+    """A loop over the products of rows that were multiplied at once, by the user."""
+    (h, c), w, r = states(b), weight(b, WIDTH, 4 * UNITS), weight(b, UNITS, 4 * UNITS)
+    made = b.several("Split", b.Gemm(rows, w, bias), axis=0, num_outputs=STEPS, outputs=STEPS)
+    for part in made:
+        h, c = cell(b, gates_by_split(b, b.Gemm(h, r, part)), c, (0, 1, 2, 3))
+    return [h]
+
+
+def with_own_rows(b, steps):
+    return over_rows(b, b.Concat(*steps, axis=0), weight(b, 4 * UNITS))
+
+
+def with_a_row_for_all(b, steps):
+    """What is added to each sequence of a batch is the same."""
+    rows = b.Concat(*(b.Slice(x, [0], [1], [0]) for x in steps), axis=0)
+    return over_rows(b, rows, weight(b, 4 * UNITS))
+
+
+def with_a_number_for_a_bias(b, steps):
+    return over_rows(b, b.Concat(*steps, axis=0), weight(b, 1))
+
+
 @pytest.mark.parametrize("make", [
-    with_a_cell_read, with_another_activation, with_one_block_twice,
+    with_a_cell_read, with_another_activation, with_one_block_twice, with_gates_of_whole_rows,
+    with_double_precision, with_a_drawn_factor, with_a_row_for_all, with_a_number_for_a_bias,
     lambda b, s: loop(b, s[:3]),
-], ids=["cell read", "relu", "block twice", "few"])  # fmt: skip
+], ids=["cell read", "relu", "block twice", "gates of rows", "double", "drawn", "row for all",
+        "number for a bias", "few"])  # fmt: skip
 def test_what_is_no_lstm_stays(make):
     assert joined(make)["LSTM"] == 0
+
+
+def test_products_that_the_user_made_at_once_are_taken():
+    assert joined(with_own_rows)["LSTM"] == 1
 
 
 def test_what_others_refer_to_stays():
