@@ -3,7 +3,7 @@
 import onnx_ir as ir
 
 from flow2onnx.graph import Builder, Value
-from flow2onnx.graph.types import constant_of
+from flow2onnx.graph.types import constant_of, rank_of
 from flow2onnx.passes.base import Pass, Placeholders, only_user, replace_node
 
 __all__ = ["DivideSharedHalves"]
@@ -29,7 +29,11 @@ class DivideSharedHalves(Pass):
 
 
 def _is_half(node: ir.Node) -> bool:
-    return node.op_type == "Mul" and not node.domain and any(map(_is_constant_half, node.inputs))
+    """True for a product of one value with 0.5, which gives it no more axes."""
+    if node.op_type != "Mul" or node.domain:
+        return False
+    others = [v for v in node.inputs if v is not None and not _is_constant_half(v)]
+    return len(others) == 1 and rank_of(others[0]) == rank_of(node.outputs[0])
 
 
 def _is_constant_half(value: Value | None) -> bool:

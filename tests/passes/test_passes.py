@@ -172,6 +172,17 @@ KEPT = {
         "g (float[2] x, float[2] u) => (float[2] y) <float half = {0.5}, float one = {1}> "
         "{ h = Mul(x, half)  t = Tanh(u)  a = Add(t, one)  y = Mul(h, a) }",
     ),
+    "half with another axis": (
+        DivideSharedHalves,
+        "g (float[2] x, float[2] u, float[2] g) => (float[1,2] y, float[1,2] z) "
+        "<float[1,1] half = {0.5}, float one = {1}> { h = Mul(x, half)  t = Tanh(u)  "
+        "a = Add(t, one)  y = Mul(h, a)  z = Mul(g, h) }",
+    ),
+    "half of a half": (
+        DivideSharedHalves,
+        "g (float u, float g) => (float y, float z) <float half = {0.5}, float one = {1}> "
+        "{ h = Mul(half, half)  t = Tanh(u)  a = Add(t, one)  y = Mul(h, a)  z = Mul(g, h) }",
+    ),
     "half of others": (
         DivideSharedHalves,
         "g (float[2] x, float[2] u, float[2] g) => (float[2] y, float[2] z, float[2] t) "
