@@ -96,3 +96,10 @@ def test_without_the_package_it_is_said(bundle: Path) -> None:
 def test_on_other_providers_it_is_refused() -> None:
     with pytest.raises(OptionsError, match="native operators of models run on the CPU"):
         Options(providers=("CUDAExecutionProvider",), native=True)
+
+
+@pytest.mark.usefixtures("package")
+def test_other_libraries_of_operators_stay(bundle: Path) -> None:
+    options = Options(native=True, operator_libraries=("own.so",))
+    with pytest.raises(OptionsError, match=r"own\.so"):
+        open_session(str(bundle / "step.onnx"), options)

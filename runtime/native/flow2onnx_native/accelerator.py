@@ -147,7 +147,8 @@ def _parse(model: str | os.PathLike[str] | bytes) -> ir.Model | None:
 
 
 def _with_library(options: Options, path: str) -> Options:
-    return replace(options, operator_libraries=(path,))
+    others = [p for p in options.operator_libraries if p != path]
+    return replace(options, operator_libraries=(*others, path))
 
 
 def _threads(options: Options) -> int:
