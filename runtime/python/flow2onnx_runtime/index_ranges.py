@@ -11,8 +11,8 @@ from flow2onnx_runtime.dtypes import Array
 
 __all__ = ["IndexRange"]
 
-# By character, as there are two types of eight bytes.
-# By the character of a type of whole numbers: the one without a sign, and the largest number.
+# Of a type of whole numbers, by character as two have eight bytes: the one without a sign, and the
+# largest number.
 _UNSIGNED = {c: (np.dtype(c.upper()), int(np.iinfo(c).max)) for c in "bhilq"}
 
 
