@@ -57,9 +57,8 @@ NOTES = (
     "turn; memory is the peak of a process. Ratios are to the first of torch's: below 1 is less.",
     "*Losses apart* is the largest relative difference of ten losses, *weights apart* the largest "
     "absolute one of the adapters after ten steps, *beyond* the share of numbers that differ by "
-    "more than 2e-6. AdamW divides a gradient by its own size, so that a number whose gradient is "
-    "rounding noise moves by up to the rate, 2e-4, in each step: compiled, torch differs as much "
-    "from itself.",
+    "more than 2e-6. AdamW moves a number by about the rate, 2e-4, in each step, however small its "
+    "gradient is; compiled, torch differs from itself by 2.5e-4.",
 )
 _PATIENCE = 3600.0  # seconds: ten steps of a large model at one thread
 

@@ -5,9 +5,9 @@
     python -m benchmarks.lora_rounding --layers 2    # a minute
 
 This project, torch in float32 and torch in float64 take ten steps from the same adapters on the
-same tokens. AdamW divides a gradient by its own size: where that is rounding noise, so is the step.
-Each number of the adapters stands in a row by the size of its gradients, as float64 has them: the
-root of AdamW's second moment, by the median of its matrix.
+same tokens. AdamW divides a gradient by its own size, so that a small one moves a number as far as
+a large one does. Each number of the adapters stands in a row by the size of its gradients, as
+float64 has them: the root of AdamW's second moment after all steps, by the median of its matrix.
 """
 
 import argparse
