@@ -111,13 +111,13 @@ def products(model: onnx.ModelProto) -> list[Product]:
     readers = _readers(graph.node)
     ends = {o.name for o in graph.output}
     wrapper = _wrapper(graph.node, tensors)
+    weights = _weights_by_module(graph.node, tensors)
     found = []
-    for node in graph.node:
-        weight = _weight(node, tensors)
-        if weight is None or node.input[1].endswith((_DOWN, _UP)):
-            continue
-        module = _module(node, tensors).removeprefix(wrapper)
-        whole = replace(weight.slot, module=module)
+    for node, weight in _weighted(graph.node, tensors):
+        module = _module(node, tensors)
+        if len(weights[module]) > 1:
+            module = f"{module}.{_own_part(node, module)}"
+        whole = replace(weight.slot, module=module.removeprefix(wrapper))
         slots = _parts(whole, node.output[0], readers)
         found.append(
             Product(
@@ -438,6 +438,16 @@ def _weight(node: onnx.NodeProto, tensors: Mapping[str, TensorProto]) -> _Weight
     return _Weight(Slot("", *sizes), weight.data_type)
 
 
+def _weighted(
+    nodes: Iterable[onnx.NodeProto], tensors: Mapping[str, TensorProto]
+) -> Iterator[tuple[onnx.NodeProto, _Weight]]:
+    """The products and convolutions that have a weight, but for those of slots."""
+    for node in nodes:
+        weight = _weight(node, tensors)
+        if weight is not None and not node.input[1].endswith((_DOWN, _UP)):
+            yield node, weight
+
+
 def _wrapper(nodes: Sequence[onnx.NodeProto], tensors: Mapping[str, TensorProto]) -> str:
     """How the names of all modules begin that a language model has within another module.
 
@@ -445,7 +455,7 @@ def _wrapper(nodes: Sequence[onnx.NodeProto], tensors: Mapping[str, TensorProto]
     """
     heads = [m for m in (_path_of(n) for n in nodes) if m.endswith(".lm_head")]
     stem = heads[0].removesuffix("lm_head") if heads else ""
-    others = (_module(n, tensors) for n in nodes if _weight(n, tensors) is not None)
+    others = (_module(n, tensors) for n, _ in _weighted(nodes, tensors))
     return stem if all(m.startswith(stem) for m in others) else ""
 
 
@@ -466,6 +476,24 @@ def _module(node: onnx.NodeProto, tensors: Mapping[str, TensorProto]) -> str:
     if weight.endswith(".weight"):
         return str(weight.removesuffix(".weight").removesuffix(".MatMul"))
     return str(node.name.strip("/").replace("/", ".") or node.output[0])
+
+
+def _weights_by_module(
+    nodes: Iterable[onnx.NodeProto], tensors: Mapping[str, TensorProto]
+) -> dict[str, set[str]]:
+    """The names of the weights of each module; torch.nn.MultiheadAttention has two, for one."""
+    found: dict[str, set[str]] = {}
+    for node, _ in _weighted(nodes, tensors):
+        found.setdefault(_module(node, tensors), set()).add(node.input[1])
+    return found
+
+
+def _own_part(node: onnx.NodeProto, module: str) -> str:
+    """The end of a product's name, by its weight or its node, where a module has several."""
+    weight = node.input[1]
+    if weight.startswith(f"{module}."):
+        return str(weight.removeprefix(f"{module}.").removesuffix(".weight"))
+    return str(node.name.rpartition("/")[2] or node.output[0])
 
 
 def _parts(

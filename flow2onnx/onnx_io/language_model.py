@@ -14,12 +14,13 @@ from onnx import numpy_helper
 from flow2onnx.errors import UnsupportedError
 from flow2onnx.graph.contrib import CONTRIB_DOMAIN
 
-__all__ = ["contrib_operators", "fill_initializers", "widen_half", "without_past"]
+__all__ = ["PICTURES", "contrib_operators", "fill_initializers", "widen_half", "without_past"]
 
 _ATTENTION = "GroupQueryAttention"
 _BRANCH, _MASK, _PLACES = "use_cache_branch", "attention_mask", "position_ids"
 _ROW = "cache_position"  # places of the tokens of one row, the same in all
 _TOKENS = ("input_ids", "inputs_embeds")
+PICTURES = "pixel"  # how the names of inputs begin that are pictures
 _MADE = "without_past"  # how names of what is added begin
 _IMAGES = f"{_MADE}/images"  # the value with the number of texts
 _ROUNDING = ("MatMulNBits", "QMoE")  # by accuracy_level, what they multiply
@@ -68,9 +69,10 @@ def _refuse_fixed_length(graph: onnx.GraphProto) -> None:
     """Raise UnsupportedError for a model that takes texts of one length alone."""
     tokens = _tokens(graph)
     dims = [] if tokens is None else [d.dim_value for d in tokens.type.tensor_type.shape.dim]
-    if len(dims) > 1 and dims[1]:
+    if tokens is not None and len(dims) > 1 and dims[1]:
         raise UnsupportedError(
-            f"the model takes texts of {dims[1]} tokens alone: input_ids is {tuple(dims)}",
+            f"the model takes texts of {dims[1]} tokens alone: {tokens.name} is "
+            f"{_sizes_text(tokens)}",
             hint="export it with free axes: dynamic_shapes={'input_ids': {0: 'batch', 1: "
             "'sequence'}, …}, with the older exporter dynamic_axes=",
         )
@@ -87,9 +89,7 @@ def _empty_past(graph: onnx.GraphProto, size: int | None) -> None:
     past = [v for v in graph.input if _is_past(v)]
     if not past:
         return
-    nodes = [] if tokens is None else [
-        onnx.helper.make_node("Shape", [tokens.name], [_IMAGES], _IMAGES, start=0, end=1)
-    ]  # fmt: skip
+    nodes = [] if tokens is None else _first_sizes(graph, tokens.name, 1, _IMAGES)
     for value in past:
         shape = None if tokens is None else _past_shape(value, tokens, size)
         if shape is None:
@@ -140,7 +140,7 @@ def _sizes_text(value: onnx.ValueInfoProto) -> str:
 
 def _is_past(value: onnx.ValueInfoProto) -> bool:
     """True for keys and values of what went before, whatever they are called."""
-    is_picture = value.name.startswith("pixel")
+    is_picture = value.name.startswith(PICTURES)
     is_large = len(value.type.tensor_type.shape.dim) > 3 and not is_picture
     return _is_real(value) and ("past" in value.name or is_large)
 
@@ -173,9 +173,8 @@ def _count_each(graph: onnx.GraphProto, mask: str | None) -> None:
         tokens = _tokens(graph)
         assert tokens is not None, "places are those of tokens"
         one = onnx.helper.make_tensor("one", onnx.TensorProto.INT64, [1], [1])
-        ids = tokens.name
         nodes += [
-            node("Shape", [ids], [f"{stem}/shape"], f"{stem}/shape", start=0, end=2),
+            *_first_sizes(graph, tokens.name, 2, f"{stem}/shape"),
             node("ConstantOfShape", [f"{stem}/shape"], [counted], counted, value=one),
         ]
     else:
@@ -186,6 +185,13 @@ def _count_each(graph: onnx.GraphProto, mask: str | None) -> None:
         node("Sub", [f"{stem}/count", f"{stem}/one"], [f"{stem}/last"], f"{stem}/last"),
         node("Max", [f"{stem}/last", f"{stem}/none"], [_PLACES], stem),
     ], {_PLACES})  # fmt: skip
+
+
+def _first_sizes(graph: onnx.GraphProto, value: str, count: int, name: str) -> list[onnx.NodeProto]:
+    """Nodes that make the first sizes of a value; Shape has no end before opset 15."""
+    whole, axes, node = f"{name}/whole", f"{name}/axes", onnx.helper.make_node
+    graph.initializer.append(numpy_helper.from_array(np.arange(count), axes))
+    return [node("Shape", [value], [whole], whole), node("Gather", [whole, axes], [name], name)]
 
 
 def _constants(graph: onnx.GraphProto, stem: str, **numbers: int) -> None:

@@ -15,6 +15,7 @@ from flow2onnx.errors import UnsupportedError
 from flow2onnx.imported.low_rank.folder import LanguageModel
 from flow2onnx.imported.low_rank.tokens import FolderTokenizer
 from flow2onnx.onnx_io.adapter_slots import slots_of as modules_of
+from flow2onnx.onnx_io.language_model import PICTURES
 
 __all__ = ["GreedyDecoder", "ending_tokens", "has_slots"]
 
@@ -114,8 +115,9 @@ def has_slots(language: LanguageModel) -> bool:
 
 def _is_cache(info: TensorInfo) -> bool:
     """True for keys and values of a text whose number of tokens is free."""
-    shape = info.shape
-    return len(shape) == 4 and not isinstance(shape[0], int) and info.dtype.kind == "f"
+    shape, is_picture = info.shape, info.name.startswith(PICTURES)
+    is_free = len(shape) == 4 and not isinstance(shape[0], int)
+    return is_free and info.dtype.kind == "f" and not is_picture
 
 
 def _present(name: str, results: Collection[str]) -> str | None:

@@ -12,6 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 import flow2onnx as flow
 from flow2onnx.errors import ArgumentError, UnsupportedError
 from flow2onnx.imported import adapter_of
+from flow2onnx.imported.low_rank.greedy import GreedyDecoder
+from flow2onnx.onnx_io.adapter_slots import add_slots, choose_products, products
 from flow2onnx.onnx_io.torch_scopes import SCOPES, module_of, name_by_modules
 from tests.imported.lora.sessions import cross_entropy
 
@@ -216,6 +218,13 @@ def test_a_past_whose_axes_are_called_otherwise(decoder, sizes):
     assert evaluated(decoder) == wanted
 
 
+def test_a_past_and_places_of_an_older_opset(decoder):
+    wanted, model = evaluated(decoder), onnx.load(decoder)
+    model.opset_import[0].version = 14
+    onnx.save(model, decoder)
+    assert abs(evaluated(decoder) - wanted) < 1e-6
+
+
 def test_keys_and_values_in_one_past(decoder):
     wanted, model = evaluated(decoder), onnx.load(decoder)
     graph = model.graph
@@ -243,12 +252,24 @@ def test_a_past_of_another_form_is_refused(decoder, sizes):
         flow.lora(decoder, rank=4)
 
 
-def test_texts_of_one_length_are_refused(decoder):
+@pytest.mark.parametrize("batch", [1, "batch"])
+def test_texts_of_one_length_are_refused(decoder, batch):
     model = onnx.load(decoder)
-    set_sizes(model.graph.input[0], 1, 8)
+    set_sizes(model.graph.input[0], batch, 8)
     onnx.save(model, decoder)
-    with pytest.raises(UnsupportedError, match=r"texts of 8 tokens alone: input_ids is \(1, 8\)"):
+    what = rf"texts of 8 tokens alone: input_ids is \({batch}, 8\)"
+    with pytest.raises(UnsupportedError, match=what):
         flow.lora(decoder, rank=4)
+
+
+def test_pictures_are_no_cache(decoder):
+    model = onnx.load(decoder)
+    info = helper.make_tensor_value_info("pixel_values", TensorProto.FLOAT, [2])
+    set_sizes(info, "batch", 3, "height", "width")
+    model.graph.input.append(info)
+    onnx.save(model, decoder)
+    with pytest.raises(UnsupportedError, match="it has an input pixel_values"):
+        GreedyDecoder(decoder, "logits")
 
 
 def test_a_batch_that_the_model_fixes(decoder):
@@ -317,6 +338,28 @@ def test_modules_are_called_as_torch_calls_them(decoder):
     assert float(made.trainer().evaluate(**rows())["loss"]) == wanted
     names = {str(n.name) for n in made.step.model.graph}
     assert any(n.startswith("whole/model.layers.0.self_attn/q_proj/node_linear_0") for n in names)
+    modules = [p.modules for p in products(model)]
+    add_slots(model, choose_products(products(model), None))
+    assert [p.modules for p in products(model)] == modules
+
+
+@pytest.mark.parametrize(("is_renamed", "names"), [
+    (False, ["q_proj", "k_proj", "v_proj", "o_proj"]),
+    (True, ["node_0", "node_1", "node_2", "node_3"]),
+])  # fmt: skip
+def test_weights_of_one_module_are_told_apart(decoder, is_renamed, names):
+    model = onnx.load(decoder)
+    weights = [n for n in model.graph.node if n.op_type == "MatMul" and "self_attn" in n.input[1]]
+    tensors = {t.name: t for t in model.graph.initializer}
+    for i, node in enumerate(weights):  # as of torch.nn.MultiheadAttention
+        node.name = f"node_{i}"
+        scopes = ["", "model.layers.0.self_attn", "linear"]
+        node.metadata_props.add(key=SCOPES, value=repr(scopes))
+        if is_renamed:
+            tensors[node.input[1]].name = node.input[1] = f"val_{i}"
+    name_by_modules(model)
+    found = [m for p in products(model) for m in p.modules if "self_attn" in m]
+    assert found == [f"model.layers.0.self_attn.{name}" for name in names]
 
 
 def test_scopes_that_say_nothing_leave_names_as_they_are(decoder):
