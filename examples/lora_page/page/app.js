@@ -76,6 +76,7 @@ async function ask() {
     const given = { question, most: MOST, isFirst };
     const answer = await working(`${who} answers …`, () => worker.ask("ask", given, hear));
     at(place).textContent = answer.text.trim() || "(nothing)";
+    if (page.isStopping) return say("stopped");
     const speed = answer.tokens / answer.seconds;
     at(`${place}-speed`).textContent = answer.tokens ? `${speed.toFixed(1)} tokens/s` : "";
     showMemory(answer);
@@ -96,12 +97,13 @@ function stop() {
   }
   page.isStopping = true;
   worker.ask("stop").catch(() => {}); // it is ended before it answers
-  say("stops after this step; press Stop again to break it off …");
+  say("stops after this step or token; press Stop again to break it off …");
 }
 
 /** Say that the worker can answer no more. */
 function lost(message) {
   page.provider = null;
+  busy(false);
   say(message);
 }
 
@@ -133,7 +135,11 @@ function showProgress({ loaded, total }) {
 }
 
 function showStep({ adapter, cut, rows, step, steps, loss, speed, memory }, began) {
-  if (adapter) return (page.adapter = adapter);
+  if (adapter) {
+    page.adapter = adapter;
+    at("download").disabled = false;
+    return;
+  }
   if (cut !== undefined) {
     at("steps").textContent = `0 of ${steps}`;
     at("cut").hidden = !cut;

@@ -50,7 +50,7 @@ export class Options {
         hint: "give a whole number of at least 1",
       });
     }
-    if (!(memory > 0 && memory <= HEAP)) {
+    if (!(typeof memory === "number" && memory > 0 && memory <= HEAP)) {
       throw new OptionsError(`memory is ${memory}`, { hint: `give bytes, ${HEAP} at most` });
     }
     if (!LEVELS.includes(optimization)) {

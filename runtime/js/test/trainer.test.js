@@ -412,7 +412,7 @@ test("options and providers that are not there are refused", async () => {
   assert.throws(() => new Options({ speed: 3 }), OptionsError);
   assert.throws(() => new Options({ threads: 0 }), OptionsError);
   assert.throws(() => new Options({ optimization: "much" }), OptionsError);
-  for (const memory of [0, -1, 2 ** 33, "all"]) {
+  for (const memory of [0, -1, 2 ** 33, "all", "5", null]) {
     assert.throws(() => new Options({ memory }), OptionsError);
   }
   await assert.rejects(open({ options: new Options({ provider: "abacus" }) }), ProviderError);

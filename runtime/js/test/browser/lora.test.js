@@ -246,11 +246,17 @@ test("Stop ends what takes long, and keeps the adapter", { skip: skip || SHAPE !
   });
   await said(page, "stopped: load the model");
   assert.deepEqual(await downloaded(page), some);
-  await press(page, "Load the model");
-  await press(page, "Stop");
+  await page.evaluate(() => {
+    for (const id of ["open", "stop"]) document.getElementById(id).click();
+  });
   await said(page, "stopped: load the model");
   await load(page);
   assert.match(await trained(page, SHORT), /trained: 1 steps/);
+  await page.evaluate(() => {
+    for (const id of ["ask", "stop"]) document.getElementById(id).click();
+  });
+  await said(page, "stopped\\s*$");
+  assert.equal(await text(page, "after"), "–");
   assert.deepEqual(page.trouble, []);
   await page.close();
 });
