@@ -19,7 +19,7 @@ from flow2onnx_runtime.loop import remove_checkpoint
 from flow2onnx_runtime.progress_bar import ProgressBar
 from flow2onnx_runtime.token_log import StepLog, TokenLog
 
-from flow2onnx.cli.failures import writing
+from flow2onnx.cli.failures import INTERRUPTED, writing
 from flow2onnx.cli.show import note, print_json
 from flow2onnx.errors import ArgumentError
 from flow2onnx.imported import TrainableAdapter, adapter_of
@@ -36,7 +36,6 @@ ADAPTER = f"adapter{ADAPTER_SUFFIX}"
 _CHECKPOINT = "checkpoint"
 _WARMUP = 0.03  # of all steps
 _LINES = 10.0  # seconds between lines of progress where there is no terminal
-_INTERRUPTED = 130  # what a shell reports for a program that Ctrl-C ended
 # what an adapter and its steps depend on, beside the data and the number of epochs
 _OF_ADAPTERS = ("rank", "alpha", "targets", "rslora", "dora", "dropout", "optimizer", "lr",
                 "up_rate", "schedule", "loss", "of", "seed")  # fmt: skip
@@ -260,15 +259,15 @@ def _fit(asked: TrainingRequest, served: ServedAs, data: TrainingData) -> None:
         _write(served, trainer, output)
     except BrokenOffError:
         click.echo("interrupted within a step; --resume goes on from the last checkpoint", err=True)
-        raise SystemExit(_INTERRUPTED) from None
+        raise SystemExit(INTERRUPTED) from None
     except KeyboardInterrupt:
         if not trainer.steps:  # an adapter that is there is of more
             click.echo("interrupted before the first step; no adapter was written", err=True)
-            raise SystemExit(_INTERRUPTED) from None
+            raise SystemExit(INTERRUPTED) from None
         _write(served, trainer, output)
         done = f"interrupted after {trainer.steps} steps; --resume goes on from there"
         click.echo(f"{done}, and {output / ADAPTER} is the adapter so far", err=True)
-        raise SystemExit(_INTERRUPTED) from None
+        raise SystemExit(INTERRUPTED) from None
     speed = float(history.last.get(f"{log.unit}_per_second", math.nan))
     if as_json:
         print_json({

@@ -29,13 +29,15 @@ def known_sizes(model: Model, sizes: Mapping[str, int]) -> Model:
 
 def _size(name: str | None, sizes: Mapping[str, int]) -> int:
     """The size of an axis such as ``2*sequence + 1``; 1 where nothing of it is known."""
+    if not name or name in sizes:
+        return sizes.get(name or "", 1)
     try:
-        tree = ast.parse((name or "").strip(), mode="eval").body
+        tree = ast.parse(name.strip(), mode="eval").body
+        if not any(isinstance(n, ast.Name) and n.id in sizes for n in ast.walk(tree)):
+            return 1
+        found = _value(tree, sizes)
     except (SyntaxError, ValueError, MemoryError, RecursionError):
-        return sizes.get(name or "", 1)
-    if not any(isinstance(n, ast.Name) and n.id in sizes for n in ast.walk(tree)):
-        return sizes.get(name or "", 1)
-    found = _value(tree, sizes)
+        return 1
     return 1 if found is None else max(found, 0)
 
 

@@ -15,7 +15,6 @@ ROOT = Path(__file__).parents[2]
 _PLACES = (os.environ.get("RANKS_PYTHON"), ROOT / ".venv/ranks/bin/python", sys.executable)
 # One environment holds one MPI library: Open MPI is beside torch, MPICH has its own.
 _MPICH_PLACES = (os.environ.get("MPICH_PYTHON"), ROOT / ".venv/mpich/bin/python")
-_BOUND = ("taskset", "--cpu-list", "0")
 _LIBRARIES = {"torch": "torch", "mpi": "mpi4py", "mpich": "mpi4py"}
 
 
@@ -39,9 +38,10 @@ def start(engine, arguments, folder=ROOT, **more):
 def start_ranks(count, arguments, engine="torch", *, is_bound=False, **more):
     """`python ARGUMENTS` in `count` processes, as a launcher starts them.
 
-    Those of torch may be bound to one processor, as launchers of clusters do; MPI's do it anyway.
+    Those of torch may be bound to one processor, as launchers of clusters do.
     """
     python, own = python_with(engine), environment(**more)
+    bound = ["taskset", "--cpu-list", str(min(os.sched_getaffinity(0)))] if is_bound else []
     if engine != "torch":
         command = [_mpirun(python), "-n", str(count), python, "-m", "mpi4py", *arguments]
         return [_start(command, own)]
@@ -49,10 +49,7 @@ def start_ranks(count, arguments, engine="torch", *, is_bound=False, **more):
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(count)
     }  # fmt: skip
     return [
-        _start(
-            [*(_BOUND if is_bound else ()), python, *arguments],
-            {**own, **place, "RANK": str(rank), **more},
-        )
+        _start([*bound, python, *arguments], {**own, **place, "RANK": str(rank), **more})
         for rank in range(count)
     ]
 

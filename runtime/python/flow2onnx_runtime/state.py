@@ -172,7 +172,7 @@ class State:
             return {name: self.read(name) for name in self._slots}
 
     def from_dict(self, values: Mapping[str, NDArray[Any]]) -> None:
-        """Replace all values, or none: all are checked first, and Ctrl-C waits for the last."""
+        """Replace all values: all are checked before any is written, and a first Ctrl-C waits."""
         missing = [name for name in self._slots if name not in values]
         surplus = [name for name in values if name not in self._slots]
         if missing or surplus:
