@@ -147,9 +147,8 @@ def test_a_head_of_the_words_own_table(decoder):
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
 
-def test_a_folder_says_the_size_of_heads_where_the_model_does_not(decoder):
+def test_a_folder_says_the_size_of_heads_where_the_model_does_not(decoder, wanted):
     given = rows()
-    wanted = float(flow.lora(decoder, rank=4, accumulate=False).trainer().evaluate(**given)["loss"])
     model = onnx.load(decoder)
     for value in model.graph.input[-2:]:
         value.type.tensor_type.shape.dim[3].dim_param = "kv_cache_dim"
@@ -192,6 +191,14 @@ def test_adapters_of_experts_in_one_operator_are_refused(decoder, kind):
         flow.lora(decoder, rank=4, targets=["gate_up_proj"])
 
 
+@pytest.fixture(scope="module")
+def wanted(tmp_path_factory):
+    """The loss of the decoder as it is."""
+    path = tmp_path_factory.mktemp("plain") / "model.onnx"
+    onnx.save(Decoder().model(), path)
+    return evaluated(path)
+
+
 def evaluated(decoder, given=None):
     trainer = flow.lora(decoder, rank=4, accumulate=False).trainer()
     return float(trainer.evaluate(**(given or rows()))["loss"])
@@ -207,8 +214,8 @@ def set_sizes(value, *sizes):
 @pytest.mark.parametrize(
     "sizes", [("s77", HEADS, "s27", SIZE), ("", HEADS, "", SIZE), ("batch", HEADS, "", SIZE)]
 )
-def test_a_past_whose_axes_are_called_otherwise(decoder, sizes):
-    wanted, model = evaluated(decoder), onnx.load(decoder)
+def test_a_past_whose_axes_are_called_otherwise(decoder, sizes, wanted):
+    model = onnx.load(decoder)
     for value in model.graph.input[-2:]:
         set_sizes(value, *sizes)
         old, value.name = value.name, value.name.replace("past_key_values", "cache")
@@ -218,15 +225,15 @@ def test_a_past_whose_axes_are_called_otherwise(decoder, sizes):
     assert evaluated(decoder) == wanted
 
 
-def test_a_past_and_places_of_an_older_opset(decoder):
-    wanted, model = evaluated(decoder), onnx.load(decoder)
+def test_a_past_and_places_of_an_older_opset(decoder, wanted):
+    model = onnx.load(decoder)
     model.opset_import[0].version = 14
     onnx.save(model, decoder)
     assert abs(evaluated(decoder) - wanted) < 1e-6
 
 
-def test_keys_and_values_in_one_past(decoder):
-    wanted, model = evaluated(decoder), onnx.load(decoder)
+def test_keys_and_values_in_one_past(decoder, wanted):
+    model = onnx.load(decoder)
     graph = model.graph
     for i, value in enumerate(graph.input[-2:]):
         graph.initializer.append(numpy_helper.from_array(np.asarray(i), f"which/{i}"))
@@ -272,13 +279,13 @@ def test_pictures_are_no_cache(decoder):
         GreedyDecoder(decoder, "logits")
 
 
-def test_a_batch_that_the_model_fixes(decoder):
-    wanted, model = evaluated(decoder), onnx.load(decoder)
+def test_a_batch_that_the_model_fixes(decoder, wanted):
+    model = onnx.load(decoder)
     for value in model.graph.input:
         value.type.tensor_type.shape.dim[0].dim_value = 2
     onnx.save(model, decoder)
-    assert evaluated(decoder) == wanted
-    trainer = flow.lora(decoder, rank=4).trainer()
+    trainer = flow.lora(decoder, rank=4, accumulate=False).trainer()
+    assert float(trainer.evaluate(**rows())["loss"]) == wanted
     assert {f.shape for f in trainer.feeds} == {(2, "sequence")}
     with pytest.raises(FeedError, match="input_ids"):
         trainer.step(**{name: array[:1] for name, array in rows().items()})
@@ -302,8 +309,8 @@ def test_places_without_a_mask_are_counted_from_the_first_token(decoder):
     assert evaluated(decoder, given) == wanted
 
 
-def test_places_of_one_row(decoder):
-    wanted, model = evaluated(decoder), onnx.load(decoder)
+def test_places_of_one_row(decoder, wanted):
+    model = onnx.load(decoder)
     places = next(v for v in model.graph.input if v.name == "position_ids")
     places.name = "cache_position"
     set_sizes(places, "sequence")
@@ -314,8 +321,8 @@ def test_places_of_one_row(decoder):
     assert abs(evaluated(decoder) - wanted) < 1e-6
 
 
-def test_modules_are_called_as_torch_calls_them(decoder):
-    wanted, model = evaluated(decoder), onnx.load(decoder)
+def test_modules_are_called_as_torch_calls_them(decoder, wanted):
+    model = onnx.load(decoder)
     whole = "whole.model.layers.0.self_attn"
     for i, node in enumerate(n for n in model.graph.node if n.op_type == "MatMul"):
         path = node.output[0].replace("model/", "whole.model.").replace("/", ".")
