@@ -46,12 +46,13 @@ RUNTIME_FLAGS = (
          SESSION(("parallel",), {"sequential": False, "parallel": True}),
          "Whether independent operators run at the same time; small graphs become much slower."),
     Flag("runtime.allow_spinning", BOOL, None, SESSION(_SPINNING, _SWITCH),
-         "Let idle threads wait busily; False where several processes share the cores. Unset, they "
-         "do in programs of one job: the threads of several would take the cores from each other."),
+         "Let idle threads wait busily; False where several processes share the cores. Unset, as "
+         "force_spinning_stop says."),
     Flag("runtime.force_spinning_stop", BOOL, False,
          SESSION(("session.force_spinning_stop",), {True: "1"}),
-         "Let idle threads wait busily within a call, and sleep between calls: for programs whose "
-         "jobs take turns on the same cores."),
+         "Let idle threads wait busily within a call, and sleep between calls: for jobs that take "
+         "turns on the same cores. Jobs that are opened beside others, or for another batch size, "
+         "do so unless allow_spinning is set."),
     Flag("runtime.graph_optimization_level", Choice(("disable", "basic", "extended", "all")), None,
          SESSION(("optimization",)),
          "How far ONNX Runtime rewrites the graph; unset, extended to train and all to predict."),

@@ -268,10 +268,10 @@ def test_threads_stop_spinning_between_calls_if_asked_for(config):
     assert flag.outcome == "session option session.force_spinning_stop = 1"
 
 
-ASLEEP = {"session.intra_op.allow_spinning": "0", "session.inter_op.allow_spinning": "0"}
+BETWEEN_CALLS = {"session.force_spinning_stop": "1"}
 
 
-def test_idle_threads_of_several_jobs_sleep():
+def test_idle_threads_of_several_jobs_sleep_between_calls():
     @flow.global_function(type="predict")
     def first(x: tp.Numpy.Placeholder((2,))) -> tp.Numpy:
         return x * 2
@@ -282,10 +282,10 @@ def test_idle_threads_of_several_jobs_sleep():
 
     assert [j(np.ones(2, np.float32))[0] for j in (first, second)] == [2, 3]
     for job in (first, second):
-        assert job.session.opening(job.__name__).options.session_entries == ASLEEP
+        assert job.session.opening(job.__name__).options.session_entries == BETWEEN_CALLS
 
 
-def test_idle_threads_of_another_shape_sleep():
+def test_idle_threads_of_another_shape_sleep_between_calls():
     @flow.global_function(type="predict")
     def job(x: tp.ListNumpy.Placeholder((4,))) -> tp.ListNumpy:
         return x * 2
@@ -293,11 +293,12 @@ def test_idle_threads_of_another_shape_sleep():
     job([np.ones(4, np.float32)])
     job([np.ones(2, np.float32)])
     found = [e.opening.options.session_entries for e in job.session._executables.values()]
-    assert found == [{}, ASLEEP]
+    assert found == [{}, BETWEEN_CALLS]
 
 
 @pytest.mark.parametrize(("call", "given"), [
-    (lambda c: c.runtime.allow_spinning(True), {k: "1" for k in ASLEEP}),
+    (lambda c: c.runtime.allow_spinning(True),
+     {"session.intra_op.allow_spinning": "1", "session.inter_op.allow_spinning": "1"}),
     (lambda c: c.runtime.force_spinning_stop(), {"session.force_spinning_stop": "1"}),
     (lambda c: c.runtime.session_entry("session.intra_op.allow_spinning", "1"),
      {"session.intra_op.allow_spinning": "1"}),
