@@ -156,6 +156,7 @@ def test_rows_of_other_sweeps_are_refused(tmp_path: Path):
         record.read()
 
 
+@pytest.mark.slow
 def test_a_side_that_is_not_installed_ends_the_sweep(
     workers: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -211,6 +211,7 @@ def set_sizes(value, *sizes):
         dims.dim.add(**{"dim_value" if isinstance(size, int) else "dim_param": size})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sizes", [("s77", HEADS, "s27", SIZE), ("", HEADS, "", SIZE), ("batch", HEADS, "", SIZE)]
 )
@@ -279,6 +280,7 @@ def test_pictures_are_no_cache(decoder):
         GreedyDecoder(decoder, "logits")
 
 
+@pytest.mark.slow
 def test_a_batch_that_the_model_fixes(decoder, wanted):
     model = onnx.load(decoder)
     for value in model.graph.input:
@@ -291,6 +293,7 @@ def test_a_batch_that_the_model_fixes(decoder, wanted):
         trainer.step(**{name: array[:1] for name, array in rows().items()})
 
 
+@pytest.mark.slow
 def test_places_without_a_mask_are_counted_from_the_first_token(decoder):
     model = onnx.load(decoder)
     mask = next(v for v in model.graph.input if v.name == "attention_mask")
@@ -309,6 +312,7 @@ def test_places_without_a_mask_are_counted_from_the_first_token(decoder):
     assert evaluated(decoder, given) == wanted
 
 
+@pytest.mark.slow
 def test_places_of_one_row(decoder, wanted):
     model = onnx.load(decoder)
     places = next(v for v in model.graph.input if v.name == "position_ids")
@@ -321,6 +325,7 @@ def test_places_of_one_row(decoder, wanted):
     assert abs(evaluated(decoder) - wanted) < 1e-6
 
 
+@pytest.mark.slow
 def test_modules_are_called_as_torch_calls_them(decoder, wanted):
     model = onnx.load(decoder)
     whole = "whole.model.layers.0.self_attn"
