@@ -54,7 +54,7 @@ class Ours:
         assert "Conv" in self.library.operators, "without oneDNN there is nothing to measure"
 
     def built(self) -> dict[str, str]:
-        """What tells this build of the library from others."""
+        """The digest that tells this build of the library from others."""
         digest = hashlib.sha256(Path(self.library.path).read_bytes()).hexdigest()
         return {"native operators": digest[:12]}
 

@@ -26,6 +26,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from flow2onnx_runtime.files import replace_bytes
+
 from benchmarks.contest import (
     MKL,
     Contestant,
@@ -38,7 +40,7 @@ from benchmarks.convolution_shapes import CLASSES, Convolution, draw_shapes
 from benchmarks.convolution_worker import PASSES
 from benchmarks.driver import RESULTS
 from benchmarks.environments import interpreter
-from benchmarks.report import Grid, save, write_whole
+from benchmarks.report import Grid, save
 from benchmarks.worker_process import PeerError, WorkerProcess
 
 BAR, LEAST = 1.0, 0.8  # what nearly all shapes should reach, and what all should
@@ -191,7 +193,7 @@ def _count(side: Side, pace: Pace) -> int:
 
 
 class Record:
-    """What a sweep has measured so far, and the file that has it; `about`: what sweep it is."""
+    """The rows of a sweep so far, and the file that has them; `about` says which sweep it is."""
 
     def __init__(self, path: Path, about: dict[str, Any]) -> None:
         self.path, self._about = path, about
@@ -221,14 +223,14 @@ class Record:
         self._rows[row.threads, row.shape, row.which] = _plain(row)
         found = {"about": self._about, "versions": self.versions, "rows": [*self._rows.values()]}
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(self.path, json.dumps(found))
+        replace_bytes(self.path, json.dumps(found).encode())
 
     def has(self, threads: int, shape: Convolution, which: str) -> bool:
         """True if this pass has been measured."""
         return (threads, shape.text, which) in self._rows
 
     def row(self, threads: int, shape: Convolution, which: str) -> Row:
-        """What was measured of a pass."""
+        """The row of a pass that has been measured."""
         found: dict[str, Any] = self._rows[threads, shape.text, which]
         return Row(**found | {k: tuple(v) for k, v in found.items() if isinstance(v, list)})
 

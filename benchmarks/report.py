@@ -8,12 +8,13 @@ takes what `benchmarks.training` and `benchmarks.prediction` wrote.
 import dataclasses
 import importlib.util
 import json
-import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from flow2onnx_runtime.files import replace_bytes
 
 Rows = list[dict[str, Any]]
 _WIDEST = 1000  # columns of a terminal, more than any table has
@@ -78,8 +79,8 @@ def save(
     """Write the numbers, a page of tables, and a chart where matplotlib is installed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     content = json.dumps(found, indent=1, ensure_ascii=False)
-    write_whole(path, content + "\n")
-    write_whole(path.with_suffix(".md"), page(found, tables))
+    replace_bytes(path, f"{content}\n".encode())
+    replace_bytes(path.with_suffix(".md"), page(found, tables).encode())
     if importlib.util.find_spec("matplotlib") is None:
         print(f"no chart: matplotlib is not installed; {path.with_suffix('.md')} has the numbers")
         return
@@ -88,13 +89,6 @@ def save(
     matplotlib.use("Agg")
     matplotlib.rcParams["svg.hashsalt"] = "flow2onnx"  # the same file for the same numbers
     drawn(found, path.with_suffix(".svg"))
-
-
-def write_whole(path: Path, content: str) -> None:
-    """Write a file, whole or not at all."""
-    made = path.with_name(f".{path.name}.{os.getpid()}")
-    made.write_text(content, encoding="utf-8")
-    made.replace(path)
 
 
 def page(found: dict[str, Any], tables: Sequence[Grid]) -> str:

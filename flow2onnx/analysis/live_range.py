@@ -30,7 +30,7 @@ def constant_bytes(graph: ir.Graph) -> int:
 
 
 def session_bytes(graph: ir.Graph) -> int:
-    """What the runtime keeps of a graph that is open, beside its tensors."""
+    """The estimated bytes that the runtime keeps of an open graph beside its tensors."""
     nodes = list(graph.all_nodes())
     packed = [n.inputs[1] for n in nodes if n.op_type in _PACKED]
     return _NODE_BYTES * len(nodes) + sum(byte_size(v) for v in packed if v is not None)

@@ -47,7 +47,7 @@ Batches = Sequence[dict[str, Array]]
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingRequest:
-    """What `flow2onnx lora` was asked for: files and folders, and the other options by name.
+    """A call of `flow2onnx lora`: its files and folders, and the other options by name.
 
     Options that were left out are set as the data tell.
     """
@@ -193,7 +193,6 @@ def texts_data(
 ) -> TrainingData:
     """The data of a language model: its log counts tokens, and it can be asked."""
     options = asked.options
-
     model = made.model  # alone: the rest of `made` is not to stay in memory for it
 
     def samples(trainer: Trainer) -> Samples:

@@ -254,7 +254,9 @@ def open_model(opening: Opening, create: Callable[[OwnModel, Options], T]) -> tu
         temporary = tempfile.TemporaryDirectory()
     except OSError as error:  # nothing is looked at then, and nothing kept
         _warn_of_no_folder(error.strerror or str(error))  # the path is drawn anew
-        opening = replace(opening, in_place=tuple(map(_unconfirmed, opening.in_place)), place=None)
+        opening = replace(
+            opening, in_place=tuple(map(_verdict_without_graph, opening.in_place)), place=None
+        )
         return create(content, opening.options), opening
     with temporary as folder:
         path = Path(folder, "optimized.onnx")
@@ -282,7 +284,7 @@ def _warn_of_no_folder(error: str) -> None:
     )  # fmt: skip
 
 
-def _unconfirmed(verdict: InPlace) -> InPlace:
+def _verdict_without_graph(verdict: InPlace) -> InPlace:
     """The verdict where nobody can look at what the runtime makes of the model."""
     if not verdict.is_safe:
         return verdict

@@ -242,7 +242,7 @@ def _parse(content: bytes) -> KeptOpening:
 
 
 def _head(content: bytes) -> tuple[bytes, int, int]:
-    """What stands before the body of a file; raises ValueError for damage."""
+    """The digest and the two lengths before the body of a file; raises ValueError for damage."""
     end = len(_MAGIC) + _HEAD.size
     if len(content) < end or not content.startswith(_MAGIC):
         raise ValueError("it is no opening")

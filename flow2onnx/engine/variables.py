@@ -73,7 +73,7 @@ def new_state(
 
     def compute() -> None:
         for name, v in filled.items():
-            state.write(name, _filled(v, shapes[name]))
+            state.write(name, _constant_value(v, shapes[name]))
         draw()
 
     return state, compute
@@ -95,7 +95,7 @@ def _drawing(
     return bind_init_model(state, model, tensors, plain)
 
 
-def _filled(variable: Variable, shape: tuple[int, ...]) -> Array:
+def _constant_value(variable: Variable, shape: tuple[int, ...]) -> Array:
     """The first value of a variable of which every element is the same."""
     assert isinstance(variable.initializer, Constant), "others are drawn"
     fill = np.asarray(variable.initializer.value, variable.dtype.numpy)

@@ -113,7 +113,7 @@ def products(model: onnx.ModelProto) -> list[Product]:
     wrapper = _wrapper(graph.node, tensors)
     weights = _weights_by_module(graph.node, tensors)
     found = []
-    for node, weight in _weighted(graph.node, tensors):
+    for node, weight in _nodes_with_weight(graph.node, tensors):
         module = _module(node, tensors)
         if len(weights[module]) > 1:
             module = f"{module}.{_own_part(node, module)}"
@@ -438,7 +438,7 @@ def _weight(node: onnx.NodeProto, tensors: Mapping[str, TensorProto]) -> _Weight
     return _Weight(Slot("", *sizes), weight.data_type)
 
 
-def _weighted(
+def _nodes_with_weight(
     nodes: Iterable[onnx.NodeProto], tensors: Mapping[str, TensorProto]
 ) -> Iterator[tuple[onnx.NodeProto, _Weight]]:
     """The products and convolutions that have a weight, but for those of slots."""
@@ -455,7 +455,7 @@ def _wrapper(nodes: Sequence[onnx.NodeProto], tensors: Mapping[str, TensorProto]
     """
     heads = [m for m in (_path_of(n) for n in nodes) if m.endswith(".lm_head")]
     stem = heads[0].removesuffix("lm_head") if heads else ""
-    others = (_module(n, tensors) for n, _ in _weighted(nodes, tensors))
+    others = (_module(n, tensors) for n, _ in _nodes_with_weight(nodes, tensors))
     return stem if all(m.startswith(stem) for m in others) else ""
 
 
@@ -483,7 +483,7 @@ def _weights_by_module(
 ) -> dict[str, set[str]]:
     """The names of the weights of each module; torch.nn.MultiheadAttention has two, for one."""
     found: dict[str, set[str]] = {}
-    for node, _ in _weighted(nodes, tensors):
+    for node, _ in _nodes_with_weight(nodes, tensors):
         found.setdefault(_module(node, tensors), set()).add(node.input[1])
     return found
 

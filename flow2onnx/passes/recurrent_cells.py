@@ -114,7 +114,7 @@ def _step(node: ir.Node) -> _Step | None:
             found = _cell_of(kept, entered, out)
             if found is not None:
                 nodes = (node, tanh, add, *out.nodes, *found[0])
-                return _described(nodes, out, found, node.outputs[0], cell)
+                return _step_of_gates(nodes, out, found, node.outputs[0], cell)
     return None
 
 
@@ -147,7 +147,7 @@ def _cell_of(kept: ir.Value, entered: ir.Value, out: _Gate) -> _Found | None:
     return None
 
 
-def _described(
+def _step_of_gates(
     nodes: Sequence[ir.Node], out: _Gate, found: _Found, state: ir.Value, cell: ir.Value
 ) -> _Step | None:
     """The step of these gates, if they share a product among them and sizes are known."""
@@ -357,7 +357,7 @@ def _stacks(loop: _Loop) -> list[_Stack]:
         is_new = use.node.op_type == "Unsqueeze" and not use.node.domain
         readers = [u.node for u in use.node.outputs[0].uses()] if is_new else [use.node]
         for concat in (n for n in readers if n.op_type == "Concat" and not n.domain):
-            parts = [_unsqueezed(v) if is_new else (v, None) for v in concat.inputs]
+            parts = [_before_unsqueeze(v) if is_new else (v, None) for v in concat.inputs]
             axes, axis = {at for _, at in parts}, int(attribute(concat, "axis", 0))
             rank = 3 if is_new else 2
             axis = axis + rank if axis < 0 else axis
@@ -366,7 +366,7 @@ def _stacks(loop: _Loop) -> list[_Stack]:
     return [s for s in found if not s.result.is_graph_output()]
 
 
-def _unsqueezed(value: ir.Value | None) -> tuple[ir.Value | None, int | None]:
+def _before_unsqueeze(value: ir.Value | None) -> tuple[ir.Value | None, int | None]:
     """A matrix and the axis that it was given; nothing if a value is no such."""
     node = _maker(value, "Unsqueeze")
     axes = _numbers(node.inputs[1]) if node is not None else None

@@ -220,7 +220,7 @@ def with_own_rows(b, steps):
 
 
 def with_a_row_for_all(b, steps):
-    """What is added to each sequence of a batch is the same."""
+    """One row is added to each sequence of a batch."""
     rows = b.Concat(*(b.Slice(x, [0], [1], [0]) for x in steps), axis=0)
     return over_rows(b, rows, weight(b, 4 * UNITS))
 

@@ -24,6 +24,7 @@ from flow2onnx_serve.origins import Origins
 from flow2onnx_serve.settings import Settings
 
 from tests.serving.models import centred, mlp, place
+from tests.serving.waiting import held_bytes
 
 GET = b"GET /v2/health/live HTTP/1.1\r\n"
 
@@ -186,7 +187,7 @@ def test_who_leaves_is_forgotten(server):
         until(lambda: metric(server, 'queue_length{model="slow"}') == 3)
     until(lambda: metric(server, 'queue_length{model="slow"}') == 0)
     until(lambda: metric(server, 'requests_total{code="499",model="slow"}') == left + 4)
-    until(lambda: metric(server, "held_bytes") == 0)
+    until(lambda: held_bytes(server) == 0)
     entry["data"] = [10]
     assert server.post("/v2/models/slow/infer", {"inputs": [entry]})[0] == 200
 
@@ -320,5 +321,5 @@ def test_answers_that_are_not_read_are_held(tmp_path, serving):
         connection.sendall(b"POST /v2/models/centred/infer HTTP/1.1\r\nHost: localhost\r\n"
                            + fields % (len(head), len(head) + x.nbytes) + head)  # fmt: skip
         connection.sendall(x)
-        until(lambda: metric(server, "held_bytes") > 2 * x.nbytes - 1000)
-    until(lambda: metric(server, "held_bytes") == 0)
+        until(lambda: held_bytes(server) > 2 * x.nbytes - 1000)
+    until(lambda: held_bytes(server) == 0)

@@ -74,8 +74,7 @@ def test_killed_in_the_middle_of_a_reload(tmp_path, serving):
     server = serving(models)
     failed = server.wait_for("a version was not loaded", model="slow", version=2)
     assert "the check" in failed["reason"]
-    told = lambda: json.loads(server.ask("/v2/models/slow")[2])  # noqa: E731
-    wait_until(lambda: told().get("versions") == ["1"])
+    wait_until(lambda: json.loads(server.ask("/v2/models/slow")[2]).get("versions") == ["1"])
     assert server.post("/v2/models/slow/infer", loops(1))[0] == 200
 
 

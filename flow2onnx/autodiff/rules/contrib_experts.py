@@ -80,7 +80,7 @@ def _check_bits(n, scaled):
 
 
 class _Gates:
-    """What each row takes of each expert, (row, expert); 0 of those that it did not choose.
+    """The weights of experts in each row, (row, expert); 0 for those that it did not choose.
 
     One that it chose may count 0, too: `chosen` says which these are, as 1 and 0.
     """

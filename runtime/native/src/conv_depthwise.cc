@@ -370,7 +370,7 @@ bool is_moderate(const Shape &s) {
 } // namespace
 
 std::unique_ptr<Kernel> conv::by_channels(const Shape &s, Which which, const Form &form) {
-    if (s.images == 0 || !is_moderate(s)) return nullptr;
+    if (!is_moderate(s)) return nullptr;
     auto made = std::make_unique<Depthwise>(s, which, form);
     return made->most <= MOST_GATHERED ? std::move(made) : nullptr;
 }

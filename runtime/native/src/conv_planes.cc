@@ -474,6 +474,6 @@ bool is_moderate(const Shape &s, Which which) {
 } // namespace
 
 std::unique_ptr<Kernel> conv::by_planes(const Shape &s, Which which, const Form &form) {
-    if (s.images == 0 || !is_moderate(s, which)) return nullptr;
+    if (!is_moderate(s, which)) return nullptr;
     return std::make_unique<Planes>(s, which, form);
 }

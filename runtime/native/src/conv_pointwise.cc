@@ -120,6 +120,6 @@ bool is_pointwise(const Shape &s) {
 } // namespace
 
 std::unique_ptr<Kernel> conv::by_products(const Shape &s, Which which, const Form &form) {
-    if (s.images == 0 || !is_pointwise(s)) return nullptr;
+    if (!is_pointwise(s)) return nullptr;
     return std::make_unique<Pointwise>(s, which, form);
 }
