@@ -5,6 +5,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from flow2onnx_runtime.collectives import follow_first, join_world
 from flow2onnx_runtime.dtypes import Array
 from flow2onnx_runtime.files import replace_bytes
 from flow2onnx_runtime.free_memory import free_bytes
+from flow2onnx_runtime.interrupts import uninterrupted
 from flow2onnx_runtime.world import launched_world
 
 from flow2onnx.compile import CompiledJob, Target
@@ -299,7 +301,8 @@ class Session:
         state = self.state
 
         def write() -> None:
-            with state.lock:
+            # ranks wait for each other, which an interrupt ends
+            with state.lock, uninterrupted() if join_world() is None else nullcontext():
                 for name, value in values.items():
                     self._write(state, name, value)
 

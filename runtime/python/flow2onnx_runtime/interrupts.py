@@ -1,4 +1,4 @@
-"""Ctrl-C between whole steps: a first one waits for the step that is being made."""
+"""Ctrl-C between what is done whole: it waits for a step, or for state that is replaced."""
 
 import signal
 import threading
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-__all__ = ["BrokenOffError", "Interrupts"]
+__all__ = ["BrokenOffError", "Interrupts", "uninterrupted"]
 
 
 class BrokenOffError(KeyboardInterrupt):
@@ -54,3 +54,23 @@ class Interrupts:
             is_asked, self._is_asked = self._is_asked, False
         if is_asked:
             raise KeyboardInterrupt
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Do whole what is short: every interrupt, whoever handles it, comes behind it.
+
+    Elsewhere than in the main thread, to which alone interrupts come, it does nothing.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or not callable(signal.getsignal(signal.SIGINT)):
+        yield
+        return
+    asked: list[int] = []
+    earlier = signal.signal(signal.SIGINT, lambda number, _: asked.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, earlier)
+        for number in asked:
+            signal.raise_signal(number)

@@ -393,13 +393,13 @@ class Loop:
         for callback, (_, state) in zip(self.callbacks, content["callbacks"], strict=True):
             callback.restore(state)  # what refuses other data or settings says so in its own words
             callback.read(folder)
-        self.learner.load(folder / _STATE)
         self.epoch, self.batch = fields.number("epoch", 1), fields.number("batch")
         self._means = _Means(fields.mapping("sums"), fields.mapping("weights"))
         self._skipped, self._seconds = fields.number("skipped"), float(content["seconds"])
         self.history = History(fields.items("history"))
         for metric, state in zip(self._watched, content["metrics"], strict=True):
             metric.restore(state)
+        self.learner.load(folder / _STATE)  # last: it is of the caller, the loop is not
 
     def _check_resumed(self, folder: Path, fields: Fields) -> None:
         if fields.text("format") != _FORMAT or fields.number("version") != _VERSION:

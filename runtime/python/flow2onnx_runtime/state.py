@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from flow2onnx_runtime.buffers import Buffer, new_buffer
 from flow2onnx_runtime.dtypes import Element, as_bits, element_of, find_element
 from flow2onnx_runtime.errors import StateError
-from flow2onnx_runtime.interrupts import Interrupts
+from flow2onnx_runtime.interrupts import uninterrupted
 
 __all__ = ["State"]
 
@@ -46,8 +46,8 @@ class State:
     `mask`. The second buffer is needed where the runtime may run an update before the last reader
     of the old value: one buffer bound as input and output gives wrong numbers then, silently. A
     tensor that every program updates in place never has a second one. A program that fails while
-    it updates in place leaves these tensors `torn`: who reads one gets a `StateError` until they
-    all have been given new values.
+    it updates in place leaves these tensors `torn`, as does a device that fails while values are
+    copied to it: who reads one gets a `StateError` until they all have been given new values.
 
     `lock` guards `mask` and the contents; a `Program` holds it while it runs. Values go in and
     come out as copies. A bfloat16 tensor comes out as the uint16 bits of its values.
@@ -64,7 +64,7 @@ class State:
         self.lock = threading.RLock()
         self.mask = 0
         self.written = 0  # how often values were replaced by write or from_dict
-        self.torn: frozenset[str] = frozenset()  # those that a failed program may have changed
+        self.torn: frozenset[str] = frozenset()  # those that may have been changed in part
         self._slots: dict[str, _Slot] = {}
 
     def __contains__(self, name: object) -> bool:
@@ -137,11 +137,11 @@ class State:
         return slot.buffer(not self.mask & slot.bit).value
 
     def check_whole(self, names: Iterable[str]) -> None:
-        """Raise `StateError` if one of `names` was being updated in place when a program failed."""
+        """Raise `StateError` if one of `names` was being changed in place when that failed."""
         broken = sorted(self.torn.intersection(names)) if self.torn else []
         if broken:
             raise StateError(
-                f"{_some(broken)} were being updated in place when a step failed: their values are "
+                f"{_some(broken)} were being updated in place when that failed: their values are "
                 "neither the old nor the new ones",
                 hint="load a saved state, or give them new values; in_place=False of a Trainer or "
                 "of make_trainable, or config.runtime.in_place(False) of a job, keeps the old ones "
@@ -164,7 +164,18 @@ class State:
 
     def write(self, name: str, array: NDArray[Any]) -> None:
         """Replace the present value; shape and dtype must be exactly the tensor's."""
-        self._write({name: self._check(name, array)})
+        self.write_all({name: array})
+
+    def write_all(self, values: Mapping[str, NDArray[Any]]) -> None:
+        """Replace these values or none: all are checked before any is written, and Ctrl-C waits."""
+        checked = {name: self._check(name, array) for name, array in values.items()}
+        with self.lock, uninterrupted():
+            self.torn |= checked.keys()
+            for name, array in checked.items():
+                slot = self._slots[name]
+                slot.buffer(bool(self.mask & slot.bit)).write(array)
+            self.torn -= checked.keys()
+            self.written += 1
 
     def to_dict(self) -> dict[str, NDArray[Any]]:
         """Copies of all present values, taken together."""
@@ -172,7 +183,7 @@ class State:
             return {name: self.read(name) for name in self._slots}
 
     def from_dict(self, values: Mapping[str, NDArray[Any]]) -> None:
-        """Replace all values: all are checked before any is written, and a first Ctrl-C waits."""
+        """Replace all values, as `write_all` does; others than those of the state are refused."""
         missing = [name for name in self._slots if name not in values]
         surplus = [name for name in values if name not in self._slots]
         if missing or surplus:
@@ -182,9 +193,7 @@ class State:
                 f"the values are not of this state: the given set {' and '.join(parts)}",
                 hint="give exactly the names of State.names(); write() replaces single ones",
             )
-        checked = {name: self._check(name, values[name]) for name in self._slots}
-        with Interrupts() as interrupts, interrupts.held():
-            self._write(checked)
+        self.write_all(values)
 
     def nbytes(self) -> int:
         """Bytes of memory taken by the buffers there are: one or two of each tensor."""
@@ -211,14 +220,6 @@ class State:
                 hint=f"convert it: value.astype({slot.element.numpy.name!r})",
             )
         return as_bits(array, slot.element)
-
-    def _write(self, values: Mapping[str, NDArray[Any]]) -> None:
-        with self.lock:
-            for name, array in values.items():
-                slot = self._slots[name]
-                slot.buffer(bool(self.mask & slot.bit)).write(array)
-            self.torn -= values.keys()
-            self.written += 1
 
 
 def _some(names: list[str], limit: int = 5) -> str:

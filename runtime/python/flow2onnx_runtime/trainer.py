@@ -34,6 +34,7 @@ from flow2onnx_runtime.fitting import (
 )
 from flow2onnx_runtime.history import History
 from flow2onnx_runtime.in_place_check import verify_in_place
+from flow2onnx_runtime.interrupts import uninterrupted
 from flow2onnx_runtime.learner import BundleLearner
 from flow2onnx_runtime.manifest import RATE, PredictJob
 from flow2onnx_runtime.options import DEFAULT_OPTIONS, Options
@@ -473,7 +474,7 @@ class Trainer:
         counter = self.manifest.counter
         if counter is not None and int(values[counter].item()) != steps:
             raise BundleError(f"{path}: steps is {steps}, {counter} {values[counter].item()}")
-        with self._turn():
+        with self._turn(), uninterrupted():
             self._replace_state(values)
             self._steps = steps
 
@@ -504,9 +505,8 @@ class Trainer:
     ) -> list[NDArray[Any]]:
         """Run and commit, but for what is frozen."""
         guard = self._check_losses if self._finite_losses and program.results else None
-        results = program.run(arrays, guard=guard, keep=self._frozen_mask)
-        self._runs += 1
-        return results
+        self._runs += 1  # first: an interrupt may come behind what the run has changed
+        return program.run(arrays, guard=guard, keep=self._frozen_mask)
 
     def _accumulation(self) -> tuple[Program, Program]:
         if self._halves is None:

@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+from contextlib import ExitStack
 
 import ml_dtypes
 import numpy as np
@@ -19,6 +20,7 @@ from flow2onnx_runtime import (
     StateError,
 )
 from flow2onnx_runtime import program as program_module
+from flow2onnx_runtime.interrupts import Interrupts
 
 OPTIONS = Options(intra_op_threads=1)
 
@@ -403,21 +405,43 @@ def test_from_dict_is_all_or_nothing():
 
 @pytest.mark.skipif(os.name != "posix", reason="needs signals")
 @pytest.mark.usefixtures("interruptible")
-def test_ctrl_c_finds_a_state_whole(monkeypatch):
+@pytest.mark.parametrize("is_within_a_loop", [False, True])
+def test_no_ctrl_c_leaves_a_state_in_part(monkeypatch, is_within_a_loop):
+    """Two of them, one within the copying of each tensor; a loop takes the second for urgent."""
     state = fresh_state()
     changed = {name: value + 1 for name, value in state.to_dict().items()}
-    kinds = {type(state._slots[name].buffer(False)) for name in state.names()}
-    for kind in kinds:
-        write = kind.write
+    kind = type(state._slots["w"].buffer(False))
+    write = kind.write
 
-        def interrupted(buffer, array, write=write):
-            signal.raise_signal(signal.SIGINT)
-            monkeypatch.undo()
-            write(buffer, array)
+    def interrupted(buffer, array):
+        signal.raise_signal(signal.SIGINT)
+        write(buffer, array)
 
-        monkeypatch.setattr(kind, "write", interrupted)
-    with pytest.raises(KeyboardInterrupt):
+    monkeypatch.setattr(kind, "write", interrupted)
+    with ExitStack() as around:
+        around.enter_context(pytest.raises(KeyboardInterrupt))
+        if is_within_a_loop:
+            around.enter_context(around.enter_context(Interrupts()).held())
         state.from_dict(changed)
+    assert all(np.array_equal(state.read(n), v) for n, v in changed.items())
+
+
+def test_a_copy_that_fails_leaves_no_mixture(monkeypatch):
+    state = fresh_state()
+    changed = {name: value + 1 for name, value in state.to_dict().items()}
+    kind = type(state._slots["w"].buffer(False))
+
+    def fail(buffer, array):
+        raise RunError("the device is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, "write", fail)
+        with pytest.raises(RunError, match="gone"):
+            state.write_all({"w": changed["w"], "b": changed["b"]})
+    assert state.read("steps") == 0
+    with pytest.raises(StateError, match="w were being updated in place when that failed"):
+        state.read("w")
+    state.from_dict(changed)
     assert all(np.array_equal(state.read(n), v) for n, v in changed.items())
 
 

@@ -2,8 +2,10 @@
 
 import dataclasses
 import json
+import os
 import random
 import shutil
+import signal
 import threading
 
 import numpy as np
@@ -367,3 +369,24 @@ def test_a_bundle_without_counter_still_counts(bundle, tmp_path, onnx_model):
     again = Trainer(bundle, OPTIONS)
     again.load(tmp_path / "s")
     assert trainer.steps == again.steps == 3
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs signals")
+@pytest.mark.usefixtures("interruptible")
+def test_an_interrupt_finds_a_loaded_state_with_its_steps(bundle, tmp_path, monkeypatch):
+    manifest = Manifest.read(bundle)
+    rewrite(bundle, state=tuple(dataclasses.replace(s, role="slot") for s in manifest.state))
+    trainer, again = Trainer(bundle, OPTIONS), Trainer(bundle, OPTIONS)
+    train(trainer, 3)
+    trainer.save(tmp_path / "s")
+    from_dict = again.state.from_dict
+
+    def interrupted(values):
+        from_dict(values)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(again.state, "from_dict", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        again.load(tmp_path / "s")
+    assert again.steps == 3
+    assert_same(again.state_dict(), trainer.state_dict())
