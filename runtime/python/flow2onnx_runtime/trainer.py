@@ -8,7 +8,7 @@ because a step needs the lock: `_turn` takes both, and nothing inside it asks fo
 import fnmatch
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -75,7 +75,8 @@ class Trainer:
 
     `accumulates` is for trainings that add up the gradients of several batches: only the two halves
     of a step are opened, which saves the memory and the time of the whole one. `step` is then
-    `accumulate` and `update`, by the means with what was accumulated before.
+    `accumulate` and `update`, by the means with what was accumulated before, or neither: an update
+    that fails leaves no trace of the batch.
 
     Raises `BundleError` for a bundle that is incomplete, changed or of an unknown version, and with
     `accumulates` for one that was exported without accumulation of gradients.
@@ -282,12 +283,40 @@ class Trainer:
     def _step(self, given: Sequence[NDArray[Any]] | DeviceFeeds) -> dict[str, NDArray[Any]]:
         with self._state.lock:
             self._batches += 1
-            results = self._run(self._program, given)
             if self._accumulates:
-                self._update()
+                results = self._step_in_halves(given)
             else:
+                results = self._run(self._program, given)
                 self._steps += 1
         return self._program.by_name(results)
+
+    def _step_in_halves(self, given: Sequence[NDArray[Any]] | DeviceFeeds) -> list[NDArray[Any]]:
+        """Both halves of a step, or neither: what the first one wrote is undone."""
+        gradients, update = self._accumulation()
+        with self._one_piece():
+            before = self._present(gradients.writes, emptied=update.writes)
+            results = self._run(gradients, given)
+            try:
+                self._update()
+            except BaseException:
+                self._state.write_all(before)
+                raise
+        return results
+
+    def _one_piece(self) -> AbstractContextManager[object]:
+        """Where an interrupt waits for the second half of a step."""
+        return uninterrupted()
+
+    def _present(self, names: Collection[str], emptied: Collection[str]) -> dict[str, NDArray[Any]]:
+        """Copies of state; of sums that an update has `emptied` zeros that take no memory."""
+        empty = set(emptied) if not self._present_sums() else set()
+        state = self._state
+        return {
+            name: np.broadcast_to(np.zeros((), state.dtype(name)), state.shape(name))
+            if name in empty
+            else state.read(name)
+            for name in names
+        }
 
     def accumulate(self, *arrays: Any, **named_arrays: Any) -> dict[str, NDArray[Any]]:
         """The results of a batch whose gradients are added up for the next `update`.
@@ -356,7 +385,8 @@ class Trainer:
     @property
     def in_place(self) -> tuple[str, ...]:
         """The state that a step updates in its own buffer."""
-        return tuple(sorted(self._program.in_place))
+        programs = (self._program,) if not self._accumulates else self._accumulation()
+        return tuple(sorted({name for program in programs for name in program.in_place}))
 
     @property
     def frozen(self) -> tuple[str, ...]:

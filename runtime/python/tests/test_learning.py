@@ -1,5 +1,7 @@
 """The trainer besides steps: rates, freezing, accumulation, deltas, predict models."""
 
+import os
+import signal
 import threading
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from flow2onnx_runtime import (
     FeedError,
     Options,
     Predictor,
+    RunError,
     StateError,
     Trainer,
     load_safetensors,
@@ -52,6 +55,50 @@ def test_a_bundle_without_rate_and_halves(bundle):
         trainer.learning_rate = 0.1
     with pytest.raises(BundleError, match=r"no step in two halves\n.*accumulate=True"):
         trainer.accumulate(np.zeros((4, 3), np.float32), np.zeros((4, 1), np.float32))
+
+
+def test_a_bundle_without_halves_has_none_to_open_alone(bundle):
+    with pytest.raises(BundleError, match=r"no step in two halves\n.*accumulate=True"):
+        Trainer(bundle, OPTIONS, accumulates=True)
+
+
+@pytest.mark.parametrize("earlier", [0, 1])
+def test_an_update_that_fails_leaves_no_trace_of_its_batch(earlier, monkeypatch):
+    trainer = Trainer(FOLDER / "mlp" / "bundle", OPTIONS, accumulates=True)
+    for number in range(2):  # what has two buffers is read from either
+        trainer.step(**batch(number))
+    for number in range(earlier):
+        trainer.accumulate(**batch(number))
+    before, update = trainer.state_dict(), trainer._accumulation()[1]
+
+    def fail(*given, **options):
+        raise RunError("there is no more memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(update, "run", fail)
+        with pytest.raises(RunError, match="no more memory"):
+            trainer.step(**batch(2))
+    assert not changed(trainer, before)
+    assert (trainer.accumulated, trainer.steps) == (earlier, 2)
+    trainer.step(**batch(2))
+    assert (trainer.accumulated, trainer.steps) == (0, 3)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs signals")
+@pytest.mark.usefixtures("interruptible")
+def test_an_interrupt_waits_for_the_second_half_of_a_step(monkeypatch):
+    trainer = Trainer(FOLDER / "mlp" / "bundle", OPTIONS, accumulates=True)
+    update = trainer._accumulation()[1]
+    run = update.run
+
+    def interrupted(*given, **options):
+        signal.raise_signal(signal.SIGINT)
+        return run(*given, **options)
+
+    monkeypatch.setattr(update, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.step(**batch(0))
+    assert (trainer.accumulated, trainer.steps) == (0, 1)
 
 
 def test_an_update_by_nothing(trainer):
