@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -53,10 +54,10 @@ class DistributedTrainer(Trainer):
     ) -> None:
         self._others = join_world()
         self._asks_parts, self._owners = optimizer_in_parts, SlotOwners()
-        super().__init__(bundle, options, finite_losses=finite_losses, in_place=in_place)
+        super().__init__(
+            bundle, options, finite_losses=finite_losses, in_place=in_place, accumulates=True
+        )
         gradients, update = self._accumulation()
-        names = [feed.name for feed in self.feeds]
-        self._order = [names.index(feed.name) for feed in gradients.feeds]
         specs = self.manifest.state
         update_writes = {name.removeprefix(NEXT) for name in self._owners.outputs or update.writes}
         self._sums = tuple(n for n in gradients.writes if n in update_writes)
@@ -83,10 +84,6 @@ class DistributedTrainer(Trainer):
         self._owners = divide_slots(self._bundle, world.size)
         return self._bundle.first_state(self._options, self._owners.elsewhere(world.rank))
 
-    def _step_program(self) -> Program:
-        """The whole step; of state in parts the half of it that computes the gradients."""
-        return self._accumulation()[0] if self._owners.slots else super()._step_program()
-
     def _open_halves(self) -> tuple[Program, Program]:
         """The halves of a step; of state in parts what this rank moves."""
         if not self._owners.slots:
@@ -103,22 +100,9 @@ class DistributedTrainer(Trainer):
         """This rank among all."""
         return World() if self._others is None else self._others.world
 
-    def _step(self, given: Sequence[NDArray[Any]] | DeviceFeeds) -> dict[str, NDArray[Any]]:
-        """The gradients of a batch, and the update by those of all ranks."""
-        with self._state.lock:
-            gradients, _ = self._accumulation()
-            self._batches += 1
-            results = self._run(gradients, self._arranged(given))
-            self._update()
-        return gradients.by_name(results)
-
-    def _arranged(
-        self, given: Sequence[NDArray[Any]] | DeviceFeeds
-    ) -> Sequence[NDArray[Any]] | DeviceFeeds:
-        """The step's feeds, as its half takes them."""
-        if isinstance(given, DeviceFeeds):
-            return DeviceFeeds([given.values[i] for i in self._order])
-        return [given[i] for i in self._order]
+    def _one_piece(self) -> AbstractContextManager[object]:
+        """Nothing that waits: ranks wait for each other inside, which an interrupt ends."""
+        return nullcontext()
 
     def _run(
         self, program: Program, arrays: Sequence[NDArray[Any]] | DeviceFeeds
