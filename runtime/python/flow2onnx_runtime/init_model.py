@@ -1,10 +1,11 @@
 """Initial values of a state, computed by an init model straight into its buffers."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from flow2onnx_runtime.buffers import Buffer, new_buffer
 from flow2onnx_runtime.dtypes import element_named
-from flow2onnx_runtime.errors import BundleError
+from flow2onnx_runtime.errors import BundleError, StateError
 from flow2onnx_runtime.model_check import OwnModel
 from flow2onnx_runtime.options import DEFAULT_OPTIONS, Model, Options, open_session
 from flow2onnx_runtime.run_errors import run_error
@@ -27,15 +28,15 @@ def bind_init_model(
     The values are what a model without inputs makes of them, once the returned function has been
     called, from any thread; until then models may be bound to the tensors, and not run. On the
     host they exist once: the model writes to where they stay. Raises `BundleError` for a model
-    with inputs, or other outputs than the tensors.
+    with inputs, or other outputs than the tensors, `StateError` for a tensor that the state has
+    otherwise.
     """
     session = open_session(model, options)
     _check(session, tensors, name)
     binding, copies = session.io_binding(), dict[str, Buffer]()
     on_host = state.device == "cpu"
     for tensor, shape, element in tensors:
-        is_there = tensor in state
-        target = state.current(tensor) if is_there else state.reserve(tensor, shape, element)
+        target = _target(state, tensor, tuple(shape), element)
         if not on_host:
             kind = element_named(element)
             copies[tensor] = new_buffer(("cpu", 0), shape, kind)
@@ -51,6 +52,19 @@ def bind_init_model(
             state.write(tensor, copies.pop(tensor).read())
 
     return compute
+
+
+def _target(state: State, tensor: str, shape: tuple[int, ...], element: str) -> Any:
+    """The OrtValue of a tensor of the state, which is added where there is none."""
+    if tensor not in state:
+        return state.reserve(tensor, shape, element)
+    present = state.element(tensor), state.shape(tensor)
+    if present != (element, shape):
+        raise StateError(
+            f"{tensor} is to be {element} {shape}, and the state's is {present[0]} {present[1]}",
+            hint="the init model and the state come from different jobs",
+        )
+    return state.current(tensor)
 
 
 def _check(session: object, tensors: Sequence[tuple[str, tuple[int, ...], str]], name: str) -> None:

@@ -20,6 +20,7 @@ from flow2onnx_runtime import (
     StateError,
 )
 from flow2onnx_runtime import program as program_module
+from flow2onnx_runtime.init_model import bind_init_model
 from flow2onnx_runtime.interrupts import Interrupts
 
 OPTIONS = Options(intra_op_threads=1)
@@ -443,6 +444,21 @@ def test_a_copy_that_fails_leaves_no_mixture(monkeypatch):
         state.read("w")
     state.from_dict(changed)
     assert all(np.array_equal(state.read(n), v) for n, v in changed.items())
+
+
+def test_an_init_model_gives_values_to_tensors_of_its_shapes_alone(onnx_model):
+    model = onnx_model("init () => (float[2] w) { w = Constant<value = float[2] {3, 4}>() }")
+    state = State()
+    state.add("w", np.zeros(2, np.float32))
+    bind_init_model(state, model, [("w", (2,), "float32")], OPTIONS)()
+    np.testing.assert_array_equal(state.read("w"), [3, 4])
+    for shape, dtype in (((3,), np.float32), ((2,), np.float16)):
+        other = State()
+        other.add("w", np.zeros(shape, dtype))
+        with pytest.raises(
+            StateError, match=r"w is to be float32 \(2,\), and the state's is float"
+        ):
+            bind_init_model(other, model, [("w", (2,), "float32")], OPTIONS)
 
 
 def test_a_state_describes_itself():
