@@ -26,6 +26,17 @@ _IMAGES = f"{_MADE}/images"  # the value with the number of texts
 _ROUNDING = ("MatMulNBits", "QMoE")  # by accuracy_level, what they multiply
 _RING = "sliding_window_cache"  # how a past is kept, of which there is none
 _PAST = slice(3, 5)  # of the inputs of grouped attention: keys and values
+# the places of keys and values of a past among the operands of other attention, by domain
+_READS_PAST = {
+    ("", "Attention"): (4, 5),
+    (CONTRIB_DOMAIN, "Attention"): (4,),
+    (CONTRIB_DOMAIN, "MultiHeadAttention"): (6, 7),
+    (CONTRIB_DOMAIN, "DecoderMaskedMultiHeadAttention"): (5, 6),
+}
+# what new keys and values are put into
+_GROWS = ("Concat", "ScatterElements", "ScatterND", "TensorScatter")
+_MOVES = ("Cast", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose",
+          "Unsqueeze")  # fmt: skip
 
 
 def without_past(model: onnx.ModelProto, logits: str, size: int | None = None) -> None:
@@ -34,8 +45,8 @@ def without_past(model: onnx.ModelProto, logits: str, size: int | None = None) -
     Products compute in single precision: `accuracy_level` is how coarsely they may round what they
     multiply. Places are counted from the mask, where the model reads one. `size` is that of keys
     and values of a head, where their inputs do not say it. Raises UnsupportedError for a model that
-    is two, with a past and without, whose texts are of one length, or whose past is of a form that
-    is not known.
+    is two, with a past and without, whose texts are of one length, whose past is of a form that is
+    not known, or that reads something else than rows of numbers by token.
     """
     graph = model.graph
     _refuse_branches(graph)
@@ -54,6 +65,7 @@ def without_past(model: onnx.ModelProto, logits: str, size: int | None = None) -
     _keep(graph.input, lambda v: v.name not in past)
     _empty_past(graph, size)
     _count_places(graph)
+    _refuse_others(graph)
 
 
 def _refuse_branches(graph: onnx.GraphProto) -> None:
@@ -86,7 +98,7 @@ def _empty_past(graph: onnx.GraphProto, size: int | None) -> None:
     four, if it is free.
     """
     tokens = _tokens(graph)
-    past = [v for v in graph.input if _is_past(v)]
+    past = _pasts(graph)
     if not past:
         return
     nodes = [] if tokens is None else _first_sizes(graph, tokens.name, 1, _IMAGES)
@@ -138,11 +150,43 @@ def _sizes_text(value: onnx.ValueInfoProto) -> str:
     return f"({', '.join(d.dim_param or str(d.dim_value or '?') for d in dims)})"
 
 
-def _is_past(value: onnx.ValueInfoProto) -> bool:
-    """True for keys and values of what went before, whatever they are called."""
-    is_picture = value.name.startswith(PICTURES)
-    is_large = len(value.type.tensor_type.shape.dim) > 3 and not is_picture
-    return _is_real(value) and ("past" in value.name or is_large)
+def _refuse_others(graph: onnx.GraphProto) -> None:
+    """Raise UnsupportedError for an input that is not of (texts, tokens), but for slots."""
+    stored = {t.name for t in graph.initializer}
+    for value in graph.input:
+        kind = value.type.tensor_type
+        if value.name not in stored and kind.HasField("shape") and len(kind.shape.dim) != 2:
+            raise UnsupportedError(
+                f"the model reads {value.name} {_sizes_text(value)}, and texts are rows of tokens",
+                hint="export it with input_ids and an attention_mask of two axes, (batch, "
+                "sequence), from which it computes what it reads now",
+            )
+
+
+def _pasts(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
+    """The inputs that are keys and values of what went before, whatever they are called.
+
+    Where the name does not tell, new ones are put behind them, or attention reads them as such; a
+    mask of four axes is added to scores.
+    """
+    readers: dict[str, list[tuple[onnx.NodeProto, int]]] = {}
+    for node in graph.node:
+        for place, name in enumerate(node.input):
+            readers.setdefault(name, []).append((node, place))
+    return [
+        v for v in graph.input if _is_real(v) and ("past" in v.name or _holds_past(v.name, readers))
+    ]
+
+
+def _holds_past(name: str, readers: Mapping[str, list[tuple[onnx.NodeProto, int]]]) -> bool:
+    """True for a value that new keys and values are put behind, perhaps after it is moved."""
+    for node, place in readers.get(name, ()):
+        if node.op_type in _GROWS or place in _READS_PAST.get((node.domain, node.op_type), ()):
+            return True
+        is_moved = node.op_type in _MOVES and place == 0
+        if is_moved and any(_holds_past(y, readers) for y in node.output):
+            return True
+    return False
 
 
 def _tokens(graph: onnx.GraphProto) -> onnx.ValueInfoProto | None:

@@ -260,6 +260,18 @@ def test_a_past_of_another_form_is_refused(decoder, sizes):
         flow.lora(decoder, rank=4)
 
 
+def test_a_mask_of_four_axes_is_no_past(decoder):
+    """Some exports read one number for each pair of tokens, which is added to its score."""
+    model = onnx.load(decoder)
+    mask = next(v for v in model.graph.input if v.name == "attention_mask")
+    mask.type.tensor_type.elem_type = TensorProto.FLOAT
+    set_sizes(mask, "batch", 1, "sequence", "total")
+    onnx.save(model, decoder)
+    what = r"reads attention_mask \(batch, 1, sequence, total\), and texts are rows of tokens"
+    with pytest.raises(UnsupportedError, match=what):
+        flow.lora(decoder, rank=4)
+
+
 @pytest.mark.parametrize("batch", [1, "batch"])
 def test_texts_of_one_length_are_refused(decoder, batch):
     model = onnx.load(decoder)
