@@ -177,10 +177,13 @@ class TrainingData:
 
 @dataclass(frozen=True, kw_only=True)
 class ServedAs:
-    """What an adapter's files say of its model: its name, its architecture, its element type."""
+    """What an adapter's files say of its model: its name, its architecture, its element type.
+
+    The architecture is None where modules are called as in PEFT.
+    """
 
     base: str
-    family: str = ""
+    family: str | None = None
     dtype: str = "float32"
 
 

@@ -31,6 +31,7 @@ from flow2onnx.imported import keep_adapter, merge_adapter, write_slots
 from flow2onnx.imported import lora as trainable_adapter
 from flow2onnx.imported.losses import LOSSES
 from flow2onnx.imported.low_rank.dora import complete_dora
+from flow2onnx.imported.low_rank.folder import open_language_model
 from flow2onnx.imported.low_rank.tokens import TOKENIZER, open_tokenizer
 from flow2onnx.imported.training_memory import check_step_memory
 
@@ -241,7 +242,9 @@ def _write_language_model(asked: TrainingRequest) -> tuple[ServedAs, TrainingDat
         made.halves or (made.step,), {"batch": rows, "sequence": length},
         "free memory, or give shorter rows (--length), fewer of them (--batch-size), --recompute",
     )  # fmt: skip
-    served = ServedAs(base=str(made.model.path.parent), family=made.model.family, dtype=made.dtype)
+    served = ServedAs(
+        base=str(made.model.path.parent), family=made.model.named_by, dtype=made.dtype
+    )
     told = f"{made!r}: {len(batches)} batches, {steps} steps"
     write_bundle(asked, made.save, told)
     return served, texts_data(asked, made, tokenizer, batches, held)
@@ -278,16 +281,22 @@ def slots(
 @lora.command()
 @click.argument("adapter", metavar="ADAPTER", type=_FILE)
 @click.argument("output", metavar="OUTPUT", type=_FILE)
-@click.option("--model", type=_FILE, metavar="MODEL", help="The model; DoRA needs its weights.")
+@click.option(
+    "--model",
+    type=_FILE,
+    metavar="MODEL",
+    help="The model; DoRA needs its weights, PEFT's names of modules its architecture.",
+)
 @json_option
 @traceback_option
 def convert(adapter: Path, output: Path, model: Path | None, as_json: bool) -> None:
     """Write ADAPTER in another form: OUTPUT is a file .onnx_adapter, or a folder as PEFT has it."""
     read = read_adapter(adapter)
+    family: str | None = ""
     if model is not None:
-        read = complete_dora(read, model)
+        read, family = complete_dora(read, model), open_language_model(model).named_by
     with writing(output):
-        write_adapter(output, read)
+        write_adapter(output, read, family=family)
     if as_json:
         print_json({"output": str(output), "ranks": read.ranks})
         return

@@ -45,6 +45,17 @@ class LanguageModel:
         return bool(self.config)
 
     @property
+    def is_built(self) -> bool:
+        """True if onnxruntime-genai's builder named the modules, in a folder or a file alone."""
+        nodes = self.proto.graph.node
+        return self.has_folder or any(n.name.endswith("/attn/GroupQueryAttention") for n in nodes)
+
+    @property
+    def named_by(self) -> str | None:
+        """The family by which modules are named, as `write_adapter` takes it."""
+        return self.family if self.is_built else None
+
+    @property
     def head_size(self) -> int | None:
         """The size of keys and values of a head, where the folder says it."""
         decoder = self.config.get("model", {}).get("decoder", {})

@@ -190,12 +190,17 @@ def read_adapter(path: str | os.PathLike[str]) -> Adapter:
 
 
 def write_adapter(
-    path: str | os.PathLike[str], adapter: Adapter, *, base: str | None = None, family: str = ""
+    path: str | os.PathLike[str],
+    adapter: Adapter,
+    *,
+    base: str | None = None,
+    family: str | None = "",
 ) -> None:
     """Write an adapter, whole or not at all: ``.onnx_adapter``, else a folder as PEFT has it.
 
     `base` is what PEFT's configuration calls the model, `family` what onnxruntime-genai calls its
-    architecture: the modules of some have other names in PEFT, or are packed there.
+    architecture, if that is known: its builder has names of its own for modules, some of which are
+    packed in PEFT. None is for a model of another exporter, whose modules are called as in PEFT.
     """
     path = Path(path)
     if path.suffix == ADAPTER_SUFFIX:
@@ -230,7 +235,7 @@ def _write_runtime(path: Path, adapter: Adapter) -> None:
         beside.unlink(missing_ok=True)
 
 
-def _write_peft(folder: Path, adapter: Adapter, base: str | None, family: str) -> None:
+def _write_peft(folder: Path, adapter: Adapter, base: str | None, family: str | None) -> None:
     tensors = {}
     for module, (a, b) in adapter.pairs.items():
         name = _PREFIX + _peft_name(module, family)
@@ -253,7 +258,7 @@ def _write_peft(folder: Path, adapter: Adapter, base: str | None, family: str) -
     replace_folder(folder, fill, overwrite=is_ours)
 
 
-def _peft_config(adapter: Adapter, base: str | None, family: str) -> dict[str, Any]:
+def _peft_config(adapter: Adapter, base: str | None, family: str | None) -> dict[str, Any]:
     """The configuration: the most usual rank and scale, and what differs from them by module."""
     ranks = {_peft_name(m, family): r for m, r in adapter.ranks.items()}
     alphas = {_peft_name(m, family): adapter.scale(m) * r for m, r in adapter.ranks.items()}
@@ -374,7 +379,9 @@ def _own_name(name: str) -> str:
     return re.sub(r"\.lora_(A|B)\.(?!weight$)[^.]+\.weight$", r".lora_\1.weight", plain)
 
 
-def _peft_name(module: str, family: str) -> str:
+def _peft_name(module: str, family: str | None) -> str:
+    if family is None:
+        return module
     own, other = _OTHER_NAMES.get(family, ("", ""))
     return re.sub(_BUILT, r"\1.self_attn.", module.replace(own, other))
 

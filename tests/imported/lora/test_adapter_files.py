@@ -157,6 +157,18 @@ def test_modules_that_peft_has_in_one(tmp_path, dora):
         write_adapter(tmp_path / "few", few, family="phi3")
 
 
+def test_modules_of_other_exporters_are_called_as_in_peft(tmp_path):
+    """Such as those of ModernBERT, whose attention is `attn`; the builder says so of all."""
+    pair = (np.ones((6, 2), "f"), np.ones((2, 6), "f"))
+    module = "model.layers.0.attn.Wo"
+    for family, wanted in (("llama", "model.layers.0.self_attn.Wo"), (None, module)):
+        folder = tmp_path / str(family)
+        write_adapter(folder, Adapter(pairs={module: pair}, scales={}), family=family)
+        found = read_adapter(folder)
+        assert list(found.pairs) == [wanted]
+        assert found.named_for([module]).ranks == {module: 2}
+
+
 def test_a_family_may_have_other_names_in_peft(tmp_path):
     pair = (np.ones((6, 2), "f"), np.ones((2, 6), "f"))
     module = "model.layers.0.attn.o_proj"
