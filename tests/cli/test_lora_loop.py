@@ -11,11 +11,13 @@ import subprocess
 import sys
 
 import numpy as np
+import onnx
 import pytest
 from click.testing import CliRunner
 from flow2onnx_runtime import Loop, Trainer, files
 from flow2onnx_runtime.adapters import read_adapter
 from flow2onnx_runtime.token_log import TokenLog
+from onnx import TensorProto, helper
 
 from flow2onnx.cli.app import app
 from flow2onnx.cli.lora_training import read_batches
@@ -23,6 +25,7 @@ from flow2onnx.imported import training_memory
 from flow2onnx.imported.low_rank.tokens import open_tokenizer
 from tests.cli.interruption import interrupt_after
 from tests.imported.lora.folders import TINY, with_bits, write_folder
+from tests.imported.lora.test_layouts import Decoder
 from tests.imported.lora.words import chat, write_tokenizer
 
 pytest.importorskip("tokenizers")
@@ -211,6 +214,23 @@ def text_row(words):
     return json.dumps({"text": words}, ensure_ascii=False).encode() + b"\n"
 
 
+def fix_batch(model, rows):
+    for value in model.graph.input:
+        value.type.tensor_type.shape.dim[0].dim_value = rows
+
+
+def read_kinds(model):
+    """Read a kind of each token, as BERT does."""
+    kinds = helper.make_tensor_value_info(
+        "token_type_ids", TensorProto.INT64, ["batch", "sequence"]
+    )
+    model.graph.input.append(kinds)
+    words = next(n for n in model.graph.node if n.output[0] == "words")
+    words.input[1] = "ids"
+    both = helper.make_node("Add", ["input_ids", "token_type_ids"], ["ids"], "/ids")
+    model.graph.node.insert(0, both)
+
+
 @pytest.mark.parametrize(
     ("content", "args", "match"),
     [
@@ -234,6 +254,26 @@ def test_bad_input_leaves_no_folder(folder, tmp_path, content, args, match):
     data = tmp_path / "data.jsonl"
     data.write_bytes(content)
     code, text = lora(folder.path, "--data", data, "-o", tmp_path / "out", *args)
+    assert (code, match in text) == (1, True), text
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (lambda model: fix_batch(model, 2), "takes 2 rows at a time, and a batch has 1"),
+        (read_kinds, "reads token_type_ids, which texts do not say"),
+    ],
+    ids=["rows", "inputs"],
+)
+def test_models_that_texts_do_not_fit_are_named(tmp_path, change, match):
+    model = Decoder().model()
+    change(model)
+    onnx.save(model, tmp_path / "model.onnx")
+    write_tokenizer(tmp_path, ["i", "am", "a", "model"])
+    (tmp_path / "data.jsonl").write_bytes(text_row("i am a model"))
+    code, text = lora(tmp_path / "model.onnx", "--data", tmp_path / "data.jsonl", "--accumulate",
+                      1, "-o", tmp_path / "out")  # fmt: skip
     assert (code, match in text) == (1, True), text
     assert not (tmp_path / "out").exists()
 

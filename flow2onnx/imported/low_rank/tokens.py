@@ -52,8 +52,9 @@ class FolderTokenizer:
         """The text of a chat; with `asks`, up to where the assistant begins to write."""
         if self.template is None:
             raise ArgumentError(
-                f"{self.folder} has no chat template, and the data are chats",
-                hint=f"copy {_TEMPLATE} there, or give lines of prompt and completion, or of text",
+                f"{self.folder} has no chat template, without which nobody can chat or learn chats",
+                hint=f"copy {_TEMPLATE} there; data may be lines of prompt and completion, or of "
+                "text, too",
             )
         try:
             return str(
