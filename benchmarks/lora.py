@@ -88,6 +88,12 @@ class Side:
             self.wall.append(found["wall_s"] / steps)
             self.busy.append(found["busy_s"] / steps)
 
+    def saved(self, folder: Path) -> dict[str, np.ndarray[Any, Any]]:
+        """The numbers of its adapters as they are, through a file."""
+        file = folder / f"{self.name.replace(':', '-')}.npz"
+        self.ask(f"save {file}")
+        return dict(np.load(file))
+
 
 def prepare(
     folder: Path, shape: folders.Shape, length: int, sides: Sequence[str], *, has_peers: bool
@@ -163,14 +169,12 @@ def measure(folder: Path, names: Sequence[str], threads: int, rounds: int) -> li
     with ExitStack() as stack:
         stack.callback(bar.close)
         for name in names:
-            worker = stack.enter_context(closing(_start(folder, name, threads)))
+            worker = stack.enter_context(closing(start(folder, name, threads)))
             sides.append(Side(name, worker))
         for side in sides:
             side.about = side.worker.record()
             side.run(CHECKED, is_timed=False)
-            file = folder / f"{side.name.replace(':', '-')}.npz"
-            side.ask(f"save {file}")
-            side.adapters = dict(np.load(file))
+            side.adapters = side.saved(folder)
             bar.show(next(done), f"{side.name}: {CHECKED} steps to compare")
         for _, side in itertools.product(range(rounds), sides):
             side.run(_BLOCK, is_timed=True)
@@ -180,7 +184,8 @@ def measure(folder: Path, names: Sequence[str], threads: int, rounds: int) -> li
     return sides
 
 
-def _start(folder: Path, name: str, threads: int) -> WorkerProcess:
+def start(folder: Path, name: str, threads: int) -> WorkerProcess:
+    """The process of a side, which says that it is ready once it has opened its model."""
     is_ours = name in OURS
     python = sys.executable if is_ours else interpreter("peft")
     if python is None:

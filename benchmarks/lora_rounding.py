@@ -5,15 +5,19 @@
     python -m benchmarks.lora_rounding --layers 2    # a minute
 
 This project, torch in float32 and torch in float64 take ten steps from the same adapters on the
-same tokens. AdamW divides a gradient by its own size, so that a small one moves a number as far as
-a large one does. Each number of the adapters stands in a row by the size of its gradients, as
-float64 has them: the root of AdamW's second moment after all steps, by the median of its matrix.
+same tokens. AdamW's first step moves each number of B by the rate with the sign of its gradient,
+however small that is: where rounding is as large as the gradient it decides about the sign. A
+starts to move in the second step, and the gradient of one of its columns is a sum over the row of
+B of the same rank: one number of B that went the other way changes all of the column. So ranks, a
+column of A and a row of B, are sorted here by the smallest first gradient in their row of B, as
+float64 has it, by the median of its matrix.
 """
 
 import argparse
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,66 +28,96 @@ from rich.table import Table
 
 from benchmarks.contest import machine
 from benchmarks.driver import RESULTS
-from benchmarks.lora import Side, add_shape_arguments, measure, prepare, shape_of
+from benchmarks.lora import CHECKED, Side, add_shape_arguments, prepare, shape_of, start
 from benchmarks.lora_worker import MOMENT, SHAPE
 
 EXACT, OURS, TORCH = "exact", "int4", "torch"
 BAR = 2e-6
-# gradients by the median of their matrix, from one number up to the one before
-SIZES = (1.0, 0.1, 0.01, 0.0)
-Arrays = Mapping[str, np.ndarray[Any, Any]]
+# first gradients by the median of their matrix, from one number up to the one before
+SIZES = (1e-3, 1e-4, 1e-5, 0.0)
+A, B = ".lora_A.weight", ".lora_B.weight"
+Array = np.ndarray[Any, Any]
+Arrays = Mapping[str, Array]
 
 
-def sizes_of_gradients(exact: Arrays) -> dict[str, np.ndarray[Any, Any]]:
-    """The size of each number's gradients by the median of its matrix."""
+def run_sides(folder: Path, threads: int) -> tuple[dict[str, Side], Arrays]:
+    """The sides after all steps, and what float64 has after the first."""
+    with ExitStack() as stack:
+        sides = {}
+        for name in (OURS, TORCH, EXACT):
+            side = Side(name, stack.enter_context(closing(start(folder, name, threads))))
+            side.about = side.worker.record()
+            side.run(1, is_timed=False)
+            first = side.saved(folder)
+            side.run(CHECKED - 1, is_timed=False)
+            side.adapters = side.saved(folder)
+            sides[name] = side
+            Console().print(f"{name}: {CHECKED} steps")
+        return sides, first
+
+
+def smallest_gradients(first: Arrays) -> dict[str, Array]:
+    """For each pair of matrices the smallest first gradient in each row of B, by the median."""
     found = {}
-    for name, moment in exact.items():
-        if name.startswith(MOMENT):
-            size = np.sqrt(moment)
-            found[name.removeprefix(MOMENT)] = size / np.median(size)
+    for name in first:
+        if name.startswith(MOMENT) and name.endswith(B):
+            size = np.sqrt(first[name])
+            found[name.removeprefix(MOMENT).removesuffix(B)] = size.min(1) / np.median(size)
     return found
 
 
-def rows(sides: Mapping[str, Side]) -> list[dict[str, Any]]:
-    """For gradients of each size how many there are, and how far both float32 sides are off."""
-    exact = sides[EXACT].adapters
-    sizes = sizes_of_gradients(exact)
-    size = np.concatenate([sizes[n].ravel() for n in sizes])
-    apart = {
-        side: np.concatenate([np.abs(sides[side].adapters[n] - exact[n]).ravel() for n in sizes])
-        for side in (OURS, TORCH)
-    }
-    between = np.concatenate(
-        [np.abs(sides[OURS].adapters[n] - sides[TORCH].adapters[n]).ravel() for n in sizes]
-    )
+def differences(one: Arrays, other: Arrays, module: str) -> Array:
+    """How far the numbers of each rank are apart, those of A before those of B: (rank, number)."""
+    a, b = (np.abs(one[module + end] - other[module + end]) for end in (A, B))
+    return np.concatenate([a.T, b], 1)
+
+
+def rows(sides: Mapping[str, Side], first: Arrays) -> list[dict[str, Any]]:
+    """For ranks of each size how many there are, and how far both float32 sides are off."""
+    exact, sizes = sides[EXACT].adapters, smallest_gradients(first)
     found, above = [], np.inf
     for least in (*SIZES, None):
-        own = np.ones(size.shape, bool) if least is None else (size >= least) & (size < above)
+        chosen = {
+            m: np.ones(s.shape, bool) if least is None else (s >= least) & (s < above)
+            for m, s in sizes.items()
+        }
         above = above if least is None else least
-        row: dict[str, Any] = {"least": least, "numbers": int(own.sum())}
-        for name, far in ((OURS, apart[OURS]), (TORCH, apart[TORCH]), ("between", between)):
-            row[name] = {
-                "most": float(far[own].max(initial=0)),
-                "median": float(np.median(far[own])) if own.any() else 0.0,
-                "beyond": int((far[own] > BAR).sum()),
-            }
+        row: dict[str, Any] = {"least": least, "ranks": int(sum(c.sum() for c in chosen.values()))}
+        for name in (OURS, TORCH):
+            apart = [differences(sides[name].adapters, exact, m)[c] for m, c in chosen.items()]
+            row[name] = _summary(apart)
         found.append(row)
     return found
 
 
+def _summary(apart: Sequence[Array]) -> dict[str, Any]:
+    """Of ranks whose differences are rows of these arrays, the numbers that a table shows."""
+    flat = np.concatenate([v.ravel() for v in apart])
+    beyond = int((flat > BAR).sum())
+    ranks = sum(int((v > BAR).any(1).sum()) for v in apart)
+    median = float(np.median(flat)) if flat.size else 0.0
+    return {"most": float(flat.max(initial=0)), "median": median, "beyond": beyond, "ranks": ranks}
+
+
 def show(title: str, found: Sequence[Mapping[str, Any]]) -> None:
     """Print a table."""
-    columns = ("gradient by the median", "numbers", "here: most", "beyond 2e-6",
-               "torch float32: most", "beyond 2e-6", "these two: most")  # fmt: skip
+    columns = ["smallest first gradient", "ranks"]
+    for name in ("here", "torch"):
+        columns += [f"{name}: median", "most", "beyond 2e-6", "in ranks"]
     table = Table(*columns, title=title)
     for row in found:
-        label = "all" if row["least"] is None else f"from {row['least']:g}"
-        here, torch = row[OURS], row[TORCH]
-        table.add_row(
-            label, f"{row['numbers']:,}", f"{here['most']:.1e}", f"{here['beyond']:,}",
-            f"{torch['most']:.1e}", f"{torch['beyond']:,}", f"{row['between']['most']:.1e}",
-        )  # fmt: skip
-    Console(width=120).print(table)
+        cells = [_label(row["least"]), f"{row['ranks']:,}"]
+        for side in (row[OURS], row[TORCH]):
+            cells += [f"{side['median']:.1e}", f"{side['most']:.1e}"]
+            cells += [f"{side['beyond']:,}", f"{side['ranks']:,}"]
+        table.add_row(*cells)
+    Console(width=130).print(table)
+
+
+def _label(least: float | None) -> str:
+    if least is None:
+        return "all"
+    return f"from {least:g}" if least else "less"
 
 
 def main() -> None:
@@ -102,8 +136,8 @@ def main() -> None:
         prepare(folder, shape, given.length, [OURS], has_peers=True)
         said = {**asdict(shape), "is_packed": shape.is_packed, "has_bias": shape.has_bias}
         (folder / SHAPE).write_text(json.dumps(said))
-        sides = {s.name: s for s in measure(folder, [OURS, TORCH, EXACT], given.threads, 0)}
-    found = rows(sides)
+        sides, first = run_sides(folder, given.threads)
+        found = rows(sides, first)
     show(f"{given.shape}, {shape.layers} layers, {given.length} tokens, ten steps", found)
     losses = {n: np.asarray(s.losses) for n, s in sides.items()}
     apart = {n: float(np.abs(losses[n] / losses[EXACT] - 1).max()) for n in (OURS, TORCH)}
