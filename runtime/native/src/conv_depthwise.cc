@@ -24,7 +24,7 @@ using depthwise::Place;
 
 constexpr int64_t MOST_TAPS = 1 << 16;       /* of a kernel */
 constexpr int64_t MOST_STRIDE = 1 << 10;
-constexpr int64_t MOST_PARTS = 1 << 16;      /* of an image */
+constexpr int64_t MOST_PLACES = 1 << 18;     /* in the lists of all parts of an image */
 constexpr int64_t MOST_GATHERED = 1 << 26;   /* elements of a channel that are worked on at once */
 constexpr int64_t CACHED = 1 << 16;          /* floats that should be, if it can be chosen */
 constexpr int64_t PRODUCTS_OF_JOB = 1 << 16; /* of vectors */
@@ -92,7 +92,7 @@ struct Depthwise : Kernel {
     const int64_t width, blocks; /* channels side by side, and how many such there are */
     std::vector<Walk> walks;
     std::vector<Part> parts;    /* of an image */
-    int64_t jobs = 1, most = 0; /* jobs of a block; floats that a job needs */
+    int64_t jobs = 1, most = 0; /* jobs of a block; floats of a channel that a job needs */
 
     Depthwise(const Shape &s, Which w, const Form &f)
         : Kernel(s, w, f), width(static_cast<int64_t>(depthwise::loops().width)),
@@ -116,13 +116,16 @@ struct Depthwise : Kernel {
         const int64_t halo = (shape.axis(axis).reach() - 1) / shape.axis(axis).stride;
         const int64_t fits = std::max({CACHED / row - halo, 2 * halo, int64_t(1)});
         const int64_t count = walk.made * row <= CACHED ? 1 : whole(walk.made, fits);
-        for (int64_t i = 0; i < std::min(count, MOST_PARTS); ++i) {
+        if (count * (walks[2].phases + shape.kernel_width) > MOST_PLACES) {
+            most = MOST_GATHERED + 1; /* before the lists are made, which would be large */
+            return;
+        }
+        for (int64_t i = 0; i < count; ++i) {
             const auto bound = [&](int64_t n) { return walk.made * n / count / unit * unit; };
             const Range made{bound(i), i + 1 == count ? walk.made : bound(i + 1)};
             if (made.count() > 0) parts.push_back(part(axis, made));
         }
         for (const Part &p : parts) most = std::max(most, p.rows() * p.pitch + p.made_count());
-        if (count > MOST_PARTS) most = MOST_GATHERED + 1;
         const int64_t products = shape.images * shape.out_plane() * shape.taps();
         const int64_t wanted = std::min(whole(FEWEST_JOBS, blocks), products / FEWEST_PRODUCTS);
         jobs = std::max<int64_t>(1, std::min(chunks(), wanted));
