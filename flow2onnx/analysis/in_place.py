@@ -6,7 +6,7 @@ So has a node that may fail, at an index outside a table, say: a step that fails
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -143,9 +143,11 @@ def _checks(node: ir.Node, traits: OperatorTraits | None) -> list[object]:
     if subgraphs_of(node) or not _shapes_agree(node):
         return [node]
     operands = _index_operands(node, traits)
-    if operands is None:
-        return []
-    at, indexed, axis = operands
+    return [check for of in operands for check in _index_checks(node, *of)]
+
+
+def _index_checks(node: ir.Node, at: int, indexed: int, axis: int | None) -> list[object]:
+    """The ways in which a node may fail by the indices that one of its inputs holds."""
     indices, table = node.inputs[at], node.inputs[indexed]
     if indices is None or table is None or indices.const_value is not None:
         return []
@@ -158,14 +160,14 @@ def _checks(node: ir.Node, traits: OperatorTraits | None) -> list[object]:
 
 def _index_operands(
     node: ir.Node, traits: OperatorTraits | None
-) -> tuple[int, int, int | None] | None:
-    """The inputs with indices and with what they point into, and the axis if no attribute has it.
+) -> Sequence[tuple[int, int, int | None]]:
+    """Inputs with indices and with what they point into, and the axis if no attribute has it.
 
-    None for nodes that do not fail by an index.
+    Empty for nodes that do not fail by an index.
     """
     if traits is not None and node.domain == traits.DOMAIN:
         return traits.index_operands(node)
-    return (1, 0, None) if node.domain == "" and node.op_type in _INDEXING else None
+    return [(1, 0, None)] if node.domain == "" and node.op_type in _INDEXING else []
 
 
 def _shapes_agree(node: ir.Node) -> bool:

@@ -67,7 +67,7 @@ __all__ = [
     "digest",
 ]
 
-REVISION = 5  # raised where attributes change and nothing below shows it
+REVISION = 6  # raised where attributes change and nothing below shows it
 DOMAIN = "flow2onnx.native"
 
 

@@ -9,16 +9,16 @@ from flow2onnx_native.fused_plan import FusedPlan, parse_parts
 
 __all__ = ["index_operands", "overwrites_safely"]
 
-# They fail at an index out of range: (the operand with indices, the one indexed, its axis).
-_INDEXING = {"AddRows": (1, 0, 0), "CrossEntropy": (1, 0, -1), "PutRows": (1, 0, 0),
-             "Rows": (1, 0, 0)}  # fmt: skip
-# They write upon one operand at most, element upon element.
-_OVERWRITTEN = {"AddRows": 0, "PutRows": 0, "Product": 2}
+# They have as many operands for each of their tables: the table, indices of its rows, others.
+_OPERANDS = {"AddRows": 3, "PutRows": 3, "Rows": 2}
 
 
-def index_operands(node: ir.Node) -> tuple[int, int, int] | None:
-    """Which input has indices, which one they point into, and along which axis."""
-    return _INDEXING.get(node.op_type)
+def index_operands(node: ir.Node) -> list[tuple[int, int, int]]:
+    """Each input with indices, which one they point into, and along which axis."""
+    if node.op_type == "CrossEntropy":
+        return [(1, 0, -1)]
+    each = _OPERANDS.get(node.op_type)
+    return [] if each is None else [(at + 1, at, 0) for at in range(0, len(node.inputs), each)]
 
 
 def overwrites_safely(node: ir.Node, places: Sequence[int], output: str) -> bool:
@@ -28,7 +28,9 @@ def overwrites_safely(node: ir.Node, places: Sequence[int], output: str) -> bool
         return _is_of_one_program(parse_parts(node), places, position)
     if node.op_type == "FusedChannels":
         return _is_of_cells(list(node.attributes["plan"].as_ints()), places, position)
-    return node.op_type in _OVERWRITTEN and set(places) <= {_OVERWRITTEN[node.op_type]}
+    if node.op_type in ("AddRows", "PutRows"):
+        return set(places) <= {position * _OPERANDS[node.op_type]}
+    return node.op_type == "Product" and set(places) <= {2}  # element upon element
 
 
 def _is_of_one_program(plans: Sequence[FusedPlan], places: Sequence[int], position: int) -> bool:

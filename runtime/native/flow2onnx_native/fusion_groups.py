@@ -9,7 +9,9 @@ import onnx_ir as ir
 from flow2onnx_native.elementwise import Fusible, fusible
 from flow2onnx_native.graph import has_subgraphs, is_static, readers, size
 
-__all__ = ["Group", "Grouping", "fusion_groups", "size_if_known"]
+__all__ = ["Group", "Grouping", "Key", "fusion_groups", "independent_groups", "size_if_known"]
+
+Key = tuple[object, ...]
 
 
 @dataclass(eq=False)
@@ -237,6 +239,46 @@ def fusion_groups(
         if sum(part.kind != "alias" for part in group.parts.values())
         >= (fewest if group.total < large else fewest_if_large)
     ]
+
+
+def independent_groups(
+    graph: ir.Graph, key: Callable[[ir.Node], Key | None]
+) -> list[list[ir.Node]]:
+    """Nodes of equal keys that can run side by side, in the order of the graph.
+
+    None has a single node, or one whose key is None.
+    """
+    nodes = list(graph)
+    found: dict[Key, list[Group]] = {}
+    keys = {i: k for i, node in enumerate(nodes) if (k := key(node)) is not None}
+    if len(set(keys.values())) == len(keys) or has_subgraphs(nodes):
+        return []
+    grouping = Grouping(nodes, _Alike)
+    for i, k in keys.items():
+        _join(grouping, i, found.setdefault(k, []))
+    merged = [g for groups in found.values() for g in groups if len(g.parts) > 1]
+    return [[nodes[i] for i in sorted(g.parts)] for g in merged]
+
+
+@dataclass(eq=False)
+class _Alike(Group):
+    """Nodes of one key, of which none depends on another."""
+
+    def fits(self, other: Group) -> bool:
+        """True if none of one reads what one of the other makes."""
+        return self.readers.isdisjoint(other.parts) and self.makers.isdisjoint(other.parts)
+
+
+def _join(grouping: Grouping, i: int, groups: list[Group]) -> None:
+    """Let a node be part of the first group that it can join, or of one of its own."""
+    own = grouping.of[i]
+    own.become(i, Fusible("each", 1))
+    for at, group in enumerate(groups):
+        both = grouping.join(group, own)
+        if both is not None:
+            groups[at] = both
+            return
+    groups.append(own)
 
 
 def _makers(node: ir.Node) -> Iterator[ir.Node]:

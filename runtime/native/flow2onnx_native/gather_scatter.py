@@ -5,17 +5,26 @@ from collections.abc import Callable, Collection
 import onnx_ir as ir
 
 from flow2onnx_native.abi import DOMAIN, MOST_DIMENSIONS, MOST_TASKS
+from flow2onnx_native.fusion_groups import Key, independent_groups
 from flow2onnx_native.graph import (
     dims,
     is_float,
     is_standard,
     is_static,
+    merge_nodes,
     number,
     replace_value,
     size,
 )
 
-__all__ = ["FEWEST_INDICES", "SMALLEST_TABLE", "IndexOrigin", "plain_indices", "replace_rows"]
+__all__ = [
+    "FEWEST_INDICES",
+    "SMALLEST_TABLE",
+    "IndexOrigin",
+    "merge_tables",
+    "plain_indices",
+    "replace_rows",
+]
 
 # Measured: with fewer the call costs what is gained, and smaller tables stay in the cache.
 FEWEST_INDICES = 64
@@ -79,3 +88,28 @@ def plain_indices(indices: ir.Value, height: int, index_origin: IndexOrigin) -> 
         return indices
     is_fit = origin.dtype in _WHOLE and wraps in ((), (height,))
     return origin if is_fit and size(origin) == size(indices) else indices
+
+
+def merge_tables(graph: ir.Graph) -> None:
+    """Put one node in the place of several that look up rows of a job's tables, or update them.
+
+    The graph is to be sorted afterwards.
+    """
+    for count, nodes in enumerate(independent_groups(graph, _key)):
+        attributes = list(nodes[0].attributes.values())
+        merge_nodes(graph, nodes, nodes[0].op_type, attributes, f"native/tables/{count}")
+
+
+def _key(node: ir.Node) -> Key | None:
+    """The operator and its attributes, of state that is read or replaced; None for others.
+
+    Between other values, a result that may be where the table is would have to be copied.
+    """
+    if node.domain != DOMAIN or node.op_type not in ("Rows", *_REDUCTIONS.values()):
+        return None
+    table, result = node.inputs[0], node.outputs[0]
+    if table is None or not table.is_graph_input():
+        return None
+    if node.op_type != "Rows":
+        return (node.op_type,) if result.is_graph_output() else None
+    return node.op_type, tuple(node.attributes["shape"].as_ints())

@@ -10,6 +10,8 @@ import onnx
 import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
+from flow2onnx_native.abi import DOMAIN
+
 __all__ = [
     "ON_CPU",
     "ON_CUDA",
@@ -23,6 +25,7 @@ __all__ = [
     "is_float",
     "is_standard",
     "is_static",
+    "merge_nodes",
     "number",
     "only_user",
     "readers",
@@ -153,6 +156,23 @@ def replace_value(old: ir.Value, new: ir.Value) -> None:
         assert old.graph is not None, "it is an output of one"
         old.graph.outputs[_output_position(old.graph, old)] = new
     old.replace_all_uses_with(new)
+
+
+def merge_nodes(
+    graph: ir.Graph, nodes: Sequence[ir.Node], op_type: str, attributes: Sequence[ir.Attr],
+    name: str,
+) -> None:  # fmt: skip
+    """Put one node of the library in the place of several, with all their inputs and outputs.
+
+    The graph is to be sorted afterwards.
+    """
+    inputs = [v for node in nodes for v in node.inputs]
+    old = [v for node in nodes for v in node.outputs]
+    merged = ir.Node(DOMAIN, op_type, inputs, attributes, num_outputs=len(old), name=name)
+    graph.insert_after(nodes[-1], merged)
+    for value, new in zip(old, merged.outputs, strict=True):
+        replace_value(value, new)
+    graph.remove(nodes, safe=True)
 
 
 _POSITIONS = "flow2onnx_native.output_positions"  # in the `meta` of a graph

@@ -14,7 +14,7 @@ from flow2onnx_native.convolutions import replace_constant_convolutions, replace
 from flow2onnx_native.cross_entropy import replace_cross_entropies
 from flow2onnx_native.fused_program import fuse_all
 from flow2onnx_native.fusion_groups import fusion_groups
-from flow2onnx_native.gather_scatter import replace_rows
+from flow2onnx_native.gather_scatter import merge_tables, replace_rows
 from flow2onnx_native.graph import fed_values_unknown, remove_dead_code, sort
 from flow2onnx_native.matmul import replace_products
 from flow2onnx_native.matmul_as_sum import replace_vector_products
@@ -86,6 +86,8 @@ def _rewrite_training(
         remove_dead_code(copy)
     if "Fused" in operators:
         fuse_all(graph, fusion_groups(graph, FEWEST, FEWEST_IF_LARGE, LARGE))
+    sort(graph)
+    merge_tables(graph)
     sort(graph)
     wait_for_readers(graph, analysis.late_readers(graph))
     sort(graph)

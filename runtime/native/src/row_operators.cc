@@ -26,9 +26,10 @@ bool are_rows(const std::vector<int64_t> &shape, const ort::Tensor &table, int64
     return named == count;
 }
 
-OrtStatus *read(Which which, OrtKernelContext *context, ort::Tensor *table, ort::Tensor *indices) {
-    ORT_TRY(ort::input(context, 0, table));
-    ORT_TRY(ort::input(context, 1, indices));
+OrtStatus *read(Which which, OrtKernelContext *context, size_t first, ort::Tensor *table,
+                ort::Tensor *indices) {
+    ORT_TRY(ort::input(context, first, table));
+    ORT_TRY(ort::input(context, first + 1, indices));
     if (table->type != ort::FLOAT || table->rank < 1) {
         return ort::refuse("%s: the table is of type %d and has %zu dimensions; wanted are floats "
                            "and one dimension or more",

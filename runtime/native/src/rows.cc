@@ -1,10 +1,14 @@
-/* Rows of a table: `Rows` looks them up, `AddRows` adds to them, `PutRows` puts others there.
+/* Rows of tables: `Rows` looks them up, `AddRows` adds to them, `PutRows` puts others there.
+ *
+ * One call has any number of tables, each with its own indices: what would not be worth a thread of
+ * one table is of many. The first output is of the first table, and so on.
  *
  * A row of a large table is in no cache, and waiting for it takes far longer than the rest. So rows
- * are asked for some time before their turn. Indices are checked before anything is written.
+ * are asked for some time before their turn. All indices are checked before anything is written.
  *
- * Looking up, the tasks share the indices. Writing, they share the rows: all that happens to one is
- * done by one task in the order of the indices, so results are the same for any number of tasks.
+ * Tasks share the tables where there are many. Else they share the indices that are looked up, and
+ * the rows that are written: all that happens to one is done by one task in the order of the
+ * indices, so results are the same for any number of tasks.
  */
 #include <algorithm>
 #include <cstring>
@@ -28,6 +32,7 @@ constexpr int64_t ASKED_FOR = 128;    /* floats of a row; the processor sees whe
 constexpr int64_t CHUNK = 1024;       /* indices that a task picks its own from at a time */
 constexpr int64_t TASK_BYTES = 65536; /* less is not worth waking a thread */
 constexpr int64_t SHORT = 64;         /* floats that no function is called for */
+constexpr int64_t TABLES_OF_TASK = 4; /* with fewer some tasks would wait for others */
 
 struct Kernel {
     int64_t tasks = 1;
@@ -35,8 +40,9 @@ struct Kernel {
 };
 
 struct Table {
-    int64_t height, width; /* floats in a row */
+    int64_t height = 0, width = 0; /* floats in a row */
 
+    Table() = default;
     explicit Table(const Tensor &tensor)
         : height(tensor.dims[0]), width(rows::width_of(tensor)) {}
     int64_t distance() const {
@@ -182,6 +188,46 @@ struct Write {
     }
 };
 
+/* One table of a call: what is read of it, and where to. */
+struct Work {
+    Tensor tensor, indices;
+    Table table;
+    const float *from = nullptr; /* a row for each index; the table itself for lookups */
+    float *to = nullptr;
+
+    int64_t count() const { return indices.size(); }
+    int64_t floats() const { return count() * table.width; }
+};
+
+template <int which, typename Index>
+void do_part(const Work &work, int64_t part, int64_t parts) {
+    const auto *at = static_cast<const Index *>(work.indices.data);
+    const auto task = static_cast<size_t>(part);
+    if constexpr (which == LOOK_UP) {
+        LookUp<Index>{work.table, work.from, at, work.to, work.count(), parts}(task);
+    } else {
+        Write<Index, which == ADD>{work.table, work.to,      at,   work.from,
+                                   work.count(), parts, tile::loops()}(task);
+    }
+}
+
+/* All that a call does, table after table, each in as many parts. */
+template <int which>
+struct Call {
+    const std::vector<Work> &works;
+    int64_t tasks, parts;
+
+    void operator()(size_t task) const {
+        const int64_t count = static_cast<int64_t>(works.size()) * parts;
+        for (int64_t i = static_cast<int64_t>(task); i < count; i += tasks) {
+            const Work &work = works[static_cast<size_t>(i / parts)];
+            if (work.floats() == 0) continue;
+            if (work.indices.type == ort::INT32) do_part<which, int32_t>(work, i % parts, parts);
+            else do_part<which, int64_t>(work, i % parts, parts);
+        }
+    }
+};
+
 struct Copy {
     char *to;
     const char *from;
@@ -200,78 +246,88 @@ int64_t tasks_for(const Kernel &kernel, int64_t floats) {
 }
 
 template <typename Index>
-OrtStatus *check(Which which, const Index *indices, int64_t count, int64_t height) {
-    const int64_t at = first_outside(indices, count, height);
+OrtStatus *check(Which which, const Work &work) {
+    const auto *indices = static_cast<const Index *>(work.indices.data);
+    const int64_t at = first_outside(indices, work.count(), work.table.height);
     if (at < 0) return nullptr;
     return ort::refuse("%s: index %lld at position %lld is outside a table of %lld rows",
                        NAMES[which], static_cast<long long>(indices[at]),
-                       static_cast<long long>(at), static_cast<long long>(height));
+                       static_cast<long long>(at), static_cast<long long>(work.table.height));
 }
 
-template <typename Index>
-OrtStatus *look_up(const Kernel &kernel, OrtKernelContext *context, const Tensor &table,
-                   const Tensor &indices) {
-    const Table sizes(table);
-    const int64_t count = indices.size();
-    const auto *at = static_cast<const Index *>(indices.data);
-    ORT_TRY(check(LOOK_UP, at, count, sizes.height));
-    if (!are_rows(kernel.shape, table, count)) {
-        return ort::refuse("%s: %lld indices of rows of %lld are not of the shape it was made for",
-                           NAMES[LOOK_UP], static_cast<long long>(count),
-                           static_cast<long long>(sizes.width));
-    }
-    void *made = nullptr;
-    ORT_TRY(ort::output(context, 0, kernel.shape.data(), kernel.shape.size(), &made));
-    if (count == 0 || sizes.width == 0) return nullptr;
-    const int64_t tasks = tasks_for(kernel, count * sizes.width);
-    LookUp<Index> call{sizes, table.floats(), at, static_cast<float *>(made), count, tasks};
-    return ort::parallel(context, static_cast<size_t>(tasks), call);
-}
-
-template <typename Index, bool adds>
-OrtStatus *write(const Kernel &kernel, OrtKernelContext *context, const Tensor &table,
-                 const Tensor &indices) {
-    const Which which = adds ? ADD : PUT;
-    const Table sizes(table);
-    const int64_t count = indices.size();
+/* The rows that table number `i` gets, one for each index. */
+OrtStatus *read_rows(Which which, OrtKernelContext *context, size_t i, Work *work) {
     Tensor rows;
-    ORT_TRY(ort::input(context, 2, &rows));
+    ORT_TRY(ort::input(context, 3 * i + 2, &rows));
     const std::vector<int64_t> shape(rows.dims, rows.dims + rows.rank);
-    if (rows.type != ort::FLOAT || !are_rows(shape, table, count)) {
+    if (rows.type != ort::FLOAT || !are_rows(shape, work->tensor, work->count())) {
         return ort::refuse("%s: %lld elements of type %d are not %lld rows of %lld floats",
                            NAMES[which], static_cast<long long>(rows.size()), rows.type,
-                           static_cast<long long>(count), static_cast<long long>(sizes.width));
+                           static_cast<long long>(work->count()),
+                           static_cast<long long>(work->table.width));
     }
-    const auto *at = static_cast<const Index *>(indices.data);
-    ORT_TRY(check(which, at, count, sizes.height));
-    void *made = nullptr;
-    ORT_TRY(ort::output(context, 0, table.dims, table.rank, &made));
-    if (made != table.data && table.size() > 0) {
-        const int64_t tasks = tasks_for(kernel, table.size());
-        Copy copy{static_cast<char *>(made), static_cast<const char *>(table.data),
-                        table.size() * static_cast<int64_t>(sizeof(float)), tasks};
-        ORT_TRY(ort::parallel(context, static_cast<size_t>(tasks), copy));
-    }
-    if (count == 0 || sizes.width == 0) return nullptr;
-    const int64_t tasks = tasks_for(kernel, count * sizes.width);
-    Write<Index, adds> call{sizes, static_cast<float *>(made), at, rows.floats(), count,
-                                  tasks, tile::loops()};
-    return ort::parallel(context, static_cast<size_t>(tasks), call);
+    work->from = rows.floats();
+    return nullptr;
 }
 
-template <int which, typename Index>
-OrtStatus *of_type(const Kernel &kernel, OrtKernelContext *context, const Tensor &table,
-                   const Tensor &indices) {
-    if constexpr (which == LOOK_UP) return look_up<Index>(kernel, context, table, indices);
-    else return write<Index, which == ADD>(kernel, context, table, indices);
+/* The operands of table number `i`, of which nothing is wrong. */
+OrtStatus *read(Which which, const Kernel &kernel, OrtKernelContext *context, size_t i,
+                Work *work) {
+    const size_t first = i * rows::operands_of(which);
+    ORT_TRY(rows::read(which, context, first, &work->tensor, &work->indices));
+    work->table = Table(work->tensor);
+    if (which != LOOK_UP) {
+        ORT_TRY(read_rows(which, context, i, work));
+    } else if (are_rows(kernel.shape, work->tensor, work->count())) {
+        work->from = work->tensor.floats();
+    } else {
+        return ort::refuse("%s: %lld indices of rows of %lld are not of the shape it was made for",
+                           NAMES[which], static_cast<long long>(work->count()),
+                           static_cast<long long>(work->table.width));
+    }
+    return work->indices.type == ort::INT32 ? check<int32_t>(which, *work)
+                                            : check<int64_t>(which, *work);
+}
+
+/* Where table number `i` goes, which has its rows before others are written. */
+OrtStatus *place(Which which, const Kernel &kernel, OrtKernelContext *context, size_t i,
+                 Work *work) {
+    void *made = nullptr;
+    const Tensor &table = work->tensor;
+    if (which == LOOK_UP) {
+        ORT_TRY(ort::output(context, i, kernel.shape.data(), kernel.shape.size(), &made));
+    } else {
+        ORT_TRY(ort::output(context, i, table.dims, table.rank, &made));
+    }
+    work->to = static_cast<float *>(made);
+    if (which == LOOK_UP || made == table.data || table.size() == 0) return nullptr;
+    const int64_t tasks = tasks_for(kernel, table.size());
+    Copy copy{static_cast<char *>(made), static_cast<const char *>(table.data),
+              table.size() * static_cast<int64_t>(sizeof(float)), tasks};
+    return ort::parallel(context, static_cast<size_t>(tasks), copy);
 }
 
 template <int which>
 OrtStatus *run(const Kernel &kernel, OrtKernelContext *context) {
-    Tensor table, indices;
-    ORT_TRY(rows::read(static_cast<Which>(which), context, &table, &indices));
-    if (indices.type == ort::INT32) return of_type<which, int32_t>(kernel, context, table, indices);
-    return of_type<which, int64_t>(kernel, context, table, indices);
+    constexpr auto KIND = static_cast<Which>(which);
+    size_t inputs = 0, tables = 0;
+    ORT_TRY(ort::api.KernelContext_GetInputCount(context, &inputs));
+    ORT_TRY(ort::api.KernelContext_GetOutputCount(context, &tables));
+    if (inputs != tables * rows::operands_of(KIND)) {
+        return ort::refuse("%s: %zu inputs for %zu tables, wanted are %zu for each", NAMES[which],
+                           inputs, tables, rows::operands_of(KIND));
+    }
+    std::vector<Work> works(tables);
+    int64_t floats = 0;
+    for (size_t i = 0; i < tables; ++i) {
+        ORT_TRY(read(KIND, kernel, context, i, &works[i]));
+        floats += works[i].floats();
+    }
+    for (size_t i = 0; i < tables; ++i) ORT_TRY(place(KIND, kernel, context, i, &works[i]));
+    const int64_t tasks = tasks_for(kernel, floats);
+    const bool are_many = static_cast<int64_t>(tables) >= TABLES_OF_TASK * tasks;
+    Call<which> call{works, tasks, are_many ? 1 : tasks};
+    return ort::parallel(context, static_cast<size_t>(tasks), call);
 }
 
 template <int which>
@@ -288,13 +344,26 @@ OrtStatus *create(const OrtKernelInfo *info, void **made) {
     return nullptr;
 }
 
+int at_least_one(const ort::CustomOp *) { return 1; }
+int never(const ort::CustomOp *) { return 0; }
+ort::Arity variadic(const ort::CustomOp *, size_t) { return ort::VARIADIC; }
+
+/* With any number of tables. */
+template <int which>
+ort::CustomOp of_tables() {
+    ort::CustomOp o = rows::described<which, Kernel, create<which>, run<which>>();
+    o.GetInputType = [](const ort::CustomOp *, size_t) { return ort::ANY; };
+    o.GetInputTypeCount = [](const ort::CustomOp *) -> size_t { return 1; };
+    o.GetInputCharacteristic = o.GetOutputCharacteristic = variadic;
+    o.GetVariadicInputMinArity = o.GetVariadicOutputMinArity = at_least_one;
+    o.GetVariadicOutputHomogeneity = at_least_one; /* all are floats */
+    o.GetVariadicInputHomogeneity = never;
+    return o;
+}
+
 } // namespace
 
 const ort::CustomOp *ort::rows_operator(int which) {
-    static const CustomOp operators[] = {
-        rows::described<LOOK_UP, Kernel, create<LOOK_UP>, run<LOOK_UP>>(),
-        rows::described<ADD, Kernel, create<ADD>, run<ADD>>(),
-        rows::described<PUT, Kernel, create<PUT>, run<PUT>>(),
-    };
+    static const CustomOp operators[] = {of_tables<LOOK_UP>(), of_tables<ADD>(), of_tables<PUT>()};
     return &operators[which];
 }

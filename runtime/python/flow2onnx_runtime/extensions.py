@@ -90,8 +90,8 @@ class OperatorTraits(Protocol):
     def overwrites_safely(self, node: "Node", places: Sequence[int], output: str) -> bool:
         """True if an output may lie in the memory of the inputs at `places`."""
 
-    def index_operands(self, node: "Node") -> tuple[int, int, int] | None:
-        """Return which input has indices, which one they point into, and along which axis."""
+    def index_operands(self, node: "Node") -> Sequence[tuple[int, int, int]]:
+        """Return each input with indices, which one they point into, and along which axis."""
 
 
 class Accelerator(OperatorTraits, Protocol):

@@ -49,7 +49,7 @@ struct Call {
     void *made = nullptr;
 
     OrtStatus *read(const Kernel &kernel, OrtKernelContext *context) {
-        ORT_TRY(rows::read(kernel.which, context, &table, &indices));
+        ORT_TRY(rows::read(kernel.which, context, 0, &table, &indices));
         const bool looks_up = kernel.which == LOOK_UP;
         std::vector<int64_t> shape = kernel.shape;
         if (!looks_up) {
