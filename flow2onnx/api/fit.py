@@ -180,7 +180,7 @@ class JobLearner:
                 f"{path} holds other variables than the session has",
                 hint="give what a loop over the same jobs wrote",
             )
-        self.restore({n: saved[n].numpy_as(v.shape, v.dtype) for n, v in variables.items()})
+        self.restore({n: saved[n].view_as(v.shape, v.dtype) for n, v in variables.items()})
 
 
 def _feeds(spec: JobSpec) -> Sequence[Any]:

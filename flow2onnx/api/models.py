@@ -137,7 +137,7 @@ def load_variables(value_dict: Mapping[str, Any], ignore_mismatch: bool = True) 
 def _fitting(session: "Session", name: str, value: Any) -> Array:
     variable = session.variables[name]
     if isinstance(value, SavedVariable):
-        array = value.numpy_as(variable.shape, variable.dtype)
+        array = value.view_as(variable.shape, variable.dtype)
     else:
         array = _array(name, value)
     for what, wanted, given in (
@@ -171,12 +171,15 @@ def save(path: str | os.PathLike[str], var_dict: Mapping[str, Any] | None = None
     A directory must be missing or empty. The checkpoint appears whole or not at all; of several
     processes the first writes it, and all go on once it is there.
     """
+
+    def write(values: Mapping[str, Array]) -> None:
+        on_first_rank(lambda: store.save(path, values))
+
     if var_dict is None:
         session = _start_session()
-        arrays = session.snapshot(list(session.variables))
+        session.lend(list(session.variables), write)
     else:
-        arrays = {name: _array(name, value) for name, value in var_dict.items()}
-    on_first_rank(lambda: store.save(path, arrays))
+        write({name: _array(name, value) for name, value in var_dict.items()})
 
 
 def save_variables(obj: Mapping[str, Any], save_dir: str | os.PathLike[str]) -> None:

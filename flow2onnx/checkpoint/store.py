@@ -40,6 +40,7 @@ __all__ = [
 PathLike: TypeAlias = str | os.PathLike[str]
 
 _VALUE, _META, _DONE = "out", "meta", "snapshot_done"
+_WORTH_MAPPING = 1 << 20  # bytes
 _META_LIMIT = 1 << 16  # bytes; far above any shape
 _LEFTOVER = re.compile(r"\..+\.[0-9a-f]{12}\.tmp")  # as flow2onnx_runtime.files names them
 
@@ -72,6 +73,10 @@ class SavedVariable:
 
         An error shows what is asked for first, and then what the checkpoint holds.
         """
+        return np.array(self.view_as(shape, dtype))
+
+    def view_as(self, shape: Sequence[int], dtype: DType) -> Array:
+        """The same for reading: a large value in a directory is the file's own memory."""
         for wanted, saved in ((tuple(shape), self.shape), (dtype, self.dtype)):
             if saved is not None and saved != wanted:
                 raise CheckpointError(
@@ -79,7 +84,7 @@ class SavedVariable:
                     hint="the variable was saved by another model",
                 )
         if self.held is not None:
-            return self.held.copy()
+            return self.held
         with _checkpoint_errors(self.file_path, "read"):
             return _value(self.file_path, tuple(shape), dtype)
 
@@ -296,7 +301,11 @@ def _is_there(part: Path, root: Path) -> bool:
 
 def _value(path: str, shape: tuple[int, ...], dtype: DType) -> Array:
     _check_size(path, os.path.getsize(path), shape, dtype)
-    array = np.fromfile(path, dtype.numpy.newbyteorder("<"), math.prod(shape))
+    stored, count = dtype.numpy.newbyteorder("<"), math.prod(shape)
+    if count * stored.itemsize < _WORTH_MAPPING:
+        array = np.fromfile(path, stored, count)
+    else:
+        array = np.asarray(np.memmap(path, stored, "r", shape=count))
     return array.astype(dtype.numpy, copy=False).reshape(shape)
 
 

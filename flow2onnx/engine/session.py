@@ -293,6 +293,17 @@ class Session:
 
         return self._queue.run(read)
 
+    def lend(self, names: Sequence[str], use: Callable[[dict[str, Array]], None]) -> None:
+        """Let `use` read what `snapshot` would copy, where it lies; calls wait meanwhile."""
+        state = self.state
+
+        def read() -> None:
+            with state.lock:
+                values = {n: self._lent(state, n) for n in names}
+                use({n: v.view(self.variables[n].dtype.numpy) for n, v in values.items()})
+
+        self._queue.run(read)
+
     def write(self, values: Mapping[str, Array]) -> None:
         """Replace the values of variables, after everything queued; they must fit.
 
@@ -314,6 +325,10 @@ class Session:
         if others is None or kept is None:
             return whole_value(state, self.variables[name])
         return kept_value(others, state, self.variables[name], kept)
+
+    def _lent(self, state: State, name: str) -> Array:
+        """The present value for reading, of one process without a copy."""
+        return self._value(state, name) if join_world() is not None else state.lend(name)
 
     def _write(self, state: State, name: str, value: Array) -> None:
         """Replace a value, or the part of it that this rank keeps: as the first rank has it."""

@@ -96,10 +96,10 @@ def _drawing(
 
 
 def _constant_value(variable: Variable, shape: tuple[int, ...]) -> Array:
-    """The first value of a variable of which every element is the same."""
+    """The first value of a variable of which every element is the same, in the memory of one."""
     assert isinstance(variable.initializer, Constant), "others are drawn"
     fill = np.asarray(variable.initializer.value, variable.dtype.numpy)
-    return as_bits(np.full(shape, fill), element_named(variable.dtype.name))
+    return np.broadcast_to(as_bits(fill, element_named(variable.dtype.name)), shape)
 
 
 def kept_shape(variable: Variable, kept: Kept | None, ranks: int, rank: int) -> tuple[int, ...]:

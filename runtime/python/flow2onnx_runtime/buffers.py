@@ -27,6 +27,9 @@ class Buffer(Protocol):
     def read(self) -> NDArray[Any]:
         """A copy of the tensor."""
 
+    def lend(self) -> NDArray[Any]:
+        """The tensor for reading, where it lies if that is the host's memory; else a copy."""
+
     def read_into(self, array: NDArray[Any]) -> None:
         """Copy the tensor to `array`, which has its shape and dtype."""
 
@@ -63,6 +66,11 @@ class _HostBuffer:
         self.value = wrap_array(self._array, element)
         self.read = self._array.copy
 
+    def lend(self) -> NDArray[Any]:
+        lent = self._array.view()
+        lent.flags.writeable = False
+        return lent
+
     def read_into(self, array: NDArray[Any]) -> None:
         np.copyto(array, self._array, casting="no")
 
@@ -86,6 +94,9 @@ class _DeviceBuffer:
             return self._read()
         except Exception as error:
             raise copy_error(error, self._place) from error
+
+    def lend(self) -> NDArray[Any]:
+        return self.read()
 
     def read_into(self, array: NDArray[Any]) -> None:
         np.copyto(array, self.read(), casting="no")

@@ -155,6 +155,15 @@ class State:
             self.check_whole((name,))
             return slot.buffer(bool(self.mask & slot.bit)).read()
 
+    def lend(self, name: str) -> NDArray[Any]:
+        """The present value for reading, on the host without a copy; the caller holds `lock`.
+
+        It is no more than memory once the lock is free: a step may change it.
+        """
+        slot = self._slot(name)
+        self.check_whole((name,))
+        return slot.buffer(bool(self.mask & slot.bit)).lend()
+
     def read_into(self, name: str, array: NDArray[Any]) -> None:
         """Copy the present value to `array`, which has its shape and dtype."""
         slot = self._slot(name)
