@@ -32,6 +32,20 @@ def run(*arguments, cwd=ROOT):
     return done.stdout + done.stderr
 
 
+@pytest.fixture(autouse=True, scope="module")
+def digits_file(tmp_path_factory):
+    """The digits as MNIST's file, which spares every process the import of scikit-learn."""
+    arrays = {}
+    for part, (images, labels) in zip(("train", "test"), load_mnist(1, 1), strict=True):
+        pixels = np.rint(255 * images.reshape(-1, 28, 28))
+        arrays |= {f"x_{part}": pixels.astype(np.uint8), f"y_{part}": labels.ravel()}
+    path = tmp_path_factory.mktemp("digits") / "mnist.npz"
+    np.savez(path, **arrays)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FLOW2ONNX_MNIST", str(path))
+        yield
+
+
 def number(pattern, text):
     found = re.search(pattern, text)
     assert found, text
@@ -97,7 +111,8 @@ def test_use_export_refuses_to_run_beside_the_compiler(tmp_path):
     assert "flow2onnx is installed here" in done.stderr
 
 
-def test_the_digits_are_real():
+def test_the_digits_are_real(monkeypatch):
+    monkeypatch.delenv("FLOW2ONNX_MNIST")
     (images, labels), (tests, _) = load_mnist(100)
     assert images.shape == (14, 100, 1, 28, 28)
     assert tests.shape == (3, 100, 1, 28, 28)
