@@ -1,9 +1,10 @@
 import inspect
+import json
 import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -44,14 +45,39 @@ def script(folder: Path) -> Script:
     return write
 
 
+def invoke(*arguments: object, **options: bool) -> Result:
+    """The result of the command, called in this process."""
+    words = [str(a) for a in arguments]
+    return CliRunner(**_APART).invoke(app, words, prog_name="flow2onnx", **options)
+
+
 @pytest.fixture
 def flow2onnx() -> Command:
     """The command, in this process."""
-
-    def invoke(*arguments: object) -> Result:
-        return CliRunner(**_APART).invoke(app, [str(a) for a in arguments], prog_name="flow2onnx")
-
     return invoke
+
+
+_CALLS = """
+import json, sys
+from tests.cli.conftest import invoke
+results = [invoke(*words, catch_exceptions=False) for words in json.loads(sys.argv[1])]
+print(json.dumps([(r.exit_code, r.stdout, r.stderr) for r in results]))
+"""
+
+
+def call_each(
+    *calls: tuple[str, ...], environment: Mapping[str, str]
+) -> list[tuple[int, str, str]]:
+    """Exit status, output and errors of several calls in one other process.
+
+    To start one for each takes longer than what they do.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", _CALLS, json.dumps(calls)],
+        capture_output=True, text=True, encoding="utf-8", timeout=60, env=environment,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return [(status, out, errors) for status, out, errors in json.loads(done.stdout)]
 
 
 @pytest.fixture

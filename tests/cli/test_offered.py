@@ -1,15 +1,13 @@
 """Commands that other distributions offer by entry point."""
 
 import os
-import subprocess
-import sys
 import tomllib
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import ROOT
+from tests.cli.conftest import ROOT, call_each
 
 WING = ROOT / "runtime" / "server"
 
@@ -32,19 +30,16 @@ def installed(tmp_path: Path) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": os.pathsep.join(map(str, paths))}
 
 
-def test_serve_is_the_servers_command(installed, tmp_path):
-    def run(*arguments):
-        command = [sys.executable, "-m", "flow2onnx", *map(str, arguments)]
-        return subprocess.run(
-            command, env=installed, cwd=tmp_path, capture_output=True, text=True, timeout=60
-        )
-
-    assert "  serve  " in run("--help").stdout
-    assert "Usage: flow2onnx serve" in run("serve", "-h").stdout
-    (tmp_path / "broken.onnx").write_bytes(b"broken")
-    done = run("serve", "broken.onnx", "--port", 0)
-    assert (done.returncode, "broken.onnx cannot be opened" in done.stderr) == (1, True)
-    assert "Traceback (most" in run("serve", "broken.onnx", "--port", 0, "--traceback").stderr
+def test_serve_is_the_servers_command(installed, folder):
+    (folder / "broken.onnx").write_bytes(b"broken")
+    serve = ("serve", "broken.onnx", "--port", "0")
+    overview, usage, broken, traced = call_each(
+        ("--help",), ("serve", "-h"), serve, (*serve, "--traceback"), environment=installed
+    )
+    assert "  serve  " in overview[1]
+    assert "Usage: flow2onnx serve" in usage[1]
+    assert (broken[0], "broken.onnx cannot be opened" in broken[2]) == (1, True)
+    assert "Traceback (most" in traced[2]
 
 
 def test_serve_says_what_to_install(flow2onnx, monkeypatch):
