@@ -111,6 +111,10 @@ PYTEST = $(VENV)/bin/python -m pytest -n $(PROCESSES) --dist worksteal
 test test-all: $(VENV)/ready
 	+$(MAKE) --no-print-directory -j 2 check run-$@
 
+# Ranks are started by `make ranks` alone.
+run-test: export RANKS_PYTHON =
+run-test: export MPICH_PYTHON =
+
 run-test:
 	$(PYTEST) -m "not slow and not gpu"
 

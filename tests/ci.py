@@ -70,10 +70,7 @@ class Result:
 
 
 def _packages(name: str, lack: str, *others: str) -> Step:
-    """An environment, made when the fast tests have ended.
-
-    These have both processors for themselves, and would find the engines of ranks and test them.
-    """
+    """An environment, made when the fast tests have ended, which have all processors."""
     targets = [f".venv/{environment}/ready" for environment in (name, *others)]
     return Step(f"{name}-packages", ("make", *targets), ("environment",), ("test",),
                 is_install=True, lack=lack)  # fmt: skip

@@ -12,9 +12,10 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 # `make ranks` installs both engines apart: torch alone is larger than all that is locked.
-_PLACES = (os.environ.get("RANKS_PYTHON"), ROOT / ".venv/ranks/bin/python", sys.executable)
+# An empty variable names none: `make test` leaves the tests that start ranks to `make ranks`.
+_PLACES = (os.environ.get("RANKS_PYTHON", ROOT / ".venv/ranks/bin/python"), sys.executable)
 # One environment holds one MPI library: Open MPI is beside torch, MPICH has its own.
-_MPICH_PLACES = (os.environ.get("MPICH_PYTHON"), ROOT / ".venv/mpich/bin/python")
+_MPICH_PLACES = (os.environ.get("MPICH_PYTHON", ROOT / ".venv/mpich/bin/python"),)
 _LIBRARIES = {"torch": "torch", "mpi": "mpi4py", "mpich": "mpi4py"}
 
 
@@ -24,7 +25,7 @@ def python_with(engine):
     library = _LIBRARIES[engine]
     code = f"import importlib.util as u, sys; sys.exit(u.find_spec({library!r}) is None)"
     places = _MPICH_PLACES if engine == "mpich" else _PLACES
-    for place in [str(p) for p in places if p is not None and Path(p).exists()]:
+    for place in [str(p) for p in places if Path(p).is_file()]:
         if subprocess.run([place, "-c", code], check=False).returncode == 0:
             return place
     pytest.skip(f"no {library} here: `make ranks` installs it")
