@@ -52,6 +52,9 @@ MINUTES ?= 10
 NODE_MODULES := $(if $(shell command -v npm),runtime/js/node_modules)
 PIP := -m pip install --quiet --disable-pip-version-check
 
+# Tests start many processes of ours, each of which would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo readme first-hour docs docs-links editors test test-all run-test run-test-all test-oldest test-lowest standin test-gpu tools runtimes triton ranks genai notebooks \
   integrations check fuzz sanitize analyse audit lock release release-check release-reproduce bench clean
 
