@@ -1,14 +1,24 @@
 """The memory that a graph needs between its inputs and outputs, computed from live ranges."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 
 import onnx_ir as ir
+from flow2onnx_runtime.manifest import NEXT
 
 from flow2onnx.graph.nodes import read_values
 from flow2onnx.graph.types import dims, dtype_of, is_static
 
-__all__ = ["VIEWS", "byte_size", "constant_bytes", "peak_bytes", "session_bytes"]
+__all__ = [
+    "VIEWS",
+    "CallSizes",
+    "byte_size",
+    "call_sizes",
+    "constant_bytes",
+    "peak_bytes",
+    "session_bytes",
+]
 
 # Their output is the memory of their input.
 VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
@@ -21,6 +31,26 @@ def byte_size(value: ir.Value) -> int:
     if value.shape is None or value.dtype is None or not is_static(value):
         return 0
     return math.prod(dims(value)) * dtype_of(value).numpy.itemsize
+
+
+@dataclass(frozen=True)
+class CallSizes:
+    """The bytes of one call of a model besides state."""
+
+    constants: int
+    inputs: int
+    results: int
+    activations: int
+
+
+def call_sizes(graph: ir.Graph, feeds: Collection[str]) -> CallSizes:
+    """The bytes of a call, of which `feeds` are the inputs that are no state."""
+    return CallSizes(
+        constants=constant_bytes(graph),
+        inputs=sum(byte_size(v) for v in graph.inputs if v.name in feeds),
+        results=sum(byte_size(v) for v in graph.outputs if not str(v.name).startswith(NEXT)),
+        activations=peak_bytes(graph),
+    )
 
 
 def constant_bytes(graph: ir.Graph) -> int:

@@ -25,9 +25,11 @@ from flow2onnx.compile.names import (
     watch_name,
     written_state,
 )
+from flow2onnx.compile.programs import KeptProgram
 from flow2onnx.compile.shards import annotate_shards
 from flow2onnx.errors import JobError
 from flow2onnx.graph import Builder, Graph, Model, Value
+from flow2onnx.graph.deferred_model import outputs_of
 from flow2onnx.graph.model import model_bytes, model_of
 from flow2onnx.graph.nodes import RANDOM_OPERATORS
 from flow2onnx.graph.verify import Kernels, verify
@@ -61,9 +63,11 @@ __all__ = [
     "Division",
     "Target",
     "WatchedOutput",
+    "build_job",
     "compile_job",
     "cut_job",
     "initial_state",
+    "trace_for",
 ]
 
 
@@ -136,6 +140,7 @@ class CompiledJob:
     `shares`; `split` has the feeds of which each takes its part, with the axis. `parts`, if there
     are any, are run in turn in place of the model, of which each is a part; `moved` has for an
     output, that all gather, the variables of whose next values it holds this process's parts.
+    `program` is what may be kept of it, to know an equal one by.
     """
 
     spec: JobSpec
@@ -159,8 +164,9 @@ class CompiledJob:
     split: Mapping[str, int] = field(default_factory=dict)
     digest: str = ""
     division: "Division | None" = None
-    choices: tuple[Choice, ...] = ()
-    recomputed: tuple[RecomputedSegment, ...] = ()
+    choices: Sequence[Choice] = ()
+    recomputed: Sequence[RecomputedSegment] = ()
+    program: KeptProgram | None = None
 
     @property
     def draws(self) -> bool:
@@ -170,11 +176,12 @@ class CompiledJob:
     @property
     def writes(self) -> tuple[str, ...]:
         """The variables that a call gives a next value."""
-        return written_state(self.model.graph.outputs)
+        return written_state(outputs_of(self.model))
 
     def without_clashes(self, variables: Collection[str]) -> "CompiledJob":
         """The job, its feeds renamed that have the name of a variable, be it of another job."""
-        renamed = rename_clashes(self.model.graph.inputs, self.feeds, variables)
+        inputs = () if set(variables).isdisjoint(self.feeds) else self.model.graph.inputs
+        renamed = rename_clashes(inputs, self.feeds, variables)
         return replace(
             self,
             feeds=tuple(renamed.get(f, f) for f in self.feeds),
@@ -206,19 +213,38 @@ def compile_job(
     spec: JobSpec, shapes: Sequence[tuple[int, ...]] | None = None, target: Target = Target()
 ) -> CompiledJob:
     """Trace, differentiate, update, rewrite, verify."""
-    asked = spec.config.value("runtime.lowering")
-    check_form_names(asked, spec.config.source("runtime.lowering"))
-    with choose_forms(Picks(asked, target.tuned, target.provider)) as choices:
-        job = _build(spec, shapes, target)
-    return replace(job, choices=surviving_choices(choices, job.model.graph))
+    traced, choices = trace_for(spec, shapes, target)
+    return build_job(traced, choices, target)
 
 
-def _build(spec: JobSpec, shapes: Sequence[tuple[int, ...]] | None, target: Target) -> CompiledJob:
-    traced = trace(
-        spec, shapes, target.opset, target.seed, target.devices, target.ranks, target.rank,
-        target.shards,
-    )  # fmt: skip
+def trace_for(
+    spec: JobSpec, shapes: Sequence[tuple[int, ...]] | None, target: Target
+) -> tuple[Traced, list[Choice]]:
+    """A job after tracing, and the forms that its operators chose."""
+    config = spec.config
+    check_form_names(config.value("runtime.lowering"), config.source("runtime.lowering"))
+    with choose_forms(_picks(spec, target)) as choices:
+        traced = trace(
+            spec, shapes, target.opset, target.seed, target.devices, target.ranks, target.rank,
+            target.shards,
+        )  # fmt: skip
+    return traced, choices
+
+
+def build_job(traced: Traced, choices: Sequence[Choice], target: Target) -> CompiledJob:
+    """A traced job as one model: the trace becomes part of it."""
+    with choose_forms(_picks(traced.job.spec, target), choices) as all_choices:
+        job = _build(traced, target)
+    return replace(job, choices=surviving_choices(all_choices, job.model.graph))
+
+
+def _picks(spec: JobSpec, target: Target) -> Picks:
+    return Picks(spec.config.value("runtime.lowering"), target.tuned, target.provider)
+
+
+def _build(traced: Traced, target: Target) -> CompiledJob:
     job = traced.job
+    spec = job.spec
     digest = _digest(job) if job.is_divided else ""
     shared = share_batch(traced) if job.ranks > 1 else None
     divided = shared.divided if shared is not None else None

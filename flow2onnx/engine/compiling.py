@@ -11,9 +11,11 @@ from flow2onnx_runtime.world import launched_world
 
 from flow2onnx.compile import CompiledJob, Target, compile_job, compile_rounds
 from flow2onnx.compile.half_opset import compile_in_half
+from flow2onnx.compile.kept_program import compile_known_job
 from flow2onnx.compile.opsets import USUAL_OPSET
 from flow2onnx.compile.segments import cut_for_ranks
 from flow2onnx.compile.variants import compile_for_ranks, count_draws, draw_as_rank
+from flow2onnx.engine.opening_cache import OpeningCache, cache_for
 from flow2onnx.engine.options import options_of
 from flow2onnx.engine.placement import Placement
 from flow2onnx.engine.tuning import cache_path, fastest_forms
@@ -43,12 +45,20 @@ class JobCompiler:
         )
 
     def compile(
-        self, spec: JobSpec, shapes: Shapes | None = None, target: Target | None = None
+        self,
+        spec: JobSpec,
+        shapes: Shapes | None = None,
+        target: Target | None = None,
+        programs: OpeningCache | None = None,
     ) -> CompiledJob:
-        """A job as one model."""
+        """A job as one model, which is made when somebody looks if `programs` know the job."""
         target = target or self.target()
         with _name_job_in_errors(spec):
-            job = compile_job(spec, shapes, target)
+            job = (
+                compile_job(spec, shapes, target)
+                if programs is None
+                else compile_known_job(spec, shapes, target, programs)
+            )
             if target.provider != CPU.tag and target.opset == USUAL_OPSET:
                 job, target = compile_in_half(job, shapes, target)
             tuned = self._with_measured_forms(job, target)
@@ -61,10 +71,12 @@ class JobCompiler:
         """
         if spec.kind == "train" and launched_world().size > 1:
             return self._for_rank(spec, shapes)
-        job = self.compile(spec, shapes)
+        rounds = spec.config.value("train.num_gradient_accumulation_steps")
+        is_measured = bool(spec.config.value("runtime.autotune"))
+        programs = None if rounds > 1 or is_measured else cache_for(spec.config)
+        job = self.compile(spec, shapes, programs=programs)
         if job.kind == "predict":
             return job
-        rounds = spec.config.value("train.num_gradient_accumulation_steps")
         with _name_job_in_errors(spec):
             if rounds > 1:
                 target = self._with_measured_forms(job, self.target())

@@ -29,6 +29,7 @@ from flow2onnx.engine.labels import fed_labels
 from flow2onnx.engine.opening import Capture, Opening, open_model
 from flow2onnx.engine.refused_forms import with_other_forms
 from flow2onnx.errors import FlowError
+from flow2onnx.graph.deferred_model import outputs_of
 from flow2onnx.graph.types import dtype_of
 
 __all__ = ["Executable", "OpenedModel"]
@@ -284,6 +285,6 @@ class Executable:
 
 def _results_as_bits(job: CompiledJob, outputs: Sequence[str]) -> list[tuple[int, "np.dtype[Any]"]]:
     """The positions of results that the runtime hands out as unsigned bits, and what they are."""
-    values = {v.name: v for v in job.model.graph.outputs}
+    values = {v.name: v for v in outputs_of(job.model)}
     dtypes = [dtype_of(values[name]) for name in outputs]
     return [(i, d.numpy) for i, d in enumerate(dtypes) if d.name == "bfloat16"]

@@ -57,7 +57,7 @@ def explain(opening: Opening, settings: Settings, placed_on: str) -> Explanation
         nodes=tuple(_by_provider(nodes)),
         fallbacks=tuple(_fallbacks(nodes, placed_on, options)),
         state=_state(opening),
-        recomputed=job.recomputed,
+        recomputed=tuple(job.recomputed),
         memory=memory_lines(opening),
         lowerings=tuple(_lowerings(opening)),
         products=_products(options),

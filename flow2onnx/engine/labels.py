@@ -9,6 +9,7 @@ from flow2onnx_runtime.index_ranges import IndexRange
 from flow2onnx.compile import CompiledJob
 from flow2onnx.errors import ArgumentError
 from flow2onnx.graph.class_numbers import index_numbers
+from flow2onnx.graph.deferred_model import inputs_of
 
 __all__ = ["FedLabels", "fed_labels"]
 
@@ -32,7 +33,7 @@ class FedLabels:
 
 def fed_labels(job: CompiledJob) -> Iterator[FedLabels]:
     """The arrays of labels, and of numbers of rows, that a call of the job is given."""
-    values = {v.name: v for v in job.model.graph.inputs}
+    values = {v.name: v for v in inputs_of(job.model)}
     for position, name in enumerate(job.feeds):
         found = index_numbers(values[name]) if name in values else None
         if found is not None:

@@ -4,9 +4,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from flow2onnx_runtime.manifest import NEXT
-
-from flow2onnx.analysis.live_range import byte_size, constant_bytes, peak_bytes, session_bytes
+from flow2onnx.analysis.live_range import call_sizes, session_bytes
 from flow2onnx.engine.opening import Opening
 from flow2onnx.errors import NotEnoughMemoryError
 
@@ -57,18 +55,16 @@ def _lines_of_state(opening: Opening) -> tuple[MemoryLine, ...]:
 
 def _lines_of_calls(opening: Opening) -> tuple[MemoryLine, ...]:
     """The memory of one model besides state."""
-    graph, feeds = opening.model.graph, opening.job.feeds
-    fed = [v for v in graph.inputs if v.name in feeds]
-    results = [v for v in graph.outputs if not str(v.name).startswith(NEXT)]
     note = (
         "most alive at once by shapes and order of the nodes; the runtime's scratch memory is not "
         "counted"
     )
+    sizes = opening.sizes or call_sizes(opening.model.graph, opening.job.feeds)
     return (
-        MemoryLine("constants", constant_bytes(graph), False, "in the model itself"),
-        MemoryLine("inputs", sum(map(byte_size, fed)), False, "of one call"),
-        MemoryLine("results", sum(map(byte_size, results)), False, "of one call"),
-        MemoryLine("activations", peak_bytes(graph), True, note),
+        MemoryLine("constants", sizes.constants, False, "in the model itself"),
+        MemoryLine("inputs", sizes.inputs, False, "of one call"),
+        MemoryLine("results", sizes.results, False, "of one call"),
+        MemoryLine("activations", sizes.activations, True, note),
     )
 
 

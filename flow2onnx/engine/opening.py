@@ -27,12 +27,14 @@ from flow2onnx.analysis.in_place import (
     index_origin,
     late_readers,
 )
+from flow2onnx.analysis.live_range import CallSizes, call_sizes
 from flow2onnx.compile import CompiledJob
 from flow2onnx.compile.garbage_collection import collector_paused
 from flow2onnx.compile.variants import count_draws
 from flow2onnx.engine.opening_cache import KeptOpening, OpeningCache, Place
 from flow2onnx.errors import ConfigError, FlowError, UnsupportedError
 from flow2onnx.graph import Model
+from flow2onnx.graph.deferred_model import DeferredModel, inputs_of, outputs_of
 from flow2onnx.graph.model import model_bytes, parse_model
 from flow2onnx.graph.nodes import RANDOM_OPERATORS
 
@@ -66,6 +68,7 @@ class Opening:
     save; `otherwise` is the opening without capture, where the runtime may still refuse this one.
     `segments` has the openings of those that a divided job computes here. `place` is where the
     opening is kept on disk, or is to be; `graph` what was found there, as the runtime optimised it.
+    `sizes` are the bytes of a call where they are known without the graph.
     """
 
     job: CompiledJob
@@ -83,6 +86,7 @@ class Opening:
     segments: "tuple[Opening | None, ...]" = ()
     place: Place | None = None
     graph: bytes = b""
+    sizes: CallSizes | None = None
 
     @property
     def halves(self) -> "tuple[Opening, ...]":
@@ -92,7 +96,7 @@ class Opening:
     @property
     def opens_model(self) -> bool:
         """True unless the model has no outputs: the runtime opens none without."""
-        return bool(self.model.graph.outputs)
+        return bool(outputs_of(self.model))
 
     @property
     def names_in_place(self) -> tuple[str, ...]:
@@ -130,6 +134,8 @@ def plan_opening(
         found = _kept_opening(job, options, kept, native)
     else:
         found = _planned(job, options, native, keeps_old_values)
+        if place is not None:
+            found = replace(found, sizes=call_sizes(found.model.graph, job.feeds))
     return replace(
         found,
         keeps_old_values=keeps_old_values,
@@ -175,7 +181,7 @@ def _place(
         bool(config.value("runtime.in_place")), keeps_old_values, job.kind,
         [(name, v.nbytes) for name, v in sorted(job.variables.items())],
     )  # fmt: skip
-    return cache.place(job.model, options, facts)
+    return cache.place(job, options, facts)
 
 
 def _kept_opening(
@@ -183,14 +189,18 @@ def _kept_opening(
 ) -> Opening:
     """The opening that is kept of an equal job."""
     is_native = bool(kept.native) and native is not None
+    model, content = job.model, kept.model
+    if content:
+        model = DeferredModel(inputs_of(model), outputs_of(model), lambda: parse_model(content))
     return Opening(
         job=job,
-        model=parse_model(kept.model) if kept.model else job.model,
+        model=model,
         options=native.with_library(options) if is_native and native is not None else options,
         in_place=kept.in_place,
         native=kept.native,
         traits=native,
         graph=kept.graph,
+        sizes=kept.sizes,
     )
 
 
@@ -215,8 +225,10 @@ def _plan_segments(job: CompiledJob, options: Options, stops: bool) -> Opening:
 
 def _check_layout(job: CompiledJob, options: Options) -> None:
     given = [p[1].get("prefer_nhwc") for p in options.providers if not isinstance(p, str)]
+    if not {"1", "True", "true"}.intersection(given):
+        return
     found = [n.name for n in job.model.graph if n.op_type == "ConvTranspose"]
-    if found and {"1", "True", "true"}.intersection(given):
+    if found:
         raise ConfigError(
             f"prefer_nhwc: the job has {len(found)} transposed convolutions, which CUDA runs in "
             f"NCHW alone: in NHWC they would run on the CPU, {found[0]} among them",
@@ -270,9 +282,12 @@ def open_model(opening: Opening, create: Callable[[OwnModel, Options], T]) -> tu
     opening = replace(opening, in_place=verdicts, graph=b"")
     if opening.place is not None:
         own = b"" if opening.model is opening.job.model else content.content
-        opening.place.write(
-            KeptOpening(opening.job.spec.name, own, optimized, opening.native, verdicts)
-        )
+        assert opening.sizes is not None, "what has a place was planned with them"
+        kept = KeptOpening(
+            job=opening.job.spec.name, model=own, graph=optimized, native=opening.native,
+            in_place=verdicts, sizes=opening.sizes,
+        )  # fmt: skip
+        opening.place.write(kept)
     return opened, opening
 
 

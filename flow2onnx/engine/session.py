@@ -27,7 +27,7 @@ from flow2onnx.engine.executable import Executable
 from flow2onnx.engine.kept import kept_value, merge_kept, own_value
 from flow2onnx.engine.memory import check_memory
 from flow2onnx.engine.opening import Opening
-from flow2onnx.engine.opening_cache import OpeningCache
+from flow2onnx.engine.opening_cache import cache_for
 from flow2onnx.engine.options import options_of
 from flow2onnx.engine.pipelines import Pipelines
 from flow2onnx.engine.placement import Device, Placement, best_device
@@ -434,13 +434,12 @@ class Session:
         stops = self.settings.value("stop_on_non_finite")
         takes_turns = len(self._specs) > 1 or not is_first
         options = options_of(job, self.settings, self._device, takes_turns=takes_turns)
-        keeps = job.spec.config.value("runtime.opening_cache")
         return plan_captured_opening(
             job,
             options,
             stops_on_non_finite=stops,
             may=is_first,
-            cache=OpeningCache.of_user() if keeps else None,
+            cache=cache_for(job.spec.config),
         )
 
     def _bind(self, opening: Opening, state: State) -> Executable:

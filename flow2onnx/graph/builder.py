@@ -106,6 +106,10 @@ class Builder:
         self._names[name] += 1
         return name if not count else self.unique(f"{name}_{count}")
 
+    def name_counts(self) -> Mapping[str, int]:
+        """How often each name was asked for, which decides on the names of what comes next."""
+        return dict(self._names)
+
     def input(self, name: str, shape: Sequence[int | str | None], dtype: DType) -> ir.Value:
         """A new input of the graph."""
         value = ir.Value(

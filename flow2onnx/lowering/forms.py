@@ -224,9 +224,12 @@ class Lowering:
 
 
 @contextmanager
-def choose_forms(picks: Picks = BY_RULE) -> Iterator[list[Choice]]:
-    """Let lowerings inside follow `picks`; gives the list of what they chose, as it grows."""
-    record: list[Choice] = []
+def choose_forms(picks: Picks = BY_RULE, before: Sequence[Choice] = ()) -> Iterator[list[Choice]]:
+    """Let lowerings inside follow `picks`; gives the list of what they chose, as it grows.
+
+    It begins with what was chosen `before`, for the same graph.
+    """
+    record: list[Choice] = list(before)
     token = _PICKS.set((picks, record))
     try:
         yield record

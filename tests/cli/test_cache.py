@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from flow2onnx.analysis.live_range import CallSizes
 from flow2onnx.engine.opening_cache import KeptOpening, OpeningCache
 
 
@@ -12,7 +13,11 @@ from flow2onnx.engine.opening_cache import KeptOpening, OpeningCache
 def kept(folder, monkeypatch):
     monkeypatch.setenv("FLOW2ONNX_CACHE", str(folder / "kept"))
     cache = OpeningCache.of_user()
-    cache.write("a", KeptOpening("train_job", b"model", b"graph", {}, ()))
+    kept = KeptOpening(
+        job="train_job", model=b"model", graph=b"graph", native={}, in_place=(),
+        sizes=CallSizes(0, 0, 0, 0),
+    )  # fmt: skip
+    cache.write("a", kept)
     os.utime(folder / "kept" / "a.opening", (0, 0))
     return cache
 

@@ -10,6 +10,7 @@ import pytest
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
+from flow2onnx.analysis.live_range import CallSizes
 from flow2onnx.engine import opening, opening_cache
 from flow2onnx.engine.opening_cache import OpeningCache
 from flow2onnx.engine.session import current_session
@@ -29,6 +30,18 @@ def planned(monkeypatch):
     made, plan = [], opening._planned
     monkeypatch.setattr(opening, "_planned", lambda *a: made.append(a) or plan(*a))
     return made
+
+
+def opening_of(model, graph):
+    """An opening of such content."""
+    return opening_cache.KeptOpening(
+        job="job", model=model, graph=graph, native={}, in_place=(), sizes=CallSizes(1, 2, 3, 4)
+    )
+
+
+def openings(folder):
+    """The files of openings; those of programs lie beside them."""
+    return sorted(folder.glob("*.opening"))
 
 
 def losses(units=130, rate=0.1, **flags):
@@ -55,11 +68,11 @@ def losses(units=130, rate=0.1, **flags):
 def test_an_equal_job_is_opened_from_disk(folder, planned):
     first = losses()
     assert len(planned) == 1
-    (kept,) = folder.iterdir()
+    (kept,) = openings(folder)
     assert losses() == first
     assert first[1], "state is updated in place, which is kept too"
     assert len(planned) == 1
-    assert list(folder.iterdir()) == [kept]
+    assert openings(folder) == [kept]
 
 
 def test_what_decides_makes_another_opening(folder, planned, monkeypatch):
@@ -72,7 +85,7 @@ def test_what_decides_makes_another_opening(folder, planned, monkeypatch):
     monkeypatch.setattr(opening_cache.world, "rank_threads", lambda: 1)  # among other ranks
     losses()
     assert len(planned) == 7
-    assert len(list(folder.iterdir())) == 7
+    assert len(openings(folder)) == 7
 
 
 def test_nothing_is_kept_where_nobody_wants_it(folder, planned, monkeypatch):
@@ -94,7 +107,7 @@ def test_small_jobs_are_not_kept(folder, monkeypatch):
 @pytest.mark.parametrize("damage", [lambda c: c[:-3], lambda c: b"", lambda c: c[:-1] + b"\0"])
 def test_a_damaged_opening_is_made_again(folder, planned, damage, caplog):
     first = losses()
-    (kept,) = folder.iterdir()
+    (kept,) = openings(folder)
     whole = kept.read_bytes()
     kept.write_bytes(damage(whole))
     with caplog.at_level(logging.WARNING):
@@ -125,7 +138,7 @@ def test_a_file_that_ends_in_its_head_is_no_entry(folder):
 
 def test_a_graph_that_the_runtime_refuses_is_made_again(folder, caplog):
     first = losses()
-    (path,) = folder.iterdir()
+    (path,) = openings(folder)
     cache = OpeningCache(folder)
     kept = cache.read(path.stem)
     cache.write(path.stem, replace(kept, graph=b"no model"))
@@ -146,7 +159,7 @@ def test_what_others_may_write_is_not_read(folder, planned, caplog):
 
 def test_a_link_or_a_folder_in_its_place_is_no_opening(folder):
     losses()
-    (path,) = folder.iterdir()
+    (path,) = openings(folder)
     path.unlink()
     path.mkdir()
     assert OpeningCache(folder).read(path.stem) is None
@@ -181,7 +194,7 @@ def test_an_open_job_does_not_hold_what_was_read(planned):
 
 
 def test_what_was_not_used_for_longest_goes_first(folder):
-    kept = opening_cache.KeptOpening("job", b"m" * 400, b"g" * 400, {}, ())
+    kept = opening_of(b"m" * 400, b"g" * 400)
     cache = OpeningCache(folder, limit=2200)
     for i, key in enumerate("abc"):
         cache.write(key, kept)
@@ -193,7 +206,7 @@ def test_what_was_not_used_for_longest_goes_first(folder):
 
 
 def test_what_a_killed_writer_left_goes(folder):
-    kept = opening_cache.KeptOpening("job", b"m", b"g", {}, ())
+    kept = opening_of(b"m", b"g")
     folder.mkdir()
     left = folder / ".a.opening.0123456789ab.tmp"
     left.touch()
