@@ -1,102 +1,232 @@
-"""Milliseconds a node of tracing, gradients and passes, on a job of more than a thousand nodes.
+"""The first step of deep networks, stage by stage, and the start of an equal program after it.
 
-    python -m benchmarks.compiling [--layers 60] [--repeat 5] [--json FILE]
+    python -m benchmarks.compiling [--rows "encoder:layers=48;resnet50"] [--repeat 3] [--out DIR]
 
-Beside them what opening the job costs: the check of its model, the rewrite for native operators
-where flow2onnx-native is installed, and the runtime's making of a session.
+writes compiling.json, compiling.md and compiling.svg. Each start is a process of its own on one
+processor, with native operators where flow2onnx-native is installed; the first finds an empty cache
+of openings, the second what the first has kept. Numbers are seconds of processors, the least of
+`--repeat`. The time of a stage is without that of those inside it.
 """
 
 import argparse
+import functools
+import importlib
 import importlib.util
 import json
+import os
+import subprocess
+import sys
+import tempfile
 import time
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-import onnxruntime as ort
-from flow2onnx_runtime.extensions import GraphAnalysis
-from rich.console import Console
-from rich.table import Table
+import numpy as np
 
-import flow2onnx as flow
-import flow2onnx.typing as tp
-from benchmarks.native import OPERATORS
-from flow2onnx.analysis.in_place import index_origin, late_readers
-from flow2onnx.compile.job import _name_outputs
-from flow2onnx.engine.session import current_session
-from flow2onnx.graph.model import model_bytes, model_of
-from flow2onnx.graph.verify import verify
-from flow2onnx.optim import append_training
-from flow2onnx.passes import run_passes
-from flow2onnx.trace.trace import trace
+from benchmarks.contest import machine
+from benchmarks.report import Grid, save
+from benchmarks.worker import confine, peak_mb
 
-OPENING = ("verify", "native rewrite", "session")
+ROWS = (
+    *(f"encoder:batch=1,length=32,layers={layers}" for layers in (12, 24, 48, 200)),
+    "resnet50:batch=1,side=64",
+)
+# Where each stage begins: what is called, as the module that calls it knows it.
+STAGES = {
+    "trace": [("flow2onnx.compile.job", "trace")],
+    "key": [("flow2onnx.compile.kept_program", "program_key")],
+    "gradients and update": [("flow2onnx.compile.job", "append_training")],
+    "passes": [
+        ("flow2onnx.compile.job", "_rewrite_forward"),
+        ("flow2onnx.compile.job", "run_passes"),
+    ],
+    "verify": [("flow2onnx.compile.job", "verify")],
+    "native rewrite": [("flow2onnx.engine.opening", "_use_native_operators")],
+    "analysis": [
+        ("flow2onnx.engine.opening", "in_place"),
+        ("flow2onnx.engine.opening", "call_sizes"),
+    ],
+    "files": [
+        ("flow2onnx.engine.opening", "model_bytes"),
+        ("flow2onnx.engine.opening", "parse_model"),
+        ("flow2onnx.engine.opening_cache", "replace_bytes"),
+        ("flow2onnx.engine.opening_cache", "_parse"),
+    ],
+    "runtime's session": [("flow2onnx_runtime.program", "open_session")],
+    "first values": [("flow2onnx.engine.session", "new_state")],
+}
+REST = "rest, and the step"
 
 
-def define(layers: int) -> str:
-    @flow.global_function(type="train")
-    def deep(
-        x: tp.Numpy.Placeholder((8, 16)), labels: tp.Numpy.Placeholder((8,), dtype=flow.int32)
-    ) -> tp.Numpy:
-        for i in range(layers):
-            h = flow.layers.dense(x, 16, activation=flow.math.tanh, name=f"dense{i}")
-            x = x + h * 0.5
-        loss = flow.nn.sparse_softmax_cross_entropy_with_logits(labels, x)
-        flow.optimizer.Adam(flow.optimizer.PiecewiseConstantScheduler([], [0.001])).minimize(loss)
-        return loss
+class Stages:
+    """The seconds of processors in each stage, without those of stages inside it."""
 
-    return deep.spec.name
+    def __init__(self) -> None:
+        self.seconds: Counter[str] = Counter()
+        self._inside: list[float] = []
+
+    def watch(self) -> None:
+        """Count from now on the calls in which stages begin."""
+        for stage, calls in STAGES.items():
+            for module, name in calls:
+                place = importlib.import_module(module)
+                setattr(place, name, self._timed(stage, getattr(place, name)))
+
+    def _timed(self, stage: str, work: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(work)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self._inside.append(0.0)
+            started = time.process_time()
+            try:
+                return work(*args, **kwargs)
+            finally:
+                spent = time.process_time() - started
+                self.seconds[stage] += spent - self._inside.pop()
+                if self._inside:
+                    self._inside[-1] += spent
+
+        return call
 
 
-def measure(name: str) -> tuple[dict[str, float], int]:
+def start(name: str) -> dict[str, Any]:
+    """One start of a workload in this process: seconds by stage, nodes, bytes."""
+    from benchmarks.peers import Options
+    from benchmarks.peers import flow2onnx as peer
+    from benchmarks.workloads import workload
+    from flow2onnx.engine.session import current_session
+
+    work = workload(name)
+    data, stages = work.data(), Stages()
+    has_native = importlib.util.find_spec("flow2onnx_native") is not None
+    options = Options(frozenset(["native"] if has_native else []), 1)
+    stages.watch()
+    before, started = peak_mb(), time.process_time()
+    loss = peer.training(work, {}, data, options)(0)
+    total = time.process_time() - started
+    peak = peak_mb() - before
     session = current_session()
-    target, clock = session.target(), time.perf_counter
-    times, started = {}, clock()
-    traced = trace(session.spec(name), None, target.opset, target.seed)
-    times["trace"] = clock() - started
-    started = clock()
-    diffs = append_training(traced.job)
-    _name_outputs(traced, diffs, target)
-    times["gradients and update"] = clock() - started
-    nodes = len(traced.job.b.nodes)
-    started = clock()
-    run_passes(traced.job.b.graph)
-    times["passes"] = clock() - started
-    started = clock()
-    model = model_of(traced.job.b.graph)
-    verify(model, target.kernels)
-    times["verify"] = clock() - started
-    if importlib.util.find_spec("flow2onnx_native") is not None:
-        from flow2onnx_native.pipeline import rewrite_training
+    opening = session.opening(session.job_names()[0])
+    state = sum(v.nbytes for v in opening.job.variables.values())
+    found = {stage: stages.seconds[stage] for stage in STAGES}
+    found[REST] = total - sum(found.values())
+    return {
+        "loss": loss, "total": total, "stages": found, "peak_mb": peak, "state_mb": state / 2**20,
+        "nodes": len(opening.job.model.graph), "opened": len(opening.model.graph),
+    }  # fmt: skip
 
-        analysis, started = GraphAnalysis(late_readers, index_origin), clock()
-        rewrite_training(model, OPERATORS, 1, analysis, winograd=True)
-        times["native rewrite"] = clock() - started
-    content, started = model_bytes(model), clock()
-    ort.InferenceSession(content, providers=["CPUExecutionProvider"])
-    times["session"] = clock() - started
-    return times, nodes
+
+def measure(name: str, repeat: int) -> dict[str, Any]:
+    """The least of several first starts, and of the second starts after them."""
+    runs = []
+    for _ in range(repeat):
+        with tempfile.TemporaryDirectory() as folder:
+            runs.append([_process(name, folder) for _ in range(2)])
+    first, second = (min(found, key=lambda run: run["total"]) for found in zip(*runs, strict=True))
+    if first["loss"] != second["loss"]:
+        raise SystemExit(f"{name}: the losses of both starts differ: {first} {second}")
+    return {"workload": name, "first": first, "second": second}
+
+
+def _process(name: str, cache: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "benchmarks.compiling", "--start", name]
+    environment = {**os.environ, "FLOW2ONNX_CACHE": cache}
+    done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def fit(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """The line through first steps by nodes: ms a node, seconds beside, and how well it fits."""
+    nodes = np.array([row["first"]["nodes"] for row in rows], float)
+    seconds = np.array([row["first"]["total"] for row in rows])
+    slope, fixed = np.polyfit(nodes, seconds, 1)
+    unexplained = np.sum((seconds - slope * nodes - fixed) ** 2)
+    spread = np.sum((seconds - seconds.mean()) ** 2)
+    return {
+        "ms_a_node": 1000 * float(slope), "seconds": float(fixed),
+        "r2": float(1 - unexplained / spread) if spread else 1.0,
+    }  # fmt: skip
+
+
+def tables(rows: list[dict[str, Any]]) -> list[Grid]:
+    """Seconds of both starts with their memory, and ms a node of each stage."""
+    totals = [
+        [
+            row["workload"], f"{row['first']['nodes']:,}", f"{row['first']['opened']:,}",
+            f"{row['first']['total']:.2f}", f"{row['second']['total']:.2f}",
+            f"{row['first']['peak_mb']:,.0f}", f"{row['first']['state_mb']:,.0f}",
+        ]
+        for row in rows
+    ]  # fmt: skip
+    header = ["", "nodes", "opened", "first step, s", "second start, s", "peak, MB", "state, MB"]
+    names = [*STAGES, REST]
+    stages = [
+        [stage, *(_ms_a_node(row["first"], row["first"]["stages"][stage]) for row in rows)]
+        for stage in names
+    ]
+    stages.append(["all", *(_ms_a_node(row["first"], row["first"]["total"]) for row in rows)])
+    second = [
+        [stage, *(f"{row['second']['stages'][stage]:.2f}" for row in rows)] for stage in names
+    ]
+    workloads = ["", *(row["workload"] for row in rows)]
+    return [
+        Grid("Starts", header, totals),
+        Grid("First step, ms a node", workloads, stages),
+        Grid("Second start, s", workloads, second),
+    ]
+
+
+def _ms_a_node(run: dict[str, Any], seconds: float) -> str:
+    return f"{1000 * seconds / run['nodes']:.3f}"
+
+
+def draw(found: dict[str, Any], path: Path) -> None:
+    """First steps as bars of stages, second starts as dots, by nodes."""
+    from matplotlib.figure import Figure
+
+    rows = found["rows"]
+    figure = Figure(figsize=(9, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    labels = [f"{row['workload']}\n{row['first']['nodes']:,} nodes" for row in rows]
+    base = np.zeros(len(rows))
+    for stage in (*STAGES, REST):
+        heights = np.array([1000 * r["first"]["stages"][stage] / r["first"]["nodes"] for r in rows])
+        axes.bar(labels, heights, bottom=base, label=stage)
+        base += heights
+    second = [1000 * r["second"]["total"] / r["first"]["nodes"] for r in rows]
+    axes.plot(labels, second, "ko", label="second start")
+    axes.set_ylabel("ms of processors a node")
+    axes.tick_params(axis="x", labelsize=7)
+    axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1, 1))
+    figure.savefig(path, metadata={"Date": None})
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--layers", type=int, default=30)
-    parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--rows", help="workloads, with a semicolon between them")
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=Path("bench-out"))
+    parser.add_argument("--start", help="start one workload in this process, and tell how")
     options = parser.parse_args()
-    name = define(options.layers)
-    runs = [measure(name) for _ in range(options.repeat)]
-    nodes = runs[0][1]
-    best = {stage: min(times[stage] for times, _ in runs) for stage in runs[0][0]}
-    table = Table(title=f"{nodes} nodes, best of {options.repeat}")
-    for column in ("stage", "ms", "ms a node"):
-        table.add_column(column, justify="right")
-    best["compiling"] = sum(v for k, v in best.items() if k not in OPENING)
-    for stage, seconds in best.items():
-        table.add_row(stage, f"{1000 * seconds:.1f}", f"{1000 * seconds / nodes:.4f}")
-    Console().print(table)
-    if options.json:
-        rows = {k: round(1000 * v / nodes, 4) for k, v in best.items()}
-        options.json.write_text(json.dumps({"nodes": nodes, "ms_a_node": rows}, indent=1) + "\n")
+    if options.start:
+        confine(1, os.getpid())
+        print(json.dumps(start(options.start)))
+        return
+    names = options.rows.split(";") if options.rows else ROWS
+    rows = [measure(name, options.repeat) for name in names]
+    made = tables(rows)
+    for table in made:
+        table.show()
+    line = fit([row for row in rows if row["workload"].startswith("encoder")] or rows)
+    told = "First steps of encoders: {ms_a_node:.3f} ms a node and {seconds:.2f} s, r² {r2:.4f}."
+    print(told.format(**line))
+    found = {
+        "title": "Compiling", "machine": machine(), "versions": {}, "workloads": {},
+        "notes": [told.format(**line)], "fit": line, "rows": rows,
+    }  # fmt: skip
+    save(found, options.out / "compiling.json", made, draw)
 
 
 if __name__ == "__main__":
