@@ -1,6 +1,6 @@
 """A train job as a folder: init, step and predict models, weights, manifest."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -61,8 +61,10 @@ class StateSource(Protocol):
     def initial(self, variables: dict[str, Variable]) -> Model:
         """The init model; an input ``stored/v`` of it is read from the weights file."""
 
-    def values(self, variables: Mapping[str, Variable]) -> dict[str, Array]:
-        """The values themselves."""
+    def lend(
+        self, variables: Mapping[str, Variable], use: Callable[[dict[str, Array]], None]
+    ) -> None:
+        """Let `use` read the values themselves, which may change once it has returned."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,11 +98,6 @@ class Bundle:
         for job in (*self.halves, *self.predicts):
             found |= {name: v for name, v in job.variables.items() if name not in found}
         return found
-
-    @cached_property
-    def values(self) -> dict[str, Array]:
-        """The first values of the state."""
-        return self.source.values(self.variables)
 
     @property
     def half_files(self) -> dict[str, CompiledJob]:
@@ -191,11 +188,14 @@ def check_keeps_nothing(job: CompiledJob) -> None:
 def _fill(folder: Path, bundle: Bundle) -> None:
     first = {name for job in bundle.predicts for name in job.variables}
     dtypes = {name: v.dtype for name, v in bundle.variables.items()}
-    write_weights(folder / WEIGHTS, bundle.values, dtypes, first=first)
+    bundle.source.lend(
+        bundle.variables,
+        lambda values: write_weights(folder / WEIGHTS, values, dtypes, first=first),
+    )
     for name, path in bundle.shared.items():
         link_file(path, folder / name)
     init = bundle.source.initial(bundle.variables)
-    places = places_in(folder / WEIGHTS, bundle.values)
+    places = places_in(folder / WEIGHTS, bundle.variables)
     externalize_values(init, {first_value(name): place for name, place in places.items()})
     set_job_metadata(bundle.step, bundle.metadata)
     metadata = bundle.step.model.metadata_props

@@ -1,6 +1,6 @@
 """A started session as an export sees it: its jobs compiled for files, and present values."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Protocol
@@ -98,7 +98,14 @@ class SessionView:
     def values(self, variables: Mapping[str, Variable]) -> dict[str, Array]:
         """The present values of variables, all of one moment; what only devices have is new."""
         known = self.session.snapshot([n for n in variables if n in self.session.variables])
-        return {n: known[n] if n in known else _first_value(v) for n, v in variables.items()}
+        return _with_new(known, variables)
+
+    def lend(
+        self, variables: Mapping[str, Variable], use: Callable[[dict[str, Array]], None]
+    ) -> None:
+        """Let `use` read what `values` would copy, where it lies; calls wait meanwhile."""
+        known = [n for n in variables if n in self.session.variables]
+        self.session.lend(known, lambda values: use(_with_new(values, variables)))
 
     def _compile(self, spec: JobSpec, target: Target) -> CompiledJob:
         shapes = _shapes_at(spec, self.batch) if self.batch is not None else None
@@ -153,6 +160,11 @@ class SessionView:
             if self.opset != USUAL_OPSET:
                 error.hint = f"this is so at opset {self.opset}; try opset={USUAL_OPSET}"
             raise
+
+
+def _with_new(known: Mapping[str, Array], variables: Mapping[str, Variable]) -> dict[str, Array]:
+    """The values that are known, and the first ones of other variables."""
+    return {n: known[n] if n in known else _first_value(v) for n, v in variables.items()}
 
 
 def _first_value(variable: Variable) -> Array:

@@ -1,6 +1,6 @@
 """State that begins with the tensors of a model, as a bundle is written from it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from flow2onnx_runtime import Options, kernels, open_session
@@ -88,6 +88,12 @@ class ModelState:
         }
         computed = self._compute({n: v for n, v in variables.items() if n not in tensors})
         return {n: self._content(tensors[n]) if n in tensors else computed[n] for n in variables}
+
+    def lend(
+        self, variables: Mapping[str, Variable], use: Callable[[dict[str, Array]], None]
+    ) -> None:
+        """Let `use` read the first values of variables."""
+        use(self.values(variables))
 
     def _compute(self, variables: dict[str, Variable]) -> dict[str, Array]:
         if not variables:

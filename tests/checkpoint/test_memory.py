@@ -46,7 +46,7 @@ def peak(work: Callable[[], object]) -> float:
     return (tracemalloc.get_traced_memory()[1] - before) / SIZE
 
 
-def test_a_table_is_made_saved_and_loaded_without_another(job, tmp_path) -> None:
+def test_a_table_is_made_saved_loaded_and_exported_without_another(job, tmp_path) -> None:
     ids, path = np.arange(8, dtype=np.int32), tmp_path / "snapshot"
     assert peak(lambda: job(ids)) < 1.5, "the table itself"
     assert peak(lambda: flow.checkpoint.save(path)) < 0.5
@@ -56,3 +56,4 @@ def test_a_table_is_made_saved_and_loaded_without_another(job, tmp_path) -> None
     table = flow.get_all_variables()["table"].numpy()
     np.testing.assert_array_equal(table, saved)
     assert peak(lambda: flow.checkpoint.save(tmp_path / "w.safetensors")) < 0.5
+    assert peak(lambda: job.export(tmp_path / "bundle", verify=False)) < 0.5
