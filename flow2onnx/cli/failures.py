@@ -1,5 +1,6 @@
 """Errors with the user's line and log messages, as the commands show them."""
 
+import errno
 import linecache
 import logging
 import os
@@ -85,8 +86,10 @@ def writing(place: Path | str, hint: str = "make room, or write elsewhere") -> I
         if isinstance(error, FlowError):
             raise
         name = error.filename if isinstance(error.filename, str) else place
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         raise BundleError(
-            f"{name}: cannot be written: {error.strerror or error}", hint=hint
+            f"{name}: cannot be written: {error.strerror or error}",
+            hint=hint if is_full else "give a place where files can be written",
         ) from error
 
 

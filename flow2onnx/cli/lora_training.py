@@ -23,6 +23,7 @@ from flow2onnx.cli.failures import INTERRUPTED, writing
 from flow2onnx.cli.show import note, print_json
 from flow2onnx.errors import ArgumentError
 from flow2onnx.imported import TrainableAdapter, adapter_of
+from flow2onnx.imported.low_rank.chat import find_adapter
 from flow2onnx.imported.low_rank.samples import Sample, Samples
 from flow2onnx.imported.low_rank.texts import batches_of, read_texts
 from flow2onnx.imported.low_rank.tokens import FolderTokenizer
@@ -151,7 +152,7 @@ def adapter_settings(options: dict[str, Any], steps: int) -> dict[str, Any]:
         "targets": options["targets"] or None,
         "schedule": options["schedule"] or _schedule_of(steps),
         "accumulate": options["accumulate"] > 1,
-        "start": read_adapter(options["start"]) if options["start"] else None,
+        "start": read_adapter(find_adapter(options["start"])) if options["start"] else None,
     }
 
 

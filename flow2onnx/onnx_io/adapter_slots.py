@@ -26,7 +26,7 @@ from flow2onnx.onnx_io.torch_scopes import module_of
 
 __all__ = [
     "RANK", "Product", "Slot", "add_slots", "choose_products", "fused_experts", "has_factors",
-    "module_rows", "products", "rename_slots", "slot_inputs", "slots_of",
+    "module_slots", "products", "rename_slots", "slot_inputs", "slots_of",
 ]  # fmt: skip
 
 RANK = "lora_r"  # how the names of the sizes begin that adapters choose
@@ -129,9 +129,9 @@ def products(model: onnx.ModelProto) -> list[Product]:
     return found
 
 
-def module_rows(model: onnx.ModelProto) -> dict[str, int]:
-    """The modules of a model that have a weight, with the widths of what they compute."""
-    return {slot.module: slot.rows for product in products(model) for slot in product.slots}
+def module_slots(model: onnx.ModelProto) -> tuple[Slot, ...]:
+    """The slots that the modules of a model with a weight have, or could have."""
+    return tuple(slot for product in products(model) for slot in product.slots)
 
 
 def fused_experts(model: onnx.ModelProto) -> tuple[str, ...]:

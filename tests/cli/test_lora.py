@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from flow2onnx_runtime import Trainer
-from flow2onnx_runtime.adapters import read_adapter
+from flow2onnx_runtime.adapters import Adapter, read_adapter, write_adapter
 
 from flow2onnx.cli.app import app
 from tests.imported.lora.folders import TINY, with_bits, write_folder
@@ -41,7 +41,24 @@ def test_slots_and_convert(folder, tmp_path):
     code, text = lora("slots", folder.path, "--targets", "wq")
     assert (code, "'wq' matches no product" in text) == (1, True), text
     code, text = lora("convert", tmp_path / "none.onnx_adapter", tmp_path / "peft")
-    assert code == 1, text
+    assert (code, "none.onnx_adapter is not there" in text) == (1, True), text
+    out = tmp_path / "out"  # as training writes it
+    pair = (np.ones((64, 2), "f"), np.ones((2, 64), "f"))
+    adapter = Adapter(pairs={"model.layers.0.attn.q_proj": pair}, scales={})
+    (out / "bundle").mkdir(parents=True)
+    write_adapter(out / "adapter.onnx_adapter", adapter)
+    code, text = lora("convert", out, tmp_path / "peft", "--model", folder.path)
+    assert code == 0, text
+    assert list(read_adapter(tmp_path / "peft").pairs) == ["model.layers.0.self_attn.q_proj"]
+    write_adapter(out / "adapter.onnx_adapter", Adapter(pairs={"q": pair}, scales={}))
+    code, text = lora("convert", out, tmp_path / "peft", "--model", folder.path)
+    assert (code, "is for another model: here is no module q" in text) == (1, True), text
+    many = tmp_path / "many"
+    for name in ("one", "two"):
+        many.mkdir(exist_ok=True)
+        write_adapter(many / f"{name}.onnx_adapter", adapter)
+    code, text = lora("merge", folder.path, many, "-o", tmp_path / "merged")
+    assert (code, "has 2 adapters, one, two" in text) == (1, True), text
 
 
 def test_a_chat_is_memorised_and_an_interrupted_run_goes_on(folder, tmp_path):

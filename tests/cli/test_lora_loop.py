@@ -245,7 +245,7 @@ def read_kinds(model):
         (text_row("i am"), ("--targets", "wq"), "'wq' matches no product"),
         (text_row("i am"), ("--sample-every", "0", "--sample", "i"), "--sample-every is 0"),
         (text_row("i am"), ("--validation", "nowhere.jsonl"), "nowhere.jsonl: cannot be read"),
-        (text_row("i am"), ("--start", "nowhere.onnx_adapter"), "cannot be read"),
+        (text_row("i am"), ("--start", "nowhere.onnx_adapter"), "is not there"),
         (json.dumps({"prompt": "i am a model " * 9, "completion": "yes"}).encode(),
          ("--length", "8"), "no token counts among the first 8"),
     ],
@@ -296,7 +296,7 @@ def test_other_folders_are_named(folder, tmp_path):
     code, text = lora(other.path, *args, "-o", tmp_path / "out")
     assert (code, "type 'mamba' are not known" in text) == (1, True), text
     code, text = lora(tmp_path / "nowhere", *args, "-o", tmp_path / "out")
-    assert (code, "tokenizer.json" in text) == (1, True), text
+    assert (code, "nowhere is not there" in text) == (1, True), text
     assert not (tmp_path / "out").exists()
 
 

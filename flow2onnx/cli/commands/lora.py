@@ -30,7 +30,9 @@ from flow2onnx.errors import ArgumentError
 from flow2onnx.imported import keep_adapter, merge_adapter, write_slots
 from flow2onnx.imported import lora as trainable_adapter
 from flow2onnx.imported.losses import LOSSES
+from flow2onnx.imported.low_rank.chat import find_adapter
 from flow2onnx.imported.low_rank.dora import complete_dora
+from flow2onnx.imported.low_rank.fitting import fit_to_model
 from flow2onnx.imported.low_rank.folder import open_language_model
 from flow2onnx.imported.low_rank.tokens import TOKENIZER, open_tokenizer
 from flow2onnx.imported.training_memory import check_step_memory
@@ -216,6 +218,11 @@ def _check_together() -> None:
 def _write_language_model(asked: TrainingRequest) -> tuple[ServedAs, TrainingData]:
     """Write the bundle; what its adapter is served as, and the data to train it on."""
     model, options = asked.model, asked.options
+    if not model.exists():
+        raise ArgumentError(
+            f"{model} is not there",
+            hint="give a folder as onnxruntime-genai serves it, or an .onnx file",
+        )
     folder = model if model.is_dir() else model.parent
     if model.is_file() and not (folder / TOKENIZER).exists():
         raise ArgumentError(
@@ -291,10 +298,12 @@ def slots(
 @traceback_option
 def convert(adapter: Path, output: Path, model: Path | None, as_json: bool) -> None:
     """Write ADAPTER in another form: OUTPUT is a file .onnx_adapter, or a folder as PEFT has it."""
-    read = read_adapter(adapter)
+    read = read_adapter(find_adapter(adapter))
     family: str | None = ""
     if model is not None:
-        read, family = complete_dora(read, model), open_language_model(model).named_by
+        language = open_language_model(model)
+        read = complete_dora(fit_to_model(read, language), model)
+        family = language.named_by
     with writing(output):
         write_adapter(output, read, family=family)
     if as_json:
@@ -325,7 +334,7 @@ def merge(
     """
     if beside and base is not None:
         raise click.UsageError("--beside changes no weight, and --base rounds them: give one")
-    read = read_adapter(adapter)
+    read = read_adapter(find_adapter(adapter))
     with writing(output):
         if beside:
             keep_adapter(model, read, output)

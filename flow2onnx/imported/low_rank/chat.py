@@ -235,6 +235,16 @@ def find_adapters(path: Path) -> dict[str, Path]:
     return {path.resolve().name: path}
 
 
+def find_adapter(path: Path) -> Path:
+    """The one adapter at a path, as `find_adapters` finds it; ArgumentError for several."""
+    found = find_adapters(path)
+    if len(found) > 1:
+        raise ArgumentError(
+            f"{path} has {len(found)} adapters, {', '.join([*found][:4])}", hint="name one of them"
+        )
+    return next(iter(found.values()))
+
+
 def _modules(language: LanguageModel, adapters: Any) -> Sequence[str]:
     """The modules that need slots where the usual ones are not all; none where they are."""
     named = {m for a in adapters for m in a.pairs}

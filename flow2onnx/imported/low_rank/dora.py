@@ -9,8 +9,9 @@ from flow2onnx_runtime.adapters import Adapter
 from flow2onnx_runtime.dtypes import Array
 
 from flow2onnx.errors import UnsupportedError
+from flow2onnx.imported.low_rank.fitting import fit_to_model
 from flow2onnx.imported.low_rank.folder import LanguageModel, open_language_model
-from flow2onnx.onnx_io.adapter_slots import Product, Slot, module_rows
+from flow2onnx.onnx_io.adapter_slots import Product, Slot
 from flow2onnx.onnx_io.merge_weights import module_weights
 
 __all__ = ["Norms", "complete_dora", "first_norms"]
@@ -60,7 +61,7 @@ def complete_dora(adapter: Adapter, model: str | os.PathLike[str]) -> Adapter:
     if not adapter.is_dora:
         return adapter
     language = open_language_model(model)
-    known = adapter.named_for(module_rows(language.proto))
+    known = fit_to_model(adapter, language)
     _, norms = _norms(language, known)
     magnitudes = {m: (c * norms[m]).astype(np.float32) for m, c in known.factors.items()}
     factors = {m: (v / norms[m]).astype(np.float32) for m, v in known.magnitudes.items()}

@@ -14,12 +14,12 @@ from flow2onnx_runtime.slots import adapter_arrays
 from flow2onnx.errors import BundleError, UnsupportedError
 from flow2onnx.export.files import link_file
 from flow2onnx.imported.low_rank.dora import complete_dora
+from flow2onnx.imported.low_rank.fitting import fit_to_model
 from flow2onnx.imported.low_rank.folder import LanguageModel, open_language_model
 from flow2onnx.imported.low_rank.slots import write_folder
 from flow2onnx.onnx_io.adapter_slots import (
     add_slots,
     choose_products,
-    module_rows,
     products,
     rename_slots,
     slot_inputs,
@@ -48,7 +48,7 @@ def merge_adapter(
         raise BundleError(f"{target} is there already", hint="give a folder that is not")
     proto = language.copy()
     whole = complete_dora(adapter, model)
-    known = whole.named_for(module_rows(proto))
+    known = fit_to_model(whole, language)
     changes = {m: np.float32(known.scale(m)) * _change(*p) for m, p in known.pairs.items()}
     merged = merge_changes(
         proto, os.fspath(language.folder), changes, _real_weights(base), known.factors
@@ -74,7 +74,7 @@ def keep_adapter(
     language = open_language_model(model)
     proto = language.copy()
     whole = complete_dora(adapter, model)
-    known = whole.named_for(module_rows(proto))
+    known = fit_to_model(whole, language)
     if not slots_of(proto):
         chosen = choose_products(products(proto), sorted(known.pairs))
         add_slots(proto, chosen, factors=known.is_dora)

@@ -8,6 +8,7 @@ from flow2onnx_runtime.adapters import Adapter
 from flow2onnx_runtime.dtypes import Array
 
 from flow2onnx.errors import ArgumentError
+from flow2onnx.imported.low_rank.fitting import fit_adapter
 from flow2onnx.imported.optimizers import optimizer_of
 from flow2onnx.onnx_io.adapter_factors import MAGNITUDE
 from flow2onnx.onnx_io.adapter_slots import Slot
@@ -38,7 +39,7 @@ def first_values(
     scale is alpha / rank, or with `rslora` alpha / √rank.
     """
     if start is not None:
-        known = start.named_for({s.module: s.rows for s in slots})
+        known = fit_adapter(start, slots)
         pairs: dict[str, Array] = {}
         for slot in slots:
             if slot.module not in known.pairs:
@@ -47,10 +48,6 @@ def first_values(
                     hint="name the modules that it has with targets=",
                 )
             a, b = (np.asarray(v, np.float32) for v in known.pairs[slot.module])
-            if (a.shape, b.shape) != slot.shapes(known.ranks[slot.module]):
-                raise ArgumentError(
-                    f"start: {slot.module} is {a.shape}, {b.shape}, another model's"
-                )
             pairs |= {slot.down: a, slot.up: b}
         return pairs, {s.module: known.scale(s.module) for s in slots}
     rng = np.random.default_rng(seed)

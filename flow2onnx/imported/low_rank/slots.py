@@ -46,9 +46,11 @@ def write_slots(
         add_slots(proto, chosen, factors=factors)
     elif {s.module for s in slots} != set(present) or factors != has_factors(proto):
         what = "for other modules" if factors == has_factors(proto) else "of the other kind"
+        before = language.path.with_name(language.path.name + _KEPT)
         raise BundleError(
             f"{language.path} has slots {what}, such as {next(iter(present))}",
-            hint=f"begin with the model as it was: {language.path.name}{_KEPT}",
+            hint="begin with the model as it was before slots"
+            + (f": {before.name}" if before.exists() else ""),
         )
     content: bytes = proto.SerializeToString(deterministic=True)
     if output is not None:

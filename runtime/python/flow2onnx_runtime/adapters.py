@@ -41,6 +41,7 @@ _PEFT_FILE = "adapter_model.safetensors"
 _PREFIX = "base_model.model."
 _REFUSED = ("use_qalora", "lora_bias")  # settings under which A and B are not all
 _VERSION = 1
+_MARK = b"TORT"  # behind the first four bytes of a file
 _PACKED = ("phi3",)  # families whose modules hold several in PEFT, too
 # attention as onnxruntime-genai's builder names it; other models have an `attn` of their own
 _BUILT = r"\b(model\.layers\.\d+)\.attn\."
@@ -177,8 +178,12 @@ def read_adapter(path: str | os.PathLike[str]) -> Adapter:
         return _read_peft(path / _PEFT_FILE, path / PEFT_CONFIG)
     if path.suffix == ".safetensors":
         return _read_peft(path, path.parent / PEFT_CONFIG)
-    with open_file(path):  # says so where there is none
-        pass
+    with open_file(path) as file:
+        if file.read(8)[4:] != _MARK:
+            raise BundleError(
+                f"{path} is no adapter: it does not begin as those of ONNX Runtime do",
+                hint=f"give a file {ADAPTER_SUFFIX}, or a folder as PEFT has it",
+            )
     try:
         found = ort.AdapterFormat.read_adapter(os.fspath(path)).get_parameters()
         arrays = {name: np.array(value.numpy()) for name, value in found.items()}

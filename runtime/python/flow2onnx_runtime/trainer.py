@@ -523,7 +523,9 @@ class Trainer:
             if metadata.get(key) != value:
                 raise BundleError(
                     f"{path}: {key} is {metadata.get(key)!r}, this trainer needs {value!r}",
-                    hint="load a file that Trainer.save wrote for the same job",
+                    hint="its tensors have other names, shapes or types: is it of another model?"
+                    if key == "state_id"
+                    else "load a file that Trainer.save wrote for the same job",
                 )
         steps = metadata.get("steps", "")
         if not (steps.isascii() and steps.isdigit() and len(steps) < 20):

@@ -100,6 +100,9 @@ def test_what_is_no_adapter_is_said(tmp_path):
         read_adapter(tmp_path / "a.onnx_adapter")
     with pytest.raises(BundleError):
         read_adapter(tmp_path / "b.onnx_adapter")
+    (tmp_path / "chat.jsonl").write_text('{"text": "a chat"}')
+    with pytest.raises(BundleError, match="is no adapter: it does not begin as"):
+        read_adapter(tmp_path / "chat.jsonl")
     with pytest.raises(BundleError, match="no name of an adapter"):
         write_adapter(tmp_path / "a.bin", drawn())
     half = {"m.lora_A.weight": np.ones((2, 3), np.float32)}

@@ -8,13 +8,15 @@ import pytest
 from flow2onnx_runtime.adapters import Adapter
 from flow2onnx_runtime.errors import StateError
 
+import flow2onnx as flow
 from flow2onnx.errors import BundleError, UnsupportedError
-from flow2onnx.imported import keep_adapter, merge_adapter, write_slots
+from flow2onnx.imported import adapter_of, keep_adapter, merge_adapter, write_slots
 from flow2onnx.onnx_io.blocks import read_blocks, tensor_content
 from tests.imported.lora.folders import TINY, with_bits, write_folder
-from tests.imported.lora.sessions import feeds, open_folder
+from tests.imported.lora.sessions import cross_entropy, feeds, open_folder
 
 IDS = np.arange(14).reshape(2, 7)
+LABELS = np.where(np.arange(7) < 6, np.roll(IDS, -1, 1), -100)
 TOLERANCE = {"real": 1e-5, "half": 2e-2, "bytes": 4e-2, "bytes-points": 4e-2}
 SHAPES = {
     "real": TINY,
@@ -102,6 +104,46 @@ def test_what_keeps_an_adapter_takes_another(tmp_path):
         ["logits"], given | adapter.parameters()
     )
     np.testing.assert_allclose(found[0], wanted[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dora", [False, True])
+def test_an_adapter_of_dora_that_is_kept_multiplies_the_next(tmp_path, dora):
+    """What is trained is what is served, merged or kept in turn."""
+    folder = write_folder(tmp_path / "m", replace(TINY, layers=1))
+    keep_adapter(folder.path, trained(folder.path, dora=True)[0], tmp_path / "kept")
+    adapter, wanted = trained(tmp_path / "kept", dora=dora)
+    write_slots(tmp_path / "kept", tmp_path / "slots", factors=dora)
+    merge_adapter(tmp_path / "kept", adapter, tmp_path / "merged")
+    keep_adapter(tmp_path / "kept", adapter, tmp_path / "twice")
+    for name, more in (("slots", adapter.parameters()), ("merged", {}), ("twice", {})):
+        session = open_folder(tmp_path / name / "model.onnx")
+        logits = session.run(["logits"], feeds(folder, IDS) | more)[0]
+        assert abs(cross_entropy(logits, LABELS) - wanted) < 1e-5 * wanted
+
+
+def trained(model, dora):
+    """An adapter after some steps, and the loss then."""
+    batch = {"input_ids": IDS, "attention_mask": np.ones_like(IDS), "labels": LABELS}
+    trainer = flow.lora(model, rank=4, lr=2e-2, dora=dora, accumulate=False).trainer()
+    for _ in range(4):
+        trainer.step(**batch)
+    return adapter_of(trainer), float(trainer.evaluate(**batch)["loss"])
+
+
+@pytest.mark.parametrize("bits", [None, 8])
+@pytest.mark.parametrize("dora", [False, True])
+def test_an_adapter_of_another_model_is_merged_nowhere(tmp_path, bits, dora):
+    shape = replace(TINY, layers=1)
+    folder = write_folder(tmp_path / "m", shape if bits is None else with_bits(shape, bits))
+    wide = (np.ones((96, 2), "f"), np.ones((2, 64), "f"))
+    module = "model.layers.0.attn.q_proj"
+    factors = {module: np.ones(64, "f")} if dora else {}
+    other = Adapter(pairs={module: wide}, scales={}, factors=factors)
+    for use in (merge_adapter, keep_adapter):
+        with pytest.raises(StateError, match=r"another model: .* is \(96, 2\), .* takes \(64, 2\)"):
+            use(folder.path, other, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("points", [False, True])
