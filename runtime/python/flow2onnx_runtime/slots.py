@@ -47,7 +47,8 @@ def adapter_arrays(slots: Mapping[str, TensorInfo], adapter: Adapter) -> dict[st
                 hint="flow2onnx lora slots FOLDER --dora adds such, to the model as it was before",
             )
         if slot is None or not slot.fits(array.shape, sizes):
-            takes = "nothing" if slot is None else " x ".join(map(str, slot.shape))
+            sizes_text = () if slot is None else map(_size_text, slot.shape)
+            takes = " x ".join(sizes_text) or "nothing"
             raise StateError(
                 f"the adapter is for another model: {name} is "
                 f"{' x '.join(map(str, array.shape))}, the model takes {takes}",
@@ -57,6 +58,11 @@ def adapter_arrays(slots: Mapping[str, TensorInfo], adapter: Adapter) -> dict[st
             raise StateError(f"{name} is {slot.element}, and adapters are {' or '.join(_ELEMENTS)}")
         arrays[name] = np.ascontiguousarray(array, slot.dtype)
     return arrays
+
+
+def _size_text(size: int | str) -> str:
+    """A size of a slot; those that an adapter chooses have long names."""
+    return str(size) if isinstance(size, int) else "its rank"
 
 
 def slot_rows(slots: Mapping[str, TensorInfo]) -> dict[str, int]:

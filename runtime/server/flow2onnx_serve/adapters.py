@@ -118,7 +118,10 @@ class AdapterTable:
         if not self._slots:
             return "the model has no slots for adapters: flow2onnx lora slots FOLDER adds them"
         if not self._live:
-            return "there are none: put NAME.onnx_adapter into the model's folder adapters/"
+            return (
+                "there are none: put NAME.onnx_adapter into the model's folder adapters/, or that "
+                "of --adapters"
+            )
         shown = ", ".join(sorted(self._live)[:_NAMED])
         more = f" and {len(self._live) - _NAMED} others" if len(self._live) > _NAMED else ""
         return f"there are {shown}{more}"

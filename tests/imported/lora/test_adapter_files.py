@@ -4,9 +4,10 @@ import json
 
 import numpy as np
 import pytest
-from flow2onnx_runtime import load_safetensors, save_safetensors
+from flow2onnx_runtime import TensorInfo, load_safetensors, save_safetensors
 from flow2onnx_runtime.adapters import Adapter, read_adapter, write_adapter
 from flow2onnx_runtime.errors import BundleError, StateError
+from flow2onnx_runtime.slots import adapter_arrays
 
 MODULES = ("model.layers.0.attn.q_proj", "model.layers.0.mlp.up_proj")
 
@@ -170,6 +171,16 @@ def test_modules_of_other_exporters_are_called_as_in_peft(tmp_path):
         found = read_adapter(folder)
         assert list(found.pairs) == [wanted]
         assert found.named_for([module]).ranks == {module: 2}
+
+
+def test_slots_say_what_they_take():
+    names = {"m.lora_A.weight": (6, "lora_r/m"), "m.lora_B.weight": ("lora_r/m", 4)}
+    slots = {n: TensorInfo(n, shape, np.dtype("f"), "float32") for n, shape in names.items()}
+    pairs = {"m": (np.ones((6, 2), "f"), np.ones((2, 4), "f"))}
+    assert adapter_arrays(slots, Adapter(pairs=pairs, scales={})).keys() == names.keys()
+    pairs = {"m": (np.ones((5, 2), "f"), np.ones((2, 4), "f"))}
+    with pytest.raises(StateError, match="weight is 5 x 2, the model takes 6 x its rank"):
+        adapter_arrays(slots, Adapter(pairs=pairs, scales={}))
 
 
 def test_a_family_may_have_other_names_in_peft(tmp_path):
