@@ -1,7 +1,7 @@
 /** The model, in a thread of its own: opens, trains, answers, and gives the adapter back. */
 
 import { NDArray, Options, Predictor, Trainer } from "./flow2onnx-runtime/index.js";
-import { answerBy, loadRuntime, threads } from "./answers.js";
+import { actThenEnd, answerBy, loadRuntime, threads } from "./answers.js";
 import { limitMemory, memoryTaken } from "./memory.js";
 import { Texts } from "./texts.js";
 
@@ -40,25 +40,8 @@ const calls = {
     tell({ steps, cut: rows.filter(({ isCut }) => isCut).length, rows: rows.length });
     if (!isSure) await compare(rows);
     await trainer.setLearningRate(rate);
-    let [tokens, seconds, kept] = [0, 0, performance.now()];
-    try {
-      for (let i = 0; i < steps && !stopped; i++) {
-        const { feeds, tokens: count } = rows[i % rows.length];
-        const began = performance.now();
-        const { loss } = await trainer.step(named(feeds));
-        const spent = (performance.now() - began) / 1000;
-        if (i > 0 || steps === 1) [tokens, seconds] = [tokens + count, seconds + spent];
-        const speed = seconds ? tokens / seconds : count / spent;
-        tell({ step: i + 1, steps, loss: loss.toNumbers()[0], speed, memory: memoryTaken() });
-        if (performance.now() - kept > KEPT) {
-          tell({ adapter: await trainer.exportAdapter() });
-          kept = performance.now();
-        }
-        await heard();
-      }
-    } finally {
-      tell({ adapter: await trainer.exportAdapter() });
-    }
+    const tellAdapter = async () => tell({ adapter: await trainer.exportAdapter() });
+    await actThenEnd(() => takeSteps(rows, steps, tell, tellAdapter), tellAdapter);
     return { isStopped: stopped };
   },
 
@@ -74,6 +57,25 @@ const calls = {
   adapter: () => trainer.exportAdapter(),
 };
 
+/** Steps over the rows in turn, until all are done or stop comes in. */
+async function takeSteps(rows, steps, tell, tellAdapter) {
+  let [tokens, seconds, kept] = [0, 0, performance.now()];
+  for (let i = 0; i < steps && !stopped; i++) {
+    const { feeds, tokens: count } = rows[i % rows.length];
+    const began = performance.now();
+    const { loss } = await trainer.step(named(feeds));
+    const spent = (performance.now() - began) / 1000;
+    if (i > 0 || steps === 1) [tokens, seconds] = [tokens + count, seconds + spent];
+    const speed = seconds ? tokens / seconds : count / spent;
+    tell({ step: i + 1, steps, loss: loss.toNumbers()[0], speed, memory: memoryTaken() });
+    if (performance.now() - kept > KEPT) {
+      await tellAdapter();
+      kept = performance.now();
+    }
+    await heard();
+  }
+}
+
 /** Let a call of stop come in. */
 function heard() {
   return new Promise((resolve) => setTimeout(resolve));
@@ -83,11 +85,7 @@ function heard() {
 async function atFirst(act) {
   const now = await trainer.stateDict();
   await trainer.loadStateDict(first);
-  try {
-    return await act();
-  } finally {
-    await trainer.loadStateDict(now);
-  }
+  return actThenEnd(act, () => trainer.loadStateDict(now));
 }
 
 /**
@@ -101,8 +99,8 @@ async function compare(rows) {
     options: new Options({ memory: options.memory }),
     job: "eval",
   });
-  const [wanted] = (await predictor.predict(named(feeds))).loss.toNumbers();
-  await predictor.dispose();
+  const act = () => predictor.predict(named(feeds));
+  const [wanted] = (await actThenEnd(act, () => predictor.dispose())).loss.toNumbers();
   const [found] = (await atFirst(() => trainer.evaluate(named(feeds)))).loss.toNumbers();
   if (!(Math.abs(found - wanted) <= TOLERANCE * Math.abs(wanted))) {
     const [gpu, processor] = [found, wanted].map((loss) => loss.toFixed(4));

@@ -1,7 +1,7 @@
 /** The network, in a thread of its own: opens, trains, judges, and gives back what it has learnt. */
 
 import { Options, Predictor, Trainer } from "./flow2onnx-runtime/index.js";
-import { answerBy, loadRuntime, threads } from "./answers.js";
+import { actThenEnd, answerBy, loadRuntime, threads } from "./answers.js";
 import { best, divide, feeds, shuffled, softmax } from "./batches.js";
 
 const TOLERANCE = 1e-2; // of scores on WebGPU beside those on the processor
@@ -36,7 +36,7 @@ const calls = {
       await trainer?.dispose();
       [trainer, first] = [made, start];
     } catch (error) {
-      await made.dispose();
+      await made.dispose().catch(() => {}); // what failed first is what the page shows
       throw error;
     }
     opened = { provider, depth, threads: threads(), isOnGpuAlone };
@@ -142,8 +142,8 @@ async function compare(made, depth) {
   const ort = await loadRuntime("wasm");
   const predictor = await Predictor.open(new URL(`${depth}/`, self.location.href), { ort });
   const image = given[input].subarray(0, picture.length);
-  const wanted = (await predictor.predict({ [input]: image }))[output].toNumbers();
-  await predictor.dispose();
+  const act = () => predictor.predict({ [input]: image });
+  const wanted = (await actThenEnd(act, () => predictor.dispose()))[output].toNumbers();
   const scale = Math.max(...wanted.map(Math.abs), 1e-3);
   const worst = Math.max(...wanted.map((value, i) => Math.abs(value - found[i])));
   if (!(worst <= TOLERANCE * scale)) {

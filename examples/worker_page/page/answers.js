@@ -12,9 +12,22 @@ export function answerBy(functions) {
     try {
       self.postMessage({ id, result: await functions[name](given ?? {}, tell) });
     } catch (error) {
-      self.postMessage({ id, error: error.message });
+      self.postMessage({ id, error: error?.message ?? String(error) }); // WebAssembly throws numbers
     }
   };
+}
+
+/** Do something, then `end`, also where it fails: what failed first is thrown. */
+export async function actThenEnd(act, end) {
+  let result;
+  try {
+    result = await act();
+  } catch (error) {
+    await Promise.resolve().then(end).catch(() => {});
+    throw error;
+  }
+  await end();
+  return result;
 }
 
 /** The threads that a page may have: several where it is isolated from other origins. */
@@ -22,7 +35,7 @@ export function threads() {
   return self.crossOriginIsolated ? Math.min(navigator.hardwareConcurrency || 1, MOST_THREADS) : 1;
 }
 
-/** The build of onnxruntime for a provider. That for WebGPU lacks kernels for the processor. */
+/** The build of onnxruntime for a provider. That for WebGPU lacks contrib kernels for the processor. */
 export async function loadRuntime(provider) {
   if (provider === "webgpu") leaveOutSmallSubgroups();
   const ort = await import(BUILDS[provider]);
