@@ -12,6 +12,8 @@
 # make runtimes  the JavaScript and C runtimes with all bindings against the recorded traces, and in a browser
 # make ranks     training in several processes on torch.distributed, Open MPI and MPICH (installs all)
 # make genai     adapters and chats on the real onnxruntime-genai (installs it, 60 MB)
+# make peft      adapters of builder's folders and exports beside transformers and PEFT (installs
+#                them and optimum, 2 GB)
 # make notebooks  real notebooks run by a real kernel, those of examples/notebooks too (installs it)
 # make integrations  the one-liners of docs/integrations.md on the real packages (installs them, 1 GB)
 # make triton    the real Triton server, which the serving tests ask the same as ours (320 MB)
@@ -38,6 +40,8 @@ TRITON := .venv/triton
 RANKS := .venv/ranks
 MPICH := .venv/mpich
 GENAI := .venv/genai
+PEFT := .venv/peft
+OPTIMUM := .venv/optimum
 NOTEBOOKS := .venv/notebooks
 OLDEST := .venv/oldest
 LOWEST := .venv/lowest
@@ -55,7 +59,7 @@ PIP := -m pip install --quiet --disable-pip-version-check
 # Tests start many processes of ours, each of which would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo readme first-hour docs docs-links editors test test-all run-test run-test-all test-oldest test-lowest standin test-gpu tools runtimes triton ranks genai notebooks \
+.PHONY: demo readme first-hour docs docs-links editors test test-all run-test run-test-all test-oldest test-lowest standin test-gpu tools runtimes triton ranks genai peft notebooks \
   integrations check fuzz sanitize analyse audit lock release release-check release-reproduce bench clean
 
 demo: $(DEMO)/ready $(DEVICE)/ready
@@ -290,6 +294,18 @@ integrations: $(INTEGRATIONS)/ready
 $(INTEGRATIONS)/ready: pyproject.toml runtime/python/pyproject.toml
 	$(PYTHON) -m venv $(INTEGRATIONS)
 	$(INTEGRATIONS)/bin/python $(PIP) -e runtime/python -e '.[cpu,integrations]' 'pytest>=8.2' 'pytest-randomly>=3.15'
+	@touch $@
+
+# optimum-onnx asks for transformers 4, and the other forms are of 5
+peft: $(PEFT)/ready $(OPTIMUM)/ready
+	$(PEFT)/bin/python -m pytest tests/imported/lora/test_builder.py tests/imported/lora/test_exports.py
+	$(OPTIMUM)/bin/python -m pytest tests/imported/lora/test_exports.py -k optimum
+
+$(PEFT)/ready $(OPTIMUM)/ready: pyproject.toml runtime/python/pyproject.toml
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python $(PIP) -e runtime/python -e '.[cpu,lora]' torch onnxscript peft \
+	  $(if $(filter $(PEFT)/%,$@),'transformers>=5' onnxruntime-genai,'transformers<5' optimum-onnx) \
+	  'pytest>=8.2' 'pytest-randomly>=3.15'
 	@touch $@
 
 $(GENAI)/ready: pyproject.toml runtime/python/pyproject.toml

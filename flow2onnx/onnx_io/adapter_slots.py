@@ -112,13 +112,15 @@ def products(model: onnx.ModelProto) -> list[Product]:
     ends = {o.name for o in graph.output}
     wrapper = _wrapper(graph.node, tensors)
     weights = _weights_by_module(graph.node, tensors)
+    is_built = any(n.op_type == "GroupQueryAttention" for n in graph.node)
     found = []
     for node, weight in _nodes_with_weight(graph.node, tensors):
         module = _module(node, tensors)
         if len(weights[module]) > 1:
             module = f"{module}.{_own_part(node, module)}"
         whole = replace(weight.slot, module=module.removeprefix(wrapper))
-        slots = _parts(whole, node.output[0], readers)
+        # an export has the modules of PEFT, whose Phi-3 keeps several in one
+        slots = _parts(whole, node.output[0], readers) if is_built else (whole,)
         found.append(
             Product(
                 node=node.name, x=node.input[0], y=node.output[0], slots=slots,

@@ -68,6 +68,7 @@ __all__ = ["CONTRIB_FACT", "SCALES_FACT", "TrainableAdapter", "adapter_of", "lor
 CONTRIB_FACT = "flow2onnx.contrib_operators"  # in a manifest: operators beside the standard
 SCALES_FACT = "flow2onnx.lora_scales"  # in a manifest: the scale of each module
 DTYPE_FACT = "flow2onnx.lora_dtype"  # in a manifest: what the served model reads, if not float32
+_CAPS = ("Add", "Cast", "Div", "Mul", "Tanh")  # what may follow the head
 _DOWN, _UP, _FACTOR = ".lora_A.weight", ".lora_B.weight", ".lora_factor.weight"
 
 Chosen = list[tuple[Product, tuple[Slot, ...]]]
@@ -427,7 +428,15 @@ def _tied_heads(language: LanguageModel) -> list[str]:
     graph = language.proto.graph
     stored = {t.name for t in graph.initializer}
     turned = {n.output[0] for n in graph.node if n.op_type == "Transpose" and n.input[0] in stored}
-    return [
-        n.input[0] for n in graph.node
-        if n.op_type == "MatMul" and n.output[0] == language.logits and n.input[1] in turned
-    ]  # fmt: skip
+    head = _source(graph, language.logits)
+    is_tied = head is not None and head.op_type == "MatMul" and head.input[1] in turned
+    return [head.input[0]] if is_tied else []
+
+
+def _source(graph: Any, scores: str) -> Any:
+    """The node that makes the scores, before what scales or caps them as Gemma 2 does."""
+    makers = {y: n for n in graph.node for y in n.output if n.op_type != "Constant"}
+    node = makers.get(scores)
+    while node is not None and node.op_type in _CAPS:
+        node = next((makers[x] for x in node.input if x in makers), None)
+    return node
