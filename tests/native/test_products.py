@@ -90,6 +90,24 @@ def test_dense_layers(
 
 
 @pytest.mark.parametrize(
+    ("rows", "columns", "depth"), [(70, 500, 33), (393, 400, 321), (130, 1030, 7), (64, 513, 900)]
+)
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("full", [False, True])
+def test_gradients_of_weights(
+    rows: int, columns: int, depth: int, threads: int, full: bool, multiplying: NativeLibrary
+) -> None:
+    b = Builder()
+    x, g = b.input("x", (depth, rows), float32), b.input("g", (depth, columns), float32)
+    c = b.input("c", (rows, columns) if full else (columns,), float32)
+    b.output(b.Gemm(x, g, c, transA=1, alpha=-0.5), "y")
+    feeds = {str(v.name): numbers(v.shape.numpy(), i) for i, v in enumerate(b.graph.inputs)}
+    doubles = {k: v.astype(np.float64) for k, v in feeds.items()}
+    expected = -0.5 * doubles["x"].T @ doubles["g"] + doubles["c"]
+    agree(evaluate(b, multiplying, feeds, threads)["y"], expected)
+
+
+@pytest.mark.parametrize(
     ("left", "right"),
     [
         ((3, 4, 5), (3, 5, 6)),

@@ -28,6 +28,8 @@ def sound_shape(draw: np.random.Generator) -> list[int]:
     rows, columns, depth = (int(n) for n in draw.integers(1, 70, 3))
     if draw.random() < 0.1:
         depth = int(draw.integers(1000, 1700))
+    elif draw.random() < 0.1:
+        rows, columns = (int(n) for n in draw.integers(64, 600, 2))
     pairs = (1, 1) if draw.random() < 0.5 else tuple(int(n) for n in draw.integers(1, 5, 2))
     outer, inner = pairs
     addend = (

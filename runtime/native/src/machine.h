@@ -15,7 +15,9 @@ namespace machine {
 constexpr int64_t LINE = 64; /* bytes that come to the cache together */
 
 /* What memory is for: of each use a thread has one piece at a time. */
-enum Use { REGISTERS, REORDERS, KEPT_POINTS, BLOCK_POINTS, STRIPS, SUMMED, TILES };
+enum Use {
+    REGISTERS, REORDERS, KEPT_POINTS, BLOCK_POINTS, STRIPS, SUMMED, TILES, LEFT_BLOCK, RIGHT_BLOCK
+};
 
 /* Floats on whole lines of cache; kept, as threads come back for the next kernel. */
 template <Use use>
@@ -43,14 +45,16 @@ inline void fetch(const float *from, int64_t n) {
 }
 
 #ifdef HAS_WIDE_LOOPS
+inline bool has_avx512() {
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+}
+inline bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+
 /* The widest that this processor has. */
 template <typename Loops>
 const Loops &widest(const Loops &avx512, const Loops &avx2, const Loops &baseline) {
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) {
-        return avx512;
-    }
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? avx2 : baseline;
+    return has_avx512() ? avx512 : has_avx2() ? avx2 : baseline;
 }
 #endif
 

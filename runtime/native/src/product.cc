@@ -1,4 +1,4 @@
-/* The operator `Product`: matrix products on oneDNN's sgemm.
+/* The operator `Product`: matrix products on oneDNN's sgemm, or where it is slow on loops of ours.
  *
  * Y = relu(alpha A B + beta C), for each of `outer` times `inner` pairs of matrices. How the
  * matrices lie in A, B and Y is told by leading dimensions and by the ways from one pair to the
@@ -21,6 +21,7 @@
 #include "machine.h"
 #include "onednn.h"
 #include "ort.h"
+#include "packed_blocks.h"
 #include "product_loops.h"
 #include "tile.h"
 
@@ -37,6 +38,8 @@ constexpr int64_t FEW_ROWS = 128, LONG_SUM = 1024, SUM_PART = 512;
 constexpr int64_t ROW_STEP = 16, COLUMN_STEP = 48;
 constexpr int64_t FEW_COLUMNS = 8; /* measured: up to them, sgemm takes longer than dot products */
 constexpr int64_t FETCHED = 1 << 16; /* floats: pairs that the second level of the cache holds */
+
+size_t size(int64_t number) { return static_cast<size_t>(number); }
 
 struct Matrices : abi::Matrix {
     /* Whether `rows` by `columns`, as often as told, lie within the tensor. */
@@ -159,6 +162,8 @@ struct Call {
             fetch(pair);
             if (s.has_few_columns()) {
                 dots(piece, pair, to);
+            } else if (is_packed_here(piece)) {
+                multiply_packed(piece, pair, to);
             } else if (const onednn::Status failed = multiply(piece, pair, to)) {
                 return failed;
             }
@@ -180,12 +185,29 @@ struct Call {
 
     void dots(const Piece &piece, int64_t pair, float *to) const {
         const Shape &s = product.shape;
-        const auto count = [](int64_t number) { return static_cast<size_t>(number); };
         product::loops().dots({
             a + s.a.start(pair, s.inner) + s.a.at(piece.row, 0),
             b + s.b.start(pair, s.inner) + s.b.at(0, piece.column), to,
-            count(piece.rows), count(piece.columns), count(s.sum),
-            count(s.a.leading), count(s.b.leading), count(s.y.leading), product.alpha,
+            size(piece.rows), size(piece.columns), size(s.sum),
+            size(s.a.leading), size(s.b.leading), size(s.y.leading), product.alpha,
+        });
+    }
+
+    bool is_packed_here(const Piece &piece) const {
+        const Shape &s = product.shape;
+        return s.a.is_transposed && !s.b.is_transposed &&
+               (s.addend != FULL || product.beta == 1) &&
+               packed::pays_transposed(size(piece.rows), size(piece.columns));
+    }
+
+    void multiply_packed(const Piece &piece, int64_t pair, float *to) const {
+        const Shape &s = product.shape;
+        packed::multiply_transposed({
+            a + s.a.start(pair, s.inner) + s.a.at(piece.row, 0),
+            b + s.b.start(pair, s.inner) + s.b.at(0, piece.column), to,
+            size(piece.rows), size(piece.columns), size(s.sum),
+            size(s.a.leading), size(s.b.leading), size(s.y.leading),
+            product.alpha, s.addend == FULL,
         });
     }
 
