@@ -46,18 +46,15 @@ def test_batches(shape, depth, multiplying: NativeLibrary) -> None:
     agree(evaluate(b, multiplying, feeds)["y"], wanted)
 
 
-@pytest.mark.parametrize("trans_b", [0, 1])
-@pytest.mark.parametrize(
-    ("rows", "columns", "depth"), [(130, 77, 7), (131, 7, 300), (9, 900, 16), (4, 8, 700)]
-)
+@pytest.mark.parametrize(("rows", "columns", "depth"), [(131, 7, 300), (4, 8, 700), (130, 3, 7)])
 def test_threads_do_not_change_the_results(
-    rows, columns, depth, trans_b, multiplying: NativeLibrary, monkeypatch: pytest.MonkeyPatch
+    rows, columns, depth, multiplying: NativeLibrary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(matmul, "_FEWEST_SHARED", 1)
     b = Builder()
-    w = b.input("w", (columns, depth) if trans_b else (depth, columns), float32)
-    b.output(b.Gemm(b.input("x", (rows, depth), float32), w, transB=trans_b), "y")
-    feeds = {"x": numbers((rows, depth)), "w": numbers(w.shape.numpy(), 1)}
+    x, w = b.input("x", (rows, depth), float32), b.input("w", (columns, depth), float32)
+    b.output(b.Gemm(x, w, transB=1), "y")
+    feeds = {"x": numbers((rows, depth)), "w": numbers((columns, depth), 1)}
     alone, shared = (evaluate(b, multiplying, feeds, n)["y"] for n in (1, 4))
     np.testing.assert_array_equal(alone, shared)
 
@@ -106,17 +103,15 @@ def test_sums_of_columns(
     sizes, how, multiplying: NativeLibrary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(matmul, "_FEWEST_SHARED", 1)
-    feeds, made = feeds_of(*sizes), []
+    feeds = feeds_of(*sizes)
+    wanted = (feeds["g"].astype(np.float64) @ feeds["w"]) * (feeds["x"] > 0)
     for threads in (1, 4):
         model, used = rewrite(model_of(summed(*sizes, how).graph), ["Product"], threads)
         assert used == {"Product": 1}
         assert {n.op_type for n in model.graph} == {"Relu", "Product"}
-        made.append(run(session(model, multiplying, threads), feeds))
-    wanted = (feeds["g"].astype(np.float64) @ feeds["w"]) * (feeds["x"] > 0)
-    agree(made[0]["y"], wanted)
-    assert abs(made[0]["sums"] - wanted.sum(0)).max() <= 1e-6 * abs(wanted).sum(0).max()
-    for name, alone in made[0].items():
-        np.testing.assert_array_equal(alone, made[1][name])
+        made = run(session(model, multiplying, threads), feeds)
+        agree(made["y"], wanted)
+        assert abs(made["sums"] - wanted.sum(0)).max() <= 1e-6 * abs(wanted).sum(0).max()
 
 
 def test_other_sums_stay(multiplying: NativeLibrary) -> None:
