@@ -5,7 +5,8 @@
 
 draws the table by its seed, trains it in steps of 4,096 lookups, saves a checkpoint to a temporary
 folder, loads it and exports the job. Printed are the peaks of memory that is no file's, and times.
-SGD keeps the table alone, Adagrad another one, Adam two more; the folder takes as much, once.
+SGD keeps the table alone, Adagrad another one, Adam two more. The folder has two of all that: the
+checkpoint and the bundle.
 """
 
 import argparse

@@ -169,7 +169,7 @@ def save(path: str | os.PathLike[str], var_dict: Mapping[str, Any] | None = None
     """Write variables, all unless told, as a checkpoint directory or a .safetensors file.
 
     A directory must be missing or empty. The checkpoint appears whole or not at all; of several
-    processes the first writes it, and all go on once it is there.
+    processes the first writes it, and all go on once it is there. Calls of jobs wait meanwhile.
     """
 
     def write(values: Mapping[str, Array]) -> None:

@@ -6,7 +6,14 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from flow2onnx.compile.garbage_collection import collector_paused
-from flow2onnx.compile.job import CompiledJob, Target, WatchedOutput, build_job, trace_for
+from flow2onnx.compile.job import (
+    CompiledJob,
+    Target,
+    WatchedOutput,
+    build_job,
+    compile_job,
+    trace_for,
+)
 from flow2onnx.compile.program_key import program_key
 from flow2onnx.compile.programs import KeptProgram, Programs
 from flow2onnx.dtypes import by_name
@@ -28,7 +35,7 @@ _GROWTH = 10  # nodes of a train job for each that was traced, at most
 
 
 @dataclass(frozen=True)
-class _Begun:
+class _TraceFacts:
     """A job as its trace left it, which compiling it goes on with."""
 
     variables: Mapping[str, Variable]
@@ -37,7 +44,7 @@ class _Begun:
     host: HostPlan | None
 
     @classmethod
-    def of(cls, traced: Traced) -> "_Begun":
+    def of(cls, traced: Traced) -> "_TraceFacts":
         job = traced.job
         feeds = tuple(str(v.name) for v in (*job.inputs, *job.host.inputs))
         return cls(dict(job.variables), feeds, frozenset(job.devices), job.host.plan())
@@ -58,14 +65,16 @@ def compile_known_job(
     key = _key(traced, target, programs)
     if not key:
         return build_job(traced, choices, target)
-    kept, begun = programs.read_program(key), _Begun.of(traced)
+    kept, facts = programs.read_program(key), _TraceFacts.of(traced)
     if kept is not None:
-        build = _Once(lambda: build_job(traced, choices, target))
-        return _known_job(spec, traced, begun, kept, build)
+        build = _Once(
+            lambda: build_job(traced, choices, target), lambda: compile_job(spec, shapes, target)
+        )
+        return _known_job(spec, traced, facts, kept, build)
     job = build_job(traced, choices, target)
     if len(job.model.graph) < programs.fewest_nodes:
         return job
-    return replace(job, program=_program(key, job, begun))
+    return replace(job, program=_program(key, job, facts))
 
 
 def _key(traced: Traced, target: Target, programs: Programs) -> str:
@@ -77,6 +86,7 @@ def _key(traced: Traced, target: Target, programs: Programs) -> str:
         and (job.ranks, job.pieces, target.devices, target.shards) == (1, 1, 1, 1)
         and target.provider == "cpu"
         and target.training == WHOLE
+        and not _is_warned_of(job.spec)
     )
     if not is_plain or _GROWTH * len(job.b.nodes) < programs.fewest_nodes:
         return ""
@@ -86,12 +96,17 @@ def _key(traced: Traced, target: Target, programs: Programs) -> str:
     return program_key(traced, *decisive)
 
 
-def _program(key: str, job: CompiledJob, begun: _Begun) -> KeptProgram | None:
+def _is_warned_of(spec: JobSpec) -> bool:
+    """True for flags of which compiling says, at each start, that they are of no use."""
+    return spec.half is not None or spec.config.value("train.secondary_lr") is not None
+
+
+def _program(key: str, job: CompiledJob, facts: _TraceFacts) -> KeptProgram | None:
     """What is to be kept of a job; None where its trace and such facts are not all of it."""
-    added = [v for name, v in job.variables.items() if name not in begun.variables]
-    own = [v for name, v in job.variables.items() if begun.variables.get(name) is v]
+    added = [v for name, v in job.variables.items() if name not in facts.variables]
+    own = [v for name, v in job.variables.items() if facts.variables.get(name) is v]
     now = (job.feeds, job.devices, job.host, [*own, *added])
-    before = (begun.feeds, begun.devices, begun.host, list(job.variables.values()))
+    before = (facts.feeds, facts.devices, facts.host, list(job.variables.values()))
     divided = (job.division, job.update, job.sent, job.moved, job.parts, job.shares, job.split)
     outputs = job.model.graph.outputs
     if now != before or any(divided) or not all(map(_is_simple, added)):
@@ -99,7 +114,6 @@ def _program(key: str, job: CompiledJob, begun: _Begun) -> KeptProgram | None:
     return KeptProgram(
         key=key,
         job=job.spec.name,
-        nodes=len(job.model.graph),
         state=tuple(map(_facts_of_state, added)),
         outputs=tuple((str(v.name), sizes_of(v), dtype_of(v).code) for v in outputs),
         results=job.results,
@@ -128,7 +142,7 @@ def _state(facts: Sequence[Any]) -> Variable:
 
 
 def _known_job(
-    spec: JobSpec, traced: Traced, begun: _Begun, kept: KeptProgram, build: "_Once"
+    spec: JobSpec, traced: Traced, facts: _TraceFacts, kept: KeptProgram, build: "_Once"
 ) -> CompiledJob:
     """A traced job with what is kept of an equal one; `build` compiles it when that is asked."""
     job, state = traced.job, list(map(_state, kept.state))
@@ -138,8 +152,8 @@ def _known_job(
         spec=spec,
         kind="train",
         model=DeferredModel([*job.b.graph.inputs, *added], outputs, lambda: build().model),
-        variables={**begun.variables, **{v.name: v for v in state}},
-        feeds=begun.feeds,
+        variables={**facts.variables, **{v.name: v for v in state}},
+        feeds=facts.feeds,
         results=kept.results,
         losses=kept.losses,
         watches=tuple(
@@ -147,8 +161,8 @@ def _known_job(
             for arguments, watch in zip(kept.watches, job.watches, strict=True)
         ),
         tree=traced.tree,
-        devices=begun.devices,
-        host=begun.host,
+        devices=facts.devices,
+        host=facts.host,
         pieces=pieces_of(spec, 1),
         choices=_Later[Choice](lambda: build().choices),
         recomputed=_Later(lambda: build().recomputed),
@@ -157,17 +171,25 @@ def _known_job(
 
 
 class _Once:
-    """A job that is compiled at the first call, in one thread."""
+    """A job that is compiled at the first call, in one thread.
 
-    def __init__(self, make: Callable[[], CompiledJob]) -> None:
-        self._make, self._lock = make, threading.Lock()
-        self._made: CompiledJob | None = None
+    `build` makes it of the trace, which is of no use once that was interrupted: from then on
+    `compile_anew` makes it.
+    """
+
+    def __init__(
+        self, build: Callable[[], CompiledJob], compile_anew: Callable[[], CompiledJob]
+    ) -> None:
+        self._make, self._compile_anew = build, compile_anew
+        self._lock = threading.Lock()
+        self._job: CompiledJob | None = None
 
     def __call__(self) -> CompiledJob:
         with self._lock:
-            if self._made is None:
-                self._made = self._make()
-            return self._made
+            if self._job is None:
+                make, self._make = self._make, self._compile_anew
+                self._job = make()
+            return self._job
 
 
 class _Later(Sequence[T]):

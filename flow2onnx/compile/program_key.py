@@ -4,6 +4,7 @@ import enum
 import functools
 import hashlib
 import platform
+import time
 import types
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import fields, is_dataclass
@@ -15,6 +16,7 @@ import numpy as np
 
 from flow2onnx.graph import Graph, Node, Value
 from flow2onnx.graph.model import model_bytes, model_of
+from flow2onnx.optim.objectives import gradient_rules
 from flow2onnx.trace.job import Job, Watch
 from flow2onnx.trace.spec import JobSpec
 from flow2onnx.trace.trace import Traced
@@ -22,6 +24,7 @@ from flow2onnx.trace.trace import Traced
 __all__ = ["program_key"]
 
 _PACKAGES = (Path(__file__).parents[1], Path(flow2onnx_runtime.__file__).parent)
+_IMPORTED = time.time()  # about when the modules of this process were read
 _LIBRARIES = ("onnx", "onnx-ir", "numpy", "ml_dtypes")
 _PLAIN = (type(None), bool, int, float, str, bytes)
 # The user's line, which errors name and no model has.
@@ -45,7 +48,7 @@ def program_key(traced: Traced, *decisive: object) -> str:
     job = traced.job
     found = _Description(job)
     try:
-        found.add((platform.python_version(), _versions(), _sources()))
+        found.add((platform.python_version(), _versions(), _sources(), gradient_rules()))
         found.add(decisive)
         _add_spec(found, job.spec)
         found.add({f.name: getattr(job, f.name) for f in fields(job) if f.name not in _APART})
@@ -69,8 +72,9 @@ def _add_notes(found: "_Description", graph: Graph) -> None:
         _add_note(found, node)
         for value in node.outputs:
             _add_note(found, value)
-    for value in graph.inputs:
-        _add_note(found, value)
+    for part in (graph, *graph.subgraphs()):
+        for value in (*part.inputs, *part.initializers.values()):
+            _add_note(found, value)
 
 
 def _add_note(found: "_Description", of: Node | Value) -> None:
@@ -154,9 +158,16 @@ class _Description:
         raise _UnknownError(found)
 
     def _add_function(self, found: types.FunctionType) -> None:
-        name, line = _own_name(found), found.__code__.co_firstlineno
-        cells = [cell.cell_contents for cell in found.__closure__ or ()]
-        self._add_all(f"function {name}:{line}", (found.__defaults__, found.__kwdefaults__, cells))
+        name, code = _own_name(found), found.__code__
+        try:
+            cells = [cell.cell_contents for cell in found.__closure__ or ()]
+        except ValueError as error:  # a cell that is still empty
+            raise _UnknownError(found) from error
+        # two on one line have one name
+        plain = [c for c in code.co_consts if isinstance(c, _PLAIN)]
+        body = (code.co_firstlineno, code.co_code, code.co_names, plain)
+        parts = (body, found.__defaults__, found.__kwdefaults__, cells)
+        self._add_all(f"function {name}", parts)
 
     def _add_object(self, found: object) -> None:
         if is_dataclass(found):
@@ -184,10 +195,16 @@ def _versions() -> tuple[str, ...]:
 
 @functools.cache
 def _sources() -> str:
-    """A hash of compiler and runtime; their versions may stay while their rules change."""
+    """A hash of compiler and runtime; their versions may stay while their rules change.
+
+    Raises `_UnknownError` where a file was changed since this process began, whose rules may be
+    those of before.
+    """
     found = hashlib.sha256()
     for package in _PACKAGES:
         for path in sorted(package.rglob("*.py")):
+            if path.stat().st_mtime > _IMPORTED:
+                raise _UnknownError(path)
             found.update(path.relative_to(package).as_posix().encode() + b"\0")
             found.update(hashlib.sha256(path.read_bytes()).digest())
     return found.hexdigest()

@@ -17,7 +17,6 @@ class KeptProgram:
 
     key: str
     job: str
-    nodes: int
     state: tuple[tuple[str, tuple[int, ...], str, float, str, str | None], ...]
     outputs: tuple[tuple[str, tuple[int | str, ...], int], ...]
     results: tuple[str, ...]

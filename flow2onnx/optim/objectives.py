@@ -3,13 +3,20 @@
 from collections.abc import Mapping
 
 from flow2onnx.autodiff import gradients
+from flow2onnx.autodiff.registry import (
+    contrib_rule_names,
+    expansion_for,
+    expansion_names,
+    rule_for,
+    rule_names,
+)
 from flow2onnx.errors import UnsupportedError
 from flow2onnx.graph import Value
 from flow2onnx.optim.base import Optimizer
 from flow2onnx.optim.schedules import constant_rate
 from flow2onnx.trace.job import Job, Objective
 
-__all__ = ["Several", "gradients_of", "optimizer_of"]
+__all__ = ["Several", "gradient_rules", "gradients_of", "optimizer_of"]
 
 
 class Several(Optimizer):
@@ -78,3 +85,9 @@ def gradients_of(
             if value not in others:
                 total[value] = job.b.Add(total[value], g) if value in total else g
     return total
+
+
+def gradient_rules() -> dict[str, tuple[object, object]]:
+    """The gradient rule and the expansion of each operator, those that a program adds included."""
+    names = {*rule_names(), *contrib_rule_names(), *expansion_names()}
+    return {name: (rule_for(name), expansion_for(name)) for name in sorted(names)}

@@ -1,12 +1,15 @@
 """Programs known again: an equal trace is not compiled, and what decides on the model is a miss."""
 
 import logging
+import os
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
+from flow2onnx.autodiff import registry
 from flow2onnx.compile import kept_program, program_key
 from flow2onnx.engine import opening_cache
 from flow2onnx.engine.session import current_session
@@ -21,6 +24,8 @@ def folder(tmp_path, monkeypatch):
     """A folder of its own for each test, for jobs of any size."""
     monkeypatch.setenv("FLOW2ONNX_CACHE", str(tmp_path / "kept"))
     monkeypatch.setattr(opening_cache, "FEWEST_NODES", 1)
+    # an editor may save a module while tests run
+    monkeypatch.setattr(program_key, "_sources", lambda: "sources")
     return tmp_path / "kept"
 
 
@@ -118,6 +123,78 @@ def test_other_rules_compile_anew(built, monkeypatch):
     monkeypatch.setattr(opening_cache.ort, "__version__", "0.0")
     losses()
     assert len(built) == 4
+
+
+def test_an_interrupt_of_the_late_compilation_leaves_no_half_model(monkeypatch):
+    losses(optimizer="Adam")
+    before = model_bytes(current_session().opening("job").job.model)
+    losses(optimizer="Adam")
+    known, build = current_session().opening("job").job, kept_program.build_job
+
+    def stop(*args):
+        build(*args)  # the trace becomes part of what is lost
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(kept_program, "build_job", stop)
+    with pytest.raises(KeyboardInterrupt):
+        len(known.choices)
+    assert model_bytes(known.model) == before
+    assert known.writes
+
+
+@pytest.mark.parametrize(
+    "flag", [("enable_auto_mixed_precision", True), ("train.secondary_lr", 0.1)], ids=str
+)
+def test_flags_that_compiling_warns_of_have_no_key(folder, built, flag):
+    name, value = flag
+    config = flow.function_config()
+    getattr(config.train if "." in name else config, name.split(".")[-1])(value)
+    for _ in range(2):
+        flow.clear_default_session()
+
+        @flow.global_function(type="train", function_config=config)
+        def job(x: tp.Numpy.Placeholder((4, 8))) -> tp.Numpy:
+            loss = flow.math.reduce_mean(flow.layers.dense(x, 3))
+            schedule = flow.optimizer.PiecewiseConstantScheduler([], [0.1])
+            flow.optimizer.SGD(schedule).minimize(loss)
+            return loss
+
+        job(X)
+    assert len(built) == 2
+    assert not list(folder.glob("*.program"))
+
+
+def test_a_gradient_rule_of_the_program_has_no_key(folder, built, monkeypatch):
+    monkeypatch.setitem(registry._RULES, "OfTheProgram", lambda b, n, g: g)
+    losses()
+    assert not list(folder.glob("*.program"))
+
+
+def test_rules_that_changed_since_the_process_began_have_no_key(tmp_path, monkeypatch):
+    monkeypatch.undo()
+    monkeypatch.setattr(program_key, "_PACKAGES", (tmp_path,))
+    path = tmp_path / "rule.py"
+    path.write_text("1")
+    os.utime(path, (0, 0))
+    sources = program_key._sources.__wrapped__
+    before = sources()
+    path.write_text("2")
+    os.utime(path, (0, 0))
+    assert sources() != before
+    os.utime(path, (program_key._IMPORTED + 1,) * 2)
+    with pytest.raises(program_key._UnknownError):
+        sources()
+
+
+def test_functions_of_one_line_differ(monkeypatch):
+    monkeypatch.setattr(program_key, "_own_name", lambda found: found.__qualname__)
+    functions = (lambda x: x + 1), (lambda x: x + 2), (lambda x: x - 1)  # fmt: skip
+    job, digests = SimpleNamespace(b=None, spec=None), set()
+    for function in functions:
+        found = program_key._Description(job)
+        found.add(function)
+        digests.add(found.hexdigest())
+    assert len(digests) == 3
 
 
 def test_an_opening_that_is_gone_is_made_of_the_known_program(folder, built):
