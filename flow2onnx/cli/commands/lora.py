@@ -282,7 +282,8 @@ def slots(
     if as_json:
         print_json([{"module": s.module, "columns": s.columns, "rows": s.rows} for s in made])
         return
-    note(f"{output or model}: slots for {len(made)} modules, from {made[0].module} on")
+    modules = f"{len(made)} modules, from" if len(made) > 1 else "one module,"
+    note(f"{output or model}: slots for {modules} {made[0].module}")
 
 
 @lora.command()
