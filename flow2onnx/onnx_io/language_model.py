@@ -152,10 +152,10 @@ def _sizes_text(value: onnx.ValueInfoProto) -> str:
 
 def _refuse_others(graph: onnx.GraphProto) -> None:
     """Raise UnsupportedError for an input that is not of (texts, tokens), but for slots."""
-    stored = {t.name for t in graph.initializer}
+    slots = {t.name for t in graph.initializer}  # their first values
     for value in graph.input:
         kind = value.type.tensor_type
-        if value.name not in stored and kind.HasField("shape") and len(kind.shape.dim) != 2:
+        if value.name not in slots and kind.HasField("shape") and len(kind.shape.dim) != 2:
             raise UnsupportedError(
                 f"the model reads {value.name} {_sizes_text(value)}, and texts are rows of tokens",
                 hint="export it with input_ids and an attention_mask of two axes, (batch, "
@@ -166,16 +166,21 @@ def _refuse_others(graph: onnx.GraphProto) -> None:
 def _pasts(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
     """The inputs that are keys and values of what went before, whatever they are called.
 
-    Where the name does not tell, new ones are put behind them, or attention reads them as such; a
-    mask of four axes is added to scores.
+    Where the name does not tell, they have more axes than texts and tokens, and new ones are put
+    behind them, or attention reads them as such; a mask of four axes is added to scores.
     """
     readers: dict[str, list[tuple[onnx.NodeProto, int]]] = {}
     for node in graph.node:
         for place, name in enumerate(node.input):
             readers.setdefault(name, []).append((node, place))
     return [
-        v for v in graph.input if _is_real(v) and ("past" in v.name or _holds_past(v.name, readers))
-    ]
+        v for v in graph.input
+        if _is_real(v) and ("past" in v.name or (_axes(v) > 2 and _holds_past(v.name, readers)))
+    ]  # fmt: skip
+
+
+def _axes(value: onnx.ValueInfoProto) -> int:
+    return len(value.type.tensor_type.shape.dim)
 
 
 def _holds_past(name: str, readers: Mapping[str, list[tuple[onnx.NodeProto, int]]]) -> bool:

@@ -14,6 +14,7 @@ from flow2onnx.errors import ArgumentError, UnsupportedError
 from flow2onnx.imported import adapter_of
 from flow2onnx.imported.low_rank.greedy import GreedyDecoder
 from flow2onnx.onnx_io.adapter_slots import add_slots, choose_products, products
+from flow2onnx.onnx_io.language_model import without_past
 from flow2onnx.onnx_io.torch_scopes import SCOPES, module_of, name_by_modules
 from tests.imported.lora.sessions import cross_entropy
 
@@ -282,6 +283,16 @@ def test_a_mask_of_four_axes_is_no_past(decoder):
     what = r"reads attention_mask \(batch, 1, sequence, total\), and texts are rows of tokens"
     with pytest.raises(UnsupportedError, match=what):
         flow.lora(decoder, rank=4)
+
+
+def test_weights_of_tokens_are_no_past():
+    """Rows of real numbers stay inputs, also where others are put behind them."""
+    model = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 17]>
+        weigh (int64[batch, sequence] input_ids, float[batch, sequence] weights)
+        => (float[batch, total] logits) { logits = Concat<axis = 1>(weights, weights) }""")
+    without_past(model, "logits")
+    assert [v.name for v in model.graph.input] == ["input_ids", "weights"]
 
 
 @pytest.mark.parametrize("batch", [1, "batch"])
