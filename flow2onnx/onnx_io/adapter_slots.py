@@ -26,7 +26,7 @@ from flow2onnx.onnx_io.torch_scopes import module_of
 
 __all__ = [
     "RANK", "Product", "Slot", "add_slots", "choose_products", "fused_experts", "has_factors",
-    "module_slots", "products", "rename_slots", "slot_inputs", "slots_of",
+    "is_built", "module_slots", "products", "rename_slots", "slot_inputs", "slots_of",
 ]  # fmt: skip
 
 RANK = "lora_r"  # how the names of the sizes begin that adapters choose
@@ -104,6 +104,11 @@ class Product:
         return tuple(slot.module for slot in self.slots)
 
 
+def is_built(model: onnx.ModelProto) -> bool:
+    """True if onnxruntime-genai's builder named the modules, as its attention shows."""
+    return any(n.name.endswith("/attn/GroupQueryAttention") for n in model.graph.node)
+
+
 def products(model: onnx.ModelProto) -> list[Product]:
     """The products and convolutions of a model that have a weight, in its order."""
     graph = model.graph
@@ -112,7 +117,7 @@ def products(model: onnx.ModelProto) -> list[Product]:
     ends = {o.name for o in graph.output}
     wrapper = _wrapper(graph.node, tensors)
     weights = _weights_by_module(graph.node, tensors)
-    is_built = any(n.op_type == "GroupQueryAttention" for n in graph.node)
+    has_parts = is_built(model)
     found = []
     for node, weight in _nodes_with_weight(graph.node, tensors):
         module = _module(node, tensors)
@@ -120,7 +125,7 @@ def products(model: onnx.ModelProto) -> list[Product]:
             module = f"{module}.{_own_part(node, module)}"
         whole = replace(weight.slot, module=module.removeprefix(wrapper))
         # an export has the modules of PEFT, whose Phi-3 keeps several in one
-        slots = _parts(whole, node.output[0], readers) if is_built else (whole,)
+        slots = _parts(whole, node.output[0], readers) if has_parts else (whole,)
         found.append(
             Product(
                 node=node.name, x=node.input[0], y=node.output[0], slots=slots,

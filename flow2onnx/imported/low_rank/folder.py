@@ -10,6 +10,7 @@ from flow2onnx_runtime.files import open_file
 from flow2onnx_runtime.json_reader import parse_object
 
 from flow2onnx.errors import BundleError, UnsupportedError
+from flow2onnx.onnx_io.adapter_slots import is_built
 from flow2onnx.onnx_io.read import open_model
 
 __all__ = ["CONFIG", "LanguageModel", "open_language_model"]
@@ -47,8 +48,7 @@ class LanguageModel:
     @property
     def is_built(self) -> bool:
         """True if onnxruntime-genai's builder named the modules, in a folder or a file alone."""
-        nodes = self.proto.graph.node
-        return self.has_folder or any(n.name.endswith("/attn/GroupQueryAttention") for n in nodes)
+        return self.has_folder or is_built(self.proto)
 
     @property
     def named_by(self) -> str | None:
