@@ -285,6 +285,7 @@ def test_other_folders_are_named(folder, tmp_path):
     (tmp_path / "file").write_text("")
     code, text = lora(folder.path, *args, "-o", tmp_path / "file")
     assert (code, "cannot be written: File exists" in text) == (1, True), text
+    assert "give a place where files can be written" in text
     other = write_folder(tmp_path / "other", with_bits(TINY, 4))
     write_tokenizer(other.path, [f"w{i}" for i in range(400)])
     data.write_bytes(text_row("w1 w300"))

@@ -1,6 +1,6 @@
 """Serve the page that trains adapters, on a model made by seed, with what Python computes of it.
 
-python -m tests.runtimes.lora_site DIR [--shape tiny|smollm2] [--length 64 …] [--steps 5]
+python -m tests.runtimes.lora_site DIR [--shape tiny|smollm2] [--length 64]… [--steps 5]
 
 For each length DIR/site has feeds-LENGTH.safetensors and losses-LENGTH.json beside the page: a row
 of so many tokens, and Python's losses on it.

@@ -35,7 +35,9 @@ export function threads() {
   return self.crossOriginIsolated ? Math.min(navigator.hardwareConcurrency || 1, MOST_THREADS) : 1;
 }
 
-/** The build of onnxruntime for a provider. That for WebGPU lacks contrib kernels for the processor. */
+/**
+ * The build of onnxruntime for a provider. That for WebGPU lacks contrib kernels for the processor.
+ */
 export async function loadRuntime(provider) {
   if (provider === "webgpu") leaveOutSmallSubgroups();
   const ort = await import(BUILDS[provider]);

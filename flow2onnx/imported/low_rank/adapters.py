@@ -428,12 +428,12 @@ def _tied_heads(language: LanguageModel) -> list[str]:
     graph = language.proto.graph
     stored = {t.name for t in graph.initializer}
     turned = {n.output[0] for n in graph.node if n.op_type == "Transpose" and n.input[0] in stored}
-    head = _source(graph, language.logits)
+    head = _head_of(graph, language.logits)
     is_tied = head is not None and head.op_type == "MatMul" and head.input[1] in turned
     return [head.input[0]] if is_tied else []
 
 
-def _source(graph: Any, scores: str) -> Any:
+def _head_of(graph: Any, scores: str) -> Any:
     """The node that makes the scores, before what scales or caps them as Gemma 2 does."""
     makers = {y: n for n in graph.node for y in n.output if n.op_type != "Constant"}
     node = makers.get(scores)

@@ -178,12 +178,13 @@ class State:
     def write_all(self, values: Mapping[str, NDArray[Any]]) -> None:
         """Replace these values or none: all are checked before any is written, and Ctrl-C waits."""
         checked = {name: self._check(name, array) for name, array in values.items()}
+        names = frozenset(checked)
         with self.lock, uninterrupted():
-            self.torn |= checked.keys()
+            self.torn |= names
             for name, array in checked.items():
                 slot = self._slots[name]
                 slot.buffer(bool(self.mask & slot.bit)).write(array)
-            self.torn -= checked.keys()
+            self.torn -= names
             self.written += 1
 
     def to_dict(self) -> dict[str, NDArray[Any]]:
