@@ -102,8 +102,9 @@ RUNTIME_FLAGS = (
          "version; jobs on the CPU then start faster. At most 2 GB; unset, nothing is kept."),
     Flag("runtime.opening_cache", BOOL, True, TRACE("openings of large jobs kept on disk"),
          "Keep what native operators and ONNX Runtime make of a job of 1,000 nodes and more on the "
-         "CPU, in the user's cache folder; the next process opens it from there, of a train job "
-         "without gradients and passes if nothing has changed. The command "
+         "CPU, in the user's cache folder; the next process opens it from there. A train job that "
+         "has not changed is not differentiated and rewritten for that, unless a function of the "
+         "program's own, such as a schedule, is part of it, or mixed precision is on. The command "
          "`flow2onnx cache` shows and clears it; FLOW2ONNX_CACHE names a folder, or 0 for none."),
     Flag("runtime.enable_profiling", BOOL, False, SESSION(("profile",), {True: "flow2onnx"}),
          "Write a trace of every run, when the session ends, to a JSON file."),
