@@ -295,11 +295,12 @@ class Trainer:
         gradients, update = self._accumulation()
         with self._one_piece():
             before = self._present(gradients.writes, emptied=update.writes)
-            results = self._run(gradients, given)
+            results, steps = self._run(gradients, given), self._steps
             try:
                 self._update()
             except BaseException:
-                self._state.write_all(before)
+                if self._steps == steps:  # else the batch is in the variables
+                    self._state.write_all(before)
                 raise
         return results
 

@@ -84,6 +84,21 @@ def test_an_update_that_fails_leaves_no_trace_of_its_batch(earlier, monkeypatch)
     assert (trainer.accumulated, trainer.steps) == (0, 3)
 
 
+def test_a_batch_counts_once_if_what_follows_its_update_fails(monkeypatch):
+    trainer = Trainer(FOLDER / "mlp" / "bundle", OPTIONS, accumulates=True)
+    trainer.accumulate(**batch(0))
+    update = trainer._update
+
+    def lose_a_rank():
+        update()
+        raise RunError("a rank is gone")
+
+    monkeypatch.setattr(trainer, "_update", lose_a_rank)
+    with pytest.raises(RunError, match="a rank is gone"):
+        trainer.step(**batch(1))
+    assert (trainer.accumulated, trainer.steps) == (0, 1)
+
+
 @pytest.mark.skipif(os.name != "posix", reason="needs signals")
 @pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_waits_for_the_second_half_of_a_step(monkeypatch):
