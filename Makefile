@@ -214,7 +214,7 @@ audit: $(VENV)/ready $(AUDIT)/ready
 lock: $(AUDIT)/ready
 	printf '%s\n' './runtime/python[cpu]' './runtime/server[cpu]' './runtime/native[onednn]' '.[cpu,dev]' | \
 	  $(AUDIT)/bin/uv pip compile - --quiet --upgrade --universal --python-version 3.11 \
-	    --generate-hashes --no-annotate --custom-compile-command "make lock" \
+	    --generate-hashes --no-annotate --no-strip-extras --custom-compile-command "make lock" \
 	    $(foreach p,flow2onnx flow2onnx-runtime flow2onnx-serve flow2onnx-native,--no-emit-package $p) \
 	    --output-file requirements.lock
 
