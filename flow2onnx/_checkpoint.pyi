@@ -15,5 +15,5 @@ def save(path: _builtins.str | _os.PathLike[_builtins.str], var_dict: _collectio
     """Write variables, all unless told, as a checkpoint directory or a .safetensors file.
 
     A directory must be missing or empty. The checkpoint appears whole or not at all; of several
-    processes the first writes it, and all go on once it is there.
+    processes the first writes it, and all go on once it is there. Calls of jobs wait meanwhile.
     """

@@ -312,7 +312,7 @@ def test_a_step_that_is_stopped_is_not_gone_on_from(monkeypatch):
         monkeypatch.setattr(lane, "_run_options", stopped)
     with pytest.raises(RunError, match="updated in place"):
         job(ids, x)
-    with pytest.raises(StateError, match="table, w0 were being updated in place"):
+    with pytest.raises(StateError, match="table, w0 were being changed"):
         job(ids, x)
     with pytest.raises(StateError, match="neither the old nor the new"):
         flow.get_all_variables()["table"].numpy()

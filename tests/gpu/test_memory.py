@@ -12,6 +12,7 @@ from flow2onnx_runtime import (
     ProviderError,
     RunError,
     State,
+    StateError,
     open_session,
     require_providers,
 )
@@ -115,6 +116,9 @@ def test_a_device_that_stops_says_so(step):
             ask()
     assert free_bytes(("cuda", 0)) is None
     standin.repair()
+    with pytest.raises(StateError, match="neither the old nor the new ones"):
+        step.run([np.array([8])])  # what became of the write is not known
+    step.state.write("w", np.zeros(4, np.float32))
     step.run([np.array([8])])
     assert issubclass(DeviceError, RunError)
 

@@ -141,7 +141,7 @@ class State:
         broken = sorted(self.torn.intersection(names)) if self.torn else []
         if broken:
             raise StateError(
-                f"{_some(broken)} were being updated in place when that failed: their values are "
+                f"{_some(broken)} were being changed when that failed: their values are "
                 "neither the old nor the new ones",
                 hint="load a saved state, or give them new values; in_place=False of a Trainer or "
                 "of make_trainable, or config.runtime.in_place(False) of a job, keeps the old ones "

@@ -440,7 +440,7 @@ def test_a_copy_that_fails_leaves_no_mixture(monkeypatch):
         with pytest.raises(RunError, match="gone"):
             state.write_all({"w": changed["w"], "b": changed["b"]})
     assert state.read("steps") == 0
-    with pytest.raises(StateError, match="w were being updated in place when that failed"):
+    with pytest.raises(StateError, match="w were being changed when that failed"):
         state.read("w")
     state.from_dict(changed)
     assert all(np.array_equal(state.read(n), v) for n, v in changed.items())
