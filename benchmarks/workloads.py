@@ -288,6 +288,7 @@ NETWORKS: dict[str, Callable[..., dict[str, Any]]] = {
     "gan": _gan,
 }
 
+_GPT = "decoder:length=256,layers=4,units=384,vocabulary=8000"
 # the rows of the training table: a short name, what it is called there, and the workload
 TRAINING = {
     "mlp": ("MLP, batch 100, SGD", "mlp"),
@@ -304,7 +305,7 @@ TRAINING = {
     "unet": ("U-Net, 64 px, batch 8, momentum", "unet"),
     "gpt": (
         "GPT 4 × 384, 4 × 256 tokens of 8 000, Adam",
-        "decoder:batch=4,length=256,layers=4,units=384,vocabulary=8000",
+        f"{_GPT},batch=4",
     ),
     "dilated": ("dilated convolutions, 96 px, batch 16, momentum", "dilated"),
     "vit": ("ViT-tiny, 64 patches, batch 32, Adam", "vit"),
@@ -313,12 +314,16 @@ TRAINING = {
     "gan": ("DCGAN's generator and discriminator, batch 64, Adam", "gan"),
 }
 PREDICTION = {
-    f"{network}-b{batch}": (f"{title}, batch {batch}", f"{network}:batch={batch}")
+    f"{name}-b{batch}": (f"{title}, batch {batch}", f"{network}batch={batch}")
     for batch in (1, 32)
-    for network, title in (
-        ("lenet", "LeNet"),
-        ("resnet18", "ResNet-18, 32 px"),
-        ("resnet50", "ResNet-50, 224 px"),
+    for name, title, network in (
+        ("lenet", "LeNet", "lenet:"),
+        ("resnet18", "ResNet-18, 32 px", "resnet18:"),
+        ("resnet50", "ResNet-50, 224 px", "resnet50:"),
+        ("depthwise", "MobileNetV2, 96 px", "depthwise:"),
+        ("unet", "U-Net, 64 px", "unet:"),
+        ("gpt", "GPT 4 × 384, 256 tokens of 8 000", f"{_GPT},"),
+        ("vit", "ViT-tiny, 64 patches", "vit:"),
     )
 }
 
