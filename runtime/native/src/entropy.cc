@@ -9,8 +9,10 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <numeric>
 #include <vector>
 
+#include "entropy_loops.h"
 #include "ort.h"
 #include "tile.h"
 
@@ -21,40 +23,12 @@ using ort::Tensor;
 using abi::MOST_TASKS;
 constexpr int64_t TASK_ELEMENTS = 1 << 14;  /* less is not worth waking a thread */
 constexpr int64_t BLOCK_ELEMENTS = 1 << 12; /* of rows that go through a loop together */
-constexpr int64_t LANES = 16;               /* shorter rows are not worth calling a function */
+constexpr int64_t LONG = 32;                /* classes of rows that are worth loops of their own */
 
 struct Kernel {
     int64_t tasks = 1;
     std::vector<int64_t> shape = {}; /* of the losses */
 };
-
-inline float larger(float x, float y) { return x > y || x != x ? x : y; }
-
-inline float largest(const float *x, int64_t n) {
-    float most = x[0];
-    int64_t i = 0;
-    if (n >= LANES) {
-        float lanes[LANES];
-        std::copy_n(x, LANES, lanes);
-        for (i = LANES; i + LANES <= n; i += LANES) {
-            for (int64_t k = 0; k < LANES; ++k) lanes[k] = larger(x[i + k], lanes[k]);
-        }
-        for (float lane : lanes) most = larger(lane, most);
-    }
-    for (; i < n; ++i) most = larger(x[i], most);
-    return most;
-}
-
-/* In parts, as a long sum of small numbers loses what is below its last digit. */
-inline float total(const float *x, int64_t n) {
-    float sum = 0;
-    int64_t i = 0;
-    for (; n - i >= LANES; i += std::min(n - i, BLOCK_ELEMENTS)) {
-        sum += tile::loops().total(x + i, static_cast<size_t>(std::min(n - i, BLOCK_ELEMENTS)));
-    }
-    for (; i < n; ++i) sum += x[i];
-    return sum;
-}
 
 template <typename Label>
 struct Call {
@@ -65,32 +39,51 @@ struct Call {
 
     void operator()(size_t task) const {
         const auto at = static_cast<int64_t>(task);
-        const int64_t end = rows * (at + 1) / tasks;
-        const int64_t most = std::max<int64_t>(1, BLOCK_ELEMENTS / classes);
-        for (int64_t i = rows * at / tasks; i < end; i += most) block(i, std::min(end, i + most));
+        const int64_t begin = rows * at / tasks, end = rows * (at + 1) / tasks;
+        if (classes >= LONG) {
+            for (int64_t i = begin; i < end; ++i) long_row(i);
+            return;
+        }
+        const int64_t most = BLOCK_ELEMENTS / classes;
+        for (int64_t i = begin; i < end; i += most) short_rows(i, std::min(end, i + most));
     }
 
     /* What is read of the logits is read before the slopes are written, whose memory may be one. */
-    void block(int64_t begin, int64_t end) const {
+    void short_rows(int64_t begin, int64_t end) const {
         for (int64_t i = begin; i < end; ++i) {
-            const float *from = logits + i * classes;
+            const float most = begin_row(i), *from = logits + i * classes;
             float *to = slopes + i * classes;
-            const float most = largest(from, classes);
-            losses[i] = most - from[label(i)];
             for (int64_t j = 0; j < classes; ++j) to[j] = from[j] - most;
         }
         float *powers = slopes + begin * classes;
         const auto count = static_cast<size_t>((end - begin) * classes);
         tile::loops().operations[tile::EXP](powers, powers, powers, powers, count);
-        for (int64_t i = begin; i < end; ++i) finish(i);
+        for (int64_t i = begin; i < end; ++i) {
+            const float *made = slopes + i * classes;
+            finish(i, std::accumulate(made, made + classes, 0.0f));
+        }
     }
 
-    void finish(int64_t i) const {
+    void long_row(int64_t i) const {
+        const float most = begin_row(i);
+        finish(i, entropy::loops().powers(slopes + i * classes, logits + i * classes, most,
+                                          static_cast<size_t>(classes)));
+    }
+
+    /* The largest logit of a row, whose loss is begun with it. */
+    float begin_row(int64_t i) const {
+        const float *from = logits + i * classes;
+        const float most = entropy::loops().largest(from, static_cast<size_t>(classes));
+        losses[i] = most - from[label(i)];
+        return most;
+    }
+
+    void finish(int64_t i, float sum) const {
         float *to = slopes + i * classes;
-        const float sum = total(to, classes), rate = 1 / sum, factor = factors[i * factor_step];
-        losses[i] += std::log(sum);
+        const float rate = 1 / sum, factor = factors[i * factor_step];
         const float right = to[label(i)] * rate - 1;
-        for (int64_t j = 0; j < classes; ++j) to[j] = to[j] * rate * factor;
+        losses[i] += std::log(sum);
+        entropy::loops().scale(to, rate * factor, static_cast<size_t>(classes));
         to[label(i)] = right * factor;
     }
 
