@@ -1,11 +1,12 @@
 """The command line that the tables have in common: rows, threads, and where the files go."""
 
 import argparse
+import json
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from benchmarks.contest import MKL, QUICK, Contest, Contestant, Pace, Row, Setting, machine
 from benchmarks.report import document, ratios, write
@@ -40,8 +41,9 @@ class Program:
 
 
 def main(program: Program, about: str) -> None:
-    """Measure the table, write it and show its ratios."""
+    """Measure the table, write it after each row and show its ratios."""
     args = _arguments(program, about)
+    record = _Record(program, args)
     contest = Contest(QUICK if args.quick else Pace())
     for row in args.rows:
         with tempfile.TemporaryDirectory() as folder:
@@ -50,12 +52,53 @@ def main(program: Program, about: str) -> None:
             for threads in args.threads:
                 setting = Setting(program.name, program.table[row][1], threads)
                 _tell(contest.measure(row, setting, [first, *chosen]))
-    title = program.title + (", a rehearsal of few short blocks" if args.quick else "")
-    workloads = {row: program.table[row][0] for row in args.rows}
-    found = document(contest, machine(), title=title, notes=program.notes, workloads=workloads)
-    write(found, args.out, program.name)
+        found = record.joined(contest)
+        write(found, args.out, program.name)
     for grid in ratios(found["rows"]):
         grid.show()
+
+
+class _Record:
+    """The numbers that a file of results has already, beside those that are measured now."""
+
+    def __init__(self, program: Program, args: argparse.Namespace) -> None:
+        self._program = program
+        self._title = program.title + (", a rehearsal of few short blocks" if args.quick else "")
+        self._rows: list[dict[str, Any]] = []
+        self._versions: dict[str, dict[str, str]] = {}
+        path = args.out / f"{program.name}.json"
+        if args.add and path.exists():
+            self._read(path, json.loads(path.read_text(encoding="utf-8")))
+
+    def _read(self, path: Path, found: dict[str, Any]) -> None:
+        for what, wanted in (("machine", machine()), ("title", self._title)):
+            if found[what] != wanted:
+                raise SystemExit(
+                    f"{path} has the {what} {found[what]}, not {wanted}: nothing can be added; "
+                    "leave out --add, or name another folder by --out"
+                )
+        self._rows, self._versions = found["rows"], found["versions"]
+
+    def joined(self, contest: Contest) -> dict[str, Any]:
+        """The document of both, in the order of the table."""
+        found = document(contest, machine(), title=self._title, notes=self._program.notes)
+        for peer, versions in found["versions"].items():
+            if self._versions.get(peer, versions) != versions:
+                raise SystemExit(
+                    f"{peer} was {self._versions[peer]} in the rows that are there, and is "
+                    f"{versions} now: measure them all again, without --add"
+                )
+        measured = {(r["workload"], r["threads"]) for r in found["rows"]}
+        kept = [r for r in self._rows if (r["workload"], r["threads"]) not in measured]
+        table = self._program.table
+        order = {name: i for i, name in enumerate(table)}
+        rows = sorted(kept + found["rows"], key=lambda r: (order[r["workload"]], r["threads"]))
+        names = dict.fromkeys(r["workload"] for r in rows)
+        return found | {
+            "versions": self._versions | found["versions"],
+            "workloads": {name: table[name][0] for name in names},
+            "rows": rows,
+        }
 
 
 def _tell(rows: list[Row]) -> None:
@@ -76,6 +119,8 @@ def _arguments(program: Program, about: str) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="few short blocks: a rehearsal")
     parser.add_argument("--all", action="store_true", help="slow peers in all rows too")
     parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--add", action="store_true",
+                        help="to the rows that the file there has, of this machine")  # fmt: skip
     args = parser.parse_args()
     unknown = [row for row in args.rows if row not in program.table]
     if unknown:

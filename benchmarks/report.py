@@ -153,7 +153,8 @@ def draw(found: dict[str, Any], path: Path) -> None:
     for axis, count in zip(axes[:, 0], threads, strict=True):
         _bars(axis, [r for r in rows if r["threads"] == count], peers, colors)
         axis.set_title(f"{count} thread{'s' * (count > 1)}", loc="left")
-    axes[0, 0].legend(ncols=4, fontsize="small", frameon=False)
+    if peers:
+        axes[0, 0].legend(ncols=4, fontsize="small", frameon=False)
     figure.suptitle(f"{found['title']}: time of the peer / ours, above 1 we are faster")
     figure.savefig(path, metadata={"Date": None})
     plt.close(figure)

@@ -154,6 +154,30 @@ def test_the_program_writes_numbers_page_and_chart(tmp_path, monkeypatch, capsys
     assert (tmp_path / "training.svg").read_text().startswith("<?xml")
 
 
+def test_rows_are_added_to_those_of_this_machine(tmp_path, monkeypatch):
+    table = {"first": ("one", SMALL), "second": ("two", SMALL)}
+    program = Program("training", "Title", table, (), lambda row, folder, takes_all: iter([OURS]))
+
+    def add(row, *more):
+        arguments = ["training", "--threads", "1", "--rows", row, "--out", str(tmp_path), *more]
+        monkeypatch.setattr(sys, "argv", [*arguments, "--quick"])
+        main(program, "")
+        return json.loads((tmp_path / "training.json").read_text())
+
+    add("second")
+    found = add("first", "--add")
+    assert [row["workload"] for row in found["rows"]] == ["first", "second"]
+    assert found["workloads"] == {"first": "one", "second": "two"}
+    assert [row["workload"] for row in add("second", "--add")["rows"]] == ["first", "second"]
+    for key, value, says in (
+        ("versions", {"flow2onnx": {"numpy": "1"}}, "measure them all again"),
+        ("machine", {"cores": 0}, "has the machine .*nothing can be added"),
+    ):
+        (tmp_path / "training.json").write_text(json.dumps(found | {key: value}))
+        with pytest.raises(SystemExit, match=says):
+            add("first", "--add")
+
+
 def test_an_unknown_row_is_refused(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["training", "--rows", "mlp,alexnet"])
     with pytest.raises(SystemExit):
