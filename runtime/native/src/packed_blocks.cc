@@ -24,7 +24,7 @@ constexpr size_t FEWEST_ROWS = 64, FEWEST_COLUMNS = 128, FEWEST_ELEMENTS = 1 << 
 /* A panel of the right side and a sliver of the left one stay in the first level of the cache,
  * a block of the left side in the second. */
 constexpr size_t SLIVER = 6; /* rows that the loops for AVX2 compute together */
-constexpr size_t BLOCK_DEPTH = 320, BLOCK_ROWS = 192, BLOCK_COLUMNS = 1024;
+constexpr size_t BLOCK_DEPTH = 256, BLOCK_ROWS = 192, BLOCK_COLUMNS = 1024;
 
 /* Part of a length, from `first` on. */
 struct Span {
@@ -40,21 +40,23 @@ struct Blocks {
     const TransposedProduct &p;
     float *left, *right;
 
-    /* Panels of columns, each with zeros behind the last one. */
+    /* Panels of columns, each with zeros behind the last one. Rows are read as they lie: panel
+     * after panel each row would be found on another page, and lines of equal place in the cache
+     * would drive each other out. */
     void pack_right(Span depth, Span columns) const {
-        each_part(columns.count, PANEL, [&](Span panel) {
-            const float *from = p.b + depth.first * p.b_row + columns.first + panel.first;
-            float *to = right + panel.first * depth.count;
-            for (size_t k = 0; k < depth.count; ++k, from += p.b_row, to += PANEL) {
+        for (size_t k = 0; k < depth.count; ++k) {
+            const float *from = p.b + (depth.first + k) * p.b_row + columns.first;
+            each_part(columns.count, PANEL, [&](Span panel) {
+                float *to = right + panel.first * depth.count + k * PANEL;
                 if (panel.count == PANEL) {
-                    std::memcpy(to, from, PANEL * sizeof(float));
+                    std::memcpy(to, from + panel.first, PANEL * sizeof(float));
                 } else {
-                    std::copy_n(from, panel.count, to);
+                    std::copy_n(from + panel.first, panel.count, to);
                     std::fill(to + panel.count, to + PANEL, 0.0f);
                 }
                 if (p.alpha != 1) scale(to);
-            }
-        });
+            });
+        }
     }
     void scale(float *panel) const {
         for (size_t j = 0; j < PANEL; ++j) panel[j] *= p.alpha;
@@ -62,14 +64,17 @@ struct Blocks {
 
     /* Slivers, the last one of the rows that are left. */
     void pack_left(Span depth, Span rows) const {
-        each_part(rows.count, SLIVER, [&](Span part) {
-            const float *from = p.a + depth.first * p.a_row + rows.first + part.first;
-            float *to = left + part.first * depth.count;
-            for (size_t k = 0; k < depth.count; ++k, from += p.a_row, to += part.count) {
-                if (part.count == SLIVER) std::memcpy(to, from, SLIVER * sizeof(float));
-                else std::copy_n(from, part.count, to);
-            }
-        });
+        for (size_t k = 0; k < depth.count; ++k) {
+            const float *from = p.a + (depth.first + k) * p.a_row + rows.first;
+            each_part(rows.count, SLIVER, [&](Span part) {
+                float *to = left + part.first * depth.count + k * part.count;
+                if (part.count == SLIVER) {
+                    std::memcpy(to, from + part.first, SLIVER * sizeof(float));
+                } else {
+                    std::copy_n(from + part.first, part.count, to);
+                }
+            });
+        }
     }
 
     void multiply(Span depth, Span rows, Span columns) const {
