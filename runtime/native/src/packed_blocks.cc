@@ -16,7 +16,7 @@ namespace packed {
 namespace {
 
 /* Measured on AVX2 at 16 to 1,024 rows and columns of 32 to 2,048 terms: from this sum of one by
- * the rows and one by the columns on oneDNN does not pack, and takes 1.1 to 2.2 times as long; of
+ * the rows and one by the columns on oneDNN does not pack, and takes 1.05 to 2.6 times as long; of
  * fewer rows or columns it is the faster one. AVX-512 was not measured. */
 constexpr double NOT_PACKED = 0.0038;
 constexpr size_t FEWEST_ROWS = 64, FEWEST_COLUMNS = 128, FEWEST_ELEMENTS = 1 << 15;
