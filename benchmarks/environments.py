@@ -14,6 +14,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -23,7 +24,11 @@ ROOT = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class Recipe:
-    """The packages that pip installs, and the versions of Python that they are for."""
+    """The packages that pip installs, and the versions of Python that they are for.
+
+    In a package ``{native}`` is a copy of flow2onnx-native's sources: pip leaves its metadata in
+    the folder that it builds in, and tests find a package there whose library is elsewhere.
+    """
 
     packages: tuple[str, ...]
     pythons: tuple[str, ...] = ()  # the running one, if empty
@@ -37,7 +42,7 @@ RECIPES = {
             str(ROOT / "runtime" / "python"),
             "-e",
             f"{ROOT}[cpu]",  # not [cpu] of the runtime: older pips ask the index for it then
-            f"{ROOT / 'runtime' / 'native'}[onednn]",
+            "{native}[onednn]",
         )
     ),
     # ranks, ours and torch's, on the same torch
@@ -91,7 +96,10 @@ def make(name: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     subprocess.run([_base(name, recipe), "-m", "venv", str(folder)], check=True)
     pip = [str(_python_of(folder)), "-m", "pip", "install", "--quiet"]
-    done = subprocess.run([*pip, *recipe.packages], check=False)
+    with tempfile.TemporaryDirectory() as copies:
+        native = shutil.copytree(ROOT / "runtime" / "native", Path(copies, "native"))
+        packages = [package.format(native=native) for package in recipe.packages]
+        done = subprocess.run([*pip, *packages], check=False)
     if done.returncode:
         shutil.rmtree(folder)  # half an environment would look like a whole one
         sys.exit(f"{name}: pip could not install {' '.join(recipe.packages)}")
