@@ -5,6 +5,7 @@
 # make editors   what editors show: jedi on every public name, pyright on every example
 # make test      the fast tests, and the style and type checks
 # make test-all  the slow tests too
+# make collect   finds the fast tests and runs none, which leaves their modules compiled
 # make test-oldest  the Python runtime's tests on the oldest onnxruntime that it supports
 # make test-lowest  the compiler on the lowest versions of all requirements of ours
 # make test-gpu  the paths for NVIDIA GPUs, with the real CUDA provider over a stand-in for CUDA
@@ -59,7 +60,7 @@ PIP := -m pip install --quiet --disable-pip-version-check
 # Tests start many processes of ours, each of which would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo readme first-hour docs docs-links editors test test-all run-test run-test-all test-oldest test-lowest standin test-gpu tools runtimes triton ranks genai peft notebooks \
+.PHONY: demo readme first-hour docs docs-links editors test test-all collect run-test run-test-all test-oldest test-lowest standin test-gpu tools runtimes triton ranks genai peft notebooks \
   integrations check fuzz sanitize analyse audit lock release release-check release-reproduce bench clean
 
 demo: $(DEMO)/ready $(DEVICE)/ready
@@ -119,11 +120,17 @@ test test-all: $(VENV)/ready
 	+$(MAKE) --no-print-directory -j 2 check run-$@
 
 # Ranks are started by `make ranks` alone.
-run-test: export RANKS_PYTHON =
-run-test: export MPICH_PYTHON =
+collect run-test: export RANKS_PYTHON =
+collect run-test: export MPICH_PYTHON =
+
+FAST := -m "not slow and not gpu"
 
 run-test:
-	$(PYTEST) -m "not slow and not gpu"
+	$(PYTEST) $(FAST)
+
+# On a fresh clone each process of the tests would compile all modules.
+collect: $(VENV)/ready
+	$(VENV)/bin/python -m pytest --collect-only -q $(FAST)
 
 run-test-all:
 	$(PYTEST) -m "not gpu"

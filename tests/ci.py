@@ -96,7 +96,9 @@ STEPS = (
     Step("kotlin", _KOTLIN, lack="the Kotlin compiler could not be installed"),
     Step("triton", ("make", "triton"), ("environment",),
          lack="the real Triton server could not be installed"),
-    _tests("test", after=("node-packages", "kotlin", "triton"), takes_all=True),
+    _tests("check"),  # while packages come: make test has its cache
+    _tests("collect"),
+    _tests("test", after=("node-packages", "kotlin", "triton", "check", "collect"), takes_all=True),
     _packages("standin", "onnxruntime-gpu could not be installed: no stand-in for CUDA"),
     _packages("docs", "Sphinx could not be installed: no pages are built"),
     _packages("audit", ""),
