@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from flow2onnx.imported.low_rank.merge import keep_adapter, merge_adapter
     from flow2onnx.imported.low_rank.network import lora_network
     from flow2onnx.imported.low_rank.slots import write_slots
+    from flow2onnx.imported.low_rank.texts import text_batches
     from flow2onnx.imported.trainable import ModelSource, TrainableModel, make_trainable
     from flow2onnx.imported.training_info import from_training_info
 else:
@@ -23,6 +24,7 @@ else:
             "low_rank.merge": ("keep_adapter", "merge_adapter"),
             "low_rank.network": ("lora_network",),
             "low_rank.slots": ("write_slots",),
+            "low_rank.texts": ("text_batches",),
             "trainable": ("ModelSource", "TrainableModel", "make_trainable"),
             "training_info": ("from_training_info",),
         },
@@ -45,6 +47,7 @@ __all__ = [
     "merge_adapter",
     "save_model",
     "signature_of",
+    "text_batches",
     "vjp",
     "write_slots",
 ]

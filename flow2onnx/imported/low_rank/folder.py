@@ -97,7 +97,7 @@ def open_language_model(path: str | os.PathLike[str], logits: str | None = None)
         if file.parent != given:
             raise BundleError(f"{given / CONFIG}: filename is {file}, which is no name of a file")
     proto = open_model(file).proto
-    said = _decoder(config, given).get("outputs", {}).get("logits") if config else None
+    said = _outputs(config, given).get("logits") if config else None
     family = str(config.get("model", {}).get("type", "")) if config else ""
     if config and family not in _FAMILIES:
         raise UnsupportedError(
@@ -127,3 +127,12 @@ def _decoder(config: dict[str, Any], folder: Path) -> dict[str, Any]:
             f"{folder / CONFIG}: it says nothing of a decoder", hint="copy the folder again"
         )
     return decoder
+
+
+def _outputs(config: dict[str, Any], folder: Path) -> dict[str, Any]:
+    outputs = _decoder(config, folder).get("outputs", {})
+    if not isinstance(outputs, dict) or not isinstance(outputs.get("logits", ""), str):
+        raise BundleError(
+            f"{folder / CONFIG}: it names no outputs of the decoder", hint="copy the folder again"
+        )
+    return outputs

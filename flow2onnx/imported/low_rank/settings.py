@@ -50,7 +50,7 @@ def first_values(
             a, b = (np.asarray(v, np.float32) for v in known.pairs[slot.module])
             pairs |= {slot.down: a, slot.up: b}
         return pairs, {s.module: known.scale(s.module) for s in slots}
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(at_least("seed", seed, 0))
     pairs, scales = {}, dict[str, float]()
     if not isinstance(alpha, int | float) or not math.isfinite(alpha) or alpha <= 0:
         raise ArgumentError(f"alpha is {alpha!r}", hint="a number above 0; 16 is usual")

@@ -12,13 +12,15 @@ from flow2onnx_runtime.dtypes import Array
 from flow2onnx_runtime.files import open_file
 
 from flow2onnx.errors import ArgumentError
-from flow2onnx.imported.low_rank.tokens import FolderTokenizer
+from flow2onnx.imported.low_rank.settings import at_least
+from flow2onnx.imported.low_rank.tokens import FolderTokenizer, open_tokenizer
 
-__all__ = ["DOCUMENTS", "IGNORED", "Text", "batches_of", "read_texts"]
+__all__ = ["DOCUMENTS", "IGNORED", "Text", "batches_of", "read_texts", "text_batches"]
 
 IGNORED = -100  # the label of a token that does not count
 DOCUMENTS = "documents"  # the feed that says which text of a row each token is of
 _STEP = 32  # rows are padded to multiples of it, so that few lengths occur
+_MARKER = "\N{OBJECT REPLACEMENT CHARACTER}0"  # in no chat
 _KINDS = "messages, or prompt and completion, or text"
 
 
@@ -79,7 +81,7 @@ def _parse(line: bytes) -> dict[str, Any]:
 
 def _text(row: dict[str, Any], tokenizer: FolderTokenizer, all_tokens: bool) -> Text:
     if "messages" in row:
-        whole, spans = _chat(row["messages"], tokenizer)
+        whole, spans = _chat(row["messages"], tokenizer, all_tokens)
     elif "prompt" in row and "completion" in row:
         prompt, answer = (_checked(row[k], k) for k in ("prompt", "completion"))
         end = tokenizer.special.get("eos_token", "")
@@ -89,9 +91,12 @@ def _text(row: dict[str, Any], tokenizer: FolderTokenizer, all_tokens: bool) -> 
         spans = [(0, len(whole))]
     else:
         raise ArgumentError(f"it has {', '.join(map(repr, row)) or 'nothing'}")
+    spans = [(0, len(whole))] if all_tokens else spans
+    try:
+        whole.encode("utf-8")
+    except UnicodeEncodeError as error:  # half of a pair, such as "\ud83d" alone
+        raise ArgumentError(f"it is no Unicode text: {error}", hint="write it anew") from None
     ids, places = tokenizer.encode(whole)
-    if all_tokens:
-        spans = [(0, len(whole))]
     return Text(tuple(ids), tuple(_is_within(place, spans) for place in places))
 
 
@@ -107,8 +112,10 @@ def _is_within(place: tuple[int, int], spans: Sequence[tuple[int, int]]) -> bool
     return any(first <= start < last or start < first < end <= last for first, last in spans)
 
 
-def _chat(messages: object, tokenizer: FolderTokenizer) -> tuple[str, list[tuple[int, int]]]:
-    """The text of a chat, and where in it the assistant writes."""
+def _chat(
+    messages: object, tokenizer: FolderTokenizer, all_tokens: bool
+) -> tuple[str, list[tuple[int, int]]]:
+    """The text of a chat, and where in it the assistant writes; nobody asks with `all_tokens`."""
     if not isinstance(messages, list) or not messages:
         raise ArgumentError("messages is no list of messages")
     for i, message in enumerate(messages):
@@ -118,17 +125,50 @@ def _chat(messages: object, tokenizer: FolderTokenizer) -> tuple[str, list[tuple
             raise ArgumentError(f"message {i + 1} has no content")
     whole, spans = tokenizer.render(messages), []
     for i, message in enumerate(messages):
-        if message["role"] != "assistant":
+        if message["role"] != "assistant" or all_tokens:
             continue
         before = tokenizer.render(messages[:i], asks=True)
         after = tokenizer.render(messages[: i + 1])
-        if not (after.startswith(before) and whole.startswith(after)):
-            raise ArgumentError(
-                f"the chat template writes message {i + 1} otherwise when more follow",
-                hint="give one answer in a line, or prompt and completion, or count all tokens",
-            )
-        spans.append((len(before), len(after)))
+        if after.startswith(before) and whole.startswith(after):
+            spans.append((len(before), len(after)))
+        else:
+            spans.append(_written_otherwise(messages, i, whole, tokenizer))
     return whole, spans
+
+
+def _written_otherwise(
+    messages: Sequence[dict[str, Any]], i: int, whole: str, tokenizer: FolderTokenizer
+) -> tuple[int, int]:
+    """Where a chat has message `i`, which the template writes otherwise when more follow.
+
+    Qwen3's leaves out the thoughts of all answers but the last. Another text in its place shows
+    where it begins and ends, and how it ends where nothing follows.
+    """
+    marked = [*messages[:i], {**messages[i], "content": _MARKER}]
+    start, found, rest = tokenizer.render([*marked, *messages[i + 1 :]]).partition(_MARKER)
+    tail = tokenizer.render(marked).rpartition(_MARKER)[2]
+    end = len(whole) - len(rest)
+    if not found or not whole.startswith(start) or not whole[len(start) :].endswith(rest):
+        raise ArgumentError(
+            f"the chat template writes message {i + 1} otherwise when more follow",
+            hint="give one answer in a line, or prompt and completion, or count all tokens",
+        )
+    return len(start), end + len(tail) * rest.startswith(tail)
+
+
+def text_batches(
+    folder: str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    *,
+    size: int = 1,
+    length: int = 512,
+    packs: bool = False,
+    all_tokens: bool = False,
+    seed: int = 0,
+) -> list[dict[str, Array]]:
+    """The batches of a file of JSON lines for a trainer of `lora`, by the tokenizer in a folder."""
+    texts = read_texts(path, open_tokenizer(folder), all_tokens=all_tokens)
+    return batches_of(texts, size=size, length=length, packs=packs, seed=seed)
 
 
 def batches_of(
@@ -141,7 +181,7 @@ def batches_of(
     """
     if size < 1 or length < 2:
         raise ArgumentError(f"batches of {size} rows of {length} tokens", hint="1 row, 2 tokens")
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(at_least("seed", seed, 0))
     cut = [t for t in (text.cut(length) for text in texts) if any(t.counts[1:])]
     if not cut:
         raise ArgumentError(

@@ -1,9 +1,13 @@
 """Texts as tokens: by the tokenizer and the chat template that lie in a model's folder."""
 
 import importlib
+import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +20,7 @@ __all__ = ["TOKENIZER", "FolderTokenizer", "open_tokenizer"]
 
 TOKENIZER = "tokenizer.json"
 _SETTINGS, _TEMPLATE = "tokenizer_config.json", "chat_template.jinja"
+_GENERATION = re.compile(r"(\{%[-+]?\s*)(end)?generation(\s*[-+]?%\})")
 _EXTRA = "pip install 'flow2onnx[lora]'"
 
 Message = Mapping[str, Any]
@@ -112,13 +117,25 @@ def _template(folder: Path, settings: Mapping[str, Any]) -> Any:
     if not isinstance(text, str):
         return None
     sandbox = _library("jinja2.sandbox").ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
     )
-    sandbox.globals["raise_exception"] = _refuse
+    sandbox.globals |= {"raise_exception": _refuse, "strftime_now": _now}
+    sandbox.filters["tojson"] = partial(json.dumps, ensure_ascii=False)  # as no part of a page
     try:
-        return sandbox.from_string(text)
+        return sandbox.from_string(_GENERATION.sub(_as_condition, text))
     except Exception as error:  # a template that is none
         raise BundleError(f"{folder}: the chat template is damaged: {error}") from error
+
+
+def _as_condition(tag: re.Match[str]) -> str:
+    """A tag around what the assistant writes, as SmolLM3's template has, as one that is known."""
+    before, end, after = tag.groups()
+    return f"{before}{'endif' if end else 'if true'}{after}"
+
+
+def _now(form: str) -> str:
+    """The date in a form of strftime; templates call it."""
+    return datetime.now().strftime(form)
 
 
 def _refuse(message: str) -> None:

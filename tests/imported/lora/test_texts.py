@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from flow2onnx.errors import ArgumentError, BundleError
-from flow2onnx.imported.low_rank.texts import Text, batches_of, read_texts
+from flow2onnx.imported.low_rank.texts import Text, batches_of, read_texts, text_batches
 from flow2onnx.imported.low_rank.tokens import open_tokenizer
 from tests.imported.lora.words import chat, write_tokenizer
 
@@ -62,6 +62,7 @@ def test_other_lines(tokenizer, tmp_path):
         ('{"messages": [{"content": "x"}]}', "line 2: message 1 has no role"),
         ('{"messages": [{"role": "user"}]}', "line 2: message 1 has no content"),
         ('{"text": 3}', "line 2: text is int, no text"),
+        (r'{"text": "is \ud83d"}', "line 2: it is no Unicode text"),
     ],
 )
 def test_a_broken_line_is_named(tokenizer, tmp_path, line, match):
@@ -77,6 +78,8 @@ def test_templates(tokenizer, tmp_path):
     write_tokenizer(tmp_path, WORDS, "{% for m in messages[-2:] %}{{ m.content }} {% endfor %}")
     with pytest.raises(ArgumentError, match="writes message 2 otherwise when more follow"):
         read_texts(data, open_tokenizer(tmp_path))
+    (whole,) = read_texts(data, open_tokenizer(tmp_path), all_tokens=True)
+    assert all(whole.counts)
     write_tokenizer(tmp_path, WORDS, "{{ raise_exception('roles must alternate') }}")
     with pytest.raises(ArgumentError, match="roles must alternate"):
         read_texts(data, open_tokenizer(tmp_path))
@@ -92,6 +95,37 @@ def test_templates(tokenizer, tmp_path):
     (tmp_path / "tokenizer.json").unlink()
     with pytest.raises(BundleError, match="tokenizer"):
         open_tokenizer(tmp_path)
+
+
+THINKING = """
+{%- for m in messages %}
+{%- if m.role == "assistant" and loop.last %}
+{%- generation %}<|assistant|> yes {{ m.content | trim }} <|end|>{% endgeneration %}
+{%- else %}<|{{ m.role }}|> {{ m.content | trim }} <|end|> {% endif %}
+{%- if loop.index > 9 %}{% break %}{% endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}<|assistant|> yes {% endif %}"""  # of the last answer alone
+
+
+def test_answers_that_the_template_writes_otherwise_when_more_follow(tokenizer, tmp_path):
+    data = lines(tmp_path, chat("who are you", " i am a model", "is it", "no"))
+    write_tokenizer(tmp_path, WORDS, THINKING)
+    (text,) = read_texts(data, open_tokenizer(tmp_path))
+    assert counted(text, tokenizer) == "i am a model <|end|> no <|end|>"
+
+
+def test_templates_have_what_transformers_gives_them(tokenizer, tmp_path):
+    write_tokenizer(tmp_path, WORDS, "{{ strftime_now('%Y') | length }} {{ messages | tojson }}")
+    text = open_tokenizer(tmp_path).render([{"role": "user", "content": "<is>"}])
+    assert text == '4 [{"role": "user", "content": "<is>"}]'
+
+
+def test_batches_of_a_file(tokenizer, tmp_path):
+    data = lines(tmp_path, chat("is it", "no"), chat("are you", "yes"))
+    made = text_batches(tmp_path, data, size=2, seed=1)
+    assert [b["input_ids"].shape for b in made] == [(2, 32)]
+    with pytest.raises(ArgumentError, match="seed is -1"):
+        text_batches(tmp_path, data, seed=-1)
 
 
 def test_a_file_where_nothing_counts(tokenizer, tmp_path):
