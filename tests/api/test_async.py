@@ -196,7 +196,7 @@ class TestWidth:
 
         def hold(array):
             entered.set()
-            release.wait(10)
+            release.wait(120)
 
         @flow.global_function("predict", config)
         def job(x: tp.Numpy.Placeholder((1,))) -> tp.Callback[tp.Numpy]:
@@ -213,8 +213,11 @@ class TestWidth:
         session = current_session()
         thread = threading.Thread(target=with_session(session, call))
         thread.start()
-        entered.wait(10)
-        time.sleep(0.1)
+        assert entered.wait(60)
+        end = time.monotonic() + 60
+        while len(started) < 2 and time.monotonic() < end:
+            time.sleep(0.001)
+        time.sleep(0.1)  # a third call would begin now
         assert started == [0, 1]
         release.set()
         thread.join()

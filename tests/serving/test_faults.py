@@ -218,8 +218,9 @@ def finish(server):
     asking = threading.Thread(
         target=lambda: found.append(server.post("/v2/models/slow/infer", loops(100_000)))
     )
+    wait_until(lambda: held_bytes(server) == 0)  # of those before
     asking.start()
-    time.sleep(0.2)
+    wait_until(lambda: bool(found) or held_bytes(server) > 0)
     server.process.send_signal(signal.SIGTERM)
     server.wait_for("draining")
     status, _, body = server.ask("/v2/health/ready")

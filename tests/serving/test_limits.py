@@ -8,7 +8,6 @@ import socket
 import ssl
 import struct
 import subprocess
-import time
 
 import grpc
 import numpy as np
@@ -24,7 +23,7 @@ from flow2onnx_serve.origins import Origins
 from flow2onnx_serve.settings import Settings
 
 from tests.serving.models import centred, mlp, place
-from tests.serving.waiting import held_bytes
+from tests.serving.waiting import held_bytes, wait_until
 
 GET = b"GET /v2/health/live HTTP/1.1\r\n"
 
@@ -44,13 +43,6 @@ def metric(server, name):
     text = server.ask("/metrics")[2].decode()
     found = re.search(rf"^flow2onnx_{re.escape(name)} (.*)$", text, re.MULTILINE)
     return float(found[1]) if found else 0.0
-
-
-def until(is_so):
-    end = time.monotonic() + 30
-    while not is_so():
-        assert time.monotonic() < end, "it did not come"
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize(("headers", "status"), [
@@ -161,8 +153,8 @@ def test_too_many_connections(tmp_path, serving):
         assert answer.startswith(b"HTTP/1.1 429 ")
         assert b"retry-after: 1" in answer
         first.close()
-        until(lambda: listens(server, ask))
-    until(lambda: metric(server, 'answers_total{code="429",protocol="http"}') >= 1)
+        wait_until(lambda: listens(server, ask))
+    wait_until(lambda: metric(server, 'answers_total{code="429",protocol="http"}') >= 1)
 
 
 def listens(server, ask):
@@ -184,10 +176,10 @@ def test_who_leaves_is_forgotten(server):
             if number % 2:  # reset it, in place of ending it in order
                 linger = struct.pack("ii", 1, 0)
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-        until(lambda: metric(server, 'queue_length{model="slow"}') == 3)
-    until(lambda: metric(server, 'queue_length{model="slow"}') == 0)
-    until(lambda: metric(server, 'requests_total{code="499",model="slow"}') == left + 4)
-    until(lambda: held_bytes(server) == 0)
+        wait_until(lambda: metric(server, 'queue_length{model="slow"}') == 3)
+    wait_until(lambda: metric(server, 'queue_length{model="slow"}') == 0)
+    wait_until(lambda: metric(server, 'requests_total{code="499",model="slow"}') == left + 4)
+    wait_until(lambda: held_bytes(server) == 0)
     entry["data"] = [10]
     assert server.post("/v2/models/slow/infer", {"inputs": [entry]})[0] == 200
 
@@ -321,5 +313,5 @@ def test_answers_that_are_not_read_are_held(tmp_path, serving):
         connection.sendall(b"POST /v2/models/centred/infer HTTP/1.1\r\nHost: localhost\r\n"
                            + fields % (len(head), len(head) + x.nbytes) + head)  # fmt: skip
         connection.sendall(x)
-        until(lambda: held_bytes(server) > 2 * x.nbytes - 1000)
-    until(lambda: held_bytes(server) == 0)
+        wait_until(lambda: held_bytes(server) > 2 * x.nbytes - 1000)
+    wait_until(lambda: held_bytes(server) == 0)
