@@ -18,10 +18,11 @@ from flow2onnx_runtime.interrupts import BrokenOffError
 from flow2onnx_runtime.loop import remove_checkpoint
 from flow2onnx_runtime.progress_bar import ProgressBar
 from flow2onnx_runtime.token_log import StepLog, TokenLog
+from flow2onnx_runtime.world import launched_world
 
 from flow2onnx.cli.failures import INTERRUPTED, writing
 from flow2onnx.cli.show import note, print_json
-from flow2onnx.errors import ArgumentError
+from flow2onnx.errors import ArgumentError, ConfigError
 from flow2onnx.imported import TrainableAdapter, adapter_of
 from flow2onnx.imported.low_rank.chat import find_adapter
 from flow2onnx.imported.low_rank.samples import Sample, Samples
@@ -30,7 +31,8 @@ from flow2onnx.imported.low_rank.tokens import FolderTokenizer
 
 __all__ = [
     "ADAPTER", "ServedAs", "TrainingData", "TrainingRequest", "adapter_settings", "check_counts",
-    "check_output", "check_words", "fit_bundle", "read_batches", "texts_data", "write_bundle",
+    "check_output", "check_words", "check_world", "fit_bundle", "read_batches", "texts_data",
+    "write_bundle",
 ]  # fmt: skip
 
 ADAPTER = f"adapter{ADAPTER_SUFFIX}"
@@ -59,6 +61,16 @@ class TrainingRequest:
     validation: Path | None
     options: dict[str, Any]
     as_json: bool
+
+
+def check_world() -> None:
+    """Raise ConfigError in one of several processes: the loop of this command is of one."""
+    world = launched_world()
+    if world.size > 1:
+        raise ConfigError(
+            f"flow2onnx lora trains in one process, and this is {world.name}",
+            hint='several train its bundle by a short script: docs/lora.md, "Several processes"',
+        )
 
 
 def check_counts(options: dict[str, Any]) -> None:

@@ -240,6 +240,7 @@ def read_kinds(model):
         (text_row("i am") + b"[" * 100_000, (), "line 2: it is no JSON"),
         (text_row("i am"), ("--length", "1"), "batches of 1 rows of 1 tokens"),
         (text_row("i am"), ("--epochs", "0"), "--epochs is 0"),
+        (text_row("i am"), ("--seed", "-1"), "seed is -1"),
         (text_row("i am"), ("--rank", "0"), "rank is 0"),
         (text_row("i am"), ("--rank", "65"), "a matrix of"),
         (text_row("i am"), ("--targets", "wq"), "'wq' matches no product"),
@@ -255,6 +256,22 @@ def test_bad_input_leaves_no_folder(folder, tmp_path, content, args, match):
     data.write_bytes(content)
     code, text = lora(folder.path, "--data", data, "-o", tmp_path / "out", *args)
     assert (code, match in text) == (1, True), text
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("option", ["--validate-every", "--sample-every", "--sample-tokens"])
+def test_options_that_say_nothing_alone_are_refused(folder, tmp_path, option):
+    args = ["--data", folder.path / "chat.jsonl", "-o", tmp_path / "out"]
+    code, text = lora(folder.path, *args, option, 3)
+    assert (code, f"{option} is for --" in text) == (2, True), text
+
+
+def test_several_processes_are_told_what_to_do(folder, tmp_path, monkeypatch):
+    for name, value in {"WORLD_SIZE": "2", "RANK": "1"}.items():
+        monkeypatch.setenv(name, value)
+    args = ["--data", folder.path / "chat.jsonl", "-o", tmp_path / "out"]
+    code, text = lora(folder.path, *args)
+    assert (code, "trains in one process, and this is rank 1 of 2" in text) == (1, True), text
     assert not (tmp_path / "out").exists()
 
 
@@ -296,6 +313,10 @@ def test_other_folders_are_named(folder, tmp_path):
     (other.path / "genai_config.json").write_text(json.dumps(config))
     code, text = lora(other.path, *args, "-o", tmp_path / "out")
     assert (code, "type 'mamba' are not known" in text) == (1, True), text
+    config["model"]["decoder"]["outputs"] = ["logits"]
+    (other.path / "genai_config.json").write_text(json.dumps(config))
+    code, text = lora(other.path, *args, "-o", tmp_path / "out")
+    assert (code, "it names no outputs of the decoder" in text) == (1, True), text
     code, text = lora(tmp_path / "nowhere", *args, "-o", tmp_path / "out")
     assert (code, "nowhere is not there" in text) == (1, True), text
     assert not (tmp_path / "out").exists()

@@ -19,6 +19,7 @@ from flow2onnx.cli.lora_training import (
     check_counts,
     check_output,
     check_words,
+    check_world,
     fit_bundle,
     read_batches,
     texts_data,
@@ -193,6 +194,7 @@ def train(
     goes on training elsewhere, loss.csv of the epochs, steps.csv of the steps and, with matplotlib,
     loss.png. Ctrl-C ends it between two steps; --resume goes on, bit for bit, also after a crash.
     """
+    check_world()
     check_counts(options)
     _check_together()
     asked = TrainingRequest(
@@ -211,6 +213,8 @@ def _check_together() -> None:
     of_networks = ("of", "labels", "inputs", "metrics", "mean", "std")
     of_texts = ("dora", "length", "pack", "all_tokens", "sample", "sample_every", "sample_tokens")
     needs = {name: ["loss"] for name in of_networks}
+    needs |= {"validate_every": ["validation"], "sample_every": ["sample"]}
+    needs |= {"sample_tokens": ["sample"]}
     excludes = [("overwrite", "resume"), *((name, "loss") for name in of_texts)]
     check_together(needs, excludes)
 

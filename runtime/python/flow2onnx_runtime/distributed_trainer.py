@@ -133,6 +133,11 @@ class DistributedTrainer(Trainer):
             self._vectors.spread(self._others)
             follow_first(self._others, self._state, self._own)
 
+    def check_plan(self, plan: Mapping[str, object]) -> None:
+        """Raise `RankError` on every rank where one is to do other steps than the others."""
+        if self._others is not None:
+            check_alike(self._others, {n: repr(part).encode() for n, part in plan.items()})
+
     def _check_losses(self, results: list[NDArray[Any]]) -> None:
         """Raise on every rank if the loss of one is not finite."""
         if self._others is None:

@@ -124,6 +124,10 @@ def fit(
     _check_count("epochs", epochs)
     source = open_source(batches, learner.feeds, settings.batching(trains=True))
     source.check_epochs(epochs)
+    learner.check_plan(
+        {"the number of batches": source.count, "the number of epochs": epochs,
+         "accumulate": settings.accumulate, "every": settings.every}
+    )  # fmt: skip
     loop = Loop(
         learner,
         source,

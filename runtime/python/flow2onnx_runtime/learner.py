@@ -69,6 +69,9 @@ class Learner(Protocol):
     def draws_anew(self) -> bool:
         """True if random draws depend on what was run before, and not on the step alone."""
 
+    def check_plan(self, plan: Mapping[str, object]) -> None:
+        """Raise an error where ranks that train together are to do other steps than this one."""
+
     def prepare(self, arrays: Sequence[Array]) -> Any:
         """A batch as `step` takes it; raises `FeedError` for one that does not fit."""
 
@@ -128,6 +131,10 @@ class BundleLearner:
         feeds = {f.name for f in self.feeds}
         has_losses = bool(self.losses) and set(self.losses) <= {r.name for r in job.results}
         return has_losses and {f.name for f in job.feeds} <= feeds
+
+    def check_plan(self, plan: Mapping[str, object]) -> None:
+        """Raise `RankError` where a rank is to do other steps than the others."""
+        self._trainer.check_plan(plan)
 
     @property
     def steps(self) -> int:

@@ -373,6 +373,9 @@ class Trainer:
             raise StateError(f"learning_rate {rate!r}", hint="give a number of at least 0, or None")
         self.state.write(name, np.array([-1.0 if rate is None else rate], np.float32))
 
+    def check_plan(self, plan: Mapping[str, object]) -> None:
+        """Nothing: one process does what steps it wants."""
+
     @property
     def present_rate(self) -> float | None:
         """The rate of the next step where it is known: set, or constant since the bundle was made.
