@@ -3,12 +3,16 @@
 The rule between them is measured on the CPU provider, of one thread; that for GPUs is computed.
 """
 
+import itertools
 import math
 
+import numpy as np
+
 from flow2onnx.autodiff.rules.convolution_gpu import input_form
+from flow2onnx.autodiff.rules.toeplitz import has_joins, is_fast, joins
 from flow2onnx.autodiff.rules.windows import spread_windows
 from flow2onnx.graph.dimension import is_known
-from flow2onnx.graph.types import dims
+from flow2onnx.graph.types import dims, dtype_of
 from flow2onnx.lowering.forms import Lowering
 
 
@@ -19,9 +23,25 @@ def _pick_form(s, w, g):
         return "conv"
     if _has_product(s) and s.co >= 128 and is_known(s.spread) and s.spread <= 64:
         return "nhwc_product" if s.spread < 64 else "conv"
-    if _has_product(s) and min(s.ci, s.co) >= 64 and max(s.kernel) <= 3:
+    if _has_product(s) and max(s.kernel) <= 3 and (min(s.ci, s.co) >= 64 or _is_large(s)):
         return "conv"
+    if is_fast(s):
+        return "toeplitz"
+    if s.groups == s.ci == s.co and _is_convolution(s) and max(s.kernel) <= 5:
+        return "conv"
+    if _has_phases(s) and s.spread < 64 and _has_large_kernel(s):
+        return "phases"
     return "conv_transpose"
+
+
+def _has_large_kernel(s):
+    """True if a kernel leaves the caches, which is read once for each image, or once for all."""
+    return s.ci * s.co * math.prod(s.kernel) >= 1 << 20 and is_known(s.n) and s.n > 1
+
+
+def _is_large(s):
+    """True if the windows of an image leave the caches, which transposing a convolution makes."""
+    return is_known(s.spread) and s.ci * math.prod(s.kernel) * s.spread >= 1 << 20
 
 
 def _is_convolution(s, *_):
@@ -33,6 +53,26 @@ def _is_convolution(s, *_):
 
 def _has_product(s, *_):
     return s.is_dense and _is_convolution(s)
+
+
+def _has_phases(s, *_):
+    """True if strides leave no element of the image without a tap."""
+    known = is_known(*s.extents, *s.outputs, *s.before, *s.after)
+    return known and s.is_dense and not s.is_unit_stride and all(map(all, _phases(s)))
+
+
+def _phases(s):
+    """Axis by axis, for each element up to the stride: the taps that reach it, and from how far.
+
+    A tap (index, distance) reaches it, and those strides further, from so many outputs further.
+    """
+    return [
+        [
+            [(i, (at + p - i * d) // step) for i in range(k) if (at + p - i * d) % step == 0]
+            for at in range(step)
+        ]
+        for step, k, d, p in zip(s.strides, s.kernel, s.dilations, s.before, strict=True)
+    ]
 
 
 input_gradient = Lowering("Conv.dX", _pick_form, on_cuda=input_form)
@@ -78,6 +118,58 @@ def _(b, s, w, g):
     flat = b.Reshape(joined, [-1, math.prod(s.kernel) * s.co])
     product = b.Reshape(b.MatMul(flat, rows), [s.n, *s.extents, s.ci])
     return b.Transpose(product, perm=[0, len(s.kernel) + 1, *_image_axes(s)])
+
+
+@input_gradient.form("phases", when=_has_phases)
+def _(b, s, w, g):
+    """One product for each place between two strides, over the taps that reach it, channels last.
+
+    A transposed convolution multiplies each image by itself, and adds windows up.
+    """
+    phases, rank = _phases(s), len(s.kernel)
+    lengths = [-(-h // step) for h, step in zip(s.extents, s.strides, strict=True)]
+    low, high = _reached(s, phases, lengths)
+    last = b.Transpose(g, perm=[0, *s.axes, 1])
+    if any(low + high):
+        last = b.Pad(last, [0, *low, 0, 0, *high, 0])
+    by_tap = b.Reshape(b.Transpose(w, perm=[*s.axes, 0, 1]), [-1, s.co, s.ci])
+    parts = []
+    for phase in itertools.product(*phases):
+        taps = [*itertools.product(*phase)]
+        starts = [[p + far for p, (_, far) in zip(low, tap, strict=True)] for tap in taps]
+        moved = [
+            b.Slice(last, at, [a + n for a, n in zip(at, lengths, strict=True)], [*_image_axes(s)])
+            for at in starts
+        ]
+        joined = moved[0] if len(moved) == 1 else b.Concat(*moved, axis=rank + 1)
+        places = [np.ravel_multi_index([i for i, _ in tap], s.kernel) for tap in taps]
+        rows = b.Reshape(b.Gather(by_tap, np.asarray(places, np.int64), axis=0), [-1, s.ci])
+        parts.append(b.MatMul(b.Reshape(joined, [-1, len(taps) * s.co]), rows))
+    placed = b.Reshape(b.Concat(*parts, axis=1), [s.n, *lengths, *s.strides, s.ci])
+    pairs = [axis for i in _image_axes(s) for axis in (i, i + rank)]
+    y = b.Transpose(placed, perm=[0, 2 * rank + 1, *pairs])
+    covered = tuple(n * step for n, step in zip(lengths, s.strides, strict=True))
+    y = b.Reshape(y, [s.n, s.ci, *covered])
+    return y if covered == s.extents else b.Slice(y, [0] * rank, [*s.extents], s.axes)
+
+
+def _reached(s, phases, lengths):
+    """How far the taps reach before and behind the outputs, on each axis."""
+    far = [[f for taps in axis for _, f in taps] for axis in phases]
+    low = [max(0, -min(fs)) for fs in far]
+    ends = zip(lengths, far, s.outputs, strict=True)
+    return low, [max(0, n + max(fs) - o) for n, fs, o in ends]
+
+
+@input_gradient.form("toeplitz", when=has_joins)
+def _(b, s, w, g):
+    """A product with the matrix of each channel, whose diagonals are its taps."""
+    across = joins(s, dtype_of(g)).transpose(0, 2, 1).reshape(math.prod(s.kernel), -1)
+    matrices = b.MatMul(b.Reshape(w, [s.co, -1]), b.const(across))
+    matrices = b.Reshape(matrices, [s.co, s.spread, math.prod(s.extents)])
+    rows = b.Reshape(b.Transpose(g, perm=[1, 0, *s.axes]), [s.co, s.n, s.spread])
+    y = b.Reshape(b.MatMul(rows, matrices), [s.co, s.n, *s.extents])
+    return b.Transpose(y, perm=[1, 0, *s.axes])
 
 
 def _image_axes(s):

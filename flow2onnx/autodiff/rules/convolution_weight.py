@@ -8,6 +8,7 @@ import math
 import numpy as np
 
 from flow2onnx.autodiff.rules.convolution_gpu import weight_form
+from flow2onnx.autodiff.rules.toeplitz import has_joins, is_fast, joins, joins_along
 from flow2onnx.graph.dimension import extents, is_known
 from flow2onnx.graph.types import dtype_of
 from flow2onnx.lowering.forms import Lowering
@@ -19,9 +20,11 @@ def _pick_form(s, x, g):
     if s.is_pointwise:
         return "flat_product" if is_known(s.spread) and s.spread < 256 else "batched_product"
     if s.is_dense and s.ci > 4:
-        return "nhwc_taps"
+        return "row_stack" if _is_wide(s) else "nhwc_taps"
     if s.is_dense and s.is_unit_stride:
         return "im2col_by_image"
+    if is_fast(s):
+        return "toeplitz"
     if s.is_dense or len(s.kernel) != 2:
         return "swapped_conv"
     if s.ci // s.groups >= 16:
@@ -32,8 +35,21 @@ def _pick_form(s, x, g):
     return "tap_sums" if is_slow_swap else "swapped_conv"
 
 
+def _is_wide(s):
+    """True for batches of large images, of no more channels behind: products of few rows."""
+    if not (_has_rows(s) and is_known(s.n, s.spread)):
+        return False
+    return s.co <= min(s.ci, 128) and s.spread >= 1024 and s.n * s.ci * s.spread >= 1 << 20
+
+
 def _is_dense(s, *_):
     return s.is_dense
+
+
+def _has_rows(s, *_):
+    """True if the rows of images are known, and windows begin at each."""
+    known = is_known(*s.extents, *s.outputs, *s.before, *s.after)
+    return known and s.is_dense and s.is_unit_stride and s.before[0] <= s.reach[0]
 
 
 def _is_pointwise(s, *_):
@@ -129,6 +145,36 @@ def _(b, s, x, g):
     columns = b.Reshape(joined, [s.n, math.prod(s.kernel) * s.ci, -1])
     per_image = b.MatMul(b.Reshape(g, [s.n, s.co, -1]), b.Transpose(columns, perm=[0, 2, 1]))
     return _to_kernel(b, s, b.ReduceSum(per_image, [0], keepdims=0))
+
+
+@weight_gradient.form("row_stack", when=_has_rows)
+def _(b, s, x, g):
+    """The gradient once for each row of taps, moved by so many rows, the copies as one matrix.
+
+    A product for each of the other taps has so many more rows that packing its operands is cheap.
+    """
+    h, (ho, *outputs), (rows, *others) = s.extents[0], s.outputs, s.kernel
+    above, width = s.reach[0] - s.before[0], math.prod(outputs)
+    below = h - 1 + s.before[0] - (ho - 1)
+    rest = [0] * len(others)
+    wide = b.Pad(g, [0, 0, above, *rest, 0, 0, below, *rest]) if above or below else g
+    wide = b.Reshape(wide, [s.n, s.co, -1])
+    starts = [(s.reach[0] - i * s.dilations[0]) * width for i in range(rows)]
+    moved = [b.Slice(wide, [at], [at + h * width], [2]) for at in starts]
+    stack = moved[0] if rows == 1 else b.Concat(*moved, axis=1)
+    if any(s.before[1:] + s.after[1:]):
+        x = b.Pad(x, [0, 0, 0, *s.before[1:], 0, 0, 0, *s.after[1:]])
+    parts = []
+    for tap in np.ndindex(*others):
+        part = x
+        if others:
+            low = [i * d for i, d in zip(tap, s.dilations[1:], strict=True)]
+            part = b.Slice(x, low, [a + o for a, o in zip(low, outputs, strict=True)], s.axes[1:])
+        part = b.Transpose(b.Reshape(part, [s.n, s.ci, -1]), perm=[0, 2, 1])
+        part = b.ReduceSum(b.MatMul(stack, part), [0], keepdims=0)
+        parts.append(b.Reshape(part, [rows, s.co, 1, s.ci]))
+    joined = parts[0] if len(parts) == 1 else b.Concat(*parts, axis=2)
+    return b.Reshape(b.Transpose(joined, perm=[1, 3, 0, 2]), [s.co, s.ci, *s.kernel])
 
 
 @weight_gradient.form("swapped_conv")
@@ -232,7 +278,7 @@ def _(b, s, x, g):
     pairs = b.Concat(*(b.Unsqueeze(r, [1]) for r in rows), axis=1) if kh > 1 else rows[0]
     pairs = b.Reshape(pairs, [s.groups * kh, per_out, wo, per_in, w])
     pairs = b.Transpose(pairs, perm=[0, 1, 3, 2, 4])
-    taps = b.MatMul(b.Reshape(pairs, [-1, wo * w]), b.const(_diagonals(s, dtype_of(g).numpy)))
+    taps = b.MatMul(b.Reshape(pairs, [-1, wo * w]), b.const(_diagonals(s, dtype_of(g))))
     taps = b.Reshape(taps, [s.groups, kh, per_out, per_in, kw])
     return b.Reshape(b.Transpose(taps, perm=[0, 2, 3, 1, 4]), [s.co, per_in, kh, kw])
 
@@ -248,6 +294,15 @@ def _rows(b, s, xs, first, span):
 
 def _diagonals(s, dtype):
     """For each pair of columns, out and in, the tap that joins them."""
-    out, into, tap = np.ogrid[: s.outputs[1], : s.extents[1], : s.kernel[1]]
-    met = out * s.strides[1] + tap * s.dilations[1] - s.before[1]
-    return (met == into).reshape(-1, s.kernel[1]).astype(dtype)
+    found = joins_along(s, 1).transpose(2, 1, 0)
+    return found.reshape(-1, s.kernel[1]).astype(dtype.numpy)
+
+
+@weight_gradient.form("toeplitz", when=has_joins)
+def _(b, s, x, g):
+    """Products of all elements of the images with all of the gradient, of which taps are sums."""
+    columns = b.Reshape(b.Transpose(x, perm=[1, *s.axes, 0]), [s.co, -1, s.n])
+    rows = b.Reshape(b.Transpose(g, perm=[1, 0, *s.axes]), [s.co, s.n, -1])
+    pairs = b.Reshape(b.MatMul(columns, rows), [s.co, -1])
+    of_taps = joins(s, dtype_of(g)).reshape(math.prod(s.kernel), -1).T
+    return b.Reshape(b.MatMul(pairs, b.const(np.ascontiguousarray(of_taps))), [s.co, 1, *s.kernel])

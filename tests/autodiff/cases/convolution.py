@@ -35,7 +35,17 @@ CONVOLUTION = [
         "small-images", (1, 3, 8, 8), (128, 3, 3, 3), ["conv", "im2col_by_image"],
         pads=[1, 1, 1, 1],
     ),
-    _conv("depthwise", (2, 6, 5, 5), (6, 1, 3, 3), ["conv_transpose", "bands"], group=6),
+    _conv("depthwise", (2, 6, 5, 5), (6, 1, 3, 3), ["toeplitz", "toeplitz"], group=6),
+    _conv("depthwise-strided", (2, 3, 6, 5), (3, 1, 3, 2), ["toeplitz", "toeplitz"], group=3,
+          strides=[2, 1], dilations=[1, 2], pads=[1, 0, 0, 1], bias=True),
+    _conv("depthwise-large", (1, 2, 9, 9), (2, 1, 3, 3), ["conv", "bands"], group=2,
+          pads=[1, 1, 1, 1]),
+    _conv("rows", (128, 8, 34, 32), (2, 8, 3, 2), ["conv_transpose", "row_stack"],
+          pads=[0, 0, 0, 1]),
+    _conv("rows-one-axis", (128, 8, 1024), (1, 8, 3), ["conv_transpose", "row_stack"],
+          dilations=[2], pads=[3, 1]),
+    _conv("phases", (2, 148, 5, 4), (148, 148, 7, 7), ["phases", "nhwc_taps"], strides=[2, 3],
+          pads=[3, 2, 3, 3]),
     _conv(
         "dilated", (2, 3, 8, 7), (4, 3, 3, 2),
         ["conv_transpose", "im2col_by_image"], dilations=[2, 3],
@@ -91,7 +101,7 @@ CONVOLUTION = [
               strides=[2, 3], auto_pad=how)
         for how in ("SAME_UPPER", "SAME_LOWER", "VALID")
     ),
-    _conv("auto-one-axis", (1, 2, 8), (2, 1, 4), ["conv_transpose", "swapped_conv"], group=2,
+    _conv("auto-one-axis", (1, 2, 8), (2, 1, 4), ["toeplitz", "toeplitz"], group=2,
           strides=[2], auto_pad="SAME_LOWER"),
     _conv("auto-three-axes", (1, 2, 4, 5, 3), (2, 2, 2, 3, 1), ["conv_transpose", "swapped_conv"],
           strides=[1, 2, 1], auto_pad="SAME_UPPER"),
