@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-__all__ = ["CLASSES", "Convolution", "draw_shapes", "published_layers"]
+__all__ = ["CLASSES", "Convolution", "draw_shapes", "parse_layer", "published_layers"]
 
 _TABLE = Path(__file__).with_name("convolution_layers.txt")
 _LAYER = re.compile(r"(\d+)>(\d+)@([\dx]+)((?: [kspdgo][\dx]+)*)( dw)?( t)?")
@@ -142,7 +142,7 @@ def published_layers() -> Iterator[Convolution]:
         if not layers and line.endswith("-D"):
             rank = int(line.removesuffix("-D"))
         elif layers and not line.startswith("#"):
-            yield from (_layer(net, rank, layer) for layer in layers.split("; "))
+            yield from (parse_layer(net, rank, layer) for layer in layers.split("; "))
 
 
 def draw_shapes(count: int = 400, seed: int = _SEED) -> list[Convolution]:
@@ -183,7 +183,8 @@ def _variant(draw: random.Random, layer: Convolution) -> Convolution | None:
     return shape if fits and min(shape.out_size) > 0 else None
 
 
-def _layer(net: str, rank: int, text: str) -> Convolution:
+def parse_layer(net: str, rank: int, text: str) -> Convolution:
+    """A layer on one image, as the table writes it."""
     match = _LAYER.fullmatch(text)
     assert match is not None, f"{net}: {text!r} is no layer"
     channels, out, size, rest, is_depthwise, is_transposed = match.groups()

@@ -1,4 +1,4 @@
-"""One side of the sweep of convolutions: flow2onnx with its native operators, or torch.
+"""One side of the sweep of convolutions: flow2onnx, natively or in standard operators, or torch.
 
     python -m benchmarks.convolution_worker flow2onnx --threads 1
 
@@ -26,6 +26,7 @@ from benchmarks.convolution_shapes import Convolution
 from benchmarks.worker import confine, version_of
 
 PASSES = ("forward", "input gradient", "weight gradient")
+GRADIENTS = {PASSES[1]: "Conv.dX", PASSES[2]: "Conv.dW"}  # the lowerings that have forms
 Array = np.ndarray[Any, np.dtype[Any]]
 Pass = Callable[[], Any]
 _NUMBERS = 65521  # a prime: no axis of a tensor repeats them
@@ -64,49 +65,89 @@ class Ours:
         from flow2onnx_runtime.extensions import GraphAnalysis
 
         from flow2onnx.analysis.in_place import index_origin, late_readers
-        from flow2onnx.autodiff import gradients
-        from flow2onnx.dtypes import float32
-        from flow2onnx.graph import Builder
         from flow2onnx.graph.model import model_bytes, model_of
-        from flow2onnx.passes import run_passes
 
-        b, arrays = Builder(), operands(shape)
-        x, w, g = (b.input(n, a.shape, float32) for n, a in zip("xwg", arrays, strict=True))
-        pads = [*shape.pad, *shape.pad]
-        steps = {"strides": shape.stride, "dilations": shape.dilation, "pads": pads,
-                 "group": shape.groups}  # fmt: skip
-        if shape.is_transposed:
-            y = b.ConvTranspose(x, w, **steps, output_padding=shape.output_pad)
-        else:
-            y = b.Conv(x, w, **steps)
-        wanted = x if which == PASSES[1] else w
-        b.output(y if which == PASSES[0] else gradients(b, {y: g}, [wanted])[wanted], "result")
-        run_passes(b.graph)
+        graph = pass_graph(shape, which)
         model, _ = rewrite_training(
-            model_of(b.graph), self.library.operators, self.threads,
+            model_of(graph), self.library.operators, self.threads,
             GraphAnalysis(late_readers, index_origin), winograd=True,
         )  # fmt: skip
-        feeds = dict(zip("xwg", arrays, strict=True))
-        return self._open(model_bytes(model), feeds), _operators(model)
-
-    def _open(self, model: bytes, feeds: dict[str, Array]) -> Pass:
         import onnxruntime as ort
 
         options = ort.SessionOptions()
-        options.intra_op_num_threads, options.log_severity_level = self.threads, 4
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
         options.register_custom_ops_library(self.library.path)
-        session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        binding = session.io_binding()
-        for name, array in feeds.items():
-            binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(array))
+        return open_pass(model_bytes(model), options, self.threads, shape), _operators(model)
 
-        def run() -> Any:
-            binding.bind_output("result", "cpu")  # made anew, as torch does
-            session.run_with_iobinding(binding)
-            return binding.get_outputs()[0].numpy
 
-        return run
+class Standard:
+    """A graph of one pass in standard operators, in the form that stands behind the pass.
+
+    "input gradient: phases" asks for that form where it is valid.
+    """
+
+    VERSIONS = ("onnxruntime", "onnx", "onnx-ir", "numpy")
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+
+    def built(self) -> dict[str, str]:
+        """Nothing: the versions tell it from others."""
+        return {}
+
+    def prepare(self, shape: Convolution, which: str) -> tuple[Pass, str]:
+        """A pass, and the operators that compute it."""
+        import onnxruntime as ort
+
+        from flow2onnx.graph.model import model_bytes, model_of
+        from flow2onnx.lowering.forms import Picks, choose_forms
+
+        which, _, form = which.partition(": ")
+        with choose_forms(Picks(dict.fromkeys(GRADIENTS.values(), form))):
+            model = model_of(pass_graph(shape, which))
+        step = open_pass(model_bytes(model), ort.SessionOptions(), self.threads, shape)
+        return step, _operators(model)
+
+
+def pass_graph(shape: Convolution, which: str) -> Any:
+    """The graph of one pass as a train job has it, after all passes; its result is "result"."""
+    from flow2onnx.autodiff import gradients
+    from flow2onnx.dtypes import float32
+    from flow2onnx.graph import Builder
+    from flow2onnx.passes import run_passes
+
+    b = Builder()
+    shapes = (shape.input_shape, shape.weight_shape, shape.output_shape)
+    x, w, g = (b.input(n, s, float32) for n, s in zip("xwg", shapes, strict=True))
+    pads = [*shape.pad, *shape.pad]
+    steps = {"strides": shape.stride, "dilations": shape.dilation, "pads": pads,
+             "group": shape.groups}  # fmt: skip
+    if shape.is_transposed:
+        y = b.ConvTranspose(x, w, **steps, output_padding=shape.output_pad)
+    else:
+        y = b.Conv(x, w, **steps)
+    wanted = x if which == PASSES[1] else w
+    b.output(y if which == PASSES[0] else gradients(b, {y: g}, [wanted])[wanted], "result")
+    run_passes(b.graph)
+    return b.graph
+
+
+def open_pass(model: bytes, options: Any, threads: int, shape: Convolution) -> Pass:
+    """A call of a pass's model on the operands of its shape."""
+    import onnxruntime as ort
+
+    options.intra_op_num_threads, options.log_severity_level = threads, 4
+    session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    binding = session.io_binding()
+    for name, array in zip("xwg", operands(shape), strict=True):
+        binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(array))
+
+    def run() -> Any:
+        binding.bind_output("result", "cpu")  # made anew, as torch does
+        session.run_with_iobinding(binding)
+        return binding.get_outputs()[0].numpy
+
+    return run
 
 
 def _operators(model: Any) -> str:
@@ -161,7 +202,9 @@ class Torch:
         return run, ""
 
 
-SIDES: dict[str, Callable[[int], Any]] = {"flow2onnx": Ours, "torch": Torch}
+SIDES: dict[str, Callable[[int], Any]] = {
+    "flow2onnx": Ours, "standard": Standard, "torch": Torch,
+}  # fmt: skip
 
 
 def main() -> None:

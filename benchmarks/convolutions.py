@@ -47,7 +47,7 @@ BAR, LEAST = 1.0, 0.8  # what nearly all shapes should reach, and what all shoul
 PATIENCE = 120.0  # seconds that a process may take for a pass
 WORKER = "benchmarks.convolution_worker"
 SIDES = (("flow2onnx", "flow2onnx:native"), ("torch", "torch"))  # names, and their environments
-_TOLERANCE = 1e-4  # of the mean size of the elements, or of the element
+TOLERANCE = 1e-4  # of the mean size of the elements, or of the element
 _COLORS = {"forward": "#0072b2", "input gradient": "#e69f00", "weight gradient": "#009e73"}
 NOTES = (
     "Ratios are the time of torch divided by ours: above 1 we are faster. Times are medians over "
@@ -172,7 +172,7 @@ def measure_pass(
     if errors:
         return Row(*about, note="; ".join(errors))
     how, (ours, theirs) = facts[0]["how"], (f["sample"] for f in facts)
-    if disagreement(theirs, ours, _TOLERANCE):
+    if disagreement(theirs, ours, TOLERANCE):
         return Row(*about, how=how, note="not timed: results differ")
     counts = [_count(side, pace) for side in sides]
     walls: list[list[float]] = [[], []]

@@ -31,13 +31,17 @@ class Contestants(Protocol):
 
 @dataclass(frozen=True)
 class Program:
-    """A table: its name, which is the worker's task, its rows as in `workloads`, and its peers."""
+    """A table: its name, its rows as in `workloads`, and its peers.
+
+    The worker's task is the name, unless another is given.
+    """
 
     name: str
     title: str
     table: dict[str, tuple[str, str]]
     notes: tuple[str, ...]
     contestants: Contestants
+    task: str = ""
 
 
 def main(program: Program, about: str) -> None:
@@ -50,7 +54,7 @@ def main(program: Program, about: str) -> None:
             first, *others = program.contestants(row, folder, takes_all=args.all)
             chosen = [w for w in others if any(part in w.label for part in args.peers)]
             for threads in args.threads:
-                setting = Setting(program.name, program.table[row][1], threads)
+                setting = Setting(program.task or program.name, program.table[row][1], threads)
                 _tell(contest.measure(row, setting, [first, *chosen]))
         found = record.joined(contest)
         write(found, args.out, program.name)

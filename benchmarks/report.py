@@ -77,9 +77,7 @@ def save(
     drawn: Callable[[dict[str, Any], Path], None],
 ) -> None:  # fmt: skip
     """Write the numbers, a page of tables, and a chart where matplotlib is installed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    content = json.dumps(found, indent=1, ensure_ascii=False)
-    replace_bytes(path, f"{content}\n".encode())
+    write_numbers(found, path)
     replace_bytes(path.with_suffix(".md"), page(found, tables).encode())
     if importlib.util.find_spec("matplotlib") is None:
         print(f"no chart: matplotlib is not installed; {path.with_suffix('.md')} has the numbers")
@@ -89,6 +87,13 @@ def save(
     matplotlib.use("Agg")
     matplotlib.rcParams["svg.hashsalt"] = "flow2onnx"  # the same file for the same numbers
     drawn(found, path.with_suffix(".svg"))
+
+
+def write_numbers(found: dict[str, Any], path: Path) -> None:
+    """Write a result as JSON."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = json.dumps(found, indent=1, ensure_ascii=False)
+    replace_bytes(path, f"{content}\n".encode())
 
 
 def page(found: dict[str, Any], tables: Sequence[Grid]) -> str:
