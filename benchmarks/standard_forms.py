@@ -42,6 +42,7 @@ NOTES = (
     "A layer is written as images x channels > channels @ size, k kernel, s stride, p padding, "
     "g groups.",
 )
+_REHEARSAL = ", a rehearsal of few short blocks"
 _SLOW = 4.0  # a form of so many times the time of the fastest so far is run once
 
 
@@ -140,7 +141,8 @@ def main() -> None:
                         print(" | ".join(grid([row], threads).lines[0]), flush=True)
     found = {
         "machine": machine(), "versions": versions, "rows": [asdict(r) for r in rows],
-        "title": "Convolutions in standard operators", "notes": NOTES, "workloads": {},
+        "title": f"Convolutions in standard operators{_REHEARSAL * args.quick}",
+        "notes": NOTES, "workloads": {},
     }  # fmt: skip
     text = page(found, [grid(rows, threads) for threads in args.threads])
     write_numbers(found, args.out / "standard_forms.json")
