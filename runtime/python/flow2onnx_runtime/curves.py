@@ -63,6 +63,8 @@ def curve_picture(runs: Mapping[str, Rows], names: Sequence[str], over: str, end
                     axes.plot(*zip(*points, strict=True), style, label=label, **look)
         axes.set_ylabel(_plain(name))
         axes.set_xlabel(over)
+        if all(float(x).is_integer() for line in axes.lines for x in line.get_xdata()):
+            axes.xaxis.get_major_locator().set_params(integer=True)  # there is no step 1.2
         axes.grid(alpha=0.25)
         if axes.lines:
             axes.legend(fontsize="small")

@@ -4,6 +4,7 @@ import csv
 import itertools
 import logging
 import math
+import re
 import signal
 
 import numpy as np
@@ -509,6 +510,14 @@ def test_a_plot_along_a_column(tmp_path):
     assert "<!-- step -->" in (tmp_path / "curves.svg").read_text()  # matplotlib notes its texts
     with pytest.raises(KeyError, match="hours: there are epoch, step, loss, val_loss"):
         history.plot(tmp_path / "curves.svg", over="hours")
+
+
+def test_a_plot_has_no_ticks_between_steps(tmp_path):
+    pytest.importorskip("matplotlib")
+    History([{"step": n, "loss": 20 / n} for n in (1, 2)]).plot(tmp_path / "few.svg", over="step")
+    ticks = re.findall("<!-- ([0-9.]+) -->", (tmp_path / "few.svg").read_text())
+    assert {"1", "2"}.issubset(ticks)
+    assert [tick for tick in ticks if 1 < float(tick) < 2] == []
 
 
 def test_a_plot_without_matplotlib_says_so_before_the_first_step(trainer, tmp_path, monkeypatch):
