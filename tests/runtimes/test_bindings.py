@@ -45,7 +45,8 @@ from tests.runtimes.languages import LANGUAGES, Language, c
 from tests.runtimes.readme import run_page
 from tests.runtimes.test_c_damage import FILES, WRONG
 
-pytestmark = MARKS
+# run by `make runtimes SLOW=1`, a step of CI: compilers take longer than most modules of tests
+pytestmark = [*MARKS, pytest.mark.slow]
 
 
 # ---- What is built once --------------------------------------------------------------------------

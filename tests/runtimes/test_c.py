@@ -60,7 +60,7 @@ PARTS = sorted((SOURCE / "src").glob("*.c"))
     "compiler", [pytest.param(name, marks=[SLOW] * (i > 0)) for i, name in enumerate(COMPILERS)]
 )
 @pytest.mark.parametrize(
-    "level", [pytest.param("-O0", marks=SLOW), "-O2", pytest.param("-Os", marks=SLOW)]
+    "level", [pytest.param(level, marks=SLOW) for level in ("-O0", "-O2", "-Os")]
 )
 def test_no_warnings(compiler, level, tmp_path):
     single = make(tmp_path, "flow2onnx_runtime.c") / "flow2onnx_runtime.c"

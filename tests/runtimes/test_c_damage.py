@@ -38,7 +38,8 @@ from tests.runtimes.c_driver import (
 )
 from tests.runtimes.outside import OUTSIDE, fill, model_with
 
-pytestmark = MARKS
+# run by `make runtimes SLOW=1`, a step of CI: compilers take longer than most modules of tests
+pytestmark = [*MARKS, pytest.mark.slow]
 
 
 # ---- External data -------------------------------------------------------------------------------

@@ -213,7 +213,7 @@ def test_a_step_that_fails_in_place(in_place, monkeypatch):
         with pytest.raises(StateError, match="neither the old nor the new"):
             use()
     trainer.state.write("w", saved["w"])
-    with pytest.raises(StateError, match="b, m were being updated"):
+    with pytest.raises(StateError, match="b, m were being changed"):
         trainer.step(*batch(1))
     trainer.load_state_dict(saved)
     assert_same(after(trainer), after(Trainer(in_place, OPTIONS)))
