@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[1]
 EXAMPLES = {p.stem for p in (ROOT / "examples").glob("*.py")}
 # modules of the examples that are no example themselves
 SHARED = {"training"}
+IN_THE_GALLERY = pytest.mark.slow  # `make docs`, a step of CI, runs them for its pages
 
 
 def run(*arguments, cwd=ROOT):
@@ -56,7 +57,9 @@ def test_generation_a():
     assert number(r"test accuracy: ([\d.]+)%", run("-m", "examples.generation_a")) >= 95
 
 
-@pytest.mark.parametrize("name", ["generation_b", "generation_c"])
+@pytest.mark.parametrize(
+    "name", ["generation_b", pytest.param("generation_c", marks=IN_THE_GALLERY)]
+)
 def test_callback_comes_last(name):
     out = run("-m", f"examples.{name}")
     losses = [float(x) for x in re.findall(r"^[\d.]+$", out, re.MULTILINE)]
@@ -93,6 +96,7 @@ def test_lenet(tmp_path):
     assert (tmp_path / "lenet_loss.png").read_bytes().startswith(b"\x89PNG")
 
 
+@IN_THE_GALLERY
 def test_federated():
     out = run("-m", "examples.federated", "--rounds", "6")
     together = number(r"accuracy of the average: ([\d.]+)%", out)

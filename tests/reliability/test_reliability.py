@@ -56,7 +56,8 @@ def test_an_interrupt_ends_the_process_or_leaves_whole_steps(exits, prompts):
     assert found == {"ended": exits, "whole": prompts}
 
 
-@pytest.mark.parametrize("scale", [0.01, pytest.param(1.0, marks=pytest.mark.slow)])
+@pytest.mark.slow  # tests/serving has a quick test of each case
+@pytest.mark.parametrize("scale", [0.01, 1.0])
 def test_a_server_under_attack_answers_others_and_keeps_nothing(scale):
     """Each attack ends, others get right answers meanwhile, and memory comes back."""
     rows = server_under_attack.measure(list(server_under_attack.CASES), 2, scale)
