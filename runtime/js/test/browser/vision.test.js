@@ -155,10 +155,10 @@ test("pictures, training, trying, files, a reload", KNOWN, async () => {
   await picture(page, "1-begin");
   await taught(page);
   await page.locator("#provider").selectOption("wasm");
-  await page.locator("#rounds").fill("30");
+  await page.locator("#rounds").fill("60");
   await page.getByRole("button", { name: "Train", exact: true }).click();
   await said(page, "trained");
-  assert.match(await text(page, "status"), /^trained: 30 steps/);
+  assert.match(await text(page, "status"), /^trained: 60 steps/);
   assert.ok(Number(await text(page, "loss")) < 0.8 * CHANCE, await text(page, "loss"));
   assert.match(await text(page, "held"), /^(50\.0|75\.0|100) %$/);
   assert.match(await text(page, "where"), /the processor(, \d threads)?$/);
@@ -205,11 +205,12 @@ test("pictures, training, trying, files, a reload", KNOWN, async () => {
   assert.deepEqual(await shares(page), before);
 
   await page.locator("#depth").selectOption("blocks");
-  await page.locator("#rounds").fill("3");
+  await page.locator("#rounds").fill("1"); // its loss is that of the weights before it
   await page.getByRole("button", { name: "Train", exact: true }).click();
   await said(page, "trained");
-  assert.match(await text(page, "status"), /^trained: 3 steps/);
-  assert.ok(Number(await text(page, "loss")) < 0.9 * CHANCE, "the head goes on from what it had learnt");
+  assert.match(await text(page, "status"), /^trained: 1 step/);
+  const loss = Number(await text(page, "loss"));
+  assert.ok(loss < 0.95 * CHANCE, `the head goes on from what it had learnt: ${loss}`);
   assert.deepEqual(page.trouble, []);
   await page.context().close();
 });
