@@ -56,7 +56,7 @@ def main(program: Program, about: str) -> None:
             for threads in args.threads:
                 setting = Setting(program.task or program.name, program.table[row][1], threads)
                 _tell(contest.measure(row, setting, [first, *chosen]))
-        found = record.joined(contest)
+        found = record.merged_document(contest)
         write(found, args.out, program.name)
     for grid in ratios(found["rows"]):
         grid.show()
@@ -83,7 +83,7 @@ class _Record:
                 )
         self._rows, self._versions = found["rows"], found["versions"]
 
-    def joined(self, contest: Contest) -> dict[str, Any]:
+    def merged_document(self, contest: Contest) -> dict[str, Any]:
         """The document of both, in the order of the table."""
         found = document(contest, machine(), title=self._title, notes=self._program.notes)
         for peer, versions in found["versions"].items():

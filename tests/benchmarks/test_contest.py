@@ -158,7 +158,7 @@ def test_rows_are_added_to_those_of_this_machine(tmp_path, monkeypatch):
     table = {"first": ("one", SMALL), "second": ("two", SMALL)}
     program = Program("training", "Title", table, (), lambda row, folder, takes_all: iter([OURS]))
 
-    def measured(contest, name, setting, who):
+    def measure_nothing(contest, name, setting, who):
         row = Row(name, setting.threads, who[0].label, ms=1.0, busy_ms=1.0, ratio=1.0)
         contest.rows.append(row)
         contest.versions["flow2onnx"] = {"numpy": "2"}
@@ -170,7 +170,7 @@ def test_rows_are_added_to_those_of_this_machine(tmp_path, monkeypatch):
         main(program, "")
         return json.loads((tmp_path / "training.json").read_text())
 
-    monkeypatch.setattr(Contest, "measure", measured)
+    monkeypatch.setattr(Contest, "measure", measure_nothing)
     add("second")
     found = add("first", "--add")
     assert [row["workload"] for row in found["rows"]] == ["first", "second"]

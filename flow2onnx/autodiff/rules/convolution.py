@@ -70,6 +70,15 @@ class Convolution(Windows):
         return self.groups == 1
 
     @property
+    def is_depthwise(self):
+        return self.groups == self.ci == self.co
+
+    @property
+    def has_known_sizes(self):
+        """True if the sizes of images, of outputs and of pads are numbers."""
+        return is_known(*self.extents, *self.outputs, *self.before, *self.after)
+
+    @property
     def is_unit_stride(self):
         return set(self.strides) == {1}
 

@@ -67,7 +67,7 @@ def _weight_forms(s):
         return {"batched_product": sizes.batched_product(), "flat_product": sizes.flat_product()}
     if not s.is_dense:
         found = {"grouped_taps": sizes.nhwc_taps()}
-        if s.groups == s.ci == s.co:
+        if s.is_depthwise:
             found["tap_sums"] = sizes.tap_sums()
         return found
     found = {

@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from flow2onnx.autodiff.rules.convolution_gpu import input_form
-from flow2onnx.autodiff.rules.toeplitz import has_joins, is_fast, joins
+from flow2onnx.autodiff.rules.depthwise_toeplitz import has_small_images, is_fast, tap_masks
 from flow2onnx.autodiff.rules.windows import spread_windows
 from flow2onnx.graph.dimension import is_known
 from flow2onnx.graph.types import dims, dtype_of
@@ -27,7 +27,7 @@ def _pick_form(s, w, g):
         return "conv"
     if is_fast(s):
         return "toeplitz"
-    if s.groups == s.ci == s.co and _is_convolution(s) and max(s.kernel) <= 5:
+    if s.is_depthwise and _is_convolution(s) and max(s.kernel) <= 5:
         return "conv"
     if _has_phases(s) and s.spread < 64 and _has_large_kernel(s):
         return "phases"
@@ -57,8 +57,8 @@ def _has_product(s, *_):
 
 def _has_phases(s, *_):
     """True if strides leave no element of the image without a tap."""
-    known = is_known(*s.extents, *s.outputs, *s.before, *s.after)
-    return known and s.is_dense and not s.is_unit_stride and all(map(all, _phases(s)))
+    has_strides = s.is_dense and not s.is_unit_stride
+    return has_strides and s.has_known_sizes and all(map(all, _phases(s)))
 
 
 def _phases(s):
@@ -128,7 +128,7 @@ def _(b, s, w, g):
     """
     phases, rank = _phases(s), len(s.kernel)
     lengths = [-(-h // step) for h, step in zip(s.extents, s.strides, strict=True)]
-    low, high = _reached(s, phases, lengths)
+    low, high = _pads(s, phases, lengths)
     last = b.Transpose(g, perm=[0, *s.axes, 1])
     if any(low + high):
         last = b.Pad(last, [0, *low, 0, 0, *high, 0])
@@ -153,18 +153,18 @@ def _(b, s, w, g):
     return y if covered == s.extents else b.Slice(y, [0] * rank, [*s.extents], s.axes)
 
 
-def _reached(s, phases, lengths):
-    """How far the taps reach before and behind the outputs, on each axis."""
+def _pads(s, phases, lengths):
+    """The pads before and behind the outputs, axis by axis, that the taps reach."""
     far = [[f for taps in axis for _, f in taps] for axis in phases]
     low = [max(0, -min(fs)) for fs in far]
     ends = zip(lengths, far, s.outputs, strict=True)
     return low, [max(0, n + max(fs) - o) for n, fs, o in ends]
 
 
-@input_gradient.form("toeplitz", when=has_joins)
+@input_gradient.form("toeplitz", when=has_small_images)
 def _(b, s, w, g):
     """A product with the matrix of each channel, whose diagonals are its taps."""
-    across = joins(s, dtype_of(g)).transpose(0, 2, 1).reshape(math.prod(s.kernel), -1)
+    across = tap_masks(s, dtype_of(g)).transpose(0, 2, 1).reshape(math.prod(s.kernel), -1)
     matrices = b.MatMul(b.Reshape(w, [s.co, -1]), b.const(across))
     matrices = b.Reshape(matrices, [s.co, s.spread, math.prod(s.extents)])
     rows = b.Reshape(b.Transpose(g, perm=[1, 0, *s.axes]), [s.co, s.n, s.spread])

@@ -8,7 +8,12 @@ import math
 import numpy as np
 
 from flow2onnx.autodiff.rules.convolution_gpu import weight_form
-from flow2onnx.autodiff.rules.toeplitz import has_joins, is_fast, joins, joins_along
+from flow2onnx.autodiff.rules.depthwise_toeplitz import (
+    has_small_images,
+    is_fast,
+    tap_masks,
+    tap_masks_along,
+)
 from flow2onnx.graph.dimension import extents, is_known
 from flow2onnx.graph.types import dtype_of
 from flow2onnx.lowering.forms import Lowering
@@ -31,7 +36,7 @@ def _pick_form(s, x, g):
         return "grouped_taps"
     if _has_bands(s) and s.extents[-1] <= 64:
         return "bands"
-    is_slow_swap = _is_depthwise(s) and s.is_unit_stride and math.prod(s.kernel) <= 9
+    is_slow_swap = s.is_depthwise and s.is_unit_stride and math.prod(s.kernel) <= 9
     return "tap_sums" if is_slow_swap else "swapped_conv"
 
 
@@ -48,8 +53,7 @@ def _is_dense(s, *_):
 
 def _has_rows(s, *_):
     """True if the rows of images are known, and windows begin at each."""
-    known = is_known(*s.extents, *s.outputs, *s.before, *s.after)
-    return known and s.is_dense and s.is_unit_stride and s.before[0] <= s.reach[0]
+    return s.has_known_sizes and s.is_dense and s.is_unit_stride and s.before[0] <= s.reach[0]
 
 
 def _is_pointwise(s, *_):
@@ -228,7 +232,7 @@ def _(b, s, x, g):
 
 
 def _is_depthwise(s, *_):
-    return s.groups == s.ci == s.co
+    return s.is_depthwise
 
 
 @weight_gradient.form("tap_sums", when=_is_depthwise)
@@ -294,15 +298,15 @@ def _rows(b, s, xs, first, span):
 
 def _diagonals(s, dtype):
     """For each pair of columns, out and in, the tap that joins them."""
-    found = joins_along(s, 1).transpose(2, 1, 0)
+    found = tap_masks_along(s, 1).transpose(2, 1, 0)
     return found.reshape(-1, s.kernel[1]).astype(dtype.numpy)
 
 
-@weight_gradient.form("toeplitz", when=has_joins)
+@weight_gradient.form("toeplitz", when=has_small_images)
 def _(b, s, x, g):
     """Products of all elements of the images with all of the gradient, of which taps are sums."""
     columns = b.Reshape(b.Transpose(x, perm=[1, *s.axes, 0]), [s.co, -1, s.n])
     rows = b.Reshape(b.Transpose(g, perm=[1, 0, *s.axes]), [s.co, s.n, -1])
     pairs = b.Reshape(b.MatMul(columns, rows), [s.co, -1])
-    of_taps = joins(s, dtype_of(g)).reshape(math.prod(s.kernel), -1).T
+    of_taps = tap_masks(s, dtype_of(g)).reshape(math.prod(s.kernel), -1).T
     return b.Reshape(b.MatMul(pairs, b.const(np.ascontiguousarray(of_taps))), [s.co, 1, *s.kernel])

@@ -2,9 +2,9 @@
 
 import pytest
 
-from benchmarks import standard
+from benchmarks import standard_operators
+from benchmarks.convolution_forms import Row, forms_of, grid, layers
 from benchmarks.convolution_worker import PASSES, Standard
-from benchmarks.standard_forms import Row, forms_of, grid, layers
 
 
 def test_layers_are_those_of_the_networks():
@@ -48,6 +48,6 @@ def test_the_table_says_what_other_forms_take():
 
 
 def test_nobody_beside_standard_graphs_compiles_or_is_native():
-    peers = [c.peer for c in standard.contestants("unet", "", takes_all=False)]
+    peers = [c.peer for c in standard_operators.contestants("unet", "", takes_all=False)]
     assert peers[0] == "flow2onnx"
     assert set(peers[1:]) == {"torch", "torch:channels_last"}
