@@ -81,7 +81,9 @@ def _parse(line: bytes) -> dict[str, Any]:
 
 def _text(row: dict[str, Any], tokenizer: FolderTokenizer, all_tokens: bool) -> Text:
     if "messages" in row:
-        whole, spans = _chat(row["messages"], tokenizer, all_tokens)
+        messages = _messages(row["messages"])
+        whole = tokenizer.render(messages)
+        spans = [] if all_tokens else _answers(messages, whole, tokenizer)
     elif "prompt" in row and "completion" in row:
         prompt, answer = (_checked(row[k], k) for k in ("prompt", "completion"))
         end = tokenizer.special.get("eos_token", "")
@@ -112,10 +114,8 @@ def _is_within(place: tuple[int, int], spans: Sequence[tuple[int, int]]) -> bool
     return any(first <= start < last or start < first < end <= last for first, last in spans)
 
 
-def _chat(
-    messages: object, tokenizer: FolderTokenizer, all_tokens: bool
-) -> tuple[str, list[tuple[int, int]]]:
-    """The text of a chat, and where in it the assistant writes; nobody asks with `all_tokens`."""
+def _messages(messages: object) -> list[dict[str, Any]]:
+    """The messages of a chat, which are checked."""
     if not isinstance(messages, list) or not messages:
         raise ArgumentError("messages is no list of messages")
     for i, message in enumerate(messages):
@@ -123,20 +123,27 @@ def _chat(
             raise ArgumentError(f"message {i + 1} has no role")
         if not isinstance(message.get("content"), str):
             raise ArgumentError(f"message {i + 1} has no content")
-    whole, spans = tokenizer.render(messages), []
+    return messages
+
+
+def _answers(
+    messages: Sequence[dict[str, Any]], whole: str, tokenizer: FolderTokenizer
+) -> list[tuple[int, int]]:
+    """Where in the text of a chat the assistant writes."""
+    spans = []
     for i, message in enumerate(messages):
-        if message["role"] != "assistant" or all_tokens:
+        if message["role"] != "assistant":
             continue
         before = tokenizer.render(messages[:i], asks=True)
         after = tokenizer.render(messages[: i + 1])
         if after.startswith(before) and whole.startswith(after):
             spans.append((len(before), len(after)))
         else:
-            spans.append(_written_otherwise(messages, i, whole, tokenizer))
-    return whole, spans
+            spans.append(_span_by_marker(messages, i, whole, tokenizer))
+    return spans
 
 
-def _written_otherwise(
+def _span_by_marker(
     messages: Sequence[dict[str, Any]], i: int, whole: str, tokenizer: FolderTokenizer
 ) -> tuple[int, int]:
     """Where a chat has message `i`, which the template writes otherwise when more follow.
