@@ -27,6 +27,7 @@
 #include "attention_shape.h"
 #include "machine.h"
 #include "packed_loops.h"
+#include "tile.h"
 
 namespace {
 
@@ -292,7 +293,7 @@ struct Forward {
             tiles.compute(queries, keys);
             loops().advance(tiles.tile(), &state, factors);
             for (int64_t i = 0; has_begun && i < part.count; ++i) {
-                if (factors[i] != 1) loops().scale_row(to + i * step, factors[i], size(s.width));
+                if (factors[i] != 1) tile::loops().scale(to + i * step, factors[i], size(s.width));
             }
             multiply({tiles.scores, columns, true},
                      {values.data + keys.first * values.step, values.step}, has_begun, to, step,
@@ -304,7 +305,7 @@ struct Forward {
             if (!has_begun) std::fill_n(row, s.width, 0.0f);
             const float rate = 1 / state.sum[i];
             const int64_t query = tiles.group * s.queries + part.first + i;
-            loops().scale_row(row, rate, size(s.width));
+            tile::loops().scale(row, rate, size(s.width));
             kept[query] = state.most[i];
             kept[s.groups() * s.queries + query] = rate;
         }

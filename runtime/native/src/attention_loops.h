@@ -42,7 +42,6 @@ struct Loops {
     /* Each score plus an addend; each where a truth is not zero, else another number. */
     void (*add)(const Tile &, const float *addends);
     void (*choose)(const Tile &, const float *truths, float other);
-    void (*scale_row)(float *row, float factor, size_t width);
     float (*dot)(const float *a, const float *b, size_t width);
 };
 

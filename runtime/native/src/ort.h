@@ -233,7 +233,7 @@ OrtStatus *add_operators(OrtSessionOptions *options, const OrtApiBase *base,
 /* The rows of the operator table. */
 const CustomOp *fused_operator();
 const CustomOp *channels_operator();
-const CustomOp *entropy_operator();
+const CustomOp *cross_entropy_operator();
 const CustomOp *rows_operator(int which); /* 0: look up, 1: add, 2: put */
 const CustomOp *pool_operator(int which); /* 0: forward, 1: gradient */
 const CustomOp *product_operator();

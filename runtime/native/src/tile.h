@@ -19,6 +19,7 @@ struct Loops {
     float (*total)(const float *, size_t);
     void (*add_to)(float *, const float *, size_t);
     void (*fill)(float *, float, size_t);
+    void (*scale)(float *, float, size_t);
     void (*adam)(float *const *, size_t); /* where each `adam::Operand` lies */
     void (*from_bytes)(float *, const uint8_t *, size_t);
     void (*to_bytes)(uint8_t *, const float *, size_t);

@@ -14,7 +14,7 @@ const char *provider(const ort::CustomOp *) {
 }
 
 static std::vector<const ort::CustomOp *> operators() {
-    return {fused_operator(0),    fused_operator(1), channels_operator(), entropy_operator(),
+    return {fused_operator(0),    fused_operator(1), channels_operator(), cross_entropy_operator(),
             rows_operator(0), rows_operator(1), rows_operator(2), attention_operator(0),
             attention_operator(1), draw_operator()};
 }

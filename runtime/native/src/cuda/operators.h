@@ -32,7 +32,7 @@ ort::CustomOp of_any_operands() {
 
 const ort::CustomOp *fused_operator(int which); /* 0: one program, 1: several of one kind */
 const ort::CustomOp *channels_operator();
-const ort::CustomOp *entropy_operator();
+const ort::CustomOp *cross_entropy_operator();
 const ort::CustomOp *attention_operator(int which); /* 0: forward, 1: gradient */
 const ort::CustomOp *draw_operator();
 const ort::CustomOp *rows_operator(int which); /* 0: look up, 1: add, 2: put */

@@ -99,7 +99,7 @@ OrtStatus *run(const Kernel &kernel, OrtKernelContext *context) {
 
 } // namespace
 
-const ort::CustomOp *cuda::entropy_operator() {
+const ort::CustomOp *cuda::cross_entropy_operator() {
     static const ort::CustomOp op = [] {
         ort::CustomOp o = ort::described<::Kernel, create, run>();
         o.GetExecutionProviderType = provider;

@@ -12,7 +12,7 @@
 #include <numeric>
 #include <vector>
 
-#include "entropy_loops.h"
+#include "cross_entropy_loops.h"
 #include "ort.h"
 #include "tile.h"
 
@@ -66,14 +66,14 @@ struct Call {
 
     void long_row(int64_t i) const {
         const float most = begin_row(i);
-        finish(i, entropy::loops().powers(slopes + i * classes, logits + i * classes, most,
+        finish(i, cross_entropy::loops().powers(slopes + i * classes, logits + i * classes, most,
                                           static_cast<size_t>(classes)));
     }
 
     /* The largest logit of a row, whose loss is begun with it. */
     float begin_row(int64_t i) const {
         const float *from = logits + i * classes;
-        const float most = entropy::loops().largest(from, static_cast<size_t>(classes));
+        const float most = cross_entropy::loops().largest(from, static_cast<size_t>(classes));
         losses[i] = most - from[label(i)];
         return most;
     }
@@ -83,7 +83,7 @@ struct Call {
         const float rate = 1 / sum, factor = factors[i * factor_step];
         const float right = to[label(i)] * rate - 1;
         losses[i] += std::log(sum);
-        entropy::loops().scale(to, rate * factor, static_cast<size_t>(classes));
+        tile::loops().scale(to, rate * factor, static_cast<size_t>(classes));
         to[label(i)] = right * factor;
     }
 
@@ -188,7 +188,7 @@ OrtStatus *create(const OrtKernelInfo *info, void **made) {
 
 } // namespace
 
-const ort::CustomOp *ort::entropy_operator() {
+const ort::CustomOp *ort::cross_entropy_operator() {
     static const CustomOp op = [] {
         CustomOp o = described<Kernel, create, run>();
         o.GetName = [](const CustomOp *) { return "CrossEntropy"; };
