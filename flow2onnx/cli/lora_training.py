@@ -25,7 +25,7 @@ from flow2onnx.cli.show import note, print_json
 from flow2onnx.errors import ArgumentError, ConfigError
 from flow2onnx.imported import TrainableAdapter, adapter_of
 from flow2onnx.imported.low_rank.chat import find_adapter
-from flow2onnx.imported.low_rank.samples import Sample, Samples
+from flow2onnx.imported.low_rank.samples import Sample, Samples, prompt_tokens
 from flow2onnx.imported.low_rank.texts import batches_of, read_texts
 from flow2onnx.imported.low_rank.tokens import FolderTokenizer
 
@@ -128,6 +128,13 @@ def check_words(made: TrainableAdapter, batches: Batches) -> None:
             "for others Trainer.step takes any batch",
         )
     _check_rows(made, batches)
+    longest = max(batch["input_ids"].shape[1] for batch in batches)
+    context = made.model.context
+    if context is not None and longest > context:
+        raise ArgumentError(
+            f"rows have {longest} tokens, and {made.model.path} takes {context}",
+            hint=f"give --length {max(1, context // 32 * 32)}",
+        )
     words = made.model.words
     most = max(int(batch["input_ids"].max()) for batch in batches)
     if words is not None and most >= words:
@@ -210,6 +217,8 @@ def texts_data(
     """The data of a language model: its log counts tokens, and it can be asked."""
     options = asked.options
     model = made.model  # alone: the rest of `made` is not to stay in memory for it
+    for prompt in options["sample"]:
+        prompt_tokens(prompt, model, tokenizer)  # raises before anything is written
 
     def samples(trainer: Trainer) -> Samples:
         return Samples(
@@ -259,7 +268,7 @@ def _fit(asked: TrainingRequest, served: ServedAs, data: TrainingData) -> None:
     log = data.log(
         output / "steps.csv", every=options["validate_every"],
         bar=None if as_json else ProgressBar(pause=_LINES),
-        plot=output / "loss.png" if _can_plot() else None,
+        plot=_plot(output),
     )  # fmt: skip
     samples = None if data.samples is None else data.samples(trainer)
     callbacks: list[Callback] = [
@@ -347,9 +356,11 @@ def _write(served: ServedAs, trainer: Trainer, output: Path) -> None:
     write_adapter(output / "peft", adapter, base=served.base, family=served.family)
 
 
-def _can_plot() -> bool:
+def _plot(output: Path) -> Path | None:
+    """Where the curves of the loss go; None, which a user is told, without what draws them."""
     try:
         import matplotlib  # noqa: F401  # is it there?
     except ImportError:
-        return False
-    return True
+        click.echo("no loss.png is drawn: pip install 'flow2onnx[plot]'", err=True)
+        return None
+    return output / "loss.png"
