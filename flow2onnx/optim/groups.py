@@ -127,7 +127,7 @@ def _check(group: Group) -> None:
         if value is not None and not (is_number(value) and value >= 0):
             raise ArgumentError(
                 f"groups: {group.title!r} has {name} {value!r}",
-                hint="give a number of at least 0",
+                hint="give a float32 number of at least 0",
             )
     if not isinstance(group.frozen, bool):
         raise ArgumentError(f"groups: frozen is {group.frozen!r}", hint="it is True or False")

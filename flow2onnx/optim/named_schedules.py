@@ -286,7 +286,7 @@ def named_schedule(name: str, lr: float) -> Scheduler:
             hint="the runtime does: Trainer.fit(…, callbacks=[ReduceOnPlateau(lr=…)])",
         )
     if not is_number(lr) or lr < 0:
-        raise ArgumentError(f"lr is {lr!r}", hint="give a number of at least 0")
+        raise ArgumentError(f"lr is {lr!r}", hint="give a float32 number of at least 0")
     kind, settings = find_entry(SCHEDULES, name, "schedule", hidden=("base_lr",))
     made: Scheduler = kind(base_lr=float(lr), **settings)
     return made

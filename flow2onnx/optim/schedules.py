@@ -14,7 +14,7 @@ import numpy as np
 from flow2onnx.dtypes import float32, float64, int64
 from flow2onnx.errors import ArgumentError
 from flow2onnx.graph import Builder, Value
-from flow2onnx.optim.settings import is_number
+from flow2onnx.optim.settings import LARGEST, is_number
 from flow2onnx.optim.warmup import Warmup
 from flow2onnx.trace.blob import Blob
 from flow2onnx.trace.context import current_job
@@ -111,9 +111,9 @@ class _Computed(Scheduler):
 def check_rate(value: Any) -> None:
     """Raise unless a rate is a number of at least 0."""
     is_real = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    if not is_real or not 0 <= value < math.inf:
+    if not is_real or not 0 <= value <= LARGEST:
         raise ArgumentError(
-            f"a learning rate is a number of at least 0, got {value!r}",
+            f"a learning rate is a float32 number of at least 0, got {value!r}",
             hint="a step down the gradient has a positive rate",
         )
 
@@ -220,8 +220,8 @@ class _Decay(Scheduler):
 
 def _check_factor(name: str, value: Any) -> None:
     """Raise unless a factor of rates is a number of at least 0, so that they are too."""
-    if (not isinstance(value, np.number) and not is_number(value)) or not 0 <= value < math.inf:
-        raise ArgumentError(f"{name} is a number of at least 0, got {value!r}")
+    if (not isinstance(value, np.number) and not is_number(value)) or not 0 <= value <= LARGEST:
+        raise ArgumentError(f"{name} is a float32 number of at least 0, got {value!r}")
 
 
 @dataclass(frozen=True, kw_only=True)

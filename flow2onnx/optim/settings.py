@@ -1,6 +1,5 @@
 """The ranges of the settings that optimizers and schedules by name have."""
 
-import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args, get_origin
@@ -9,7 +8,9 @@ import numpy as np
 
 from flow2onnx.errors import ArgumentError
 
-__all__ = ["check_own", "check_settings", "is_number"]
+__all__ = ["LARGEST", "check_own", "check_settings", "is_number"]
+
+LARGEST = float(np.finfo(np.float32).max)  # of the numbers of a step
 
 
 @dataclass(frozen=True)
@@ -21,8 +22,9 @@ class _Range:
 
 
 def is_number(value: Any) -> bool:
-    """True for a finite number that is no truth."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    """True for a number that is finite in float32, and no truth."""
+    is_real = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_real and abs(value) <= LARGEST
 
 
 def _is_rising(value: Any) -> bool:
@@ -32,8 +34,8 @@ def _is_rising(value: Any) -> bool:
     )
 
 
-_SIZE = _Range("a number of at least 0", lambda v: is_number(v) and v >= 0)
-_POSITIVE = _Range("a number above 0", lambda v: is_number(v) and v > 0)
+_SIZE = _Range("a float32 number of at least 0", lambda v: is_number(v) and v >= 0)
+_POSITIVE = _Range("a float32 number above 0", lambda v: is_number(v) and v > 0)
 _FRACTION = _Range("at least 0 and below 1", lambda v: is_number(v) and 0 <= v < 1)
 _SHARE = _Range("above 0 and below 1", lambda v: is_number(v) and 0 < v < 1)
 _COUNT = _Range("a whole number of at least 1", lambda v: type(v) is int and v >= 1)

@@ -243,6 +243,9 @@ def read_kinds(model):
         (text_row("i am"), ("--seed", "-1"), "seed is -1"),
         (text_row("i am"), ("--rank", "0"), "rank is 0"),
         (text_row("i am"), ("--rank", "65"), "a matrix of"),
+        (text_row("i am"), ("--lr", "1e40"), "lr is 1e+40"),
+        (text_row("i am " * 300), ("--length", "600"), "takes 512"),
+        (text_row("i am"), ("--sample", "i am " * 300), "a prompt has 60"),
         (text_row("i am"), ("--targets", "wq"), "'wq' matches no product"),
         (text_row("i am"), ("--sample-every", "0", "--sample", "i"), "--sample-every is 0"),
         (text_row("i am"), ("--validation", "nowhere.jsonl"), "nowhere.jsonl: cannot be read"),
@@ -317,6 +320,11 @@ def test_other_folders_are_named(folder, tmp_path):
     (other.path / "genai_config.json").write_text(json.dumps(config))
     code, text = lora(other.path, *args, "-o", tmp_path / "out")
     assert (code, "it names no outputs of the decoder" in text) == (1, True), text
+    config["model"] |= {"type": "llama", "context_length": "many"}
+    config["model"]["decoder"]["outputs"] = {"logits": "logits"}
+    (other.path / "genai_config.json").write_text(json.dumps(config))
+    code, text = lora(other.path, *args, "-o", tmp_path / "out")
+    assert (code, "context_length is 'many', which is no number" in text) == (1, True), text
     code, text = lora(tmp_path / "nowhere", *args, "-o", tmp_path / "out")
     assert (code, "nowhere is not there" in text) == (1, True), text
     assert not (tmp_path / "out").exists()

@@ -256,9 +256,10 @@ def _write_language_model(asked: TrainingRequest) -> tuple[ServedAs, TrainingDat
     served = ServedAs(
         base=str(made.model.path.parent), family=made.model.named_by, dtype=made.dtype
     )
+    data = texts_data(asked, made, tokenizer, batches, held)
     told = f"{made!r}: {len(batches)} batches, {steps} steps"
     write_bundle(asked, made.save, told)
-    return served, texts_data(asked, made, tokenizer, batches, held)
+    return served, data
 
 
 @lora.command()

@@ -90,7 +90,7 @@ class ChatModel:
         self._slots = slot_inputs(open_language_model(path.parent).proto)
         self._tokenizer, self._place = tokenizer, place
         self._ends = ending_tokens(language, tokenizer)
-        self._context = int(language.config["model"].get("context_length", 2**31 - 1))
+        self._context = language.context or 2**31 - 1
         self._model = self._opened(path.parent)
         self._loaded = self._library.Adapters(self._model)
         self.names: list[str] = []

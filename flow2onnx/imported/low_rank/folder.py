@@ -63,6 +63,27 @@ class LanguageModel:
         return found if isinstance(found, int) and found > 0 else None
 
     @property
+    def context(self) -> int | None:
+        """The most tokens of a text, where the folder says it or rotations are stored in a table.
+
+        Raises BundleError for a context_length that is no number of at least 1.
+        """
+        bounds = [self._said_context, *map(_rotations, self.proto.graph.initializer)]
+        return min((bound for bound in bounds if bound is not None), default=None)
+
+    @property
+    def _said_context(self) -> int | None:
+        said = self.config.get("model", {}).get("context_length")
+        if said is None:
+            return None
+        if isinstance(said, bool) or not isinstance(said, int) or said < 1:
+            raise BundleError(
+                f"{self.folder / CONFIG}: context_length is {said!r}, which is no number of tokens",
+                hint="copy the folder again",
+            )
+        return said
+
+    @property
     def words(self) -> int | None:
         """The number of tokens that the model has scores for; None where its type does not say."""
         for output in self.proto.graph.output:
@@ -111,6 +132,11 @@ def open_language_model(path: str | os.PathLike[str], logits: str | None = None)
         family=family,
         logits=logits or said or proto.graph.output[0].name,
     )
+
+
+def _rotations(tensor: Any) -> int | None:
+    """How many tokens a table has rotations for, if it is one that the builder writes."""
+    return int(tensor.dims[0]) if tensor.name == "cos_cache" else None
 
 
 def _read_config(folder: Path) -> dict[str, Any]:

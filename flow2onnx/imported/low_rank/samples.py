@@ -10,13 +10,14 @@ from typing import Any
 from flow2onnx_runtime import Callback, Loop, Trainer
 from flow2onnx_runtime.files import replace_bytes, temporary_folder
 
+from flow2onnx.errors import ArgumentError
 from flow2onnx.imported.low_rank.adapters import adapter_of
 from flow2onnx.imported.low_rank.folder import LanguageModel
 from flow2onnx.imported.low_rank.greedy import GreedyDecoder, ending_tokens, has_slots
 from flow2onnx.imported.low_rank.slots import write_slots
 from flow2onnx.imported.low_rank.tokens import FolderTokenizer
 
-__all__ = ["Sample", "Samples", "served_model"]
+__all__ = ["Sample", "Samples", "prompt_tokens", "served_model"]
 
 Say = Callable[["Sample"], object]
 
@@ -51,7 +52,8 @@ class Samples(Callback):
         say: Say | None = None,
     ) -> None:
         self._trainer, self._language, self._tokenizer = trainer, language, tokenizer
-        self._texts = [(prompt, self._prompt_tokens(prompt)) for prompt in prompts]
+        self._context = language.context or 2**31 - 1
+        self._texts = [(prompt, prompt_tokens(prompt, language, tokenizer)) for prompt in prompts]
         self._path, self._every, self._most, self._say = path, every, most, say
         first = adapter_of(trainer)
         self._modules, self._is_dora = first.pairs.keys(), first.is_dora
@@ -82,13 +84,6 @@ class Samples(Callback):
         """Go on from there."""
         self.samples = [Sample(**sample) for sample in state["samples"]]
 
-    def _prompt_tokens(self, prompt: str) -> list[int]:
-        """The tokens of a prompt as the model is asked."""
-        text = prompt
-        if self._tokenizer.template is not None:
-            text = self._tokenizer.render([{"role": "user", "content": prompt}], asks=True)
-        return self._tokenizer.encode(text)[0]
-
     def _sample(self, step: int) -> None:
         if step == self._last:
             return
@@ -100,7 +95,8 @@ class Samples(Callback):
             closing(self._open(place)) as decoder,
         ):
             for prompt, ids in self._texts:
-                found = decoder.write(ids, adapter, most=self._most, ends=ends)
+                most = min(self._most, self._context - len(ids))
+                found = decoder.write(ids, adapter, most=most, ends=ends)
                 self._add(Sample(step, prompt, self._tokenizer.decode(found)))
         text = "".join(json.dumps(vars(s), ensure_ascii=False) + "\n" for s in self.samples)
         replace_bytes(self._path, text.encode())
@@ -113,6 +109,20 @@ class Samples(Callback):
     def _open(self, place: Path) -> GreedyDecoder:
         model = served_model(self._language, place / "served", self._modules, factors=self._is_dora)
         return GreedyDecoder(model, self._language.logits)
+
+
+def prompt_tokens(prompt: str, language: LanguageModel, tokenizer: FolderTokenizer) -> list[int]:
+    """The tokens of a prompt as the model is asked; raises ArgumentError where none can follow."""
+    text = prompt
+    if tokenizer.template is not None:
+        text = tokenizer.render([{"role": "user", "content": prompt}], asks=True)
+    ids = tokenizer.encode(text)[0]
+    if language.context is not None and len(ids) >= language.context:
+        raise ArgumentError(
+            f"a prompt has {len(ids)} tokens, and {language.path} takes {language.context}",
+            hint="ask something shorter",
+        )
+    return ids
 
 
 def served_model(
