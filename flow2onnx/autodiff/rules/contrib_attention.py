@@ -15,7 +15,11 @@ from flow2onnx.lowering.broadcasts import unbroadcast
 from flow2onnx.lowering.dimensions import positions
 
 _ROTATION = "com.microsoft::RotaryEmbedding"
-_LOWEST = -3.4e38
+_HIDDEN = -1e30  # added to the score of a key that is not seen
+# Below the largest score of a row, from where on scores are as good as equal: e^-60 is less than
+# float32 has digits for. What is far below it comes out of the runtime's Softmax as numbers without
+# leading digits, which take a processor eight times as long as any other.
+_DEPTH = 60.0
 
 
 @vjp(_ROTATION)
@@ -43,7 +47,8 @@ def _(b, n, g, g_key=None, g_value=None):
     scores.hide(_visible(b, scores, attribute(n, "local_window_size", -1), others[2]))
     if sink is None and attribute(n, "smooth_softmax", 0) == 1:
         sink = b.const(np.zeros(count), dtype_of(x))
-    gq, gk, gv, g_bias, g_sink = scores.gradients(v, _heads(b, _or_zeros(b, g, n), count), sink)
+    y, g = (_heads(b, x, count) for x in (n.outputs[0], _or_zeros(b, g, n)))
+    gq, gk, gv, g_bias, g_sink = scores.gradients(v, y, g, sink)
     gk = gk if g_key is None else b.Add(gk, g_key)
     gv = gv if g_value is None else b.Add(gv, g_value)
     gq, gk = turn(gq, count, back=True), turn(gk, shared, back=True)
@@ -126,8 +131,8 @@ class _Scores:
         self._count, size = sizes_of(q)[1], sizes_of(q)[3]
         self._shared = sizes_of(k)[1]
         self._scale = scale or 1.0 / math.sqrt(size)
-        raw = b.MatMul(self._together(b.Mul(q, self._scale)), b.Transpose(k, perm=[0, 1, 3, 2]))
-        raw = self._apart(raw)
+        self._queries = self._together(b.Mul(q, self._scale))
+        raw = self._apart(b.MatMul(self._queries, b.Transpose(k, perm=[0, 1, 3, 2])))
         self._bend = b.Tanh(b.Mul(raw, 1.0 / cap)) if cap else None
         capped = b.Mul(self._bend, cap) if cap else raw
         self._final = capped if bias is None else b.Add(capped, bias)
@@ -142,33 +147,37 @@ class _Scores:
 
     def hide(self, allowed):
         """Let keys have no weight where `allowed` is false."""
-        lowest = self.b.like(_LOWEST if dtype_of(self.q).name != "float16" else -65504.0, self.q)
-        self._final = self.b.Where(allowed, self._final, lowest)
+        zero = self.b.like(0.0, self.q)
+        lowest = self.b.like(_HIDDEN if dtype_of(self.q).name != "float16" else -65504.0, self.q)
+        self.add(self.b.Where(allowed, zero, lowest))
 
     def add(self, mask):
         """Add numbers to the scores that have no gradient."""
         self._final = self.b.Add(self._final, mask)
 
-    def gradients(self, v, g, sink=None):
-        """The gradients of queries, keys, values, bias and sink."""
+    def gradients(self, v, y, g, sink=None):
+        """The gradients of queries, keys, values, bias and sink; `g` is that of the result `y`."""
         b = self.b
         weights, g_sink = self._weights(sink)
         flat, g_rows = self._together(weights), self._together(g)
         gv = b.MatMul(b.Transpose(flat, perm=[0, 1, 3, 2]), g_rows)
         pulled = self._apart(b.MatMul(g_rows, b.Transpose(v, perm=[0, 1, 3, 2])))
-        level = b.ReduceSum(b.Mul(weights, pulled), [3], keepdims=1)
+        # the sum over keys j of weight_ij (g_i · v_j), which is g_i · y_i
+        level = b.ReduceSum(b.Mul(y, g), [3], keepdims=1)
         slope = b.Mul(weights, b.Sub(pulled, level))
         g_bias = None if self._bias is None else unbroadcast(b, slope, self._bias)
         if self._bend is not None:
             slope = b.Mul(slope, b.Sub(1.0, b.Mul(self._bend, self._bend)))
-        inner = self._together(b.Mul(slope, self._scale))
-        gq = self._apart(b.MatMul(inner, self.k))
-        gk = b.MatMul(b.Transpose(inner, perm=[0, 1, 3, 2]), self._together(self.q))
+        inner = self._together(slope)
+        gq = self._apart(b.MatMul(inner, b.Mul(self.k, self._scale)))
+        gk = b.MatMul(b.Transpose(inner, perm=[0, 1, 3, 2]), self._queries)
         return gq, gk, gv, g_bias, None if sink is None else g_sink(level)
 
     def _weights(self, sink):
         """The weights of the keys, and the gradient of what takes a share besides them."""
         b = self.b
+        bottom = b.Sub(b.ReduceMax(self._final, [3], keepdims=1), _DEPTH)
+        self._final = b.Max(self._final, bottom)
         if sink is None:
             return b.Softmax(self._final, axis=-1), None
         images, _, rows, width = extents(b, self._final)
@@ -199,7 +208,8 @@ def _(b, n, g):
         scores.add(b.Mul(b.Cast(b.Not(_kept_keys(b, n, mask, k)), to=dtype_of(x)), filler))
     if attribute(n, "unidirectional", 0):
         scores.hide(_visible(b, scores, -1))
-    *found, g_bias, _ = scores.gradients(v, _heads(b, g, count))
+    y, g = (_heads(b, x, count) for x in (n.outputs[0], g))
+    *found, g_bias, _ = scores.gradients(v, y, g)
     g_offset = None if offset is None else b.Concat(
         *(b.Reshape(b.ReduceSum(part, [0, 2], keepdims=0), [-1]) for part in found), axis=0
     )  # fmt: skip

@@ -7,7 +7,7 @@ from flow2onnx.dtypes import DType, by_code, float16, float32, int64
 from flow2onnx.errors import UnsupportedError
 from flow2onnx.graph import Builder, Node, Value
 from flow2onnx.graph.nodes import attribute, read_values
-from flow2onnx.graph.types import dtype_of
+from flow2onnx.graph.types import dtype_of, sizes_of
 from flow2onnx.imported.initial_state import state_variable
 from flow2onnx.imported.low_rank.head import head_nodes, next_token_loss
 from flow2onnx.imported.low_rank.texts import DOCUMENTS
@@ -162,8 +162,8 @@ def _handlers(plan: AdapterPlan, kind: str, documents: Value | None) -> Mapping[
     found = dict(ALWAYS) | {_EXPERTS: _exact_experts}
     if kind == "train" and plan.factors is not None:
         found["::Identity"] = _constant_norm
-    if kind == "train" and plan.dropout:
-        found["::MatMul"] = _dropping(plan)
+    is_dropping = kind == "train" and plan.dropout > 0
+    found["::MatMul"] = _dropping(plan) if is_dropping else _together(plan)
     if documents is not None:
         found[_ATTENTION] = _apart(documents)
     return found
@@ -215,6 +215,45 @@ def _apart(documents: Value) -> Handler:
     return attend
 
 
+def _together(plan: AdapterPlan) -> Handler:
+    """Products with the A of all modules that read one value as one product.
+
+    Their columns are few, and a value is read once for all of them, on the way back too.
+    """
+    groups: dict[str, list[str]] = {}
+    for node in plan.foreign.graph:
+        if (name := _down_name(node)) is not None:
+            groups.setdefault(str(node.inputs[0] and node.inputs[0].name), []).append(name)
+    done: dict[str, Value] = {}
+
+    def product(
+        b: Builder, node: Node, inputs: Sequence[Value | None], made: Mapping[str, Value]
+    ) -> Sequence[Value | None]:
+        x, weight = inputs
+        assert x is not None, "a product has operands"
+        name = _down_name(node)
+        group = groups[str(node.inputs[0] and node.inputs[0].name)] if name is not None else []
+        if name is None or len(group) == 1:
+            return [b.MatMul(x, weight)]
+        if name not in done:
+            weights = [made[n] for n in group]
+            columns = b.MatMul(x, b.Concat(*weights, axis=1))
+            ranks = [sizes_of(w)[1] for w in weights]
+            parts = b.several("Split", columns, ranks, outputs=len(group), axis=-1)
+            done.update(zip(group, parts, strict=True))
+        return [done.pop(name)]
+
+    return product
+
+
+def _down_name(node: Node) -> str | None:
+    """The name of the A by which a node multiplies what a module reads, if it does."""
+    if node.op_type != "MatMul" or node.inputs[1] is None:
+        return None
+    name = str(node.inputs[1].name)
+    return name if name.endswith(_DOWN) else None
+
+
 def _dropping(plan: AdapterPlan) -> Handler:
     """Products with an A that read what a dropout leaves."""
 
@@ -223,7 +262,7 @@ def _dropping(plan: AdapterPlan) -> Handler:
     ) -> Sequence[Value | None]:
         x, weight = inputs
         assert x is not None, "a product has operands"
-        if str(node.inputs[1] and node.inputs[1].name).endswith(_DOWN):
+        if _down_name(node) is not None:
             job = current_job("lora")
             seed = job.random_seed(str(node.name))
             ratio = b.const(plan.dropout, dtype_of(x))
