@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,10 +13,11 @@ from flow2onnx_runtime.errors import BundleError, UnsupportedError
 from flow2onnx_runtime.extensions import GraphAnalysis, Rewriting
 from flow2onnx_runtime.manifest import NEXT
 from flow2onnx_runtime.model_check import check_model
-from flow2onnx_runtime.options import Options
+from flow2onnx_runtime.options import FOLDER_ENTRY, Options
 from flow2onnx_runtime.provider_checks import split
 from flow2onnx_runtime.providers import CPU, PROVIDERS
 from flow2onnx_runtime.world import rank_threads
+from onnx.external_data_helper import ExternalDataInfo
 
 from flow2onnx_native.abi import DOMAIN
 from flow2onnx_native.aliasing import index_operands, overwrites_safely
@@ -112,7 +114,7 @@ def accelerate(
     """
     if options.provider_names != CPU.names:
         return model, options
-    library, parsed = open_library(), _parse(model)
+    library, parsed = open_library(), _parse(model, _folder(model, options))
     if parsed is None:
         return model, options
     if _trains(parsed.graph):
@@ -127,23 +129,61 @@ def accelerate(
     return content, _with_library(options, library.path)
 
 
+def _folder(model: str | os.PathLike[str] | bytes, options: Options) -> str | None:
+    """Where the tensors of a model lie that are in other files; None if nobody says so."""
+    said = options.session_entries.get(FOLDER_ENTRY)
+    if said is not None or isinstance(model, bytes):
+        return said
+    return os.path.dirname(os.path.abspath(model))
+
+
 def _trains(graph: ir.Graph) -> bool:
     """True if a model gives inputs their next values."""
     inputs = {f"{NEXT}{v.name}" for v in graph.inputs}
     return any(v.name in inputs for v in graph.outputs)
 
 
-def _parse(model: str | os.PathLike[str] | bytes) -> ir.Model | None:
+def _parse(model: str | os.PathLike[str] | bytes, folder: str | None) -> ir.Model | None:
     """A model with its tensors inside and the shapes of its values; None beyond 2 GB."""
-    check_model(model, load_format="ONNX")
+    has_files = check_model(model, folder=folder, load_format="ONNX")
     try:
-        proto = onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(model)
+        content = model if isinstance(model, bytes) else Path(model).read_bytes()
+        proto = onnx.load_from_string(content)
+        if has_files and folder is not None and not _read_tensors(proto, Path(folder)):
+            return None
+        return ir.from_proto(onnx.shape_inference.infer_shapes(proto))
     except Exception as error:  # onnx raises what protobuf and the system raise
         name = "the model" if isinstance(model, bytes) else Path(model)
         raise BundleError(f"{name} is no ONNX model: {error}") from error
-    if proto.ByteSize() > _MOST_BYTES:
-        return None
-    return ir.from_proto(onnx.shape_inference.infer_shapes(proto))
+
+
+def _read_tensors(proto: onnx.ModelProto, folder: Path) -> bool:
+    """Put the tensors that lie in files of a folder into a model; false if they are too large.
+
+    Which files it may name was checked. onnx itself refuses a file of two names, as weights have
+    that a bundle of adapters shares with the folder of its model.
+    """
+    places = [(tensor, ExternalDataInfo(tensor)) for tensor in _external_tensors(proto.graph)]
+    paths = {folder / info.location for _, info in places}
+    if proto.ByteSize() + sum(path.stat().st_size for path in paths) > _MOST_BYTES:
+        return False
+    for tensor, info in places:
+        with (folder / info.location).open("rb") as file:
+            file.seek(info.offset or 0)
+            tensor.raw_data = file.read(info.length) if info.length else file.read()
+        tensor.data_location = onnx.TensorProto.DEFAULT
+        del tensor.external_data[:]
+    return True
+
+
+def _external_tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """The tensors of a graph, and of those in it, whose values lie in files."""
+    attributes = [a for node in graph.node for a in node.attribute]
+    tensors = (*graph.initializer, *(a.t for a in attributes if a.HasField("t")))
+    yield from (t for t in tensors if t.data_location == onnx.TensorProto.EXTERNAL)
+    for attribute in attributes:
+        for inner in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
+            yield from _external_tensors(inner)
 
 
 def _with_library(options: Options, path: str) -> Options:

@@ -35,6 +35,7 @@ from flow2onnx_runtime.world import rank_threads
 
 __all__ = [
     "DEFAULT_OPTIONS",
+    "FOLDER_ENTRY",
     "Model",
     "Options",
     "open_session",
@@ -47,7 +48,7 @@ _LEVELS = {
     "extended": ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
     "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
 }
-_FOLDER = "session.model_external_initializers_file_folder_path"
+FOLDER_ENTRY = "session.model_external_initializers_file_folder_path"
 _FORMAT = "session.load_model_format"
 _SEVERITIES = {"info": 1, "warning": 2, "error": 3, "fatal": 4}
 _MODES = {False: ort.ExecutionMode.ORT_SEQUENTIAL, True: ort.ExecutionMode.ORT_PARALLEL}
@@ -292,7 +293,8 @@ def _check(model: Model, entries: Mapping[str, str]) -> bool:
     """True if the model has values in other files; `BundleError` for one that nobody may open."""
     if not isinstance(model, bytes) and not Path(model).is_file():
         raise BundleError(f"{model} is not there", hint="give the path of an .onnx file")
-    return check_model(model, folder=entries.get(_FOLDER), load_format=entries.get(_FORMAT, ""))
+    folder, form = entries.get(FOLDER_ENTRY), entries.get(_FORMAT, "")
+    return check_model(model, folder=folder, load_format=form)
 
 
 def _size(model: Model) -> int:
