@@ -43,6 +43,17 @@ def test_several_losses_add_up_with_their_seeds(b):
     np.testing.assert_allclose(dx, 10 + 2 * np.asarray([[1, 2, 3], [4, 5, 6]]))
 
 
+@pytest.mark.parametrize("swaps", [False, True])
+def test_a_sigmoid_that_others_read_too(b, swaps):
+    x = b.input("x", (3,), float32)
+    gate = b.Sigmoid(x)
+    y = b.Add(b.Mul(gate, x) if swaps else b.Mul(x, gate), b.Mul(gate, 3.0))
+    (dx,) = values(b, gradients(b, {y: seed(b, y)}, [x]), [x], [-2, 0.5, 4])
+    points = np.asarray([-2, 0.5, 4])
+    s = 1 / (1 + np.exp(-points))
+    np.testing.assert_allclose(dx, s + (points + 3) * s * (1 - s), rtol=1e-6)
+
+
 def test_a_loss_on_the_way_to_another(b):
     x = b.input("x", (3,), float32)
     inner = b.Mul(x, 2.0)
