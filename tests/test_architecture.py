@@ -158,7 +158,7 @@ OPENERS = {
         "flow2onnx/export/verification/reference.py",  # copies of what open_model has read
     },
     "onnx.load_external_data_for_model": {"flow2onnx/export/verification/reference.py"},
-    "onnx.load": {"flow2onnx/integrations/mlflow.py", "flow2onnx_native/accelerator.py"},
+    "onnx.load": {"flow2onnx/integrations/mlflow.py"},
     "onnx.load_from_string": {"flow2onnx_native/accelerator.py"},
     "ir.load": {"flow2onnx/onnx_io/parse.py"},  # what a quantizer wrote just now
     # made by the engine, node by node, and so not checked

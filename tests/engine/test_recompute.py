@@ -12,7 +12,7 @@ from flow2onnx.analysis.live_range import peak_bytes
 from flow2onnx.engine.session import current_session
 from flow2onnx.errors import ConfigError
 
-BATCH = 64
+BATCH = 512
 
 
 def config(how, **others):
