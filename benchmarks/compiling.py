@@ -26,8 +26,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.contest import machine
+from benchmarks.peers.flow2onnx import VERSIONS
 from benchmarks.report import Grid, save
-from benchmarks.worker import confine, peak_mb
+from benchmarks.worker import confine, peak_mb, versions_of
 
 ROWS = (
     *(f"encoder:batch=1,length=32,layers={layers}" for layers in (12, 24, 48, 200)),
@@ -219,12 +220,16 @@ def main() -> None:
     made = tables(rows)
     for table in made:
         table.show()
-    line = fit([row for row in rows if row["workload"].startswith("encoder")] or rows)
-    told = "First steps of encoders: {ms_a_node:.3f} ms a node and {seconds:.2f} s, r² {r2:.4f}."
-    print(told.format(**line))
+    encoders = [row for row in rows if row["workload"].startswith("encoder")]
+    line, notes = None, []
+    if len(encoders) > 1:
+        line = fit(encoders)
+        told = "First steps of encoders: {ms_a_node:.3f} ms a node and {seconds:.2f} s, r² {r2:.4f}"
+        notes.append(f"{told.format(**line)}.")
+        print(notes[0])
     found = {
-        "title": "Compiling", "machine": machine(), "versions": {}, "workloads": {},
-        "notes": [told.format(**line)], "fit": line, "rows": rows,
+        "title": "Compiling", "machine": machine(), "workloads": {}, "notes": notes,
+        "versions": {"flow2onnx": versions_of(VERSIONS)}, "fit": line, "rows": rows,
     }  # fmt: skip
     save(found, options.out / "compiling.json", made, draw)
 

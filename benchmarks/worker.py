@@ -19,6 +19,7 @@ import resource
 import statistics
 import sys
 import time
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -102,10 +103,14 @@ def prepare(args: argparse.Namespace):
     tell(json.dumps({
         "import_s": imported - begun, "first_step_s": first, "results": [float(r) for r in results],
         "differs": differs, "about": about,
-        "versions": {"python": platform.python_version(),
-                     **{p: version_of(p) for p in module.VERSIONS}},
+        "versions": versions_of(module.VERSIONS),
     }))  # fmt: skip
     return step
+
+
+def versions_of(packages: Sequence[str]) -> dict[str, str]:
+    """Python's version and those of packages."""
+    return {"python": platform.python_version(), **{p: version_of(p) for p in packages}}
 
 
 def version_of(package: str) -> str:
