@@ -73,10 +73,20 @@ def _parse(line: bytes) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise ArgumentError(f"it is no UTF-8: {error}", hint="write the file as UTF-8") from None
     except (ValueError, RecursionError) as error:
+        if line.strip() == b"[":
+            raise _no_lines() from None
         raise ArgumentError(f"it is no JSON: {error}") from None
+    if isinstance(found, list):
+        raise _no_lines()
     if not isinstance(found, dict):
         raise ArgumentError(f"it is {type(found).__name__}, no object")
     return found
+
+
+def _no_lines() -> ArgumentError:
+    return ArgumentError(
+        "it is a list", hint="write each object on a line of its own: jq -c '.[]' FILE > LINES"
+    )
 
 
 def _text(row: dict[str, Any], tokenizer: FolderTokenizer, all_tokens: bool) -> Text:
@@ -118,12 +128,27 @@ def _messages(messages: object) -> list[dict[str, Any]]:
     """The messages of a chat, which are checked."""
     if not isinstance(messages, list) or not messages:
         raise ArgumentError("messages is no list of messages")
+    found = []
     for i, message in enumerate(messages):
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
             raise ArgumentError(f"message {i + 1} has no role")
-        if not isinstance(message.get("content"), str):
-            raise ArgumentError(f"message {i + 1} has no content")
-    return messages
+        found.append({**message, "content": _content(message.get("content"), f"message {i + 1}")})
+    return found
+
+
+def _content(content: object, what: str) -> str:
+    """The text of a message, which may come in parts: ``[{"type": "text", "text": "…"}]``."""
+    if content is None:
+        raise ArgumentError(f"{what} has no content")
+    if not isinstance(content, list):
+        return _checked(content, f"the content of {what}")
+    for part in content:
+        kind = part.get("type") if isinstance(part, dict) else type(part).__name__
+        if kind != "text":
+            raise ArgumentError(
+                f"{what} has a part {kind!r}", hint="a language model reads parts of text alone"
+            )
+    return "".join(_checked(part.get("text"), f"a part of {what}") for part in content)
 
 
 def _answers(

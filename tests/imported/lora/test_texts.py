@@ -44,6 +44,15 @@ def test_the_assistants_part_counts(tokenizer, tmp_path):
     assert all(whole.counts)
 
 
+def test_contents_in_parts(tokenizer, tmp_path):
+    parts = [{"type": "text", "text": "i am "}, {"type": "text", "text": "a model"}]
+    row = {"messages": [{"role": "user", "content": [{"type": "text", "text": "who are you"}]},
+                        {"role": "assistant", "content": parts}]}  # fmt: skip
+    (text,) = read_texts(lines(tmp_path, json.dumps(row) + "\n"), tokenizer)
+    (same,) = read_texts(lines(tmp_path, chat("who are you", "i am a model")), tokenizer)
+    assert text == same
+
+
 def test_other_lines(tokenizer, tmp_path):
     rows = json.dumps({"prompt": "who are you ", "completion": "a model "}) + "\n"
     data = lines(tmp_path, rows, "\n", json.dumps({"text": "yes it is "}) + "\n")
@@ -56,7 +65,14 @@ def test_other_lines(tokenizer, tmp_path):
     ("line", "match"),
     [
         ('{"messages": [', "line 2: it is no JSON"),
-        ("[1]", "line 2: it is list, no object"),
+        ("7", "line 2: it is int, no object"),
+        ("[1]", r"line 2: it is a list\n.*each object on a line of its own"),
+        ("[", r"line 2: it is a list\n.*each object on a line of its own"),
+        ('{"messages": [{"role": "user", "content": 3}]}', "content of message 1 is int, no text"),
+        ('{"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}',
+         "line 2: message 1 has a part 'image_url'"),
+        ('{"messages": [{"role": "user", "content": [{"type": "text"}]}]}',
+         "line 2: a part of message 1 is NoneType, no text"),
         ('{"message": "x"}', "line 2: it has 'message'"),
         ('{"messages": []}', "line 2: messages is no list"),
         ('{"messages": [{"content": "x"}]}', "line 2: message 1 has no role"),
@@ -64,7 +80,7 @@ def test_other_lines(tokenizer, tmp_path):
         ('{"text": 3}', "line 2: text is int, no text"),
         (r'{"text": "is \ud83d"}', "line 2: it is no Unicode text"),
     ],
-)
+)  # fmt: skip
 def test_a_broken_line_is_named(tokenizer, tmp_path, line, match):
     with pytest.raises(ArgumentError, match=match):
         read_texts(lines(tmp_path, chat("is it", "no"), line + "\n"), tokenizer)
