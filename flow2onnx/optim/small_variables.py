@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flow2onnx.graph import Value
-from flow2onnx.graph.types import dims, dtype_of, size_of
+from flow2onnx.graph.types import dims, dtype_of, size_of, usual_bytes
 from flow2onnx.optim.base import Optimizer, Step
 from flow2onnx.trace.job import Job
 
@@ -17,7 +17,8 @@ __all__ = ["GroupStep", "small_groups"]
 
 _MOST = 1 << 14  # elements of a small variable
 _WHOLE = 1 << 17  # elements of the variables that move together, which the cache of a core holds
-_FEWEST = 8  # variables that move together: fewer gain less than what joins them costs
+_FEWEST = 4  # variables that move together: fewer gain less than what joins them costs
+_REACH = 1 / 48  # of all bytes that a step makes, those between the gradients of a group
 _MOST_NAMES = 64  # of them: the builder infers shapes by constants of so many numbers at most
 
 
@@ -49,16 +50,29 @@ class GroupStep(Step):
 
     def move(self, member: Optimizer, grads: Mapping[str, Value]) -> None:
         """Update the variables by their gradients."""
-        w = self.joined([self.job.values[n] for n in self.names])
-        g = self.joined([grads[n] for n in self.names])
         first = self.names[0]
-        self.assign(first, member.update(self, first, w, g))
+        with self.b.under(f"update/{first}", self.job.variables[first].source):
+            w = self.joined([self.job.values[n] for n in self.names])
+            g = self.joined([grads[n] for n in self.names])
+            self.assign(first, member.update(self, first, w, g))
 
 
-def small_groups(job: Job, member: Optimizer, names: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Those of the variables of an optimizer that move together.
+def gradient_places(job: Job, grads: Mapping[str, Value]) -> dict[str, float]:
+    """The share of all bytes of a step that are made before the gradient of each variable."""
+    totals, total = dict[Value, int](), 0
+    for node in job.b.nodes:
+        total += sum(map(usual_bytes, node.outputs))
+        totals.update(dict.fromkeys(node.outputs, total))
+    return {name: totals.get(g, 0) / max(total, 1) for name, g in grads.items()}
 
-    They have one type, one decay and one shape but for the first axis.
+
+def small_groups(
+    job: Job, member: Optimizer, names: Sequence[str], places: Mapping[str, float]
+) -> Iterator[tuple[str, ...]]:
+    """Those of the variables `names` of an optimizer that move together, in this order.
+
+    They have one type, one decay and one shape but for the first axis, and their gradients are made
+    one soon after the other, by their `places`: what one is made from waits in memory for all.
     """
     if not member.is_elementwise or job.is_divided:
         return
@@ -71,18 +85,20 @@ def small_groups(job: Job, member: Optimizer, names: Sequence[str]) -> Iterator[
             continue
         alike[dtype_of(w), dims(w)[1:], member.decay.of_variable(name)].append(name)
     for group in alike.values():
-        yield from filter(lambda part: len(part) >= _FEWEST, _parts(job, group))
+        for part in _parts(job, sorted(group, key=lambda name: places[name]), places):
+            if len(part) >= _FEWEST:
+                yield tuple(name for name in names if name in part)
 
 
-def _parts(job: Job, names: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Names in their order, a new tuple where the variables become too large together."""
+def _parts(job: Job, names: Sequence[str], places: Mapping[str, float]) -> Iterator[list[str]]:
+    """Names in their order, a new list where the variables become too large or lie too far."""
     part, total = list[str](), 0
     for name in names:
         size = size_of(job.values[name])
-        if part and (total + size > _WHOLE or len(part) == _MOST_NAMES):
-            yield tuple(part)
+        is_full = total + size > _WHOLE or len(part) == _MOST_NAMES
+        if part and (is_full or places[name] - places[part[0]] > _REACH):
+            yield part
             part, total = [], 0
         part.append(name)
         total += size
-    if part:
-        yield tuple(part)
+    yield part

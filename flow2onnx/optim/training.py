@@ -6,7 +6,7 @@ the scale.
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -49,7 +49,7 @@ from flow2onnx.optim.kept_totals import KeptTotals, add_up
 from flow2onnx.optim.loss_scale import LossScale
 from flow2onnx.optim.model_update_conf import from_conf
 from flow2onnx.optim.objectives import gradients_of, optimizer_of
-from flow2onnx.optim.small_variables import GroupStep, small_groups
+from flow2onnx.optim.small_variables import GroupStep, gradient_places, small_groups
 from flow2onnx.optim.totals import WHOLE_TOTALS, Totals
 from flow2onnx.trace.context import tracing
 from flow2onnx.trace.job import Job
@@ -322,6 +322,7 @@ def _update(
 ) -> None:
     kept = dict(job.updates)  # what the body itself writes happens whatever the gradients are
     _check_kept(job, optimizer)
+    places = gradient_places(job, grads)
     grads = grads if is_folded else _unscale(job, optimizer, steps, grads)
     over_ranks = partial(sum_over_ranks, job)
     totals = Totals(job.divided, over_ranks) if job.divided else WHOLE_TOTALS
@@ -333,9 +334,15 @@ def _update(
         mine = {n: g for n, g in grads.items() if n in names}
         mine = mine if member is optimizer else _clip(job, member, mine, totals)
         whole, in_parts = steps[member], replace(steps[member], over_ranks=over_ranks)
-        if not is_folded:
-            mine = _move_together(job, member, whole, mine, rows)
+        single = () if is_folded else [n for n in mine if n not in rows]
+        groups = {names[0]: names for names in small_groups(job, member, single, places)}
+        together = {n for names in groups.values() for n in names}
         for name, g in mine.items():
+            if name in groups:
+                group = GroupStep(job.b, job, whole.rate, whole.counter, names=groups[name])
+                group.move(member, mine)
+            if name in together:
+                continue
             step = in_parts if name in job.divided else whole
             if name in job.kept and job.kept[name].kind == "split":
                 step = replace(whole, over_ranks=partial(add_up, job))
@@ -377,19 +384,6 @@ def _clip(
         return grads
     with job.b.under("clip"):
         return optimizer.clipping.apply(job.b, grads, totals)
-
-
-def _move_together(
-    job: Job, member: Optimizer, step: Step, grads: dict[str, Value], rows: Mapping[str, Rows]
-) -> dict[str, Value]:
-    """Update small variables several at a time; the gradients of those that are left."""
-    moved = set[str]()
-    for names in small_groups(job, member, [n for n in grads if n not in rows]):
-        with job.b.under(f"update/{names[0]}"):
-            group = GroupStep(job.b, job, step.rate, step.counter, names=names)
-            group.move(member, grads)
-        moved |= set(names)
-    return {name: g for name, g in grads.items() if name not in moved}
 
 
 def _move(

@@ -22,6 +22,12 @@ OLD = {
 }
 
 
+@pytest.fixture(autouse=True)
+def far(monkeypatch):
+    """Variables of all blocks move together, however much memory is between their gradients."""
+    monkeypatch.setattr(small_variables, "_REACH", 1.0)
+
+
 @pytest.fixture
 def alone(monkeypatch):
     """Afterwards each variable moves alone."""
@@ -82,6 +88,11 @@ def test_groups_of_other_decay_stay_apart(alone):
 def test_limits(limit, value, alone, monkeypatch):
     monkeypatch.setattr(small_variables, limit, value)
     check(lambda: flow.optimizer.named("adamw", 0.01), alone, True)
+
+
+def test_what_gradients_are_made_from_does_not_wait_for_others(alone, monkeypatch):
+    monkeypatch.setattr(small_variables, "_REACH", 1 / 48)
+    check(lambda: flow.optimizer.named("adamw", 0.01), alone, False)
 
 
 def test_more_variables_than_shapes_are_inferred_for(monkeypatch):

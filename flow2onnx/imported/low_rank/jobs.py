@@ -222,7 +222,7 @@ def _together(plan: AdapterPlan) -> Handler:
     """
     groups: dict[str, list[str]] = {}
     for node in plan.foreign.graph:
-        if (name := _down_name(node)) is not None:
+        if (name := _trained_down(plan, node)) is not None:
             groups.setdefault(str(node.inputs[0] and node.inputs[0].name), []).append(name)
     done: dict[str, Value] = {}
 
@@ -231,8 +231,8 @@ def _together(plan: AdapterPlan) -> Handler:
     ) -> Sequence[Value | None]:
         x, weight = inputs
         assert x is not None, "a product has operands"
-        name = _down_name(node)
-        group = groups[str(node.inputs[0] and node.inputs[0].name)] if name is not None else []
+        name = _trained_down(plan, node)
+        group = groups.get(str(node.inputs[0] and node.inputs[0].name), [])
         if name is None or len(group) == 1:
             return [b.MatMul(x, weight)]
         if name not in done:
@@ -246,12 +246,16 @@ def _together(plan: AdapterPlan) -> Handler:
     return product
 
 
-def _down_name(node: Node) -> str | None:
-    """The name of the A by which a node multiplies what a module reads, if it does."""
+def _trained_down(plan: AdapterPlan, node: Node) -> str | None:
+    """The name of the A by which a node multiplies what a module reads; None if no A is trained.
+
+    An adapter that is kept beside the weights has constants of such names.
+    """
     if node.op_type != "MatMul" or node.inputs[1] is None:
         return None
     name = str(node.inputs[1].name)
-    return name if name.endswith(_DOWN) else None
+    is_trained = name.endswith(_DOWN) and name.removesuffix(_DOWN) in plan.scales
+    return name if is_trained else None
 
 
 def _dropping(plan: AdapterPlan) -> Handler:
@@ -262,7 +266,7 @@ def _dropping(plan: AdapterPlan) -> Handler:
     ) -> Sequence[Value | None]:
         x, weight = inputs
         assert x is not None, "a product has operands"
-        if _down_name(node) is not None:
+        if _trained_down(plan, node) is not None:
             job = current_job("lora")
             seed = job.random_seed(str(node.name))
             ratio = b.const(plan.dropout, dtype_of(x))
