@@ -44,17 +44,24 @@ inline void fetch(const float *from, int64_t n) {
     for (int64_t i = 0; i < n; i += STEP) __builtin_prefetch(from + i, is_written);
 }
 
-#ifdef HAS_WIDE_LOOPS
-inline bool has_avx512() {
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
-}
-inline bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+/* Instruction sets that loops are compiled for, from the narrowest on. */
+enum class Isa { BASELINE, AVX2, AVX512 };
 
-/* The widest that this processor has. */
+/* The one that loops are chosen for: the widest of the processor, or what FLOW2ONNX_NATIVE_ISA
+ * names. The variable is read once. */
+Isa isa();
+const char *isa_name();
+
+/* What is wrong with the variable, in words; null where nothing is. The processor decides then. */
+const char *isa_problem();
+
+/* True if the variable names a set, which oneDNN then keeps to as well. */
+bool isa_is_capped();
+
+#ifdef HAS_WIDE_LOOPS
 template <typename Loops>
 const Loops &widest(const Loops &avx512, const Loops &avx2, const Loops &baseline) {
-    return has_avx512() ? avx512 : has_avx2() ? avx2 : baseline;
+    return isa() == Isa::AVX512 ? avx512 : isa() == Isa::AVX2 ? avx2 : baseline;
 }
 #endif
 
