@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks import instruction_sets
 from benchmarks.environments import ROOT, interpreter, recipe_of
 from benchmarks.worker_process import PeerError, WorkerProcess
 from benchmarks.workloads import workload
@@ -73,6 +74,7 @@ class Setting:
     threads: int = 1
     device: str = "cpu"
     precision: str = "float32"
+    isa: str = ""  # of `instruction_sets.SETS`; empty: what the processor has
 
 
 class Peer:
@@ -186,7 +188,8 @@ class Contest:
         if row.note:
             return
         try:
-            peer = Peer(one, _command(one, setting), environment_of(one, folder))
+            environment = environment_of(one, folder, setting.isa)
+            peer = Peer(one, _command(one, setting), environment)
         except PeerError as error:
             row.note = str(error)
             return
@@ -254,8 +257,8 @@ def _folder_of_compiler() -> Iterator[str]:
         yield folder
 
 
-def environment_of(one: Contestant, folder: str) -> dict[str, str]:
-    """The environment of a peer's process.
+def environment_of(one: Contestant, folder: str, isa: str = "") -> dict[str, str]:
+    """The environment of a peer's process, kept to an instruction set if one is named.
 
     One that runs on the Python of this process finds what is on its path too, after the project
     itself; the packages of another environment would be of other versions.
@@ -267,6 +270,7 @@ def environment_of(one: Contestant, folder: str) -> dict[str, str]:
         own = os.environ.get("PYTHONPATH", "").split(os.pathsep)
         paths += [os.path.abspath(path) for path in own if path]
     environment = os.environ | {
+        **instruction_sets.variables(isa),
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)),
         "TORCHINDUCTOR_CACHE_DIR": folder,
         "FLOW2ONNX_CACHE": "0",  # a first step is one, for ours too
