@@ -4,6 +4,7 @@ import ctypes
 import functools
 import logging
 import os
+import platform
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
@@ -28,7 +29,12 @@ _LIBRARY = "libflow2onnx_native.so"
 _CUDA_LIBRARY = "libflow2onnx_native_cuda.so"
 _ONEDNN_PACKAGE, _ONEDNN = "onednn-cpu-gomp", "libdnnl.so.3"
 _DRIVER = "libcuda.so.1"
-_REMEDY = "reinstall flow2onnx-native, or set config.runtime.native(False)"
+_REMEDY = (
+    "install flow2onnx-native for this system, from its sources if need be, or set "
+    "config.runtime.native(False)"
+)
+_ELF_MACHINES = {62: "x86-64", 183: "aarch64"}  # the numbers in the headers of libraries
+_MACHINES = {"x86_64": "x86-64", "amd64": "x86-64", "aarch64": "aarch64", "arm64": "aarch64"}
 # The newest first: the CUDA provider of onnxruntime-gpu is built for CUDA 13 or 12.
 _NVRTC = {"nvidia-cuda-nvrtc": "libnvrtc.so.13", "nvidia-cuda-nvrtc-cu12": "libnvrtc.so.12"}
 
@@ -178,8 +184,9 @@ def _load(path: str) -> ctypes.CDLL:
         library.flow2onnx_native_abi.restype = ctypes.c_char_p
         built: bytes = library.flow2onnx_native_abi()
     except (OSError, AttributeError) as error:
+        why = _other_processor(path) or error
         raise UnsupportedError(
-            f"the native library {path} cannot be opened: {error}", hint=_REMEDY
+            f"the native library {path} cannot be opened: {why}", hint=_REMEDY
         ) from error
     if built.decode(errors="replace") != digest():
         raise UnsupportedError(
@@ -187,6 +194,21 @@ def _load(path: str) -> ctypes.CDLL:
             f"has: its table of programs is {built!r}, not {digest()!r}", hint=_REMEDY,
         )  # fmt: skip
     return library
+
+
+def _other_processor(path: str) -> str:
+    """What a library is made for, if not for this processor, of which loaders say it is missing."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(20)
+    except OSError:
+        return ""
+    is_elf = head.startswith(b"\x7fELF") and len(head) == 20
+    made_for = _ELF_MACHINES.get(int.from_bytes(head[18:], "little")) if is_elf else None
+    own = _MACHINES.get(platform.machine().lower())
+    if made_for is None or own is None or made_for == own:
+        return ""
+    return f"it is made for {made_for}, and this is a process on {own}"
 
 
 def _open_onednn(library: ctypes.CDLL) -> str | None:
@@ -200,7 +222,9 @@ def _open_onednn(library: ctypes.CDLL) -> str | None:
     ask = library.flow2onnx_native_open_onednn
     ask.argtypes, ask.restype = [ctypes.c_char_p], ctypes.c_char_p
     answer: bytes | None = ask(path.encode())
-    return None if answer is None else f"{path}: {answer.decode(errors='replace')}"
+    if answer is None:
+        return None
+    return f"{path}: {_other_processor(path) or answer.decode(errors='replace')}"
 
 
 def _open_cuda(library: ctypes.CDLL, device: int) -> str | None:
