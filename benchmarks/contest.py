@@ -125,6 +125,9 @@ class Peer:
 class Row:
     """The result of one peer of one workload; times are in milliseconds a step.
 
+    `ms` is the median of blocks, `fastest_ms` the fastest of them: on a machine that is used by
+    others too, the nearest to a machine that is not.
+
     `busy_ms` is that of all processors: with one thread as much as `ms`, unless other programs
     took the processor meanwhile.
     """
@@ -135,6 +138,7 @@ class Row:
     note: str = ""
     ms: float | None = None
     quartiles: tuple[float, float] | None = None
+    fastest_ms: float | None = None
     busy_ms: float | None = None
     ratio: float | None = None
     first_step_s: float | None = None
@@ -332,7 +336,7 @@ def fill(row: Row, peer: Peer, ours: Peer | None) -> None:
     """Put into a row what was measured of a peer, and its ratio to ours."""
     times = [1000 * t for t in peer.times]
     low, row.ms, high = statistics.quantiles(times, n=4, method="inclusive")
-    row.quartiles, row.blocks = (low, high), len(times)
+    row.quartiles, row.blocks, row.fastest_ms = (low, high), len(times), min(times)
     row.busy_ms = 1000 * statistics.median(peer.busy[-len(times) :])
     if ours is not None:
         row.ratio = row.ms / (1000 * statistics.median(ours.times))

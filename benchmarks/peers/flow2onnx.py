@@ -234,6 +234,8 @@ def _declare(function: Any, inputs: tuple[Input, ...]) -> None:
 def _config(work: Workload, options: Options) -> Any:
     config = flow.function_config()
     config.runtime.native("native" in options.variant)
+    if options.variant & {"asleep", "awake"}:
+        config.runtime.allow_spinning("awake" in options.variant)
     if bucket := options.number("bucket", 0):
         config.all_reduce_group_min_mbyte(bucket)
         config.all_reduce_group_num(1000)
