@@ -20,6 +20,7 @@
 # make triton    the real Triton server, which the serving tests ask the same as ours (320 MB)
 # make fuzz      readers of untrusted input, led by the code they reach, for MINUTES=10 in all
 # make sanitize  native operators and C runtime under ASan and UBSan: a selection of 2 to 3 minutes
+# make native-arm  native operators compiled for aarch64, and tested there by qemu (root, for debootstrap)
 # make analyse   both through clang's static analyser and clang-tidy, of which no finding is allowed
 # make audit     licences and known vulnerabilities of the packages in requirements.lock
 # make lock      that file anew, at the newest versions
@@ -61,7 +62,7 @@ PIP := -m pip install --quiet --disable-pip-version-check
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo readme first-hour docs docs-links editors test test-all collect run-test run-test-all test-oldest test-lowest standin test-gpu tools runtimes triton ranks genai peft notebooks \
-  integrations check fuzz sanitize analyse audit lock release release-check release-reproduce bench clean
+  integrations check fuzz sanitize native-arm analyse audit lock release release-check release-reproduce bench clean
 
 demo: $(DEMO)/ready $(DEVICE)/ready
 	$(DEMO)/bin/python -m examples.mlp_digits --out $(OUT)
@@ -211,6 +212,10 @@ fuzz: $(VENV)/ready
 
 sanitize: $(VENV)/ready
 	PYTHONPATH=.:runtime/native $(VENV)/bin/python -m tests.sanitized $(TESTS)
+
+# Debian's g++-aarch64-linux-gnu, qemu-user-static and debootstrap are needed.
+native-arm: $(VENV)/ready
+	PYTHONPATH=.:runtime/native $(VENV)/bin/python -m tests.on_aarch64 $(TESTS)
 
 analyse: $(VENV)/ready
 	PYTHONPATH=.:runtime/native $(VENV)/bin/python -m tests.analysed

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks import instruction_sets
 from benchmarks.environments import ROOT, interpreter, recipe_of
 from benchmarks.worker_process import PeerError, WorkerProcess
 from benchmarks.workloads import workload
@@ -73,6 +74,7 @@ class Setting:
     threads: int = 1
     device: str = "cpu"
     precision: str = "float32"
+    isa: str = ""  # of `instruction_sets.SETS`; empty: what the processor has
 
 
 class Peer:
@@ -123,6 +125,9 @@ class Peer:
 class Row:
     """The result of one peer of one workload; times are in milliseconds a step.
 
+    `ms` is the median of blocks, `fastest_ms` the fastest of them: on a machine that is used by
+    others too, the nearest to a machine that is not.
+
     `busy_ms` is that of all processors: with one thread as much as `ms`, unless other programs
     took the processor meanwhile.
     """
@@ -133,6 +138,7 @@ class Row:
     note: str = ""
     ms: float | None = None
     quartiles: tuple[float, float] | None = None
+    fastest_ms: float | None = None
     busy_ms: float | None = None
     ratio: float | None = None
     first_step_s: float | None = None
@@ -186,7 +192,8 @@ class Contest:
         if row.note:
             return
         try:
-            peer = Peer(one, _command(one, setting), environment_of(one, folder))
+            environment = environment_of(one, folder, setting.isa)
+            peer = Peer(one, _command(one, setting), environment)
         except PeerError as error:
             row.note = str(error)
             return
@@ -254,8 +261,8 @@ def _folder_of_compiler() -> Iterator[str]:
         yield folder
 
 
-def environment_of(one: Contestant, folder: str) -> dict[str, str]:
-    """The environment of a peer's process.
+def environment_of(one: Contestant, folder: str, isa: str = "") -> dict[str, str]:
+    """The environment of a peer's process, kept to an instruction set if one is named.
 
     One that runs on the Python of this process finds what is on its path too, after the project
     itself; the packages of another environment would be of other versions.
@@ -267,6 +274,7 @@ def environment_of(one: Contestant, folder: str) -> dict[str, str]:
         own = os.environ.get("PYTHONPATH", "").split(os.pathsep)
         paths += [os.path.abspath(path) for path in own if path]
     environment = os.environ | {
+        **instruction_sets.variables(isa),
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)),
         "TORCHINDUCTOR_CACHE_DIR": folder,
         "FLOW2ONNX_CACHE": "0",  # a first step is one, for ours too
@@ -328,7 +336,7 @@ def fill(row: Row, peer: Peer, ours: Peer | None) -> None:
     """Put into a row what was measured of a peer, and its ratio to ours."""
     times = [1000 * t for t in peer.times]
     low, row.ms, high = statistics.quantiles(times, n=4, method="inclusive")
-    row.quartiles, row.blocks = (low, high), len(times)
+    row.quartiles, row.blocks, row.fastest_ms = (low, high), len(times), min(times)
     row.busy_ms = 1000 * statistics.median(peer.busy[-len(times) :])
     if ours is not None:
         row.ratio = row.ms / (1000 * statistics.median(ours.times))

@@ -1,7 +1,7 @@
 """400 shapes of convolutions in three passes beside torch, whose convolutions are oneDNN's.
 
     python -m benchmarks.convolutions [--threads 1,2] [--only "1-D,depthwise"] [--every N] [--quick]
-                                      [--resume] [--out DIR]
+                                      [--isa avx2] [--resume] [--out DIR]
 
 writes convolutions.json, convolutions.md and convolutions.svg. The shapes are layers of published
 networks on batches of 1 to 32, drawn by a fixed seed (`convolution_shapes.py`), 25 of each class.
@@ -28,6 +28,7 @@ from typing import Any
 
 from flow2onnx_runtime.files import replace_bytes
 
+from benchmarks import instruction_sets
 from benchmarks.contest import (
     MKL,
     Contestant,
@@ -93,14 +94,14 @@ class Row:
 class Side:
     """The process of one side, which is stopped but in its turns."""
 
-    def __init__(self, name: str, peer: str, threads: int, folder: str) -> None:
+    def __init__(self, name: str, peer: str, threads: int, folder: str, isa: str = "") -> None:
         python = interpreter(peer)
         if python is None:
             raise PeerError(f"{name} is not installed: python -m benchmarks.environments {peer}")
         one = Contestant(name, peer, is_intel=name == "torch" and intel_library() is not None)
         command = [python, "-m", WORKER, name, "--threads", str(threads), "--offset", "0"]
         self._worker = WorkerProcess(
-            command, environment_of(one, folder), name=name, patience=PATIENCE
+            command, environment_of(one, folder, isa), name=name, patience=PATIENCE
         )
         try:
             self.versions: dict[str, str] = self._worker.record()["versions"]
@@ -133,8 +134,8 @@ class Side:
 class Sides:
     """Both processes, started when they are needed; none is open at first."""
 
-    def __init__(self, threads: int, folder: str) -> None:
-        self._threads, self._folder = threads, folder
+    def __init__(self, threads: int, folder: str, isa: str = "") -> None:
+        self._threads, self._folder, self._isa = threads, folder, isa
         self._open: list[Side] = []
 
     def versions(self) -> dict[str, dict[str, str]]:
@@ -157,7 +158,7 @@ class Sides:
 
     def _ready(self) -> list[Side]:
         for name, peer in SIDES[len(self._open) :]:
-            self._open.append(Side(name, peer, self._threads, self._folder))
+            self._open.append(Side(name, peer, self._threads, self._folder, self._isa))
         return self._open
 
 
@@ -338,21 +339,26 @@ def main() -> None:
 def sweep(args: argparse.Namespace) -> None:
     """Measure, write the results and show the tables."""
     shapes = choose(draw_shapes(), args.only, args.every)
-    title = f"{len(shapes)} convolutions" + (", a rehearsal of few short blocks" * args.quick)
+    title = instruction_sets.capped(f"{len(shapes)} convolutions", args.isa)
+    title += ", a rehearsal of few short blocks" * args.quick
+    name = "_".join(filter(None, ("convolutions", args.isa)))
     about = {"machine": machine(), "title": title, "only": args.only, "every": args.every}
-    record = Record(args.out / "convolutions.unfinished.json", about)
+    record = Record(args.out / f"{name}.unfinished.json", about)
     if args.resume:
         record.read()
     with tempfile.TemporaryDirectory() as folder:
         for threads in args.threads:
-            measure(record, shapes, threads, folder, QUICK if args.quick else Pace())
+            pace = QUICK if args.quick else Pace()
+            measure(record, shapes, threads, folder, pace, args.isa)
     rows = [record.row(*case) for case in product(args.threads, shapes, PASSES)]
     found = {
-        "machine": about["machine"], "versions": record.versions, "title": title, "notes": NOTES,
-        "workloads": {}, "rows": [_plain(row) for row in rows],
+        "machine": about["machine"], "versions": record.versions, "title": title,
+        "instruction_set": args.isa or "the processor's",
+        "notes": (*NOTES, *instruction_sets.note(args.isa)), "workloads": {},
+        "rows": [_plain(row) for row in rows],
     }  # fmt: skip
     grids = [summary([r for r in rows if r.threads == t], t) for t in args.threads]
-    save(found, args.out / "convolutions.json", [*grids, details(rows)], draw)
+    save(found, args.out / f"{name}.json", [*grids, details(rows)], draw)
     record.path.unlink(missing_ok=True)
     for grid in grids:
         grid.show()
@@ -365,13 +371,18 @@ def choose(shapes: Sequence[Convolution], kinds: Sequence[str], every: int) -> l
 
 
 def measure(
-    record: Record, shapes: Sequence[Convolution], threads: int, folder: str, pace: Pace
+    record: Record,
+    shapes: Sequence[Convolution],
+    threads: int,
+    folder: str,
+    pace: Pace,
+    isa: str = "",
 ) -> None:
     """Measure the passes that the record has not."""
     cases = [c for c in product(shapes, PASSES) if not record.has(threads, *c)]
     if not cases:
         return
-    with closing(Sides(threads, folder)) as sides:
+    with closing(Sides(threads, folder, isa)) as sides:
         record.use(sides.versions())
         for shape, which in _with_progress(cases):
             record.add(sides.measure(shape, which, pace))
@@ -409,6 +420,8 @@ def _arguments() -> argparse.Namespace:
                         help=f"classes, of {', '.join(CLASSES)}")  # fmt: skip
     parser.add_argument("--every", type=int, help="one of so many shapes of a class")
     parser.add_argument("--quick", action="store_true", help="one of ten shapes, short blocks")
+    parser.add_argument("--isa", choices=instruction_sets.SETS, default="",
+                        help="cap the instructions of both sides")  # fmt: skip
     parser.add_argument("--resume", action="store_true",
                         help="go on with convolutions.unfinished.json")  # fmt: skip
     parser.add_argument("--out", type=Path, default=RESULTS)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from benchmarks import instruction_sets
 from benchmarks.contest import MKL, QUICK, Contest, Contestant, Pace, Row, Setting, machine
 from benchmarks.report import document, ratios, write
 
@@ -54,10 +55,11 @@ def main(program: Program, about: str) -> None:
             first, *others = program.contestants(row, folder, takes_all=args.all)
             chosen = [w for w in others if any(part in w.label for part in args.peers)]
             for threads in args.threads:
-                setting = Setting(program.task or program.name, program.table[row][1], threads)
+                setting = Setting(program.task or program.name, program.table[row][1], threads,
+                                  isa=args.isa)  # fmt: skip
                 _tell(contest.measure(row, setting, [first, *chosen]))
         found = record.merged_document(contest)
-        write(found, args.out, program.name)
+        write(found, args.out, record.name)
     for grid in ratios(found["rows"]):
         grid.show()
 
@@ -66,11 +68,13 @@ class _Record:
     """The numbers that a file of results has already, beside those that are measured now."""
 
     def __init__(self, program: Program, args: argparse.Namespace) -> None:
-        self._program = program
-        self._title = program.title + (", a rehearsal of few short blocks" if args.quick else "")
+        self._program, self._isa = program, args.isa
+        title = instruction_sets.capped(program.title, args.isa)
+        self._title = title + (", a rehearsal of few short blocks" if args.quick else "")
+        self.name = "_".join(filter(None, (program.name, args.isa)))
         self._rows: list[dict[str, Any]] = []
         self._versions: dict[str, dict[str, str]] = {}
-        path = args.out / f"{program.name}.json"
+        path = args.out / f"{self.name}.json"
         if args.add and path.exists():
             self._read(path, json.loads(path.read_text(encoding="utf-8")))
 
@@ -85,7 +89,10 @@ class _Record:
 
     def merged_document(self, contest: Contest) -> dict[str, Any]:
         """The document of both, in the order of the table."""
-        found = document(contest, machine(), title=self._title, notes=self._program.notes)
+        found = document(
+            contest, machine(), title=self._title, instruction_set=self._isa or "the processor's",
+            notes=(*self._program.notes, *instruction_sets.note(self._isa)),
+        )  # fmt: skip
         for peer, versions in found["versions"].items():
             if self._versions.get(peer, versions) != versions:
                 raise SystemExit(
@@ -120,6 +127,8 @@ def _arguments(program: Program, about: str) -> argparse.Namespace:
     parser.add_argument("--threads", type=lambda t: [int(n) for n in _words(t)], default=[1, 2])
     parser.add_argument("--peers", type=_words, default=[""],
                         help="only those with one of these in their names")  # fmt: skip
+    parser.add_argument("--isa", choices=instruction_sets.SETS, default="",
+                        help="cap the instructions of all peers that have a switch")  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="few short blocks: a rehearsal")
     parser.add_argument("--all", action="store_true", help="slow peers in all rows too")
     parser.add_argument("--out", type=Path, default=RESULTS)

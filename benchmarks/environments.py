@@ -67,8 +67,8 @@ _MODULES = {"torch": "torch", "jax": "jax", "ranks": "torch"}
 
 
 def recipe_of(peer: str) -> str | None:
-    """The name of a peer's recipe, if it has one."""
-    return OF_PEER.get(peer, OF_PEER.get(peer.partition(":")[0]))
+    """The name of a peer's recipe, if it has one; its first variant may have one of its own."""
+    return OF_PEER.get(peer.partition(",")[0], OF_PEER.get(peer.partition(":")[0]))
 
 
 def interpreter(peer: str) -> str | None:

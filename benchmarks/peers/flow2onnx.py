@@ -181,9 +181,12 @@ def training(work: Workload, values: Values, data: Data, options: Options) -> St
 
 
 def about(options: Options) -> dict[str, Any]:
-    """On a GPU: whether steps are captured, and what each node of the step moves and computes."""
+    """On a CPU: the instruction set of native operators, if they take part.
+
+    On a GPU: whether steps are captured, and what each node of the step moves and computes.
+    """
     if options.device != "cuda":
-        return {}
+        return instruction_set(options)
     session = current_session()
     opening = session.opening(session.job_names()[0])
     found = costs(opening.model.graph, options.precision)
@@ -192,6 +195,15 @@ def about(options: Options) -> dict[str, Any]:
         "nodes": sum(cost.count for cost in found),
         "costs": [dataclasses.astuple(cost) for cost in found],
     }
+
+
+def instruction_set(options: Options) -> dict[str, Any]:
+    """The instruction set that native operators use, which may be capped; nothing without them."""
+    if "native" not in options.variant:
+        return {}
+    from flow2onnx_native.library import open_library
+
+    return {"instruction_set": open_library().instruction_set}
 
 
 def export(name: str, target: Path) -> None:
@@ -222,6 +234,8 @@ def _declare(function: Any, inputs: tuple[Input, ...]) -> None:
 def _config(work: Workload, options: Options) -> Any:
     config = flow.function_config()
     config.runtime.native("native" in options.variant)
+    if options.variant & {"asleep", "awake"}:
+        config.runtime.allow_spinning("awake" in options.variant)
     if bucket := options.number("bucket", 0):
         config.all_reduce_group_min_mbyte(bucket)
         config.all_reduce_group_num(1000)

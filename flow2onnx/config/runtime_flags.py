@@ -47,7 +47,7 @@ RUNTIME_FLAGS = (
          "Whether independent operators run at the same time; small graphs become much slower."),
     Flag("runtime.allow_spinning", BOOL, None, SESSION(_SPINNING, _SWITCH),
          "Let idle threads wait busily; False where several processes share the cores. Unset, as "
-         "force_spinning_stop says."),
+         "force_spinning_stop says, and never where there are more threads than processors."),
     Flag("runtime.force_spinning_stop", BOOL, False,
          SESSION(("session.force_spinning_stop",), {True: "1"}),
          "Let idle threads wait busily within a call, and sleep between calls: for jobs that take "

@@ -14,6 +14,7 @@ from flow2onnx_runtime.options import DEFAULT_OPTIONS
 from flow2onnx_runtime.ort_settings import check_run_entry, check_session_entry
 from flow2onnx_runtime.plugins import known_providers
 from flow2onnx_runtime.providers import CPU, Provider, find_provider, provider_named
+from flow2onnx_runtime.world import usable_processors
 
 from flow2onnx.compile import CompiledJob
 from flow2onnx.config import FLAGS, FunctionConfig, Settings, check_conflicts, warn_of_idle
@@ -25,9 +26,8 @@ __all__ = ["job_options", "options_of"]
 
 _log = logging.getLogger("flow2onnx.execute")
 _BETWEEN_CALLS = {"session.force_spinning_stop": "1"}
-_SPINNING = {
-    *_BETWEEN_CALLS, "session.intra_op.allow_spinning", "session.inter_op.allow_spinning",
-}  # fmt: skip
+_ASLEEP = {"session.intra_op.allow_spinning": "0", "session.inter_op.allow_spinning": "0"}
+_SPINNING = {*_BETWEEN_CALLS, *_ASLEEP}
 
 
 def options_of(
@@ -60,6 +60,9 @@ def job_options(
     0.6, and steps of convolutions alone half as long again. The runtime's one pool for all would
     refuse every session of the program's own that is not told to use it.
 
+    Idle threads sleep within calls too where there are more of them than processors, unless a flag
+    says otherwise: the one that waits busily has the processor of the one that it waits for.
+
     Raises `ConfigError` for settings that contradict each other, and `OptionsError` for names and
     values that the runtime does not know.
     """
@@ -68,9 +71,9 @@ def job_options(
     asked = settings.session_options() | config.session_options()
     entries = {k: str(v) for k, v in asked.items() if "." in k}
     told = entries.keys() | config.value("runtime.session_entry").keys()
-    if takes_turns and not told & _SPINNING:
-        entries |= _BETWEEN_CALLS
     fields = {k: v for k, v in asked.items() if "." not in k}
+    if not told & _SPINNING:
+        entries |= _how_threads_wait(fields.get("intra_op_threads"), takes_turns)
     if not (config.value("runtime.enable_profiling") or settings.value("collect_act_event")):
         fields.pop("profile", None)  # a prefix alone
     if trains and "optimization" not in fields:
@@ -88,6 +91,13 @@ def job_options(
         provider_libraries=() if library is None else (library,),
         **fields,
     )
+
+
+def _how_threads_wait(threads: int | None, takes_turns: bool) -> Mapping[str, str]:
+    """The entries that say how idle threads wait, of so many or of the runtime's own number."""
+    if threads is not None and threads > usable_processors():
+        return _ASLEEP
+    return _BETWEEN_CALLS if takes_turns else {}
 
 
 def _providers(

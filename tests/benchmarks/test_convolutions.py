@@ -106,7 +106,7 @@ def workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Let both sides of a sweep be such a worker."""
     (tmp_path / "small_worker.py").write_text(WORKER)
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
-    monkeypatch.setattr(convolutions, "environment_of", lambda one, folder: environment)
+    monkeypatch.setattr(convolutions, "environment_of", lambda one, folder, isa: environment)
     monkeypatch.setattr(convolutions, "WORKER", "small_worker")
     monkeypatch.setattr(convolutions, "interpreter", lambda peer: sys.executable)
     monkeypatch.setattr(convolutions, "intel_library", lambda: None)

@@ -296,6 +296,27 @@ def test_idle_threads_of_another_shape_sleep_between_calls():
     assert found == [{}, BETWEEN_CALLS]
 
 
+ASLEEP = {"session.intra_op.allow_spinning": "0", "session.inter_op.allow_spinning": "0"}
+
+
+@pytest.mark.parametrize(("threads", "given"), [(2, {}), (3, ASLEEP)])
+def test_idle_threads_without_a_processor_sleep(config, monkeypatch, threads, given):
+    monkeypatch.setattr(module, "usable_processors", lambda: 2)
+    config.runtime.intra_op_num_threads(threads)
+    assert options(config).session_entries == given
+    assert options(config, takes_turns=True).session_entries == (given or BETWEEN_CALLS)
+    settings = Settings()
+    settings.set("compute_thread_pool_size", threads)
+    assert job_options(FunctionConfig(), settings, CPU).session_entries == given
+
+
+def test_a_flag_lets_threads_without_a_processor_wait(config, monkeypatch):
+    monkeypatch.setattr(module, "usable_processors", lambda: 2)
+    config.runtime.intra_op_num_threads(3)
+    config.runtime.allow_spinning(True)
+    assert set(options(config).session_entries.values()) == {"1"}
+
+
 @pytest.mark.parametrize(("call", "given"), [
     (lambda c: c.runtime.allow_spinning(True),
      {"session.intra_op.allow_spinning": "1", "session.inter_op.allow_spinning": "1"}),

@@ -4,6 +4,7 @@ import ctypes
 import functools
 import logging
 import os
+import platform
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
@@ -28,16 +29,26 @@ _LIBRARY = "libflow2onnx_native.so"
 _CUDA_LIBRARY = "libflow2onnx_native_cuda.so"
 _ONEDNN_PACKAGE, _ONEDNN = "onednn-cpu-gomp", "libdnnl.so.3"
 _DRIVER = "libcuda.so.1"
+_REMEDY = (
+    "install flow2onnx-native for this system, from its sources if need be, or set "
+    "config.runtime.native(False)"
+)
+_ELF_MACHINES = {62: "x86-64", 183: "aarch64"}  # the numbers in the headers of libraries
+_MACHINES = {"x86_64": "x86-64", "amd64": "x86-64", "aarch64": "aarch64", "arm64": "aarch64"}
 # The newest first: the CUDA provider of onnxruntime-gpu is built for CUDA 13 or 12.
 _NVRTC = {"nvidia-cuda-nvrtc": "libnvrtc.so.13", "nvidia-cuda-nvrtc-cu12": "libnvrtc.so.12"}
 
 
 @dataclass(frozen=True)
 class NativeLibrary:
-    """A library of operators that the runtime can register, and what they are."""
+    """A library of operators that the runtime can register, and what they are.
+
+    `instruction_set` is the one that its loops use: baseline, avx2 or avx512; on GPUs it is empty.
+    """
 
     path: str
     operators: tuple[str, ...]
+    instruction_set: str = ""
 
 
 def library_path() -> str:
@@ -114,14 +125,16 @@ def _system(library: str) -> str | None:
 def open_library() -> NativeLibrary:
     """The library, with the operators on oneDNN if that can be opened.
 
-    Raises `UnsupportedError` for a library that cannot be used.
+    The environment variable `FLOW2ONNX_NATIVE_ISA` caps the instruction set of both. Raises
+    `UnsupportedError` for a library that cannot be used, and for a cap that is none.
     """
     path = library_path()
     library = _load(path)
+    instruction_set = _instruction_set(library, path)
     why = _open_onednn(library)
     if why is not None:
         _log.warning("oneDNN cannot be used, convolutions and products run without: %s", why)
-    return NativeLibrary(path, _operators(library))
+    return NativeLibrary(path, _operators(library), instruction_set)
 
 
 @functools.cache
@@ -147,22 +160,55 @@ def _operators(library: ctypes.CDLL) -> tuple[str, ...]:
     return tuple(names.decode().split())
 
 
+def _instruction_set(library: ctypes.CDLL, path: str) -> str:
+    """The name of the instruction set that the loops of the library for CPUs use."""
+    try:
+        ask, problem = library.flow2onnx_native_isa, library.flow2onnx_native_isa_problem
+    except AttributeError as error:
+        raise UnsupportedError(
+            f"the native library {path} cannot be opened: {error}", hint=_REMEDY
+        ) from error
+    ask.restype = problem.restype = ctypes.c_char_p
+    why: bytes | None = problem()
+    if why is not None:
+        raise UnsupportedError(
+            why.decode(errors="replace"), hint="unset it, or name one that is there"
+        )
+    name: bytes = ask()
+    return name.decode()
+
+
 def _load(path: str) -> ctypes.CDLL:
-    remedy = "reinstall flow2onnx-native, or set config.runtime.native(False)"
     try:
         library = ctypes.CDLL(path)
         library.flow2onnx_native_abi.restype = ctypes.c_char_p
         built: bytes = library.flow2onnx_native_abi()
     except (OSError, AttributeError) as error:
+        why = _other_processor(path) or error
         raise UnsupportedError(
-            f"the native library {path} cannot be opened: {error}", hint=remedy
+            f"the native library {path} cannot be opened: {why}", hint=_REMEDY
         ) from error
     if built.decode(errors="replace") != digest():
         raise UnsupportedError(
             f"the native library {path} was built from other sources than this flow2onnx-native "
-            f"has: its table of programs is {built!r}, not {digest()!r}", hint=remedy,
+            f"has: its table of programs is {built!r}, not {digest()!r}", hint=_REMEDY,
         )  # fmt: skip
     return library
+
+
+def _other_processor(path: str) -> str:
+    """What a library is made for, if not for this processor, of which loaders say it is missing."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(20)
+    except OSError:
+        return ""
+    is_elf = head.startswith(b"\x7fELF") and len(head) == 20
+    made_for = _ELF_MACHINES.get(int.from_bytes(head[18:], "little")) if is_elf else None
+    own = _MACHINES.get(platform.machine().lower())
+    if made_for is None or own is None or made_for == own:
+        return ""
+    return f"it is made for {made_for}, and this is a process on {own}"
 
 
 def _open_onednn(library: ctypes.CDLL) -> str | None:
@@ -176,7 +222,9 @@ def _open_onednn(library: ctypes.CDLL) -> str | None:
     ask = library.flow2onnx_native_open_onednn
     ask.argtypes, ask.restype = [ctypes.c_char_p], ctypes.c_char_p
     answer: bytes | None = ask(path.encode())
-    return None if answer is None else f"{path}: {answer.decode(errors='replace')}"
+    if answer is None:
+        return None
+    return f"{path}: {_other_processor(path) or answer.decode(errors='replace')}"
 
 
 def _open_cuda(library: ctypes.CDLL, device: int) -> str | None:

@@ -63,8 +63,8 @@ struct Call {
     const tile::Loops &loops;
     std::vector<const void *> inputs;
     std::vector<void *> outputs;
-    std::vector<float> sums; /* of every task, for every summed output */
-    int64_t sum_width = 0, tasks = 1, task_tiles = 1;
+    std::vector<float> memory_of_sums;
+    int64_t sum_width = 0, tasks = 1, task_tiles = 1; /* the width is of all summed outputs */
 
     Call(const Program &p, const tile::Loops &l) : plan(p), loops(l) {
         const int64_t tiles = (plan.total + plan.tile - 1) / plan.tile;
@@ -102,6 +102,17 @@ struct Call {
         }
     }
 
+    /* The sums of a task, on lines of the cache that no other task writes to. */
+    float *sums_of(int64_t task) {
+        return machine::line_from(memory_of_sums.data()) + task * sum_step();
+    }
+    int64_t sum_step() const {
+        return (sum_width + machine::LINE_FLOATS - 1) / machine::LINE_FLOATS * machine::LINE_FLOATS;
+    }
+    void clear_sums() {
+        memory_of_sums.assign(static_cast<size_t>(tasks * sum_step() + machine::LINE_FLOATS), 0.0f);
+    }
+
     float value_of(size_t input, int64_t i) const {
         if (plan.inputs[input].element == ort::BOOL) {
             return static_cast<const uint8_t *>(inputs[input])[i] ? 1.0f : 0.0f;
@@ -134,7 +145,7 @@ struct Call {
         find_registers(where, memory, start, n);
         fetch_ahead(start + n);
         for (const Instruction &step : plan.code) execute(step, where, n);
-        float *sum = sums.data() + static_cast<int64_t>(task) * sum_width;
+        float *sum = sums_of(static_cast<int64_t>(task));
         for (size_t i = 0; i < plan.outputs.size(); ++i) {
             const Operand &o = plan.outputs[i];
             write(o, outputs[i], where[o.at], sum, start, n);
@@ -225,9 +236,9 @@ struct Call {
             const Operand &o = plan.outputs[i];
             if (o.mode != SUMMED) continue;
             auto *to = static_cast<float *>(outputs[i]);
-            std::copy_n(sums.data() + offset, o.middle, to);
+            std::copy_n(sums_of(0) + offset, o.middle, to);
             for (int64_t t = 1; t < tasks; ++t) {
-                loops.add_to(to, sums.data() + t * sum_width + offset, o.middle);
+                loops.add_to(to, sums_of(t) + offset, o.middle);
             }
             offset += o.middle;
         }
@@ -255,7 +266,7 @@ OrtStatus *compute(const Program &plan, OrtKernelContext *context) {
                                plan.outputs[i].dims, &data));
         call.outputs.push_back(data);
     }
-    call.sums.assign(static_cast<size_t>(call.tasks * call.sum_width), 0.0f);
+    call.clear_sums();
     ORT_TRY(ort::parallel(context, static_cast<size_t>(call.tasks), call));
     call.finish();
     return nullptr;

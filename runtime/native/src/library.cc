@@ -1,6 +1,7 @@
 /* What the shared library offers to others: its version, its operators, and their registration. */
 #include <string>
 
+#include "machine.h"
 #include "onednn.h"
 #include "ort.h"
 
@@ -25,6 +26,12 @@ static std::vector<const CustomOp *> operators() {
 /* The digest of the table that the library was built with. */
 EXPORTED const char *flow2onnx_native_abi() { return abi::DIGEST; }
 
+/* The instruction set that loops use. */
+EXPORTED const char *flow2onnx_native_isa() { return machine::isa_name(); }
+
+/* What is wrong with FLOW2ONNX_NATIVE_ISA, or null. */
+EXPORTED const char *flow2onnx_native_isa_problem() { return machine::isa_problem(); }
+
 /* Opens oneDNN, which most operators need; returns null, or why not. Before registering. */
 EXPORTED const char *flow2onnx_native_open_onednn(const char *path) { return onednn::open(path); }
 
@@ -37,5 +44,7 @@ EXPORTED const char *flow2onnx_native_operators() {
 }
 
 EXPORTED OrtStatus *RegisterCustomOps(OrtSessionOptions *options, const OrtApiBase *base) {
-    return ort::add_operators(options, base, ort::operators());
+    OrtStatus *status = ort::add_operators(options, base, ort::operators());
+    const char *problem = machine::isa_problem();
+    return status != nullptr || problem == nullptr ? status : ort::refuse("%s", problem);
 }

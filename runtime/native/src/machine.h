@@ -13,6 +13,13 @@
 namespace machine {
 
 constexpr int64_t LINE = 64; /* bytes that come to the cache together */
+constexpr int64_t LINE_FLOATS = LINE / sizeof(float);
+
+/* The start of the first line of cache from an address on. */
+inline float *line_from(float *address) {
+    const auto at = reinterpret_cast<uintptr_t>(address);
+    return reinterpret_cast<float *>((at + LINE - 1) & ~uintptr_t(LINE - 1));
+}
 
 /* What memory is for: of each use a thread has one piece at a time. */
 enum Use {
@@ -26,11 +33,10 @@ float *scratch(size_t floats) {
     thread_local size_t capacity = 0;
     if (floats > capacity) {
         capacity = 0;
-        memory.reset(new float[floats + LINE / sizeof(float)]);
+        memory.reset(new float[floats + LINE_FLOATS]);
         capacity = floats;
     }
-    const auto address = reinterpret_cast<uintptr_t>(memory.get());
-    return reinterpret_cast<float *>((address + LINE - 1) & ~uintptr_t(LINE - 1));
+    return line_from(memory.get());
 }
 
 /* Asks for memory that is used soon: a processor follows few streams by itself.
@@ -39,22 +45,28 @@ float *scratch(size_t floats) {
  * ask. */
 template <bool is_written = false>
 inline void fetch(const float *from, int64_t n) {
-    constexpr int64_t STEP = LINE / sizeof(float);
     __asm__ volatile("");
-    for (int64_t i = 0; i < n; i += STEP) __builtin_prefetch(from + i, is_written);
+    for (int64_t i = 0; i < n; i += LINE_FLOATS) __builtin_prefetch(from + i, is_written);
 }
+
+/* Instruction sets that loops are compiled for, from the narrowest on. */
+enum class Isa { BASELINE, AVX2, AVX512 };
+
+/* The one that loops are chosen for: the widest of the processor, or what FLOW2ONNX_NATIVE_ISA
+ * names. The variable is read once. */
+Isa isa();
+const char *isa_name();
+
+/* What is wrong with the variable, in words; null where nothing is. The processor decides then. */
+const char *isa_problem();
+
+/* True if the variable names a set, which oneDNN then keeps to as well. */
+bool isa_is_capped();
 
 #ifdef HAS_WIDE_LOOPS
-inline bool has_avx512() {
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
-}
-inline bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
-
-/* The widest that this processor has. */
 template <typename Loops>
 const Loops &widest(const Loops &avx512, const Loops &avx2, const Loops &baseline) {
-    return has_avx512() ? avx512 : has_avx2() ? avx2 : baseline;
+    return isa() == Isa::AVX512 ? avx512 : isa() == Isa::AVX2 ? avx2 : baseline;
 }
 #endif
 

@@ -7,6 +7,8 @@
 #include <dlfcn.h>
 #include <mutex>
 
+#include "machine.h"
+
 namespace onednn {
 
 Functions dnnl;
@@ -25,6 +27,24 @@ bool find(void *library, const char *name, Function *found) {
     return symbol != nullptr;
 }
 
+/* Lets oneDNN keep to the set that loops are capped to, before it asks the processor. */
+const char *cap(void *library) {
+#ifdef __x86_64__
+    if (!machine::isa_is_capped()) return nullptr;
+    constexpr Cap CAPS[] = {SSE41, AVX2, AVX512_CORE}; /* in the order of `machine::Isa` */
+    Status (*set_most)(int) = nullptr;
+    if (!find(library, "dnnl_set_max_cpu_isa", &set_most) ||
+        set_most(CAPS[static_cast<int>(machine::isa())]) != SUCCESS) {
+        std::snprintf(problem, sizeof problem, "it does not keep to FLOW2ONNX_NATIVE_ISA=%s",
+                      machine::isa_name());
+        return problem;
+    }
+#else
+    (void)library; /* other processors have one set of loops, below which nothing is */
+#endif
+    return nullptr;
+}
+
 const char *fill(void *library) {
 #define ONEDNN_FIND(name, result, arguments) \
     if (!find(library, "dnnl_" #name, &dnnl.name)) return "it lacks dnnl_" #name;
@@ -36,6 +56,7 @@ const char *fill(void *library) {
                       version->major, version->minor, MAJOR);
         return problem;
     }
+    if (const char *why = cap(library)) return why;
     if (!find(library, "omp_get_max_threads", &dnnl.get_threads) ||
         !find(library, "omp_set_num_threads", &dnnl.set_threads)) {
         dnnl.get_threads = nullptr;

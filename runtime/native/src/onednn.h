@@ -37,6 +37,9 @@ enum Argument : int {
     DIFF_WEIGHTS = 161
 };
 
+/* Instruction sets, as dnnl_set_max_cpu_isa takes them. */
+enum Cap : int { SSE41 = 0x1, AVX2 = 0x7, AVX512_CORE = 0x27 };
+
 struct Given {
     int argument;
     Memory *memory;

@@ -91,18 +91,10 @@ struct Blocks {
     }
 };
 
-bool has_measured_loops() {
-#ifdef HAS_WIDE_LOOPS
-    return machine::has_avx2() && !machine::has_avx512();
-#else
-    return false;
-#endif
-}
-
 } // namespace
 
 bool pays_transposed(size_t rows, size_t columns) {
-    static const bool is_measured = has_measured_loops();
+    const bool is_measured = machine::isa() == machine::Isa::AVX2;
     const double overhead = 1.0 / static_cast<double>(rows) + 1.0 / static_cast<double>(columns);
     return is_measured && rows >= FEWEST_ROWS && columns >= FEWEST_COLUMNS &&
            rows * columns >= FEWEST_ELEMENTS && overhead >= NOT_PACKED;
