@@ -13,7 +13,7 @@ from flow2onnx.graph.types import dims, dtype_of, size_of, usual_bytes
 from flow2onnx.optim.base import Optimizer, Step
 from flow2onnx.trace.job import Job
 
-__all__ = ["GroupStep", "small_groups"]
+__all__ = ["GroupStep", "gradient_places", "small_groups"]
 
 _MOST = 1 << 14  # elements of a small variable
 _WHOLE = 1 << 17  # elements of the variables that move together, which the cache of a core holds
