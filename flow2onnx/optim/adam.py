@@ -91,7 +91,6 @@ class LAMB(AdamW):
     """
 
     updates_rows = False
-    is_elementwise = False
 
     def update(self, step: Step, name: str, w: Value, g: Value) -> Value:
         """The next value; both moments are state beside the variable."""

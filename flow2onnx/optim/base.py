@@ -170,8 +170,6 @@ class Optimizer:
 
     # True if it can update some rows of a table and leave the others, slots included.
     updates_rows = False
-    # True if an element moves by its own gradient alone, whatever others beside it do.
-    is_elementwise = True
     # What stays of the averages of the weights at a step; None: there are no averages.
     ema: float | None = None
     # What a rate given at run time, which is the job's, is multiplied with.

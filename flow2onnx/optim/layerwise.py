@@ -28,7 +28,6 @@ class LAMBRule(Moments):
     """
 
     updates_rows: ClassVar[bool] = False
-    is_elementwise: ClassVar[bool] = False
 
     lr: float = 1e-3
     eps: float = 1e-6
@@ -55,7 +54,6 @@ class LARSRule(Rule):
     """
 
     updates_rows: ClassVar[bool] = False
-    is_elementwise: ClassVar[bool] = False
 
     lr: float = 1e-2
     momentum: float = 0.9

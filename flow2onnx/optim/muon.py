@@ -32,7 +32,6 @@ class Muon(Rule):
     """
 
     updates_rows: ClassVar[bool] = False
-    is_elementwise: ClassVar[bool] = False
 
     lr: float = 1e-3
     weight_decay: float = 0.1

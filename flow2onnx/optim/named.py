@@ -52,7 +52,7 @@ class NamedOptimizer(Optimizer):
     ) -> None:
         super().__init__(scheduler, **shared)
         self.rule, self.members = rule, dict(members)
-        self.updates_rows, self.is_elementwise = rule.updates_rows, rule.is_elementwise
+        self.updates_rows = rule.updates_rows
         self.ema, self.relative_rate = ema, relative_rate
 
     def leaves_unread_rows(self, name: str) -> bool:

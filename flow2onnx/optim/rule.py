@@ -21,8 +21,6 @@ class Rule:
 
     # True if it can update some rows of a table and leave the others, slots included.
     updates_rows: ClassVar[bool] = True
-    # True if an element moves by its own gradient alone, whatever others beside it do.
-    is_elementwise: ClassVar[bool] = True
 
     lr: float
     weight_decay: float = 0.0

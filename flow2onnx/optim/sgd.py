@@ -48,8 +48,6 @@ class LARS(Optimizer):
     η = rate * coefficient * |w| / (ε + |g| + decay * |w|), or the rate itself where a norm is 0.
     """
 
-    is_elementwise = False
-
     momentum_beta: float
     epsilon: float
     lars_coefficient: float

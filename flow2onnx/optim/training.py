@@ -49,7 +49,6 @@ from flow2onnx.optim.kept_totals import KeptTotals, add_up
 from flow2onnx.optim.loss_scale import LossScale
 from flow2onnx.optim.model_update_conf import from_conf
 from flow2onnx.optim.objectives import gradients_of, optimizer_of
-from flow2onnx.optim.small_variables import GroupStep, gradient_places, small_groups
 from flow2onnx.optim.totals import WHOLE_TOTALS, Totals
 from flow2onnx.trace.context import tracing
 from flow2onnx.trace.job import Job
@@ -322,7 +321,6 @@ def _update(
 ) -> None:
     kept = dict(job.updates)  # what the body itself writes happens whatever the gradients are
     _check_kept(job, optimizer)
-    places = gradient_places(job, grads)
     grads = grads if is_folded else _unscale(job, optimizer, steps, grads)
     over_ranks = partial(sum_over_ranks, job)
     totals = Totals(job.divided, over_ranks) if job.divided else WHOLE_TOTALS
@@ -334,15 +332,7 @@ def _update(
         mine = {n: g for n, g in grads.items() if n in names}
         mine = mine if member is optimizer else _clip(job, member, mine, totals)
         whole, in_parts = steps[member], replace(steps[member], over_ranks=over_ranks)
-        single = () if is_folded else [n for n in mine if n not in rows]
-        groups = {names[0]: names for names in small_groups(job, member, single, places)}
-        together = {n for names in groups.values() for n in names}
         for name, g in mine.items():
-            if name in groups:
-                group = GroupStep(job.b, job, whole.rate, whole.counter, names=groups[name])
-                group.move(member, mine)
-            if name in together:
-                continue
             step = in_parts if name in job.divided else whole
             if name in job.kept and job.kept[name].kind == "split":
                 step = replace(whole, over_ranks=partial(add_up, job))

@@ -12,7 +12,7 @@ from flow2onnx.analysis.live_range import peak_bytes
 from flow2onnx.engine.session import current_session
 from flow2onnx.errors import ConfigError
 
-BATCH = 512
+BATCH = 64
 
 
 def config(how, **others):
