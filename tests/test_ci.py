@@ -95,7 +95,7 @@ def test_an_end_from_outside_ends_all_and_prints_what_was_written(tmp_path):
     program = textwrap.dedent("""
         import os, signal, sys
         from tests.ci import Step, main
-        code = "import os, signal, time; print(os.getpid(), flush=True); " \\
+        code = "import os, signal, time; print(os.getpid(), flush=True); time.sleep(1); " \\
             f"os.kill({os.getpid()}, signal.SIGTERM); time.sleep(600)"
         sys.exit(main([], [Step("long", (sys.executable, "-I", "-S", "-c", code))]))
     """)
