@@ -339,7 +339,7 @@ def main() -> None:
 def sweep(args: argparse.Namespace) -> None:
     """Measure, write the results and show the tables."""
     shapes = choose(draw_shapes(), args.only, args.every)
-    title = instruction_sets.capped(f"{len(shapes)} convolutions", args.isa)
+    title = instruction_sets.title_with_cap(f"{len(shapes)} convolutions", args.isa)
     title += ", a rehearsal of few short blocks" * args.quick
     name = "_".join(filter(None, ("convolutions", args.isa)))
     about = {"machine": machine(), "title": title, "only": args.only, "every": args.every}

@@ -1,16 +1,16 @@
 """The command line that the tables have in common: rows, threads, and where the files go."""
 
 import argparse
-import json
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from benchmarks import instruction_sets
-from benchmarks.contest import MKL, QUICK, Contest, Contestant, Pace, Row, Setting, machine
-from benchmarks.report import document, ratios, write
+from benchmarks.contest import MKL, QUICK, Contest, Contestant, Pace, Row, Setting
+from benchmarks.record import Record
+from benchmarks.report import ratios, write
 
 RESULTS = Path(__file__).parent / "results"
 COMMON_NOTES = (
@@ -48,7 +48,8 @@ class Program:
 def main(program: Program, about: str) -> None:
     """Measure the table, write it after each row and show its ratios."""
     args = _arguments(program, about)
-    record = _Record(program, args)
+    name = "_".join(filter(None, (program.name, args.isa)))
+    record = _record(program, args, name)
     contest = Contest(QUICK if args.quick else Pace())
     for row in args.rows:
         with tempfile.TemporaryDirectory() as folder:
@@ -59,57 +60,19 @@ def main(program: Program, about: str) -> None:
                                   isa=args.isa)  # fmt: skip
                 _tell(contest.measure(row, setting, [first, *chosen]))
         found = record.merged_document(contest)
-        write(found, args.out, record.name)
+        write(found, args.out, name)
     for grid in ratios(found["rows"]):
         grid.show()
 
 
-class _Record:
-    """The numbers that a file of results has already, beside those that are measured now."""
-
-    def __init__(self, program: Program, args: argparse.Namespace) -> None:
-        self._program, self._isa = program, args.isa
-        title = instruction_sets.capped(program.title, args.isa)
-        self._title = title + (", a rehearsal of few short blocks" if args.quick else "")
-        self.name = "_".join(filter(None, (program.name, args.isa)))
-        self._rows: list[dict[str, Any]] = []
-        self._versions: dict[str, dict[str, str]] = {}
-        path = args.out / f"{self.name}.json"
-        if args.add and path.exists():
-            self._read(path, json.loads(path.read_text(encoding="utf-8")))
-
-    def _read(self, path: Path, found: dict[str, Any]) -> None:
-        for what, wanted in (("machine", machine()), ("title", self._title)):
-            if found[what] != wanted:
-                raise SystemExit(
-                    f"{path} has the {what} {found[what]}, not {wanted}: nothing can be added; "
-                    "leave out --add, or name another folder by --out"
-                )
-        self._rows, self._versions = found["rows"], found["versions"]
-
-    def merged_document(self, contest: Contest) -> dict[str, Any]:
-        """The document of both, in the order of the table."""
-        found = document(
-            contest, machine(), title=self._title, instruction_set=self._isa or "the processor's",
-            notes=(*self._program.notes, *instruction_sets.note(self._isa)),
-        )  # fmt: skip
-        for peer, versions in found["versions"].items():
-            if self._versions.get(peer, versions) != versions:
-                raise SystemExit(
-                    f"{peer} was {self._versions[peer]} in the rows that are there, and is "
-                    f"{versions} now: measure them all again, without --add"
-                )
-        measured = {(r["workload"], r["threads"]) for r in found["rows"]}
-        kept = [r for r in self._rows if (r["workload"], r["threads"]) not in measured]
-        table = self._program.table
-        order = {name: i for i, name in enumerate(table)}
-        rows = sorted(kept + found["rows"], key=lambda r: (order[r["workload"]], r["threads"]))
-        names = dict.fromkeys(r["workload"] for r in rows)
-        return found | {
-            "versions": self._versions | found["versions"],
-            "workloads": {name: table[name][0] for name in names},
-            "rows": rows,
-        }
+def _record(program: Program, args: argparse.Namespace, name: str) -> Record:
+    title = instruction_sets.title_with_cap(program.title, args.isa)
+    title += ", a rehearsal of few short blocks" * args.quick
+    return Record(
+        args.out / f"{name}.json", title, program.table,
+        (*program.notes, *instruction_sets.note(args.isa)), adds=args.add,
+        instruction_set=args.isa or "the processor's",
+    )  # fmt: skip
 
 
 def _tell(rows: list[Row]) -> None:

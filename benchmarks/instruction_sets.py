@@ -50,7 +50,7 @@ def variables(isa: str) -> dict[str, str]:
 
 
 def note(isa: str) -> tuple[str, ...]:
-    """What a page of results says of the cap; nothing without one."""
+    """The sentence of a page of results about the cap; none without one."""
     if not isa:
         return ()
     listed = "; ".join(f"{s.of}: `{s.variable}={s.values[SETS.index(isa)]}`" for s in SWITCHES)
@@ -58,6 +58,6 @@ def note(isa: str) -> tuple[str, ...]:
             f"{WITHOUT}.",)  # fmt: skip
 
 
-def capped(text: str, isa: str) -> str:
+def title_with_cap(text: str, isa: str) -> str:
     """A title with the cap, if there is one."""
     return f"{text}, instructions capped to {isa}" if isa else text

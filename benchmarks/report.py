@@ -112,11 +112,11 @@ def page(found: dict[str, Any], tables: Sequence[Grid]) -> str:
 
 def ratios(rows: Rows) -> list[Grid]:
     """A table of ratios for each number of threads."""
-    return [_ratios(t, [r for r in rows if r["threads"] == t]) for t in _each(rows, "threads")]
+    return [_ratios(t, [r for r in rows if r["threads"] == t]) for t in each(rows, "threads")]
 
 
 def _ratios(threads: int, rows: Rows) -> Grid:
-    names, peers = _each(rows, "workload"), _each(rows, "peer")
+    names, peers = each(rows, "workload"), each(rows, "peer")
     found = {(r["peer"], r["workload"]): r for r in rows}
     ours = [_number(found[peers[0], name]["ms"], "{:.4g} ms") for name in names]
     lines = [[p, *(_ratio(found.get((p, name))) for name in names)] for p in peers[1:]]
@@ -150,8 +150,8 @@ def draw(found: dict[str, Any], path: Path) -> None:
     """The best peer of each workload as a bar from 1, where we are as fast; all peers as lines."""
     import matplotlib.pyplot as plt
 
-    rows, threads = found["rows"], _each(found["rows"], "threads")
-    names = _each(rows, "workload")
+    rows, threads = found["rows"], each(found["rows"], "threads")
+    names = each(rows, "workload")
     figure, axes = plt.subplots(
         1, len(threads), figsize=(6 * len(threads), 1.3 + 0.34 * len(names)), squeeze=False,
         sharey=True, layout="constrained",
@@ -167,7 +167,7 @@ def draw(found: dict[str, Any], path: Path) -> None:
 
 
 def _bars(axis: Any, rows: Rows, names: Sequence[str]) -> None:
-    ours = _each(rows, "peer")[:1]
+    ours = each(rows, "peer")[:1]
     for place, name in enumerate(names):
         others = [r for r in rows if r["workload"] == name and r["ratio"] and not _is_own(r, ours)]
         if not others:
@@ -196,7 +196,8 @@ def _number(value: float | None, form: str) -> str:
     return "-" if value is None else form.format(value)
 
 
-def _each(rows: Rows, key: str) -> list[Any]:
+def each(rows: Rows, key: str) -> list[Any]:
+    """The values of a column, each once, in the order of the rows."""
     return list(dict.fromkeys(r[key] for r in rows))
 
 

@@ -9,14 +9,14 @@ two of them write to.
 """
 
 import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.contest import QUICK, Contest, Contestant, Pace, Row, Setting, machine
+from benchmarks.contest import QUICK, Contest, Contestant, Pace, Row, Setting
 from benchmarks.driver import RESULTS
-from benchmarks.report import Grid, Rows, document, save
+from benchmarks.record import Record
+from benchmarks.report import Grid, each, save
 
 THREADS = (1, 2, 4, 8, 16, 32, 64)
 JOBS = {
@@ -63,10 +63,10 @@ def measure(contest: Contest, job: str, threads: Sequence[int], who: Sequence[Co
     for count in threads:
         setting = Setting("training", JOBS[job][1], count)
         for row in contest.measure(job, setting, who):
-            print(f"{job}, {count} thread(s): {row.peer} {_told(row)}", flush=True)
+            print(f"{job}, {count} thread(s): {row.peer} {_row_text(row)}", flush=True)
 
 
-def _told(row: Row) -> str:
+def _row_text(row: Row) -> str:
     if row.ms is None:
         return row.note
     return f"{row.fastest_ms:.4g} ms ({row.ms:.4g} median), {row.busy_ms:.4g} busy"
@@ -84,26 +84,26 @@ def times(found: dict[str, Any], job: str, peer: str, what: str = "fastest_ms") 
 def tables(found: dict[str, Any]) -> list[Grid]:
     """Times and processor times by the number of threads, and what follows from them."""
     made = []
-    for job in _each(found, "workload"):
+    for job in each(found["rows"], "workload"):
         made.append(_by_threads(found, job, "fastest_ms", f"{job}: ms a step"))
         made.append(_by_threads(found, job, "busy_ms", f"{job}: busy ms a step"))
     return [*made, _conclusions(found)]
 
 
 def _by_threads(found: dict[str, Any], job: str, what: str, title: str) -> Grid:
-    counts = sorted(_each(found, "threads"))
+    counts = sorted(each(found["rows"], "threads"))
     lines = []
-    for peer in _each(found, "peer"):
+    for peer in each(found["rows"], "peer"):
         known = times(found, job, peer, what)
         lines.append([peer, *(f"{known[n]:.4g}" if n in known else "-" for n in counts)])
     return Grid(title, ["threads", *map(str, counts)], lines)
 
 
 def _conclusions(found: dict[str, Any]) -> Grid:
-    cores, most = found["machine"]["cores"], max(_each(found, "threads"))
+    cores, most = found["machine"]["cores"], max(each(found["rows"], "threads"))
     lines = []
-    for job in _each(found, "workload"):
-        for peer in _each(found, "peer"):
+    for job in each(found["rows"], "workload"):
+        for peer in each(found["rows"], "peer"):
             known = times(found, job, peer)
             lines.append([f"{job}, {peer}", *_bounds(known), _lost(known, cores, most)])
     header = ["", "serial share", *(f"bound, {n} cores" for n in THREADS[2:]),
@@ -126,7 +126,7 @@ def draw(found: dict[str, Any], path: Path) -> None:
     """A panel for each job: times over threads; dotted is the bound for as many cores."""
     import matplotlib.pyplot as plt
 
-    jobs, cores = _each(found, "workload"), found["machine"]["cores"]
+    jobs, cores = each(found["rows"], "workload"), found["machine"]["cores"]
     figure, axes = plt.subplots(
         1, len(jobs), figsize=(4.6 * len(jobs), 4.2), squeeze=False, layout="constrained"
     )
@@ -142,7 +142,7 @@ def draw(found: dict[str, Any], path: Path) -> None:
 
 
 def _panel(axis: Any, found: dict[str, Any], job: str) -> None:
-    for peer in _each(found, "peer"):
+    for peer in each(found["rows"], "peer"):
         known = times(found, job, peer)
         if not known:
             continue
@@ -159,27 +159,6 @@ def _panel(axis: Any, found: dict[str, Any], job: str) -> None:
     axis.spines[["top", "right"]].set_visible(False)
 
 
-def _rows_of(path: Path) -> Rows:
-    """The rows of a file of results, which must be of this machine."""
-    found = json.loads(path.read_text(encoding="utf-8"))
-    if found["machine"] != machine():
-        raise SystemExit(f"{path} is of the machine {found['machine']}: nothing can be added")
-    rows: Rows = found["rows"]
-    return rows
-
-
-def merged(before: Rows, now: Rows) -> Rows:
-    """The rows of both in the order of jobs and threads, without those that were measured again."""
-    measured = {(r["workload"], r["threads"]) for r in now}
-    kept = [r for r in before if (r["workload"], r["threads"]) not in measured]
-    order = list(JOBS)
-    return sorted(kept + now, key=lambda r: (order.index(r["workload"]), r["threads"]))
-
-
-def _each(found: dict[str, Any], key: str) -> list[Any]:
-    return list(dict.fromkeys(r[key] for r in found["rows"]))
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -194,15 +173,14 @@ def main() -> None:
     unknown = [job for job in args.rows.split(",") if job not in JOBS]
     if unknown:
         parser.error(f"there is no row {unknown[0]}; there are {', '.join(JOBS)}")
-    before = _rows_of(args.out / "threads.json") if args.add else []
     contest = Contest(QUICK if args.quick else Pace(block_s=0.1, peer_s=2.5, fewest=7, most=20))
     title = "Training steps by threads" + (", a rehearsal of few short blocks" * args.quick)
+    path = args.out / "threads.json"
+    record = Record(path, title, JOBS, NOTES, adds=args.add)
     for job in args.rows.split(","):
         measure(contest, job, [int(n) for n in args.threads.split(",")], PEERS)
-        found = document(contest, machine(), title=title, notes=NOTES)
-        found["rows"] = merged(before, found["rows"])
-        found["workloads"] = {name: JOBS[name][0] for name in _each(found, "workload")}
-        save(found, args.out / "threads.json", tables(found), draw)
+        found = record.merged_document(contest)
+        save(found, path, tables(found), draw)
     for grid in tables(found):
         grid.show()
 
