@@ -21,13 +21,10 @@ __all__ = [
     "rank_of",
     "size_of",
     "sizes_of",
-    "usual_bytes",
 ]
 
 # A shape; what is known at run time only has a name, the same for all that are equal.
 Sizes = tuple[int | str, ...]
-
-_USUAL = 64  # for a size that is known at run time only
 
 _STATIC = "this needs a static shape: flow.cast_to_static_shape fills up with zeros to one"
 
@@ -97,17 +94,6 @@ def rank_of(value: Value) -> int:
 def size_of(value: Value) -> int:
     """The number of elements."""
     return math.prod(dims(value))
-
-
-def usual_bytes(value: Value) -> int:
-    """The bytes of a value, where each size that is known at run time only counts as 64.
-
-    0 for what is no tensor.
-    """
-    if value.shape is None or value.dtype is None:
-        return 0
-    sizes = (d if isinstance(d, int) else _USUAL for d in value.shape)
-    return math.prod(sizes) * dtype_of(value).numpy.itemsize
 
 
 def dtype_of(value: Value) -> DType:

@@ -15,10 +15,11 @@ import onnx_ir as ir
 
 from flow2onnx.errors import ConfigError
 from flow2onnx.graph.nodes import RANDOM_OPERATORS, has_seed, read_values, subgraphs_of
-from flow2onnx.graph.types import dims, dtype_of, is_static, usual_bytes
+from flow2onnx.graph.types import dims, dtype_of, is_static
 
 __all__ = ["RecomputedSegment", "recompute"]
 
+_USUAL = 64
 _TERMS = 64  # of a product's sums; one of more is not repeated where products are kept
 _PRODUCTS = ("Conv", "ConvTranspose", "Einsum", "Gemm", "GRU", "LSTM", "MatMul", "RNN",
              "Attention", "GroupQueryAttention", "MatMulNBits", "MoE", "MultiHeadAttention",
@@ -109,7 +110,7 @@ def _balanced_segments(nodes: list[ir.Node], number: int) -> list[list[ir.Node]]
     The last one is left out: its gradients come at once.
     """
     inside = set(nodes)
-    kept = [sum(usual_bytes(v) for v in n.outputs if _readers(v) - inside) for n in nodes]
+    kept = [sum(_bytes(v) for v in n.outputs if _readers(v) - inside) for n in nodes]
     count = number if number > 1 else round(math.sqrt(sum(map(bool, kept))))
     share, cuts, total = sum(kept) / max(count, 1), list[int](), np.cumsum(kept)
     crossing = _crossing_bytes(nodes)
@@ -128,9 +129,20 @@ def _crossing_bytes(nodes: list[ir.Node]) -> list[int]:
     for i, node in enumerate(nodes):
         for value in node.outputs:
             last = max((places[r] for r in _readers(value) if r in places), default=i)
-            change[i] += usual_bytes(value)
-            change[last] -= usual_bytes(value)
+            change[i] += _bytes(value)
+            change[last] -= _bytes(value)
     return list(np.cumsum(change)[:-1])
+
+
+def _bytes(value: ir.Value) -> int:
+    """The bytes of a value, where each size that is known at the run only counts as `_USUAL`.
+
+    0 for what is no tensor.
+    """
+    if value.shape is None or value.dtype is None:
+        return 0
+    sizes = (d if isinstance(d, int) else _USUAL for d in value.shape)
+    return math.prod(sizes) * dtype_of(value).numpy.itemsize
 
 
 def _readers(value: ir.Value) -> set[ir.Node]:
@@ -162,8 +174,8 @@ class _Segment:
         freed = [v for n in self._ordered for v in n.outputs if self._is_freed(v)]
         again = self._producers(freed)
         sources = dict.fromkeys(v for n in again for v in _inputs_of(n) if self._is_source(v))
-        saved = sum(map(usual_bytes, freed)) - sum(
-            usual_bytes(v) for v in sources if not _readers(v) - self._forward
+        saved = sum(map(_bytes, freed)) - sum(
+            _bytes(v) for v in sources if not _readers(v) - self._forward
         )
         place = self._first_reader(freed)
         due = self._last_gradient_before(place) if place is not None else None
@@ -208,7 +220,7 @@ class _Segment:
         return is_cheap and _is_repeatable(maker) and not (is_read_on or is_captured or is_shown)
 
     def _is_freed(self, value: ir.Value) -> bool:
-        is_kept = bool(_readers(value) - self._forward) and usual_bytes(value) > 0
+        is_kept = bool(_readers(value) - self._forward) and _bytes(value) > 0
         return is_kept and self._is_repeated(value)
 
     def _is_source(self, value: ir.Value) -> bool:
@@ -246,7 +258,7 @@ class _Segment:
             for value in _inputs_of(node):
                 found |= behind.get(value.producer(), 0)  # type: ignore[arg-type]  # None: no maker
             behind[node] = found
-            real = [v for v in node.outputs if v.dtype in _FLOATS and usual_bytes(v)]
+            real = [v for v in node.outputs if v.dtype in _FLOATS and _bytes(v)]
             if real and found.bit_count() >= most:
                 best, most = real[0], found.bit_count()
         return best if most > 1 else None
