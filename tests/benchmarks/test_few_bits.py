@@ -8,7 +8,7 @@ import pytest
 from benchmarks import few_bits
 
 
-def dequantized(product: few_bits.Product, size: int, bits: int) -> np.ndarray:
+def dequantize(product: few_bits.Product, size: int, bits: int) -> np.ndarray:
     """The weight that blocks stand for, as (inputs, outputs)."""
     packed = product.constants["w"]
     numbers = np.stack([packed & 15, packed >> 4], -1) if bits == 4 else packed
@@ -21,7 +21,7 @@ def dequantized(product: few_bits.Product, size: int, bits: int) -> np.ndarray:
 def test_blocks_are_the_product_of_what_they_stand_for(bits, level):
     product, x = few_bits.blocks(64, bits, level), np.eye(3, 64, dtype=np.float32)
     (y,) = product.session(3).run(None, {"x": x})
-    weight = dequantized(product, 64, bits)
+    weight = dequantize(product, 64, bits)
     np.testing.assert_allclose(y, weight[:3], atol=0.02 * abs(weight).max())
 
 

@@ -1,4 +1,4 @@
-"""What happens where flow2onnx-native is installed, and a library that it opens does not load."""
+"""Libraries that do not load where flow2onnx-native is installed: errors and fall-backs."""
 
 import os
 import shutil

@@ -33,7 +33,7 @@ ONEDNN_CAPS = {"baseline": 0x1, "avx2": 0x7, "avx512": 0x27}
 def python(
     text: str, *arguments: str, isa: str, **variables: str
 ) -> "subprocess.CompletedProcess[str]":
-    """What a process says in which loops are capped to an instruction set."""
+    """The end of a process in which loops are capped to an instruction set."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path),
                    "FLOW2ONNX_NATIVE_ISA": isa, **variables}  # fmt: skip
     return subprocess.run(

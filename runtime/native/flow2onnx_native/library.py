@@ -197,7 +197,10 @@ def _load(path: str) -> ctypes.CDLL:
 
 
 def _other_processor(path: str) -> str:
-    """What a library is made for, if not for this processor, of which loaders say it is missing."""
+    """Why a library of another processor cannot be loaded; empty for others.
+
+    The system's loader says that there is no such file.
+    """
     try:
         with open(path, "rb") as file:
             head = file.read(20)
