@@ -31,10 +31,12 @@ def _(b, n, g, g_rate=None):
 
 def _root_mean_gradient(b, x, scale, rate, g, axes):
     """The gradients of x * rate * scale, where rate is the inverse of the root mean square."""
-    normal, wide = b.Mul(x, rate), b.Mul(g, scale)
-    slope = b.ReduceMean(b.Mul(wide, normal), axes, keepdims=1)
-    gx = b.Mul(rate, b.Sub(wide, b.Mul(normal, slope)))
-    return gx, unbroadcast(b, b.Mul(g, normal), scale)
+    wide = b.Mul(g, scale)
+    slope = b.ReduceMean(b.Mul(wide, x), axes, keepdims=1)
+    for _ in range(3):  # one after the other: the cube alone may be more than half precision has
+        slope = b.Mul(slope, rate)
+    gx = b.Sub(b.Mul(wide, rate), b.Mul(x, slope))
+    return gx, unbroadcast(b, b.Mul(g, b.Mul(x, rate)), scale)
 
 
 @vjp("com.microsoft::SkipSimplifiedLayerNormalization")
@@ -44,8 +46,8 @@ def _(b, n, g, *others):
     if g is None:
         return g_sum, unbroadcast(b, g_sum, skip), None, _at(b, g_sum, bias)
     total = _sum(b, n, x, skip, bias)
-    squares = b.ReduceMean(b.Mul(total, total), [-1], keepdims=1)
-    rate = _rate(b, n, squares)
+    squares = b.ReduceSumSquare(total, [-1], keepdims=1)
+    rate = _rate(b, n, divide(b, squares, extents(b, total)[-1]))
     gx, g_scale = _root_mean_gradient(b, total, scale, rate, g, [-1])
     gx = gx if g_sum is None else b.Add(gx, g_sum)
     return gx, unbroadcast(b, gx, skip), g_scale, _at(b, gx, bias)
