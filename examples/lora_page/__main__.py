@@ -28,7 +28,7 @@ LIBRARIES = {
 def build(folder: Path, out: Path, rank: int, seed: int) -> None:
     """Write the site: page, package, onnxruntime, tokenizer, the bundle of the model's adapters."""
     # WebGPU has no float64; computing activations twice leaves room in the heap of a page.
-    made = flow.lora(folder, rank, 2 * rank, recompute=True, float64=False, accumulate=False,
+    made = flow.lora(folder, rank, 2 * rank, recompute=True, webgpu=True, accumulate=False,
                      seed=seed)  # fmt: skip
     print(repr(made))
 

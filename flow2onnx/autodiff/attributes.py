@@ -118,7 +118,7 @@ HONOURED: Mapping[str, frozenset[str]] = {
         "com.microsoft::MatMulNBits": "K N accuracy_level bits block_size weight_prepacked",
         "com.microsoft::GatherBlockQuantized": "bits block_size gather_axis quantize_axis",
         "com.microsoft::GroupQueryAttention": "causal do_rotary kv_num_heads local_window_size "
-        "num_heads rotary_interleaved scale smooth_softmax softcap",
+        "num_heads qk_output rotary_interleaved scale smooth_softmax softcap",
         "com.microsoft::MultiHeadAttention": "mask_filter_value num_heads scale unidirectional",
         "com.microsoft::RotaryEmbedding": "interleaved num_heads rotary_embedding_dim scale",
         "com.microsoft::QuickGelu": "alpha",

@@ -84,7 +84,7 @@ def _gather_shapes(node: ir.Node) -> list[_Shape]:
 
 
 def _grouped_attention(node: ir.Node) -> list[_Shape]:
-    """The shapes of what is attended to, and of the keys and values so far."""
+    """The shapes of what is attended to, of the keys and values so far, and of their weights."""
     images, rows, width = _shape(node, 0)
     heads, shared = attribute(node, "num_heads"), attribute(node, "kv_num_heads")
     is_packed = node.inputs[1] is None
@@ -93,7 +93,7 @@ def _grouped_attention(node: ir.Node) -> list[_Shape]:
     size = width // (heads + 2 * shared if is_packed else heads)
     past = node.inputs[3] if len(node.inputs) > 3 else None
     cache: _Shape = [images, shared, rows if past is None else None, size]
-    return [[images, rows, heads * size], cache, cache]
+    return [[images, rows, heads * size], cache, cache, [images, heads, rows, cache[2]]]
 
 
 def _multi_head_attention(node: ir.Node) -> list[_Shape]:
@@ -149,7 +149,7 @@ CONTRIB: Mapping[str, _Operator] = {
         inputs="query:T key:T value:T past_key:T past_value:T seqlens_k:M total_sequence_length:M "
         "cos_cache:T sin_cache:T position_ids:P attention_bias:T head_sink:T k_scale:S v_scale:S "
         "q_norm_weight:T k_norm_weight:T",
-        outputs="output:T present_key:T present_value:T", required=7,
+        outputs="output:T present_key:T present_value:T output_qk:T", required=7,
         attributes="causal:INT do_rotary:INT k_quant_type:STRING kv_cache_bit_width:INT "
         "kv_num_heads:INT local_window_size:INT num_heads:INT qk_norm_epsilon:FLOAT qk_output:INT "
         "rotary_interleaved:INT scale:FLOAT sliding_window_cache:INT smooth_softmax:INT "

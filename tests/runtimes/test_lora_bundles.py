@@ -64,7 +64,7 @@ def train(path, shape, **options):
 def trained(tmp_path_factory):
     """A tiny model in 4 bits whose head is its table of words."""
     shape = with_bits(replace(TINY, layers=1, is_tied=True), 4)
-    return train(tmp_path_factory.mktemp("lora"), shape, float64=False)
+    return train(tmp_path_factory.mktemp("lora"), shape, webgpu=True)
 
 
 def check_adapter(trained, path):

@@ -1,9 +1,10 @@
 """Attention and rotations as the runtime has them beside the standard.
 
-The weights of the keys are not kept: they are computed again on the way back.
+The weights of the keys are computed again on the way back, unless the node gives them.
 """
 
 import math
+from functools import cached_property
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from flow2onnx.lowering.broadcasts import unbroadcast
 from flow2onnx.lowering.dimensions import positions
 
 _ROTATION = "com.microsoft::RotaryEmbedding"
+_AFTER_SOFTMAX = 2  # of qk_output
 _HIDDEN = -1e30  # added to the score of a key that is not seen
 # Below the largest score of a row, from where on scores are as good as equal: e^-60 is less than
 # float32 has digits for. What is far below it comes out of the runtime's Softmax as numbers without
@@ -31,24 +33,28 @@ def _(b, n, g):
 
 
 @vjp("com.microsoft::GroupQueryAttention")
-def _(b, n, g, g_key=None, g_value=None):
+def _(b, n, g, g_key=None, g_value=None, g_weights=None):
     x, key, value, *others = [*n.inputs, *[None] * 16][:16]
-    _check_grouped(n, others)
+    _check_grouped(n, others, g_weights)
     bias, sink = others[7:9]
     count, shared = attribute(n, "num_heads"), attribute(n, "kv_num_heads")
-    if key is None:
+    turn, weights = _Turn(b, n, others[4:6]), _given_weights(n)
+    if weights is not None:
+        size = sizes_of(n.outputs[1])[3]
+        q = _heads(b, x if key is not None else b.Slice(x, [0], [count * size], [2]), count)
+        k, v = n.outputs[1:3]
+    elif key is None:
         parts = _heads(b, x, count + 2 * shared)
         q, k, v = b.several("Split", parts, [count, shared, shared], outputs=3, axis=1)
     else:
         q, k, v = _heads(b, x, count), _heads(b, key, shared), _heads(b, value, shared)
-    turn = _Turn(b, n, others[4:6])
-    q, k = turn(q, count), turn(k, shared)
+    q, k = turn(q, count), turn(k, shared) if weights is None else k
     scores = _Scores(b, q, k, attribute(n, "scale", 0.0), attribute(n, "softcap", 0.0), bias)
-    scores.hide(_visible(b, scores, attribute(n, "local_window_size", -1), others[2]))
+    scores.hide(lambda: _visible(b, scores, attribute(n, "local_window_size", -1), others[2]))
     if sink is None and attribute(n, "smooth_softmax", 0) == 1:
         sink = b.const(np.zeros(count), dtype_of(x))
     y, g = (_heads(b, x, count) for x in (n.outputs[0], _or_zeros(b, g, n)))
-    gq, gk, gv, g_bias, g_sink = scores.gradients(v, y, g, sink)
+    gq, gk, gv, g_bias, g_sink = scores.gradients(v, y, g, sink, weights)
     gk = gk if g_key is None else b.Add(gk, g_key)
     gv = gv if g_value is None else b.Add(gv, g_value)
     gq, gk = turn(gq, count, back=True), turn(gk, shared, back=True)
@@ -63,15 +69,25 @@ def _or_zeros(b, g, n):
     return b.Mul(n.outputs[0], 0.0) if g is None else g
 
 
-def _check_grouped(n, others):
+def _given_weights(n):
+    """The weights of the keys that a node gives, (image, head, row, key), or None."""
+    return n.outputs[3] if attribute(n, "qk_output", 0) == _AFTER_SOFTMAX else None
+
+
+def _check_grouped(n, others, g_weights):
     """Raise for what this gradient does not know."""
     past_key, past_value, *_ = others
+    if g_weights is not None:
+        raise no_gradient(n, "whose weights are read")
     if past_key is not None or past_value is not None:
         raise no_gradient(n, "with keys and values of the past")
     if any(v is not None for v in others[9:]):
         raise no_gradient(n, "with scales or norms of keys")
     if attribute(n, "causal", 1) != 1:
         raise no_gradient(n, "that is not causal")
+    kind = attribute(n, "qk_output", 0)
+    if kind not in (0, _AFTER_SOFTMAX) or (kind and attribute(n, "softcap", 0.0)):
+        raise no_gradient(n, "that gives scores, or weights of scores with a cap")
 
 
 class _Turn:
@@ -132,10 +148,17 @@ class _Scores:
         self._shared = sizes_of(k)[1]
         self._scale = scale or 1.0 / math.sqrt(size)
         self._queries = self._together(b.Mul(q, self._scale))
-        raw = self._apart(b.MatMul(self._queries, b.Transpose(k, perm=[0, 1, 3, 2])))
-        self._bend = b.Tanh(b.Mul(raw, 1.0 / cap)) if cap else None
-        capped = b.Mul(self._bend, cap) if cap else raw
-        self._final = capped if bias is None else b.Add(capped, bias)
+        self._masks = []
+
+    @cached_property
+    def _bend(self):
+        """The hyperbolic tangent of the scores by the cap, or None without one."""
+        return self.b.Tanh(self.b.Mul(self._raw, 1.0 / self._cap)) if self._cap else None
+
+    @cached_property
+    def _raw(self):
+        keys = self.b.Transpose(self.k, perm=[0, 1, 3, 2])
+        return self._apart(self.b.MatMul(self._queries, keys))
 
     def _together(self, x):
         """(image, head, row, n) with the rows of the heads of one key in one: a reshape."""
@@ -146,50 +169,68 @@ class _Scores:
         return self.b.Reshape(x, [images, self._count, rows, *extents(self.b, x)[3:]])
 
     def hide(self, allowed):
-        """Let keys have no weight where `allowed` is false."""
-        zero = self.b.like(0.0, self.q)
-        lowest = self.b.like(_HIDDEN if dtype_of(self.q).name != "float16" else -65504.0, self.q)
-        self.add(self.b.Where(allowed, zero, lowest))
+        """Let keys have no weight where `allowed()` is false."""
+
+        def mask():
+            zero = self.b.like(0.0, self.q)
+            lowest = -65504.0 if dtype_of(self.q).name == "float16" else _HIDDEN
+            return self.b.Where(allowed(), zero, self.b.like(lowest, self.q))
+
+        self.add(mask)
 
     def add(self, mask):
-        """Add numbers to the scores that have no gradient."""
-        self._final = self.b.Add(self._final, mask)
+        """Add the numbers `mask()` to the scores; they have no gradient."""
+        self._masks.append(mask)
 
-    def gradients(self, v, y, g, sink=None):
-        """The gradients of queries, keys, values, bias and sink; `g` is that of the result `y`."""
+    def gradients(self, v, y, g, sink=None, weights=None):
+        """The gradients of queries, keys, values, bias and sink; `g` is that of the result `y`.
+
+        `weights` are those of the keys, (image, head, row, key), if they are known.
+        """
         b = self.b
-        weights, g_sink = self._weights(sink)
-        flat, g_rows = self._together(weights), self._together(g)
-        gv = b.MatMul(b.Transpose(flat, perm=[0, 1, 3, 2]), g_rows)
-        pulled = self._apart(b.MatMul(g_rows, b.Transpose(v, perm=[0, 1, 3, 2])))
         # the sum over keys j of weight_ij (g_i · v_j), which is g_i · y_i
         level = b.ReduceSum(b.Mul(y, g), [3], keepdims=1)
-        slope = b.Mul(weights, b.Sub(pulled, level))
+        if weights is None:
+            weights, rest = self._weights(sink)
+        else:
+            rest = None if sink is None else b.Sub(1.0, b.ReduceSum(weights, [3], keepdims=1))
+        flat, g_rows = self._together(weights), self._together(g)
+        gv = b.MatMul(b.Transpose(flat, perm=[0, 1, 3, 2]), g_rows)
+        slope = b.Mul(weights, self._pulled(g, v, level))
         g_bias = None if self._bias is None else unbroadcast(b, slope, self._bias)
         if self._bend is not None:
             slope = b.Mul(slope, b.Sub(1.0, b.Mul(self._bend, self._bend)))
         inner = self._together(slope)
         gq = self._apart(b.MatMul(inner, b.Mul(self.k, self._scale)))
         gk = b.MatMul(b.Transpose(inner, perm=[0, 1, 3, 2]), self._queries)
-        return gq, gk, gv, g_bias, None if sink is None else g_sink(level)
+        return gq, gk, gv, g_bias, None if sink is None else self._pull_of_sink(sink, rest, level)
+
+    def _pulled(self, g, v, level):
+        """g_i · v_j - level_i as one product with a term more, which reads all pairs once."""
+        b = self.b
+        ones = b.Expand(b.like(1.0, v), [*extents(b, v)[:3], 1])
+        rows = self._together(b.Concat(g, b.Neg(level), axis=3))
+        keys = b.Transpose(b.Concat(v, ones, axis=3), perm=[0, 1, 3, 2])
+        return self._apart(b.MatMul(rows, keys))
 
     def _weights(self, sink):
-        """The weights of the keys, and the gradient of what takes a share besides them."""
+        """The weights of the keys, and what is left of them for the sink, (image, head, row, 1)."""
         b = self.b
-        bottom = b.Sub(b.ReduceMax(self._final, [3], keepdims=1), _DEPTH)
-        self._final = b.Max(self._final, bottom)
+        scores = b.Mul(self._bend, self._cap) if self._cap else self._raw
+        scores = scores if self._bias is None else b.Add(scores, self._bias)
+        for mask in self._masks:
+            scores = b.Add(scores, mask())
+        scores = b.Max(scores, b.Sub(b.ReduceMax(scores, [3], keepdims=1), _DEPTH))
         if sink is None:
-            return b.Softmax(self._final, axis=-1), None
-        images, _, rows, width = extents(b, self._final)
+            return b.Softmax(scores, axis=-1), None
+        images, _, rows, width = extents(b, scores)
         share = b.Expand(b.Reshape(sink, [1, self._count, 1, 1]), [images, self._count, rows, 1])
-        whole = b.Softmax(b.Concat(self._final, share, axis=3), axis=-1)
-        weights, rest = b.Slice(whole, [0], [width], [3]), b.Slice(whole, [-1], [2**31], [3])
+        whole = b.Softmax(b.Concat(scores, share, axis=3), axis=-1)
+        return b.Slice(whole, [0], [width], [3]), b.Slice(whole, [-1], [2**31], [3])
 
-        def gradient(level):
-            return b.Reshape(b.Neg(b.ReduceSum(b.Mul(rest, level), [0, 2, 3], keepdims=0)),
-                             list(dims(sink)))  # fmt: skip
-
-        return weights, gradient
+    def _pull_of_sink(self, sink, rest, level):
+        pulled = self.b.ReduceSum(self.b.Mul(rest, level), [0, 2, 3], keepdims=0)
+        return self.b.Reshape(self.b.Neg(pulled), list(dims(sink)))
 
 
 @vjp("com.microsoft::MultiHeadAttention")
@@ -205,9 +246,10 @@ def _(b, n, g):
     scores = _Scores(b, q, k, attribute(n, "scale", 0.0), 0.0, bias)
     filler = attribute(n, "mask_filter_value", -10000.0)
     if mask is not None:
-        scores.add(b.Mul(b.Cast(b.Not(_kept_keys(b, n, mask, k)), to=dtype_of(x)), filler))
+        hidden = b.Not(_kept_keys(b, n, mask, k))
+        scores.add(lambda: b.Mul(b.Cast(hidden, to=dtype_of(x)), filler))
     if attribute(n, "unidirectional", 0):
-        scores.hide(_visible(b, scores, -1))
+        scores.hide(lambda: _visible(b, scores, -1))
     y, g = (_heads(b, x, count) for x in (n.outputs[0], g))
     *found, g_bias, _ = scores.gradients(v, y, g)
     g_offset = None if offset is None else b.Concat(

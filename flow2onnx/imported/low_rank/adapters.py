@@ -198,12 +198,13 @@ accumulate, chunks, packs, recompute, folded, start, logits
     computed in; with an input `documents` that says of each token which text of its row it is of,
     as none sees another; which activations are computed again for the gradients in place of being
     kept ("cheap": all but products, convolutions and attention; True: all, for more time and less
-    memory; False: none); with weights of few bits as real numbers in a file of the bundle's own,
+    memory; False: none, the weights of attention either, which are as many as a text has pairs of
+    tokens); with weights of few bits as real numbers in a file of the bundle's own,
     for less time and more memory; an adapter to go on from; the output with the scores of all
     words.
-float64
-    False computes rates in float32: the build of onnxruntime-web for WebGPU has no kernels for
-    float64.
+webgpu
+    True makes models that onnxruntime-web computes on a GPU: without float64, and with attention
+    that does not give its weights.
 
 Raises ArgumentError for targets that match nothing and ranks that no matrix has,
 UnsupportedError for a model that is not understood.
@@ -232,7 +233,7 @@ def lora(
     folded: bool = False,
     start: Adapter | None = None,
     logits: str | None = None,
-    float64: bool = True,
+    webgpu: bool = False,
     name: str = "lora",
     seed: int = 0,
 ) -> TrainableAdapter:
@@ -261,11 +262,12 @@ def lora(
         chunks=None if chunks is None else at_least("chunks", chunks, 1),
         dropout=_dropout_share(dropout, chosen),
         packs=packs,
+        gives_weights=recompute is False and not webgpu,
     )
     rewrites = _rewrites(chosen, recompute, draws=bool(plan.dropout))
     made = _compile(
         plan, language, slots, rewrites, name=name, seed=seed, accumulate=accumulate,
-        float64=float64,
+        webgpu=webgpu,
     )  # fmt: skip
     squares = None if norms is None else norms.squares
     return _with_source(replace(made, place=place, squares=squares), given)
@@ -283,7 +285,7 @@ def _compile(
     name: str,
     seed: int,
     accumulate: bool,
-    float64: bool,
+    webgpu: bool,
 ) -> TrainableAdapter:
     """The jobs of a plan, with the frozen tensors in the file that they lie in."""
     state = ModelState(plan.foreign, plan.foreign.opset, seed)
@@ -301,7 +303,7 @@ def _compile(
     made = [*map(jobs.job, ("train", *predicts)), *(jobs.halves() if accumulate else ())]
     files = sorted({str(plan.foreign.tensors[n].location) for n in plan.shared})
     for job in made:
-        if not float64:
+        if webgpu:
             narrow_float64(job.model)
         for file in files:
             _place(job, plan.foreign, file)

@@ -2,10 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from flow2onnx.dtypes import DType, by_code, float16, float32, int64
+import numpy as np
+
+from flow2onnx.dtypes import DType, by_code, float16, float32, int32, int64
 from flow2onnx.errors import UnsupportedError
 from flow2onnx.graph import Builder, Node, Value
+from flow2onnx.graph.dimension import extents
 from flow2onnx.graph.nodes import attribute, read_values
 from flow2onnx.graph.types import dtype_of, sizes_of
 from flow2onnx.imported.initial_state import state_variable
@@ -29,7 +33,8 @@ _DOWN, _UP = ".lora_A.weight", ".lora_B.weight"
 _ATTENTION = "com.microsoft::GroupQueryAttention"
 _EXPERTS = "com.microsoft::QMoE"
 _EXPERT_WEIGHTS = (2, 5)  # their places among its operands
-_BIAS = 10  # the place of its operand that is added to the scores
+_LENGTHS, _BIAS = 5, 10  # the places of its operands: ends of texts, what is added to the scores
+_AFTER_SOFTMAX = 2  # of qk_output
 _HIDDEN = -1e9  # added to the score of a token that is not to be seen
 
 
@@ -41,7 +46,8 @@ class AdapterPlan:
     the value that its head reads, `logits` the output. `shared` are the tensors that stay in a
     file. The head is computed in `chunks`, and `dropout` is the share of what adapters read
     that is left out of a step. With `packs` a row has several texts, and a feed says which.
-    `factors` is a model of DoRA's factors alone, whose magnitudes are trained, too.
+    `factors` is a model of DoRA's factors alone, whose magnitudes are trained, too. With
+    `gives_weights` attention of a step gives the weights of its keys, for its gradient to read.
     """
 
     foreign: ForeignModel
@@ -54,6 +60,7 @@ class AdapterPlan:
     dropout: float = 0.0
     packs: bool = False
     factors: ForeignModel | None = None
+    gives_weights: bool = False
 
     @property
     def trained(self) -> tuple[str, ...]:
@@ -164,8 +171,9 @@ def _handlers(plan: AdapterPlan, kind: str, documents: Value | None) -> Mapping[
         found["::Identity"] = _constant_norm
     is_dropping = kind == "train" and plan.dropout > 0
     found["::MatMul"] = _dropping(plan) if is_dropping else _together(plan)
-    if documents is not None:
-        found[_ATTENTION] = _apart(documents)
+    gives_weights = kind == "train" and plan.gives_weights
+    if gives_weights or documents is not None:
+        found[_ATTENTION] = _attention(documents, gives_weights=gives_weights)
     return found
 
 
@@ -196,23 +204,39 @@ def _constant_norm(
     return [y]
 
 
-def _apart(documents: Value) -> Handler:
-    """Attention in which no token looks at one of another document of its row."""
+def _attention(documents: Value | None, *, gives_weights: bool) -> Handler:
+    """Attention in which no token looks at one of another document of its row.
+
+    Such that gives the weights of its keys takes every text for as long as its row: what it would
+    not look at is behind all that counts, and the runtime leaves weights there as memory has them.
+    """
 
     def attend(
         b: Builder, node: Node, inputs: Sequence[Value | None], made: Mapping[str, Value]
     ) -> Sequence[Value | None]:
         x, *rest = [*inputs, *[None] * 16][:16]
         assert x is not None, "attention has queries"
-        if rest[_BIAS - 1] is not None:
-            raise UnsupportedError("attention has a bias of its own: its texts cannot be packed")
-        others = b.Equal(b.Unsqueeze(documents, [1, 2]), b.Unsqueeze(documents, [1, 3]))
-        rest[_BIAS - 1] = b.Where(others, b.like(0.0, x), b.like(_HIDDEN, x))
+        attrs: dict[str, Any] = dict(node.attributes)
+        count = len(node.outputs)
+        if documents is not None:
+            rest[_BIAS - 1] = _between_documents(b, documents, rest[_BIAS - 1], x)
+        if gives_weights and not attribute(node, "softcap", 0.0):
+            images, rows, _ = extents(b, x)
+            rest[_LENGTHS - 1] = b.Cast(b.Expand(b.Sub(rows, np.int64(1)), [images]), to=int32)
+            attrs, count = attrs | {"qk_output": _AFTER_SOFTMAX}, 4
         while rest[-1] is None:
             rest.pop()
-        return b.emit(_ATTENTION, [x, *rest], dict(node.attributes), len(node.outputs))
+        return b.emit(_ATTENTION, [x, *rest], attrs, count)[: len(node.outputs)]
 
     return attend
+
+
+def _between_documents(b: Builder, documents: Value, bias: Value | None, x: Value) -> Value:
+    """What is added to the scores of tokens of different documents, (image, 1, row, key)."""
+    if bias is not None:
+        raise UnsupportedError("attention has a bias of its own: its texts cannot be packed")
+    others = b.Equal(b.Unsqueeze(documents, [1, 2]), b.Unsqueeze(documents, [1, 3]))
+    return b.Where(others, b.like(0.0, x), b.like(_HIDDEN, x))
 
 
 def _together(plan: AdapterPlan) -> Handler:

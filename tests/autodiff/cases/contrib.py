@@ -142,9 +142,12 @@ def _grouped(
     places=None,
     outputs=1,
     size=SIZE,
+    gives_weights=False,
     **attrs,
 ):
     """Attention of two texts of five tokens; `valid` are their lengths."""
+    if gives_weights:
+        outputs, attrs = 4, {**attrs, "qk_output": 2}
     attrs = {"num_heads": heads, "kv_num_heads": shared, "do_rotary": int(rotary > 0), **attrs}
     lengths = np.asarray(valid or [ROWS_OF_TEXT] * 2, np.int32) - 1
 
@@ -158,7 +161,7 @@ def _grouped(
         while operands[-1] is None:
             operands.pop()
         made = b.emit(f"{MS}GroupQueryAttention", operands, attrs, outputs)
-        return made if outputs > 1 else made[0]
+        return made if 1 < outputs < 4 else made[0]
 
     widths = [(heads + 2 * shared) * size] if packed else [heads * size] + [shared * size] * 2
     shapes = [(2, ROWS_OF_TEXT, width) for width in widths]
@@ -183,6 +186,12 @@ GROUPED = [
     _grouped("sink", sink=True),
     _grouped("smooth", smooth_softmax=1),
     _grouped("present", rotary=SIZE, outputs=3),
+    _grouped("weights", packed=True, rotary=SIZE, gives_weights=True),
+    _grouped("weights-apart", rotary=SIZE, rotary_interleaved=1, scale=0.2, gives_weights=True),
+    _grouped("weights-window", local_window_size=2, gives_weights=True),
+    _grouped("weights-bias", bias=(2, 4, 5, 5), gives_weights=True),
+    _grouped("weights-sink", sink=True, packed=True, gives_weights=True),
+    _grouped("weights-smooth", smooth_softmax=1, gives_weights=True),
 ]  # fmt: skip
 
 
