@@ -169,8 +169,10 @@ def _handlers(plan: AdapterPlan, kind: str, documents: Value | None) -> Mapping[
     found = dict(ALWAYS) | {_EXPERTS: _exact_experts}
     if kind == "train" and plan.factors is not None:
         found["::Identity"] = _constant_norm
-    is_dropping = kind == "train" and plan.dropout > 0
-    found["::MatMul"] = _dropping(plan) if is_dropping else _together(plan)
+    if kind == "train" and plan.dropout > 0:
+        found["::MatMul"] = _dropping(plan)
+    else:
+        found |= {"::MatMul": _together(plan), "::Concat": _side_by_side}
     gives_weights = kind == "train" and plan.gives_weights
     if gives_weights or documents is not None:
         found[_ATTENTION] = _attention(documents, gives_weights=gives_weights)
@@ -268,6 +270,34 @@ def _together(plan: AdapterPlan) -> Handler:
         return [done.pop(name)]
 
     return product
+
+
+def _side_by_side(
+    b: Builder, node: Node, inputs: Sequence[Value | None], made: Mapping[str, Value]
+) -> Sequence[Value | None]:
+    """The results of modules that read one value, side by side, as one product.
+
+    Given:   p, q = Split(x A);  y = Concat(p B, q C, axis=-1)
+    Result:  y = (x A) D, where D has B and C on its diagonal and zeros beside them
+    """
+    values = [v for v in inputs if v is not None]
+    products = [v.producer() for v in values]
+    parts = [p.inputs[0] for p in products if p is not None and p.op_type == "MatMul"]
+    split = parts[0].producer() if parts and parts[0] is not None else None
+    if split is None or split.op_type != "Split" or [*split.outputs] != parts:
+        return [b.Concat(*values, axis=attribute(node, "axis", 0))]
+    blocks = [p.inputs[1] for p in products if p is not None]
+    return [b.MatMul(split.inputs[0], _diagonal(b, [v for v in blocks if v is not None]))]
+
+
+def _diagonal(b: Builder, blocks: Sequence[Value]) -> Value:
+    """The matrix with `blocks` on its diagonal."""
+    widths = [int(sizes_of(v)[1]) for v in blocks]  # adapters have known sizes
+    whole, before, rows = sum(widths), 0, []
+    for block, width in zip(blocks, widths, strict=True):
+        rows.append(b.Pad(block, [0, before, 0, whole - before - width]))
+        before += width
+    return b.Concat(*rows, axis=0)
 
 
 def _trained_down(plan: AdapterPlan, node: Node) -> str | None:
