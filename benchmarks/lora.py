@@ -42,6 +42,7 @@ SHAPES = {"smollm2-135m": folders.SMOLLM2, "qwen3-0.6b": folders.QWEN3}
 # ours by name: how the bundle is made
 OURS: dict[str, dict[str, Any]] = {
     "int4": {},
+    "kept": {"recompute": False},
     "recompute": {"recompute": True},
     "folded": {"folded": True, "recompute": False},
 }
@@ -51,7 +52,8 @@ CHECKED = 10  # steps whose losses are compared
 _BLOCK = 2
 NOTES = (
     "Random weights of the shape. Ours trains on the 4 bits, torch on the float32 numbers that "
-    "they stand for; *folded* is ours with real numbers, *torch:compile* under torch.compile, "
+    "they stand for; *kept* is ours with nothing computed again, *folded* that with real numbers, "
+    "*torch:compile* under torch.compile, "
     "*mkl* with MKL on the path of Intel's processors. A step is forward, backward and AdamW.",
     "Times are medians over blocks of steps that the sides, each a process of its own, ran in "
     "turn; memory is the peak of a process. Ratios are to the first of torch's: below 1 is less.",
@@ -306,7 +308,7 @@ def main() -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     add_shape_arguments(parser)
-    parser.add_argument("--sides", default="int4,folded,torch,torch:compile",
+    parser.add_argument("--sides", default="int4,kept,folded,torch,torch:compile",
                         help=f"of {', '.join([*OURS, *PEERS])}")  # fmt: skip
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--rounds", type=int, default=5)

@@ -27,12 +27,11 @@ class ScratchFolder:
 def fold_weights(model: LanguageModel) -> tuple[LanguageModel, ScratchFolder]:
     """The model with real numbers in place of weights of few bits, and the folder that it is in.
 
-    The folder is inside the model's, so that bundles can share its files. The head stays as it is:
-    its weights are read once in a step in any case.
+    The folder is inside the model's, so that bundles can share its files.
     """
     place = ScratchFolder(model.folder)
     folder, proto = place.path, model.copy()
-    nodes = [p.node for p in products(proto) if not p.is_last]
+    nodes = [p.node for p in products(proto)]
     write_real_weights(proto, str(model.folder), folder / _FILE, nodes)
     for tensor in proto.graph.initializer:
         files = [e.value for e in tensor.external_data if e.key == "location"]
