@@ -94,11 +94,11 @@ def _at(b, g, operand):
 
 @vjp("com.microsoft::QuickGelu")
 def _(b, n, g):
+    # of y = x s, s = sigmoid(alpha x), the slope is s + alpha y (1 - s)
     x, alpha = n.inputs[0], attribute(n, "alpha", 1.702)
-    scaled = b.Mul(x, alpha)
-    gate = b.Sigmoid(scaled)
-    slope = b.Mul(gate, b.Add(b.Mul(scaled, b.Sub(1.0, gate)), 1.0))
-    return b.Mul(g, slope)
+    y = n.outputs[0] if alpha == 1.0 else b.Mul(n.outputs[0], alpha)
+    gate = b.Sigmoid(x if alpha == 1.0 else b.Mul(x, alpha))
+    return b.Mul(g, b.Add(b.Mul(y, b.Sub(1.0, gate)), gate))
 
 
 @vjp("com.microsoft::Gelu")
