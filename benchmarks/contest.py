@@ -29,9 +29,10 @@ MKL = (
     "torch's MKL takes a slow path on processors that are not Intel's. *as shipped* is what pip "
     "installs; *MKL: Intel* has a library of one function preloaded that answers MKL's question "
     "for the vendor with yes, which lifts matrix products (convolutions are oneDNN's, which asks "
-    "for features instead)."
+    "for features instead). On Intel's own processors the two are one, *as shipped*."
 )
 _SOURCE = "int mkl_serv_intel_cpu_true(void) { return 1; }\n"
+_FACTS = Path("/proc/cpuinfo")  # of the processor, on Linux
 _ROUGH = {"tf32": 1e-2, "float16": 5e-2, "bfloat16": 5e-2}  # how far losses differ by rounding
 OURS = "flow2onnx"
 
@@ -231,6 +232,12 @@ def _command(one: Contestant, setting: Setting) -> list[str]:
     ]  # fmt: skip
 
 
+def mkl_paths() -> list[tuple[str, bool]]:
+    """What torch is called on each path of MKL, and whether MKL is told to take Intel's."""
+    is_intel = _FACTS.exists() and "GenuineIntel" in _FACTS.read_text()
+    return [("as shipped", False), *([] if is_intel else [("MKL: Intel", True)])]
+
+
 @functools.cache
 def intel_library() -> str | None:
     """A library that tells MKL that the processor is Intel's; None where it cannot be made."""
@@ -346,8 +353,7 @@ def fill(row: Row, peer: Peer, ours: Peer | None) -> None:
 
 def machine() -> dict[str, Any]:
     """The machine that the numbers were measured on."""
-    facts = Path("/proc/cpuinfo")
-    names = re.findall(r"model name\s*: (.+)", facts.read_text()) if facts.exists() else []
+    names = re.findall(r"model name\s*: (.+)", _FACTS.read_text()) if _FACTS.exists() else []
     processor = names[0] if names else platform.processor() or platform.machine()
     return {
         "processor": processor, "cores": os.cpu_count(), "system": platform.platform(),

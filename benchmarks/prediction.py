@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.contest import Contestant, absence
+from benchmarks.contest import Contestant, absence, mkl_paths
 from benchmarks.driver import COMMON_NOTES, Program, main
 from benchmarks.environments import ROOT, interpreter
 from benchmarks.workloads import PREDICTION
@@ -35,7 +35,7 @@ def contestants(row: str, folder: str, *, takes_all: bool) -> Iterator[Contestan
     yield Contestant("onnxruntime, our file", "onnxruntime", model=ours, reason=failure)
     theirs, failure = _exported("torch", row, folder)
     yield Contestant("onnxruntime, torch's file", "onnxruntime", model=theirs, reason=failure)
-    for suffix, intel in (("as shipped", False), ("MKL: Intel", True)):
+    for suffix, intel in mkl_paths():
         yield Contestant(f"torch, {suffix}", "torch", intel)
         yield Contestant(f"torch channels last, {suffix}", "torch:channels_last", intel)
         yield Contestant(f"torch.compile, {suffix}", "torch:compile", intel)

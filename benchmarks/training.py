@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 
 from benchmarks import mine
-from benchmarks.contest import Contestant
+from benchmarks.contest import Contestant, mkl_paths
 from benchmarks.driver import COMMON_NOTES, Program, main
 from benchmarks.environments import interpreter
 from benchmarks.workloads import TRAINING
@@ -39,7 +39,7 @@ def contestants(row: str, folder: str, *, takes_all: bool) -> Iterator[Contestan
     if interpreter("flow2onnx:native"):
         yield Contestant("flow2onnx, native", "flow2onnx:native")
     yield Contestant("flow2onnx", "flow2onnx")
-    for suffix, intel in (("as shipped", False), ("MKL: Intel", True)):
+    for suffix, intel in mkl_paths():
         yield Contestant(f"torch, {suffix}", "torch", intel)
         if row in CONVOLUTIONS:
             yield Contestant(f"torch channels last, {suffix}", "torch:channels_last", intel)

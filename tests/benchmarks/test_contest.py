@@ -211,3 +211,12 @@ def test_ratios_and_their_gaps():
 def test_a_grid_as_markdown():
     shown = Grid("title", ["", "x"], [["a", "1"]]).markdown()
     assert shown == "### title\n\n|  | x |\n| --- | ---: |\n| a | 1 |\n"
+
+
+@pytest.mark.parametrize(("vendor", "count"), [("GenuineIntel", 1), ("AuthenticAMD", 2)])
+def test_intel_path_of_mkl_is_a_peer_of_its_own_elsewhere(monkeypatch, tmp_path, vendor, count):
+    facts = tmp_path / "cpuinfo"
+    facts.write_text(f"vendor_id\t: {vendor}\n")
+    monkeypatch.setattr(contest, "_FACTS", facts)
+    labels = [peer.label for peer in contestants("mlp", "", takes_all=False)]
+    assert len([label for label in labels if label.startswith("torch, ")]) == count
