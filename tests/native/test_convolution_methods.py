@@ -56,6 +56,8 @@ CASES = [
     (WEIGHTS, shape_of(DENSE, 14, 1), None),
     (WEIGHTS, shape_of((1, 128), 1000, 15, 1), None),
     (WEIGHTS, shape_of((2048, 2048), 16, 1), Method.SUMS),
+    (WEIGHTS, shape_of((1024, 512), 13, 1, images=2), Method.SUMS),
+    (WEIGHTS, shape_of((1024, 512), 13, 1, images=1), None),
     (WEIGHTS, shape_of(DENSE, 4, 3, stride=2), None),
     (WEIGHTS, shape_of(DENSE, 8, 3, stride=2), None),
     (WEIGHTS, shape_of(DENSE, 8, 3, stride=2, images=2), Method.SUMS),

@@ -102,8 +102,10 @@ def _weight_gradient(shape: ConvShape) -> Method | None:
         is_odd = bool(per_in % _BLOCK or per_out % _BLOCK) and not _is_pointwise(shape)
         return Method.PLANES if is_narrow or is_odd else Method.SUMS
     places = prod(by_axis(shape, "out_depth"))
-    # a product for each image is as large as the weights: it should not be above what it is made of
-    is_product = shape.in_ * shape.out <= max(places, _FLAT) * (shape.in_ + shape.out)
+    # a product for each image is as large as the weights: of several, whose sum is to be taken, it
+    # should not be above what it is made of
+    is_small = shape.in_ * shape.out <= max(places, _FLAT) * (shape.in_ + shape.out)
+    is_product = shape.images == 1 or is_small
     if places < (_SMALLEST_IMAGE if shape.images > _FEW_IMAGES else _SMALLEST_OF_FEW):
         return None  # matrix products
     if _is_pointwise(shape) and is_product:
