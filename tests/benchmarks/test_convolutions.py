@@ -161,7 +161,7 @@ def test_a_side_that_is_not_installed_ends_the_sweep(
     workers: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(convolutions, "interpreter", lambda peer: None)
-    args = argparse.Namespace(only=["1x1"], every=25, quick=True, resume=False, threads=[1],
+    args = argparse.Namespace(only=["1x1"], every=25, quick=True, resume=False, threads=[1], isa="",
                               out=tmp_path)  # fmt: skip
     with pytest.raises(PeerError, match="flow2onnx is not installed"):
         convolutions.sweep(args)
