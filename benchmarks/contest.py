@@ -233,7 +233,7 @@ def _command(one: Contestant, setting: Setting) -> list[str]:
 
 
 def mkl_paths() -> list[tuple[str, bool]]:
-    """What torch is called on each path of MKL, and whether MKL is told to take Intel's."""
+    """The names of torch's paths through MKL, each with True if MKL is told to take Intel's."""
     is_intel = _FACTS.exists() and "GenuineIntel" in _FACTS.read_text()
     return [("as shipped", False), *([] if is_intel else [("MKL: Intel", True)])]
 

@@ -17,9 +17,17 @@ from flow2onnx.errors import ShapeError
 from flow2onnx.graph.nodes import attribute
 from flow2onnx.graph.types import dtype_of, rank_of, sizes_of
 
-__all__ = ["CONTRIB", "CONTRIB_DOMAIN", "contrib_definition", "contrib_types", "shown_to_checker"]
+__all__ = [
+    "AFTER_SOFTMAX",
+    "CONTRIB",
+    "CONTRIB_DOMAIN",
+    "contrib_definition",
+    "contrib_types",
+    "shown_to_checker",
+]
 
 CONTRIB_DOMAIN = "com.microsoft"
+AFTER_SOFTMAX = 2  # of qk_output: GroupQueryAttention gives the weights of its keys
 
 _Shape = Sequence[int | str | None]
 _Shapes = Callable[[ir.Node], list[_Shape]]

@@ -10,13 +10,13 @@ import numpy as np
 
 from flow2onnx.autodiff.registry import attribute, no_gradient, vjp
 from flow2onnx.dtypes import int64
+from flow2onnx.graph.contrib import AFTER_SOFTMAX
 from flow2onnx.graph.dimension import extents
 from flow2onnx.graph.types import dims, dtype_of, rank_of, sizes_of
 from flow2onnx.lowering.broadcasts import unbroadcast
 from flow2onnx.lowering.dimensions import positions
 
 _ROTATION = "com.microsoft::RotaryEmbedding"
-_AFTER_SOFTMAX = 2  # of qk_output
 _HIDDEN = -1e30  # added to the score of a key that is not seen
 # Below the largest score of a row, from where on scores are as good as equal: e^-60 is less than
 # float32 has digits for. What is far below it comes out of the runtime's Softmax as numbers without
@@ -71,7 +71,7 @@ def _or_zeros(b, g, n):
 
 def _given_weights(n):
     """The weights of the keys that a node gives, (image, head, row, key), or None."""
-    return n.outputs[3] if attribute(n, "qk_output", 0) == _AFTER_SOFTMAX else None
+    return n.outputs[3] if attribute(n, "qk_output", 0) == AFTER_SOFTMAX else None
 
 
 def _check_grouped(n, others, g_weights):
@@ -86,7 +86,7 @@ def _check_grouped(n, others, g_weights):
     if attribute(n, "causal", 1) != 1:
         raise no_gradient(n, "that is not causal")
     kind = attribute(n, "qk_output", 0)
-    if kind not in (0, _AFTER_SOFTMAX) or (kind and attribute(n, "softcap", 0.0)):
+    if kind not in (0, AFTER_SOFTMAX) or (kind and attribute(n, "softcap", 0.0)):
         raise no_gradient(n, "that gives scores, or weights of scores with a cap")
 
 
@@ -196,7 +196,7 @@ class _Scores:
             rest = None if sink is None else b.Sub(1.0, b.ReduceSum(weights, [3], keepdims=1))
         flat, g_rows = self._together(weights), self._together(g)
         gv = b.MatMul(b.Transpose(flat, perm=[0, 1, 3, 2]), g_rows)
-        slope = b.Mul(weights, self._pulled(g, v, level))
+        slope = b.Mul(weights, self._pull_of_keys(g, v, level))
         g_bias = None if self._bias is None else unbroadcast(b, slope, self._bias)
         if self._bend is not None:
             slope = b.Mul(slope, b.Sub(1.0, b.Mul(self._bend, self._bend)))
@@ -205,7 +205,7 @@ class _Scores:
         gk = b.MatMul(b.Transpose(inner, perm=[0, 1, 3, 2]), self._queries)
         return gq, gk, gv, g_bias, None if sink is None else self._pull_of_sink(sink, rest, level)
 
-    def _pulled(self, g, v, level):
+    def _pull_of_keys(self, g, v, level):
         """g_i · v_j - level_i as one product with a term more, which reads all pairs once."""
         b = self.b
         ones = b.Expand(b.like(1.0, v), [*extents(b, v)[:3], 1])

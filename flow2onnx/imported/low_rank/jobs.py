@@ -9,6 +9,7 @@ import numpy as np
 from flow2onnx.dtypes import DType, by_code, float16, float32, int32, int64
 from flow2onnx.errors import UnsupportedError
 from flow2onnx.graph import Builder, Node, Value
+from flow2onnx.graph.contrib import AFTER_SOFTMAX
 from flow2onnx.graph.dimension import extents
 from flow2onnx.graph.nodes import attribute, read_values
 from flow2onnx.graph.types import dtype_of, sizes_of
@@ -34,7 +35,6 @@ _ATTENTION = "com.microsoft::GroupQueryAttention"
 _EXPERTS = "com.microsoft::QMoE"
 _EXPERT_WEIGHTS = (2, 5)  # their places among its operands
 _LENGTHS, _BIAS = 5, 10  # the places of its operands: ends of texts, what is added to the scores
-_AFTER_SOFTMAX = 2  # of qk_output
 _HIDDEN = -1e9  # added to the score of a token that is not to be seen
 
 
@@ -225,7 +225,7 @@ def _attention(documents: Value | None, *, gives_weights: bool) -> Handler:
         if gives_weights and not attribute(node, "softcap", 0.0):
             images, rows, _ = extents(b, x)
             rest[_LENGTHS - 1] = b.Cast(b.Expand(b.Sub(rows, np.int64(1)), [images]), to=int32)
-            attrs, count = attrs | {"qk_output": _AFTER_SOFTMAX}, 4
+            attrs, count = attrs | {"qk_output": AFTER_SOFTMAX}, 4
         while rest[-1] is None:
             rest.pop()
         return b.emit(_ATTENTION, [x, *rest], attrs, count)[: len(node.outputs)]
@@ -234,7 +234,7 @@ def _attention(documents: Value | None, *, gives_weights: bool) -> Handler:
 
 
 def _between_documents(b: Builder, documents: Value, bias: Value | None, x: Value) -> Value:
-    """What is added to the scores of tokens of different documents, (image, 1, row, key)."""
+    """The mask of scores between tokens of different documents, (image, 1, row, key)."""
     if bias is not None:
         raise UnsupportedError("attention has a bias of its own: its texts cannot be packed")
     others = b.Equal(b.Unsqueeze(documents, [1, 2]), b.Unsqueeze(documents, [1, 3]))
