@@ -172,7 +172,7 @@ def _handlers(plan: AdapterPlan, kind: str, documents: Value | None) -> Mapping[
     if kind == "train" and plan.dropout > 0:
         found["::MatMul"] = _dropping(plan)
     else:
-        found |= {"::MatMul": _together(plan), "::Concat": _side_by_side}
+        found |= {"::MatMul": _together(plan), "::Concat": _side_by_side(plan)}
     gives_weights = kind == "train" and plan.gives_weights
     if gives_weights or documents is not None:
         found[_ATTENTION] = _attention(documents, gives_weights=gives_weights)
@@ -272,22 +272,37 @@ def _together(plan: AdapterPlan) -> Handler:
     return product
 
 
-def _side_by_side(
-    b: Builder, node: Node, inputs: Sequence[Value | None], made: Mapping[str, Value]
-) -> Sequence[Value | None]:
+def _side_by_side(plan: AdapterPlan) -> Handler:
     """The results of modules that read one value, side by side, as one product.
 
     Given:   p, q = Split(x A);  y = Concat(p B, q C, axis=-1)
     Result:  y = (x A) D, where D has B and C on its diagonal and zeros beside them
+    Kept:    where anything else stands between them, such as zeros of a module that is not trained
     """
-    values = [v for v in inputs if v is not None]
-    products = [v.producer() for v in values]
-    parts = [p.inputs[0] for p in products if p is not None and p.op_type == "MatMul"]
-    split = parts[0].producer() if parts and parts[0] is not None else None
-    if split is None or split.op_type != "Split" or [*split.outputs] != parts:
-        return [b.Concat(*values, axis=attribute(node, "axis", 0))]
-    blocks = [p.inputs[1] for p in products if p is not None]
-    return [b.MatMul(split.inputs[0], _diagonal(b, [v for v in blocks if v is not None]))]
+
+    def concat(
+        b: Builder, node: Node, inputs: Sequence[Value | None], made: Mapping[str, Value]
+    ) -> Sequence[Value | None]:
+        values = [v for v in inputs if v is not None]
+        makers = [v.producer() for v in values]
+        parts = [p.inputs[0] for p in makers if p is not None and p.op_type == "MatMul"]
+        split = parts[0].producer() if parts and parts[0] is not None else None
+        is_whole = split is not None and split.op_type == "Split" and [*split.outputs] == parts
+        if split is None or not is_whole or not all(_is_trained_up(plan, v) for v in node.inputs):
+            return [b.Concat(*values, axis=attribute(node, "axis", 0))]
+        blocks = [p.inputs[1] for p in makers if p is not None]
+        return [b.MatMul(split.inputs[0], _diagonal(b, [v for v in blocks if v is not None]))]
+
+    return concat
+
+
+def _is_trained_up(plan: AdapterPlan, value: Value | None) -> bool:
+    """True for a product of the model with the B of a module that is trained."""
+    maker = None if value is None else value.producer()
+    if maker is None or maker.op_type != "MatMul" or maker.inputs[1] is None:
+        return False
+    name = str(maker.inputs[1].name)
+    return name.endswith(_UP) and name.removesuffix(_UP) in plan.scales
 
 
 def _diagonal(b: Builder, blocks: Sequence[Value]) -> Value:

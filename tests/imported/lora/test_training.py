@@ -243,3 +243,17 @@ def test_weights_that_attention_gives_change_rounding_alone(tmp_path, packs):
             assert np.abs(states[0][name] - states[1][name]).max() < 1e-4
     attention = [n for n in kept.step.model.graph if n.op_type == "GroupQueryAttention"]
     assert [len(n.outputs) for n in attention] == [4] * 3
+
+
+@pytest.mark.parametrize(
+    ("targets", "is_one"),
+    [(None, True), (["q_proj", "v_proj"], False), (["k_proj"], False)],
+)
+def test_modules_side_by_side_are_one_product_where_all_are_trained(tmp_path, targets, is_one):
+    folder = write_folder(tmp_path / "m", with_bits(replace(TINY, layers=1), 4))
+    made = flow.lora(folder.path, rank=2, targets=targets, accumulate=False, lr=1e-2)
+    assert any(n.op_type == "Pad" for n in made.step.model.graph) == is_one
+    given, trainer = batch(folder.shape), made.trainer()
+    losses = [float(trainer.step(**given)["loss"]) for _ in range(3)]
+    assert losses[2] < losses[0]
+    assert float(trainer.evaluate(**given)["loss"]) < losses[0]
