@@ -70,6 +70,10 @@ class AdamW(Optimizer):
     def _rate(self, step: Step) -> Value:
         if not self.do_bias_correction or not step.corrects_bias:
             return step.rate
+        made: Value = step.once("corrected rate", lambda: self._corrected_rate(step))
+        return made
+
+    def _corrected_rate(self, step: Step) -> Value:
         b, (first, second) = step.b, self.corrections(step)
         return b.Mul(step.rate, b.Div(b.Sqrt(second), first))
 

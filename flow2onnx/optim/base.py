@@ -113,6 +113,10 @@ class Step:
 
     def correction(self, beta: float) -> Value:
         """1 - beta^t, t counting the steps from 1: what a moment lacks for its start at 0."""
+        made: Value = self.once(f"1-{beta}^t in float32", lambda: self._correction(beta))
+        return made
+
+    def _correction(self, beta: float) -> Value:
         b = self.b
         t = b.Add(b.Cast(self.counter, to=float32), 1.0)
         return b.Sub(1.0, b.Pow(b.const([beta], float32), t))
