@@ -1,6 +1,7 @@
 """The verifier's words for operators that the runtime cannot run."""
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 from flow2onnx_runtime import kernels
 
@@ -68,3 +69,40 @@ def test_what_an_old_opset_lacks():
     assert "newer opset" in info.value.hint
     with pytest.raises(UnsupportedError, match="no operator Gelu at opset 15"):
         b.Gelu(x)
+
+
+def made_with(*nodes):
+    """A model of nodes that read ``x`` of shape (4, 2) or each other, unchecked as they come."""
+    x = ir.val("x", ir.DataType.FLOAT, [4, 2])
+    values = {"x": x}
+    made = []
+    for op_type, operand, name, attributes in nodes:
+        source = values.setdefault(operand, ir.val(operand, ir.DataType.FLOAT, [4, 2]))
+        node = ir.node(op_type, [source], attributes, name=name)
+        made.append(node)
+        values[name] = node.outputs[0]
+        values[name].name = name
+        values[name].type, values[name].shape = x.type, x.shape
+    graph = ir.Graph([x], [made[-1].outputs[0]], nodes=made, opset_imports={"": 21}, name="g")
+    return ir.Model(graph, ir_version=10)
+
+
+def test_each_form_of_a_node_is_shown_to_the_checker():
+    plain = [("Relu", "x", f"y{i}", {}) for i in range(3)]
+    verify(made_with(*plain))
+    with pytest.raises(UnsupportedError, match=r"no valid ONNX: .*wrong") as info:
+        verify(made_with(*plain, ("Relu", "y0", "z", {"wrong": 1})))
+    assert "share a name" in info.value.hint
+
+
+@pytest.mark.parametrize("attributes", [{"to": 1.0}, {}])
+def test_an_attribute_of_another_type_and_one_that_is_missing(attributes):
+    cast = ("Cast", "x", "y", {"to": 1})
+    verify(made_with(cast))
+    with pytest.raises(UnsupportedError, match="no valid ONNX"):
+        verify(made_with(cast, ("Cast", "y", "z", attributes)))
+
+
+def test_a_node_before_what_it_reads():
+    with pytest.raises(AssertionError, match="first is before"):
+        verify(made_with(("Relu", "later", "first", {}), ("Relu", "x", "later", {})))
