@@ -24,6 +24,26 @@ def test_it_is_paused_within_and_on_afterwards():
     assert gc.isenabled()
 
 
+def test_what_was_made_is_looked_through_when_all_is():
+    gc.enable()
+    with collector_paused():
+        made = [[i] for i in range(1000)]
+    old = {id(thing) for thing in gc.get_objects(generation=2)}
+    assert all(id(thing) in old for thing in made)
+
+
+def test_what_a_program_froze_stays_frozen():
+    gc.enable()
+    gc.freeze()
+    try:
+        frozen = gc.get_freeze_count()
+        with collector_paused():
+            made = [[i] for i in range(1000)]
+        assert gc.get_freeze_count() >= frozen - len(made)
+    finally:
+        gc.unfreeze()
+
+
 def test_a_program_that_switched_it_off_keeps_it_off():
     gc.disable()
     with collector_paused():

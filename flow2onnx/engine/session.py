@@ -21,6 +21,7 @@ from flow2onnx_runtime.interrupts import uninterrupted
 from flow2onnx_runtime.world import launched_world
 
 from flow2onnx.compile import CompiledJob, Target
+from flow2onnx.compile.garbage_collection import collector_paused
 from flow2onnx.engine.capture import keep_within_memory, plan_captured_opening
 from flow2onnx.engine.compiling import JobCompiler, Shapes
 from flow2onnx.engine.executable import Executable
@@ -390,6 +391,7 @@ class Session:
         if changed:
             _log.warning("%s", changed)
 
+    @collector_paused()
     def _start(self, opens: bool = True, jobs: Mapping[str, CompiledJob] | None = None) -> None:
         check_devices(self.settings)
         if jobs is None:
