@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import onnx_ir as ir
 
 from flow2onnx_native.channel_program import MOST_KEPT, ChannelProgram, Extent
-from flow2onnx_native.elementwise import Broadcast, Fusible, broadcast_of, fusible
+from flow2onnx_native.elementwise import REDUCTIONS, Broadcast, Fusible, broadcast_of, fusible
 from flow2onnx_native.fused_program import lower, outputs_of, replace_nodes
 from flow2onnx_native.fusion_groups import Group, Grouping, size_if_known
 from flow2onnx_native.graph import (
@@ -89,9 +89,17 @@ class _ChannelGroup(Group):
 
 def _channel_groups(graph: ir.Graph, reals: Reals) -> list[_ChannelGroup]:
     nodes = list(graph)
-    parts = {i: p for i, node in enumerate(nodes) if (p := _channel_part(node, reals)) is not None}
-    if not any(part.kind == "sum" for part, _ in parts.values()):
+    sums = [_channel_part(n, reals) for n in nodes if n.op_type in REDUCTIONS]
+    # a group is over the elements that its sums read, or over their channels
+    sizes = {k for s in sums if s and s[0].kind == "sum" for k in (s[0].total, s[1].middle)}
+    if not sizes:
         return []
+    parts = {
+        i: found
+        for i, node in enumerate(nodes)
+        if size_if_known(node.outputs[0]) in sizes
+        and (found := _channel_part(node, reals)) is not None
+    }
     grouping = Grouping(nodes, _ChannelGroup)
     for i, (part, channels) in reversed(parts.items()):
         group = grouping.of[i]

@@ -16,7 +16,13 @@ from flow2onnx_native.fused_plan import parse_parts
 from flow2onnx_native.fused_program import Nodes, fuse_all
 from flow2onnx_native.fusion_groups import fusion_groups
 from flow2onnx_native.gather_scatter import replace_rows
-from flow2onnx_native.graph import ON_CUDA, fed_values_unknown, remove_dead_code, sort
+from flow2onnx_native.graph import (
+    ON_CUDA,
+    dead_code_removed,
+    fed_values_unknown,
+    remove_dead_code,
+    sort,
+)
 from flow2onnx_native.matmul_as_sum import replace_vector_products
 from flow2onnx_native.parts import merge_programs
 from flow2onnx_native.schedule import wait_for_readers
@@ -60,17 +66,17 @@ def _rewrite(
     graph = copy.graph
     replace_attention(graph, operators, CUDA_LIMITS, is_precise=is_precise)
     remove_dead_code(copy)
-    replace_draws(graph, operators)
-    remove_dead_code(copy)
+    with dead_code_removed(copy):
+        replace_draws(graph, operators)
     sort(graph)
-    replace_cross_entropies(graph, operators, _ONE_TASK, analysis.index_origin)
-    remove_dead_code(copy)
-    replace_vector_products(graph, _OF_ANY_SIZE)
-    replace_rows(graph, operators, _ONE_TASK, analysis.index_origin)
-    remove_dead_code(copy)
+    with dead_code_removed(copy):
+        replace_cross_entropies(graph, operators, _ONE_TASK, analysis.index_origin)
+    with dead_code_removed(copy):
+        replace_vector_products(graph, _OF_ANY_SIZE)
+        replace_rows(graph, operators, _ONE_TASK, analysis.index_origin)
     if "FusedChannels" in operators:
-        fuse_channels(graph, _NOTHING_KEPT, ON_CUDA)
-        remove_dead_code(copy)
+        with dead_code_removed(copy):
+            fuse_channels(graph, _NOTHING_KEPT, ON_CUDA)
     fuse_all(graph, fusion_groups(graph, 1, 1, 0, fusible_on_cuda), _is_worth_it)
     sort(graph)
     if "FusedParts" in operators:

@@ -24,6 +24,7 @@ from flow2onnx_native.graph import (
 
 __all__ = [
     "OPERATIONS",
+    "REDUCTIONS",
     "Broadcast",
     "Fusible",
     "broadcast_of",
@@ -31,6 +32,7 @@ __all__ = [
     "fusible_on_cuda",
 ]
 
+REDUCTIONS = frozenset({"ReduceMean", "ReduceSum", "ReduceSumSquare"})
 _AFFINE_TOLERANCE = 1e-6
 
 
@@ -249,7 +251,5 @@ _CLASSIFIERS: Mapping[str, Callable[[ir.Node, Reals], Fusible | None]] = {
     "BatchNormalization": _affine,
     "Gelu": _gelu,
     "HardSigmoid": _clamp,
-    "ReduceSum": _reduction,
-    "ReduceMean": _reduction,
-    "ReduceSumSquare": _reduction,
+    **dict.fromkeys(REDUCTIONS, _reduction),
 }

@@ -17,6 +17,7 @@ __all__ = [
     "ON_CUDA",
     "VIEWS",
     "Reals",
+    "dead_code_removed",
     "detach",
     "dims",
     "fed_values_unknown",
@@ -198,6 +199,15 @@ def detach(nodes: Iterable[ir.Node]) -> None:
             node.replace_input_with(i, None)
 
 
+@contextmanager
+def dead_code_removed(model: ir.Model) -> Iterator[None]:
+    """Behind a replacement of nodes, remove what nobody reads; one that adds none leaves none."""
+    before = len(model.graph)
+    yield
+    if len(model.graph) != before:
+        remove_dead_code(model)
+
+
 def remove_dead_code(model: ir.Model) -> None:
     """Remove nodes and constants that no output depends on, and outputs that nobody reads.
 
@@ -222,10 +232,10 @@ def remove_dead_code(model: ir.Model) -> None:
 
 def _shorten(node: ir.Node, outputs: Collection[ir.Value], opset: int | None) -> None:
     """Drop inputs at the end that are not there, and optional outputs that nobody reads."""
-    given = len(node.inputs)
-    while given and node.inputs[given - 1] is None:
+    given = len(inputs := node.inputs)
+    while given and inputs[given - 1] is None:
         given -= 1
-    if given < len(node.inputs):
+    if given < len(inputs):
         node.resize_inputs(given)
     optional = () if opset is None or node.domain else _optional_outputs(node.op_type, opset)
     if any(optional) and not _needs_all_outputs(node):

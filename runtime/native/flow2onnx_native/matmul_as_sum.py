@@ -23,18 +23,17 @@ def replace_vector_products(graph: ir.Graph, fewest: int) -> None:
     """Turn products of one row or one column into multiplications and sums.
 
     Only where the matrix has `fewest` elements and a program can compute it: there the sum costs no
-    pass over memory, while a product lets the matrix be written and read again.
+    pass over memory, while a product lets the matrix be written and read again. What was before
+    stays, unread.
     """
-    gone = list[ir.Node]()
     for node in list(graph):
         if not _is_supported(node, fewest):
             continue
         left, right = (v for v in node.inputs if v is not None)
         if dims(right)[1] == 1 and 1 < dims(left)[1] <= LONGEST_ROW and _is_fused(left):
-            gone += _sum_rows(graph, node, left, right)
+            _sum_rows(graph, node, left, right)
         elif dims(left)[0] == 1 and dims(left)[1] > 1 and _is_fused(right):
-            gone += _sum_columns(graph, node, left, right)
-    graph.remove(gone)
+            _sum_columns(graph, node, left, right)
 
 
 def _is_supported(node: ir.Node, fewest: int) -> bool:
@@ -56,18 +55,18 @@ def _is_fused(value: ir.Value) -> bool:
     return False
 
 
-def _sum_rows(graph: ir.Graph, node: ir.Node, left: ir.Value, column: ir.Value) -> list[ir.Node]:
-    """left column = sum over each row of left * column; returns the nodes that are to go."""
+def _sum_rows(graph: ir.Graph, node: ir.Node, left: ir.Value, column: ir.Value) -> None:
+    """left column = sum over each row of left * column."""
     weights = _reshape(graph, node, column, [dims(left)[1]])
     weighted = _add(graph, node, "Mul", [left, weights], dims(left), "weighted")
     total = _sum(graph, node, weighted, 1)
     replace_value(node.outputs[0], total)
     detach([node])
-    return [node, *_associate_by_rows(graph, total)]
+    _associate_by_rows(graph, total)
 
 
-def _sum_columns(graph: ir.Graph, node: ir.Node, row: ir.Value, right: ir.Value) -> list[ir.Node]:
-    """row right = sum over each column of row * right; returns the nodes that are to go."""
+def _sum_columns(graph: ir.Graph, node: ir.Node, row: ir.Value, right: ir.Value) -> None:
+    """row right = sum over each column of row * right."""
     known, summand = row.const_value, right
     if known is None or not np.all(known.numpy() == 1):
         weights = _reshape(graph, node, row, [dims(right)[0], 1])
@@ -75,27 +74,25 @@ def _sum_columns(graph: ir.Graph, node: ir.Node, row: ir.Value, right: ir.Value)
     total = _sum(graph, node, summand, 0)
     replace_value(node.outputs[0], total)
     detach([node])
-    return [node]
 
 
-def _associate_by_rows(graph: ir.Graph, sums: ir.Value) -> list[ir.Node]:
+def _associate_by_rows(graph: ir.Graph, sums: ir.Value) -> None:
     """x * (sums * y) = (x * y) * sums: a program has sums of rows as wide as the rows only."""
     factors = only_user(sums)
     if factors is None or not is_standard(factors, "Mul"):
-        return []
+        return
     product, others = factors.outputs[0], [v for v in factors.inputs if v is not sums]
     wide = only_user(product)
     if wide is None or not is_standard(wide, "Mul") or len(others) != 1:
-        return []
+        return
     x = next((v for v in wide.inputs if v is not product), None)
     y, shape = others[0], dims(wide.outputs[0])
     if x is None or y is None or dims(y) != dims(sums) or dims(x) != shape:
-        return []
+        return
     spread = _add(graph, wide, "Mul", [x, y], shape, "spread")
     wide.replace_input_with(0, spread)
     wide.replace_input_with(1, sums)
     detach([factors])
-    return [factors]
 
 
 def _sum(graph: ir.Graph, node: ir.Node, value: ir.Value, axis: int) -> ir.Value:

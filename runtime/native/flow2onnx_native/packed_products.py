@@ -22,6 +22,7 @@ from flow2onnx_native.graph import (
     number,
     only_user,
     replace_value,
+    sort,
 )
 
 __all__ = ["replace_repeated_products"]
@@ -60,7 +61,7 @@ def replace_repeated_products(graph: ir.Graph, operators: Collection[str], threa
                 product = _product(node)  # anew, as it may read what another was replaced by
                 assert product is not None, "operands keep their types"
                 _replace(graph, product, packed, threads)
-    graph.sort()
+    sort(graph)
 
 
 def _product(node: ir.Node) -> _Product | None:

@@ -15,7 +15,12 @@ from flow2onnx_native.cross_entropy import replace_cross_entropies
 from flow2onnx_native.fused_program import fuse_all
 from flow2onnx_native.fusion_groups import fusion_groups
 from flow2onnx_native.gather_scatter import merge_tables, replace_rows
-from flow2onnx_native.graph import fed_values_unknown, remove_dead_code, sort
+from flow2onnx_native.graph import (
+    dead_code_removed,
+    fed_values_unknown,
+    remove_dead_code,
+    sort,
+)
 from flow2onnx_native.matmul import replace_products
 from flow2onnx_native.matmul_as_sum import replace_vector_products
 from flow2onnx_native.packed_products import replace_repeated_products
@@ -67,23 +72,24 @@ def _rewrite_training(
     replaced = replace_recurrences(graph, copies, operators, threads)
     remove_dead_code(copy)  # thousands of nodes for a few, before anybody looks at them
     copies = {noted: replaced.get(value, value) for noted, value in copies.items()}
-    replace_convolutions(graph, copies, operators, threads, winograd=winograd)
+    with dead_code_removed(copy):
+        replace_convolutions(graph, copies, operators, threads, winograd=winograd)
     _replace_attention(copy, operators, threads)
-    replace_cross_entropies(graph, operators, threads, analysis.index_origin)
-    remove_dead_code(copy)
-    replace_pools(graph, operators, threads)
-    remove_dead_code(copy)  # what read a product that is no longer wanted is gone for the next
-    if "Fused" in operators:
-        replace_vector_products(graph, LARGE)
-    replace_repeated_products(graph, operators, threads)
-    remove_dead_code(copy)
-    replace_products(graph, operators, threads)
-    replace_rows(graph, operators, threads, analysis.index_origin)
-    remove_dead_code(copy)
+    with dead_code_removed(copy):
+        replace_cross_entropies(graph, operators, threads, analysis.index_origin)
+    with dead_code_removed(copy):  # what read a product that is no longer wanted is gone then
+        replace_pools(graph, operators, threads)
+    with dead_code_removed(copy):
+        if "Fused" in operators:
+            replace_vector_products(graph, LARGE)
+        replace_repeated_products(graph, operators, threads)
+    with dead_code_removed(copy):
+        replace_products(graph, operators, threads)
+        replace_rows(graph, operators, threads, analysis.index_origin)
     # last, of what no other operator has taken
     if "FusedChannels" in operators:
-        fuse_channels(graph)
-        remove_dead_code(copy)
+        with dead_code_removed(copy):
+            fuse_channels(graph)
     if "Fused" in operators:
         fuse_all(graph, fusion_groups(graph, FEWEST, FEWEST_IF_LARGE, LARGE))
     sort(graph)
@@ -98,14 +104,17 @@ def rewrite_prediction(model: ir.Model, operators: Collection[str], threads: int
     with fed_values_unknown(model.graph):
         _replace_attention(model, operators, threads)
         if "Conv" in operators:
-            replace_constant_convolutions(model.graph, threads)
-            remove_dead_code(model)
+            with dead_code_removed(model):
+                replace_constant_convolutions(model.graph, threads)
             sort(model.graph)
     return _count(model.graph)
 
 
 def _replace_attention(model: ir.Model, operators: Collection[str], threads: int) -> None:
+    before = len(model.graph)
     replace_attention(model.graph, operators, CPU_LIMITS)
+    if len(model.graph) == before:
+        return
     sort(model.graph)
     remove_dead_code(model)  # transpositions that nobody reads would keep others
     lay_out_attention(model.graph, threads)
