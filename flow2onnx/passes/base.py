@@ -57,7 +57,8 @@ def detach(node: ir.Node) -> None:
 
 def remove_all(graph: ir.Graph, nodes: Sequence[ir.Node]) -> None:
     """Take out nodes that nobody reads; however many, the outputs are looked at once."""
-    graph.remove(nodes, safe=True)
+    if nodes:
+        graph.remove(nodes, safe=True)
 
 
 def add_operand(node: ir.Node, addend: ir.Value, total: ir.Value) -> ir.Node:
@@ -73,16 +74,21 @@ def add_operand(node: ir.Node, addend: ir.Value, total: ir.Value) -> ir.Node:
     return fused
 
 
-def fuse_addend(graph: ir.Graph, product: ir.Node, addend: ir.Value, add: ir.Node) -> None:
+def fuse_addend(
+    graph: ir.Graph, product: ir.Node, addend: ir.Value, add: ir.Node
+) -> tuple[ir.Node, ir.Node]:
     """Let a product add `addend` itself, in the place of the addition that did.
 
-    It stands where the addition stood, because the addend may be made after the product.
+    It stands where the addition stood, because the addend may be made after the product. Returns
+    the two nodes that nobody reads any more, and that read nothing, for `remove_all`.
     """
     total = add.outputs[0]
     fused = add_operand(product, addend, total)
     graph.insert_before(add, fused)
     replace_output(graph, total, fused.outputs[0])
-    remove_all(graph, [add, product])
+    detach(add)
+    detach(product)
+    return add, product
 
 
 def replace_output(graph: ir.Graph, old: ir.Value, new: ir.Value) -> None:

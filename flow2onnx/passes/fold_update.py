@@ -2,7 +2,7 @@
 
 import onnx_ir as ir
 
-from flow2onnx.passes.base import Pass, fuse_addend, state_updates
+from flow2onnx.passes.base import Pass, fuse_addend, remove_all, state_updates
 
 __all__ = ["FoldUpdateIntoGemm"]
 
@@ -17,9 +17,9 @@ class FoldUpdateIntoGemm(Pass):
 
     def run(self, graph: ir.Graph) -> bool:
         """Look from each update back to the product."""
-        changed = False
+        gone = list[ir.Node]()
         for add, weight, product in state_updates(graph):
             if product.op_type == "Gemm" and len(product.inputs) == 2:
-                fuse_addend(graph, product, weight, add)
-                changed = True
-        return changed
+                gone += fuse_addend(graph, product, weight, add)
+        remove_all(graph, gone)
+        return bool(gone)

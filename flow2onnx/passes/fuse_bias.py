@@ -2,7 +2,7 @@
 
 import onnx_ir as ir
 
-from flow2onnx.passes.base import Pass, fuse_addend, only_user
+from flow2onnx.passes.base import Pass, fuse_addend, only_user, remove_all
 
 __all__ = ["FuseBias"]
 
@@ -19,17 +19,17 @@ class FuseBias(Pass):
 
     def run(self, graph: ir.Graph) -> bool:
         """Look from each addition back to the product."""
-        changed = False
+        gone = list[ir.Node]()
         for add in [n for n in graph if n.op_type == "Add"]:
             product, other = add.inputs
             node = product.producer() if product is not None else None
-            if node is None or len(node.inputs) != 2 or only_user(node.outputs[0]) is not add:
+            if node is None or len(node.inputs) != 2:
                 continue
             bias = _bias(node, other)
-            if bias is not None:
-                fuse_addend(graph, node, bias, add)
-                changed = True
-        return changed
+            if bias is not None and only_user(node.outputs[0]) is add:
+                gone += fuse_addend(graph, node, bias, add)
+        remove_all(graph, gone)
+        return bool(gone)
 
 
 def _bias(node: ir.Node, other: ir.Value | None) -> ir.Value | None:

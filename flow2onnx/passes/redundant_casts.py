@@ -2,7 +2,7 @@
 
 import onnx_ir as ir
 
-from flow2onnx.passes.base import Pass, remove
+from flow2onnx.passes.base import Pass, detach, remove_all
 
 __all__ = ["RemoveRedundantCasts"]
 
@@ -19,16 +19,17 @@ class RemoveRedundantCasts(Pass):
 
     def run(self, graph: ir.Graph) -> bool:
         """Read past idle casts; what is left unread is dead code."""
-        changed = False
+        gone = list[ir.Node]()
         for node in list(graph):
             if node.op_type != "Cast" or node.outputs[0].is_graph_output():
                 continue
             source = _source_before_cast(node)
             if source is not None:
                 node.outputs[0].replace_all_uses_with(source)
-                remove(graph, node)
-                changed = True
-        return changed
+                detach(node)
+                gone.append(node)
+        remove_all(graph, gone)
+        return bool(gone)
 
 
 def _source_before_cast(node: ir.Node) -> ir.Value | None:

@@ -45,8 +45,9 @@ def _sums_of_gradients(graph: ir.Graph) -> Iterator[tuple[ir.Node, ir.Value, ir.
                 continue
             scatter = scattered.producer()
             is_whole = other.shape is not None and other.shape == scattered.shape
-            is_read_once = only_user(other) is add and only_user(scattered) is add
-            if scatter is not None and is_whole and is_read_once and _adds_to_zeros(scatter):
+            if scatter is None or not is_whole or not _adds_to_zeros(scatter):
+                continue
+            if only_user(other) is add and only_user(scattered) is add:
                 yield add, other, scatter
                 break
 

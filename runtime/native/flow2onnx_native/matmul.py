@@ -105,9 +105,10 @@ def replace_products(graph: ir.Graph, operators: Collection[str], threads: int) 
     """
     if "Product" not in operators:
         return
-    products = [n for n in graph if _is_supported(n)]
-    for node in products:
-        for product in _fusions(node, frozenset(products)):
+    nodes = [n for n in graph if _is_supported(n)]
+    products = frozenset(nodes)
+    for node in nodes:
+        for product in _fusions(node, products):
             native = _node(product, threads)
             if native is not None:
                 native.name = node.name
