@@ -30,6 +30,7 @@ from flow2onnx.typing import (
 if TYPE_CHECKING:
     from flow2onnx_runtime import History
 
+    from flow2onnx.compile import CompiledJob
     from flow2onnx.engine import Explanation, Session
     from flow2onnx.export import Report
 
@@ -57,12 +58,14 @@ class JobFunction:
         """Run on one array for each placeholder, by position or by the parameter's name."""
         __tracebackhide__ = True
         try:
-            self._check_call()
-            args = self._positional(args, kwargs)
-            self.session.start_for(self.spec)
-            spec, pieces = self.spec, self.session.pieces(self.spec)
-            arrays = check_arguments(spec.parameters, spec.names, args, spec.name, pieces)
-            return self._call(arrays, pieces)
+            if traced_job() is not None:
+                raise self._nested()
+            spec = self.spec
+            if kwargs:
+                args = self._positional(args, kwargs)
+            job = self.session.start_for(spec)
+            arrays = check_arguments(spec.parameters, spec.names, args, spec.name, job.pieces)
+            return self._call(arrays, job)
         except FlowError as error:
             shorten_traceback(error.located(self.spec.name, None, user_frame()))
             raise
@@ -144,8 +147,6 @@ class JobFunction:
 
     def _positional(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """The arguments of a call in the order of the job's parameters."""
-        if not kwargs:
-            return args
         name, names = self.spec.name, self.spec.names
         for key in kwargs:
             if key not in names:
@@ -167,17 +168,17 @@ class JobFunction:
             )
         return (*args, *(kwargs[n] for n in names[len(args) :]))
 
-    def _check_call(self) -> None:
+    def _nested(self) -> ContextError:
         outer = traced_job()
-        if outer is not None:
-            raise ContextError(
-                f"job {self.spec.name} is called inside job {outer.spec.name}",
-                job=outer.spec.name,
-                hint="call a plain function instead: only the outermost function is a job",
-            )
+        assert outer is not None, "asked before"
+        return ContextError(
+            f"job {self.spec.name} is called inside job {outer.spec.name}",
+            job=outer.spec.name,
+            hint="call a plain function instead: only the outermost function is a job",
+        )
 
-    def _call(self, arrays: list[Array], pieces: int) -> Any:
-        spec, returns, tree = self.spec, self.spec.returns, self.session.tree(self.spec.name)
+    def _call(self, arrays: list[Array], job: "CompiledJob") -> Any:
+        spec, returns, tree, pieces = self.spec, self.spec.returns, job.tree, job.pieces
         if isinstance(returns, AbsentReturn):
             if tree.kind == "none":
                 self.session.run(spec, arrays)

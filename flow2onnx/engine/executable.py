@@ -251,14 +251,12 @@ class Executable:
         ]
 
     def _round(self, model: OpenedModel, arrays: Sequence[Array]) -> list[Array]:
+        if self._source is None:
+            return model.run([arrays[i] for i in self._order], self._guard)
         if self._reading is not None:
             return model.run(self._reading.take(model.program), self._guard)
-        return model.run(self._fed(arrays), self._guard)
-
-    def _fed(self, arrays: Sequence[Array]) -> list[Array]:
-        """The model's feeds in a round, with what is read on the host."""
-        fed = [*arrays, *self._source.next()] if self._source is not None else arrays
-        return [fed[i] for i in self._order]
+        fed = [*arrays, *self._source.next()]  # with what is read on the host
+        return model.run([fed[i] for i in self._order], self._guard)
 
     def _clear_sums(self, gradients: Program, update: Program) -> None:
         """Forget the gradients of a call that failed between its rounds."""

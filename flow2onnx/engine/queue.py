@@ -7,6 +7,7 @@ lock held and no count wrong.
 
 import atexit
 import contextvars
+import functools
 import logging
 import math
 import threading
@@ -51,18 +52,20 @@ class CallQueue:
         self._numbers = count()
         self._stop: _Stop | None = None
 
-    def run(self, work: Callable[[], T]) -> T:
+    def run(self, work: Callable[..., T], *arguments: Any) -> T:
         """Do `work` in its turn and wait for it.
 
         A watch handler or a callback that gets here already has its turn.
         """
         if self._is_mine():
-            return work()
-        self.raise_failure()
+            return work(*arguments)
+        if self._stop is not None:
+            self.raise_failure()
         if not self._work.is_idle:
-            return self.wait(self._put(work, is_run=True, is_awaited=True))
+            later = functools.partial(work, *arguments)
+            return self.wait(self._put(later, is_run=True, is_awaited=True))
         with self._turn:
-            return work()
+            return work(*arguments)
 
     def submit(self, work: Callable[[], T], width: float = math.inf) -> "Future[T]":
         """Queue a run; waits first while `width` runs are unfinished."""

@@ -57,7 +57,6 @@ from flow2onnx.trace.job import Kept
 from flow2onnx.trace.spec import JobSpec
 from flow2onnx.trace.trace import fed_shapes
 from flow2onnx.trace.variables import Variable
-from flow2onnx.typing import TreeDef
 
 __all__ = [
     "SESSION",
@@ -158,8 +157,8 @@ class Session:
                 source=user_frame(),
                 hint="return or watch the blob, and use its value after a call",
             )
-        if self.is_running and not self._closed and not self._redefined:
-            return  # without the lock: every call asks
+        if self._is_started():
+            return  # without the lock
         with self._lock:
             if self.redefines and not self._specs:
                 return  # an eager program makes its jobs later
@@ -169,14 +168,23 @@ class Session:
             elif self._redefined:
                 self._restart()
 
-    def start_for(self, spec: JobSpec) -> None:
-        """Start for a call of one job; raises what is wrong with it since others were redefined."""
-        self.start()
+    def _is_started(self) -> bool:
+        return self._state is not None and not self._closed and not self._redefined
+
+    def start_for(self, spec: JobSpec) -> CompiledJob:
+        """Start for a call of one job; raises what is wrong with it since others were redefined.
+
+        Returns the job as it was compiled: how many lists of arguments and results are long, and
+        how results are nested.
+        """
+        if not self._is_started():  # every call asks
+            self.start()
         if spec.name in self._aside and self._specs.get(spec.name) is spec:
             with self._lock:
                 self._restart()  # what it calls may be another by now
                 if spec.name in self._aside:
                     raise self._aside[spec.name]
+        return self._jobs[spec.name]
 
     def start_for_values(self) -> str | None:
         """Start; if the providers of the jobs cannot be used here, give values on the CPU alone.
@@ -223,10 +231,6 @@ class Session:
         """The length of the lists among the arguments and results of a job; it has started."""
         return self._jobs[spec.name].pieces
 
-    def tree(self, name: str) -> TreeDef:
-        """The nesting of what the body of a job returned."""
-        return self._jobs[name].tree
-
     def target(self) -> Target:
         """The opset, seed, kernels and devices to compile for, by the session's settings."""
         return self._compiler.target()
@@ -234,7 +238,7 @@ class Session:
     def run(self, spec: JobSpec, arrays: Sequence[Array]) -> list[Array]:
         """Run a job now, after everything queued before it."""
         executable = self._executable(spec, arrays)
-        return self._queue.run(lambda: executable.run(arrays))
+        return self._queue.run(executable.run, arrays)
 
     def submit(
         self, spec: JobSpec, arrays: Sequence[Array], shown: Callable[[list[Array]], T]
@@ -461,13 +465,16 @@ class Session:
                 source=user_frame(),
                 hint="give the functions different names",
             )
-        self.start()
-        key = (spec.name, tuple(a.shape for a in arrays))
-        if key not in self._executables:
+        if not self._is_started():
+            self.start()
+        key = (spec.name, tuple([a.shape for a in arrays]))
+        found = self._executables.get(key)
+        if found is None:
             with self._lock:
                 if key not in self._executables:
                     self._executables[key] = self._for_shapes(spec, key[1])
-        return self._executables[key]
+                found = self._executables[key]
+        return found
 
     def _for_shapes(self, spec: JobSpec, shapes: Shapes) -> Executable:
         """The job once more, for inputs smaller than declared."""

@@ -130,7 +130,8 @@ def present(spec: ReturnSpec, treedef: TreeDef, arrays: Sequence[Array], pieces:
     not copied.
     """
     if treedef.kind == "leaf" and len(arrays) == 1 and isinstance(spec, ArrayReturn):
-        return _Pieces([np.asarray(arrays[0])]).show(spec.kind)
+        array = np.asarray(arrays[0])
+        return array if spec.kind == "numpy" else _Pieces([array]).show(spec.kind)
     apart = [[np.asarray(a) for a in arrays[i : i + pieces]] for i in range(0, len(arrays), pieces)]
     return _present(spec, unflatten(treedef, [_Pieces(group) for group in apart]))
 

@@ -339,12 +339,10 @@ class _Lane:
         self._in_place, self._commits = in_place, commits
         self._program = program
         self._binding = program.session.io_binding()
-        self._call, self._handle = program.session.run_with_iobinding, self._binding
-        if in_place and commits:
-            # The method in C itself, in place of that which wraps it: an interrupt that such a
-            # call raises came after the run, and not before it.
-            self._call = program.session._sess.run_with_iobinding
-            self._handle = self._binding._iobinding
+        # The method in C itself, in place of that which wraps it: an interrupt that such a call
+        # raises came after the run, and not before it.
+        self._call = program.session._sess.run_with_iobinding
+        self._handle = self._binding._iobinding
         self._run_options = program.lane_options()
         self._place = program.options.device
         # A captured graph may not reach into host memory.
@@ -397,7 +395,8 @@ class _Lane:
             self._fills = self._new_fills()
         for fill, array in zip(self._fills, arrays, strict=True):
             fill(array)
-        self._uploads.finish()
+        if self._place[0] != "cpu":
+            self._uploads.finish()
 
     def _feed_from_device(self, feeds: DeviceFeeds) -> None:
         if feeds.uploads is not None:
