@@ -195,10 +195,17 @@ def test_a_normalisation_over_a_batch_between_halves(
     assert [v.dtype for v in node.inputs if v is not None] == [ir_type(half)] * 2
 
 
+# Compiled for the CPU, whose kernels convolve no bfloat16: such nets stay in single precision.
+IN_HALVES = [
+    pytest.param(row, half, id=f"{row.name}-{half}")
+    for half, names in {"float16": ("bert", "gpt", "resnet50"), "bfloat16": ("bert", "gpt")}.items()
+    for row in ROWS
+    if row.name in names
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("half", ["float16", "bfloat16"])
-@pytest.mark.parametrize("row", [r for r in ROWS if r.name in ("bert", "gpt", "resnet50")],
-                         ids=lambda r: r.name)  # fmt: skip
+@pytest.mark.parametrize(("row", "half"), IN_HALVES)
 def test_every_program_of_the_zoo_in_halves(
     row: Row, half: str, cuda_on_host: NativeLibrary
 ) -> None:
