@@ -193,7 +193,7 @@ def _count(side: Side, pace: Pace) -> int:
     return max(1, round(pace.block_s / max(side.run(1)[0], 1e-6)))
 
 
-class Record:
+class UnfinishedSweep:
     """The rows of a sweep so far, and the file that has them; `about` says which sweep it is."""
 
     def __init__(self, path: Path, about: dict[str, Any]) -> None:
@@ -343,7 +343,7 @@ def sweep(args: argparse.Namespace) -> None:
     title += ", a rehearsal of few short blocks" * args.quick
     name = "_".join(filter(None, ("convolutions", args.isa)))
     about = {"machine": machine(), "title": title, "only": args.only, "every": args.every}
-    record = Record(args.out / f"{name}.unfinished.json", about)
+    record = UnfinishedSweep(args.out / f"{name}.unfinished.json", about)
     if args.resume:
         record.read()
     with tempfile.TemporaryDirectory() as folder:
@@ -371,7 +371,7 @@ def choose(shapes: Sequence[Convolution], kinds: Sequence[str], every: int) -> l
 
 
 def measure(
-    record: Record,
+    record: UnfinishedSweep,
     shapes: Sequence[Convolution],
     threads: int,
     folder: str,

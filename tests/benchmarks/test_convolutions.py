@@ -13,7 +13,7 @@ from benchmarks import convolutions
 from benchmarks.contest import machine
 from benchmarks.convolution_shapes import CLASSES, Convolution, draw_shapes, published_layers
 from benchmarks.convolution_worker import PASSES, Torch, operands
-from benchmarks.convolutions import QUICK, Record, Row, choose
+from benchmarks.convolutions import QUICK, UnfinishedSweep, Row, choose
 from benchmarks.worker_process import PeerError
 
 
@@ -114,7 +114,7 @@ def workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 def test_a_process_that_ends_costs_its_pass_alone(workers: None, tmp_path: Path):
     shapes = choose(draw_shapes(), ["1x1"], 13)
-    record = Record(tmp_path / "sweep" / "so_far.json", {"title": "two"})
+    record = UnfinishedSweep(tmp_path / "sweep" / "so_far.json", {"title": "two"})
     convolutions.measure(record, shapes, 1, str(tmp_path), QUICK)
     for shape in shapes:
         first, failed, last = (record.row(1, shape, which) for which in PASSES)
@@ -128,11 +128,11 @@ def test_a_process_that_ends_costs_its_pass_alone(workers: None, tmp_path: Path)
 def test_a_sweep_goes_on_where_it_ended(workers: None, tmp_path: Path):
     shapes = choose(draw_shapes(), ["1x1"], 13)
     about = {"title": "two", "only": ["1x1"]}
-    begun = Record(tmp_path / "so_far.json", about)
+    begun = UnfinishedSweep(tmp_path / "so_far.json", about)
     begun.use({"flow2onnx": {"made": "1"}, "torch": {"made": "1"}})
     known = Row("1x1", "a", shapes[0].text, PASSES[0], 1, (1.0, 7.0), (1.0, 7.0), 7.0, 7.0, "Conv*")
     begun.add(known)
-    record = Record(begun.path, about)
+    record = UnfinishedSweep(begun.path, about)
     record.read()
     convolutions.measure(record, shapes, 1, str(tmp_path), QUICK)
     assert record.row(1, shapes[0], PASSES[0]) == known
@@ -141,13 +141,13 @@ def test_a_sweep_goes_on_where_it_ended(workers: None, tmp_path: Path):
 
 def test_rows_of_other_sweeps_are_refused(tmp_path: Path):
     path = tmp_path / "so_far.json"
-    Record(path, {"title": "two"}).read()  # there is none: it begins anew
-    begun = Record(path, {"title": "two"})
+    UnfinishedSweep(path, {"title": "two"}).read()  # there is none: it begins anew
+    begun = UnfinishedSweep(path, {"title": "two"})
     begun.use({"torch": {"torch": "2"}})
     begun.add(Row("1x1", "a", "1x8>8@9 k1", PASSES[0], 1))
     with pytest.raises(PeerError, match=r"is of another sweep: .*two.*, not .*three"):
-        Record(path, {"title": "three"}).read()
-    record = Record(path, {"title": "two"})
+        UnfinishedSweep(path, {"title": "three"}).read()
+    record = UnfinishedSweep(path, {"title": "two"})
     record.read()
     with pytest.raises(PeerError, match=r"is of other versions: .*'2'.*, not .*'3'"):
         record.use({"torch": {"torch": "3"}})
