@@ -122,10 +122,10 @@ def log1p(b: Builder, x: Value, name: str | None = None) -> Value:
 @op("math.gelu")
 def gelu(b: Builder, x: Value, name: str | None = None) -> Value:
     """x Φ(x) with the exact normal distribution function Φ."""
-    # to predict, runtimes fuse the steps by themselves; to train, the gradient would read them
+    # to predict, runtimes fuse these very steps by themselves; to train, the gradient reads them
     if dtype_of(x) == float32 and b.opset >= 20 and current_job("math.gelu").is_trainable:
         return b.emit("Gelu", (x,))[0]
-    return b.Mul(b.Mul(real(x), 0.5), b.Add(b.Erf(b.Mul(x, 2.0**-0.5)), 1.0))
+    return b.Mul(b.Mul(real(x), b.Add(b.Erf(b.Div(x, math.sqrt(2))), 1.0)), 0.5)
 
 
 @op("math.softplus")
