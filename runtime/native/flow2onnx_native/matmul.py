@@ -27,7 +27,7 @@ from flow2onnx_native.graph import (
     size,
 )
 
-__all__ = ["is_worth_a_call", "replace_products"]
+__all__ = ["is_worth_a_call", "replace_constant_products", "replace_products"]
 
 _TINY = 1e-30  # factors beyond may turn into zero or infinity on the way
 
@@ -35,6 +35,9 @@ _TINY = 1e-30  # factors beyond may turn into zero or infinity on the way
 # of the result. Measured: below, a call costs more than it saves.
 _FEWEST, _FEWEST_OF_PAIR, _FEWEST_SHARED = 1 << 17, 1 << 15, 1 << 20
 _FEWEST_COLUMNS, _FEW_COLUMNS = 16, 8  # the latter where elements are dot products of rows
+# With fewer rows it costs more to order a weight in every call than the runtime, which does so
+# once, loses by writing many rows a few columns at a time.
+_FEWEST_ROWS_OF_CONSTANT = 2048
 
 
 @dataclass(frozen=True)
@@ -119,16 +122,56 @@ def replace_products(graph: ir.Graph, operators: Collection[str], threads: int) 
                 break
 
 
-def _is_supported(node: ir.Node) -> bool:
-    """True if the library is to compute this product."""
-    if not is_standard(node, "MatMul", "Gemm"):
+def replace_constant_products(graph: ir.Graph, operators: Collection[str], threads: int) -> None:
+    """Put `Product` in the place of products of many rows with a constant, with bias and Relu.
+
+    What else surrounds them stays as it is, as the runtime fuses it by itself: it knows GELU by its
+    factors, say. What computed the result before stays, unread.
+    """
+    if "Product" not in operators:
+        return
+    for node in [n for n in graph if _is_worth_a_constant(n)]:
+        a, b = (_view(v) for v in node.inputs[:2] if v is not None)
+        product = _without_followers(node, a, b)
+        for operator in ("Add", "Relu"):
+            after = only_user(product.y)
+            if after is not None and is_standard(after, operator):
+                longer = _append(replace(product, y=after.outputs[0], last=after), after)
+                product = longer or product
+        native = _node(product, threads)
+        if native is not None:
+            native.name = node.name
+            graph.insert_after(product.last, native)
+            replace_value(product.y, native.outputs[0])
+
+
+def _is_worth_a_constant(node: ir.Node) -> bool:
+    """True for a product with a constant that takes the library less time than the runtime."""
+    factors = _factors(node)
+    if factors is None or factors[1].const_value is None or len(dims(factors[1])) != 2:
         return False
+    rows = prod(dims(node.outputs[0])[:-1])
+    return rows >= _FEWEST_ROWS_OF_CONSTANT and _pays(node, factors[0])
+
+
+def _is_supported(node: ir.Node) -> bool:
+    """True if the library is to compute this product, of values that a step makes."""
+    factors = _factors(node)  # the runtime packs a constant once, not in every step
+    return factors is not None and factors[1].const_value is None and _pays(node, factors[0])
+
+
+def _factors(node: ir.Node) -> tuple[ir.Value, ir.Value] | None:
+    """Both operands of a product of matrices of known sizes; None for other nodes."""
+    if not is_standard(node, "MatMul", "Gemm"):
+        return None
     values = [v for v in (*node.inputs, node.outputs[0]) if v is not None]
     if any(not is_static(v) or not is_float(v) for v in values):
-        return False
+        return None
     a, b = values[:2]
-    if min(len(dims(a)), len(dims(b))) < 2 or b.const_value is not None:
-        return False  # the runtime packs a constant once, not in every step
+    return (a, b) if min(len(dims(a)), len(dims(b))) >= 2 else None
+
+
+def _pays(node: ir.Node, a: ir.Value) -> bool:
     transposed = _is_set(node, "transA"), _is_set(node, "transB")
     depth = dims(a)[-2 if transposed[0] else -1]
     shape = dims(node.outputs[0])
@@ -159,12 +202,7 @@ def _fusions(node: ir.Node, products: Collection[ir.Node]) -> Iterator[_Product]
     operands = [v for v in node.inputs[:2] if v is not None]
     sources, plain = [_source(v, products) for v in operands], [_view(v) for v in operands]
     for a, b in (sources, plain):
-        start = _without_followers(
-            node,
-            a.transpose() if _is_set(node, "transA") else a,
-            b.transpose() if _is_set(node, "transB") else b,
-        )
-        yield from reversed(list(_with_followers(start)))
+        yield from reversed(list(_with_followers(_without_followers(node, a, b))))
 
 
 def _view(value: ir.Value) -> _View:
@@ -221,7 +259,9 @@ def _scaled(node: ir.Node) -> tuple[ir.Value, float] | None:
 
 
 def _without_followers(node: ir.Node, a: _View, b: _View) -> _Product:
-    """The product itself, with the addend of a Gemm."""
+    """The product of both operands itself, with the addend of a Gemm."""
+    a = a.transpose() if _is_set(node, "transA") else a
+    b = b.transpose() if _is_set(node, "transB") else b
     y = node.outputs[0]
     product = _Product(a, b, y, tuple(range(len(dims(y)))), node)
     if node.op_type == "MatMul":

@@ -21,7 +21,7 @@ from flow2onnx_native.graph import (
     remove_dead_code,
     sort,
 )
-from flow2onnx_native.matmul import replace_products
+from flow2onnx_native.matmul import replace_constant_products, replace_products
 from flow2onnx_native.matmul_as_sum import replace_vector_products
 from flow2onnx_native.packed_products import replace_repeated_products
 from flow2onnx_native.pooling import replace_pools
@@ -103,6 +103,8 @@ def rewrite_prediction(model: ir.Model, operators: Collection[str], threads: int
     """Let a model whose weights never change use `operators`; how many of each it then has."""
     with fed_values_unknown(model.graph):
         _replace_attention(model, operators, threads)
+        with dead_code_removed(model):
+            replace_constant_products(model.graph, operators, threads)
         if "Conv" in operators:
             with dead_code_removed(model):
                 replace_constant_convolutions(model.graph, threads)
