@@ -13,7 +13,7 @@ from benchmarks import convolutions
 from benchmarks.contest import machine
 from benchmarks.convolution_shapes import CLASSES, Convolution, draw_shapes, published_layers
 from benchmarks.convolution_worker import PASSES, Torch, operands
-from benchmarks.convolutions import QUICK, UnfinishedSweep, Row, choose
+from benchmarks.convolutions import QUICK, Row, UnfinishedSweep, choose
 from benchmarks.worker_process import PeerError
 
 
