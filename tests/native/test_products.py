@@ -90,7 +90,8 @@ def test_dense_layers(
 
 
 @pytest.mark.parametrize(
-    ("rows", "columns", "depth"), [(70, 500, 33), (393, 400, 321), (130, 1030, 7), (64, 513, 900)]
+    ("rows", "columns", "depth"),
+    [(70, 500, 33), (393, 400, 321), (130, 1030, 7), (64, 513, 900), (1100, 140, 500)],
 )
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("full", [False, True])

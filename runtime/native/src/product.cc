@@ -34,6 +34,9 @@ using namespace abi::addend;
 constexpr int64_t LARGEST = abi::MOST_MATRIX_ELEMENTS;
 /* Measured: of few rows sgemm keeps all of a long sum in hand, and falls out of the cache. */
 constexpr int64_t FEW_ROWS = 128, LONG_SUM = 1024, SUM_PART = 512;
+/* Measured on AVX-512: of a transposed left side it reads the next term a row further, and of rows
+ * so long it takes up to a third less time for parts of the sum one after another. */
+constexpr int64_t LONG_ROW = 1024, ROWS_AT_ONCE = 192;
 /* Tasks begin at multiples of it, as the inner loops of sgemm do; a strip has so many rows. */
 constexpr int64_t ROW_STEP = 16, COLUMN_STEP = 48;
 constexpr int64_t FEW_COLUMNS = 8; /* measured: up to them, sgemm takes longer than dot products */
@@ -214,8 +217,7 @@ struct Call {
     onednn::Status multiply(const Piece &piece, int64_t pair, float *to) const {
         const Shape &s = product.shape;
         const float *left = a + s.a.start(pair, s.inner), *right = b + s.b.start(pair, s.inner);
-        const bool is_cut = s.rows <= FEW_ROWS && s.sum > LONG_SUM;
-        const int64_t most = is_cut ? SUM_PART : s.sum;
+        const int64_t most = terms_at_once();
         float beta = s.addend == FULL ? product.beta : 0;
         for (int64_t k = 0; k < s.sum; k += most) {
             const onednn::Status failed = dnnl.sgemm(
@@ -226,6 +228,16 @@ struct Call {
             beta = 1;
         }
         return onednn::SUCCESS;
+    }
+
+    /* How many terms of a sum sgemm is given. */
+    int64_t terms_at_once() const {
+        const Shape &s = product.shape;
+        if (s.rows <= FEW_ROWS && s.sum > LONG_SUM) return SUM_PART;
+        const bool is_far = s.a.is_transposed && !s.b.is_transposed &&
+                            std::max(s.a.leading, s.b.leading) >= LONG_ROW &&
+                            machine::isa() == machine::Isa::AVX512;
+        return is_far ? std::min(s.sum, ROWS_AT_ONCE) : s.sum;
     }
 
     void copy(const Piece &piece) const {
