@@ -7,6 +7,8 @@
  */
 #include "conv_pieces.h"
 
+#include "machine.h"
+
 namespace conv {
 namespace {
 
@@ -14,7 +16,6 @@ enum Along : int { PLACES, OUT, IN, GROUPS };
 
 constexpr int64_t BLOCK = 16;               /* channels that oneDNN has side by side */
 constexpr int64_t PRODUCTS = 32;            /* in the time in which an element is put elsewhere */
-constexpr int64_t CACHED = int64_t(1) << 17; /* elements that the second cache level has room for */
 constexpr int64_t FEWEST_ROWS = 4;          /* of a part of an axis, and of what its parts share */
 constexpr int64_t MOST_PIECES = 1 << 12;
 constexpr int64_t JOBS_OF_TASK = 4;         /* of pieces that are summed: some take longer */
@@ -27,6 +28,7 @@ struct Cutter {
     const int axis;                /* that is cut: the first of several positions */
     int64_t images = 1, parts = 1; /* pieces of the images, and of the axis in each */
     int64_t each = 1, rows = 1;    /* images of a piece, and positions of a part */
+    const int64_t cached = machine::second_cache(); /* elements */
 
     Cutter(const Shape &s, Which w) : whole(s), which(w), axis(longest(s)) { cut_places(); }
 
@@ -43,8 +45,8 @@ struct Cutter {
     void cut_places() {
         const int64_t image = whole.source() + whole.result();
         /* each piece of a sum adds as many elements as there are weights */
-        const bool costs = which == WEIGHT_GRADIENT && 4 * whole.weights() > CACHED;
-        const int64_t most = costs ? whole.images : std::max<int64_t>(1, CACHED / image);
+        const bool costs = which == WEIGHT_GRADIENT && 4 * whole.weights() > cached;
+        const int64_t most = costs ? whole.images : std::max<int64_t>(1, cached / image);
         each = std::max(std::min(most, whole_div(whole.images, whole.tasks)),
                         whole_div(whole.images, MOST_PIECES));
         images = whole_div(whole.images, each);
@@ -52,7 +54,7 @@ struct Cutter {
         if (images < whole.images || images > MOST_PIECES / whole.tasks) return;
         const Axis a = whole.axis(axis);
         const int64_t overlap = which == INPUT_GRADIENT ? a.reach() : (a.reach() - 1) / a.stride;
-        const int64_t wanted = std::max(costs ? 1 : image / (2 * CACHED),
+        const int64_t wanted = std::max(costs ? 1 : image / (2 * cached),
                                         whole_div(whole.tasks, images));
         const int64_t fits = length() / (FEWEST_ROWS * std::max<int64_t>(1, overlap));
         rows = whole_div(length(), std::max<int64_t>(

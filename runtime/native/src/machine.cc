@@ -1,6 +1,10 @@
-/* Which instruction set loops use: the processor's widest, or one that is asked for. */
+/* Which instruction set loops use, the processor's widest or one that is asked for, and how large
+ * its cache is. */
 #include "machine.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -54,12 +58,27 @@ Choice choose() {
     return choice;
 }
 
+int64_t bytes_of_second_cache() {
+#ifdef _SC_LEVEL2_CACHE_SIZE
+    return sysconf(_SC_LEVEL2_CACHE_SIZE); /* 0 or -1: it is not known */
+#else
+    return 0;
+#endif
+}
+
 const Choice &chosen() {
     static const Choice choice = choose();
     return choice;
 }
 
 } // namespace
+
+int64_t second_cache() {
+    constexpr int64_t SMALL = 1 << 17;
+    static const int64_t floats =
+        std::max(SMALL, bytes_of_second_cache() / static_cast<int64_t>(sizeof(float)));
+    return floats;
+}
 
 Isa isa() { return chosen().isa; }
 const char *isa_name() { return NAMES[static_cast<int>(isa())]; }

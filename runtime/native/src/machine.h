@@ -1,4 +1,5 @@
-/* What kernels ask of the machine: memory of their thread, and its instruction set. */
+/* What kernels ask of the machine: memory of their thread, its cache and its instruction
+ * set. */
 #ifndef FLOW2ONNX_NATIVE_MACHINE_H
 #define FLOW2ONNX_NATIVE_MACHINE_H
 
@@ -48,6 +49,9 @@ inline void fetch(const float *from, int64_t n) {
     __asm__ volatile("");
     for (int64_t i = 0; i < n; i += LINE_FLOATS) __builtin_prefetch(from + i, is_written);
 }
+
+/* Floats that the second level of the cache holds; a small one's where the system does not tell. */
+int64_t second_cache();
 
 /* Instruction sets that loops are compiled for, from the narrowest on. */
 enum class Isa { BASELINE, AVX2, AVX512 };
