@@ -20,6 +20,8 @@ _TILES = {3: 4, 5: 2}  # the side of a tile's results for that of a kernel: 6 by
 _FEWEST_CHANNELS = {3: 16, 5: 32}
 _FEWEST_TILES = 16  # of all images
 _LEAST_FILLED = 0.75  # of the tiles, which may hang over the edge of the image
+# Both for weight gradients by the smaller kernel: there are no weights to be transformed before.
+_OF_WEIGHTS = 1, 0.5
 # Channels: with others oneDNN has no fast kernel for groups, and fills blocks with zeros.
 _BLOCK = 8
 _FEW, _NOT_MANY = 4, 24  # channels
@@ -27,11 +29,12 @@ _SMALLEST_IMAGE, _SMALLEST_OF_FEW, _FEW_IMAGES = 20, 16, 2  # positions of the o
 _FEW_WINDOWS, _MANY_WEIGHTS = 64, 1 << 17  # which cost more to be reordered than to be multiplied
 _LONGEST_DEPTHWISE = 9  # kernel whose forward pass oneDNN is fast with
 _MOST_FIRST_PHASES = 8
-_FLAT = 256  # positions below which autodiff makes one product of all images
 # Of kernels that are mostly beyond the border: longer, no longer, and rows as long as so many.
 _SHORT, _LONGEST, _ROW = 3, 13, 4
-# Positions of an image, and channels of a weight gradient, for which a product of each image pays.
-_FEWEST_COLUMNS, _FEWEST_ROWS = 64, 32
+_FEWEST_COLUMNS = 64  # positions for which a product of each image pays
+# Of a weight gradient: channels with which it pays too, and positions below which the runtime would
+# have to put those of all images together.
+_FEWEST_ROWS, _FLAT = 32, 256
 _SMALL_PLANE = 256  # positions of the output of a channel
 _MOST_SUMMED_TAPS = 200  # of a depthwise kernel over two axes, beyond which bands are faster
 _LARGEST_FIRST = 80  # products of a position of a first layer, as which the runtime has a kernel
@@ -58,7 +61,7 @@ def _forward(shape: ConvShape) -> Method | None:
     if shape.out <= _FEW or _has_few_channels(shape):
         return Method.PLANES
     if _is_first_of_three(shape):
-        return Method.PLANES
+        return Method.PLANES if shape.out < 2 * _BLOCK else Method.SUMS
     if _is_product(shape):
         return Method.PRODUCTS
     if _has_few_windows(shape):
@@ -102,20 +105,18 @@ def _weight_gradient(shape: ConvShape) -> Method | None:
         is_odd = bool(per_in % _BLOCK or per_out % _BLOCK) and not _is_pointwise(shape)
         return Method.PLANES if is_narrow or is_odd else Method.SUMS
     places = prod(by_axis(shape, "out_depth"))
-    # a product for each image is as large as the weights: of several, whose sum is to be taken, it
-    # should not be above what it is made of
-    is_small = shape.in_ * shape.out <= max(places, _FLAT) * (shape.in_ + shape.out)
-    is_product = shape.images == 1 or is_small
     if places < (_SMALLEST_IMAGE if shape.images > _FEW_IMAGES else _SMALLEST_OF_FEW):
         return None  # matrix products
-    if _is_pointwise(shape) and is_product:
-        is_large = places >= _FLAT and min(shape.in_, shape.out) >= _FEWEST_ROWS
-        return Method.PRODUCTS if is_large else None
+    if _is_pointwise(shape):
+        is_narrow = places >= _FLAT and min(shape.in_, shape.out) < _FEWEST_ROWS
+        return None if is_narrow else Method.PRODUCTS
     if shape.in_ == shape.axes == 1 and shape.out > _FEW:
         return None  # one product with all that windows see
-    if shape.out <= _FEW or _has_few_channels(shape):
+    if _is_first_of_three(shape):
         return Method.PLANES
-    return Method.PLANES if _is_first_of_three(shape) else Method.SUMS
+    is_apart = shape.axes == 2 and not _has_unit_strides(shape)  # which oneDNN is fast with
+    has_few = shape.out <= _FEW or (_has_few_channels(shape) and not is_apart)
+    return Method.PLANES if has_few else Method.SUMS
 
 
 def _of_groups(shape: ConvShape, *, is_back: bool) -> Method | None:
@@ -196,9 +197,11 @@ def winograd_tile(name: str, shape: ConvShape) -> int:
         return 0
     extents = image if name == "ConvInputGradient" else output
     tiles = prod(-(-extent // side) for extent in extents)
+    bounds = _FEWEST_TILES, _LEAST_FILLED
+    fewest, filled = _OF_WEIGHTS if name == "ConvWeightGradient" and kernel == _SHORT else bounds
     pays = (
         min(shape.in_, shape.out) >= _FEWEST_CHANNELS[kernel]
-        and shape.images * tiles >= _FEWEST_TILES
-        and prod(extents) >= _LEAST_FILLED * tiles * side**2
+        and shape.images * tiles >= fewest
+        and prod(extents) >= filled * tiles * side**2
     )
     return side if pays else 0
