@@ -27,7 +27,6 @@ constexpr int64_t MOST_TAPS = 1 << 20;      /* of a group */
 constexpr int64_t MOST_GATHERED = 1 << 28;  /* elements of a group's planes, of one image */
 constexpr int64_t MOST_ELEMENTS = int64_t(1) << 33; /* of all images */
 constexpr int64_t MOST_PHASES = 1 << 12;
-constexpr int64_t CACHED = 1 << 16;         /* elements of planes that are worked on at once */
 constexpr int64_t PRODUCTS_OF_JOB = 1 << 20;
 constexpr int64_t FEWEST_JOBS = 16;
 
@@ -127,14 +126,14 @@ struct Planes : Kernel {
 
     /* Chunks whose planes stay in the cache, and jobs of enough products. */
     void cut() {
-        const int64_t channels = reads() + (which == WEIGHT_GRADIENT ? makes() : 0);
+        const int64_t planes = reads() * phases() + (which == WEIGHT_GRADIENT ? makes() : 0);
         const int64_t volume = walks[0].extent * walks[1].extent * walks[2].extent;
-        const int64_t image = channels * phases() * volume;
+        const int64_t image = planes * volume, cached = machine::second_cache() / 2;
         while (axis < MOST_AXES - 1 && walks[number(axis)].made == 1) ++axis;
         const Walk &cut = walks[number(axis)];
         const int64_t more = cut.extent - cut.made, row = image / cut.extent;
-        if (image <= CACHED) {
-            const int64_t each = std::max<int64_t>(1, CACHED / image);
+        if (image <= cached) {
+            const int64_t each = std::max<int64_t>(1, cached / image);
             const int64_t count = whole(shape.images, each);
             for (int64_t i = 0; i < count; ++i) {
                 const int64_t from = shape.images * i / count;
@@ -142,7 +141,7 @@ struct Planes : Kernel {
                 chunks.push_back({from, to - from, 0, cut.made});
             }
         } else {
-            const int64_t rows = std::max({CACHED / row - more, 2 * more, int64_t(1)});
+            const int64_t rows = std::max({cached / row - more, 2 * more, int64_t(1)});
             const int64_t count = whole(cut.made, rows);
             for (int64_t n = 0; n < shape.images; ++n) {
                 for (int64_t i = 0; i < count; ++i) {
