@@ -53,6 +53,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{rule}._FEWEST_CHANNELS", {3: 1, 5: 1})
     monkeypatch.setattr(f"{rule}._FEWEST_TILES", 1)
     monkeypatch.setattr(f"{rule}._LEAST_FILLED", 0)
+    monkeypatch.setattr(f"{rule}._OF_WEIGHTS", (0, 0))
 
 
 def exact(case: Case, feeds):
