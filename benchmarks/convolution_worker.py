@@ -71,6 +71,7 @@ class Ours:
         model, _ = rewrite_training(
             model_of(graph), self.library.operators, self.threads,
             GraphAnalysis(late_readers, index_origin), winograd=True,
+            avx512=self.library.uses_avx512,
         )  # fmt: skip
         import onnxruntime as ort
 

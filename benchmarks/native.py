@@ -80,10 +80,13 @@ def child(row: str, operators: Sequence[str], threads: int) -> None:
 
     worker.confine(threads, 0)
     whole, rewrite = open_library(), accelerator.rewrite_training
-    kept = NativeLibrary(whole.path, tuple(o for o in whole.operators if o in operators))
+    wanted = tuple(o for o in whole.operators if o in operators)
+    kept = NativeLibrary(whole.path, wanted, whole.instruction_set)
     accelerator.open_library = lambda: kept  # type: ignore[assignment]  # one operator at a time
     if "Winograd" not in operators:
-        accelerator.rewrite_training = lambda *given, winograd: rewrite(*given, winograd=False)
+        accelerator.rewrite_training = lambda *given, winograd, avx512: rewrite(
+            *given, winograd=False, avx512=avx512
+        )
     work, variant = workload(row), frozenset(["native"] if kept.operators else [])
     step = peer.training(work, work.variables(), work.data(), Options(variant, threads))
     losses = [float(step(0)) for _ in range(3)]

@@ -23,10 +23,15 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def rewrite(
-    model: ir.Model, operators: Collection[str], threads: int = 1, *, winograd: bool = True
+    model: ir.Model,
+    operators: Collection[str],
+    threads: int = 1,
+    *,
+    winograd: bool = True,
+    avx512: bool = False,
 ) -> tuple[ir.Model, dict[str, int]]:
     """A copy that uses the operators, and how many of each it has."""
-    return rewrite_training(model, operators, threads, ANALYSIS, winograd=winograd)
+    return rewrite_training(model, operators, threads, ANALYSIS, winograd=winograd, avx512=avx512)
 
 
 def session(model: ir.Model, library: NativeLibrary | None = None, threads: int = 1) -> Any:
@@ -56,7 +61,9 @@ def both(
 ) -> tuple[dict[str, Array], dict[str, Array], dict[str, int]]:
     """The outputs of the standard graph, those of the rewritten one, and the native operators."""
     model = model_of(b.graph)
-    rewritten, used = rewrite(model, library.operators, threads, winograd=winograd)
+    rewritten, used = rewrite(
+        model, library.operators, threads, winograd=winograd, avx512=library.uses_avx512
+    )
     return (
         run(session(model), feeds),
         run(session(rewritten, library, threads), feeds),

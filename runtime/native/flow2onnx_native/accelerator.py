@@ -84,8 +84,9 @@ def rewrite(
         return Rewriting(model, options)
     library = open_library()
     copy, used = rewrite_training(
-        model, library.operators, _threads(options), analysis, winograd=winograd
-    )
+        model, library.operators, _threads(options), analysis, winograd=winograd,
+        avx512=library.uses_avx512,
+    )  # fmt: skip
     if not used:
         return Rewriting(model, options)
     return Rewriting(copy, _with_library(options, library.path), used)
@@ -119,8 +120,9 @@ def accelerate(
         return model, options
     if _trains(parsed.graph):
         parsed, used = rewrite_training(
-            parsed, library.operators, _threads(options), _OF_FILES, winograd=True
-        )
+            parsed, library.operators, _threads(options), _OF_FILES, winograd=True,
+            avx512=library.uses_avx512,
+        )  # fmt: skip
     else:
         used = rewrite_prediction(parsed, library.operators, _threads(options))
     if not used:

@@ -40,11 +40,13 @@ _MOST_SUMMED_TAPS = 200  # of a depthwise kernel over two axes, beyond which ban
 _LARGEST_FIRST = 80  # products of a position of a first layer, as which the runtime has a kernel
 
 
-def fastest_method(name: str, shape: ConvShape, *, winograd: bool) -> Method | None:
-    """The method of a convolution or gradient; None where it is fastest as standard operators."""
-    tile = winograd_tile(name, shape) if winograd else 0
-    if tile:
-        return Method(tile)
+def fastest_method(name: str, shape: ConvShape, *, winograd: bool, avx512: bool) -> Method | None:
+    """The method of a convolution or gradient; None where it is fastest as standard operators.
+
+    `avx512`: whether the library's loops, and oneDNN, use that instruction set.
+    """
+    if avx512 and _is_first_for_avx512(name, shape):
+        return Method.SUMS
     rule = {"Conv": _forward, "ConvInputGradient": _input_gradient}.get(name, _weight_gradient)
     return rule(shape)
 
@@ -150,6 +152,20 @@ def _is_first_of_three(shape: ConvShape) -> bool:
     """True for few channels over three axes, but for patches that are apart."""
     phases = prod(by_axis(shape, "stride_z"))
     return shape.in_ <= _FEW and shape.axes == MOST_AXES and phases <= _MOST_FIRST_PHASES
+
+
+def _is_first_for_avx512(name: str, shape: ConvShape) -> bool:
+    """True for those of few channels to many that oneDNN is only with AVX-512 at its best with."""
+    if shape.groups > 1 or shape.out < 2 * _BLOCK or shape.in_ > _FEW:
+        return False
+    if name == "Conv":
+        is_long = shape.in_ * _taps(shape) > _LARGEST_FIRST
+        return shape.axes == 2 and shape.in_ > 2 and is_long and not _has_few_windows(shape)
+    if name == "ConvInputGradient" or _taps(shape) == 1:
+        return False
+    if shape.axes == 1:
+        return shape.in_ == 1 and not _has_unit_strides(shape)
+    return shape.in_ < _FEW and _is_first_of_three(shape)
 
 
 def _has_few_windows(shape: ConvShape) -> bool:

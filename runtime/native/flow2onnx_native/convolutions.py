@@ -37,6 +37,7 @@ def replace_convolutions(
     threads: int,
     *,
     winograd: bool,
+    avx512: bool,
 ) -> None:
     """Put the library's operators in the place of Conv, ConvTranspose and of their gradients.
 
@@ -45,8 +46,9 @@ def replace_convolutions(
 
     `copies`: the value of this graph for each that a note may name. What computed a gradient
     before stays, unread. `winograd`: whether they may use that algorithm, where it is faster.
+    `avx512`: whether the library's loops use that instruction set.
     """
-    rewrite = _Rewrite(graph, copies, operators, threads, winograd)
+    rewrite = _Rewrite(graph, copies, operators, threads, winograd, avx512)
     for node in list(graph):
         note: GradientOf | None = node.meta.get(GRADIENT_OF)
         if note is not None and note.op_type == "Conv" and note.position < len(_GRADIENTS):
@@ -68,6 +70,7 @@ class _Rewrite:
     operators: Collection[str]
     threads: int
     winograd: bool
+    avx512: bool
     replaced: dict[ir.Value, ir.Value] = field(default_factory=dict)
 
     def value_of(self, noted: ir.Value | None) -> ir.Value | None:
@@ -148,7 +151,7 @@ class _Rewrite:
         self._replace_output(node, native)
 
     def _method(self, name: str, shape: ConvShape) -> Method | None:
-        return fastest_method(name, shape, winograd=self.winograd)
+        return fastest_method(name, shape, winograd=self.winograd, avx512=self.avx512)
 
     def _replace_output(self, node: ir.Node, native: ir.Node) -> None:
         replace_value(node.outputs[0], native.outputs[0])

@@ -50,6 +50,11 @@ class NativeLibrary:
     operators: tuple[str, ...]
     instruction_set: str = ""
 
+    @property
+    def uses_avx512(self) -> bool:
+        """True where its loops use AVX-512."""
+        return self.instruction_set == "avx512"
+
 
 def library_path() -> str:
     """The path of the shared library for CPUs: `FLOW2ONNX_NATIVE`, or that in this package.

@@ -45,17 +45,20 @@ def rewrite_training(
     analysis: GraphAnalysis,
     *,
     winograd: bool,
+    avx512: bool,
 ) -> tuple[ir.Model, dict[str, int]]:
     """A copy that uses `operators` of the library where it can, and how many of each it has.
 
     `threads`: how many the session has for one operator. `winograd`: whether convolutions may be
-    computed so, where it is faster.
+    computed so, where it is faster. `avx512`: whether the library's loops use that instruction set.
     """
     copy = model.clone()
     # first, as gradients are noted of the original's nodes, which others replace
     copies = _copies(model.graph, copy.graph)
     with fed_values_unknown(copy.graph):
-        _rewrite_training(copy, copies, operators, threads, analysis, winograd=winograd)
+        _rewrite_training(
+            copy, copies, operators, threads, analysis, winograd=winograd, avx512=avx512
+        )
     return copy, _count(copy.graph)
 
 
@@ -67,13 +70,14 @@ def _rewrite_training(
     analysis: GraphAnalysis,
     *,
     winograd: bool,
+    avx512: bool,
 ) -> None:
     graph = copy.graph
     replaced = replace_recurrences(graph, copies, operators, threads)
     remove_dead_code(copy)  # thousands of nodes for a few, before anybody looks at them
     copies = {noted: replaced.get(value, value) for noted, value in copies.items()}
     with dead_code_removed(copy):
-        replace_convolutions(graph, copies, operators, threads, winograd=winograd)
+        replace_convolutions(graph, copies, operators, threads, winograd=winograd, avx512=avx512)
     _replace_attention(copy, operators, threads)
     with dead_code_removed(copy):
         replace_cross_entropies(graph, operators, threads, analysis.index_origin)
