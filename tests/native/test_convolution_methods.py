@@ -22,7 +22,13 @@ def shape_of(
 
 
 DENSE = (64, 64)
+WHOLE = shape_of((512, 100), 4, 4)._replace(out_height=1, out_width=1, top=0, left=0, bottom=0,
+                                            right=0)  # fmt: skip
 CASES = [
+    (FORWARD, WHOLE, Method.PRODUCTS),
+    (INPUT, WHOLE, Method.PRODUCTS),
+    (WEIGHTS, WHOLE, Method.PRODUCTS),
+    (FORWARD, shape_of(DENSE, 1, 1), Method.PRODUCTS),
     (FORWARD, shape_of(DENSE, 28, 3), Method.TILES_OF_4),
     (FORWARD, shape_of(DENSE, 28, 3, stride=2), Method.SUMS),
     (FORWARD, shape_of(DENSE, 300, 3, 1), Method.SUMS),
@@ -81,8 +87,42 @@ CASES = [
 
 @pytest.mark.parametrize(("name", "shape", "method"), CASES)
 def test_the_method(name: str, shape: ConvShape, method: Method | None) -> None:
-    assert fastest_method(name, shape, winograd=True) == method
+    assert fastest_method(name, shape, winograd=True, avx512=False) == method
+
+
+FIRST_CASES = [
+    (FORWARD, shape_of((3, 64), 128, 7), Method.PLANES),
+    (FORWARD, shape_of((4, 24), 64, 7), Method.PLANES),
+    (WEIGHTS, shape_of((1, 32), 32, 5, 3, stride=2), Method.PLANES),
+    (WEIGHTS, shape_of((3, 64), 16, 3, 3), Method.PLANES),
+    (WEIGHTS, shape_of((1, 64), 1000, 16, 1, stride=4), None),
+]
+
+
+@pytest.mark.parametrize(("name", "shape", "method"), FIRST_CASES)
+def test_sums_with_avx512(name: str, shape: ConvShape, method: Method | None) -> None:
+    assert fastest_method(name, shape, winograd=True, avx512=False) == method
+    assert fastest_method(name, shape, winograd=True, avx512=True) == Method.SUMS
+
+
+OTHERS = [
+    (FORWARD, shape_of((1, 64), 128, 9)),
+    (FORWARD, shape_of((3, 64), 112, 3)),
+    (FORWARD, shape_of((3, 12), 128, 7)),
+    (INPUT, shape_of((3, 64), 16, 3, 3)),
+    (WEIGHTS, shape_of((4, 32), 16, 3, 3)),
+    (WEIGHTS, shape_of((3, 12), 16, 3, 3)),
+    (WEIGHTS, shape_of((1, 128), 1000, 15, 1)),
+    (WEIGHTS, shape_of((4, 32), 28, 3, groups=4)),
+]
+
+
+@pytest.mark.parametrize(("name", "shape"), OTHERS)
+def test_the_same_with_avx512(name: str, shape: ConvShape) -> None:
+    narrow, wide = (fastest_method(name, shape, winograd=True, avx512=a) for a in (False, True))
+    assert wide == narrow
 
 
 def test_without_winograd() -> None:
-    assert fastest_method(FORWARD, shape_of(DENSE, 28, 3), winograd=False) == Method.SUMS
+    shape = shape_of(DENSE, 28, 3)
+    assert fastest_method(FORWARD, shape, winograd=False, avx512=False) == Method.SUMS

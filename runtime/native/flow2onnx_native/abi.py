@@ -118,7 +118,7 @@ class Method(IntEnum):
     SUMS are oneDNN's sums of products, PLANES sums of shifted planes, for few channels a group,
     CHANNELS products of channels side by side, for one channel a group; where a shape is too large
     for these two, the library computes it by SUMS. PRODUCTS are those of whole tensors, for windows
-    of one element.
+    of one element or of the whole image.
     """
 
     SUMS = 0

@@ -45,6 +45,11 @@ def fastest_method(name: str, shape: ConvShape, *, winograd: bool, avx512: bool)
 
     `avx512`: whether the library's loops, and oneDNN, use that instruction set.
     """
+    if _has_one_window(shape):
+        return Method.PRODUCTS
+    tile = winograd_tile(name, shape) if winograd else 0
+    if tile:
+        return Method(tile)
     if avx512 and _is_first_for_avx512(name, shape):
         return Method.SUMS
     rule = {"Conv": _forward, "ConvInputGradient": _input_gradient}.get(name, _weight_gradient)
@@ -181,6 +186,14 @@ def _has_few_channels(shape: ConvShape) -> bool:
 def _is_pointwise(shape: ConvShape) -> bool:
     pads = (*by_axis(shape, "front"), *by_axis(shape, "back"))
     return _taps(shape) == 1 and _has_unit_strides(shape) and not any(pads)
+
+
+def _has_one_window(shape: ConvShape) -> bool:
+    """True for one window of the whole image, so that images and weights are rows as they lie."""
+    is_whole = by_axis(shape, "kernel_depth") == by_axis(shape, "depth")
+    pads = (*by_axis(shape, "front"), *by_axis(shape, "back"))
+    is_dense = set(by_axis(shape, "dilation_z")) == {1}
+    return shape.groups == 1 and is_whole and is_dense and not any(pads)
 
 
 def _is_product(shape: ConvShape) -> bool:

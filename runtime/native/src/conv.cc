@@ -111,8 +111,8 @@ OrtStatus *make(Which which, const OrtKernelInfo *info, void **kernel) {
     if (method == abi::method::PRODUCTS) {
         *kernel = by_products(shape, which, form).release();
         if (*kernel != nullptr) return nullptr;
-        return ort::refuse("%s: only windows of one element without groups, strides and zeros are "
-                           "products of whole tensors",
+        return ort::refuse("%s: only windows of one element without groups, strides and zeros, or "
+                           "one of the whole image, are products of whole tensors",
                            NAMES[which]);
     }
     switch (method) {

@@ -1,9 +1,14 @@
-/* Convolutions of one element, stride 1 and no zeros, and their gradients: matrix products.
+/* Convolutions that are matrix products as their tensors lie, and the gradients of those.
  *
- * Of each image the channels are a matrix of as many columns as there are positions, which needs
- * no other order: weights times it are the result, and transposed weights times gradients the
- * input gradient. All positions of all images are shared out evenly. Of a weight gradient rows or
- * columns are, to which every image adds. No sum of products is split among tasks.
+ * With windows of one element, stride 1 and no zeros, the channels of each image are a matrix of as
+ * many columns as there are positions: weights times it are the result, and transposed weights
+ * times gradients the input gradient. All positions of all images are shared out evenly. Of a
+ * weight gradient rows or columns are, to which every image adds.
+ *
+ * With one window, of the whole image, images are rows as they are, and so are weights: a layer
+ * that connects all with all. Columns of what is made are shared out.
+ *
+ * No sum of products is split among tasks.
  */
 #include <algorithm>
 #include <memory>
@@ -23,8 +28,11 @@ constexpr int64_t SUM_PART = 384; /* measured: longer sums fall out of the cache
 
 int64_t whole(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-struct Pointwise : Kernel {
-    Pointwise(const Shape &s, Which w, const Form &f) : Kernel(s, w, f) {}
+struct Products : Kernel {
+    Products(const Shape &s, Which w, const Form &f) : Kernel(s, w, f) {}
+
+    virtual int64_t units() const = 0; /* that tasks share out */
+    virtual onednn::Status make(const Tensors &tensors, int64_t at, int64_t end) const = 0;
 
     OrtStatus *run(OrtKernelContext *context, const Tensors &tensors) const override {
         const int64_t all = units(), tasks = std::max<int64_t>(1, std::min(shape.tasks, all));
@@ -33,8 +41,7 @@ struct Pointwise : Kernel {
             const onednn::OneThread guard;
             const int64_t own = static_cast<int64_t>(task);
             const int64_t first = all * own / tasks, last = all * (own + 1) / tasks;
-            failures[task] = which == WEIGHT_GRADIENT ? add_images(tensors, first, last)
-                                                      : make(tensors, first, last);
+            failures[task] = make(tensors, first, last);
         };
         ORT_TRY(ort::parallel(context, static_cast<size_t>(tasks), job));
         for (onednn::Status failed : failures) {
@@ -44,9 +51,14 @@ struct Pointwise : Kernel {
         }
         return nullptr;
     }
+};
 
-    /* What tasks share out: steps of rows, of columns, or of positions of all images. */
-    int64_t units() const {
+/* With windows of one element. */
+struct Pointwise : Products {
+    Pointwise(const Shape &s, Which w, const Form &f) : Products(s, w, f) {}
+
+    /* Steps of rows, of columns, or of positions of all images. */
+    int64_t units() const override {
         if (which == WEIGHT_GRADIENT) {
             return has_rows() ? whole(shape.out, ROW_STEP) : whole(shape.in, COLUMN_STEP);
         }
@@ -54,7 +66,8 @@ struct Pointwise : Kernel {
     }
     bool has_rows() const { return shape.out >= shape.in; } /* else columns are shared out */
 
-    onednn::Status make(const Tensors &tensors, int64_t at, int64_t end) const {
+    onednn::Status make(const Tensors &tensors, int64_t at, int64_t end) const override {
+        if (which == WEIGHT_GRADIENT) return add_images(tensors, at, end);
         const int64_t plane = shape.plane(), steps = whole(plane, COLUMN_STEP);
         while (at < end) {
             const int64_t image = at / steps, last = std::min(end, (image + 1) * steps);
@@ -109,17 +122,55 @@ struct Pointwise : Kernel {
     }
 };
 
-bool is_pointwise(const Shape &s) {
-    for (int i = 0; i < MOST_AXES; ++i) {
-        const Axis a = s.axis(i);
-        if (a.kernel != 1 || a.stride != 1 || a.before != 0 || a.after != 0) return false;
+/* With one window, of the whole image. */
+struct Connected : Products {
+    Connected(const Shape &s, Which w, const Form &f) : Products(s, w, f) {}
+
+    int64_t columns() const { return which == FORWARD_PASS ? shape.out : shape.source(); }
+    int64_t units() const override { return whole(columns(), COLUMN_STEP); }
+
+    onednn::Status make(const Tensors &tensors, int64_t at, int64_t end) const override {
+        const int64_t n = shape.images, in = shape.source(), out = shape.out;
+        const int64_t first = at * COLUMN_STEP;
+        const int64_t count = std::min(columns(), end * COLUMN_STEP) - first;
+        const float *w = tensors.weights;
+        float *x = tensors.source, *y = tensors.result;
+        if (which == INPUT_GRADIENT) {
+            return dnnl.sgemm('N', 'N', n, count, out, 1, y, out, w + first, in, 0, x + first, in);
+        }
+        if (which == WEIGHT_GRADIENT) {
+            return dnnl.sgemm('T', 'N', out, count, n, 1, y, out, x + first, in, 0,
+                              tensors.weights + first, in);
+        }
+        for (int64_t i = 0; tensors.bias != nullptr && i < n; ++i) {
+            std::copy_n(tensors.bias + first, count, y + i * out + first);
+        }
+        const float beta = tensors.bias != nullptr ? 1 : 0;
+        return dnnl.sgemm('N', 'T', n, count, in, 1, x, in, w + first * in, in, beta, y + first,
+                          out);
     }
-    return s.groups == 1;
+};
+
+bool is_pointwise(const Axis &a) {
+    return a.kernel == 1 && a.stride == 1 && a.before == 0 && a.after == 0;
+}
+
+bool has_one_window(const Axis &a) {
+    return a.kernel == a.size && a.dilation == 1 && a.out == 1 && a.before == 0 && a.after == 0;
+}
+
+bool holds(const Shape &s, bool (*condition)(const Axis &)) {
+    if (s.groups > 1) return false;
+    for (int i = 0; i < MOST_AXES; ++i) {
+        if (!condition(s.axis(i))) return false;
+    }
+    return true;
 }
 
 } // namespace
 
 std::unique_ptr<Kernel> conv::by_products(const Shape &s, Which which, const Form &form) {
-    if (!is_pointwise(s)) return nullptr;
-    return std::make_unique<Pointwise>(s, which, form);
+    if (holds(s, has_one_window)) return std::make_unique<Connected>(s, which, form);
+    if (holds(s, is_pointwise)) return std::make_unique<Pointwise>(s, which, form);
+    return nullptr;
 }
