@@ -105,10 +105,18 @@ def test_sums_with_avx512(name: str, shape: ConvShape, method: Method | None) ->
     assert fastest_method(name, shape, winograd=True, avx512=True) == Method.SUMS
 
 
+def test_few_windows_apart_with_avx512() -> None:
+    shape = shape_of((320, 320), 8, 2, 3, stride=2, images=4)
+    assert fastest_method(FORWARD, shape, winograd=True, avx512=False) == Method.SUMS
+    assert fastest_method(FORWARD, shape, winograd=True, avx512=True) is None
+
+
 OTHERS = [
     (FORWARD, shape_of((1, 64), 128, 9)),
     (FORWARD, shape_of((3, 64), 112, 3)),
     (FORWARD, shape_of((3, 12), 128, 7)),
+    (FORWARD, shape_of((320, 320), 8, 2, 3, stride=2, images=8)),
+    (FORWARD, shape_of((64, 64), 8, 2, 3, stride=2, images=4)),
     (INPUT, shape_of((3, 64), 16, 3, 3)),
     (WEIGHTS, shape_of((4, 32), 16, 3, 3)),
     (WEIGHTS, shape_of((3, 12), 16, 3, 3)),

@@ -27,6 +27,8 @@ _BLOCK = 8
 _FEW, _NOT_MANY = 4, 24  # channels
 _SMALLEST_IMAGE, _SMALLEST_OF_FEW, _FEW_IMAGES = 20, 16, 2  # positions of the output
 _FEW_WINDOWS, _MANY_WEIGHTS = 64, 1 << 17  # which cost more to be reordered than to be multiplied
+# The same where strides leave so few, and AVX-512 multiplies: of an image, of all, and weights.
+_FEWEST_APART, _FEW_APART, _MANY_APART = 16, 256, 1 << 19
 _LONGEST_DEPTHWISE = 9  # kernel whose forward pass oneDNN is fast with
 _MOST_FIRST_PHASES = 8
 # Of kernels that are mostly beyond the border: longer, no longer, and rows as long as so many.
@@ -52,6 +54,8 @@ def fastest_method(name: str, shape: ConvShape, *, winograd: bool, avx512: bool)
         return Method(tile)
     if avx512 and _is_first_for_avx512(name, shape):
         return Method.SUMS
+    if avx512 and name == "Conv" and _has_few_windows_apart(shape):
+        return None
     rule = {"Conv": _forward, "ConvInputGradient": _input_gradient}.get(name, _weight_gradient)
     return rule(shape)
 
@@ -177,6 +181,15 @@ def _has_few_windows(shape: ConvShape) -> bool:
     """True where each of many weights is used for few windows."""
     windows = shape.images * prod(by_axis(shape, "out_depth"))
     return windows <= _FEW_WINDOWS and shape.in_ * shape.out * _taps(shape) >= _MANY_WEIGHTS
+
+
+def _has_few_windows_apart(shape: ConvShape) -> bool:
+    """True where strides leave few windows to many weights, but a row of them of each image."""
+    places = prod(by_axis(shape, "out_depth"))
+    is_few = places >= _FEWEST_APART and shape.images * places <= _FEW_APART
+    weights = shape.in_ * shape.out * _taps(shape)
+    is_large = shape.groups == 1 and weights >= _MANY_APART and _taps(shape) > 1
+    return is_few and is_large and not _has_unit_strides(shape)
 
 
 def _has_few_channels(shape: ConvShape) -> bool:
