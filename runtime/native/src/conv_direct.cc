@@ -251,6 +251,12 @@ struct Direct : Kernel {
         }
         return SUCCESS;
     }
+    /* The first plan that wants weights in the order in which this one wants them. */
+    size_t first_alike(const Plan &plan) const {
+        size_t at = 0;
+        while (!dnnl.memory_desc_equal(plans[at]->weights.wanted, plan.weights.wanted)) ++at;
+        return at;
+    }
     static bool is_same(const Shape &a, const Shape &b) { return !std::memcmp(&a, &b, sizeof a); }
 
     bool shares_weights() const { return pieces.have_all_weights && which != WEIGHT_GRADIENT; }
@@ -336,7 +342,7 @@ struct Call {
         return SUCCESS;
     }
 
-    /* For all pieces at once. */
+    /* For all pieces at once, and once for all plans that want them in the same order. */
     Status reorder_weights() {
         const OneThread guard;
         Stream *on = stream();
@@ -345,8 +351,10 @@ struct Call {
         for (const auto &plan : conv.plans) size += plan->weights.reordered();
         char *next = bytes<machine::KEPT_POINTS>(size);
         for (const auto &plan : conv.plans) {
-            reordered.push_back(next);
-            if (plan->weights.reorder == nullptr) continue;
+            const size_t same = conv.first_alike(*plan);
+            const bool is_done = same < reordered.size();
+            reordered.push_back(is_done ? reordered[same] : next);
+            if (is_done || plan->weights.reorder == nullptr) continue;
             char *pad = bytes<machine::REORDERS>(plan->scratchpad());
             DNNL_TRY(move(plan->weights, tensors.weights, next, pad, on));
             next += plan->weights.reordered();

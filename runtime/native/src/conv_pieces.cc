@@ -50,6 +50,8 @@ struct Cutter {
         each = std::max(std::min(most, whole_div(whole.images, whole.tasks)),
                         whole_div(whole.images, MOST_PIECES));
         images = whole_div(whole.images, each);
+        each = whole_div(whole.images, images); /* alike, so that they share a plan */
+        images = whole_div(whole.images, each);
         rows = length();
         if (images < whole.images || images > MOST_PIECES / whole.tasks) return;
         const Axis a = whole.axis(axis);
