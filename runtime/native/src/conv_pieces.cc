@@ -56,7 +56,7 @@ struct Cutter {
         if (images < whole.images || images > MOST_PIECES / whole.tasks) return;
         const Axis a = whole.axis(axis);
         const int64_t overlap = which == INPUT_GRADIENT ? a.reach() : (a.reach() - 1) / a.stride;
-        const int64_t wanted = std::max(costs ? 1 : image / (2 * cached),
+        const int64_t wanted = std::max(costs ? 1 : image / (4 * cached),
                                         whole_div(whole.tasks, images));
         const int64_t fits = length() / (FEWEST_ROWS * std::max<int64_t>(1, overlap));
         rows = whole_div(length(), std::max<int64_t>(
