@@ -90,7 +90,7 @@ ROOMS = {
         "errors", "dtypes", "typing", "graph", "lowering", "onnx_io", "passes", "trace", "optim",
     },
     "engine": {
-        "errors", "source", "typing", "config", "graph", "lowering", "analysis", "passes", "trace",
+        "errors", "source", "config", "graph", "lowering", "analysis", "passes", "trace",
         "data", "compile",
     },
     "export": {

@@ -39,21 +39,27 @@ suspend fun <T> Trainer.await(
     dispatcher: CoroutineDispatcher = Dispatchers.Default,
     call: Trainer.() -> T,
 ): T = suspendCancellableCoroutine { continuation ->
+    val begun = AtomicBoolean()
     val ended = AtomicBoolean()
     val stopped = AtomicBoolean()
     continuation.invokeOnCancellation {
         synchronized(ended) {
-            if (!ended.get()) {
+            if (begun.get() && !ended.get()) {
                 stop(true)
                 stopped.set(true)
             }
         }
     }
     dispatcher.asExecutor().execute {
-        val outcome = runCatching { if (continuation.isActive) call() else null }
-        synchronized(ended) {
-            ended.set(true)
-            if (stopped.get()) stop(false)
+        // One call after another: the next begins when the stop of the last is taken back.
+        val outcome = synchronized(this@await) {
+            synchronized(ended) { begun.set(true) }
+            val made = runCatching { if (continuation.isActive) call() else null }
+            synchronized(ended) {
+                ended.set(true)
+                if (stopped.get()) stop(false)
+            }
+            made
         }
         // Once it is cancelled, nobody waits for either.
         outcome.fold(
