@@ -25,6 +25,19 @@ DENSE = (64, 64)
 WHOLE = shape_of((512, 100), 4, 4)._replace(out_height=1, out_width=1, top=0, left=0, bottom=0,
                                             right=0)  # fmt: skip
 CASES = [
+    (FORWARD, shape_of(DENSE, 13, 3), Method.TILES_OF_4),
+    (INPUT, shape_of(DENSE, 13, 3), Method.TILES_OF_4),
+    (FORWARD, shape_of(DENSE, 13, 3, images=1), Method.SUMS),
+    (FORWARD, shape_of((48, 72), 2000, 15, 1), Method.PLANES),
+    (INPUT, shape_of((48, 72), 2000, 15, 1), Method.PLANES),
+    (WEIGHTS, shape_of((48, 72), 2000, 15, 1), Method.PLANES),
+    (FORWARD, shape_of((48, 72), 2000, 7, 1), Method.SUMS),
+    (FORWARD, shape_of((48, 128), 2000, 15, 1), Method.SUMS),
+    (FORWARD, shape_of((64, 64), 256, 3, 1, groups=8), Method.PLANES),
+    (INPUT, shape_of((64, 64), 256, 3, 1, groups=8), Method.PLANES),
+    (FORWARD, shape_of((64, 64), 256, 3, 1, groups=4), Method.SUMS),
+    (FORWARD, shape_of((3, 12), 96, 3, stride=2), Method.SUMS),
+    (FORWARD, shape_of((3, 12), 96, 3), Method.PLANES),
     (FORWARD, WHOLE, Method.PRODUCTS),
     (INPUT, WHOLE, Method.PRODUCTS),
     (WEIGHTS, WHOLE, Method.PRODUCTS),
@@ -57,7 +70,8 @@ CASES = [
     (INPUT, shape_of(DENSE, 7, 1), None),
     (INPUT, shape_of((1, 64), 28, 5), None),
     (INPUT, shape_of((3, 64), 28, 5), Method.PLANES),
-    (INPUT, shape_of(DENSE, 7, 31, groups=64), Method.CHANNELS),
+    (INPUT, shape_of(DENSE, 7, 31, groups=64), Method.SUMS),
+    (INPUT, shape_of(DENSE, 28, 31, groups=64), Method.CHANNELS),
     (WEIGHTS, shape_of(DENSE, 28, 1), Method.PRODUCTS),
     (WEIGHTS, shape_of((16, 96), 28, 1), None),
     (WEIGHTS, shape_of(DENSE, 14, 1), Method.PRODUCTS),
@@ -96,6 +110,7 @@ FIRST_CASES = [
     (WEIGHTS, shape_of((1, 32), 32, 5, 3, stride=2), Method.PLANES),
     (WEIGHTS, shape_of((3, 64), 16, 3, 3), Method.PLANES),
     (WEIGHTS, shape_of((1, 64), 1000, 16, 1, stride=4), None),
+    (FORWARD, shape_of((3, 32), 224, 3, stride=2), None),
 ]
 
 
@@ -103,6 +118,12 @@ FIRST_CASES = [
 def test_sums_with_avx512(name: str, shape: ConvShape, method: Method | None) -> None:
     assert fastest_method(name, shape, winograd=True, avx512=False) == method
     assert fastest_method(name, shape, winograd=True, avx512=True) == Method.SUMS
+
+
+def test_narrow_products_with_avx512() -> None:
+    shape = shape_of((16, 96), 28, 1)
+    assert fastest_method(WEIGHTS, shape, winograd=True, avx512=False) is None
+    assert fastest_method(WEIGHTS, shape, winograd=True, avx512=True) == Method.PRODUCTS
 
 
 def test_few_windows_apart_with_avx512() -> None:

@@ -39,6 +39,8 @@ _FEWEST_COLUMNS = 64  # positions for which a product of each image pays
 _FEWEST_ROWS, _FLAT = 32, 256
 _SMALL_PLANE = 256  # positions of the output of a channel
 _MOST_SUMMED_TAPS = 200  # of a depthwise kernel over two axes, beyond which bands are faster
+# Over one axis: kernels as long as this, and as many channels with which they are.
+_LONG_ROW, _MOST_OF_ROW = 15, 72
 _LARGEST_FIRST = 80  # products of a position of a first layer, as which the runtime has a kernel
 
 
@@ -56,6 +58,8 @@ def fastest_method(name: str, shape: ConvShape, *, winograd: bool, avx512: bool)
         return Method.SUMS
     if avx512 and name == "Conv" and _has_few_windows_apart(shape):
         return None
+    if avx512 and shape.groups == 1 and _is_product(shape):
+        return Method.PRODUCTS  # of weight gradients of few channels too
     rule = {"Conv": _forward, "ConvInputGradient": _input_gradient}.get(name, _weight_gradient)
     return rule(shape)
 
@@ -69,7 +73,9 @@ def by_axis(shape: ConvShape, first: str) -> tuple[int, ...]:
 def _forward(shape: ConvShape) -> Method | None:
     if shape.groups > 1:
         return _of_groups(shape, is_back=False)
-    if shape.out <= _FEW or _has_few_channels(shape):
+    if shape.out <= _FEW or _is_row_of_planes(shape):
+        return Method.PLANES
+    if _has_few_channels(shape) and not _is_image_apart(shape):
         return Method.PLANES
     if _is_first_of_three(shape):
         return Method.PLANES if shape.out < 2 * _BLOCK else Method.SUMS
@@ -99,7 +105,7 @@ def _input_gradient(shape: ConvShape) -> Method | None:
         return None  # the runtime's product with a sum over windows
     if shape.in_ < 2 * _BLOCK or shape.out <= _FEW or _has_few_channels(shape):
         return Method.PLANES
-    return Method.SUMS
+    return Method.PLANES if _is_row_of_planes(shape) else Method.SUMS
 
 
 def _weight_gradient(shape: ConvShape) -> Method | None:
@@ -114,7 +120,8 @@ def _weight_gradient(shape: ConvShape) -> Method | None:
     if shape.groups > 1:
         is_narrow = max(per_in, per_out) <= _BLOCK and shape.axes != 2
         is_odd = bool(per_in % _BLOCK or per_out % _BLOCK) and not _is_pointwise(shape)
-        return Method.PLANES if is_narrow or is_odd else Method.SUMS
+        has_planes = is_narrow or is_odd or _is_row_of_planes(shape)
+        return Method.PLANES if has_planes else Method.SUMS
     places = prod(by_axis(shape, "out_depth"))
     if places < (_SMALLEST_IMAGE if shape.images > _FEW_IMAGES else _SMALLEST_OF_FEW):
         return None  # matrix products
@@ -123,7 +130,7 @@ def _weight_gradient(shape: ConvShape) -> Method | None:
         return None if is_narrow else Method.PRODUCTS
     if shape.in_ == shape.axes == 1 and shape.out > _FEW:
         return None  # one product with all that windows see
-    if _is_first_of_three(shape):
+    if _is_first_of_three(shape) or _is_row_of_planes(shape):
         return Method.PLANES
     is_apart = shape.axes == 2 and not _has_unit_strides(shape)  # which oneDNN is fast with
     has_few = shape.out <= _FEW or (_has_few_channels(shape) and not is_apart)
@@ -134,7 +141,8 @@ def _of_groups(shape: ConvShape, *, is_back: bool) -> Method | None:
     """The method of a convolution of groups and of its input gradient."""
     per_in, per_out = shape.in_ // shape.groups, shape.out // shape.groups
     if _has_one_channel_a_group(shape):
-        return Method.SUMS if not is_back and _is_mostly_border(shape) else Method.CHANNELS
+        is_known = _is_beyond_border(shape) if is_back else _is_mostly_border(shape)
+        return Method.SUMS if is_known else Method.CHANNELS
     if per_in == per_out == 1:
         is_short = is_back or max(by_axis(shape, "kernel_depth")) <= _LONGEST_DEPTHWISE
         is_known = shape.axes < MOST_AXES and is_short
@@ -142,7 +150,8 @@ def _of_groups(shape: ConvShape, *, is_back: bool) -> Method | None:
         return Method.SUMS if is_known and is_dense else Method.PLANES
     if _is_pointwise(shape):
         return None if per_in % (2 * _BLOCK) or per_out % (2 * _BLOCK) else Method.SUMS
-    return Method.PLANES if per_in % _BLOCK or per_out % _BLOCK else Method.SUMS
+    is_odd = bool(per_in % _BLOCK or per_out % _BLOCK)
+    return Method.PLANES if is_odd or _is_row_of_planes(shape) else Method.SUMS
 
 
 def _has_one_channel_a_group(shape: ConvShape) -> bool:
@@ -157,10 +166,29 @@ def _is_mostly_border(shape: ConvShape) -> bool:
     return is_known and _SHORT < longest <= _LONGEST and shape.out_width <= _ROW * longest
 
 
+def _is_beyond_border(shape: ConvShape) -> bool:
+    """True for kernels most of which meet zeros alone, wherever they are."""
+    is_known = shape.axes == 2 and set(by_axis(shape, "dilation_z")) == {1}
+    return is_known and max(by_axis(shape, "kernel_depth")) > 2 * shape.out_width
+
+
+def _is_row_of_planes(shape: ConvShape) -> bool:
+    """True over one axis for groups of few channels, and for long kernels with not many."""
+    fewest, most = sorted((shape.in_ // shape.groups, shape.out // shape.groups))
+    is_narrow = shape.groups > 1 and most <= _BLOCK
+    is_long = fewest > _FEW and most <= _MOST_OF_ROW and _taps(shape) >= _LONG_ROW
+    return shape.axes == 1 and (is_narrow or is_long)
+
+
 def _is_first_of_three(shape: ConvShape) -> bool:
     """True for few channels over three axes, but for patches that are apart."""
     phases = prod(by_axis(shape, "stride_z"))
     return shape.in_ <= _FEW and shape.axes == MOST_AXES and phases <= _MOST_FIRST_PHASES
+
+
+def _is_image_apart(shape: ConvShape) -> bool:
+    """True for images of 3 or 4 channels, the windows of which are apart by strides."""
+    return shape.axes == 2 and 2 < shape.in_ <= _FEW and not _has_unit_strides(shape)
 
 
 def _is_first_for_avx512(name: str, shape: ConvShape) -> bool:
@@ -168,7 +196,7 @@ def _is_first_for_avx512(name: str, shape: ConvShape) -> bool:
     if shape.groups > 1 or shape.out < 2 * _BLOCK or shape.in_ > _FEW:
         return False
     if name == "Conv":
-        is_long = shape.in_ * _taps(shape) > _LARGEST_FIRST
+        is_long = shape.in_ * _taps(shape) > _LARGEST_FIRST or _is_image_apart(shape)
         return shape.axes == 2 and shape.in_ > 2 and is_long and not _has_few_windows(shape)
     if name == "ConvInputGradient" or _taps(shape) == 1:
         return False
