@@ -19,7 +19,8 @@ _TILES = {3: 4, 5: 2}  # the side of a tile's results for that of a kernel: 6 by
 # Below these, what tiles and weights cost to transform is more than they save.
 _FEWEST_CHANNELS = {3: 16, 5: 32}
 _FEWEST_TILES = 16  # of all images
-_LEAST_FILLED = 0.75  # of the tiles, which may hang over the edge of the image
+# Of the tiles, which may hang over the edge of the image; of many by the smaller kernel fewer do.
+_LEAST_FILLED, _MANY_TILES, _LEAST_OF_MANY = 0.75, 32, 0.65
 # Both for weight gradients by the smaller kernel: there are no weights to be transformed before.
 _OF_WEIGHTS = 1, 0.5
 # Channels: with others oneDNN has no fast kernel for groups, and fills blocks with zeros.
@@ -267,11 +268,15 @@ def winograd_tile(name: str, shape: ConvShape) -> int:
         return 0
     extents = image if name == "ConvInputGradient" else output
     tiles = prod(-(-extent // side) for extent in extents)
-    bounds = _FEWEST_TILES, _LEAST_FILLED
-    fewest, filled = _OF_WEIGHTS if name == "ConvWeightGradient" and kernel == _SHORT else bounds
+    count = shape.images * tiles
+    fewest, filled = _FEWEST_TILES, _LEAST_FILLED
+    if kernel == _SHORT and name == "ConvWeightGradient":
+        fewest, filled = _OF_WEIGHTS
+    elif kernel == _SHORT and count >= _MANY_TILES:
+        filled = _LEAST_OF_MANY
     pays = (
         min(shape.in_, shape.out) >= _FEWEST_CHANNELS[kernel]
-        and shape.images * tiles >= fewest
+        and count >= fewest
         and prod(extents) >= filled * tiles * side**2
     )
     return side if pays else 0
