@@ -46,7 +46,10 @@ struct Cutter {
         const int64_t image = whole.source() + whole.result();
         /* each piece of a sum adds as many elements as there are weights */
         const bool costs = which == WEIGHT_GRADIENT && 4 * whole.weights() > cached;
-        const int64_t most = costs ? whole.images : std::max<int64_t>(1, cached / image);
+        /* of several images with so wide a border oneDNN has no loops of its own, but of one */
+        const bool is_wide = which == FORWARD_PASS && whole.left >= BLOCK;
+        const int64_t fitting = is_wide ? 1 : std::max<int64_t>(1, cached / image);
+        const int64_t most = costs ? whole.images : fitting;
         each = std::max(std::min(most, whole_div(whole.images, whole.tasks)),
                         whole_div(whole.images, MOST_PIECES));
         images = whole_div(whole.images, each);
