@@ -58,11 +58,8 @@ class JobFunction:
         """Run on one array for each placeholder, by position or by the parameter's name."""
         __tracebackhide__ = True
         try:
-            if traced_job() is not None:
-                raise self._nested()
-            spec = self.spec
-            if kwargs:
-                args = self._positional(args, kwargs)
+            self._check_call()
+            args, spec = self._positional(args, kwargs), self.spec
             job = self.session.start_for(spec)
             arrays = check_arguments(spec.parameters, spec.names, args, spec.name, job.pieces)
             return self._call(arrays, job)
@@ -147,6 +144,8 @@ class JobFunction:
 
     def _positional(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """The arguments of a call in the order of the job's parameters."""
+        if not kwargs:
+            return args
         name, names = self.spec.name, self.spec.names
         for key in kwargs:
             if key not in names:
@@ -168,14 +167,14 @@ class JobFunction:
             )
         return (*args, *(kwargs[n] for n in names[len(args) :]))
 
-    def _nested(self) -> ContextError:
+    def _check_call(self) -> None:
         outer = traced_job()
-        assert outer is not None, "asked before"
-        return ContextError(
-            f"job {self.spec.name} is called inside job {outer.spec.name}",
-            job=outer.spec.name,
-            hint="call a plain function instead: only the outermost function is a job",
-        )
+        if outer is not None:
+            raise ContextError(
+                f"job {self.spec.name} is called inside job {outer.spec.name}",
+                job=outer.spec.name,
+                hint="call a plain function instead: only the outermost function is a job",
+            )
 
     def _call(self, arrays: list[Array], job: "CompiledJob") -> Any:
         spec, returns, tree, pieces = self.spec, self.spec.returns, job.tree, job.pieces

@@ -97,11 +97,8 @@ class _Description:
 
     def add(self, found: object) -> None:
         """One more object with all that it holds; raises for what may do anything."""
-        kind = type(found)
-        if kind in _PLAIN or (
-            isinstance(found, _PLAIN) and not isinstance(found, enum.Enum)
-        ):  # nearly all, of tens of thousands
-            self._text(f"{kind.__name__} {found!r}")
+        if isinstance(found, _PLAIN) and not isinstance(found, enum.Enum):
+            self._text(f"{type(found).__name__} {found!r}")
         elif isinstance(found, Value):
             maker = found.producer()
             self._text(f"value {found.name} of {None if maker is None else maker.name}")

@@ -25,10 +25,7 @@ class FedLabels:
 
     def check(self, arrays: Sequence[Array]) -> None:
         """Raise ArgumentError for a number outside the range."""
-        array = arrays[self.position]
-        if self.range.holds(array):
-            return
-        found = self.range.complaint(self.name, array)
+        found = self.range.complaint(self.name, arrays[self.position])
         if found is not None:
             message, hint = found
             raise ArgumentError(message, hint=hint).located(None, self.range.layer, self.source)

@@ -59,8 +59,7 @@ class CallQueue:
         """
         if self._is_mine():
             return work(*arguments)
-        if self._stop is not None:
-            self.raise_failure()
+        self.raise_failure()
         if not self._work.is_idle:
             later = functools.partial(work, *arguments)
             return self.wait(self._put(later, is_run=True, is_awaited=True))

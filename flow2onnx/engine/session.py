@@ -157,8 +157,8 @@ class Session:
                 source=user_frame(),
                 hint="return or watch the blob, and use its value after a call",
             )
-        if self._is_started():
-            return  # without the lock
+        if self.is_running and not self._closed and not self._redefined:
+            return  # without the lock: every call asks
         with self._lock:
             if self.redefines and not self._specs:
                 return  # an eager program makes its jobs later
@@ -168,17 +168,13 @@ class Session:
             elif self._redefined:
                 self._restart()
 
-    def _is_started(self) -> bool:
-        return self._state is not None and not self._closed and not self._redefined
-
     def start_for(self, spec: JobSpec) -> CompiledJob:
         """Start for a call of one job; raises what is wrong with it since others were redefined.
 
         Returns the job as it was compiled: how many lists of arguments and results are long, and
         how results are nested.
         """
-        if not self._is_started():  # every call asks
-            self.start()
+        self.start()
         if spec.name in self._aside and self._specs.get(spec.name) is spec:
             with self._lock:
                 self._restart()  # what it calls may be another by now
@@ -465,8 +461,7 @@ class Session:
                 source=user_frame(),
                 hint="give the functions different names",
             )
-        if not self._is_started():
-            self.start()
+        self.start()
         key = (spec.name, tuple([a.shape for a in arrays]))
         found = self._executables.get(key)
         if found is None:

@@ -31,7 +31,7 @@ class IndexRange:
 
     def complaint(self, name: str, array: Array) -> tuple[str, str] | None:
         """The fault of the array given for an input of that name, and a hint; else None."""
-        if self.holds(array):
+        if not array.size or self._are_within(array):
             return None
         wrong = (array < self.least) | (array >= self.below)
         if self.ignored is not None:
@@ -48,10 +48,8 @@ class IndexRange:
             f"{count} of {array.size} are outside",
         )
 
-    def holds(self, array: Array) -> bool:
+    def _are_within(self, array: Array) -> bool:
         """True if all are in the range itself; one reduction for classes, as steps are short."""
-        if not array.size:
-            return True
         unsigned, largest = _UNSIGNED.get(array.dtype.char, (None, 0))
         if self.least or unsigned is None or self.below > largest:
             return bool(array.min() >= self.least and array.max() < self.below)
