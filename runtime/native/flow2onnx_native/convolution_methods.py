@@ -147,8 +147,7 @@ def _of_groups(shape: ConvShape, *, is_back: bool) -> Method | None:
     if per_in == per_out == 1:
         is_short = is_back or max(by_axis(shape, "kernel_depth")) <= _LONGEST_DEPTHWISE
         is_known = shape.axes < MOST_AXES and is_short
-        is_dense = set(by_axis(shape, "dilation_z")) == {1}
-        return Method.SUMS if is_known and is_dense else Method.PLANES
+        return Method.SUMS if is_known and _is_dense(shape) else Method.PLANES
     if _is_pointwise(shape):
         return None if per_in % (2 * _BLOCK) or per_out % (2 * _BLOCK) else Method.SUMS
     is_odd = bool(per_in % _BLOCK or per_out % _BLOCK)
@@ -162,14 +161,14 @@ def _has_one_channel_a_group(shape: ConvShape) -> bool:
 
 def _is_mostly_border(shape: ConvShape) -> bool:
     """True for kernels that are long beside an image, which oneDNN is fast with if dense."""
-    is_known = shape.axes == 2 and set(by_axis(shape, "dilation_z")) == {1}
+    is_known = shape.axes == 2 and _is_dense(shape)
     longest = max(by_axis(shape, "kernel_depth"))
     return is_known and _SHORT < longest <= _LONGEST and shape.out_width <= _ROW * longest
 
 
 def _is_beyond_border(shape: ConvShape) -> bool:
     """True for kernels most of which meet zeros alone, wherever they are."""
-    is_known = shape.axes == 2 and set(by_axis(shape, "dilation_z")) == {1}
+    is_known = shape.axes == 2 and _is_dense(shape)
     return is_known and max(by_axis(shape, "kernel_depth")) > 2 * shape.out_width
 
 
@@ -226,22 +225,27 @@ def _has_few_channels(shape: ConvShape) -> bool:
 
 
 def _is_pointwise(shape: ConvShape) -> bool:
-    pads = (*by_axis(shape, "front"), *by_axis(shape, "back"))
-    return _taps(shape) == 1 and _has_unit_strides(shape) and not any(pads)
+    return _taps(shape) == 1 and _has_unit_strides(shape) and not _has_border(shape)
 
 
 def _has_one_window(shape: ConvShape) -> bool:
     """True for one window of the whole image, so that images and weights are rows as they lie."""
     is_whole = by_axis(shape, "kernel_depth") == by_axis(shape, "depth")
-    pads = (*by_axis(shape, "front"), *by_axis(shape, "back"))
-    is_dense = set(by_axis(shape, "dilation_z")) == {1}
-    return shape.groups == 1 and is_whole and is_dense and not any(pads)
+    return shape.groups == 1 and is_whole and _is_dense(shape) and not _has_border(shape)
 
 
 def _is_product(shape: ConvShape) -> bool:
     """True for windows of one element over enough positions for a matrix product of each image."""
     is_wide = prod(by_axis(shape, "out_depth")) >= _FEWEST_COLUMNS
     return _is_pointwise(shape) and is_wide and min(shape.in_, shape.out) > _FEW
+
+
+def _has_border(shape: ConvShape) -> bool:
+    return any((*by_axis(shape, "front"), *by_axis(shape, "back")))
+
+
+def _is_dense(shape: ConvShape) -> bool:
+    return set(by_axis(shape, "dilation_z")) == {1}
 
 
 def _has_unit_strides(shape: ConvShape) -> bool:

@@ -112,13 +112,7 @@ def replace_products(graph: ir.Graph, operators: Collection[str], threads: int) 
     products = frozenset(nodes)
     for node in nodes:
         for product in _fusions(node, products):
-            native = _node(product, threads)
-            if native is not None:
-                native.name = node.name
-                graph.insert_after(product.last, native)
-                for old, new in zip((product.y, product.sums), native.outputs, strict=False):
-                    if old is not None:
-                        replace_value(old, new)
+            if _put(graph, product, node.name, threads):
                 break
 
 
@@ -138,11 +132,20 @@ def replace_constant_products(graph: ir.Graph, operators: Collection[str], threa
             if after is not None and is_standard(after, operator):
                 longer = _append(replace(product, y=after.outputs[0], last=after), after)
                 product = longer or product
-        native = _node(product, threads)
-        if native is not None:
-            native.name = node.name
-            graph.insert_after(product.last, native)
-            replace_value(product.y, native.outputs[0])
+        _put(graph, product, node.name, threads)
+
+
+def _put(graph: ir.Graph, product: _Product, name: str | None, threads: int) -> bool:
+    """Put the node of the library in the place of a product; False if it cannot compute it."""
+    native = _node(product, threads)
+    if native is None:
+        return False
+    native.name = name
+    graph.insert_after(product.last, native)
+    for old, new in zip((product.y, product.sums), native.outputs, strict=False):
+        if old is not None:
+            replace_value(old, new)
+    return True
 
 
 def _is_worth_a_constant(node: ir.Node) -> bool:
