@@ -135,10 +135,10 @@ def small_programs(monkeypatch: pytest.MonkeyPatch) -> None:
 def any_shape(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let convolutions be native that are faster as standard operators."""
 
-    def chosen(name: str, shape: ConvShape, *, winograd: bool, avx512: bool) -> Method:
+    def method_or_sums(name: str, shape: ConvShape, *, winograd: bool, avx512: bool) -> Method:
         return fastest_method(name, shape, winograd=winograd, avx512=avx512) or Method.SUMS
 
-    monkeypatch.setattr("flow2onnx_native.convolutions.fastest_method", chosen)
+    monkeypatch.setattr("flow2onnx_native.convolutions.fastest_method", method_or_sums)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What all variables of an optimizer share is in the graph once, before any pass."""
+"""Values that all variables of an optimizer share are in the graph once, before any pass."""
 
 from collections import Counter
 
@@ -21,11 +21,11 @@ OPTIMIZERS = {
 def test_powers_of_the_decay_rates_are_computed_once(name, monkeypatch):
     made, emit = Counter(), Builder.emit
 
-    def counted(self, op_type, *rest):
+    def count_and_emit(self, op_type, *rest):
         made[op_type] += 1
         return emit(self, op_type, *rest)
 
-    monkeypatch.setattr(Builder, "emit", counted)
+    monkeypatch.setattr(Builder, "emit", count_and_emit)
 
     @flow.global_function(type="train")
     def job(x: tp.Numpy.Placeholder((3,))) -> tp.Numpy:
