@@ -405,7 +405,6 @@ const OrtApiBase *OrtGetApiBase(void);
     X(69, CreateCpuMemoryInfo, OrtStatus *, (OrtAllocatorType, OrtMemType, OrtMemoryInfo **)) \
     X(76, AllocatorFree, OrtStatus *, (OrtAllocator *, void *)) \
     X(78, GetAllocatorWithDefaultOptions, OrtStatus *, (OrtAllocator **)) \
-    X(92, ReleaseEnv, void, (OrtEnv *)) \
     X(93, ReleaseStatus, void, (OrtStatus *)) \
     X(94, ReleaseMemoryInfo, void, (OrtMemoryInfo *)) \
     X(95, ReleaseSession, void, (OrtSession *)) \

@@ -84,10 +84,11 @@ INTERNAL f2o_status open_runtime(const f2o_options *options, Runtime *runtime, f
     return F2O_OK;
 }
 
+/* The environment is the process's, and stays: the library deletes the last one outside its lock,
+ * so that another thread that opens a runtime meanwhile would fail. */
 INTERNAL void close_runtime(Runtime *runtime) {
     if (runtime->host != NULL) runtime->api.ReleaseMemoryInfo(runtime->host);
     if (runtime->run != NULL) runtime->api.ReleaseRunOptions(runtime->run);
-    if (runtime->env != NULL) runtime->api.ReleaseEnv(runtime->env);
 }
 
 INTERNAL void set_stopped(Runtime *runtime, bool stopped) {
