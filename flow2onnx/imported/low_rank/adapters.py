@@ -239,11 +239,14 @@ def lora(
 ) -> TrainableAdapter:
     """Adapters of a language model, over weights that stay as they are, with a training step."""
     given = open_language_model(model, logits)
-    language, place = fold_weights(given) if folded else (given, None)
-    proto = language.copy()
-    name_by_modules(proto)
     wanted = [targets] if isinstance(targets, str) else targets
-    chosen = choose_products(products(proto), wanted, fused_experts(proto))
+    proto, chosen = _targets(given, wanted)
+    language, place = given, None
+    if folded:
+        taken = {product.node for product, _ in chosen}
+        heads = [p.node for p in products(given.proto) if p.is_last and p.node not in taken]
+        language, place = fold_weights(given, heads)
+        proto, chosen = _targets(language, wanted)
     slots = tuple(s for _, own in chosen for s in own)
     pairs, scales = first_values(slots, rank, alpha, rslora=rslora, seed=seed, start=start)
     rule = adapter_optimizer(
@@ -274,6 +277,13 @@ def lora(
 
 
 lora.__doc__ = f"{lora.__doc__}\n\n{_OPTIONS}"
+
+
+def _targets(language: LanguageModel, wanted: Sequence[str] | None) -> tuple[Any, Chosen]:
+    """A copy of a model with its nodes named by modules, and the products that get adapters."""
+    proto = language.copy()
+    name_by_modules(proto)
+    return proto, choose_products(products(proto), wanted, fused_experts(proto))
 
 
 def _compile(

@@ -3,6 +3,7 @@
 import shutil
 import tempfile
 import weakref
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,15 +25,18 @@ class ScratchFolder:
         weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
 
-def fold_weights(model: LanguageModel) -> tuple[LanguageModel, ScratchFolder]:
+def fold_weights(
+    model: LanguageModel, by_rows: Collection[str] = ()
+) -> tuple[LanguageModel, ScratchFolder]:
     """The model with real numbers in place of weights of few bits, and the folder that it is in.
 
-    The folder is inside the model's, so that bundles can share its files.
+    The folder is inside the model's, so that bundles can share its files. Weights of the nodes
+    called `by_rows` lie row by row.
     """
     place = ScratchFolder(model.folder)
     folder, proto = place.path, model.copy()
     nodes = [p.node for p in products(proto)]
-    write_real_weights(proto, str(model.folder), folder / _FILE, nodes)
+    write_real_weights(proto, str(model.folder), folder / _FILE, nodes, by_rows)
     for tensor in proto.graph.initializer:
         files = [e.value for e in tensor.external_data if e.key == "location"]
         for name in files:

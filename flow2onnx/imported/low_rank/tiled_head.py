@@ -29,6 +29,7 @@ _LOWEST = -3.0e38
 _UNARY = ("Cast", "Identity", "Tanh")
 _BINARY = ("Add", "Sub", "Mul", "Div")
 _BITS = (4, 8)
+_TURN = [1, 0]
 
 
 @dataclass(frozen=True)
@@ -40,35 +41,48 @@ class _Change:
     attributes: Mapping[str, Any]
 
 
+@dataclass(frozen=True)
+class RealWeight:
+    """The weight of a product as real numbers: (column, word), or (word, column) if `by_words`."""
+
+    value: Value
+    by_words: bool
+
+    def tile(self, b: Builder, start: Value, count: int) -> tuple[Value, Value]:
+        """The weights of `count` words from `start` on: (column, word) and (word, column)."""
+        value, axis, begin = _unwidened(self.value), int(not self.by_words), b.Reshape(start, [1])
+        shape = list(sizes_of(value))
+        shape[axis] = count
+        part = b.Slice(value, begin, b.Add(begin, np.int64(count)), [axis])
+        part = _widened(b, b.Reshape(part, shape))
+        turned = b.Transpose(part, perm=[1, 0])
+        return (turned, part) if self.by_words else (part, turned)
+
+    def at(self, b: Builder, places: Value) -> Value:
+        """The weights of the words at `places`, (place, column)."""
+        value = _unwidened(self.value)
+        if self.by_words:
+            return _widened(b, b.Gather(value, places, axis=0))
+        return _widened(b, b.Transpose(b.Gather(value, places, axis=1), perm=[1, 0]))
+
+
 @dataclass(frozen=True, kw_only=True)
 class TiledHead:
     """A product with a constant weight and what makes scores of it, element by element.
 
-    The weight is of bits, or real numbers (column, word) as a `Value`. Other operands of what comes
-    `after` are one number, or one for each word.
+    Other operands of what comes `after` are one number, or one for each word.
     """
 
-    weight: BlockWeight | Value
+    weight: BlockWeight | RealWeight
     words: int
     after: tuple[_Change, ...]
 
     def tile(self, b: Builder, start: Value, count: int) -> tuple[Value, Value]:
         """The weights of `count` words from `start` on: (column, word) and (word, column)."""
-        if isinstance(self.weight, BlockWeight):
-            rows = self.weight.at(b, self.places(b, start, count), count)
-            return b.Transpose(rows, perm=[1, 0]), rows
-        weight, begin = _unwidened(self.weight), b.Reshape(start, [1])
-        part = b.Slice(weight, begin, b.Add(begin, np.int64(count)), [1])
-        columns = _widened(b, b.Reshape(part, [sizes_of(weight)[0], count]))
-        return columns, b.Transpose(columns, perm=[1, 0])
-
-    def rows(self, b: Builder, places: Value) -> Value:
-        """The weights of the words at `places`, (place, column)."""
-        if isinstance(self.weight, BlockWeight):
-            return self.weight.at(b, places)
-        weight = _unwidened(self.weight)
-        rows: Value = _widened(b, b.Transpose(b.Gather(weight, places, axis=1), perm=[1, 0]))
-        return rows
+        if isinstance(self.weight, RealWeight):
+            return self.weight.tile(b, start, count)
+        rows = self.weight.at(b, self.places(b, start, count), count)
+        return b.Transpose(rows, perm=[1, 0]), rows
 
     @staticmethod
     def places(b: Builder, start: Value, count: int) -> Value:
@@ -115,7 +129,7 @@ def tiled_head(nodes: Sequence[Node], made: Mapping[str, Value], hidden: str) ->
 
 def _weight(
     node: Node, made: Mapping[str, Value], hidden: str
-) -> tuple[BlockWeight | Value, int, Value | None] | None:
+) -> tuple[BlockWeight | RealWeight, int, Value | None] | None:
     """The weight of a product of `hidden`, its count of words, and a bias if it has one."""
     operands = [None if v is None else made.get(str(v.name)) for v in node.inputs]
     if node.inputs[0] is None or node.inputs[0].name != hidden or len(operands) < 2:
@@ -123,7 +137,7 @@ def _weight(
     weight = operands[1]
     if node.op_type == "MatMul" and weight is not None and rank_of(weight) == 2:
         words = sizes_of(weight)[1]
-        return (weight, words, None) if isinstance(words, int) else None
+        return (_real_weight(weight), words, None) if isinstance(words, int) else None
     if node.op_type != "MatMulNBits" or node.domain != CONTRIB_DOMAIN:
         return None
     _, packed, scales, points, order, bias = [*operands, *[None] * 6][:6]
@@ -136,6 +150,19 @@ def _weight(
         block=int(attribute(node, "block_size")), rows=rows, columns=columns,
     )  # fmt: skip
     return whole, rows, bias
+
+
+def _real_weight(value: Value) -> RealWeight:
+    """The weight (column, word) of a product, or the table whose transpose it is."""
+    node = value.producer()
+    if (
+        node is not None
+        and node.op_type == "Transpose"
+        and list(attribute(node, "perm", _TURN)) == _TURN
+    ):
+        assert node.inputs[0] is not None, "the checker has seen the operand"
+        return RealWeight(node.inputs[0], by_words=True)
+    return RealWeight(value, by_words=False)
 
 
 def _is_elementwise(node: Node, value: Value) -> bool:
@@ -193,7 +220,7 @@ def tiled_loss(
     loss = b.ReduceSum(b.Mul(above, weight), [0], keepdims=0)
     if not trains:
         return loss, []
-    rows = head.rows(b, labels)
+    rows = head.weight.at(b, labels)
     if head.after:
         rows = b.Mul(rows, b.Unsqueeze(_slope(b, own, raw), [1]))
     return loss, [b.Mul(b.Sub(b.Div(pull[0], mass), rows), b.Unsqueeze(weight, [1]))]

@@ -91,6 +91,28 @@ def test_a_head_with_a_bias_and_a_cap(tmp_path):
     check_equal(train(folder.path, chunks=4), wanted)
 
 
+def test_a_table_that_the_head_transposes_is_read_by_rows(tmp_path):
+    """As exports of tied words have it: none of them is ever the whole transpose."""
+    folder = write_folder(tmp_path / "m", SMALL)
+    wanted = train(folder.path, chunks=5, logits="logits")
+    model = onnx.load(folder.model)
+    head = model.graph.node[-1]
+    weight = next(t for t in model.graph.initializer if t.name == head.input[1])
+    table = numpy_helper.from_array(numpy_helper.to_array(weight).T.copy(), "table")
+    weight.CopyFrom(table)
+    turn = helper.make_node("Transpose", ["table"], ["turned"], "turn", perm=[1, 0])
+    model.graph.node.insert(len(model.graph.node) - 1, turn)
+    head = model.graph.node[-1]
+    head.input[1] = "turned"
+    onnx.save(model, tmp_path / "turned.onnx")
+    check_equal(train(tmp_path / "turned.onnx", chunks=5), wanted)
+    made = flow.lora(tmp_path / "turned.onnx", rank=2, targets=["q_proj"], chunks=5)
+    whole = list(table.dims)[::-1]
+    assert not any(
+        list(v.shape or ()) == whole for n in made.step.model.graph.all_nodes() for v in n.outputs
+    )
+
+
 @pytest.mark.slow
 def test_no_gradient_of_scales_is_computed(tmp_path):
     made = flow.lora(write_folder(tmp_path / "m", FORMS["eight bits"]).path, rank=2)
