@@ -29,6 +29,7 @@ constexpr int64_t MOST_ELEMENTS = int64_t(1) << 33; /* of all images */
 constexpr int64_t MOST_PHASES = 1 << 12;
 constexpr int64_t PRODUCTS_OF_JOB = 1 << 20;
 constexpr int64_t FEWEST_JOBS = 16;
+constexpr int64_t SMALL_CHUNK = 1 << 16; /* elements of planes, that few jobs are cut down to */
 
 int64_t whole(int64_t a, int64_t b) { return (a + b - 1) / b; }
 size_t number(int64_t n) { return static_cast<size_t>(n); }
@@ -124,11 +125,14 @@ struct Planes : Kernel {
         }
     }
 
-    /* Chunks whose planes stay in the cache, and jobs of enough products. */
+    /* Chunks whose planes stay in the cache, and jobs of enough products: smaller chunks where these
+     * would be few for the threads. */
     void cut() {
         const int64_t planes = reads() * phases() + (which == WEIGHT_GRADIENT ? makes() : 0);
         const int64_t volume = walks[0].extent * walks[1].extent * walks[2].extent;
-        const int64_t image = planes * volume, cached = machine::second_cache() / 2;
+        const int64_t image = planes * volume;
+        const int64_t cached = std::min(machine::second_cache() / 2,
+                                        std::max(SMALL_CHUNK, shape.images * image / FEWEST_JOBS));
         while (axis < MOST_AXES - 1 && walks[number(axis)].made == 1) ++axis;
         const Walk &cut = walks[number(axis)];
         const int64_t more = cut.extent - cut.made, row = image / cut.extent;
