@@ -40,6 +40,7 @@ CASES = [
     Case((2, 19, 11, 9), 19, group=19),
     Case((2, 6, 16, 16), 12, (5, 5), (2, 2), (2, 2, 2, 2), group=6),
     Case((8, 32, 4, 4), 32),
+    Case((3, 20, 45, 44), 12, (1, 1), pads=(0, 0, 0, 0)),  # the weights' gradient in eight sums
 ]
 
 
@@ -140,6 +141,21 @@ def test_batches_that_threads_cannot_share_equally(convolving: NativeLibrary) ->
     apart, native, _ = both(b, feeds, convolving, threads=3, winograd=False)
     for name, expected in apart.items():
         np.testing.assert_allclose(native[name], expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("case", [CASES[-1], Case((2, 16, 60, 60), 16)], ids=str)
+def test_gradients_of_few_weights_are_the_same_on_any_threads(
+    case: Case, convolving: NativeLibrary
+) -> None:
+    b, feeds = convolution(case)
+    found = []
+    for threads in (1, 2, 3):
+        apart, native, used = both(b, feeds, convolving, threads)
+        assert used["ConvWeightGradient"] == 1
+        error = abs(native["dw"] - apart["dw"]).max() / abs(apart["dw"]).max()
+        assert error < 2e-5
+        found.append(native["dw"])
+    assert all(np.array_equal(other, found[0]) for other in found)
 
 
 def test_without_onednn_convolutions_stay(library: NativeLibrary) -> None:

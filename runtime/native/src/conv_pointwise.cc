@@ -3,18 +3,18 @@
  * With windows of one element, stride 1 and no zeros, the channels of each image are a matrix of as
  * many columns as there are positions: weights times it are the result, and transposed weights
  * times gradients the input gradient. All positions of all images are shared out evenly. Of a
- * weight gradient rows or columns are, to which every image adds.
+ * weight gradient rows or columns are, to which every image adds; of few weights parts of the sum
+ * are, as many for any number of threads.
  *
  * With one window, of the whole image, images are rows as they are, and so are weights: a layer
  * that connects all with all. Columns of what is made are shared out.
- *
- * No sum of products is split among tasks.
  */
 #include <algorithm>
 #include <memory>
 #include <vector>
 
 #include "conv.h"
+#include "machine.h"
 #include "onednn.h"
 #include "ort.h"
 
@@ -25,6 +25,7 @@ using onednn::dnnl;
 
 constexpr int64_t ROW_STEP = 16, COLUMN_STEP = 48; /* of sgemm's loops: tasks begin at multiples */
 constexpr int64_t SUM_PART = 384; /* measured: longer sums fall out of the cache */
+constexpr int64_t FEW_WEIGHTS = 1 << 14, SUMS = 8, FEWEST_OF_SUM = 2; /* parts of so many terms */
 
 int64_t whole(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -122,6 +123,49 @@ struct Pointwise : Products {
     }
 };
 
+/* The gradient of few weights: parts of the sum, which are added up in the end. */
+struct Summed : Pointwise {
+    Summed(const Shape &s, const Form &f) : Pointwise(s, WEIGHT_GRADIENT, f) {}
+
+    static int64_t steps_of(const Shape &s) { return s.images * whole(s.plane(), SUM_PART); }
+    static bool fits(const Shape &s) {
+        return s.weights() <= FEW_WEIGHTS && steps_of(s) >= SUMS * FEWEST_OF_SUM;
+    }
+    int64_t units() const override { return SUMS; }
+
+    OrtStatus *run(OrtKernelContext *context, const Tensors &tensors) const override {
+        const int64_t weights = shape.weights();
+        float *sums = machine::scratch<machine::SUMMED>(static_cast<size_t>(SUMS * weights));
+        Tensors own = tensors;
+        own.weights = sums;
+        ORT_TRY(Products::run(context, own));
+        std::copy_n(sums, weights, tensors.weights);
+        for (int64_t part = 1; part < SUMS; ++part) {
+            const float *from = sums + part * weights;
+            for (int64_t i = 0; i < weights; ++i) tensors.weights[i] += from[i];
+        }
+        return nullptr;
+    }
+
+    onednn::Status make(const Tensors &tensors, int64_t at, int64_t end) const override {
+        const int64_t plane = shape.plane(), steps = whole(plane, SUM_PART), all = steps_of(shape);
+        for (int64_t part = at; part < end; ++part) {
+            float *to = tensors.weights + part * shape.weights();
+            const int64_t first = all * part / SUMS, last = all * (part + 1) / SUMS;
+            for (int64_t i = first; i < last; ++i) {
+                const int64_t image = i / steps, k = i % steps * SUM_PART;
+                const onednn::Status failed = dnnl.sgemm(
+                    'N', 'T', shape.out, shape.in, std::min(SUM_PART, plane - k), 1,
+                    tensors.result + image * shape.result() + k, plane,
+                    tensors.source + image * shape.source() + k, plane, i > first ? 1 : 0, to,
+                    shape.in);
+                if (failed != onednn::SUCCESS) return failed;
+            }
+        }
+        return onednn::SUCCESS;
+    }
+};
+
 /* With one window, of the whole image. */
 struct Connected : Products {
     Connected(const Shape &s, Which w, const Form &f) : Products(s, w, f) {}
@@ -171,6 +215,7 @@ bool holds(const Shape &s, bool (*condition)(const Axis &)) {
 
 std::unique_ptr<Kernel> conv::by_products(const Shape &s, Which which, const Form &form) {
     if (holds(s, has_one_window)) return std::make_unique<Connected>(s, which, form);
-    if (holds(s, is_pointwise)) return std::make_unique<Pointwise>(s, which, form);
-    return nullptr;
+    if (!holds(s, is_pointwise)) return nullptr;
+    if (which == WEIGHT_GRADIENT && Summed::fits(s)) return std::make_unique<Summed>(s, form);
+    return std::make_unique<Pointwise>(s, which, form);
 }

@@ -367,7 +367,7 @@ struct WeightGradient {
     float *weights;
 
     static constexpr size_t TILES = 64, OUT_BLOCK = 2, IN_BLOCK = 4; /* panels */
-    static constexpr size_t MOST_CHUNKS = 8, MOST_KEPT = 12 << 20;
+    static constexpr size_t MOST_CHUNKS = 8, MOST_KEPT = 12 << 20, FEW_SUMS = 4;
 
     size_t in() const { return image.channels; }
     size_t out() const { return result.channels; }
@@ -376,7 +376,9 @@ struct WeightGradient {
         const size_t tiles = image.tiles();
         const size_t kept = POINTS * panels(in()) * LANES * tiles * sizeof(float);
         const bool keeps = kept <= MOST_KEPT || tiles <= std::max(in(), out());
-        return keeps ? run_by_channels(context) : run_by_tiles(context);
+        /* sums of few channels are soon added up, and their blocks too few to be distributed */
+        const bool are_few = panels(in()) * panels(out()) <= FEW_SUMS && tiles > TILES;
+        return keeps && !are_few ? run_by_channels(context) : run_by_tiles(context);
     }
 
     /* Of few tiles: the image's are kept, and blocks of the results' channels distributed. */
