@@ -243,8 +243,8 @@ def lora(
     proto, chosen = _targets(given, wanted)
     language, place = given, None
     if folded:
-        taken = {product.node for product, _ in chosen}
-        heads = [p.node for p in products(given.proto) if p.is_last and p.node not in taken]
+        taken = {product.y for product, _ in chosen}
+        heads = [p.node for p in products(given.proto) if p.is_last and p.y not in taken]
         language, place = fold_weights(given, heads)
         proto, chosen = _targets(language, wanted)
     slots = tuple(s for _, own in chosen for s in own)

@@ -130,6 +130,13 @@ def test_an_adapter_of_the_head_is_trained(tmp_path):
     assert alone[0] == losses[0]
 
 
+@pytest.mark.slow
+def test_an_adapter_of_a_folded_head_is_trained(tmp_path):
+    folder = write_folder(tmp_path / "m", with_bits(SMALL, 4))
+    wanted = train(folder.path, targets=["lm_head", "q_proj"])
+    check_equal(train(folder.path, targets=["lm_head", "q_proj"], folded=True), wanted)
+
+
 def test_dropout_before_the_head_is_refused(tmp_path):
     folder = write_folder(tmp_path / "m", SMALL)
     with pytest.raises(UnsupportedError, match="before the adapter of the head"):
