@@ -240,13 +240,8 @@ def lora(
     """Adapters of a language model, over weights that stay as they are, with a training step."""
     given = open_language_model(model, logits)
     wanted = [targets] if isinstance(targets, str) else targets
-    proto, chosen = _targets(given, wanted)
-    language, place = given, None
-    if folded:
-        taken = {product.y for product, _ in chosen}
-        heads = [p.node for p in products(given.proto) if p.is_last and p.y not in taken]
-        language, place = fold_weights(given, heads)
-        proto, chosen = _targets(language, wanted)
+    language, place = _folded(given, wanted) if folded else (given, None)
+    proto, chosen = _targets(language, wanted)
     slots = tuple(s for _, own in chosen for s in own)
     pairs, scales = first_values(slots, rank, alpha, rslora=rslora, seed=seed, start=start)
     rule = adapter_optimizer(
@@ -277,6 +272,15 @@ def lora(
 
 
 lora.__doc__ = f"{lora.__doc__}\n\n{_OPTIONS}"
+
+
+def _folded(
+    given: LanguageModel, wanted: Sequence[str] | None
+) -> tuple[LanguageModel, ScratchFolder]:
+    """The model with real weights, of which those of a head without an adapter lie by rows."""
+    adapted = {product.y for product, _ in _targets(given, wanted)[1]}
+    heads = [p.node for p in products(given.proto) if p.is_last and p.y not in adapted]
+    return fold_weights(given, heads)
 
 
 def _targets(language: LanguageModel, wanted: Sequence[str] | None) -> tuple[Any, Chosen]:
