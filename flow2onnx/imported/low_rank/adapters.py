@@ -240,7 +240,7 @@ def lora(
     """Adapters of a language model, over weights that stay as they are, with a training step."""
     given = open_language_model(model, logits)
     wanted = [targets] if isinstance(targets, str) else targets
-    language, place = _folded(given, wanted) if folded else (given, None)
+    language, place = _with_real_weights(given, wanted) if folded else (given, None)
     proto, chosen = _targets(language, wanted)
     slots = tuple(s for _, own in chosen for s in own)
     pairs, scales = first_values(slots, rank, alpha, rslora=rslora, seed=seed, start=start)
@@ -274,7 +274,7 @@ def lora(
 lora.__doc__ = f"{lora.__doc__}\n\n{_OPTIONS}"
 
 
-def _folded(
+def _with_real_weights(
     given: LanguageModel, wanted: Sequence[str] | None
 ) -> tuple[LanguageModel, ScratchFolder]:
     """The model with real weights, of which those of a head without an adapter lie by rows."""

@@ -17,6 +17,7 @@
 #include "machine.h"
 #include "onednn.h"
 #include "ort.h"
+#include "tile.h"
 
 namespace {
 
@@ -112,14 +113,22 @@ struct Pointwise : Products {
             const float *x = tensors.source + image * shape.source() + column * plane;
             const float *y = tensors.result + image * shape.result() + row * plane;
             for (int64_t k = 0; k < plane; k += SUM_PART) {
-                const onednn::Status failed = dnnl.sgemm(
-                    'N', 'T', rows, columns, std::min(SUM_PART, plane - k), 1, y + k, plane, x + k,
-                    plane, beta, tensors.weights + row * shape.in + column, shape.in);
+                const onednn::Status failed =
+                    add_part(y + k, x + k, rows, columns, std::min(SUM_PART, plane - k), beta,
+                             tensors.weights + row * shape.in + column);
                 if (failed != onednn::SUCCESS) return failed;
                 beta = 1;
             }
         }
         return onednn::SUCCESS;
+    }
+
+    /* Adds the products of some channels over a part of an image to beta times what is there. */
+    onednn::Status add_part(const float *y, const float *x, int64_t rows, int64_t columns,
+                            int64_t terms, float beta, float *to) const {
+        const int64_t plane = shape.plane();
+        return dnnl.sgemm('N', 'T', rows, columns, terms, 1, y, plane, x, plane, beta, to,
+                          shape.in);
     }
 };
 
@@ -141,8 +150,8 @@ struct Summed : Pointwise {
         ORT_TRY(Products::run(context, own));
         std::copy_n(sums, weights, tensors.weights);
         for (int64_t part = 1; part < SUMS; ++part) {
-            const float *from = sums + part * weights;
-            for (int64_t i = 0; i < weights; ++i) tensors.weights[i] += from[i];
+            tile::loops().add_to(tensors.weights, sums + part * weights,
+                                 static_cast<size_t>(weights));
         }
         return nullptr;
     }
@@ -154,11 +163,10 @@ struct Summed : Pointwise {
             const int64_t first = all * part / SUMS, last = all * (part + 1) / SUMS;
             for (int64_t i = first; i < last; ++i) {
                 const int64_t image = i / steps, k = i % steps * SUM_PART;
-                const onednn::Status failed = dnnl.sgemm(
-                    'N', 'T', shape.out, shape.in, std::min(SUM_PART, plane - k), 1,
-                    tensors.result + image * shape.result() + k, plane,
-                    tensors.source + image * shape.source() + k, plane, i > first ? 1 : 0, to,
-                    shape.in);
+                const onednn::Status failed =
+                    add_part(tensors.result + image * shape.result() + k,
+                             tensors.source + image * shape.source() + k, shape.out, shape.in,
+                             std::min(SUM_PART, plane - k), i > first ? 1 : 0, to);
                 if (failed != onednn::SUCCESS) return failed;
             }
         }
