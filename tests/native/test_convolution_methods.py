@@ -28,11 +28,12 @@ CASES = [
     (FORWARD, shape_of(DENSE, 13, 3), Method.TILES_OF_4),
     (INPUT, shape_of(DENSE, 13, 3), Method.TILES_OF_4),
     (FORWARD, shape_of(DENSE, 13, 3, images=1), Method.SUMS),
-    (FORWARD, shape_of((48, 72), 2000, 15, 1), Method.PLANES),
+    (FORWARD, shape_of((48, 72), 2000, 15, 1), Method.PRODUCTS),
+    (FORWARD, shape_of((48, 72), 31, 15, 1), Method.PLANES),
     (INPUT, shape_of((48, 72), 2000, 15, 1), Method.PLANES),
-    (WEIGHTS, shape_of((48, 72), 2000, 15, 1), Method.PLANES),
-    (FORWARD, shape_of((48, 72), 2000, 7, 1), Method.SUMS),
-    (FORWARD, shape_of((48, 128), 2000, 15, 1), Method.SUMS),
+    (WEIGHTS, shape_of((48, 72), 2000, 15, 1), Method.PRODUCTS),
+    (FORWARD, shape_of((48, 72), 31, 7, 1), Method.SUMS),
+    (FORWARD, shape_of((48, 128), 31, 15, 1), Method.SUMS),
     (FORWARD, shape_of((64, 64), 256, 3, 1, groups=8), Method.PLANES),
     (INPUT, shape_of((64, 64), 256, 3, 1, groups=8), Method.PLANES),
     (FORWARD, shape_of((64, 64), 256, 3, 1, groups=4), Method.SUMS),
@@ -44,7 +45,7 @@ CASES = [
     (FORWARD, shape_of(DENSE, 1, 1), Method.PRODUCTS),
     (FORWARD, shape_of(DENSE, 28, 3), Method.TILES_OF_4),
     (FORWARD, shape_of(DENSE, 28, 3, stride=2), Method.SUMS),
-    (FORWARD, shape_of(DENSE, 300, 3, 1), Method.SUMS),
+    (FORWARD, shape_of(DENSE, 300, 3, 1), Method.PRODUCTS),
     (FORWARD, shape_of((64, 3), 32, 9), Method.PLANES),
     (FORWARD, shape_of((3, 64), 112, 3, stride=2), None),
     (FORWARD, shape_of((3, 64), 112, 7, stride=2), Method.SUMS),
@@ -91,7 +92,7 @@ CASES = [
     (WEIGHTS, shape_of((20, 4), 28, 7, stride=2), Method.PLANES),
     (WEIGHTS, shape_of(DENSE, 4, 3, stride=2), None),
     (WEIGHTS, shape_of(DENSE, 8, 3, stride=2), None),
-    (WEIGHTS, shape_of(DENSE, 8, 3, stride=2, images=2), Method.SUMS),
+    (WEIGHTS, shape_of(DENSE, 8, 3, stride=2, images=2), Method.PRODUCTS),
     (WEIGHTS, shape_of(DENSE, 28, 5, groups=64), Method.CHANNELS),
     (WEIGHTS, shape_of((4, 4), 28, 5, groups=4), Method.PLANES),
     (WEIGHTS, shape_of((4, 4), 14, 3, groups=4), Method.SUMS),
@@ -109,8 +110,6 @@ FIRST_CASES = [
     (FORWARD, shape_of((4, 24), 64, 7), Method.PLANES),
     (WEIGHTS, shape_of((1, 32), 32, 5, 3, stride=2), Method.PLANES),
     (WEIGHTS, shape_of((3, 64), 16, 3, 3), Method.PLANES),
-    (WEIGHTS, shape_of((1, 64), 1000, 16, 1, stride=4), None),
-    (FORWARD, shape_of((3, 32), 224, 3, stride=2), None),
 ]
 
 
@@ -126,8 +125,58 @@ def test_narrow_products_with_avx512() -> None:
     assert fastest_method(WEIGHTS, shape, winograd=True, avx512=True) == Method.PRODUCTS
 
 
+STRIDED_1D = shape_of((64, 64), 999, 3, 1, stride=2)
+# What is moved to rows: windows that do not meet first.
+MOVED = [
+    (FORWARD, shape_of((96, 192), 56, 2, stride=2)),
+    (INPUT, shape_of((64, 32), 16, 2, 3, stride=2)),
+    (WEIGHTS, shape_of((64, 128), 32, 1, stride=2)),
+    (FORWARD, STRIDED_1D),
+    (INPUT, STRIDED_1D),
+    (WEIGHTS, STRIDED_1D),
+    (FORWARD, shape_of((16, 64), 128, 3, stride=2)),
+    (FORWARD, shape_of(DENSE, 128, 3)._replace(kernel_width=1, left=0, right=0)),
+    (INPUT, shape_of((3, 64), 112, 3, stride=2)),
+    (WEIGHTS, shape_of((512, 512), 14, 3, stride=2, images=1)),
+    (WEIGHTS, shape_of((320, 320), 4, 3, 3, images=1)),
+    (WEIGHTS, shape_of((1, 64), 1000, 16, 1, stride=4)),
+]
+# The same but for a number.
+NOT_MOVED = [
+    (FORWARD, shape_of((96, 192), 14, 2, stride=2)),
+    (INPUT, shape_of((64, 32), 16, 2, 3, stride=2, images=8, groups=2)),
+    (WEIGHTS, shape_of((64, 128), 8, 1, stride=2)),
+    (FORWARD, shape_of((64, 64), 62, 3, 1, stride=2)),
+    (INPUT, shape_of((64, 64), 999, 5, 1, stride=2)),
+    (FORWARD, shape_of((16, 64), 32, 3, stride=2)),
+    (INPUT, shape_of((3, 64), 32, 3, stride=2)),
+    (INPUT, shape_of((3, 64), 112, 3, stride=2, images=1)._replace(tasks=8)),
+    (WEIGHTS, shape_of((512, 512), 14, 3, stride=2)),
+    (WEIGHTS, shape_of((320, 320), 8, 3, 3, images=1)),
+]
+
+
+@pytest.mark.parametrize(("name", "shape"), MOVED)
+def test_what_is_moved_to_rows(name: str, shape: ConvShape) -> None:
+    assert fastest_method(name, shape, winograd=True, avx512=True) == Method.PRODUCTS
+
+
+@pytest.mark.parametrize(("name", "shape"), NOT_MOVED)
+def test_what_is_not_moved_to_rows(name: str, shape: ConvShape) -> None:
+    assert fastest_method(name, shape, winograd=True, avx512=True) != Method.PRODUCTS
+
+
+def test_the_runtimes_own_without_avx512() -> None:
+    for name, shape in (
+        (FORWARD, shape_of((3, 32), 224, 3, stride=2)),
+        (INPUT, shape_of((128, 256), 256, 2, 1, stride=2)),
+    ):
+        assert fastest_method(name, shape, winograd=True, avx512=False) is None
+        assert fastest_method(name, shape, winograd=True, avx512=True) == Method.PRODUCTS
+
+
 def test_few_windows_apart_with_avx512() -> None:
-    shape = shape_of((320, 320), 8, 2, 3, stride=2, images=4)
+    shape = shape_of((512, 1024), 13, 3, stride=2, images=2)
     assert fastest_method(FORWARD, shape, winograd=True, avx512=False) == Method.SUMS
     assert fastest_method(FORWARD, shape, winograd=True, avx512=True) is None
 

@@ -117,8 +117,8 @@ class Method(IntEnum):
 
     SUMS are oneDNN's sums of products, PLANES sums of shifted planes, for few channels a group,
     CHANNELS products of channels side by side, for one channel a group; where a shape is too large
-    for these two, the library computes it by SUMS. PRODUCTS are those of whole tensors, for windows
-    of one element or of the whole image.
+    for these two, the library computes it by SUMS. PRODUCTS are matrix products of weights and
+    what windows see, moved to rows where it does not lie so, without groups.
     """
 
     SUMS = 0

@@ -40,6 +40,10 @@ _FEWEST_COLUMNS = 64  # positions for which a product of each image pays
 _FEWEST_ROWS, _FLAT = 32, 256
 _SMALL_PLANE = 256  # positions of the output of a channel
 _MOST_SUMMED_TAPS = 200  # of a depthwise kernel over two axes, beyond which bands are faster
+# Of what windows see, to be moved to rows: positions over one axis, and of a row of two; channels,
+# those of long kernels, and positions with which few channels gain, or three axes do.
+_SHORTEST_ROW, _LONG_LINE, _WIDE, _WIDEST, _MANY_PLACES, _FEW_PLACES = 32, 28, 64, 300, 1000, 100
+_MOST_OF_SHARE = 1.25  # of what threads would do if it could be divided at will
 # Over one axis: kernels as long as this, and as many channels with which they are.
 _LONG_ROW, _MOST_OF_ROW = 15, 72
 _LARGEST_FIRST = 80  # products of a position of a first layer, as which the runtime has a kernel
@@ -55,6 +59,8 @@ def fastest_method(name: str, shape: ConvShape, *, winograd: bool, avx512: bool)
     tile = winograd_tile(name, shape) if winograd else 0
     if tile:
         return Method(tile)
+    if _is_product_if_moved(name, shape) and (avx512 or not _is_fast_as_standard(name, shape)):
+        return Method.PRODUCTS
     if avx512 and _is_first_for_avx512(name, shape):
         return Method.SUMS
     if avx512 and name == "Conv" and _has_few_windows_apart(shape):
@@ -96,13 +102,7 @@ def _input_gradient(shape: ConvShape) -> Method | None:
         return _of_groups(shape, is_back=True)
     if _is_pointwise(shape):
         return Method.PRODUCTS if _is_product(shape) else None
-    are_apart = all(
-        kernel <= stride
-        for kernel, stride in zip(
-            by_axis(shape, "kernel_depth"), by_axis(shape, "stride_z"), strict=True
-        )
-    )
-    if shape.axes < MOST_AXES and (shape.in_ <= 2 or are_apart):
+    if shape.axes < MOST_AXES and (shape.in_ <= 2 or _are_windows_apart(shape)):
         return None  # the runtime's product with a sum over windows
     if shape.in_ < 2 * _BLOCK or shape.out <= _FEW or _has_few_channels(shape):
         return Method.PLANES
@@ -198,10 +198,8 @@ def _is_first_for_avx512(name: str, shape: ConvShape) -> bool:
     if name == "Conv":
         is_long = shape.in_ * _taps(shape) > _LARGEST_FIRST or _is_image_apart(shape)
         return shape.axes == 2 and shape.in_ > 2 and is_long and not _has_few_windows(shape)
-    if name == "ConvInputGradient" or _taps(shape) == 1:
+    if name == "ConvInputGradient" or _taps(shape) == 1 or shape.axes == 1:
         return False
-    if shape.axes == 1:
-        return shape.in_ == 1 and not _has_unit_strides(shape)
     return shape.in_ < _FEW and _is_first_of_three(shape)
 
 
@@ -238,6 +236,93 @@ def _is_product(shape: ConvShape) -> bool:
     """True for windows of one element over enough positions for a matrix product of each image."""
     is_wide = prod(by_axis(shape, "out_depth")) >= _FEWEST_COLUMNS
     return _is_pointwise(shape) and is_wide and min(shape.in_, shape.out) > _FEW
+
+
+def _are_windows_apart(shape: ConvShape) -> bool:
+    """True where strides leave no element to two windows."""
+    axes = zip(by_axis(shape, "kernel_depth"), by_axis(shape, "stride_z"), strict=True)
+    return all(kernel <= stride for kernel, stride in axes)
+
+
+def _is_product_if_moved(name: str, shape: ConvShape) -> bool:
+    """True where products of what windows see are fastest, though it is moved to rows first."""
+    if shape.groups > 1 or _is_pointwise(shape):
+        return False
+    if _are_windows_apart(shape) and _is_dense(shape) and not _has_border(shape):
+        return _is_product_if_apart(name, shape)
+    rule = {"Conv": _is_forward_moved, "ConvInputGradient": _is_input_gradient_moved}
+    return rule.get(name, _is_weight_gradient_moved)(shape)
+
+
+def _is_fast_as_standard(name: str, shape: ConvShape) -> bool:
+    """True for those moved to rows that the runtime's kernels are faster with, without AVX-512."""
+    if shape.axes == MOST_AXES:
+        return False
+    if name == "ConvInputGradient":
+        return _are_windows_apart(shape) and not _has_border(shape)
+    return name == "Conv" and shape.in_ <= _FEW and not _are_windows_apart(shape)
+
+
+def _is_product_if_apart(name: str, shape: ConvShape) -> bool:
+    places = prod(by_axis(shape, "out_depth"))
+    if name == "Conv":
+        return places >= _FEWEST_COLUMNS and shape.kernel_width <= _BLOCK
+    if name == "ConvInputGradient":
+        return places >= _FEWEST_COLUMNS and shape.out > _FEW
+    fewest = _SMALLEST_OF_FEW if shape.images <= _FEW else _FEWEST_COLUMNS
+    return places >= fewest and shape.in_ * _taps(shape) > _BLOCK
+
+
+def _is_forward_moved(shape: ConvShape) -> bool:
+    if shape.in_ == 1 or shape.out <= _FEW:
+        return False
+    if shape.axes == 1:
+        return shape.out_width >= _SHORTEST_ROW
+    if _taps(shape) <= _SHORT:
+        return shape.out_width >= _NOT_MANY
+    is_short = _taps(shape) <= 2 * _BLOCK and shape.out >= _FEWEST_ROWS
+    return _is_plane_apart(shape) and is_short and shape.out_width >= _LONG_LINE
+
+
+def _is_input_gradient_moved(shape: ConvShape) -> bool:
+    places, taps = prod(by_axis(shape, "out_depth")), _taps(shape)
+    if shape.in_ < _BLOCK and places >= _MANY_PLACES:
+        return shape.out >= _WIDE and _is_shared(shape.images * shape.in_, shape.tasks)
+    if shape.in_ < _BLOCK or _has_unit_strides(shape):
+        return False
+    if shape.axes == 1:
+        return taps <= _FEW and shape.in_ <= _WIDE and places >= _FEWEST_COLUMNS
+    are_many = shape.images * places > _SHORTEST_ROW and taps < _WIDE
+    return shape.in_ >= 2 * _WIDE and not are_many
+
+
+def _is_weight_gradient_moved(shape: ConvShape) -> bool:
+    places, taps = prod(by_axis(shape, "out_depth")), _taps(shape)
+    are_few = shape.images <= _FEW
+    fewest = _SHORTEST_ROW if shape.axes == 1 else _FEWEST_COLUMNS
+    if shape.out <= _FEW or places < (_SMALLEST_OF_FEW if are_few else fewest):
+        return False
+    if shape.axes == 1:
+        return shape.in_ > 1 or shape.stride_x > 1
+    if shape.axes == MOST_AXES:
+        return are_few and shape.out >= 4 * _WIDE and places <= _FEW_PLACES
+    if _is_plane_apart(shape):
+        weights = shape.in_ * shape.out * taps
+        is_wide = shape.in_ >= _FEW or shape.out >= 2 * _WIDE
+        return is_wide and (
+            are_few or shape.out_width >= 2 * _BLOCK or weights >= 2 * _MANY_WEIGHTS
+        )
+    return shape.in_ > _FEW and shape.out >= (_WIDE if taps <= _SHORT else _WIDEST)
+
+
+def _is_shared(units: int, tasks: int) -> bool:
+    """True if no task gets much more than its share of so many units."""
+    return -(-units // tasks) * tasks <= _MOST_OF_SHARE * units
+
+
+def _is_plane_apart(shape: ConvShape) -> bool:
+    """True for images of two axes, the windows of which are apart by strides along their rows."""
+    return shape.axes == MOST_AXES - 1 and shape.stride_x > 1
 
 
 def _has_border(shape: ConvShape) -> bool:

@@ -1,7 +1,7 @@
 /* The operators `Conv`, `ConvInputGradient` and `ConvWeightGradient`: what goes in and comes out.
  *
  * The attribute `method` says how they are computed: conv_direct.cc on oneDNN, which also has what
- * is too large for conv_planes.cc and conv_depthwise.cc, conv_pointwise.cc, or winograd.cc.
+ * is too large for conv_planes.cc and conv_depthwise.cc, conv_products.cc, or winograd.cc.
  */
 #include <algorithm>
 #include <memory>
@@ -111,9 +111,7 @@ OrtStatus *make(Which which, const OrtKernelInfo *info, void **kernel) {
     if (method == abi::method::PRODUCTS) {
         *kernel = by_products(shape, which, form).release();
         if (*kernel != nullptr) return nullptr;
-        return ort::refuse("%s: only windows of one element without groups, strides and zeros, or "
-                           "one of the whole image, are products of whole tensors",
-                           NAMES[which]);
+        return ort::refuse("%s: of groups there are no products of whole tensors", NAMES[which]);
     }
     switch (method) {
     case abi::method::SUMS: break;

@@ -121,7 +121,7 @@ std::unique_ptr<Kernel> winograd(const Shape &shape, Which which, const Form &fo
 /* As sums of shifted planes; null for shapes that are too large. */
 std::unique_ptr<Kernel> by_planes(const Shape &shape, Which which, const Form &form);
 
-/* As matrix products of whole tensors; null but for windows of one element or of the image. */
+/* As matrix products; null for groups. */
 std::unique_ptr<Kernel> by_products(const Shape &shape, Which which, const Form &form);
 
 /* With channels side by side, where a group has one; null for shapes that are too large. */
