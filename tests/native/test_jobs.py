@@ -14,6 +14,7 @@ from flow2onnx_native.library import NativeLibrary
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
+from benchmarks.native import KINDS
 from flow2onnx.engine import memory
 from flow2onnx.engine.memory import needed_bytes
 from flow2onnx.errors import ConfigError, UnsupportedError
@@ -239,3 +240,8 @@ def test_the_flag_takes_three_values() -> None:
 
 def test_the_tests_compile_as_the_package_does() -> None:
     assert set(setup_flags()) == set(FLAGS) - {"-Werror"}
+
+
+def test_the_benchmark_leaves_out_every_operator_once(convolving: NativeLibrary) -> None:
+    left_out = [operator for own in KINDS.values() for operator in own if operator != "Winograd"]
+    assert sorted(left_out) == sorted(convolving.operators)
