@@ -118,7 +118,8 @@ class Method(IntEnum):
     SUMS are oneDNN's sums of products, PLANES sums of shifted planes, for few channels a group,
     CHANNELS products of channels side by side, for one channel a group; where a shape is too large
     for these two, the library computes it by SUMS. PRODUCTS are matrix products of weights and
-    what windows see, moved to rows where it does not lie so, without groups.
+    what windows see, moved to rows where it does not lie so; of groups, with windows of one
+    element alone.
     """
 
     SUMS = 0

@@ -246,7 +246,9 @@ def _are_windows_apart(shape: ConvShape) -> bool:
 
 def _is_product_if_moved(name: str, shape: ConvShape) -> bool:
     """True where products of what windows see are fastest, though it is moved to rows first."""
-    if shape.groups > 1 or _is_pointwise(shape):
+    if shape.groups > 1:
+        return _is_pointwise(shape) and _is_product_of_groups(name, shape)
+    if _is_pointwise(shape):
         return False
     if _are_windows_apart(shape) and _is_dense(shape) and not _has_border(shape):
         return _is_product_if_apart(name, shape)
@@ -254,9 +256,18 @@ def _is_product_if_moved(name: str, shape: ConvShape) -> bool:
     return rule.get(name, _is_weight_gradient_moved)(shape)
 
 
+def _is_product_of_groups(name: str, shape: ConvShape) -> bool:
+    """True for windows of one element where a product of each group and image is fastest."""
+    per_in, per_out = shape.in_ // shape.groups, shape.out // shape.groups
+    if min(per_in, per_out) < _BLOCK or prod(by_axis(shape, "out_depth")) < _FEWEST_COLUMNS:
+        return False
+    are_blocks = per_in % (2 * _BLOCK) == per_out % (2 * _BLOCK) == 0
+    return name != "Conv" or are_blocks or per_in >= _FEWEST_ROWS
+
+
 def _is_fast_as_standard(name: str, shape: ConvShape) -> bool:
     """True for those moved to rows that the runtime's kernels are faster with, without AVX-512."""
-    if shape.axes == MOST_AXES:
+    if shape.axes == MOST_AXES or shape.groups > 1:
         return False
     if name == "ConvInputGradient":
         return _are_windows_apart(shape) and not _has_border(shape)

@@ -111,7 +111,7 @@ OrtStatus *make(Which which, const OrtKernelInfo *info, void **kernel) {
     if (method == abi::method::PRODUCTS) {
         *kernel = by_products(shape, which, form).release();
         if (*kernel != nullptr) return nullptr;
-        return ort::refuse("%s: of groups there are no products of whole tensors", NAMES[which]);
+        return ort::refuse("%s: of groups there are products with windows of one element alone", NAMES[which]);
     }
     switch (method) {
     case abi::method::SUMS: break;

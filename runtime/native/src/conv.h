@@ -121,7 +121,7 @@ std::unique_ptr<Kernel> winograd(const Shape &shape, Which which, const Form &fo
 /* As sums of shifted planes; null for shapes that are too large. */
 std::unique_ptr<Kernel> by_planes(const Shape &shape, Which which, const Form &form);
 
-/* As matrix products; null for groups. */
+/* As matrix products; null for groups, but with windows of one element. */
 std::unique_ptr<Kernel> by_products(const Shape &shape, Which which, const Form &form);
 
 /* With channels side by side, where a group has one; null for shapes that are too large. */

@@ -62,7 +62,13 @@ struct Products : Kernel {
 
 /* With windows of one element. */
 struct Pointwise : Products {
-    Pointwise(const Shape &s, Which w, const Form &f) : Products(s, w, f) {}
+    const int64_t source, result; /* elements from an image to the next */
+
+    Pointwise(const Shape &s, Which w, const Form &f)
+        : Products(s, w, f), source(s.source()), result(s.result()) {}
+    /* One group of a whole. */
+    Pointwise(const Shape &one, const Shape &s, Which w, const Form &f)
+        : Products(one, w, f), source(s.source()), result(s.result()) {}
 
     /* What windows see, from one position on: a row for each element of a window. */
     struct Seen {
@@ -72,7 +78,7 @@ struct Pointwise : Products {
     /* `count` rows from `row` on, of so many positions of an image. */
     virtual Seen seen(const Tensors &tensors, int64_t image, int64_t row, int64_t, int64_t first,
                       int64_t) const {
-        return {tensors.source + image * shape.source() + row * shape.plane() + first,
+        return {tensors.source + image * source + row * shape.plane() + first,
                 shape.plane()};
     }
     /* Input gradients of positions from `first` on, made in what `seen` gave. */
@@ -112,7 +118,7 @@ struct Pointwise : Products {
         const int64_t plane = shape.out_plane(), in = per_window();
         const float *w = tensors.weights;
         const Seen x = seen(tensors, image, 0, in, first, count);
-        float *y = tensors.result + image * shape.result() + first;
+        float *y = tensors.result + image * result + first;
         if (which == INPUT_GRADIENT) {
             const onednn::Status failed = dnnl.sgemm('T', 'N', in, count, shape.out, 1, w, in, y,
                                                      plane, 0, x.rows, x.pitch);
@@ -135,7 +141,7 @@ struct Pointwise : Products {
         const int64_t columns = has_rows() ? in : std::min(in, end * COLUMN_STEP) - column;
         float *to = tensors.weights + row * in + column, beta = 0;
         for (int64_t image = 0; image < shape.images; ++image) {
-            const float *y = tensors.result + image * shape.result() + row * plane;
+            const float *y = tensors.result + image * result + row * plane;
             for (int64_t k = 0; k < plane; k += SUM_PART) {
                 const int64_t terms = std::min(SUM_PART, plane - k);
                 const Seen x = seen(tensors, image, column, columns, k, terms);
@@ -152,6 +158,38 @@ struct Pointwise : Products {
                             int64_t terms, float beta, float *to) const {
         return dnnl.sgemm('N', 'T', rows, columns, terms, 1, y, shape.out_plane(), x.rows, x.pitch,
                           beta, to, per_window());
+    }
+};
+
+/* With windows of one element of the channels of a group. What groups have to do is shared out. */
+struct Grouped : Products {
+    const Pointwise one;
+
+    Grouped(const Shape &s, Which w, const Form &f) : Products(s, w, f), one(group(s), s, w, f) {}
+
+    static Shape group(const Shape &s) {
+        Shape made = s;
+        made.in /= s.groups;
+        made.out /= s.groups;
+        made.groups = 1;
+        return made;
+    }
+    int64_t units() const override { return shape.groups * one.units(); }
+
+    onednn::Status make(const Tensors &tensors, int64_t at, int64_t end) const override {
+        const int64_t each = one.units();
+        while (at < end) {
+            const int64_t g = at / each, last = std::min(end, (g + 1) * each);
+            Tensors own = tensors;
+            own.source += g * one.shape.source();
+            own.result += g * one.shape.result();
+            own.weights += g * one.shape.weights();
+            if (own.bias != nullptr) own.bias += g * one.shape.out;
+            const onednn::Status failed = one.make(own, at - g * each, last - g * each);
+            if (failed != onednn::SUCCESS) return failed;
+            at = last;
+        }
+        return onednn::SUCCESS;
     }
 };
 
@@ -407,7 +445,9 @@ std::unique_ptr<Kernel> with_windows(const Shape &s, Which which, const Form &fo
 } // namespace
 
 std::unique_ptr<Kernel> conv::by_products(const Shape &s, Which which, const Form &form) {
-    if (s.groups > 1) return nullptr;
+    if (s.groups > 1) {
+        return holds(s, is_pointwise) ? std::make_unique<Grouped>(s, which, form) : nullptr;
+    }
     if (holds(s, has_one_window)) return std::make_unique<Connected>(s, which, form);
     if (holds(s, is_pointwise)) return with_windows<Pointwise>(s, which, form);
     if (which != INPUT_GRADIENT) return with_windows<Moved>(s, which, form);
