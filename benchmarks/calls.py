@@ -42,27 +42,27 @@ NOTES = (
 )
 
 
-CONFIG = flow.function_config()
-CONFIG.runtime.intra_op_num_threads(1)
+def define_jobs() -> tuple[Any, Any]:
+    """The jobs of both rows, in the session that is there."""
+    config = flow.function_config()
+    config.runtime.intra_op_num_threads(1)
 
+    @flow.global_function(type="predict", function_config=config)
+    def predict(x: tp.Numpy.Placeholder((1, 16))) -> tp.Numpy:
+        return flow.matmul(x, flow.get_variable("w", (16, 4), initializer=flow.ones_initializer()))
 
-@flow.global_function(type="predict", function_config=CONFIG)
-def predict(x: tp.Numpy.Placeholder((1, 16))) -> tp.Numpy:
-    """A product with a weight."""
-    return flow.matmul(x, flow.get_variable("w", (16, 4), initializer=flow.ones_initializer()))
+    @flow.global_function(type="train", function_config=config)
+    def train(
+        x: tp.Numpy.Placeholder((8, 16)), y: tp.Numpy.Placeholder((8,), dtype=flow.int32)
+    ) -> tp.Numpy:
+        initial = flow.random_normal_initializer(0, 0.1)
+        hidden = flow.nn.relu(flow.matmul(x, flow.get_variable("v", (16, 64), initializer=initial)))
+        logits = flow.matmul(hidden, flow.get_variable("u", (64, 4), initializer=initial))
+        loss = flow.nn.sparse_softmax_cross_entropy_with_logits(y, logits)
+        flow.optimizer.SGD(flow.optimizer.PiecewiseConstantScheduler([], [0.1])).minimize(loss)
+        return loss
 
-
-@flow.global_function(type="train", function_config=CONFIG)
-def train(
-    x: tp.Numpy.Placeholder((8, 16)), y: tp.Numpy.Placeholder((8,), dtype=flow.int32)
-) -> tp.Numpy:
-    """A step of a perceptron of two layers."""
-    initial = flow.random_normal_initializer(0, 0.1)
-    hidden = flow.nn.relu(flow.matmul(x, flow.get_variable("v", (16, 64), initializer=initial)))
-    logits = flow.matmul(hidden, flow.get_variable("u", (64, 4), initializer=initial))
-    loss = flow.nn.sparse_softmax_cross_entropy_with_logits(y, logits)
-    flow.optimizer.SGD(flow.optimizer.PiecewiseConstantScheduler([], [0.1])).minimize(loss)
-    return loss
+    return predict, train
 
 
 def _session(path: Path) -> ort.InferenceSession:
@@ -86,6 +86,7 @@ def prepare(folder: Path) -> dict[str, Calls]:
     x, rows, labels = (
         np.ones((1, 16), np.float32), np.ones((8, 16), np.float32), np.zeros(8, np.int32)
     )  # fmt: skip
+    predict, train = define_jobs()
     predict.export(folder / "model.onnx")
     train.export(folder / "bundle")
     one = Options(intra_op_threads=1)
