@@ -2,14 +2,15 @@
 
     python -m benchmarks.native [--rows lenet,gpt] [--threads 1] [--quick] [--out DIR]
 
-writes native.json, native.md and native.svg. Each side of a row is a process of its own: one with
-all operators of flow2onnx-native, one with none, and one without each kind that the steps use. They
-run blocks of steps in turn, and are timed if their losses of three steps agree. A ratio above 1 is
-the time that steps without a kind take over that with all: what it brings beside the others.
+writes native.json, native.md and native.svg. A process with all operators of flow2onnx-native and
+one without a kind that the steps use run blocks of steps in turn, and then two more that are
+started the other way round. A ratio above 1 is the time that steps without a kind take over that
+with all: what it brings beside the others. It counts if losses of three steps agree.
 """
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -41,16 +42,18 @@ KINDS = {
     "Winograd's algorithm": ("Winograd",),
     "Product": ("Product",),
 }
-ALL, NONE = "all", "none"
+NONE = "none"
 NOTES = (
-    'A ratio is the median time of steps without a kind of operator over that with all; "none" is '
-    "that of standard operators alone. What a kind brings depends on the others: elements that no "
+    "A ratio is the median time of steps without a kind of operator over that with all, the mean "
+    'of two pairs of processes, each of which starts first once; "none" is that of standard '
+    "operators alone. What a kind brings depends on the others: elements that no "
     "other operator takes up are fused, and products take in what is around them.",
     "Where a row has no such operator the cell is empty.",
 )
 _TOLERANCE = 3e-2  # of losses of three steps; networks with normalisations over a batch amplify
 # Threads of the side that ran before spin for a while, on processors that the next one needs.
 _REST_SECONDS = 0.2
+Row = dict[str, Any]
 _CONVOLUTIONS = ("Conv", "ConvInputGradient", "ConvWeightGradient")
 
 
@@ -66,6 +69,7 @@ class Side:
             [python, "-m", "benchmarks.native", "--child", operators or "-", "--rows", row,
              "--threads", str(threads)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env={**os.environ, "FLOW2ONNX_CACHE": "0"},  # which does not know what was left out
         )  # fmt: skip
         self.told = json.loads(self._line())
         self.blocks: list[tuple[float, float]] = []
@@ -78,14 +82,15 @@ class Side:
         self.process.stdin.close()
         self.process.wait()
 
-    def run(self, steps: int) -> None:
-        """A block of steps."""
+    def run(self, steps: int) -> float:
+        """The seconds of a block of steps."""
         assert self.process.stdin is not None
         time.sleep(_REST_SECONDS)
         self.process.stdin.write(f"{steps}\n")
         self.process.stdin.flush()
         wall, busy = json.loads(self._line())
         self.blocks.append((wall / steps, busy / steps))
+        return float(wall)
 
     def median(self, which: int) -> float:
         """Seconds of a step, by the clock (0) or of processors (1), without the first block."""
@@ -144,28 +149,42 @@ def kinds_in(used: Mapping[str, int]) -> list[str]:
     return [kind for kind, own in KINDS.items() if operators.intersection(own)]
 
 
-def measure(row: str, threads: int, blocks: int, block_s: float) -> dict[str, Any]:
-    """What a row's sides take, and the versions of what they run on."""
+def measure(row: str, threads: int, blocks: int, block_s: float) -> Row:
+    """What a row's steps take without each kind, over what they take with all."""
+    with Side(row, KINDS, threads) as side:
+        used, versions = kinds_in(side.told["used"]), side.told["versions"]
+        side.run(1)
+        steps = max(1, round(block_s / side.run(1)))
+    made: Row = {"workload": row, "threads": threads, "ms": {}, "ratio": {}, "busy_ratio": {},
+                 "differ": [], "versions": versions}  # fmt: skip
+    for name in (NONE, *used):
+        kinds = [k for k in KINDS if name not in (NONE, k)]
+        halves = [_pair(row, kinds, threads, steps, blocks, turned) for turned in (False, True)]
+        made["ms"][name] = statistics.geometric_mean(ms for _, _, ms, _ in halves)
+        made["ratio"][name] = statistics.geometric_mean(wall for wall, *_ in halves)
+        made["busy_ratio"][name] = statistics.geometric_mean(busy for _, busy, *_ in halves)
+        if not all(are_alike for *_, are_alike in halves):
+            made["differ"].append(name)
+    return made
+
+
+def _pair(
+    row: str, kinds: Sequence[str], threads: int, steps: int, blocks: int, turned: bool
+) -> tuple[float, float, float, bool]:
+    """Ratios by the clock and of processors, milliseconds with all, and whether losses are alike.
+
+    `turned`: the side with all operators starts second, as the first one is at a disadvantage.
+    """
     with ExitStack() as stack:
-        sides = {ALL: stack.enter_context(Side(row, KINDS, threads))}
-        sides[NONE] = stack.enter_context(Side(row, (), threads))
-        for kind in kinds_in(sides[ALL].told["used"]):
-            others = [k for k in KINDS if k != kind]
-            sides[kind] = stack.enter_context(Side(row, others, threads))
-        for side in sides.values():
-            side.run(1)
-        steps = max(1, round(block_s / sides[ALL].blocks[0][0]))
-        for block in range(blocks):
-            for side in list(sides.values())[:: -1 if block % 2 else 1]:
+        sets = [KINDS, kinds]
+        sides = [stack.enter_context(Side(row, s, threads)) for s in sets[:: -1 if turned else 1]]
+        for block in range(blocks + 1):
+            for side in sides[:: -1 if block % 2 else 1]:
                 side.run(steps)
-        losses = sides[ALL].told["losses"]
-        return {
-            "workload": row, "threads": threads,
-            "ms": {name: 1e3 * side.median(0) for name, side in sides.items()},
-            "busy_ms": {name: 1e3 * side.median(1) for name, side in sides.items()},
-            "differ": [n for n, s in sides.items() if not _are_alike(losses, s.told["losses"])],
-            "versions": sides[ALL].told["versions"],
-        }  # fmt: skip
+        full, less = sides[:: -1 if turned else 1]
+        wall, busy = (less.median(which) / full.median(which) for which in (0, 1))
+        alike = _are_alike(full.told["losses"], less.told["losses"])
+        return wall, busy, 1e3 * full.median(0), alike
 
 
 def _are_alike(ours: Sequence[float], theirs: Sequence[float]) -> bool:
@@ -173,10 +192,8 @@ def _are_alike(ours: Sequence[float], theirs: Sequence[float]) -> bool:
 
 
 def ratio(row: Mapping[str, Any], name: str) -> float | None:
-    """The time of a side over that with all operators; None if it is not there, or not equal."""
-    if name not in row["ms"] or name in row["differ"]:
-        return None
-    return float(row["ms"][name] / row["ms"][ALL])
+    """The time without a kind over that with all; None if it is not there, or losses differ."""
+    return None if name in row["differ"] else row["ratio"].get(name)
 
 
 def tables(found: Mapping[str, Any]) -> list[Grid]:
@@ -184,7 +201,7 @@ def tables(found: Mapping[str, Any]) -> list[Grid]:
     made = []
     for threads in each(found["rows"], "threads"):
         rows = [r for r in found["rows"] if r["threads"] == threads]
-        lines = [["all, ms", *(f"{r['ms'][ALL]:.4g}" for r in rows)]]
+        lines = [["all, ms", *(f"{statistics.median(r['ms'].values()):.4g}" for r in rows)]]
         for name in (NONE, *KINDS):
             ratios = [ratio(r, name) for r in rows]
             if any(r is not None for r in ratios):
@@ -220,6 +237,15 @@ def draw(found: Mapping[str, Any], path: Path) -> None:
     plt.close(figure)
 
 
+def _kept(path: Path, title: str) -> list[Row]:
+    """The rows of a file of this machine and title, with the versions of what they ran on."""
+    found = json.loads(path.read_text(encoding="utf-8"))
+    if (found["machine"], found["title"]) != (machine(), title):
+        sys.exit(f"{path} is of another machine or title: leave out --add, or name another --out")
+    (versions,) = found["versions"].values()
+    return [row | {"versions": versions} for row in found["rows"]]
+
+
 def _document(rows: Sequence[dict[str, Any]], title: str) -> dict[str, Any]:
     names = dict.fromkeys(r["workload"] for r in rows)
     return {
@@ -239,6 +265,8 @@ def main() -> None:
     parser.add_argument("--rows", default=",".join(TRAINING), help=f"of {', '.join(TRAINING)}")
     parser.add_argument("--threads", default="1", help="1,2 for both")
     parser.add_argument("--quick", action="store_true", help="few short blocks: a rehearsal")
+    parser.add_argument("--add", action="store_true",
+                        help="to the rows that the file there has, of this machine")  # fmt: skip
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -248,14 +276,15 @@ def main() -> None:
     unknown = [row for row in args.rows.split(",") if row not in TRAINING]
     if unknown:
         parser.error(f"there is no row {unknown[0]}; there are {', '.join(TRAINING)}")
-    blocks, block_s = (3, 0.02) if args.quick else (9, 0.25)
+    blocks, block_s = (2, 0.02) if args.quick else (5, 0.25)
     title = "What each native operator brings" + ", a rehearsal of few short blocks" * args.quick
-    rows = []
+    rows = _kept(args.out / "native.json", title) if args.add else []
     for threads in map(int, args.threads.split(",")):
         for row in args.rows.split(","):
+            rows = [r for r in rows if (r["workload"], r["threads"]) != (row, threads)]
             rows.append(measure(row, threads, blocks, block_s))
-            told = ", ".join(f"{n} {ms:.4g}" for n, ms in rows[-1]["ms"].items())
-            print(f"{row}, {threads} thread(s), ms a step: {told}", flush=True)
+            told = ", ".join(f"{n} {value:.2f}" for n, value in rows[-1]["ratio"].items())
+            print(f"{row}, {threads} thread(s), time without / with all: {told}", flush=True)
             found = _document(rows, title)
             save(found, args.out / "native.json", tables(found), draw)
     for grid in tables(found):
