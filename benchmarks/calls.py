@@ -1,4 +1,4 @@
-"""What a call costs beside ONNX Runtime itself, where the work of a step is small.
+"""Calls of jobs beside those of ONNX Runtime itself, where the work of a step is small.
 
     python -m benchmarks.calls [--quick] [--out DIR]
 
@@ -9,7 +9,6 @@ process, on one thread.
 """
 
 import argparse
-import platform
 import statistics
 import tempfile
 import time
@@ -27,7 +26,7 @@ import flow2onnx.typing as tp
 from benchmarks.contest import machine
 from benchmarks.driver import RESULTS
 from benchmarks.report import Grid, page, write_numbers
-from benchmarks.worker import confine
+from benchmarks.worker import confine, versions_of
 
 Calls = Mapping[str, Callable[[], Any]]
 BLOCK = 200  # calls
@@ -143,10 +142,9 @@ def main() -> None:
             {"workload": name, "us": measure(own, 5 if args.quick else 100)}
             for name, own in calls.items()
         ]
-    versions = {"python": platform.python_version(), "onnxruntime": ort.__version__}
     found = {
         "machine": machine(),
-        "versions": {"flow2onnx": versions},
+        "versions": {"flow2onnx": versions_of(("onnxruntime",))},
         "title": "Calls beside ONNX Runtime alone" + ", a rehearsal of few calls" * args.quick,
         "workloads": WORK,
         "notes": NOTES,

@@ -1,4 +1,4 @@
-"""What each native operator brings: train steps with all of them, and with all but one.
+"""Train steps with all native operators beside steps with all but one: what each brings.
 
     python -m benchmarks.native [--rows lenet,gpt] [--threads 1] [--quick] [--out DIR]
 
@@ -150,7 +150,7 @@ def kinds_in(used: Mapping[str, int]) -> list[str]:
 
 
 def measure(row: str, threads: int, blocks: int, block_s: float) -> Row:
-    """What a row's steps take without each kind, over what they take with all."""
+    """The time of a row's steps without each kind over that with all."""
     with Side(row, KINDS, threads) as side:
         used, versions = kinds_in(side.told["used"]), side.told["versions"]
         side.run(1)
@@ -237,7 +237,7 @@ def draw(found: Mapping[str, Any], path: Path) -> None:
     plt.close(figure)
 
 
-def _kept(path: Path, title: str) -> list[Row]:
+def _rows_of_file(path: Path, title: str) -> list[Row]:
     """The rows of a file of this machine and title, with the versions of what they ran on."""
     found = json.loads(path.read_text(encoding="utf-8"))
     if (found["machine"], found["title"]) != (machine(), title):
@@ -278,7 +278,7 @@ def main() -> None:
         parser.error(f"there is no row {unknown[0]}; there are {', '.join(TRAINING)}")
     blocks, block_s = (2, 0.02) if args.quick else (5, 0.25)
     title = "What each native operator brings" + ", a rehearsal of few short blocks" * args.quick
-    rows = _kept(args.out / "native.json", title) if args.add else []
+    rows = _rows_of_file(args.out / "native.json", title) if args.add else []
     for threads in map(int, args.threads.split(",")):
         for row in args.rows.split(","):
             rows = [r for r in rows if (r["workload"], r["threads"]) != (row, threads)]

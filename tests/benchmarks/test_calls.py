@@ -1,4 +1,4 @@
-"""What calls cost beside the runtime alone."""
+"""Small calls beside the runtime alone."""
 
 import json
 import sys

@@ -111,7 +111,8 @@ OrtStatus *make(Which which, const OrtKernelInfo *info, void **kernel) {
     if (method == abi::method::PRODUCTS) {
         *kernel = by_products(shape, which, form).release();
         if (*kernel != nullptr) return nullptr;
-        return ort::refuse("%s: of groups there are products with windows of one element alone", NAMES[which]);
+        return ort::refuse("%s: of groups there are products with windows of one element alone",
+                           NAMES[which]);
     }
     switch (method) {
     case abi::method::SUMS: break;

@@ -31,9 +31,23 @@ using onednn::dnnl;
 
 constexpr int64_t ROW_STEP = 16, COLUMN_STEP = 48; /* of sgemm's loops: tasks begin at multiples */
 constexpr int64_t SUM_PART = 384; /* measured: longer sums fall out of the cache */
-constexpr int64_t FEW_WEIGHTS = 1 << 14, SUMS = 8, FEWEST_OF_SUM = 1; /* parts of so many terms */
+constexpr int64_t FEW_WEIGHTS = 1 << 14, SUMS = 8; /* parts of a sum */
 
 int64_t whole(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/* Units from `at` to `end`, by what they are units of: `each` of one image or group, at most `most`
+ * at a time. */
+template <typename Make>
+onednn::Status by_parts(int64_t at, int64_t end, int64_t each, int64_t most, const Make &make) {
+    while (at < end) {
+        const int64_t part = at / each, start = part * each;
+        const int64_t last = std::min({end, start + each, at + most});
+        const onednn::Status failed = make(part, at - start, last - start);
+        if (failed != onednn::SUCCESS) return failed;
+        at = last;
+    }
+    return onednn::SUCCESS;
+}
 
 struct Products : Kernel {
     Products(const Shape &s, Which w, const Form &f) : Kernel(s, w, f) {}
@@ -78,8 +92,7 @@ struct Pointwise : Products {
     /* `count` rows from `row` on, of so many positions of an image. */
     virtual Seen seen(const Tensors &tensors, int64_t image, int64_t row, int64_t, int64_t first,
                       int64_t) const {
-        return {tensors.source + image * source + row * shape.plane() + first,
-                shape.plane()};
+        return {tensors.source + image * source + row * shape.plane() + first, shape.plane()};
     }
     /* Input gradients of positions from `first` on, made in what `seen` gave. */
     virtual void put_back(const Tensors &, int64_t, const Seen &, int64_t, int64_t) const {}
@@ -100,16 +113,11 @@ struct Pointwise : Products {
     onednn::Status make(const Tensors &tensors, int64_t at, int64_t end) const override {
         if (which == WEIGHT_GRADIENT) return add_images(tensors, at, end);
         const int64_t plane = shape.out_plane(), steps = whole(plane, COLUMN_STEP);
-        while (at < end) {
-            const int64_t image = at / steps;
-            const int64_t last = std::min({end, (image + 1) * steps, at + most_steps()});
-            const int64_t begin = (at - image * steps) * COLUMN_STEP;
-            const int64_t behind = std::min(plane, (last - image * steps) * COLUMN_STEP);
-            const onednn::Status failed = multiply(tensors, image, begin, behind - begin);
-            if (failed != onednn::SUCCESS) return failed;
-            at = last;
-        }
-        return onednn::SUCCESS;
+        const auto make_positions = [&](int64_t image, int64_t first, int64_t last) {
+            const int64_t begin = first * COLUMN_STEP;
+            return multiply(tensors, image, begin, std::min(plane, last * COLUMN_STEP) - begin);
+        };
+        return by_parts(at, end, steps, most_steps(), make_positions);
     }
 
     /* So many positions of an image. */
@@ -177,19 +185,15 @@ struct Grouped : Products {
     int64_t units() const override { return shape.groups * one.units(); }
 
     onednn::Status make(const Tensors &tensors, int64_t at, int64_t end) const override {
-        const int64_t each = one.units();
-        while (at < end) {
-            const int64_t g = at / each, last = std::min(end, (g + 1) * each);
+        const auto make_group = [&](int64_t g, int64_t first, int64_t last) {
             Tensors own = tensors;
             own.source += g * one.shape.source();
             own.result += g * one.shape.result();
             own.weights += g * one.shape.weights();
             if (own.bias != nullptr) own.bias += g * one.shape.out;
-            const onednn::Status failed = one.make(own, at - g * each, last - g * each);
-            if (failed != onednn::SUCCESS) return failed;
-            at = last;
-        }
-        return onednn::SUCCESS;
+            return one.make(own, first, last);
+        };
+        return by_parts(at, end, one.units(), one.units(), make_group);
     }
 };
 
@@ -303,14 +307,10 @@ struct Meeting : Moved {
     int64_t units() const override { return shape.images * shape.in; }
 
     onednn::Status make(const Tensors &tensors, int64_t at, int64_t end) const override {
-        while (at < end) {
-            const int64_t image = at / shape.in, channel = at % shape.in;
-            const int64_t last = std::min(end, (image + 1) * shape.in);
-            const onednn::Status failed = add_windows(tensors, image, channel, last - at);
-            if (failed != onednn::SUCCESS) return failed;
-            at = last;
-        }
-        return onednn::SUCCESS;
+        const auto make_channels = [&](int64_t image, int64_t first, int64_t last) {
+            return add_windows(tensors, image, first, last - first);
+        };
+        return by_parts(at, end, shape.in, shape.in, make_channels);
     }
 
     onednn::Status add_windows(const Tensors &tensors, int64_t image, int64_t channel,
@@ -348,7 +348,7 @@ struct Summed : Windows {
         return s.images * whole(s.out_plane(), SUM_PART);
     }
     static bool fits(const Shape &s) {
-        return s.weights() <= FEW_WEIGHTS && steps_of(s) >= SUMS * FEWEST_OF_SUM;
+        return s.weights() <= FEW_WEIGHTS && steps_of(s) >= SUMS;
     }
     int64_t units() const override { return SUMS; }
 
