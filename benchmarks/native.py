@@ -12,7 +12,6 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,6 +23,7 @@ from benchmarks.contest import machine
 from benchmarks.driver import RESULTS
 from benchmarks.environments import interpreter
 from benchmarks.report import Grid, each, save
+from benchmarks.worker_process import PeerError, WorkerProcess
 from benchmarks.workloads import TRAINING, workload
 
 # What stands and falls together. Winograd is no operator, but how convolutions may compute.
@@ -65,43 +65,36 @@ class Side:
         if python is None:
             sys.exit("flow2onnx-native is missing: python -m benchmarks.environments native")
         operators = ",".join(operator for kind in kinds for operator in KINDS[kind])
-        self.process = subprocess.Popen(
-            [python, "-m", "benchmarks.native", "--child", operators or "-", "--rows", row,
-             "--threads", str(threads)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            env={**os.environ, "FLOW2ONNX_CACHE": "0"},  # which does not know what was left out
-        )  # fmt: skip
-        self.told = json.loads(self._line())
+        command = [
+            python, "-m", "benchmarks.native", "--child", operators or "-", "--rows", row,
+            "--threads", str(threads),
+        ]  # fmt: skip
+        # the cache does not know what was left out
+        self._worker = WorkerProcess(command, {**os.environ, "FLOW2ONNX_CACHE": "0"}, name=row)
+        try:
+            self.told = self._worker.record()
+        except PeerError:
+            self._worker.close()
+            raise
         self.blocks: list[tuple[float, float]] = []
 
     def __enter__(self) -> "Side":
         return self
 
     def __exit__(self, *raised: object) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait()
+        self._worker.close()
 
     def run(self, steps: int) -> float:
         """The seconds of a block of steps."""
-        assert self.process.stdin is not None
         time.sleep(_REST_SECONDS)
-        self.process.stdin.write(f"{steps}\n")
-        self.process.stdin.flush()
-        wall, busy = json.loads(self._line())
+        self._worker.tell(str(steps))
+        wall, busy = self._worker.numbers(2)
         self.blocks.append((wall / steps, busy / steps))
-        return float(wall)
+        return wall
 
     def median(self, which: int) -> float:
         """Seconds of a step, by the clock (0) or of processors (1), without the first block."""
         return statistics.median(block[which] for block in self.blocks[1:])
-
-    def _line(self) -> str:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            sys.exit("a side ended early; its message is above")
-        return line
 
 
 def child(row: str, operators: Sequence[str], threads: int) -> None:
@@ -138,7 +131,7 @@ def child(row: str, operators: Sequence[str], threads: int) -> None:
         wall, busy = time.perf_counter(), time.process_time()
         for i in range(int(line)):
             step(i)
-        print(json.dumps((time.perf_counter() - wall, time.process_time() - busy)), flush=True)
+        print(time.perf_counter() - wall, time.process_time() - busy, flush=True)
 
 
 def kinds_in(used: Mapping[str, int]) -> list[str]:
@@ -282,7 +275,10 @@ def main() -> None:
     for threads in map(int, args.threads.split(",")):
         for row in args.rows.split(","):
             rows = [r for r in rows if (r["workload"], r["threads"]) != (row, threads)]
-            rows.append(measure(row, threads, blocks, block_s))
+            try:
+                rows.append(measure(row, threads, blocks, block_s))
+            except PeerError as error:
+                sys.exit(str(error))
             told = ", ".join(f"{n} {value:.2f}" for n, value in rows[-1]["ratio"].items())
             print(f"{row}, {threads} thread(s), time without / with all: {told}", flush=True)
             found = _document(rows, title)
