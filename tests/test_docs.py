@@ -97,6 +97,14 @@ def test_every_page_is_in_a_list_of_contents():
     assert pages - listed == set(), "list them in an index.md"
 
 
+def test_links_lead_to_pages_of_the_site():
+    patterns = loaded("conf").include_patterns
+    sources = {p.resolve() for pattern in patterns for p in ROOT.glob(pattern)}
+    for page in PAGES:
+        for link in re.findall(r"\]\(([^)#:]+\.md)[)#]", page.read_text(encoding="utf-8")):
+            assert (page.parent / link).resolve() in sources, f"{page.name}: {link}"
+
+
 def dotted(node):
     """`flow.a.b` as text, or None for another expression."""
     names = []
