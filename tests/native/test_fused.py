@@ -461,3 +461,34 @@ def test_programs_that_do_not_pay_are_not_made(monkeypatch: pytest.MonkeyPatch) 
         b.output(y, "y")
         _, used = rewrite(model_of(b.graph), {"Fused"})
         assert used.get("Fused", 0) == expected
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_beside_branches_that_read_what_programs_make(seed: int, library: NativeLibrary) -> None:
+    """Values that only nodes within a branch read are results of their program; nothing waits."""
+    draw = np.random.default_rng(seed)
+    b, shape = Builder(), (2, LARGE)
+    values = [b.input("x", shape, float32), b.input("y", shape, float32)]
+    choice = b.input("choice", (), bool_)
+
+    def pick() -> ir.Value:
+        return values[draw.integers(max(0, len(values) - 5), len(values))]
+
+    def branch(name: str) -> ir.Graph:
+        inner = Builder.inside(b, name)
+        inner.output(inner.Sub(inner.Mul(pick(), pick()), pick()), f"{name}/result")
+        return inner.graph
+
+    for i in range(24):
+        if i % 8 == 5:
+            branches = {f"{kind}_branch": branch(f"{kind}{i}") for kind in ("then", "else")}
+            found = b.emit("If", [choice], branches)[0]
+            found.shape, found.type = ir.Shape(shape), ir.TensorType(ir.DataType.FLOAT)
+            values.append(found)
+        else:
+            values.append(b.emit(draw.choice(["Add", "Sub", "Max"]), [pick(), pick()])[0])
+    b.output(values[-1], "z")
+    feeds = {"x": numbers(shape), "y": numbers(shape, 1), "choice": np.array(seed % 2 == 0)}
+    apart, fused, used = both(b, feeds, library)
+    assert used["Fused"] > 1
+    agree(apart, fused)

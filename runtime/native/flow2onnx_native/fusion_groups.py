@@ -7,7 +7,7 @@ from itertools import pairwise
 import onnx_ir as ir
 
 from flow2onnx_native.elementwise import Fusible, fusible
-from flow2onnx_native.graph import has_subgraphs, is_static, readers, size
+from flow2onnx_native.graph import is_static, nodes_inside, readers, size, values_read
 
 __all__ = ["Group", "Grouping", "Key", "fusion_groups", "independent_groups", "size_if_known"]
 
@@ -60,11 +60,13 @@ class Grouping:
 
     def __init__(self, nodes: Sequence[ir.Node], kind: type[Group] = Group) -> None:
         self.places = {node: i for i, node in enumerate(nodes)}
+        for i, node in enumerate(nodes):
+            self.places.update(dict.fromkeys(nodes_inside(node), i))
         self.of = [kind() for _ in nodes]
         for i, node in enumerate(nodes):
-            for maker in _makers(node):
-                self.of[i].makers.add(self.places[maker])
-                self.of[self.places[maker]].readers.add(i)
+            for maker in {self.places[m] for m in _makers(node)} - {i}:
+                self.of[i].makers.add(maker)
+                self.of[maker].readers.add(i)
         self._order = _Order(self.of)
         self._first, self._last = _along_the_longest_way(self.of)
 
@@ -225,8 +227,6 @@ def fusion_groups(
     the backward half needs is computed there, not kept for it.
     """
     nodes = list(graph)
-    if has_subgraphs(nodes):
-        return []
     grouping = Grouping(nodes)
     for i in reversed(range(len(nodes))):
         part = classify(nodes[i])
@@ -251,7 +251,7 @@ def independent_groups(
     nodes = list(graph)
     found: dict[Key, list[Group]] = {}
     keys = {i: k for i, node in enumerate(nodes) if (k := key(node)) is not None}
-    if len(set(keys.values())) == len(keys) or has_subgraphs(nodes):
+    if len(set(keys.values())) == len(keys):
         return []
     grouping = Grouping(nodes, _Alike)
     for i, k in keys.items():
@@ -282,18 +282,21 @@ def _join(grouping: Grouping, i: int, groups: list[Group]) -> None:
 
 
 def _makers(node: ir.Node) -> Iterator[ir.Node]:
-    for value in node.inputs:
-        if value is not None and (maker := value.producer()) is not None:
+    for value in values_read(node):
+        if (maker := value.producer()) is not None:
             yield maker
 
 
 def _neighbours(node: ir.Node, part: Fusible, places: dict[ir.Node, int]) -> Iterator[int]:
-    """Who reads the node, then who reads the same large operands."""
+    """Who reads the node, then who reads the same large operands.
+
+    Nodes of a branch that was removed still count as readers, and have no place.
+    """
     if part.kind != "sum":  # its result is smaller than what the program works on
-        yield from sorted(places[n] for n in readers(node))
+        yield from sorted(places[n] for n in readers(node) if n in places)
     for value in node.inputs:
         if value is not None and size_if_known(value) == part.total:
-            yield from sorted(places[use.node] for use in value.uses())
+            yield from sorted(places[use.node] for use in value.uses() if use.node in places)
 
 
 def size_if_known(value: ir.Value) -> int:

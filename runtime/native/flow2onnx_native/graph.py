@@ -27,6 +27,7 @@ __all__ = [
     "is_standard",
     "is_static",
     "merge_nodes",
+    "nodes_inside",
     "number",
     "only_user",
     "readers",
@@ -44,7 +45,6 @@ VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 Reals: TypeAlias = Collection[ir.DataType | None]
 ON_CPU: Reals = (ir.DataType.FLOAT,)
 ON_CUDA: Reals = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
-_SUBGRAPHS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
 
 def is_static(value: ir.Value) -> bool:
@@ -105,20 +105,29 @@ def readers(node: ir.Node) -> Iterator[ir.Node]:
 def values_read(node: ir.Node) -> Iterator[ir.Value]:
     """The inputs of a node, and all that the nodes of its subgraphs read."""
     yield from (v for v in node.inputs if v is not None)
-    for attribute in node.attributes.values():
+    for graph in _subgraphs(node):
+        for inner in graph.all_nodes():
+            yield from (v for v in inner.inputs if v is not None)
+        yield from graph.outputs
+
+
+def nodes_inside(node: ir.Node) -> Iterator[ir.Node]:
+    """The nodes of its subgraphs, and of those within them."""
+    for graph in _subgraphs(node):
+        yield from graph.all_nodes()
+
+
+def _subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
+    for attribute in node.attributes.data.values():  # most of thousands of nodes have none
         if attribute.type == ir.AttributeType.GRAPH:
-            for inner in attribute.as_graph().all_nodes():
-                yield from (v for v in inner.inputs if v is not None)
-            yield from attribute.as_graph().outputs
+            yield attribute.as_graph()
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            yield from attribute.as_graphs()
 
 
 def has_subgraphs(nodes: Iterable[ir.Node]) -> bool:
     """True if a node has a subgraph, which may read values that are no inputs of the node."""
-    for node in nodes:  # thousands, most of them without attributes
-        attributes = node.attributes.data
-        if attributes and any(a.type in _SUBGRAPHS for a in attributes.values()):
-            return True
-    return False
+    return any(True for node in nodes for _ in _subgraphs(node))
 
 
 def sort(graph: ir.Graph) -> None:
