@@ -24,7 +24,7 @@ from benchmarks.driver import RESULTS
 from benchmarks.environments import interpreter
 from benchmarks.report import Grid, each, save
 from benchmarks.worker_process import PeerError, WorkerProcess
-from benchmarks.workloads import TRAINING, workload
+from benchmarks.workloads import OTHERS, TRAINING, workload
 
 # What stands and falls together. Winograd is no operator, but how convolutions may compute.
 KINDS = {
@@ -50,6 +50,7 @@ NOTES = (
     "other operator takes up are fused, and products take in what is around them.",
     "Where a row has no such operator the cell is empty.",
 )
+ROWS = TRAINING | OTHERS
 _TOLERANCE = 3e-2  # of losses of three steps; networks with normalisations over a batch amplify
 # Threads of the side that ran before spin for a while, on processors that the next one needs.
 _REST_SECONDS = 0.2
@@ -120,7 +121,7 @@ def child(row: str, operators: Sequence[str], threads: int) -> None:
 
     accelerator.open_library = lambda: kept  # type: ignore[assignment]
     accelerator.rewrite_training = rewrite_with_some  # type: ignore[assignment]
-    work = workload(TRAINING[row][1])
+    work = workload(ROWS[row][1])
     variant = frozenset(["native"] if kept.operators else [])
     step = peer.training(work, work.variables(), work.data(), Options(variant, threads))
     losses = [float(step(0)) for _ in range(3)]
@@ -245,7 +246,7 @@ def _document(rows: Sequence[dict[str, Any]], title: str) -> dict[str, Any]:
         "machine": machine(),
         "versions": {"flow2onnx, native": rows[0]["versions"]},
         "title": title,
-        "workloads": {name: TRAINING[name][0] for name in names},
+        "workloads": {name: ROWS[name][0] for name in names},
         "notes": NOTES,
         "rows": [{k: v for k, v in row.items() if k != "versions"} for row in rows],
     }
@@ -255,7 +256,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rows", default=",".join(TRAINING), help=f"of {', '.join(TRAINING)}")
+    parser.add_argument("--rows", default=",".join(ROWS), help=f"of {', '.join(ROWS)}")
     parser.add_argument("--threads", default="1", help="1,2 for both")
     parser.add_argument("--quick", action="store_true", help="few short blocks: a rehearsal")
     parser.add_argument("--add", action="store_true",
@@ -266,9 +267,9 @@ def main() -> None:
     if args.child is not None:
         child(args.rows, args.child.split(","), int(args.threads))
         return
-    unknown = [row for row in args.rows.split(",") if row not in TRAINING]
+    unknown = [row for row in args.rows.split(",") if row not in ROWS]
     if unknown:
-        parser.error(f"there is no row {unknown[0]}; there are {', '.join(TRAINING)}")
+        parser.error(f"there is no row {unknown[0]}; there are {', '.join(ROWS)}")
     blocks, block_s = (2, 0.02) if args.quick else (5, 0.25)
     title = "What each native operator brings" + ", a rehearsal of few short blocks" * args.quick
     rows = _rows_of_file(args.out / "native.json", title) if args.add else []

@@ -113,6 +113,13 @@ class Ops(Protocol):
         `in_cells` a peer whose users write such a loop step by step does so.
         """
 
+    def coupled_cells(self, x: Tensor, name: str, length: int, inputs: int, units: int) -> Tensor:
+        """An LSTM without bias whose gate that keeps is 1 less the gate that lets enter, by steps.
+
+        The variables are name-weight, (3 units, inputs + units), of the gates that let enter and
+        leave, and of what is new.
+        """
+
     def column(self, x: Tensor, index: int) -> Tensor:
         """One column of a matrix."""
 
@@ -208,6 +215,12 @@ def language(
     x = o.table(ids, "words", vocabulary, units)
     for i in range(layers):
         x = o.lstm(x, f"lstm{i}", length, units, units, in_cells)
+    return o.dense(o.tokens(x), "output", units, vocabulary)
+
+
+def coupled(o: Ops, ids: Tensor, length: int, units: int, vocabulary: int) -> Tensor:
+    """A language model of cells of which no library has an operator."""
+    x = o.coupled_cells(o.table(ids, "words", vocabulary, units), "cells", length, units, units)
     return o.dense(o.tokens(x), "output", units, vocabulary)
 
 
@@ -481,6 +494,12 @@ class Sizes:
             f"{name}-bias_ih_l0": (4 * units,), f"{name}-bias_hh_l0": (4 * units,),
         }  # fmt: skip
         self._count((x[0], length, 4 * units), 2 * (inputs + units))
+        return self._count((x[0], length, units))
+
+    def coupled_cells(self, x: Shape, name: str, length: int, inputs: int, units: int) -> Shape:
+        assert x[1:] == (length, inputs), f"{name}: {x[1:]}, not {(length, inputs)}"
+        self.variables[f"{name}-weight"] = (3 * units, inputs + units)
+        self._count((x[0], length, 3 * units), 2 * (inputs + units))
         return self._count((x[0], length, units))
 
     def column(self, x: Shape, index: int) -> Shape:

@@ -211,6 +211,19 @@ def _lstm(
     }
 
 
+def _coupled(
+    batch: int = 16, length: int = 64, units: int = 1024, vocabulary: int = 1000
+) -> dict[str, Any]:
+    network = functools.partial(networks.coupled, length=length, units=units, vocabulary=vocabulary)
+    return {
+        "inputs": (Input("ids", (batch, length), vocabulary),),
+        "labels": Input("labels", (batch * length,), vocabulary),
+        "update": Update("adam", 1e-3),
+        "network": network,
+        "tolerance": 1e-3,
+    }
+
+
 def _dlrm(
     batch: int = 1024, fields: int = 26, rows: int = 100_000, width: int = 16, hidden: int = 256
 ) -> dict[str, Any]:
@@ -280,6 +293,7 @@ NETWORKS: dict[str, Callable[..., dict[str, Any]]] = {
     "decoder": _decoder,
     "wide": _wide,
     "lstm": _lstm,
+    "coupled": _coupled,
     "dlrm": _dlrm,
     "depthwise": _depthwise,
     "dilated": _dilated,
@@ -313,6 +327,8 @@ TRAINING = {
     "broad": ("MLP 2 × 4096, batch 256, SGD", "mlp:batch=256,hidden=4096,depth=2"),
     "gan": ("DCGAN's generator and discriminator, batch 64, Adam", "gan"),
 }
+# Networks that only `benchmarks.native` measures: what an operator is for that no row above needs.
+OTHERS = {"coupled": ("cells of coupled gates, 1024, 16 × 64 words, Adam", "coupled")}
 PREDICTION = {
     f"{name}-b{batch}": (f"{title}, batch {batch}", f"{network}batch={batch}")
     for batch in (1, 32)

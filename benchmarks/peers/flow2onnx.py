@@ -130,6 +130,21 @@ class _Ops:
         y, _ = flow.nn.LSTM(x, units, batch_first=True, name=name)
         return y
 
+    def coupled_cells(self, x: Blob, name: str, length: int, inputs: int, units: int) -> Blob:
+        weight = _variable(f"{name}-weight", 3 * units, inputs + units)
+        h = c = flow.constant(0.0, flow.float32, (x.shape[0], units))
+        states = []
+        for t in range(length):
+            word = flow.squeeze(flow.slice(x, [None, t, None], [None, 1, None]), axis=[1])
+            made = flow.matmul(flow.concat([word, h], axis=1), weight, transpose_b=True)
+            enter, leave, new = (flow.slice(made, [None, k * units], [None, units])
+                                 for k in range(3))  # fmt: skip
+            enter = flow.math.sigmoid(enter)
+            c = (1 - enter) * c + enter * flow.math.tanh(new)
+            h = flow.math.sigmoid(leave) * flow.math.tanh(c)
+            states.append(h)
+        return flow.stack(states, axis=1)
+
     def column(self, x: Blob, index: int) -> Blob:
         return flow.squeeze(flow.slice(x, [None, index], [None, 1]), axis=[1])
 

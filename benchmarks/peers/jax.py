@@ -166,6 +166,23 @@ class _Ops:
         start = jnp.zeros((x.shape[0], units), made.dtype)
         return lax.scan(cell, (start, start), made.transpose(1, 0, 2))[1].transpose(1, 0, 2)
 
+    def coupled_cells(
+        self, x: jax.Array, name: str, length: int, inputs: int, units: int
+    ) -> jax.Array:
+        weight = self._narrow(self.values[f"{name}-weight"]).T
+
+        def cell(state: Any, word: jax.Array) -> Any:
+            h, c = state
+            made = self._narrow(jnp.concatenate([word, h], 1)) @ weight
+            enter, leave, new = jnp.split(made, 3, 1)
+            enter = jax.nn.sigmoid(enter)
+            c = (1 - enter) * c + enter * jnp.tanh(new)
+            h = jax.nn.sigmoid(leave) * jnp.tanh(c)
+            return (h, c), h
+
+        start = jnp.zeros((x.shape[0], units), x.dtype)
+        return lax.scan(cell, (start, start), x.transpose(1, 0, 2))[1].transpose(1, 0, 2)
+
     def column(self, x: jax.Array, index: int) -> jax.Array:
         return x[:, index]
 

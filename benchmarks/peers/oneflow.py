@@ -147,6 +147,19 @@ class _Ops:
             states.append(h)
         return flow.stack(states, dim=1)
 
+    def coupled_cells(self, x: Tensor, name: str, length: int, inputs: int, units: int) -> Tensor:
+        weight = self.values[f"{name}-weight"].transpose(0, 1)
+        h = c = flow.zeros(x.shape[0], units)
+        states = []
+        for t in range(length):
+            made = flow.matmul(flow.cat([x[:, t], h], 1), weight)
+            enter, leave, new = (made[:, k * units : (k + 1) * units] for k in range(3))
+            enter = flow.sigmoid(enter)
+            c = (1 - enter) * c + enter * flow.tanh(new)
+            h = flow.sigmoid(leave) * flow.tanh(c)
+            states.append(h)
+        return flow.stack(states, dim=1)
+
     def column(self, x: Tensor, index: int) -> Tensor:
         return x[:, index]
 

@@ -166,6 +166,26 @@ class _Ops:
         self.width = units
         return self._node("Concat", *states, axis=1)
 
+    def coupled_cells(self, x: str, name: str, length: int, inputs: int, units: int) -> str:
+        words = self._several("Split", length, x, axis=1)
+        rows = [self._node("Squeeze", word, self._ints(1)) for word in words]
+        one = self._constant("one", np.float32(1))
+        none = self._constant(f"{name}-none", np.zeros((inputs, units), np.float32))
+        h = c = self._node("MatMul", rows[0], none)  # zeros, as many as the batch has
+        states = []
+        for row in rows:
+            joined = self._node("Concat", row, h, axis=1)
+            made = self._node("Gemm", joined, f"{name}-weight", transB=1)
+            enter, leave, new = self._several("Split", 3, made, axis=1)
+            enter = self._node("Sigmoid", enter)
+            own = self._node("Mul", enter, self._node("Tanh", new))
+            kept = self._node("Mul", self._node("Sub", one, enter), c)
+            c = self._node("Add", kept, own)
+            h = self._node("Mul", self._node("Sigmoid", leave), self._node("Tanh", c))
+            states.append(self._node("Unsqueeze", h, self._ints(1)))
+        self.width = units
+        return self._node("Concat", *states, axis=1)
+
     def column(self, x: str, index: int) -> str:
         return self._node("Gather", x, self._constant(f"at{index}", np.int64(index)), axis=1)
 

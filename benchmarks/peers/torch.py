@@ -122,6 +122,19 @@ class _Ops:
         weights = [self.values[f"{name}-{n}"] for n in names]
         return torch.lstm(x, (start, start), weights, True, 1, 0.0, self.trains, False, True)[0]
 
+    def coupled_cells(self, x: Tensor, name: str, length: int, inputs: int, units: int) -> Tensor:
+        weight = self.values[f"{name}-weight"]
+        h = c = x.new_zeros(x.shape[0], units)
+        states = []
+        for word in x.unbind(1):
+            made = torch.nn.functional.linear(torch.cat([word, h], 1), weight)
+            enter, leave, new = made.chunk(3, 1)
+            enter = torch.sigmoid(enter)
+            c = (1 - enter) * c + enter * torch.tanh(new)
+            h = torch.sigmoid(leave) * torch.tanh(c)
+            states.append(h)
+        return torch.stack(states, 1)
+
     def column(self, x: Tensor, index: int) -> Tensor:
         return x[:, index]
 

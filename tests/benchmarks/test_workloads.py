@@ -25,6 +25,7 @@ SMALL = {
     "decoder": "decoder:batch=2,length=3,layers=2,units=8,heads=2,vocabulary=7",
     "wide": "wide:batch=4,rows=50,width=2,fields=3,hidden=5",
     "lstm": "lstm:batch=2,length=5,units=4,vocabulary=7,cells=1",
+    "coupled": "coupled:batch=2,length=5,units=4,vocabulary=7",
     "depthwise": "depthwise:batch=4,side=16,stages=2,classes=5",
     "dilated": "dilated:batch=2,side=16,width=4,classes=5",
     "unet": "unet:batch=2,side=8,width=2,depth=2,classes=3",
