@@ -46,6 +46,16 @@ STRAIGHT = [
     Case((3, 40, 12, 12), 40, (7, 5), (2, 1), (3, 2, 3, 2), group=40),
     Case((1, 64, 24, 24), 3, (9, 9), pads=(4,) * 4),
 ]
+# Taps at the ends of these kernels meet the border alone.
+BEYOND = [
+    Case((2, 40, 7, 7), 24, (3, 3), pads=(18,) * 4, dilations=(18, 18)),
+    Case((1, 24, 2, 2), 40, (7, 7), pads=(3,) * 4),
+    Case((2, 24, 3, 9), 32, (7, 3), (2, 1), pads=(5, 1, 1, 1)),
+    Case((2, 20, 4), 24, (9,), (2,), pads=(7, 2)),
+    Case((2, 32, 3, 5), 32, (7, 7), pads=(3, 3, 3, 3), group=32),
+    Case((2, 32, 3, 5), 64, (9, 3), pads=(4, 1, 4, 1), group=4),
+    Case((1, 20, 2, 4, 5), 24, (5, 3, 3), pads=(2, 1, 1, 2, 1, 1)),
+]
 TRANSPOSED = [
     Case((2, 40, 30), 20, (16,), (8,), (4, 4)),
     Case((1, 24, 50), 18, (3,), (2,), (1, 1), output_padding=(1,)),
@@ -77,7 +87,7 @@ def outputs(
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
-@pytest.mark.parametrize("case", STRAIGHT, ids=str)
+@pytest.mark.parametrize("case", [*STRAIGHT, *BEYOND], ids=str)
 def test_convolutions(case: Case, threads: int, convolving: NativeLibrary, any_shape: None) -> None:
     weights = (case.out, case.x[1] // case.group, *case.kernel)
     expected, got, used = outputs(case, "Conv", weights, convolving, threads)

@@ -45,6 +45,7 @@ struct Shape : abi::ConvShape {
     void set_axis(int i, const Axis &a) {
         (&depth)[i] = a.size;
         (&out_depth)[i] = a.out;
+        (&kernel_depth)[i] = a.kernel;
         (&front)[i] = a.before;
         (&back)[i] = a.after;
     }

@@ -279,18 +279,24 @@ struct Call {
         const size_t last = count * (job + 1) / conv.jobs();
         float *sums = tensors.weights;
         if (conv.has_sums() && job > 0) {
-            sums = parts + (static_cast<int64_t>(job) - 1) * conv.shape.weights();
+            sums = cleared(parts + (static_cast<int64_t>(job) - 1) * conv.shape.weights());
         }
         for (size_t i = first; i < last && failures[job] == SUCCESS; ++i) {
             failures[job] = conv.has_sums() && i > first ? add(i, sums) : run(i, sums);
         }
     }
 
+    /* Room for a weight gradient, with zeros where no piece puts one. */
+    float *cleared(float *weights) const {
+        if (!conv.pieces.have_all_taps) std::fill_n(weights, conv.shape.weights(), 0.0F);
+        return weights;
+    }
+
     /* A weight gradient of one more piece. */
     Status add(size_t i, float *sums) const {
         const int64_t size = conv.shape.weights();
         float *own = machine::scratch<machine::BLOCK_POINTS>(static_cast<size_t>(size));
-        DNNL_TRY(run(i, own));
+        DNNL_TRY(run(i, cleared(own)));
         for (int64_t k = 0; k < size; ++k) sums[k] += own[k];
         return SUCCESS;
     }
@@ -356,7 +362,8 @@ struct Call {
             reordered.push_back(is_done ? reordered[same] : next);
             if (is_done || plan->weights.reorder == nullptr) continue;
             char *pad = bytes<machine::REORDERS>(plan->scratchpad());
-            DNNL_TRY(move(plan->weights, tensors.weights, next, pad, on));
+            float *first = tensors.weights + conv.pieces.all.front().weights;
+            DNNL_TRY(move(plan->weights, first, next, pad, on));
             next += plan->weights.reordered();
         }
         return SUCCESS;
@@ -386,6 +393,7 @@ OrtStatus *Direct::run(OrtKernelContext *context, const Tensors &tensors) const 
         const size_t floats = (count - 1) * static_cast<size_t>(shape.weights());
         call.parts = machine::scratch<machine::SUMMED>(floats);
     }
+    if (which == WEIGHT_GRADIENT) call.cleared(tensors.weights);
     if (shares_weights()) call.failures[0] = call.reorder_weights();
     if (call.failures[0] == SUCCESS) ORT_TRY(ort::parallel(context, count, call));
     for (Status failed : call.failures) {

@@ -22,15 +22,54 @@ constexpr int64_t JOBS_OF_TASK = 4;         /* of pieces that are summed: some t
 
 int64_t whole_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+/* A convolution without the taps at the ends of its kernels that meet the border alone, wherever
+ * their window stands. A border may not be shorter than nothing. */
+struct Kernels {
+    Shape shape;
+    int64_t first = 0; /* weight that is left */
+
+    explicit Kernels(const Shape &whole) : shape(whole) {
+        int64_t step = 1;
+        for (int i = MOST_AXES - 1; i >= 0; --i) {
+            first += step * cut(i);
+            step *= whole.axis(i).kernel;
+        }
+    }
+
+    /* How many taps are cut off at the beginning. */
+    int64_t cut(int i) {
+        Axis a = shape.axis(i);
+        const int64_t before = a.before / a.dilation, after = a.after / a.dilation;
+        int64_t begin = 0, end = a.kernel;
+        while (begin < std::min(before, end - 1) && !meets(a, begin)) ++begin;
+        while (end - 1 > std::max(begin, a.kernel - 1 - after) && !meets(a, end - 1)) --end;
+        a.before -= begin * a.dilation;
+        a.after -= (a.kernel - end) * a.dilation;
+        a.kernel = end - begin;
+        shape.set_axis(i, a);
+        return begin;
+    }
+    /* Whether some window has an element of the image at a tap. */
+    static bool meets(const Axis &a, int64_t tap) {
+        const int64_t start = tap * a.dilation - a.before; /* of the first window */
+        const int64_t window = start < 0 ? whole_div(-start, a.stride) : 0;
+        return window < a.out && start + window * a.stride < a.size;
+    }
+};
+
 struct Cutter {
-    const Shape &whole;
+    const Shape &whole; /* as far as kernels meet the image */
     const Which which;
+    const Shape &given;
     const int axis;                /* that is cut: the first of several positions */
     int64_t images = 1, parts = 1; /* pieces of the images, and of the axis in each */
     int64_t each = 1, rows = 1;    /* images of a piece, and positions of a part */
     const int64_t cached = machine::second_cache(); /* elements */
 
-    Cutter(const Shape &s, Which w) : whole(s), which(w), axis(longest(s)) { cut_places(); }
+    Cutter(const Kernels &kernels, Which w, const Shape &s)
+        : whole(kernels.shape), which(w), given(s), axis(longest(whole)) {
+        cut_places();
+    }
 
     static int longest(const Shape &s) {
         int found = 0;
@@ -152,13 +191,13 @@ struct Cutter {
         switch (along) {
         case OUT:
             part.out = n;
-            made.weights = first * per_in * whole.taps();
+            made.weights = first * per_in * given.taps();
             made.result = first * whole.out_plane();
             made.bias = first;
             break;
         case IN:
             part.in = n;
-            made.weights = first * whole.taps();
+            made.weights = first * given.taps();
             made.source = first * whole.plane();
             break;
         default: {
@@ -168,7 +207,7 @@ struct Cutter {
             part.out = n * per_out;
             made.source = first * per_in * whole.plane();
             made.result = first * per_out * whole.out_plane();
-            made.weights = first * per_out * per_in * whole.taps();
+            made.weights = first * per_out * per_in * given.taps();
             made.bias = first * per_out;
         }
         }
@@ -223,15 +262,18 @@ struct Cutter {
 } // namespace
 
 Pieces cut(const Shape &whole, Which which) {
-    const Cutter cutter{whole, which};
+    const Kernels kernels{whole};
+    const Cutter cutter{kernels, which, whole};
     const Along along = cutter.best();
     Pieces made;
     made.have_all_weights = along == PLACES;
+    made.have_all_taps = kernels.shape.taps() == whole.taps();
     made.jobs = cutter.jobs(along);
     for (int64_t i = 0; i < cutter.count(along); ++i) {
         made.all.push_back(along == PLACES ? cutter.place(i)
                                            : cutter.piece(along, cutter.begin(along, i),
                                                           cutter.begin(along, i + 1)));
+        made.all.back().weights += kernels.first;
     }
     return made;
 }

@@ -17,6 +17,7 @@ struct Piece {
 struct Pieces {
     std::vector<Piece> all;
     bool have_all_weights = true; /* each the whole tensor of them; gradients of it are summed */
+    bool have_all_taps = true;    /* none of a kernel meets the border alone */
     int64_t jobs = 1;             /* that they are shared out to, neighbours to the same */
 };
 
