@@ -159,8 +159,16 @@ def _is_worth_a_constant(node: ir.Node) -> bool:
 
 def _is_supported(node: ir.Node) -> bool:
     """True if the library is to compute this product, of values that a step makes."""
-    factors = _factors(node)  # the runtime packs a constant once, not in every step
-    return factors is not None and factors[1].const_value is None and _pays(node, factors[0])
+    factors = _factors(node)
+    return factors is not None and not _is_constant(factors[1]) and _pays(node, factors[0])
+
+
+def _is_constant(value: ir.Value) -> bool:
+    """True for a constant and its transpose, which the runtime packs once, not in every step."""
+    node = value.producer()
+    if is_standard(node, "Transpose") and node is not None and node.inputs[0] is not None:
+        value = node.inputs[0]
+    return value.const_value is not None
 
 
 def _factors(node: ir.Node) -> tuple[ir.Value, ir.Value] | None:
