@@ -175,6 +175,7 @@ def test_what_is_not_moved_to_rows(name: str, shape: ConvShape) -> None:
 def test_the_runtimes_own_without_avx512() -> None:
     for name, shape in (
         (FORWARD, shape_of((3, 32), 224, 3, stride=2)),
+        (FORWARD, shape_of((3, 64), 112, 3)),
         (INPUT, shape_of((128, 256), 256, 2, 1, stride=2)),
     ):
         assert fastest_method(name, shape, winograd=True, avx512=False) is None
@@ -189,7 +190,7 @@ def test_few_windows_apart_with_avx512() -> None:
 
 OTHERS = [
     (FORWARD, shape_of((1, 64), 128, 9)),
-    (FORWARD, shape_of((3, 64), 112, 3)),
+    (FORWARD, shape_of((3, 64), 80, 3)),
     (FORWARD, shape_of((3, 12), 128, 7)),
     (FORWARD, shape_of((320, 320), 8, 2, 3, stride=2, images=8)),
     (FORWARD, shape_of((64, 64), 8, 2, 3, stride=2, images=4)),
@@ -205,6 +206,13 @@ OTHERS = [
 def test_the_same_with_avx512(name: str, shape: ConvShape) -> None:
     narrow, wide = (fastest_method(name, shape, winograd=True, avx512=a) for a in (False, True))
     assert wide == narrow
+
+
+def test_tiles_of_many_images_at_the_edge() -> None:
+    """A third of the last ones is beyond it."""
+    for images, method in ((2, Method.TILES_OF_2), (16, Method.SUMS)):
+        shape = shape_of((32, 64), 11, 5, images=images)
+        assert fastest_method(WEIGHTS, shape, winograd=True, avx512=False) == method
 
 
 def test_without_winograd() -> None:

@@ -21,15 +21,16 @@ _FEWEST_CHANNELS = {3: 16, 5: 32}
 _FEWEST_TILES = 16  # of all images
 # Of the tiles, which may hang over the edge of the image; of many by the smaller kernel fewer do.
 _LEAST_FILLED, _MANY_TILES, _LEAST_OF_MANY = 0.75, 32, 0.65
-# Both for weight gradients by the smaller kernel: there are no weights to be transformed before.
-_OF_WEIGHTS = 1, 0.5
+# Both for weight gradients by the smaller kernel: there are no weights to be transformed before. By
+# the larger, of many tiles: what they are transformed to does not stay in the cache.
+_OF_WEIGHTS, _MANY_LARGER, _LEAST_OF_LARGER = (1, 0.5), 256, 0.9
 # Channels: with others oneDNN has no fast kernel for groups, and fills blocks with zeros.
 _BLOCK = 8
 _FEW, _NOT_MANY = 4, 24  # channels
 _SMALLEST_IMAGE, _SMALLEST_OF_FEW, _FEW_IMAGES = 20, 16, 2  # positions of the output
 _FEW_WINDOWS, _MANY_WEIGHTS = 64, 1 << 17  # which cost more to be reordered than to be multiplied
 # The same where strides leave so few, and AVX-512 multiplies: of an image, of all, and weights.
-_FEWEST_APART, _FEW_APART, _MANY_APART = 16, 256, 1 << 19
+_FEWEST_APART, _FEW_APART, _MANY_APART = 16, 128, 1 << 19
 _LONGEST_DEPTHWISE = 9  # kernel whose forward pass oneDNN is fast with
 _MOST_FIRST_PHASES = 8
 # Of kernels that are mostly beyond the border: longer, no longer, and rows as long as so many.
@@ -291,8 +292,11 @@ def _is_forward_moved(shape: ConvShape) -> bool:
         return shape.out_width >= _SHORTEST_ROW
     if _taps(shape) <= _SHORT:
         return shape.out_width >= _NOT_MANY
-    is_short = _taps(shape) <= 2 * _BLOCK and shape.out >= _FEWEST_ROWS
-    return _is_plane_apart(shape) and is_short and shape.out_width >= _LONG_LINE
+    if _taps(shape) > 2 * _BLOCK or shape.out < _FEWEST_ROWS or shape.axes == MOST_AXES:
+        return False
+    if _is_plane_apart(shape):
+        return shape.out_width >= _LONG_LINE
+    return 2 < shape.in_ <= _FEW and shape.out_width >= 4 * _LONG_LINE and _is_dense(shape)
 
 
 def _is_input_gradient_moved(shape: ConvShape) -> bool:
@@ -372,6 +376,8 @@ def winograd_tile(name: str, shape: ConvShape) -> int:
     fewest, filled = _FEWEST_TILES, _LEAST_FILLED
     if kernel == _SHORT and name == "ConvWeightGradient":
         fewest, filled = _OF_WEIGHTS
+    elif name == "ConvWeightGradient" and count >= _MANY_LARGER:
+        filled = _LEAST_OF_LARGER
     elif kernel == _SHORT and count >= _MANY_TILES:
         filled = _LEAST_OF_MANY
     pays = (
