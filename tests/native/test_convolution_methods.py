@@ -208,13 +208,6 @@ def test_the_same_with_avx512(name: str, shape: ConvShape) -> None:
     assert wide == narrow
 
 
-def test_tiles_of_many_images_at_the_edge() -> None:
-    """A third of the last ones is beyond it."""
-    for images, method in ((2, Method.TILES_OF_2), (16, Method.SUMS)):
-        shape = shape_of((32, 64), 11, 5, images=images)
-        assert fastest_method(WEIGHTS, shape, winograd=True, avx512=False) == method
-
-
 def test_without_winograd() -> None:
     shape = shape_of(DENSE, 28, 3)
     assert fastest_method(FORWARD, shape, winograd=False, avx512=False) == Method.SUMS

@@ -50,10 +50,12 @@ CASES = [
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let it take part where it would not pay."""
     rule = "flow2onnx_native.convolution_methods"
-    monkeypatch.setattr(f"{rule}._FEWEST_CHANNELS", {3: 1, 5: 1})
+    for channels in ("_FEWEST_CHANNELS", "_FEWEST_OF_LARGER"):
+        monkeypatch.setattr(f"{rule}.{channels}", 1)
     monkeypatch.setattr(f"{rule}._FEWEST_TILES", 1)
     monkeypatch.setattr(f"{rule}._LEAST_FILLED", 0)
     monkeypatch.setattr(f"{rule}._OF_WEIGHTS", (0, 0))
+    monkeypatch.setattr(f"{rule}._LEAST_OF_LARGER", 0)
 
 
 def exact(case: Case, feeds):
@@ -203,7 +205,9 @@ def test_operands_of_another_size(name: str, convolving: NativeLibrary) -> None:
         (4, "ConvWeightGradient", {}),
         (2, "Conv", square(5, 2)),
         (0, "Conv", {"in_": 8}),  # channels
-        (0, "Conv", {"in_": 16, **square(5, 2)}),
+        (2, "Conv", {"in_": 16, **square(5, 2)}),
+        (0, "ConvWeightGradient", {"in_": 16, **square(5, 2)}),
+        (0, "ConvWeightGradient", {**square(5, 2), **sides(11, 11)}),  # a sixth is beyond the edge
         (0, "Conv", {"images": 3, **sides(8, 8)}),  # twelve tiles
         (0, "Conv", square(1, 0)),
         (0, "Conv", square(7, 3)),

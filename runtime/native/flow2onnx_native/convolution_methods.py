@@ -17,7 +17,7 @@ __all__ = ["MOST_AXES", "by_axis", "fastest_method", "winograd_tile"]
 MOST_AXES = 3  # of an image
 _TILES = {3: 4, 5: 2}  # the side of a tile's results for that of a kernel: 6 by 6 are read
 # Below these, what tiles and weights cost to transform is more than they save.
-_FEWEST_CHANNELS = {3: 16, 5: 32}
+_FEWEST_CHANNELS, _FEWEST_OF_LARGER = 16, 32  # the second for weights of the larger kernel
 _FEWEST_TILES = 16  # of all images
 # Of the tiles, which may hang over the edge of the image; of many by the smaller kernel fewer do.
 _LEAST_FILLED, _MANY_TILES, _LEAST_OF_MANY = 0.75, 32, 0.65
@@ -374,14 +374,15 @@ def winograd_tile(name: str, shape: ConvShape) -> int:
     tiles = prod(-(-extent // side) for extent in extents)
     count = shape.images * tiles
     fewest, filled = _FEWEST_TILES, _LEAST_FILLED
+    is_larger = kernel > _SHORT and name == "ConvWeightGradient"
     if kernel == _SHORT and name == "ConvWeightGradient":
         fewest, filled = _OF_WEIGHTS
-    elif name == "ConvWeightGradient" and count >= _MANY_LARGER:
+    elif is_larger and count >= _MANY_LARGER:
         filled = _LEAST_OF_LARGER
     elif kernel == _SHORT and count >= _MANY_TILES:
         filled = _LEAST_OF_MANY
     pays = (
-        min(shape.in_, shape.out) >= _FEWEST_CHANNELS[kernel]
+        min(shape.in_, shape.out) >= (_FEWEST_OF_LARGER if is_larger else _FEWEST_CHANNELS)
         and count >= fewest
         and prod(extents) >= filled * tiles * side**2
     )
