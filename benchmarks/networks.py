@@ -218,7 +218,7 @@ def language(
     return o.dense(o.tokens(x), "output", units, vocabulary)
 
 
-def coupled(o: Ops, ids: Tensor, length: int, units: int, vocabulary: int) -> Tensor:
+def coupled_language(o: Ops, ids: Tensor, length: int, units: int, vocabulary: int) -> Tensor:
     """A language model of cells of which no library has an operator."""
     x = o.coupled_cells(o.table(ids, "words", vocabulary, units), "cells", length, units, units)
     return o.dense(o.tokens(x), "output", units, vocabulary)

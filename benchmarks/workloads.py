@@ -164,6 +164,19 @@ def _encoder(
     }
 
 
+def _next_words(
+    network: Callable[..., Any], batch: int, length: int, vocabulary: int, *, rate: float
+) -> dict[str, Any]:
+    """A language model that says what follows each word, and Adam's rate."""
+    return {
+        "inputs": (Input("ids", (batch, length), vocabulary),),
+        "labels": Input("labels", (batch * length,), vocabulary),
+        "update": Update("adam", rate),
+        "network": network,
+        "tolerance": 1e-3,
+    }
+
+
 def _decoder(
     batch: int = 8, length: int = 512, layers: int = 12, units: int = 768, heads: int = 0,
     vocabulary: int = 50257,
@@ -172,13 +185,7 @@ def _decoder(
         networks.decoder, batch=batch, length=length, layers=layers, units=units,
         heads=heads or units // 64, vocabulary=vocabulary,
     )  # fmt: skip
-    return {
-        "inputs": (Input("ids", (batch, length), vocabulary),),
-        "labels": Input("labels", (batch * length,), vocabulary),
-        "update": Update("adam", 1e-4),
-        "network": network,
-        "tolerance": 1e-3,
-    }
+    return _next_words(network, batch, length, vocabulary, rate=1e-4)
 
 
 def _wide(
@@ -202,26 +209,16 @@ def _lstm(
         networks.language, length=length, layers=layers, units=units, vocabulary=vocabulary,
         in_cells=bool(cells),
     )  # fmt: skip
-    return {
-        "inputs": (Input("ids", (batch, length), vocabulary),),
-        "labels": Input("labels", (batch * length,), vocabulary),
-        "update": Update("adam", 1e-3),
-        "network": network,
-        "tolerance": 1e-3,
-    }
+    return _next_words(network, batch, length, vocabulary, rate=1e-3)
 
 
-def _coupled(
+def _coupled_cells(
     batch: int = 16, length: int = 64, units: int = 1024, vocabulary: int = 1000
 ) -> dict[str, Any]:
-    network = functools.partial(networks.coupled, length=length, units=units, vocabulary=vocabulary)
-    return {
-        "inputs": (Input("ids", (batch, length), vocabulary),),
-        "labels": Input("labels", (batch * length,), vocabulary),
-        "update": Update("adam", 1e-3),
-        "network": network,
-        "tolerance": 1e-3,
-    }
+    network = functools.partial(
+        networks.coupled_language, length=length, units=units, vocabulary=vocabulary
+    )
+    return _next_words(network, batch, length, vocabulary, rate=1e-3)
 
 
 def _dlrm(
@@ -293,7 +290,7 @@ NETWORKS: dict[str, Callable[..., dict[str, Any]]] = {
     "decoder": _decoder,
     "wide": _wide,
     "lstm": _lstm,
-    "coupled": _coupled,
+    "coupled": _coupled_cells,
     "dlrm": _dlrm,
     "depthwise": _depthwise,
     "dilated": _dilated,

@@ -58,9 +58,9 @@ struct Kernels {
 };
 
 struct Cutter {
-    const Shape &whole; /* as far as kernels meet the image */
+    const Shape &whole;            /* as far as kernels meet the image */
     const Which which;
-    const Shape &given;
+    const Shape &given;            /* with all taps, as weights lie in memory */
     const int axis;                /* that is cut: the first of several positions */
     int64_t images = 1, parts = 1; /* pieces of the images, and of the axis in each */
     int64_t each = 1, rows = 1;    /* images of a piece, and positions of a part */
