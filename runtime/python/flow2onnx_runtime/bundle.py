@@ -2,6 +2,9 @@
 
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -123,11 +126,14 @@ class Bundle:
         """The model of a file; `own` is one that is given nothing but state, in its place."""
         is_alone = own is not None
         model = self.folder / file if own is None else own
-        program = Program(model, state, options.for_training(), name=file)
         feeds, results = self.manifest.feeds, self.manifest.results
-        _check_signature(file, "inputs", program.feeds, () if is_alone else feeds)
-        program.ranges = _ranges(feeds)
-        _check_signature(file, "outputs", program.results, () if is_alone else results)
+        if is_alone:
+            feeds, results, options = (), (), replace(options, free_dimensions={})
+        program = Program(model, state, options.for_training(), name=file)
+        sizes = options.free_dimensions
+        _check_signature(file, "inputs", program.feeds, feeds, sizes)
+        program.ranges = _ranges(self.manifest.feeds)
+        _check_signature(file, "outputs", program.results, results, sizes)
         return program
 
     def predict_job(self, job: str | None) -> PredictJob:
@@ -152,9 +158,10 @@ class Bundle:
     ) -> Program:
         """A predict model; inputs that `state` has are read from it."""
         program = Program(self.folder / entry.file, state, options, initializers=initializers)
-        _check_signature(entry.file, "inputs", program.feeds, entry.feeds)
+        sizes = options.free_dimensions
+        _check_signature(entry.file, "inputs", program.feeds, entry.feeds, sizes)
         program.ranges = _ranges(entry.feeds)
-        _check_signature(entry.file, "outputs", program.results, entry.results)
+        _check_signature(entry.file, "outputs", program.results, entry.results, sizes)
         return program
 
     def export_predict(
@@ -186,6 +193,7 @@ class Bundle:
         return target / entry.file
 
     def _initial(self, options: Options) -> dict[str, NDArray[Any]]:
+        options = replace(options, free_dimensions={})
         program = Program(self.folder / self.manifest.init, None, options)
         if program.feeds:
             raise BundleError(f"{program.name} has inputs", hint="an init model takes none")
@@ -207,15 +215,32 @@ def _ranges(feeds: Sequence[TensorSpec]) -> dict[str, IndexRange]:
 
 
 def _check_signature(
-    file: str, kind: str, have: Sequence[TensorInfo], asked: Sequence[TensorSpec]
+    file: str,
+    kind: str,
+    have: Sequence[TensorInfo],
+    asked: Sequence[TensorSpec],
+    sizes: Mapping[str, int],
 ) -> None:
+    """Raise `BundleError` for other tensors than the manifest's, of which `sizes` fixes axes."""
     found = [(info.name, info.element, info.shape) for info in have]
     wanted = [(spec.name, spec.dtype, spec.shape) for spec in asked]
-    if found != wanted:
+    is_same = len(found) == len(wanted) and all(
+        f[:2] == w[:2] and len(f[2]) == len(w[2])
+        and all(starmap(partial(_is_size, sizes), zip(f[2], w[2], strict=True)))
+        for f, w in zip(found, wanted, strict=True)
+    )  # fmt: skip
+    if not is_same:
         raise BundleError(
             f"{file}: its {kind} are {found}, the manifest says {wanted}",
             hint="the bundle is inconsistent: export it again",
         )
+
+
+def _is_size(sizes: Mapping[str, int], found: int | str, wanted: int | str) -> bool:
+    """True if an axis is as the manifest has it, or follows from sizes that are fixed."""
+    if isinstance(wanted, str) and sizes and isinstance(found, int):
+        return found == sizes.get(wanted, found)
+    return found == wanted
 
 
 def _some(names: set[str]) -> str:

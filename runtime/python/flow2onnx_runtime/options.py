@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,9 @@ from flow2onnx_runtime.cache_folders import make_folders, with_caches
 from flow2onnx_runtime.errors import BundleError, OptionsError, ProviderError
 from flow2onnx_runtime.extensions import accelerator
 from flow2onnx_runtime.graph_cache import GraphCache
+from flow2onnx_runtime.input_shapes import input_shapes
 from flow2onnx_runtime.model_check import OwnModel, check_model
-from flow2onnx_runtime.ort_settings import check_run_entry, check_session_entry
+from flow2onnx_runtime.ort_settings import FOLDER_ENTRY, check_run_entry, check_session_entry
 from flow2onnx_runtime.plugins import is_listed, register_libraries
 from flow2onnx_runtime.provider_checks import (
     Model,
@@ -35,9 +36,9 @@ from flow2onnx_runtime.world import rank_threads
 
 __all__ = [
     "DEFAULT_OPTIONS",
-    "FOLDER_ENTRY",
     "Model",
     "Options",
+    "check_free_dimensions",
     "open_session",
     "require_providers",
 ]
@@ -48,7 +49,6 @@ _LEVELS = {
     "extended": ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
     "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
 }
-FOLDER_ENTRY = "session.model_external_initializers_file_folder_path"
 _FORMAT = "session.load_model_format"
 _SEVERITIES = {"info": 1, "warning": 2, "error": 3, "fatal": 4}
 _MODES = {False: ort.ExecutionMode.ORT_SEQUENTIAL, True: ort.ExecutionMode.ORT_PARALLEL}
@@ -83,6 +83,10 @@ class Options:
     `batch_profile`: the least, the best and the most rows of a batch, for which a provider that
     builds engines ahead (TensorRT) builds one where the model leaves the rows free; others take any
     number in any case.
+    `free_dimensions`: sizes by the names that the inputs of a model have for them, as the runtime's
+    free dimension overrides: ``{"batch": 1, "sequence": 256}``. The session then takes no others,
+    and what needs fixed shapes can be done: native operators in steps of adapters, engines and
+    graphs of other providers.
     """
 
     providers: tuple[ProviderSpec, ...] = (CPU.name,)
@@ -107,6 +111,7 @@ class Options:
     provider_libraries: tuple[str, ...] = ()
     batch_profile: Rows | None = None
     native: bool = False
+    free_dimensions: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _check_choice("optimization", self.optimization, _LEVELS)
@@ -122,6 +127,8 @@ class Options:
             )
         if self.batch_profile is not None:
             check_rows(self.batch_profile)
+        for dimension, size in self.free_dimensions.items():
+            _check_size(dimension, size)
         _check_entries("session entry", self.session_entries, check_session_entry)
         _check_entries("run entry", self.run_entries, check_run_entry)
 
@@ -161,6 +168,15 @@ def _check_threads(name: str, value: object) -> None:
     if value is not None and (not isinstance(value, int) or value < 1):
         raise OptionsError(
             f"{name} is {value!r}", hint="give a number of at least 1, or None for one per core"
+        )
+
+
+def _check_size(dimension: object, size: object) -> None:
+    is_size = isinstance(size, int) and not isinstance(size, bool) and size > 0
+    if not isinstance(dimension, str) or not is_size:
+        raise OptionsError(
+            f"free_dimensions has {dimension!r}: {size!r}",
+            hint="give a size of at least 1 for each name: {'batch': 1, 'sequence': 256}",
         )
 
 
@@ -207,6 +223,16 @@ _LEAST_FOLDED = 1 << 26
 DEFAULT_OPTIONS = Options()
 
 
+def check_free_dimensions(sizes: Iterable[str], names: Collection[str]) -> None:
+    """Raise `OptionsError` for a size by another name than `names`, those of a model."""
+    unknown = [name for name in sizes if name not in names]
+    if unknown:
+        have = ", ".join(names) or "no free dimensions"
+        raise OptionsError(
+            f"free_dimensions has {unknown[0]!r}, which no input has", hint=f"inputs have {have}"
+        )
+
+
 def open_session(
     model: Model | OwnModel,
     options: Options = DEFAULT_OPTIONS,
@@ -221,6 +247,8 @@ def open_session(
     entry `session.model_external_initializers_file_folder_path`. With `native` of the options, and
     without `initializers`, it runs on native operators; `UnsupportedError` where there are none.
     """
+    if options.free_dimensions:
+        _check_free_dimensions(model, options.free_dimensions)
     if options.native:
         model, options = _native_form(model, options, is_alone=not initializers)
     entries = options.session_entries
@@ -276,6 +304,15 @@ def _native_form(
     return (model, plain) if found is source else (found, own_options)
 
 
+def _check_free_dimensions(model: Model | OwnModel, sizes: Mapping[str, int]) -> None:
+    """Raise `OptionsError` for a size that no input of a model has, which the runtime ignores."""
+    model = model.content if isinstance(model, OwnModel) else model
+    _check_presence(model)
+    shapes = input_shapes(model, "free_dimensions").values()
+    names = {size: None for shape in shapes for size in shape if isinstance(size, str)}
+    check_free_dimensions(sizes, names)
+
+
 def require_providers(options: Options) -> None:
     """Raise `ProviderError` unless each provider asked for opens a session; else return at once.
 
@@ -289,10 +326,14 @@ def require_providers(options: Options) -> None:
             raise ProviderError(_unusable(name), hint=why)
 
 
-def _check(model: Model, entries: Mapping[str, str]) -> bool:
-    """True if the model has values in other files; `BundleError` for one that nobody may open."""
+def _check_presence(model: Model) -> None:
     if not isinstance(model, bytes) and not Path(model).is_file():
         raise BundleError(f"{model} is not there", hint="give the path of an .onnx file")
+
+
+def _check(model: Model, entries: Mapping[str, str]) -> bool:
+    """True if the model has values in other files; `BundleError` for one that nobody may open."""
+    _check_presence(model)
     folder, form = entries.get(FOLDER_ENTRY), entries.get(_FORMAT, "")
     return check_model(model, folder=folder, load_format=form)
 
@@ -312,6 +353,8 @@ def _session_options(options: Options) -> Any:
             setattr(settings, attribute, value if values is None else values[value])
             for switch in switches:
                 setattr(settings, switch, True)
+    for dimension, size in options.free_dimensions.items():
+        settings.add_free_dimension_override_by_name(dimension, size)
     if options.inter_op_threads is not None:
         settings.execution_mode = ort.ExecutionMode.ORT_PARALLEL
     if options.shared_threads:
@@ -346,6 +389,7 @@ def _create_kept(model: Model, settings: Any, options: Options) -> Any:
     decisive = (
         options.optimization, options.deterministic, options.memory_pattern, options.parallel,
         sorted(options.session_entries.items()), options.operator_libraries,
+        sorted(options.free_dimensions.items()),
     )  # fmt: skip
     cache = GraphCache(Path(options.graph_cache or "").expanduser())
     return cache.open(

@@ -13,11 +13,14 @@ from flow2onnx_runtime.option_checks import SWITCH, check, options
 from flow2onnx_runtime.spelling import spelling_hint
 
 __all__ = [
+    "FOLDER_ENTRY",
     "check_run_entry",
     "check_session_entry",
     "session_keys",
 ]
 
+# The libraries have this text in pieces, as a compiler copies it, so that none is found in them.
+FOLDER_ENTRY = "session.model_external_initializers_file_folder_path"
 _KEY = re.compile(rb"\0((?:session|optimization|ep)\.[A-Za-z0-9_.]*[A-Za-z0-9])(?=\0)")
 
 # Entries of which the runtime takes any text and silently reads it as "0" or as "1".
@@ -73,7 +76,8 @@ def session_keys() -> frozenset[str]:
     """The session configuration entries that the libraries of the installed runtime hold."""
     folder = Path(next(iter(_capi.__path__)))
     files = [p for p in folder.iterdir() if re.search(r"pybind11_state.*\.(so|pyd)$", p.name)]
-    return frozenset(key for file in files for key in _keys_in(file))
+    found = frozenset(key for file in files for key in _keys_in(file))
+    return found | {FOLDER_ENTRY} if found else found
 
 
 def check_session_entry(key: str, value: str) -> None:

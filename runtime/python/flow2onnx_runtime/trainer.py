@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,8 @@ class Trainer:
     `accumulate` and `update`, by the means with what was accumulated before, or neither: an update
     that fails leaves no trace of the batch.
 
-    Raises `BundleError` for a bundle that is incomplete, changed or of an unknown version, and with
+    `free_dimensions` of the options are those of steps; predict jobs keep their axes free. Raises
+    `BundleError` for a bundle that is incomplete, changed or of an unknown version, and with
     `accumulates` for one that was exported without accumulation of gradients.
     """
 
@@ -94,6 +96,7 @@ class Trainer:
         self._accumulates = accumulates
         self._bundle = Bundle(bundle)
         self._options = options
+        self._predict_options = replace(options, free_dimensions={})  # those are of steps
         self.manifest = self._bundle.manifest
         self._state = self._first_state()
         self._queue = StepQueue(
@@ -570,7 +573,7 @@ class Trainer:
         opened_at, program = self._predicts.get(entry.job, (present, None))
         if program is None or (entry.holds and opened_at != present):
             inside = {name: self._initializer(name) for name in entry.holds}
-            program = self._bundle.predict(entry, self._state, self._options, inside)
+            program = self._bundle.predict(entry, self._state, self._predict_options, inside)
             self._predicts[entry.job] = (present, program)
         return program
 
