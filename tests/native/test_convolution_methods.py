@@ -88,7 +88,9 @@ CASES = [
     (WEIGHTS, shape_of((2048, 2048), 16, 1), Method.PRODUCTS),
     (WEIGHTS, shape_of((1024, 512), 13, 1, images=2), Method.PRODUCTS),
     (WEIGHTS, shape_of((1024, 512), 13, 1, images=1), Method.PRODUCTS),
-    (WEIGHTS, shape_of(DENSE, 4, 3, images=1), Method.TILES_OF_4),
+    (WEIGHTS, shape_of(DENSE, 4, 3, images=1), Method.PRODUCTS),  # of few windows
+    (WEIGHTS, shape_of(DENSE, 2, 7, images=2), Method.PRODUCTS),
+    (WEIGHTS, shape_of(DENSE, 2, 3, images=4), None),
     (INPUT, shape_of(DENSE, 4, 3, images=1), Method.SUMS),
     (WEIGHTS, shape_of(DENSE, 9, 3), Method.TILES_OF_4),
     (FORWARD, shape_of(DENSE, 9, 3), Method.SUMS),

@@ -28,6 +28,7 @@ _OF_WEIGHTS, _MANY_LARGER, _LEAST_OF_LARGER = (1, 0.5), 256, 0.9
 _BLOCK = 8
 _FEW, _NOT_MANY = 4, 24  # channels
 _SMALLEST_IMAGE, _SMALLEST_OF_FEW, _FEW_IMAGES = 20, 16, 2  # positions of the output
+_FEWEST_ADDED = 25  # windows of all images in a weight gradient
 _FEW_WINDOWS, _MANY_WEIGHTS = 64, 1 << 17  # which cost more to be reordered than to be multiplied
 # The same where strides leave so few, and AVX-512 multiplies: of an image, of all, and weights.
 _FEWEST_APART, _FEW_APART, _MANY_APART = 16, 128, 1 << 19
@@ -55,7 +56,7 @@ def fastest_method(name: str, shape: ConvShape, *, winograd: bool, avx512: bool)
 
     `avx512`: whether the library's loops, and oneDNN, use that instruction set.
     """
-    if _has_one_window(shape):
+    if _has_one_window(shape) or _adds_few_windows(name, shape):
         return Method.PRODUCTS
     tile = winograd_tile(name, shape) if winograd else 0
     if tile:
@@ -70,6 +71,13 @@ def fastest_method(name: str, shape: ConvShape, *, winograd: bool, avx512: bool)
         return Method.PRODUCTS  # of weight gradients of few channels too
     rule = {"Conv": _forward, "ConvInputGradient": _input_gradient}.get(name, _weight_gradient)
     return rule(shape)
+
+
+def _adds_few_windows(name: str, shape: ConvShape) -> bool:
+    """True for a weight gradient of so few windows that it is little more than writing it."""
+    places = prod(by_axis(shape, "out_depth"))
+    is_few = shape.images <= _FEW_IMAGES and shape.images * places <= _FEWEST_ADDED
+    return name == "ConvWeightGradient" and is_few and shape.groups == 1
 
 
 def by_axis(shape: ConvShape, first: str) -> tuple[int, ...]:

@@ -176,6 +176,14 @@ struct Plan {
         return SUCCESS;
     }
 
+    /* Whether oneDNN has no loops for these sizes, and takes products of gathered windows. */
+    bool is_gathered() const {
+        const char *name = nullptr;
+        const Status status = dnnl.primitive_desc_query(description, IMPLEMENTATION, 0, &name);
+        return status == SUCCESS && name != nullptr &&
+               (std::strstr(name, "gemm:") != nullptr || std::strstr(name, "ref:") != nullptr);
+    }
+
     size_t scratchpad() const {
         return aligned(std::max({size_of(room), size_of(source.room), size_of(weights.room),
                                  size_of(result.room)}));
@@ -232,14 +240,35 @@ Status move(const Side &side, void *from, void *to, char *pad, Stream *on) {
     return dnnl.stream_wait(on);
 }
 
+constexpr int64_t MOST_FEWER = 3;
+
 struct Direct : Kernel {
-    const Pieces pieces;
+    Pieces pieces;
     std::vector<std::unique_ptr<Plan>> plans;
     std::vector<size_t> plan_of; /* each piece */
 
     Direct(const Shape &s, Which w, const Form &f) : Kernel(s, w, f), pieces(cut(s, w)) {}
 
+    /* Even pieces of channels, unless oneDNN has loops for somewhat smaller ones alone. */
     Status prepare() {
+        DNNL_TRY(plan());
+        for (int64_t fewer = 1; fewer <= MOST_FEWER && are_gathered(); ++fewer) {
+            if (pieces.blocks - fewer < 1) return SUCCESS;
+            auto other = Direct(shape, which, form);
+            other.pieces = cut(shape, which, fewer);
+            DNNL_TRY(other.plan());
+            if (other.are_gathered()) continue;
+            std::swap(pieces, other.pieces);
+            std::swap(plans, other.plans);
+            std::swap(plan_of, other.plan_of);
+        }
+        return SUCCESS;
+    }
+    bool are_gathered() const {
+        const auto is_gathered = [](const std::unique_ptr<Plan> &p) { return p->is_gathered(); };
+        return std::any_of(plans.begin(), plans.end(), is_gathered);
+    }
+    Status plan() {
         for (const Piece &piece : pieces.all) {
             size_t at = 0;
             while (at < plans.size() && !is_same(plans[at]->shape, piece.shape)) ++at;

@@ -64,10 +64,11 @@ struct Cutter {
     const int axis;                /* that is cut: the first of several positions */
     int64_t images = 1, parts = 1; /* pieces of the images, and of the axis in each */
     int64_t each = 1, rows = 1;    /* images of a piece, and positions of a part */
+    const int64_t fewer;           /* blocks of channels of a piece than an even share */
     const int64_t cached = machine::second_cache(); /* elements */
 
-    Cutter(const Kernels &kernels, Which w, const Shape &s)
-        : whole(kernels.shape), which(w), given(s), axis(longest(whole)) {
+    Cutter(const Kernels &kernels, Which w, const Shape &s, int64_t less)
+        : whole(kernels.shape), which(w), given(s), axis(longest(whole)), fewer(less) {
         cut_places();
     }
 
@@ -136,13 +137,21 @@ struct Cutter {
     int64_t count(Along along) const {
         return along == PLACES ? images * parts : std::min(whole.tasks, units(along));
     }
+    /* Blocks of channels of the largest piece, 0 where there are none. */
+    int64_t blocks(Along along) const {
+        if (along == PLACES || unit(along) != BLOCK) return 0;
+        return whole_div(units(along), count(along)) - fewer;
+    }
+    int64_t pieces(Along along) const {
+        return fewer == 0 ? count(along) : whole_div(units(along), blocks(along));
+    }
 
     bool has_sums(Along along) const { return along == PLACES && which == WEIGHT_GRADIENT; }
     int64_t side_by_side(Along along) const {
         return has_sums(along) ? std::min(whole.tasks, most_sums(whole.weights())) : whole.tasks;
     }
     int64_t jobs(Along along) const {
-        if (!has_sums(along)) return count(along);
+        if (!has_sums(along)) return pieces(along);
         return std::min({count(along), JOBS_OF_TASK * whole.tasks, most_sums(whole.weights())});
     }
 
@@ -170,6 +179,7 @@ struct Cutter {
     }
 
     int64_t begin(Along along, int64_t i) const {
+        if (fewer > 0) return std::min(extent(along), i * blocks(along) * BLOCK);
         return std::min(extent(along), units(along) * i / count(along) * unit(along));
     }
 
@@ -261,15 +271,16 @@ struct Cutter {
 
 } // namespace
 
-Pieces cut(const Shape &whole, Which which) {
+Pieces cut(const Shape &whole, Which which, int64_t fewer) {
     const Kernels kernels{whole};
-    const Cutter cutter{kernels, which, whole};
+    const Cutter cutter{kernels, which, whole, fewer};
     const Along along = cutter.best();
     Pieces made;
     made.have_all_weights = along == PLACES;
     made.have_all_taps = kernels.shape.taps() == whole.taps();
     made.jobs = cutter.jobs(along);
-    for (int64_t i = 0; i < cutter.count(along); ++i) {
+    made.blocks = cutter.blocks(along);
+    for (int64_t i = 0; i < cutter.pieces(along); ++i) {
         made.all.push_back(along == PLACES ? cutter.place(i)
                                            : cutter.piece(along, cutter.begin(along, i),
                                                           cutter.begin(along, i + 1)));

@@ -19,9 +19,11 @@ struct Pieces {
     bool have_all_weights = true; /* each the whole tensor of them; gradients of it are summed */
     bool have_all_taps = true;    /* none of a kernel meets the border alone */
     int64_t jobs = 1;             /* that they are shared out to, neighbours to the same */
+    int64_t blocks = 0;           /* of channels, that a piece has at most; 0: cut otherwise */
 };
 
-Pieces cut(const Shape &whole, Which which);
+/* With `fewer`, pieces of channels have so many blocks less than an even share, and are more. */
+Pieces cut(const Shape &whole, Which which, int64_t fewer = 0);
 
 } // namespace conv
 

@@ -29,8 +29,8 @@ enum : int {
 };
 enum Order : int { ORDER_ANY = 1 };
 enum Query : int {
-    SRC_LAYOUT = 129, DIFF_SRC_LAYOUT = 130, WEIGHTS_LAYOUT = 131, DIFF_WEIGHTS_LAYOUT = 132,
-    DST_LAYOUT = 133, DIFF_DST_LAYOUT = 134, SCRATCHPAD_LAYOUT = 136
+    IMPLEMENTATION = 8, SRC_LAYOUT = 129, DIFF_SRC_LAYOUT = 130, WEIGHTS_LAYOUT = 131,
+    DIFF_WEIGHTS_LAYOUT = 132, DST_LAYOUT = 133, DIFF_DST_LAYOUT = 134, SCRATCHPAD_LAYOUT = 136
 };
 enum Argument : int {
     SRC = 1, DST = 17, WEIGHTS = 33, BIAS = 41, SCRATCHPAD = 80, DIFF_SRC = 129, DIFF_DST = 145,
@@ -71,6 +71,7 @@ struct Version {
     X(memory_desc_get_size, size_t, (const Layout *)) \
     X(memory_create, Status, (Memory **, const Layout *, Engine *, void *)) \
     X(memory_destroy, Status, (Memory *)) \
+    X(primitive_desc_query, Status, (const Description *, int, int, void *)) \
     X(primitive_desc_query_md, const Layout *, (const Description *, int, int)) \
     X(primitive_desc_destroy, Status, (Description *)) \
     X(primitive_create, Status, (Primitive **, const Description *)) \
