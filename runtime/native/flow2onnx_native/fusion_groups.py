@@ -234,11 +234,28 @@ def fusion_groups(
             grouping.of[i].become(i, part)
             grouping.merge_all(i, _neighbours(nodes[i], part, grouping.places))
     return [
-        [(nodes[i], group.parts[i]) for i in sorted(group.parts)]
+        _without_views([(nodes[i], group.parts[i]) for i in sorted(group.parts)])
         for group in grouping.programs()
         if sum(part.kind != "alias" for part in group.parts.values())
         >= (fewest if group.total < large else fewest_if_large)
     ]
+
+
+def _without_views(program: list[tuple[ir.Node, Fusible]]) -> list[tuple[ir.Node, Fusible]]:
+    """A program without nodes that give a result of it another shape, for others alone.
+
+    Such a node is a view for the runtime, and a second tensor as a result of the program.
+    """
+    inside = {node for node, _ in program}
+    for node, part in reversed(program):
+        value = node.inputs[0]
+        if part.kind != "alias" or value is None or value.producer() not in inside - {node}:
+            continue
+        is_hidden = not node.outputs[0].is_graph_output() and inside.isdisjoint(readers(node))
+        others = {use.node for use in value.uses()} - {node}
+        if is_hidden and (value.is_graph_output() or not others <= inside):
+            inside.remove(node)
+    return [(node, part) for node, part in program if node in inside]
 
 
 def independent_groups(
