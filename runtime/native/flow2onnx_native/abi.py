@@ -321,6 +321,7 @@ class AttentionShape(NamedTuple):
     `mask`: 0, none; 1, added to the scores; 2, truths where they stay. The element of a mask for a
     score is where strides lead, 0 along axes that it is spread over. `is_precise`: products have
     single precision, not TF32's. `element`: the type of operands and results, as ONNX numbers it.
+    `group`: how many heads of queries, side by side, read one head of keys and values.
     """
 
     batch: int
@@ -335,6 +336,7 @@ class AttentionShape(NamedTuple):
     mask_key: int
     is_precise: int
     element: int
+    group: int = 1
 
 
 class AttentionLayout(NamedTuple):

@@ -1,9 +1,10 @@
 """The `Accelerator` that the entry point names, as a module."""
 
 import functools
+import gc
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from flow2onnx_runtime.errors import BundleError, UnsupportedError
 from flow2onnx_runtime.extensions import GraphAnalysis, Rewriting
 from flow2onnx_runtime.manifest import NEXT
 from flow2onnx_runtime.model_check import check_model
-from flow2onnx_runtime.options import FOLDER_ENTRY, Options
+from flow2onnx_runtime.options import Options
+from flow2onnx_runtime.ort_settings import FOLDER_ENTRY
 from flow2onnx_runtime.provider_checks import split
 from flow2onnx_runtime.providers import CPU, PROVIDERS
 from flow2onnx_runtime.world import rank_threads
@@ -22,6 +24,7 @@ from onnx.external_data_helper import ExternalDataInfo
 from flow2onnx_native.abi import DOMAIN
 from flow2onnx_native.aliasing import index_operands, overwrites_safely
 from flow2onnx_native.cuda_pipeline import rewrite_for_cuda
+from flow2onnx_native.free_dimensions import fix_dimensions, fold_shapes
 from flow2onnx_native.library import (
     NativeLibrary,
     onednn_path,
@@ -43,6 +46,7 @@ __all__ = [
 
 CUDA = PROVIDERS["cuda"]
 _MOST_BYTES = 2**31 - 1  # of one message
+_LARGEST_READ = 4096  # bytes of a tensor of a step that lies in a file: beyond, none is looked at
 # What is known of a file that no compiler reads: nothing of it is updated in place.
 _OF_FILES = GraphAnalysis(late_readers=lambda graph: (), index_origin=lambda value: (value, ()))
 
@@ -111,14 +115,26 @@ def accelerate(
     """A model that uses the operators, and how to open it: a step that trains, or a prediction.
 
     Both are those that were given where nothing gains, for models of more than 2 GB, and on
-    other providers than the CPU. What is no ONNX model is a `BundleError`.
+    other providers than the CPU. Free dimensions of the options have their sizes in the model.
+    Large tensors of a step stay in their files. What is no ONNX model is a `BundleError`.
     """
     if options.provider_names != CPU.names:
         return model, options
-    library, parsed = open_library(), _parse(model, _folder(model, options))
-    if parsed is None:
+    try:
+        return _accelerated(model, options)
+    finally:
+        gc.collect()  # graphs refer to themselves, and would stay beside the session for a while
+
+
+def _accelerated(
+    model: str | os.PathLike[str] | bytes, options: Options
+) -> tuple[str | os.PathLike[str] | bytes, Options]:
+    folder = _folder(model, options)
+    library, found = open_library(), _parse(model, folder, options.free_dimensions)
+    if found is None:
         return model, options
-    if _trains(parsed.graph):
+    parsed, trains = found
+    if trains:
         parsed, used = rewrite_training(
             parsed, library.operators, _threads(options), _OF_FILES, winograd=True,
             avx512=library.uses_avx512,
@@ -128,7 +144,11 @@ def accelerate(
     if not used:
         return model, options
     content: bytes = ir.to_proto(parsed).SerializeToString(deterministic=True)
-    return content, _with_library(options, library.path)
+    entries = options.session_entries
+    if folder is not None and any(map(_is_elsewhere, parsed.graph.initializers.values())):
+        entries = {**entries, FOLDER_ENTRY: folder}
+    opening = replace(options, free_dimensions={}, session_entries=entries)
+    return content, _with_library(opening, library.path)
 
 
 def _folder(model: str | os.PathLike[str] | bytes, options: Options) -> str | None:
@@ -139,37 +159,59 @@ def _folder(model: str | os.PathLike[str] | bytes, options: Options) -> str | No
     return os.path.dirname(os.path.abspath(model))
 
 
-def _trains(graph: ir.Graph) -> bool:
+def _is_elsewhere(value: ir.Value) -> bool:
+    return isinstance(value.const_value, ir.ExternalTensor)
+
+
+def _trains(graph: onnx.GraphProto) -> bool:
     """True if a model gives inputs their next values."""
-    inputs = {f"{NEXT}{v.name}" for v in graph.inputs}
-    return any(v.name in inputs for v in graph.outputs)
+    inputs = {f"{NEXT}{v.name}" for v in graph.input}
+    return any(v.name in inputs for v in graph.output)
 
 
-def _parse(model: str | os.PathLike[str] | bytes, folder: str | None) -> ir.Model | None:
-    """A model with its tensors inside and the shapes of its values; None beyond 2 GB."""
+def _parse(
+    model: str | os.PathLike[str] | bytes, folder: str | None, sizes: Mapping[str, int]
+) -> tuple[ir.Model, bool] | None:
+    """A model with its tensors inside and the shapes of its values; None beyond 2 GB.
+
+    Beside it, whether it is a step that trains, whose large tensors stay in their files: no pass
+    reads them. `sizes` of dimensions take the places of their names.
+    """
     has_files = check_model(model, folder=folder, load_format="ONNX")
     try:
         content = model if isinstance(model, bytes) else Path(model).read_bytes()
         proto = onnx.load_from_string(content)
-        if has_files and folder is not None and not _read_tensors(proto, Path(folder)):
+        trains = _trains(proto.graph)
+        most = _LARGEST_READ if trains else _MOST_BYTES
+        if has_files and folder is not None and not _read_tensors(proto, Path(folder), most):
             return None
-        return ir.from_proto(onnx.shape_inference.infer_shapes(proto))
+        if sizes:
+            fix_dimensions(proto, sizes)
+        parsed = ir.from_proto(onnx.shape_inference.infer_shapes(proto))
+        if sizes:
+            fold_shapes(parsed.graph)
+        return parsed, trains
     except Exception as error:  # onnx raises what protobuf and the system raise
         name = "the model" if isinstance(model, bytes) else Path(model)
         raise BundleError(f"{name} is no ONNX model: {error}") from error
 
 
-def _read_tensors(proto: onnx.ModelProto, folder: Path) -> bool:
-    """Put the tensors that lie in files of a folder into a model; false if they are too large.
+def _read_tensors(proto: onnx.ModelProto, folder: Path, most: int) -> bool:
+    """Put tensors of up to `most` bytes that lie in files of a folder into a model.
 
-    Which files it may name was checked. onnx itself refuses a file of two names, as weights have
-    that a bundle of adapters shares with the folder of its model.
+    False if they are too large together. Which files it may name was checked. onnx itself refuses a
+    file of two names, as weights have that a bundle of adapters shares with the folder of its
+    model.
     """
-    places = [(tensor, ExternalDataInfo(tensor)) for tensor in _external_tensors(proto.graph)]
-    paths = {folder / info.location for _, info in places}
-    if proto.ByteSize() + sum(path.stat().st_size for path in paths) > _MOST_BYTES:
+    found = [(tensor, ExternalDataInfo(tensor)) for tensor in _external_tensors(proto.graph)]
+    places = [
+        (tensor, info, size)
+        for tensor, info in found
+        if (size := info.length or (folder / info.location).stat().st_size) <= most
+    ]
+    if proto.ByteSize() + sum(size for _, _, size in places) > _MOST_BYTES:
         return False
-    for tensor, info in places:
+    for tensor, info, _ in places:
         with (folder / info.location).open("rb") as file:
             file.seek(info.offset or 0)
             tensor.raw_data = file.read(info.length) if info.length else file.read()

@@ -1,25 +1,25 @@
 """Attention and its gradients, as two operators that never hold all scores: `Attention`."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from math import prod
 
 import onnx_ir as ir
 
-from flow2onnx_native.abi import (
-    DOMAIN,
-    MOST_ATTENTION_EXTENT,
-    MOST_HEAD_WIDTH,
-    MOST_HEAD_WIDTH_ON_CPU,
-    MOST_MATRIX_ELEMENTS,
-    AttentionShape,
-    Draw,
+from flow2onnx_native.abi import AttentionShape, Draw
+from flow2onnx_native.attention_nodes import (
+    AttentionLimits,
+    MaskKind,
+    attention_attributes,
+    attention_node,
+    describe,
+    gradient_node,
+    is_within,
+    mask_strides,
 )
 from flow2onnx_native.draws import CountedDraw, counted_draw
 from flow2onnx_native.graph import (
     ON_CPU,
     ON_CUDA,
-    Reals,
     dims,
     is_float,
     is_standard,
@@ -30,35 +30,10 @@ from flow2onnx_native.graph import (
     scalar,
 )
 
-__all__ = ["CPU_LIMITS", "CUDA_LIMITS", "AttentionLimits", "replace_attention"]
+__all__ = ["replace_attention"]
 
-_NONE, _ADDED, _CHOSEN = range(3)  # kinds of masks
 _HALVES = frozenset(ON_CUDA) - frozenset(ON_CPU)
 _OPSET_BY_AXIS = 13  # from which on a Softmax is over one axis, and its default is the last
-
-
-@dataclass(frozen=True)
-class AttentionLimits:
-    """The attention that a library computes: types of operands, and sizes.
-
-    Widths are those of heads, and multiples of a step; groups are the heads of all examples.
-    """
-
-    reals: Reals
-    width_step: int
-    most_width: int
-    most_groups: int
-    most_elements: int  # of an operand, rows of which are filled up to `row_step`
-    row_step: int
-    kept: int  # numbers of each query, for the gradient
-    has_draws: bool
-
-
-# groups are the second axis of a launch
-CUDA_LIMITS = AttentionLimits(ON_CUDA, 8, MOST_HEAD_WIDTH, 65535, 1 << 60, 1, 1, has_draws=True)
-CPU_LIMITS = AttentionLimits(
-    ON_CPU, 1, MOST_HEAD_WIDTH_ON_CPU, 1 << 40, MOST_MATRIX_ELEMENTS, 16, 2, has_draws=False
-)
 
 
 @dataclass(frozen=True)
@@ -86,7 +61,7 @@ class _Forward:
     scores: ir.Value
     result: ir.Value
     mask: ir.Value | None = None
-    kind: int = _NONE
+    kind: int = MaskKind.NONE
     scale: float = 1.0
     chosen: float = 0.0
     dropout: _Dropout | None = None
@@ -302,12 +277,12 @@ def _unmasked(scores: ir.Value) -> tuple[ir.Value | None, int, float, ir.Value]:
         condition, kept, other = node.inputs
         fill = scalar(other)
         if kept is not None and fill is not None and _is_spread_over(condition, scores):
-            return condition, _CHOSEN, fill, kept
+            return condition, MaskKind.CHOSEN, fill, kept
     if node is not None and is_standard(node, "Add"):
         for kept, mask in (node.inputs, node.inputs[::-1]):
             if kept is not None and _is_product(kept) and _is_spread_over(mask, scores):
-                return mask, _ADDED, 0.0, kept
-    return None, _NONE, 0.0, scores
+                return mask, MaskKind.ADDED, 0.0, kept
+    return None, MaskKind.NONE, 0.0, scores
 
 
 def _is_product(value: ir.Value) -> bool:
@@ -353,27 +328,14 @@ def _fits(found: _Forward, limits: AttentionLimits) -> bool:
         return False
     *pairs, queries, width = dims(found.queries)
     keys = dims(found.keys)[-2]
-    wanted = {ir.DataType.BOOL: _CHOSEN, ir.DataType.FLOAT: _ADDED}
+    wanted = {ir.DataType.BOOL: MaskKind.CHOSEN, ir.DataType.FLOAT: MaskKind.ADDED}
     return (
         dims(found.keys) == dims(found.values) == (*pairs, keys, width)
         and dims(found.result) == (*pairs, queries, width)
         and dims(found.shares) == (*pairs, queries, keys)
         and (found.mask is None or wanted.get(_type(found.mask)) == found.kind)
         and (found.dropout is None or limits.has_draws)
-        and _is_within(limits, pairs, (queries, keys), width)
-    )
-
-
-def _is_within(
-    limits: AttentionLimits, pairs: Sequence[int], rows: Sequence[int], width: int
-) -> bool:
-    padded, groups = -(-width // limits.row_step) * limits.row_step, prod(pairs)
-    return (
-        0 < width <= limits.most_width
-        and width % limits.width_step == 0
-        and all(0 < extent <= MOST_ATTENTION_EXTENT for extent in (*pairs, *rows))
-        and groups <= limits.most_groups
-        and groups * max(rows) * padded <= limits.most_elements
+        and is_within(limits, pairs, (queries, keys), width)
     )
 
 
@@ -388,22 +350,13 @@ def _shape(found: _Forward, *, is_precise: bool) -> AttentionShape:
     own: tuple[int, ...] = (1,) * (len(pairs) + 2)
     if found.mask is not None:
         own = (*own, *dims(found.mask))[-len(own) :]
-    in_batch, *in_head, in_query, in_key = _strides(own)
+    in_batch, *in_head, in_query, in_key = mask_strides(own)
     real = _type(found.queries)
     is_single = real == ir.DataType.FLOAT  # halves are rounded more than TF32 does
     return AttentionShape(
         batch, heads, queries, keys, width, found.kind, in_batch, (*in_head, 0)[0], in_query,
         in_key, int(is_precise and is_single), int(real),
     )  # fmt: skip
-
-
-def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """How far apart elements are along each axis; 0 along those of one element."""
-    found, step = list[int](), 1
-    for size in reversed(shape):
-        found.append(0 if size == 1 else step)
-        step *= size
-    return tuple(reversed(found))
 
 
 def _backward(forward: _Forward, others: list[ir.Node]) -> _Backward | None:
@@ -490,7 +443,7 @@ def _other_factor(node: ir.Node, value: ir.Value) -> ir.Value | None:
 
 def _before_mask(forward: _Forward, slope: ir.Value) -> ir.Value | None:
     """The gradient behind what mask and factor do to it, if nobody reads what is between."""
-    if forward.kind == _CHOSEN:
+    if forward.kind == MaskKind.CHOSEN:
         where = _only_reader(slope.producer(), "Where")
         if where is None or where.inputs[0] is not forward.mask or scalar(where.inputs[2]) != 0:
             return None
@@ -529,42 +482,26 @@ def _replace(
     dropout = forward.dropout
     draw = Draw(0, 0, 0, 0) if dropout is None else dropout.draw.record
     factor = 1.0 if dropout is None else dropout.factor
-    attributes: list[ir.Attr] = [
-        ir.AttrInt64s("shape", [*shape]),
-        ir.AttrInt64s("draw", [*draw]),
-        ir.AttrFloat32s("values", [forward.scale, forward.chosen, factor]),
-    ]
+    attributes = attention_attributes(shape, (forward.scale, forward.chosen, factor), draw)
     masks = [] if forward.mask is None else [forward.mask]
     masks += [] if dropout is None else dropout.draw.counters
     operands = [forward.queries, forward.keys, forward.values]
-    made = ir.Node(DOMAIN, "Attention", [*operands, *masks], attributes, num_outputs=2, name=name)
+    made = attention_node([*operands, *masks], shape, attributes, name, kept)
     product = forward.result.producer()
     assert product is not None, "a product makes it"
     graph.insert_after(product, made)
-    result, sums = made.outputs
-    replace_value(forward.result, result)
-    rows = kept * shape.batch * shape.heads
-    _describe(sums, f"{name}/sums", ir.DataType.FLOAT, (rows, shape.queries))
+    replace_value(forward.result, made.outputs[0])
     if backward is None:
         return [made]
-    gradient = ir.Node(
-        DOMAIN, "AttentionGradient", [backward.slope, *operands, result, sums, *masks], attributes,
-        num_outputs=4, name=f"{name}/gradient",
-    )  # fmt: skip
+    gradient = gradient_node(backward.slope, made, shape, name)
     maker = backward.values.producer()
     assert maker is not None, "a product makes it"
     graph.insert_after(maker, gradient)
-    of_queries, of_keys, of_values, partial = gradient.outputs
+    of_queries, of_keys, of_values, _ = gradient.outputs
     replace_value(backward.queries, of_queries)
     replace_value(backward.values, of_values)
-    rows = shape.batch * shape.heads * shape.queries
-    _describe(partial, f"{name}/partial_sums", ir.DataType.FLOAT, (rows,))
     back = _replace_keys(graph, backward.transposed, of_keys, gradient, name)
     return [made, gradient, back]
-
-
-def _describe(value: ir.Value, name: str, dtype: ir.DataType, shape: tuple[int, ...]) -> None:
-    value.name, value.type, value.shape = name, ir.TensorType(dtype), ir.Shape(shape)
 
 
 def _replace_keys(
@@ -573,7 +510,7 @@ def _replace_keys(
     """Let the gradient of keys be read where that of transposed ones was, exchanged again."""
     rank = len(dims(transposed))
     *pairs, width, count = dims(transposed)
-    _describe(of_keys, f"{name}/keys", _type(transposed), (*pairs, count, width))
+    describe(of_keys, f"{name}/keys", _type(transposed), (*pairs, count, width))
     perm = ir.AttrInt64s("perm", [*range(rank - 2), rank - 1, rank - 2])
     back = ir.Node("", "Transpose", [of_keys], [perm], num_outputs=1, name=f"{name}/transposed")
     graph.insert_after(gradient, back)

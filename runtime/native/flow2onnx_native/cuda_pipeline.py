@@ -7,7 +7,8 @@ import onnx_ir as ir
 from flow2onnx_runtime.extensions import GraphAnalysis
 
 from flow2onnx_native.abi import DOMAIN
-from flow2onnx_native.attention import CUDA_LIMITS, replace_attention
+from flow2onnx_native.attention import replace_attention
+from flow2onnx_native.attention_nodes import CUDA_LIMITS
 from flow2onnx_native.channel_fusion import fuse_channels
 from flow2onnx_native.cross_entropy import replace_cross_entropies
 from flow2onnx_native.draws import replace_draws

@@ -7,8 +7,9 @@ import onnx_ir as ir
 from flow2onnx_runtime.extensions import GraphAnalysis
 
 from flow2onnx_native.abi import DOMAIN
-from flow2onnx_native.attention import CPU_LIMITS, replace_attention
+from flow2onnx_native.attention import replace_attention
 from flow2onnx_native.attention_layout import lay_out_attention
+from flow2onnx_native.attention_nodes import CPU_LIMITS
 from flow2onnx_native.channel_fusion import fuse_channels
 from flow2onnx_native.convolutions import replace_constant_convolutions, replace_convolutions
 from flow2onnx_native.cross_entropy import replace_cross_entropies
@@ -21,6 +22,7 @@ from flow2onnx_native.graph import (
     remove_dead_code,
     sort,
 )
+from flow2onnx_native.grouped_attention import replace_grouped_attention
 from flow2onnx_native.matmul import replace_constant_products, replace_products
 from flow2onnx_native.matmul_as_sum import replace_vector_products
 from flow2onnx_native.packed_products import replace_repeated_products
@@ -78,7 +80,7 @@ def _rewrite_training(
     copies = {noted: replaced.get(value, value) for noted, value in copies.items()}
     with dead_code_removed(copy):
         replace_convolutions(graph, copies, operators, threads, winograd=winograd, avx512=avx512)
-    _replace_attention(copy, operators, threads)
+    _replace_attention(copy, operators, threads, trains=True)
     with dead_code_removed(copy):
         replace_cross_entropies(graph, operators, threads, analysis.index_origin)
     with dead_code_removed(copy):  # what read a product that is no longer wanted is gone then
@@ -116,8 +118,14 @@ def rewrite_prediction(model: ir.Model, operators: Collection[str], threads: int
     return _count(model.graph)
 
 
-def _replace_attention(model: ir.Model, operators: Collection[str], threads: int) -> None:
+def _replace_attention(
+    model: ir.Model, operators: Collection[str], threads: int, *, trains: bool = False
+) -> None:
     before = len(model.graph)
+    if trains and replace_grouped_attention(model.graph, operators):
+        sort(model.graph)
+        remove_dead_code(model)
+        before = -1  # there are nodes to lay out
     replace_attention(model.graph, operators, CPU_LIMITS)
     if len(model.graph) == before:
         return

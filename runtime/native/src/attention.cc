@@ -16,9 +16,11 @@
  *
  * The attribute `shape` is an `AttentionShape`, `layout` an `AttentionLayout`, `values` are the
  * scale, what stands in the place of masked scores, and a factor that dropout has on GPUs.
- * Tasks share out heads and blocks of queries or keys, of which each is computed in one order.
+ * Tasks share out heads and blocks of queries or keys, of which each is computed in one order. Heads
+ * of queries that read one head of keys are a group, whose gradients of keys one task adds up.
  */
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <vector>
@@ -40,7 +42,9 @@ constexpr int64_t TILE_QUERIES = QUERIES, TILE_KEYS = KEYS, TILE_SCORES = QUERIE
 constexpr int64_t BLOCK = 4 * TILE_QUERIES; /* rows of a task, where it has not all of a head */
 /* Addends from here on mask a score, which is nowhere near as large. */
 constexpr float MASKS = -1e30f;
-constexpr float VANISHES = -104; /* e^x is zero below */
+constexpr float VANISHES = -86; /* e^x is zero below */
+constexpr int64_t WORD = 8; /* truths that are looked at at once, each a byte of 0 or 1 */
+constexpr uint64_t ALL_TRUE = 0x0101010101010101;
 constexpr float LOWEST = -std::numeric_limits<float>::infinity();
 
 size_t size(int64_t number) { return static_cast<size_t>(number); }
@@ -78,9 +82,16 @@ struct Heads {
     Rows of(const float *tensor, int64_t group) const { return {tensor + start(group), step()}; }
 };
 
+Heads heads_of_queries(const Shape &s, int64_t is_in_rows) {
+    return {s.queries, s.width, s.heads, is_in_rows != 0};
+}
+Heads heads_of_keys(const Shape &s, int64_t is_in_rows) {
+    return {s.keys, s.width, s.heads / s.group, is_in_rows != 0};
+}
+
 /* What a mask does to a tile: nothing, to some scores, or to all, which are `level` at most. */
 struct Effect {
-    enum { NONE, SOME, ALL } kind;
+    enum Kind { NONE, SOME, ALL } kind;
     float level;
 };
 
@@ -99,10 +110,7 @@ struct Mask {
         if (shape.mask_key == 0) keys.count = 1;
         const int64_t at = start(group, queries, keys);
         const int64_t all = queries.count * keys.count;
-        if (shape.mask == CHOSEN) {
-            const int64_t kept = count(truths() + at, queries, keys, [](bool b) { return b; });
-            return {kept == 0 ? Effect::ALL : kept == all ? Effect::NONE : Effect::SOME, other};
-        }
+        if (shape.mask == CHOSEN) return {choice(truths() + at, queries, keys), other};
         const float *from = addends() + at;
         if (count(from, queries, keys, [](float a) { return a == 0; }) == all) {
             return {Effect::NONE, 0};
@@ -117,14 +125,8 @@ struct Mask {
     /* The mask of a tile, as the tile lies; neutral behind the last query. */
     void load(int64_t group, Span queries, Span keys, int64_t columns, float *to) const {
         const int64_t at = start(group, queries, keys);
-        const float neutral = shape.mask == CHOSEN ? 1 : 0;
-        for (int64_t k = 0; k < keys.count; ++k, to += columns) {
-            for (int64_t q = 0; q < queries.count; ++q) {
-                const int64_t from = at + q * shape.mask_query + k * shape.mask_key;
-                to[q] = shape.mask == CHOSEN ? (truths()[from] ? 1.0f : 0.0f) : addends()[from];
-            }
-            std::fill(to + queries.count, to + columns, neutral);
-        }
+        if (shape.mask == CHOSEN) load(truths() + at, queries, keys, columns, 1, to);
+        else load(addends() + at, queries, keys, columns, 0, to);
     }
 
 private:
@@ -133,6 +135,31 @@ private:
     int64_t start(int64_t group, Span queries, Span keys) const {
         return group / shape.heads * shape.mask_batch + group % shape.heads * shape.mask_head +
                queries.first * shape.mask_query + keys.first * shape.mask_key;
+    }
+    template <typename Element>
+    void load(const Element *from, Span queries, Span keys, int64_t columns, float neutral,
+              float *__restrict to) const {
+        const int64_t by_query = shape.mask_query, by_key = shape.mask_key;
+        for (int64_t k = 0; k < keys.count; ++k, from += by_key, to += columns) {
+            for (int64_t q = 0; q < queries.count; ++q) to[q] = from[q * by_query];
+            std::fill(to + queries.count, to + columns, neutral);
+        }
+    }
+    /* What truths do, looked at until both are seen; those side by side are read as words. */
+    Effect::Kind choice(const uint8_t *from, Span queries, Span keys) const {
+        bool has_true = false, has_false = false;
+        for (int64_t q = 0; q < queries.count; ++q, from += shape.mask_query) {
+            int64_t k = 0;
+            for (; shape.mask_key == 1 && k + WORD <= keys.count; k += WORD) {
+                uint64_t truths = 0;
+                std::memcpy(&truths, from + k, sizeof truths);
+                has_true = has_true || truths != 0;
+                has_false = has_false || truths != ALL_TRUE;
+            }
+            for (; k < keys.count; ++k) (from[k * shape.mask_key] ? has_true : has_false) = true;
+            if (has_true && has_false) return Effect::SOME;
+        }
+        return has_true ? Effect::NONE : Effect::ALL;
     }
     template <typename Element, typename Predicate>
     int64_t count(const Element *from, Span queries, Span keys, Predicate is_so) const {
@@ -256,9 +283,6 @@ struct Forward {
 
     int64_t blocks() const { return parts(kernel.shape.queries, BLOCK); }
     int64_t tasks() const { return kernel.shape.groups() * blocks(); }
-    Heads heads(int64_t rows, int64_t is_in_rows) const {
-        return {rows, kernel.shape.width, kernel.shape.heads, is_in_rows != 0};
-    }
 
     void operator()(size_t task) const {
         const Shape &s = kernel.shape;
@@ -266,19 +290,19 @@ struct Forward {
         const int64_t group = at / blocks(), first = at % blocks() * BLOCK;
         const int64_t transposed = s.width * TILE_QUERIES, whole = s.keys * padded(s.width);
         Memory memory{whole, transposed, TILE_SCORES, TILE_SCORES};
-        const Rows rows = heads(s.keys, kernel.layout.values).of(v, group);
+        const Rows rows = heads_of_keys(s, kernel.layout.values).of(v, group / s.group);
         const Operand values = right_side(rows, s.keys, s.width, memory.take(whole));
         float *queries = memory.take(transposed), *scores = memory.take(TILE_SCORES);
-        Tiles tiles{kernel, group, heads(s.keys, kernel.layout.keys).of(k, group), mask, scores,
-                    memory.take(TILE_SCORES)};
+        Tiles tiles{kernel, group, heads_of_keys(s, kernel.layout.keys).of(k, group / s.group),
+                    mask, scores, memory.take(TILE_SCORES)};
         each_part({first, std::min(BLOCK, s.queries - first)}, TILE_QUERIES,
                   [&](Span part) { attend(tiles, values, queries, part); });
     }
 
     void attend(Tiles &tiles, const Operand &values, float *queries, Span part) const {
         const Shape &s = kernel.shape;
-        const Heads out = heads(s.queries, kernel.layout.result);
-        const Rows from = heads(s.queries, kernel.layout.queries).of(q, tiles.group);
+        const Heads out = heads_of_queries(s, kernel.layout.result);
+        const Rows from = heads_of_queries(s, kernel.layout.queries).of(q, tiles.group);
         const int64_t step = out.step(), columns = padded(part.count);
         float *to = result + out.start(tiles.group) + part.first * step;
         loops().transpose(queries, size(columns), from.at(part.first), size(part.count),
@@ -324,13 +348,7 @@ struct Gradient {
         const Shape &s = kernel.shape;
         return direction == BOTH ? 1 : parts(direction == OF_KEYS ? s.keys : s.queries, BLOCK);
     }
-    int64_t tasks() const { return kernel.shape.groups() * blocks(); }
-    Heads of_queries(int64_t is_in_rows) const {
-        return {kernel.shape.queries, kernel.shape.width, kernel.shape.heads, is_in_rows != 0};
-    }
-    Heads of_keys(int64_t is_in_rows) const {
-        return {kernel.shape.keys, kernel.shape.width, kernel.shape.heads, is_in_rows != 0};
-    }
+    int64_t tasks() const { return kernel.shape.key_groups() * blocks(); }
 
     /* What is read of one head, as products have it. */
     struct Head {
@@ -343,27 +361,37 @@ struct Gradient {
     void operator()(size_t task) const {
         const Shape &s = kernel.shape;
         const auto at = static_cast<int64_t>(task);
-        const int64_t group = at / blocks(), first = at % blocks() * BLOCK;
+        const int64_t of_keys = at / blocks(), first = at % blocks() * BLOCK;
         Span queries{0, s.queries}, keys{0, s.keys};
         if (direction == OF_QUERIES) queries = {first, std::min(BLOCK, s.queries - first)};
         if (direction == OF_KEYS) keys = {first, std::min(BLOCK, s.keys - first)};
         const int64_t transposed = parts(queries.count, TILE_QUERIES) * TILE_QUERIES * s.width;
         const int64_t whole = queries.count * padded(s.width);
         const int64_t tile_rows = TILE_KEYS * padded(s.width);
-        Memory memory{transposed, transposed, whole, whole, TILE_SCORES, tile_rows, TILE_SCORES,
-                      TILE_SCORES};
+        for (int64_t member = 0; member < s.group; ++member) {
+            Memory memory{transposed, transposed, whole, whole, TILE_SCORES, tile_rows,
+                          TILE_SCORES, TILE_SCORES};
+            go_back_in_head(of_keys * s.group + member, queries, keys, memory, member > 0);
+        }
+    }
+
+    /* The way back of one head; gradients of keys and values are added to those of others. */
+    void go_back_in_head(int64_t group, Span queries, Span keys, Memory &memory, bool adds) const {
+        const Shape &s = kernel.shape;
+        const int64_t transposed = parts(queries.count, TILE_QUERIES) * TILE_QUERIES * s.width;
+        const int64_t whole = queries.count * padded(s.width);
         Head head{};
         head.transposed_queries = memory.take(transposed);
         head.transposed_slopes = memory.take(transposed);
-        Rows from_q = of_queries(kernel.layout.queries).of(q, group);
-        Rows from_slope = of_queries(kernel.layout.slope).of(slope, group);
+        Rows from_q = heads_of_queries(s, kernel.layout.queries).of(q, group);
+        Rows from_slope = heads_of_queries(s, kernel.layout.slope).of(slope, group);
         from_q.data = from_q.at(queries.first);
         from_slope.data = from_slope.at(queries.first);
         head.queries = right_side(from_q, queries.count, s.width, memory.take(whole));
         head.slopes = right_side(from_slope, queries.count, s.width, memory.take(whole));
-        head.values = of_keys(kernel.layout.values).of(v, group);
+        head.values = heads_of_keys(s, kernel.layout.values).of(v, group / s.group);
         head.slopes_of_tile = memory.take(TILE_SCORES);
-        head.key_rows = memory.take(tile_rows);
+        head.key_rows = memory.take(TILE_KEYS * padded(s.width));
         each_part({0, queries.count}, TILE_QUERIES, [&](Span part) {
             const int64_t at_part = part.first * s.width;
             const auto turn = [&](const Rows &rows, float *to, float factor) {
@@ -375,37 +403,38 @@ struct Gradient {
         });
         if (direction != OF_KEYS) multiply_results(group, queries, from_slope);
         float *scores = memory.take(TILE_SCORES);
-        Tiles tiles{kernel, group, of_keys(kernel.layout.keys).of(k, group), mask, scores,
-                    memory.take(TILE_SCORES)};
-        go_back(head, tiles, queries, keys);
+        Tiles tiles{kernel, group, heads_of_keys(s, kernel.layout.keys).of(k, group / s.group),
+                    mask, scores, memory.take(TILE_SCORES)};
+        go_back(head, tiles, queries, keys, adds);
     }
 
     /* The sums of slopes times results, of each query. */
     void multiply_results(int64_t group, Span queries, const Rows &slopes) const {
         const Shape &s = kernel.shape;
-        const Rows results = of_queries(kernel.layout.result).of(result, group);
+        const Rows results = heads_of_queries(s, kernel.layout.result).of(result, group);
         float *to = delta + group * s.queries + queries.first;
         for (int64_t i = 0; i < queries.count; ++i) {
             to[i] = loops().dot(slopes.at(i), results.at(queries.first + i), size(s.width));
         }
     }
 
-    void go_back(const Head &head, Tiles &tiles, Span queries, Span keys) const {
+    void go_back(const Head &head, Tiles &tiles, Span queries, Span keys, bool adds) const {
         const Shape &s = kernel.shape;
-        const Heads to_q = of_queries(kernel.layout.query_gradient);
-        const Heads to_k = of_keys(kernel.layout.key_gradient);
-        const Heads to_v = of_keys(kernel.layout.value_gradient);
+        const Heads to_q = heads_of_queries(s, kernel.layout.query_gradient);
+        const Heads to_k = heads_of_keys(s, kernel.layout.key_gradient);
+        const Heads to_v = heads_of_keys(s, kernel.layout.value_gradient);
+        const int64_t of_keys = tiles.group / s.group;
         std::vector<char> has_begun(size(parts(queries.count, TILE_QUERIES)), 0);
         float *first_q = dq + to_q.start(tiles.group) + queries.first * to_q.step();
         each_part(keys, TILE_KEYS, [&](Span of_keys_here) {
-            float *own_k = dk + to_k.start(tiles.group) + of_keys_here.first * to_k.step();
-            float *own_v = dv + to_v.start(tiles.group) + of_keys_here.first * to_v.step();
+            float *own_k = dk + to_k.start(of_keys) + of_keys_here.first * to_k.step();
+            float *own_v = dv + to_v.start(of_keys) + of_keys_here.first * to_v.step();
             const Rows here{tiles.keys.at(of_keys_here.first), tiles.keys.step};
             Operand key_rows{};
             if (direction != OF_KEYS) {
                 key_rows = right_side(here, of_keys_here.count, s.width, head.key_rows);
             }
-            bool is_first = true;
+            bool is_first = !adds;
             each_part({0, queries.count}, TILE_QUERIES, [&](Span part) {
                 if (!differentiate(head, tiles, queries, part, of_keys_here)) return;
                 const Operand shares{tiles.scores, tiles.columns};
@@ -473,10 +502,10 @@ OrtStatus *run_tasks(OrtKernelContext *context, const Shape &shape, Call &call) 
 }
 
 /* The dims of a tensor of heads, as many as the queries have. */
-std::vector<int64_t> dims_of(const Shape &s, size_t rank, int64_t rows, int64_t is_in_rows) {
-    if (rank == 3) return {s.groups(), rows, s.width};
-    if (is_in_rows != 0) return {s.batch, rows, s.heads, s.width};
-    return {s.batch, s.heads, rows, s.width};
+std::vector<int64_t> dims_of(const Shape &s, size_t rank, const Heads &of) {
+    if (rank == 3) return {s.batch * of.heads, of.rows, of.width};
+    if (of.is_in_rows) return {s.batch, of.rows, of.heads, of.width};
+    return {s.batch, of.heads, of.rows, of.width};
 }
 
 OrtStatus *make_output(OrtKernelContext *context, size_t index, const std::vector<int64_t> &dims,
@@ -496,7 +525,7 @@ OrtStatus *run_forward(const Kernel &kernel, OrtKernelContext *context) {
     ORT_TRY(in.read(2, ort::FLOAT, s.key_size(), &v));
     ORT_TRY(in.read_mask(s, 3, &mask));
     Forward call{kernel, q.floats(), k.floats(), v.floats(), mask.data, nullptr, nullptr};
-    ORT_TRY(make_output(context, 0, dims_of(s, q.rank, s.queries, kernel.layout.result),
+    ORT_TRY(make_output(context, 0, dims_of(s, q.rank, heads_of_queries(s, kernel.layout.result)),
                         &call.result));
     ORT_TRY(make_output(context, 1, {2 * s.groups(), s.queries}, &call.kept));
     return run_tasks(context, s, call);
@@ -521,12 +550,12 @@ OrtStatus *run_gradient(const Kernel &kernel, OrtKernelContext *context) {
     ORT_TRY(in.read_mask(s, 6, &mask));
     Gradient call{kernel, slope.floats(), q.floats(), k.floats(), v.floats(), result.floats(),
                   kept.floats(), mask.data, nullptr, nullptr, nullptr, nullptr, Gradient::BOTH};
-    ORT_TRY(make_output(context, 0, dims_of(s, q.rank, s.queries, layout.query_gradient),
+    ORT_TRY(make_output(context, 0, dims_of(s, q.rank, heads_of_queries(s, layout.query_gradient)),
                         &call.dq));
-    ORT_TRY(make_output(context, 1, dims_of(s, q.rank, s.keys, layout.key_gradient), &call.dk));
-    ORT_TRY(make_output(context, 2, dims_of(s, q.rank, s.keys, layout.value_gradient), &call.dv));
+    ORT_TRY(make_output(context, 1, dims_of(s, q.rank, heads_of_keys(s, layout.key_gradient)), &call.dk));
+    ORT_TRY(make_output(context, 2, dims_of(s, q.rank, heads_of_keys(s, layout.value_gradient)), &call.dv));
     ORT_TRY(make_output(context, 3, {s.groups() * s.queries}, &call.delta));
-    if (!are_few(s.groups(), layout.tasks)) return run_tasks(context, s, call);
+    if (!are_few(s.key_groups(), layout.tasks)) return run_tasks(context, s, call);
     call.direction = Gradient::OF_QUERIES;
     ORT_TRY(run_tasks(context, s, call));
     call.direction = Gradient::OF_KEYS;

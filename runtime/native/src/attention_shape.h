@@ -14,7 +14,8 @@ struct Shape : abi::AttentionShape {
     int64_t groups() const { return batch * heads; }
     int64_t scores() const { return groups() * queries * keys; }
     int64_t query_size() const { return groups() * queries * width; }
-    int64_t key_size() const { return groups() * keys * width; }
+    int64_t key_groups() const { return groups() / group; } /* heads of keys of all examples */
+    int64_t key_size() const { return key_groups() * keys * width; }
     int64_t last_of_mask() const {
         return (batch - 1) * mask_batch + (heads - 1) * mask_head + (queries - 1) * mask_query +
                (keys - 1) * mask_key;
@@ -22,6 +23,7 @@ struct Shape : abi::AttentionShape {
     /* Whether no number of elements overflows; devices have rules of their own besides. */
     bool is_sound() const {
         return ort::is_within({batch, heads, queries, keys}, 1, abi::MOST_ATTENTION_EXTENT) &&
+               ort::is_within({group}, 1, heads) && heads % group == 0 &&
                ort::is_within({mask}, NO_MASK, CHOSEN) && ort::is_within({is_precise}, 0, 1) &&
                ort::is_within({mask_batch, mask_head, mask_query, mask_key}, 0, int64_t(1) << 40);
     }

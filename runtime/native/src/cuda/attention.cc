@@ -36,7 +36,7 @@ struct Kernel {
 };
 
 bool is_sound(const attention::Shape &s) {
-    return s.is_sound() && s.groups() <= MOST_GROUPS &&
+    return s.is_sound() && s.group == 1 && s.groups() <= MOST_GROUPS &&
            ort::is_within({s.width}, 8, abi::MOST_HEAD_WIDTH) && s.width % 8 == 0 &&
            ort::is_real(s.element, ort::Reals::HALVES_TOO);
 }
