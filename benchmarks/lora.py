@@ -32,7 +32,7 @@ from flow2onnx_runtime.progress_bar import ProgressBar
 
 from benchmarks.contest import intel_library, machine
 from benchmarks.driver import RESULTS
-from benchmarks.environments import interpreter
+from benchmarks.environments import interpreter, recipe_of
 from benchmarks.lora_worker import BATCHES
 from benchmarks.report import Grid, save
 from benchmarks.worker_process import PeerError, WorkerProcess
@@ -46,15 +46,19 @@ OURS: dict[str, dict[str, Any]] = {
     "recompute": {"recompute": True},
     "folded": {"folded": True, "recompute": False},
 }
+NATIVE = tuple(f"{name}:native" for name in OURS)  # the same bundles on native operators
 # "mkl" has MKL take its Intel path on any processor, see `intel_library`
 PEERS = ("torch", "torch:compile", "torch:checkpointing", "torch:mkl", "torch:compile:mkl")
+ALL = (*OURS, *NATIVE, *PEERS)
+SIDES = "int4,kept,folded,int4:native,kept:native,folded:native,torch,torch:compile"
 CHECKED = 10  # steps whose losses are compared
 _BLOCK = 2
 NOTES = (
     "Random weights of the shape. Ours trains on the 4 bits, torch on the float32 numbers that "
     "they stand for; *kept* is ours with nothing computed again, *folded* that with real numbers, "
-    "*torch:compile* under torch.compile, "
-    "*mkl* with MKL on the path of Intel's processors. A step is forward, backward and AdamW.",
+    "*native* on native operators with the rows' length fixed, *torch:compile* under "
+    "torch.compile, *mkl* with MKL on the path of Intel's processors. A step is forward, backward "
+    "and AdamW.",
     "Times are medians over blocks of steps that the sides, each a process of its own, ran in "
     "turn; memory is the peak of a process. Ratios are to the first of torch's: below 1 is less.",
     "*Losses apart* is the largest relative difference of ten losses, *weights apart* the largest "
@@ -116,7 +120,7 @@ def _write_bundles(folder: Path, sides: Sequence[str], *, has_peers: bool) -> No
     import flow2onnx as flow
     from flow2onnx.imported import adapter_of
 
-    for side in sides:
+    for side in dict.fromkeys(name.partition(":")[0] for name in sides):
         made = flow.lora(folder / "model", accumulate=False, **OURS[side])
         made.save(folder / side)
         if has_peers and not (folder / "peft").exists():
@@ -188,14 +192,23 @@ def measure(folder: Path, names: Sequence[str], threads: int, rounds: int) -> li
 
 def start(folder: Path, name: str, threads: int) -> WorkerProcess:
     """The process of a side, which says that it is ready once it has opened its model."""
-    is_ours = name in OURS
-    python = sys.executable if is_ours else interpreter("peft")
+    bundle, _, variant = name.partition(":")
+    peer = f"flow2onnx{':' * bool(variant)}{variant}" if is_ours(name) else "peft"
+    python = interpreter(peer)
     if python is None:
-        raise PeerError(f"{name} has no environment: python -m benchmarks.environments peft")
-    model = folder / (name if is_ours else "hf")
-    command = [python, "-m", "benchmarks.lora_worker", "ours" if is_ours else name, str(model),
+        raise PeerError(
+            f"{name} has no environment: python -m benchmarks.environments {recipe_of(peer)}"
+        )
+    model = folder / (bundle if is_ours(name) else "hf")
+    side = f"ours:{variant}" if is_ours(name) else name
+    command = [python, "-m", "benchmarks.lora_worker", side, str(model),
                str(folder), "--threads", str(threads), "--offset", "0"]  # fmt: skip
     return WorkerProcess(command, _environment(name), name=name, patience=_PATIENCE)
+
+
+def is_ours(name: str) -> bool:
+    """True for a side that is this project's, False for a peer."""
+    return name.partition(":")[0] in OURS
 
 
 def _environment(name: str) -> dict[str, str]:
@@ -209,7 +222,7 @@ def _environment(name: str) -> dict[str, str]:
 
 def rows(sides: Sequence[Side], threads: int) -> list[dict[str, Any]]:
     """For each side its medians and peak, and how it differs from the first of torch's."""
-    model = next((s for s in sides if s.name not in OURS), None)
+    model = next((s for s in sides if not is_ours(s.name)), None)
     found = []
     for side in sides:
         row = {"threads": threads, "side": side.name, "busy_s": float(np.median(side.busy)),
@@ -274,7 +287,7 @@ def draw(found: dict[str, Any], path: Path) -> None:
                   ("peak_mb", "{:.0f}", "peak memory of the process, MB"))  # fmt: skip
     for line, count in zip(axes, threads, strict=True):
         chosen = [row for row in found["rows"] if row["threads"] == count][::-1]
-        colors = ["tab:blue" if row["side"] in OURS else "tab:gray" for row in chosen]
+        colors = ["tab:blue" if is_ours(row["side"]) else "tab:gray" for row in chosen]
         for axis, (key, form, title) in zip(line, quantities, strict=True):
             bars = axis.barh([r["side"] for r in chosen], [r[key] for r in chosen], color=colors)
             axis.bar_label(bars, fmt=form, padding=3, fontsize="small")
@@ -308,21 +321,20 @@ def main() -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     add_shape_arguments(parser)
-    parser.add_argument("--sides", default="int4,kept,folded,torch,torch:compile",
-                        help=f"of {', '.join([*OURS, *PEERS])}")  # fmt: skip
+    parser.add_argument("--sides", default=SIDES, help=f"of {', '.join(ALL)}")
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path, default=RESULTS, help="the folder of the files")
     given = parser.parse_args()
     names = given.sides.split(",")
-    unknown = [n for n in names if n not in (*OURS, *PEERS)]
+    unknown = [n for n in names if n not in ALL]
     if unknown:
-        parser.error(f"there is no side {unknown[0]}; there are {', '.join([*OURS, *PEERS])}")
+        parser.error(f"there is no side {unknown[0]}; there are {', '.join(ALL)}")
     shape = shape_of(given)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         print("writing the model and its bundles", flush=True)
-        prepare(folder, shape, given.length, [n for n in names if n in OURS],
+        prepare(folder, shape, given.length, [n for n in names if is_ours(n)],
                 has_peers=any(n in PEERS for n in names))  # fmt: skip
         done: list[dict[str, Any]] = []
         for threads in map(int, given.threads.split(",")):
@@ -340,7 +352,8 @@ def _document(given: argparse.Namespace, layers: int, done: list[dict[str, Any]]
     packages = ("onnxruntime", "torch", "peft", "transformers")
     versions = {}
     for row in done:
-        side = "ours" if row["side"] in OURS else "torch"
+        name = row["side"]
+        side = ("native" if ":" in name else "ours") if is_ours(name) else "torch"
         versions[side] = {package: row[package] for package in packages if package in row}
     what = f"{layers} layers, 4 bits, one row of {given.length} tokens, rank 8 on all products"
     return {"title": "Adapters of a language model", "machine": machine(), "versions": versions,

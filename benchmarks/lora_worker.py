@@ -13,6 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -64,13 +65,17 @@ def serve(step: Step, adapters: Adapters) -> None:
 
 
 def ours(model: Path, folder: Path, threads: int, variant: set[str]) -> tuple[Step, Adapters, dict]:
-    """The stock runtime on a bundle, without the compiler."""
+    """The runtime on a bundle, without the compiler; the variant native has native operators."""
     import numpy as np
     import onnxruntime
     from flow2onnx_runtime import Options, Trainer
 
-    trainer = Trainer(model, Options(intra_op_threads=threads))
     batches = np.load(folder / BATCHES)["ids"]
+    options = Options(intra_op_threads=threads)
+    if "native" in variant:
+        sizes = {"batch": 1, "sequence": batches.shape[1]}
+        options = replace(options, native=True, free_dimensions=sizes)
+    trainer = Trainer(model, options)
 
     def step(i: int) -> float:
         ids = batches[i % len(batches)][None]

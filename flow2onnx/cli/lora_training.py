@@ -11,11 +11,14 @@ from typing import Any
 
 import click
 import numpy as np
-from flow2onnx_runtime import Callback, CSVLog, EarlyStopping, TensorBoardLog, Trainer
+from flow2onnx_runtime import Callback, CSVLog, EarlyStopping, Options, TensorBoardLog, Trainer
 from flow2onnx_runtime.adapters import ADAPTER_SUFFIX, read_adapter, write_adapter
 from flow2onnx_runtime.dtypes import Array
+from flow2onnx_runtime.extensions import accelerator
 from flow2onnx_runtime.interrupts import BrokenOffError
 from flow2onnx_runtime.loop import remove_checkpoint
+from flow2onnx_runtime.manifest import Manifest
+from flow2onnx_runtime.options import DEFAULT_OPTIONS
 from flow2onnx_runtime.progress_bar import ProgressBar
 from flow2onnx_runtime.token_log import StepLog, TokenLog
 from flow2onnx_runtime.world import launched_world
@@ -31,8 +34,8 @@ from flow2onnx.imported.low_rank.tokens import FolderTokenizer
 
 __all__ = [
     "ADAPTER", "ServedAs", "TrainingData", "TrainingRequest", "adapter_settings", "check_counts",
-    "check_output", "check_words", "check_world", "fit_bundle", "read_batches", "texts_data",
-    "write_bundle",
+    "check_native", "check_output", "check_words", "check_world", "fit_bundle", "read_batches",
+    "texts_data", "write_bundle",
 ]  # fmt: skip
 
 ADAPTER = f"adapter{ADAPTER_SUFFIX}"
@@ -81,6 +84,12 @@ def check_counts(options: dict[str, Any]) -> None:
             raise ArgumentError(f"--{asked} is {options[name]}", hint="give a number of at least 1")
 
 
+def check_native(options: dict[str, Any]) -> None:
+    """Raise UnsupportedError, with what to do, where native operators are asked for and missing."""
+    if options["native"]:
+        accelerator(True)
+
+
 def check_output(asked: TrainingRequest) -> None:
     """Raise ArgumentError for a folder with a training that would be lost."""
     is_kept = asked.options["resume"] or asked.options["overwrite"]
@@ -99,7 +108,7 @@ def read_batches(path: Path, tokenizer: FolderTokenizer, options: dict[str, Any]
     try:
         found = batches_of(
             texts, size=options["batch_size"], length=length, packs=options["pack"],
-            seed=options["seed"],
+            one_shape=options["native"], seed=options["seed"],
         )  # fmt: skip
     except ArgumentError as error:
         raise ArgumentError(f"{path}: {error.message}", hint=error.hint) from None
@@ -264,7 +273,9 @@ def _writing(output: Path) -> AbstractContextManager[None]:
 def _fit(asked: TrainingRequest, served: ServedAs, data: TrainingData) -> None:
     """Train the bundle in the folder of the results, and say how it went."""
     output, options, as_json = asked.output, asked.options, asked.as_json
-    trainer = Trainer(output / "bundle", accumulates=options["accumulate"] > 1)
+    bundle = output / "bundle"
+    runtime = _native_options(bundle, data.batches[0]) if options["native"] else DEFAULT_OPTIONS
+    trainer = Trainer(bundle, runtime, accumulates=options["accumulate"] > 1)
     log = data.log(
         output / "steps.csv", every=options["validate_every"],
         bar=None if as_json else ProgressBar(pause=_LINES),
@@ -303,6 +314,17 @@ def _fit(asked: TrainingRequest, served: ServedAs, data: TrainingData) -> None:
     why = f" ({history.stopped})" if history.stopped else ""
     done = f"{trainer.steps} steps{why}, {speed:.0f} {log.unit}/s"
     note(f"{done}; the adapter is {output / ADAPTER}")
+
+
+def _native_options(bundle: Path, batch: Mapping[str, Array]) -> Options:
+    """Options for native operators, with the sizes of a batch for the free axes of a bundle."""
+    sizes = {
+        axis: size
+        for feed in Manifest.read(bundle).feeds
+        for axis, size in zip(feed.shape, batch[feed.name].shape, strict=True)
+        if isinstance(axis, str)
+    }
+    return Options(native=True, free_dimensions=sizes)
 
 
 class SameSettings(Callback):

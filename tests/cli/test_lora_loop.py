@@ -32,7 +32,8 @@ pytest.importorskip("tokenizers")
 pytest.importorskip("jinja2")
 
 ANSWERS = {"who are you": "i am a model", "what is it": "it is a model", "are you": "yes i am"}
-SETTINGS = {"all_tokens": False, "batch_size": 1, "length": 512, "pack": False, "seed": 0}
+SETTINGS = {"all_tokens": False, "batch_size": 1, "length": 512, "native": False, "pack": False,
+            "seed": 0}  # fmt: skip
 FAST = ("--lr", "0.005", "--schedule", "constant", "--json")
 
 

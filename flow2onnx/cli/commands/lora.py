@@ -17,6 +17,7 @@ from flow2onnx.cli.lora_training import (
     TrainingRequest,
     adapter_settings,
     check_counts,
+    check_native,
     check_output,
     check_words,
     check_world,
@@ -148,6 +149,11 @@ def lora() -> None:
 )
 @click.option("--pack", is_flag=True, help="Several texts in a row, none of which sees another.")
 @click.option("--recompute", is_flag=True, help="Less memory: compute all activations twice.")
+@click.option(
+    "--native", is_flag=True,
+    help="Faster steps by the operators of flow2onnx-native; all rows are padded to the longest, "
+    "so --pack pays.",
+)  # fmt: skip
 @click.option("--all-tokens", is_flag=True, help="Learn what the user writes, too.")
 @click.option(
     "--every",
@@ -197,6 +203,7 @@ def train(
     check_world()
     check_counts(options)
     _check_together()
+    check_native(options)
     asked = TrainingRequest(
         model=model, data=data, output=output, validation=validation, options=options,
         as_json=as_json,
@@ -211,7 +218,8 @@ def train(
 def _check_together() -> None:
     """Raise UsageError for options of the other kind of model."""
     of_networks = ("of", "labels", "inputs", "metrics", "mean", "std")
-    of_texts = ("dora", "length", "pack", "all_tokens", "sample", "sample_every", "sample_tokens")
+    of_texts = ("dora", "length", "pack", "native", "all_tokens", "sample", "sample_every",
+                "sample_tokens")  # fmt: skip
     needs = {name: ["loss"] for name in of_networks}
     needs |= {"validate_every": ["validation"], "sample_every": ["sample"]}
     needs |= {"sample_tokens": ["sample"]}

@@ -196,20 +196,32 @@ def text_batches(
     length: int = 512,
     packs: bool = False,
     all_tokens: bool = False,
+    one_shape: bool = False,
     seed: int = 0,
 ) -> list[dict[str, Array]]:
-    """The batches of a file of JSON lines for a trainer of `lora`, by the tokenizer in a folder."""
+    """The batches of a file of JSON lines for a trainer of `lora`, by the tokenizer in a folder.
+
+    The other arguments are those of `batches_of`.
+    """
     texts = read_texts(path, open_tokenizer(folder), all_tokens=all_tokens)
-    return batches_of(texts, size=size, length=length, packs=packs, seed=seed)
+    return batches_of(texts, size=size, length=length, packs=packs, one_shape=one_shape, seed=seed)
 
 
 def batches_of(
-    texts: Sequence[Text], *, size: int, length: int, packs: bool = False, seed: int = 0
+    texts: Sequence[Text],
+    *,
+    size: int,
+    length: int,
+    packs: bool = False,
+    one_shape: bool = False,
+    seed: int = 0,
 ) -> list[dict[str, Array]]:
     """The texts as batches of `size` rows of at most `length` tokens, in an order by `seed`.
 
     Rows of a batch are of similar length and padded on the right. With `packs` several texts share
     a row, and ``documents`` says which token is of which. A label is the token that comes next.
+    With `one_shape` all batches have the shape of the largest, filled with what counts for nothing:
+    a step whose sizes are fixed takes no others.
     """
     if size < 1 or length < 2:
         raise ArgumentError(f"batches of {size} rows of {length} tokens", hint="1 row, 2 tokens")
@@ -223,7 +235,8 @@ def batches_of(
     rows = list(_packed(order, length)) if packs else [[t] for t in order]
     rows.sort(key=lambda row: sum(len(t.ids) for t in row))
     groups = [rows[i : i + size] for i in range(0, len(rows), size)]
-    return [_batch(groups[i], packs) for i in rng.permutation(len(groups))]
+    least = (len(groups[0]), _width(rows)) if one_shape else (0, 0)
+    return [_batch(groups[i], packs, least) for i in rng.permutation(len(groups))]
 
 
 def _packed(texts: Iterable[Text], length: int) -> Iterator[list[Text]]:
@@ -240,16 +253,21 @@ def _packed(texts: Iterable[Text], length: int) -> Iterator[list[Text]]:
     yield from (texts for _, texts in rows)
 
 
-def _batch(rows: Sequence[Sequence[Text]], packs: bool) -> dict[str, Array]:
-    width = max(sum(len(t.ids) for t in row) for row in rows)
-    width = -(-width // _STEP) * _STEP
-    shape = len(rows), width
+def _width(rows: Sequence[Sequence[Text]]) -> int:
+    """The number of tokens that rows are padded to."""
+    return -(-max(sum(len(t.ids) for t in row) for row in rows) // _STEP) * _STEP
+
+
+def _batch(rows: Sequence[Sequence[Text]], packs: bool, least: tuple[int, int]) -> dict[str, Array]:
+    """A batch of `least` rows and tokens a row; rows without a text have a token without label."""
+    shape = max(len(rows), least[0]), max(_width(rows), least[1])
     found = {
         "input_ids": np.zeros(shape, np.int64),
         "attention_mask": np.zeros(shape, np.int64),
         "labels": np.full(shape, IGNORED, np.int64),
     }
     documents = np.zeros(shape, np.int64)
+    found["attention_mask"][len(rows) :, 0] = documents[len(rows) :, 0] = 1
     for i, row in enumerate(rows):
         start = 0
         for number, text in enumerate(row, 1):

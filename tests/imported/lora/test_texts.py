@@ -176,6 +176,20 @@ def test_every_token_that_counts_is_a_label_once(packs):
         np.testing.assert_array_equal(x["input_ids"], y["input_ids"])
 
 
+@pytest.mark.parametrize("packs", [False, True])
+def test_batches_of_one_shape_teach_the_same(packs):
+    free = batches_of(TEXTS, size=2, length=24, packs=packs, seed=3)
+    fixed = batches_of(TEXTS, size=2, length=24, packs=packs, one_shape=True, seed=3)
+    largest = tuple(np.max([b["labels"].shape for b in free], axis=0))
+    assert {b["labels"].shape for b in fixed} == {largest}
+    for x, y in zip(free, fixed, strict=True):
+        rows, width = x["labels"].shape
+        for name in x:
+            np.testing.assert_array_equal(y[name][:rows, :width], x[name])
+        assert (y["labels"][rows:] == -100).all()
+        assert (y["attention_mask"].sum(axis=1)[rows:] == 1).all()  # no row sees nothing
+
+
 def test_rows_that_are_too_short():
     with pytest.raises(ArgumentError, match="no token counts among the first 2"):
         batches_of(TEXTS[:1], size=1, length=2)
