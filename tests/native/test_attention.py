@@ -321,6 +321,42 @@ def a_case(library: NativeLibrary, draw: np.random.Generator) -> bool:
     return True
 
 
+@pytest.mark.parametrize("tasks", [1, 7])
+@pytest.mark.parametrize("group", [1, 2, 6])
+@pytest.mark.parametrize("in_rows", [0, 1])
+def test_heads_that_share_keys(
+    library: NativeLibrary, tasks: int, group: int, in_rows: int
+) -> None:
+    batch, heads, queries, keys, width = 2, 6, 70, 70, 16
+    shared = (batch, heads // group, keys, width)
+    q, g = (numbers((batch, heads, queries, width), i) for i in (1, 2))
+    k, v = (numbers(shared, i) for i in (3, 4))
+    mask = triangle(queries)
+    every = (np.repeat(x, group, axis=1) for x in (k, v))
+    expected = attention_in_float64(q, *every, g, mask)
+    result, dq, *of_keys = expected
+    dk, dv = (x.reshape(batch, heads // group, group, keys, width).sum(2) for x in of_keys)
+    shape = AttentionShape(batch, heads, queries, keys, width, 2, 0, 0, keys, 1, 0,
+                           int(ir.DataType.FLOAT), group)  # fmt: skip
+    attributes = {"shape": [*shape], "layout": [*AttentionLayout(*[in_rows] * 8, tasks)],
+                  "draw": [0] * 4, "values": [width**-0.5, float(-np.inf), 1.0]}  # fmt: skip
+
+    def laid_out(x: Array) -> Array:
+        return np.ascontiguousarray(x.swapaxes(1, 2)) if in_rows else x
+
+    feeds = {n: laid_out(x) for n, x in (("q", q), ("k", k), ("v", v))} | {"mask": mask}
+    forward = one_node("Attention", feeds, 2, **attributes)
+    y, kept = run(session(forward, library), feeds).values()
+    *operands, mask = feeds.values()
+    names = ("slope", "q", "k", "v", "o", "kept", "mask")
+    given = dict(zip(names, (laid_out(g), *operands, y, kept, mask), strict=True))
+    back = one_node("AttentionGradient", given, 4, **attributes)
+    found = [y, *run(session(back, library), given).values()]
+    for value, wanted in zip(found, (result, dq, dk, dv), strict=False):
+        wanted = laid_out(wanted)
+        np.testing.assert_allclose(value, wanted, atol=TOLERANCE * max(1, abs(wanted).max()))
+
+
 def test_attention_of_any_shape(library: NativeLibrary) -> None:
     assert each_case(31, lambda draw: a_case(library, draw)) > 0
 
@@ -332,6 +368,9 @@ def test_attention_of_any_shape(library: NativeLibrary) -> None:
         ({"width": 1025}, [0, 0, 0, 0], "the shape is none that it computes"),
         ({"element": 10}, [0, 0, 0, 0], "the shape is none that it computes"),
         ({"batch": 1 << 20, "heads": 1 << 20}, [0, 0, 0, 0], "the shape is none that it computes"),
+        ({"group": 0}, [0, 0, 0, 0], "the shape is none that it computes"),
+        ({"heads": 3, "group": 2}, [0, 0, 0, 0], "the shape is none that it computes"),
+        ({"group": 2}, [0, 0, 0, 0], "the shape is none that it computes"),
         ({}, [1, 2, 3, 1], "the shape is none that it computes"),
         ({}, [0, 0, 0], "the shape is none that it computes"),
         ({"keys": 5}, [0, 0, 0, 0], "input 1 has 32 elements of type 1, wanted are 40 of type 1"),

@@ -16,8 +16,9 @@
  *
  * The attribute `shape` is an `AttentionShape`, `layout` an `AttentionLayout`, `values` are the
  * scale, what stands in the place of masked scores, and a factor that dropout has on GPUs.
- * Tasks share out heads and blocks of queries or keys, of which each is computed in one order. Heads
- * of queries that read one head of keys are a group, whose gradients of keys one task adds up.
+ * Tasks share out heads and blocks of queries or keys, of which each is computed in one order.
+ * Heads of queries that read one head of keys are a group, whose gradients of keys one task adds
+ * up.
  */
 #include <algorithm>
 #include <cstring>
@@ -525,8 +526,8 @@ OrtStatus *run_forward(const Kernel &kernel, OrtKernelContext *context) {
     ORT_TRY(in.read(2, ort::FLOAT, s.key_size(), &v));
     ORT_TRY(in.read_mask(s, 3, &mask));
     Forward call{kernel, q.floats(), k.floats(), v.floats(), mask.data, nullptr, nullptr};
-    ORT_TRY(make_output(context, 0, dims_of(s, q.rank, heads_of_queries(s, kernel.layout.result)),
-                        &call.result));
+    const Heads results = heads_of_queries(s, kernel.layout.result);
+    ORT_TRY(make_output(context, 0, dims_of(s, q.rank, results), &call.result));
     ORT_TRY(make_output(context, 1, {2 * s.groups(), s.queries}, &call.kept));
     return run_tasks(context, s, call);
 }
@@ -550,10 +551,12 @@ OrtStatus *run_gradient(const Kernel &kernel, OrtKernelContext *context) {
     ORT_TRY(in.read_mask(s, 6, &mask));
     Gradient call{kernel, slope.floats(), q.floats(), k.floats(), v.floats(), result.floats(),
                   kept.floats(), mask.data, nullptr, nullptr, nullptr, nullptr, Gradient::BOTH};
-    ORT_TRY(make_output(context, 0, dims_of(s, q.rank, heads_of_queries(s, layout.query_gradient)),
-                        &call.dq));
-    ORT_TRY(make_output(context, 1, dims_of(s, q.rank, heads_of_keys(s, layout.key_gradient)), &call.dk));
-    ORT_TRY(make_output(context, 2, dims_of(s, q.rank, heads_of_keys(s, layout.value_gradient)), &call.dv));
+    const Heads of_q = heads_of_queries(s, layout.query_gradient);
+    const Heads of_k = heads_of_keys(s, layout.key_gradient);
+    const Heads of_v = heads_of_keys(s, layout.value_gradient);
+    ORT_TRY(make_output(context, 0, dims_of(s, q.rank, of_q), &call.dq));
+    ORT_TRY(make_output(context, 1, dims_of(s, q.rank, of_k), &call.dk));
+    ORT_TRY(make_output(context, 2, dims_of(s, q.rank, of_v), &call.dv));
     ORT_TRY(make_output(context, 3, {s.groups() * s.queries}, &call.delta));
     if (!are_few(s.key_groups(), layout.tasks)) return run_tasks(context, s, call);
     call.direction = Gradient::OF_QUERIES;
