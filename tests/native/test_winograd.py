@@ -53,6 +53,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
     for channels in ("_FEWEST_CHANNELS", "_FEWEST_OF_LARGER"):
         monkeypatch.setattr(f"{rule}.{channels}", 1)
     monkeypatch.setattr(f"{rule}._FEWEST_TILES", 1)
+    monkeypatch.setattr(f"{rule}._FEWEST_ADDED", 0)
     monkeypatch.setattr(f"{rule}._LEAST_FILLED", 0)
     monkeypatch.setattr(f"{rule}._OF_WEIGHTS", (0, 0))
     monkeypatch.setattr(f"{rule}._LEAST_OF_LARGER", 0)
