@@ -26,6 +26,10 @@ __all__ = ["TiledHead", "tiled_head", "tiled_loss"]
 
 _WORDS = 2048  # of a part: few enough for a processor's cache, many enough for a product
 _LOWEST = -3.0e38
+# Below the largest score, from where on scores count as if they were there: e^-60 is less than
+# float32 has digits for. What follows, numbers without leading digits, takes products many times as
+# long.
+_DEPTH = 60.0
 _UNARY = ("Cast", "Identity", "Tanh")
 _BINARY = ("Add", "Sub", "Mul", "Div")
 _BITS = (4, 8)
@@ -292,7 +296,7 @@ class _Body:
             is_new = b.GreaterOrEqual(places, self._begin)
             scores = b.Where(is_new, scores, b.like(_LOWEST, scores))
         top = b.Max(states["top"], b.ReduceMax(scores, [1], keepdims=1))
-        terms = b.Exp(b.Sub(scores, top))
+        terms = b.Exp(b.Max(b.Sub(scores, top), np.float32(-_DEPTH)))
         decay = b.Exp(b.Sub(states["top"], top))
         mass = b.Add(b.Mul(states["mass"], decay), b.ReduceSum(terms, [1], keepdims=1))
         found = [top, mass, b.Add(states["own"], self._own(raw))]
