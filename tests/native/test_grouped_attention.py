@@ -58,7 +58,7 @@ def bundle_of(folder: Path, shape: folders.Shape, **settings: object) -> Path:
     return folder / "bundle"
 
 
-def trained(bundle: Path, options: Options, batches):
+def train(bundle: Path, options: Options, batches):
     """The losses of steps, and the adapters after them."""
     trainer = Trainer(bundle, options)
     feeds = [feed.name for feed in trainer.feeds]
@@ -74,8 +74,8 @@ def operators(bundle: Path, options: Options = FIXED) -> Counter[str]:
 
 def check(bundle: Path, batches) -> None:
     """Losses and adapters are those of standard operators."""
-    want, adapters = trained(bundle, PLAIN, batches)
-    got, found = trained(bundle, FIXED, batches)
+    want, adapters = train(bundle, PLAIN, batches)
+    got, found = train(bundle, FIXED, batches)
     np.testing.assert_allclose(got, want, rtol=2e-5)
     assert abs(want[-1] - want[0]) > 1e-3  # they have moved
     for name, value in adapters.items():

@@ -121,12 +121,12 @@ def accelerate(
     if options.provider_names != CPU.names:
         return model, options
     try:
-        return _accelerated(model, options)
+        return _rewrite_model(model, options)
     finally:
         gc.collect()  # graphs refer to themselves, and would stay beside the session for a while
 
 
-def _accelerated(
+def _rewrite_model(
     model: str | os.PathLike[str] | bytes, options: Options
 ) -> tuple[str | os.PathLike[str] | bytes, Options]:
     folder = _folder(model, options)

@@ -11,7 +11,6 @@ from flow2onnx_native.attention_nodes import (
     MaskKind,
     attention_attributes,
     attention_node,
-    describe,
     gradient_node,
     is_within,
     mask_strides,
@@ -20,6 +19,7 @@ from flow2onnx_native.draws import CountedDraw, counted_draw
 from flow2onnx_native.graph import (
     ON_CPU,
     ON_CUDA,
+    describe,
     dims,
     is_float,
     is_standard,

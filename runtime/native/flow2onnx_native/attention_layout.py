@@ -3,12 +3,12 @@
 import onnx_ir as ir
 
 from flow2onnx_native.abi import DOMAIN, MOST_MATRIX_TASKS, AttentionLayout
-from flow2onnx_native.graph import is_standard, replace_value
+from flow2onnx_native.graph import is_transpose, replace_value
 
-__all__ = ["lay_out_attention"]
+__all__ = ["HEAD_AXES", "lay_out_attention"]
 
 _RESULT = 4  # the operand of the gradient that is the attention's result
-_EXCHANGED = [0, 2, 1, 3]  # from heads side by side within rows to one behind the other, and back
+HEAD_AXES = [0, 2, 1, 3]  # from heads side by side within rows to one behind the other, and back
 
 
 def lay_out_attention(graph: ir.Graph, threads: int) -> None:
@@ -39,7 +39,7 @@ def _reads_rows(node: ir.Node, at: int) -> bool:
     """True if a node now reads what an operand was transposed of."""
     value = node.inputs[at]
     made = None if value is None else value.producer()
-    if made is None or not _exchanges(made):
+    if made is None or not is_transpose(made, HEAD_AXES):
         return False
     node.replace_input_with(at, made.inputs[0])
     return True
@@ -49,7 +49,7 @@ def _writes_rows(node: ir.Node, at: int) -> bool:
     """True if a node now writes what one of its results was transposed to."""
     value = node.outputs[at]
     others = [use.node for use in value.uses() if not _is_result(use.node, use.idx)]
-    if len(others) != 1 or not _exchanges(others[0]) or value.is_graph_output():
+    if len(others) != 1 or not is_transpose(others[0], HEAD_AXES) or value.is_graph_output():
         return False
     replace_value(others[0].outputs[0], value)
     return True
@@ -58,10 +58,3 @@ def _writes_rows(node: ir.Node, at: int) -> bool:
 def _is_result(node: ir.Node, at: int) -> bool:
     """True if an operand is the result of the attention that a node is the gradient of."""
     return (node.domain, node.op_type, at) == (DOMAIN, "AttentionGradient", _RESULT)
-
-
-def _exchanges(node: ir.Node) -> bool:
-    perm = node.attributes.get("perm")
-    return (
-        is_standard(node, "Transpose") and perm is not None and list(perm.as_ints()) == _EXCHANGED
-    )

@@ -16,7 +16,7 @@ from flow2onnx_native.abi import (
     AttentionShape,
     Draw,
 )
-from flow2onnx_native.graph import ON_CPU, ON_CUDA, Reals
+from flow2onnx_native.graph import ON_CPU, ON_CUDA, Reals, describe
 
 __all__ = [
     "CPU_LIMITS",
@@ -25,7 +25,6 @@ __all__ = [
     "MaskKind",
     "attention_attributes",
     "attention_node",
-    "describe",
     "gradient_node",
     "is_within",
     "mask_strides",
@@ -130,8 +129,3 @@ def gradient_node(slope: ir.Value, forward: ir.Node, shape: AttentionShape, name
     rows = shape.batch * shape.heads * shape.queries
     describe(node.outputs[3], f"{name}/partial_sums", ir.DataType.FLOAT, (rows,))
     return node
-
-
-def describe(value: ir.Value, name: str, dtype: ir.DataType, shape: Sequence[int]) -> None:
-    """Give a value its name, type and shape."""
-    value.name, value.type, value.shape = name, ir.TensorType(dtype), ir.Shape(shape)

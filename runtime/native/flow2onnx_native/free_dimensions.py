@@ -51,7 +51,7 @@ def _named_axes(value: onnx.ValueInfoProto) -> list[onnx.TensorShapeProto.Dimens
 
 
 def _size(text: str, sizes: Mapping[str, int]) -> int | None:
-    """What an expression of names comes to; None where it has others."""
+    """The value of an expression of names; None where it has others."""
     if text in sizes:
         return sizes[text]
     if text.isidentifier() or not _EXPRESSION.fullmatch(text):

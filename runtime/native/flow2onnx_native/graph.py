@@ -18,6 +18,7 @@ __all__ = [
     "VIEWS",
     "Reals",
     "dead_code_removed",
+    "describe",
     "detach",
     "dims",
     "fed_values_unknown",
@@ -26,6 +27,7 @@ __all__ = [
     "is_float",
     "is_standard",
     "is_static",
+    "is_transpose",
     "merge_nodes",
     "nodes_inside",
     "number",
@@ -77,6 +79,17 @@ def scalar(value: ir.Value | None) -> float | None:
 def is_standard(node: ir.Node | None, *operators: str) -> bool:
     """True if a node is one of these standard operators."""
     return node is not None and node.domain == "" and node.op_type in operators
+
+
+def is_transpose(node: ir.Node | None, perm: Sequence[int]) -> bool:
+    """True if a node puts axes in this order."""
+    found = None if node is None else node.attributes.get("perm")
+    return is_standard(node, "Transpose") and found is not None and [*found.as_ints()] == [*perm]
+
+
+def describe(value: ir.Value, name: str, dtype: ir.DataType, shape: Sequence[int]) -> None:
+    """Give a value its name, type and shape."""
+    value.name, value.type, value.shape = name, ir.TensorType(dtype), ir.Shape(shape)
 
 
 def number(node: ir.Node, name: str, default: float) -> float:

@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from flow2onnx_native.abi import AttentionShape
+from flow2onnx_native.attention_layout import HEAD_AXES
 from flow2onnx_native.attention_nodes import (
     CPU_LIMITS,
     MaskKind,
@@ -16,7 +17,7 @@ from flow2onnx_native.attention_nodes import (
     gradient_node,
     mask_strides,
 )
-from flow2onnx_native.graph import detach, dims, is_static, number, replace_value
+from flow2onnx_native.graph import detach, dims, is_static, is_transpose, number, replace_value
 from flow2onnx_native.grouped_gradient import (
     CONTRIB,
     Grouped,
@@ -30,8 +31,6 @@ from flow2onnx_native.node_builder import NodeBuilder
 from flow2onnx_native.recomputed import Recomputed
 
 __all__ = ["replace_grouped_attention"]
-
-_HEAD_AXES = [0, 2, 1, 3]  # of (example, row, head, number), and back
 
 
 def replace_grouped_attention(graph: ir.Graph, operators: Collection[str]) -> int:
@@ -100,15 +99,15 @@ def _operands(
     if len(parts) == 1:
         axis, shapes = [ir.AttrInt64("axis", 2)], [(*lead, n) for n in widths]
         parts = build.add("Split", [*parts, build.constant(widths)], shapes, axis)
-    q, k = (_turned(build, grouped, part) for part in parts[:2])
+    q, k = (_turn(build, grouped, part) for part in parts[:2])
     queries, keys, values = (
-        build.transpose(build.reshape(part, (*lead, n, grouped.width)), _HEAD_AXES)
+        build.transpose(build.reshape(part, (*lead, n, grouped.width)), HEAD_AXES)
         for part, n in ((q, grouped.heads), (k, shared), (parts[2], shared))
     )
     return queries, keys, values
 
 
-def _turned(build: NodeBuilder, grouped: Grouped, rows: ir.Value) -> ir.Value:
+def _turn(build: NodeBuilder, grouped: Grouped, rows: ir.Value) -> ir.Value:
     """Queries or keys, turned by their places where the node does so."""
     if not grouped.turns:
         return rows
@@ -129,7 +128,7 @@ def _give(
     build: NodeBuilder, grouped: Grouped, result: ir.Value, keys: ir.Value, values: ir.Value
 ) -> None:
     """Let all who read what a node gives read what takes its place."""
-    rows = build.transpose(result, _HEAD_AXES)
+    rows = build.transpose(result, HEAD_AXES)
     rows = build.reshape(rows, dims(grouped.node.outputs[0]))
     for old, new in zip(grouped.node.outputs, (rows, keys, values), strict=False):
         if old.uses() or old.is_graph_output():
@@ -143,13 +142,13 @@ def _leave_in_rows(build: NodeBuilder, grouped: Grouped, gradients: Sequence[ir.
     """
     turns = [only_reader(v, "RotaryEmbedding", CONTRIB) for v in gradients[: 2 * grouped.turns]]
     turned = [gradients[at] if n is None else n.outputs[0] for at, n in enumerate(turns)]
-    ends = _joined([*turned, *gradients[len(turns) :]], grouped.operand(1) is None)
+    ends = _join([*turned, *gradients[len(turns) :]], grouped.operand(1) is None)
     tails = [tail for end in ends if (tail := _rows_of_heads(end)) is not None]
     if None in turns or not tails or len(tails) != len(ends):
         return
     lead, rows = (grouped.examples, grouped.rows), list[ir.Value]()
     for value, turn in zip_longest(gradients, turns):
-        part = build.transpose(value, _HEAD_AXES)
+        part = build.transpose(value, HEAD_AXES)
         part = build.reshape(part, (*lead, dims(value)[1] * grouped.width))
         if turn is not None:
             given = [part, *turn.inputs[1:]]
@@ -163,10 +162,10 @@ def _leave_in_rows(build: NodeBuilder, grouped: Grouped, gradients: Sequence[ir.
         replace_value(old, new)
 
 
-def _joined(heads: list[ir.Value], are_joined: bool) -> list[ir.Value]:
-    """What heads of queries, keys and values become: one behind the other, where they are joined.
+def _join(heads: list[ir.Value], are_joined: bool) -> list[ir.Value]:
+    """Heads of queries, keys and values one behind the other, where they are joined, or themselves.
 
-    None where they go elsewhere.
+    None of them where they go elsewhere.
     """
     if not are_joined:
         return heads
@@ -180,8 +179,7 @@ def _joined(heads: list[ir.Value], are_joined: bool) -> list[ir.Value]:
 def _rows_of_heads(heads: ir.Value) -> ir.Value | None:
     """Heads side by side in rows, of such that are one behind the other and go nowhere else."""
     turned = only_reader(heads, "Transpose")
-    perm = None if turned is None else turned.attributes.get("perm")
-    if turned is None or perm is None or list(perm.as_ints()) != _HEAD_AXES:
+    if turned is None or not is_transpose(turned, HEAD_AXES):
         return None
     rows = only_reader(turned.outputs[0], "Reshape")
     if rows is None or not is_static(rows.outputs[0]) or len(dims(rows.outputs[0])) != 3:
@@ -190,18 +188,18 @@ def _rows_of_heads(heads: ir.Value) -> ir.Value | None:
 
 
 def _mask(build: NodeBuilder, grouped: Grouped, known: dict[object, ir.Value]) -> ir.Value:
-    """What rows see: truths, or numbers for scores where the node adds some; layers share it."""
+    """Truths for keys that rows see, or numbers where the node adds some; layers share them."""
     lengths, bias = grouped.operand(5), grouped.operand(10)
     window = int(number(grouped.node, "local_window_size", -1))
     assert lengths is not None, "it is a plain one"
     key = (lengths, bias, window, grouped.rows)
     if key not in known:
-        seen = _seen(build, grouped, lengths, window)
-        known[key] = seen if bias is None else _added(build, grouped, seen, bias)
+        seen = _visible_keys(build, grouped, lengths, window)
+        known[key] = seen if bias is None else _hide(build, grouped, seen, bias)
     return known[key]
 
 
-def _seen(build: NodeBuilder, grouped: Grouped, lengths: ir.Value, window: int) -> ir.Value:
+def _visible_keys(build: NodeBuilder, grouped: Grouped, lengths: ir.Value, window: int) -> ir.Value:
     """True where a row looks at a key, (example, 1, row, key).
 
     A row beyond the last of its text looks where that one does.
@@ -222,7 +220,7 @@ def _seen(build: NodeBuilder, grouped: Grouped, lengths: ir.Value, window: int) 
     return seen
 
 
-def _added(build: NodeBuilder, grouped: Grouped, seen: ir.Value, bias: ir.Value) -> ir.Value:
+def _hide(build: NodeBuilder, grouped: Grouped, seen: ir.Value, bias: ir.Value) -> ir.Value:
     """The numbers that are added to scores, and minus infinity for what is hidden."""
     hidden = build.constant(-np.inf, np.float32)
     shape = (grouped.examples, *dims(bias)[1:])

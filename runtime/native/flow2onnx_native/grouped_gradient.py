@@ -11,7 +11,15 @@ import numpy as np
 import onnx_ir as ir
 
 from flow2onnx_native.attention_nodes import CPU_LIMITS, is_within
-from flow2onnx_native.graph import dims, is_float, is_standard, is_static, number, scalar
+from flow2onnx_native.graph import (
+    dims,
+    is_float,
+    is_standard,
+    is_static,
+    is_transpose,
+    number,
+    scalar,
+)
 from flow2onnx_native.recomputed import Recomputed
 
 __all__ = [
@@ -60,7 +68,7 @@ class Grouped:
 
     @property
     def rows_read(self) -> ir.Value:
-        """What queries are made of: rows of their own, or with keys and values beside them."""
+        """The rows that queries are made of: of their own, or with keys and values beside them."""
         x = self.operand(0)
         assert x is not None, "it has queries"
         return x
@@ -196,7 +204,7 @@ def _is_start(node: ir.Node) -> bool:
 
 
 class _Reading:
-    """What a gradient reads: queries, keys and values of a node, which may be computed again."""
+    """Queries, keys and values of a node as a gradient reads them, perhaps computed again."""
 
     def __init__(self, grouped: Grouped, recomputed: Recomputed) -> None:
         self.grouped, self._recomputed = grouped, recomputed
@@ -258,7 +266,7 @@ def gradient_of(
     slope = of_values.inputs[1]
     if len(both) != 2 or of_queries is None or of_keys is None or slope is None or apart is None:
         return None
-    slope, reading = _unshaped(slope), _Reading(grouped, recomputed)
+    slope, reading = _before_reshapes(slope), _Reading(grouped, recomputed)
     is_sound = (
         of_queries.inputs[0] is inner.outputs[0]
         and reading.takes(of_queries.inputs[1], 1, grouped.scale)
@@ -288,17 +296,17 @@ def _transposed_product(value: ir.Value) -> ir.Node | None:
 def _product_of(turned: ir.Node) -> ir.Node | None:
     """The product of an exchanged matrix with another, if nothing else reads it."""
     value = turned.outputs[0]
-    product = only_reader(value, "MatMul") if _exchanges(turned) else None
+    product = only_reader(value, "MatMul") if is_transpose(turned, _EXCHANGED) else None
     return product if product is not None and product.inputs[0] is value else None
 
 
 def _is_pull(reading: _Reading, pull: ir.Value, slope: ir.Value) -> bool:
     """True for g V^T - g . y, a product of slopes and values with a column more each."""
-    product = _unshaped(pull).producer()
+    product = _before_reshapes(pull).producer()
     if product is None or not is_standard(product, "MatMul"):
         return False
     turned = _producer(product.inputs[1])
-    if turned is None or not _exchanges(turned):
+    if turned is None or not is_transpose(turned, _EXCHANGED):
         return False
     rows, keys = _columns(product.inputs[0]), _columns(turned.inputs[0])
     if rows is None or keys is None:
@@ -310,14 +318,14 @@ def _is_pull(reading: _Reading, pull: ir.Value, slope: ir.Value) -> bool:
         and is_standard(one, "Expand")
         and scalar(one.inputs[0]) == 1
         and reading.takes(v, 2, 1.0)
-        and slope is _unshaped(g)
+        and slope is _before_reshapes(g)
         and _is_level(reading.grouped, level, g)
     )
 
 
 def _columns(value: ir.Value | None) -> tuple[ir.Value, ir.Value] | None:
     """The two values that stand side by side in the rows of another."""
-    made = None if value is None else _unshaped(value).producer()
+    made = None if value is None else _before_reshapes(value).producer()
     if made is None or not is_standard(made, "Concat") or len(made.inputs) != 2:
         return None
     a, b = made.inputs
@@ -345,7 +353,7 @@ def _producer(value: ir.Value | None) -> ir.Node | None:
     return None if value is None else value.producer()
 
 
-def _unshaped(value: ir.Value) -> ir.Value:
+def _before_reshapes(value: ir.Value) -> ir.Value:
     """The value that a reshape, or several, is of."""
     while (node := value.producer()) is not None and is_standard(node, "Reshape"):
         before = node.inputs[0]
@@ -353,12 +361,6 @@ def _unshaped(value: ir.Value) -> ir.Value:
             break
         value = before
     return value
-
-
-def _exchanges(node: ir.Node) -> bool:
-    """True if a node exchanges rows and columns."""
-    perm = node.attributes.get("perm")
-    return is_standard(node, "Transpose") and perm is not None and [*perm.as_ints()] == _EXCHANGED
 
 
 def _readers(value: ir.Value) -> list[ir.Node]:

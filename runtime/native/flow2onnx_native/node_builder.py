@@ -8,8 +8,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import ArrayLike, DTypeLike
 
-from flow2onnx_native.attention_nodes import describe
-from flow2onnx_native.graph import dims
+from flow2onnx_native.graph import describe, dims
 
 __all__ = ["NodeBuilder"]
 

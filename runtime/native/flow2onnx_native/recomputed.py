@@ -8,6 +8,8 @@ __all__ = ["Recomputed"]
 
 _DEEPEST = 64  # nodes one behind the other that are compared: recomputation goes a layer back
 _DRAWS = ("Random", "Bernoulli", "Multinomial", "Dropout")  # how operators begin that differ
+_SCALARS = ("INT", "FLOAT", "STRING")
+_PLAIN = frozenset(ir.AttributeType[kind + end] for kind in _SCALARS for end in ("", "S"))
 
 
 class Recomputed:
@@ -59,20 +61,6 @@ def _compute_alike(a: ir.Node, b: ir.Node) -> bool:
         return False
     if a.op_type.startswith(_DRAWS) or a.attributes.keys() != b.attributes.keys():
         return False
-    return all(_is_plain(x) and x.value == b.attributes[n].value for n, x in a.attributes.items())
-
-
-def _is_plain(attribute: ir.Attr) -> bool:
-    return attribute.type in _PLAIN
-
-
-_PLAIN = frozenset(
-    {
-        ir.AttributeType.INT,
-        ir.AttributeType.INTS,
-        ir.AttributeType.FLOAT,
-        ir.AttributeType.FLOATS,
-        ir.AttributeType.STRING,
-        ir.AttributeType.STRINGS,
-    }
-)
+    return all(
+        x.type in _PLAIN and x.value == b.attributes[n].value for n, x in a.attributes.items()
+    )

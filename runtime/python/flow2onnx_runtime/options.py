@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,6 @@ __all__ = [
     "DEFAULT_OPTIONS",
     "Model",
     "Options",
-    "check_free_dimensions",
     "open_session",
     "require_providers",
 ]
@@ -223,16 +222,6 @@ _LEAST_FOLDED = 1 << 26
 DEFAULT_OPTIONS = Options()
 
 
-def check_free_dimensions(sizes: Iterable[str], names: Collection[str]) -> None:
-    """Raise `OptionsError` for a size by another name than `names`, those of a model."""
-    unknown = [name for name in sizes if name not in names]
-    if unknown:
-        have = ", ".join(names) or "no free dimensions"
-        raise OptionsError(
-            f"free_dimensions has {unknown[0]!r}, which no input has", hint=f"inputs have {have}"
-        )
-
-
 def open_session(
     model: Model | OwnModel,
     options: Options = DEFAULT_OPTIONS,
@@ -310,7 +299,12 @@ def _check_free_dimensions(model: Model | OwnModel, sizes: Mapping[str, int]) ->
     _check_presence(model)
     shapes = input_shapes(model, "free_dimensions").values()
     names = {size: None for shape in shapes for size in shape if isinstance(size, str)}
-    check_free_dimensions(sizes, names)
+    unknown = [name for name in sizes if name not in names]
+    if unknown:
+        have = ", ".join(names) or "no free dimensions"
+        raise OptionsError(
+            f"free_dimensions has {unknown[0]!r}, which no input has", hint=f"inputs have {have}"
+        )
 
 
 def require_providers(options: Options) -> None:
