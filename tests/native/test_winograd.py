@@ -35,6 +35,8 @@ CASES = [
     Case((2, 64, 8, 8), 64),
     Case((1, 24, 40, 41), 160),
     Case((2, 200, 37, 39), 16),
+    Case((2, 20, 6, 5), 260),  # blocks enough of the channels of the result alone
+    Case((3, 150, 9, 9), 72),
     FIVE,
     replace(FIVE, x=(1, 1, 28, 28), out=32),
     replace(FIVE, x=(3, 20, 6, 5), out=9, pads=(0, 0, 0, 0)),

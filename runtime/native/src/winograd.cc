@@ -381,36 +381,57 @@ struct WeightGradient {
         return keeps && !are_few ? run_by_channels(context) : run_by_tiles(context);
     }
 
-    /* Of few tiles: the image's are kept, and blocks of the results' channels distributed. */
+    /* Of few tiles: the image's are kept, and blocks of the results' channels distributed. Where
+     * these are few, the results' are kept too, and blocks of both distributed. */
     OrtStatus *run_by_channels(OrtKernelContext *context) const {
         const size_t in_panels = panels(in()), out_panels = panels(out()), tiles = image.tiles();
-        const size_t line = tiles * LANES;
-        const size_t point = spread(in_panels * tiles);
-        const Planes kept{scratch<KEPT_POINTS>(POINTS * point), point};
-        const auto transform = [&](size_t panel) {
-            transform_tiles({kept.data + panel * line, kept.stride}, image, source, panel, 0, tiles,
-                            loops().from_image);
+        const size_t blocks = whole(out_panels, OUT_BLOCK);
+        const bool keeps_both = blocks < MOST_CHUNKS;
+        const size_t line = tiles * LANES, point = spread(in_panels * tiles);
+        const size_t result_point = spread(out_panels * tiles);
+        Pieces both{scratch<KEPT_POINTS>(POINTS * (point + (keeps_both ? result_point : 0)))};
+        const Planes kept{both.take(POINTS * point), point};
+        const Planes kept_results{keeps_both ? both.take(POINTS * result_point) : nullptr,
+                                  result_point};
+        const auto transform_results = [&](Planes to, size_t panel) {
+            transform_tiles(to, result, gradient, panel, 0, tiles, method.loops.from_results);
         };
-        ORT_TRY(ort::parallel(context, in_panels, transform));
+        const auto transform = [&](size_t i) {
+            if (i >= in_panels) {
+                const size_t panel = i - in_panels;
+                transform_results({kept_results.data + panel * line, result_point}, panel);
+            } else {
+                transform_tiles({kept.data + i * line, point}, image, source, i, 0, tiles,
+                                loops().from_image);
+            }
+        };
+        ORT_TRY(ort::parallel(context, in_panels + (keeps_both ? out_panels : 0), transform));
+        const size_t parts = keeps_both ? whole(in_panels, IN_BLOCK) : 1;
         const auto multiply = [&](size_t i) {
-            const size_t panel = i * OUT_BLOCK, rows = std::min(OUT_BLOCK, out_panels - panel);
-            const size_t stride = spread(rows * tiles);
+            const size_t panel = i / parts * OUT_BLOCK, part = i % parts;
+            const size_t rows = std::min(OUT_BLOCK, out_panels - panel);
+            const size_t stride = keeps_both ? 0 : spread(rows * tiles);
             const size_t sum_stride = spread(IN_BLOCK * rows * LANES);
             Pieces pieces{scratch<BLOCK_POINTS>(POINTS * (stride + sum_stride))};
-            const Planes points{pieces.take(POINTS * stride), stride};
             const Planes sums{pieces.take(POINTS * sum_stride), sum_stride};
-            for (size_t k = 0; k < rows; ++k) {
-                transform_tiles({points.data + k * line, stride}, result, gradient, panel + k, 0,
-                                tiles, method.loops.from_results);
+            Planes points{kept_results.data, result_point};
+            if (keeps_both) {
+                points.data += panel * line;
+            } else {
+                points = {pieces.take(POINTS * stride), stride};
+                for (size_t k = 0; k < rows; ++k) {
+                    transform_results({points.data + k * line, stride}, panel + k);
+                }
             }
-            for (size_t column = 0; column < in_panels; column += IN_BLOCK) {
+            const size_t end = keeps_both ? std::min((part + 1) * IN_BLOCK, in_panels) : in_panels;
+            for (size_t column = part * IN_BLOCK; column < end; column += IN_BLOCK) {
                 const size_t columns = std::min(IN_BLOCK, in_panels - column);
                 const Planes from{kept.data + column * line, kept.stride};
                 multiply_points(points, rows, from, columns, tiles, sums, false);
                 store(weights, sums, panel * LANES, rows, column, columns);
             }
         };
-        return ort::parallel(context, whole(out_panels, OUT_BLOCK), multiply);
+        return ort::parallel(context, blocks * parts, multiply);
     }
 
     /* Of many tiles: these are distributed, in as many chunks whatever the number of threads. */
