@@ -75,8 +75,8 @@ def _rewrite_training(
     avx512: bool,
 ) -> None:
     graph = copy.graph
-    replaced = replace_recurrences(graph, copies, operators, threads)
-    remove_dead_code(copy)  # thousands of nodes for a few, before anybody looks at them
+    with dead_code_removed(copy):  # thousands of nodes for a few, before anybody looks at them
+        replaced = replace_recurrences(graph, copies, operators, threads)
     copies = {noted: replaced.get(value, value) for noted, value in copies.items()}
     with dead_code_removed(copy):
         replace_convolutions(graph, copies, operators, threads, winograd=winograd, avx512=avx512)
