@@ -4,7 +4,7 @@
  * points multiplied as matrices: of channels and tiles, or, for the gradient of the weights, of
  * channels and channels, summed over tiles. The smaller operand is transformed once and kept; of
  * the other, blocks are transformed when they are needed, to be multiplied while they are in the
- * cache. The work is cut by the shape alone, so results do not depend on the number of threads.
+ * cache, unless there are too few blocks for all threads. The work is cut by the shape alone, so results do not depend on the number of threads.
  */
 #include <algorithm>
 #include <cstring>
@@ -378,60 +378,78 @@ struct WeightGradient {
         const bool keeps = kept <= MOST_KEPT || tiles <= std::max(in(), out());
         /* sums of few channels are soon added up, and their blocks too few to be distributed */
         const bool are_few = panels(in()) * panels(out()) <= FEW_SUMS && tiles > TILES;
-        return keeps && !are_few ? run_by_channels(context) : run_by_tiles(context);
+        if (!keeps || are_few) return run_by_tiles(context);
+        const bool are_few_blocks = whole(panels(out()), OUT_BLOCK) < MOST_CHUNKS;
+        return are_few_blocks ? run_by_blocks(context) : run_by_channels(context);
     }
 
-    /* Of few tiles: the image's are kept, and blocks of the results' channels distributed. Where
-     * these are few, the results' are kept too, and blocks of both distributed. */
+    /* Of few tiles: the image's are kept, and blocks of the results' channels distributed. */
     OrtStatus *run_by_channels(OrtKernelContext *context) const {
         const size_t in_panels = panels(in()), out_panels = panels(out()), tiles = image.tiles();
-        const size_t blocks = whole(out_panels, OUT_BLOCK);
-        const bool keeps_both = blocks < MOST_CHUNKS;
-        const size_t line = tiles * LANES, point = spread(in_panels * tiles);
-        const size_t result_point = spread(out_panels * tiles);
-        Pieces both{scratch<KEPT_POINTS>(POINTS * (point + (keeps_both ? result_point : 0)))};
-        const Planes kept{both.take(POINTS * point), point};
-        const Planes kept_results{keeps_both ? both.take(POINTS * result_point) : nullptr,
-                                  result_point};
-        const auto transform_results = [&](Planes to, size_t panel) {
-            transform_tiles(to, result, gradient, panel, 0, tiles, method.loops.from_results);
-        };
-        const auto transform = [&](size_t i) {
-            if (i >= in_panels) {
-                const size_t panel = i - in_panels;
-                transform_results({kept_results.data + panel * line, result_point}, panel);
-            } else {
-                transform_tiles({kept.data + i * line, point}, image, source, i, 0, tiles,
-                                loops().from_image);
-            }
-        };
-        ORT_TRY(ort::parallel(context, in_panels + (keeps_both ? out_panels : 0), transform));
-        const size_t parts = keeps_both ? whole(in_panels, IN_BLOCK) : 1;
+        const size_t point = spread(in_panels * tiles);
+        const Planes kept{scratch<KEPT_POINTS>(POINTS * point), point};
+        const auto transform = [&](size_t panel) { transform_image(kept, panel); };
+        ORT_TRY(ort::parallel(context, in_panels, transform));
         const auto multiply = [&](size_t i) {
-            const size_t panel = i / parts * OUT_BLOCK, part = i % parts;
-            const size_t rows = std::min(OUT_BLOCK, out_panels - panel);
-            const size_t stride = keeps_both ? 0 : spread(rows * tiles);
+            const size_t panel = i * OUT_BLOCK, rows = std::min(OUT_BLOCK, out_panels - panel);
+            const size_t stride = spread(rows * tiles);
             const size_t sum_stride = spread(IN_BLOCK * rows * LANES);
             Pieces pieces{scratch<BLOCK_POINTS>(POINTS * (stride + sum_stride))};
+            const Planes points{pieces.take(POINTS * stride), stride};
             const Planes sums{pieces.take(POINTS * sum_stride), sum_stride};
-            Planes points{kept_results.data, result_point};
-            if (keeps_both) {
-                points.data += panel * line;
-            } else {
-                points = {pieces.take(POINTS * stride), stride};
-                for (size_t k = 0; k < rows; ++k) {
-                    transform_results({points.data + k * line, stride}, panel + k);
-                }
-            }
-            const size_t end = keeps_both ? std::min((part + 1) * IN_BLOCK, in_panels) : in_panels;
-            for (size_t column = part * IN_BLOCK; column < end; column += IN_BLOCK) {
-                const size_t columns = std::min(IN_BLOCK, in_panels - column);
-                const Planes from{kept.data + column * line, kept.stride};
-                multiply_points(points, rows, from, columns, tiles, sums, false);
-                store(weights, sums, panel * LANES, rows, column, columns);
+            for (size_t k = 0; k < rows; ++k) transform_result(points, k, panel + k);
+            for (size_t column = 0; column < in_panels; column += IN_BLOCK) {
+                multiply_block(points, panel, rows, kept, column, sums);
             }
         };
-        return ort::parallel(context, blocks * parts, multiply);
+        return ort::parallel(context, whole(out_panels, OUT_BLOCK), multiply);
+    }
+
+    /* Of few such blocks: the results' tiles are kept too, and blocks of both distributed. */
+    OrtStatus *run_by_blocks(OrtKernelContext *context) const {
+        const size_t in_panels = panels(in()), out_panels = panels(out()), tiles = image.tiles();
+        const size_t point = spread(in_panels * tiles), result_point = spread(out_panels * tiles);
+        Pieces pieces{scratch<KEPT_POINTS>(POINTS * (point + result_point))};
+        const Planes kept{pieces.take(POINTS * point), point};
+        const Planes results{pieces.take(POINTS * result_point), result_point};
+        const auto transform = [&](size_t i) {
+            if (i < in_panels) transform_image(kept, i);
+            else transform_result(results, i - in_panels, i - in_panels);
+        };
+        ORT_TRY(ort::parallel(context, in_panels + out_panels, transform));
+        const size_t columns = whole(in_panels, IN_BLOCK);
+        const auto multiply = [&](size_t i) {
+            const size_t panel = i / columns * OUT_BLOCK;
+            const size_t rows = std::min(OUT_BLOCK, out_panels - panel);
+            const size_t sum_stride = spread(IN_BLOCK * rows * LANES);
+            const Planes sums{scratch<BLOCK_POINTS>(POINTS * sum_stride), sum_stride};
+            const Planes points{results.data + panel * tiles * LANES, results.stride};
+            multiply_block(points, panel, rows, kept, i % columns * IN_BLOCK, sums);
+        };
+        return ort::parallel(context, whole(out_panels, OUT_BLOCK) * columns, multiply);
+    }
+
+    /* The points of one panel of the image, among those of all. */
+    void transform_image(Planes kept, size_t panel) const {
+        const size_t tiles = image.tiles();
+        transform_tiles({kept.data + panel * tiles * LANES, kept.stride}, image, source, panel, 0,
+                        tiles, loops().from_image);
+    }
+
+    /* Those of one panel of the results, as panel `at` of some. */
+    void transform_result(Planes to, size_t at, size_t panel) const {
+        const size_t tiles = image.tiles();
+        transform_tiles({to.data + at * tiles * LANES, to.stride}, result, gradient, panel, 0,
+                        tiles, method.loops.from_results);
+    }
+
+    /* The weights from IN_BLOCK panels of the image at most to `rows` panels of the results. */
+    void multiply_block(Planes points, size_t panel, size_t rows, Planes kept, size_t column,
+                        Planes sums) const {
+        const size_t tiles = image.tiles(), columns = std::min(IN_BLOCK, panels(in()) - column);
+        const Planes from{kept.data + column * tiles * LANES, kept.stride};
+        multiply_points(points, rows, from, columns, tiles, sums, false);
+        store(weights, sums, panel * LANES, rows, column, columns);
     }
 
     /* Of many tiles: these are distributed, in as many chunks whatever the number of threads. */
