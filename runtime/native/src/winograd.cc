@@ -4,7 +4,8 @@
  * points multiplied as matrices: of channels and tiles, or, for the gradient of the weights, of
  * channels and channels, summed over tiles. The smaller operand is transformed once and kept; of
  * the other, blocks are transformed when they are needed, to be multiplied while they are in the
- * cache, unless there are too few blocks for all threads. The work is cut by the shape alone, so results do not depend on the number of threads.
+ * cache, unless there are too few blocks for all threads. The work is cut by the shape alone, so
+ * results do not depend on the number of threads.
  */
 #include <algorithm>
 #include <cstring>
