@@ -35,8 +35,9 @@ constexpr int64_t LARGEST = abi::MOST_MATRIX_ELEMENTS;
 /* Measured: of few rows sgemm keeps all of a long sum in hand, and falls out of the cache. */
 constexpr int64_t FEW_ROWS = 128, LONG_SUM = 1024, SUM_PART = 512;
 /* Measured on AVX-512: of a transposed left side it reads the next term a row further, and of rows
- * so long it takes up to a third less time for parts of the sum one after another. */
-constexpr int64_t LONG_ROW = 1024, ROWS_AT_ONCE = 192;
+ * so long it takes up to a third less time for parts of the sum one after another. Parts of 192
+ * terms or fewer take up to a fifth more: each reads and writes all results. */
+constexpr int64_t LONG_ROW = 1024, ROWS_AT_ONCE = 256;
 /* Tasks begin at multiples of it, as the inner loops of sgemm do; a strip has so many rows. */
 constexpr int64_t ROW_STEP = 16, COLUMN_STEP = 48;
 constexpr int64_t FEW_COLUMNS = 8; /* measured: up to them, sgemm takes longer than dot products */
@@ -120,6 +121,12 @@ struct Product {
     float alpha = 1, beta = 1;
     std::vector<int64_t> dims; /* of the output */
 };
+
+/* The length of the fewest parts of nearly one length that have at most `most` each. */
+int64_t even_part(int64_t length, int64_t most) {
+    const int64_t parts = (length + most - 1) / most;
+    return (length + parts - 1) / parts;
+}
 
 /* What one task computes: rows and columns of every pair from `first` to `last`. */
 struct Piece {
@@ -237,7 +244,7 @@ struct Call {
         const bool is_far = s.a.is_transposed && !s.b.is_transposed &&
                             std::max(s.a.leading, s.b.leading) >= LONG_ROW &&
                             machine::isa() == machine::Isa::AVX512;
-        return is_far ? std::min(s.sum, ROWS_AT_ONCE) : s.sum;
+        return is_far ? even_part(s.sum, ROWS_AT_ONCE) : s.sum;
     }
 
     void copy(const Piece &piece) const {
