@@ -58,9 +58,9 @@ class Pace:
     """How long is measured: a block's seconds, those of a peer altogether, and how many blocks."""
 
     block_s: float = 0.3
-    peer_s: float = 2.5
-    fewest: int = 3
-    most: int = 9
+    peer_s: float = 5.0
+    fewest: int = 7
+    most: int = 15
 
 
 QUICK = Pace(block_s=0.15, peer_s=0.5, most=3)
@@ -127,7 +127,8 @@ class Row:
     """The result of one peer of one workload; times are in milliseconds a step.
 
     `ms` is the median of blocks, `fastest_ms` the fastest of them: on a machine that is used by
-    others too, the nearest to a machine that is not.
+    others too, the nearest to a machine that is not. `ratio` is the median of the quotients of two
+    blocks of one turn, theirs by ours: a processor that is slow for a while is so for both.
 
     `busy_ms` is that of all processors: with one thread as much as `ms`, unless other programs
     took the processor meanwhile.
@@ -346,7 +347,8 @@ def fill(row: Row, peer: Peer, ours: Peer | None) -> None:
     row.quartiles, row.blocks, row.fastest_ms = (low, high), len(times), min(times)
     row.busy_ms = 1000 * statistics.median(peer.busy[-len(times) :])
     if ours is not None:
-        row.ratio = row.ms / (1000 * statistics.median(ours.times))
+        pairs = zip(peer.times, ours.times, strict=False)  # who was slow had fewer turns
+        row.ratio = statistics.median(theirs / mine for theirs, mine in pairs)
     row.first_step_s, row.import_s = peer.facts["first_step_s"], peer.facts["import_s"]
     row.peak_mb, row.about = peer.peak_mb, peer.facts["about"]
 

@@ -14,9 +14,10 @@ from benchmarks.report import ratios, write
 
 RESULTS = Path(__file__).parent / "results"
 COMMON_NOTES = (
-    "Ratios are the time of the peer divided by ours: above 1 we are faster. Times are medians "
-    "over blocks of steps that the peers, each a process of its own, ran in turn, with the "
-    "quartiles beside them. Every process is confined to as many processors as threads.",
+    "Times are medians over blocks of steps that the peers, each a process of its own, ran in "
+    "turn, with the quartiles beside them. Ratios are the time of the peer divided by ours, the "
+    "median over pairs of blocks of one turn: above 1 we are faster. Every process is confined to "
+    "as many processors as threads.",
     '"busy" is the time of processors that a step took: with one thread as much as its time by '
     "the clock, unless other programs took the processor meanwhile, and then the numbers are "
     "worth little.",
