@@ -35,9 +35,10 @@ constexpr int64_t LARGEST = abi::MOST_MATRIX_ELEMENTS;
 /* Measured: of few rows sgemm keeps all of a long sum in hand, and falls out of the cache. */
 constexpr int64_t FEW_ROWS = 128, LONG_SUM = 1024, SUM_PART = 512;
 /* Measured on AVX-512: of a transposed left side it reads the next term a row further, and of rows
- * so long it takes up to a third less time for parts of the sum one after another. Parts of 192
- * terms or fewer take up to a fifth more: each reads and writes all results. */
-constexpr int64_t LONG_ROW = 1024, ROWS_AT_ONCE = 256;
+ * so long it takes up to a third less time for parts of the sum one after another. Each part reads
+ * and writes all results, so that of many results it has to be longer: parts of 192 terms then take
+ * up to a fifth more than parts of 256, which of few results take a tenth more. */
+constexpr int64_t LONG_ROW = 1024, ROWS_AT_ONCE = 192, ROWS_OF_MANY = 256, MANY_RESULTS = 1 << 20;
 /* Tasks begin at multiples of it, as the inner loops of sgemm do; a strip has so many rows. */
 constexpr int64_t ROW_STEP = 16, COLUMN_STEP = 48;
 constexpr int64_t FEW_COLUMNS = 8; /* measured: up to them, sgemm takes longer than dot products */
@@ -244,7 +245,8 @@ struct Call {
         const bool is_far = s.a.is_transposed && !s.b.is_transposed &&
                             std::max(s.a.leading, s.b.leading) >= LONG_ROW &&
                             machine::isa() == machine::Isa::AVX512;
-        return is_far ? even_part(s.sum, ROWS_AT_ONCE) : s.sum;
+        if (!is_far) return s.sum;
+        return even_part(s.sum, s.rows * s.columns < MANY_RESULTS ? ROWS_AT_ONCE : ROWS_OF_MANY);
     }
 
     void copy(const Piece &piece) const {
