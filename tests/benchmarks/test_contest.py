@@ -3,12 +3,13 @@
 import json
 import os
 import sys
+from types import SimpleNamespace
 
 import onnxruntime
 import pytest
 
 from benchmarks import contest, environments, training, worker
-from benchmarks.contest import MKL, Contest, Contestant, Pace, Row, Setting, machine
+from benchmarks.contest import MKL, Contest, Contestant, Pace, Row, Setting, fill, machine
 from benchmarks.driver import Program, main
 from benchmarks.environments import RECIPES, interpreter
 from benchmarks.report import Grid, document, ratios
@@ -190,6 +191,17 @@ def test_an_unknown_row_is_refused(monkeypatch, capsys):
     with pytest.raises(SystemExit):
         main(training.PROGRAM, "")
     assert "there is no row alexnet; there are mlp, lenet" in capsys.readouterr().err
+
+
+def test_a_ratio_is_of_blocks_of_one_turn() -> None:
+    def peer(*times: float) -> SimpleNamespace:
+        facts = {"first_step_s": None, "import_s": 0.0, "about": {}}
+        return SimpleNamespace(times=times, busy=times, peak_mb=1.0, facts=facts)
+
+    ours = peer(1.0, 3.0, 5.0, 1.0)  # their medians: 6 and 2
+    row = Row("a", 1, "slow")
+    fill(row, peer(2.0, 6.0, 10.0), ours)
+    assert (row.ms, row.ratio) == (6000, 2)
 
 
 def test_ratios_and_their_gaps():
