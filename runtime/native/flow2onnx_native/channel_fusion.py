@@ -53,7 +53,8 @@ def fuse_channels(graph: ir.Graph, most_kept: int = MOST_KEPT, reals: Reals = ON
         merged.undo_unless_fused(graph)
     for name in [n for n, v in graph.initializers.items() if n.startswith(_AXES) and not v.uses()]:
         del graph.initializers[name]
-    sort(graph)
+    if groups or sums:
+        sort(graph)
 
 
 @dataclass(eq=False)

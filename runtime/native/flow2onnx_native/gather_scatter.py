@@ -15,6 +15,7 @@ from flow2onnx_native.graph import (
     number,
     replace_value,
     size,
+    sort,
 )
 
 __all__ = [
@@ -91,13 +92,13 @@ def plain_indices(indices: ir.Value, height: int, index_origin: IndexOrigin) -> 
 
 
 def merge_tables(graph: ir.Graph) -> None:
-    """Put one node in the place of several that look up rows of a job's tables, or update them.
-
-    The graph is to be sorted afterwards.
-    """
-    for count, nodes in enumerate(independent_groups(graph, _key)):
+    """Put one node in the place of several that look up rows of a job's tables, or update them."""
+    groups = independent_groups(graph, _key)
+    for count, nodes in enumerate(groups):
         attributes = list(nodes[0].attributes.values())
         merge_nodes(graph, nodes, nodes[0].op_type, attributes, f"native/tables/{count}")
+    if groups:
+        sort(graph)
 
 
 def _key(node: ir.Node) -> Key | None:

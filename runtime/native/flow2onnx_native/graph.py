@@ -41,6 +41,7 @@ __all__ = [
     "values_read",
 ]
 
+_KNOWN = frozenset({int})  # the types of dimensions that are known
 # Their output is the memory of their input.
 VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 # The types of numbers that kernels read and write; those on CUDA compute in single precision.
@@ -51,7 +52,8 @@ ON_CUDA: Reals = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 def is_static(value: ir.Value) -> bool:
     """True if every dimension is known."""
-    return value.shape is not None and value.shape.is_static()
+    shape = value.shape  # asked of hundreds of thousands of values, and so without a generator each
+    return shape is not None and _KNOWN.issuperset(map(type, shape.dims))
 
 
 def dims(value: ir.Value) -> tuple[int, ...]:
@@ -130,17 +132,21 @@ def nodes_inside(node: ir.Node) -> Iterator[ir.Node]:
         yield from graph.all_nodes()
 
 
+_GRAPH, _GRAPHS = ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS
+
+
 def _subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
     for attribute in node.attributes.data.values():  # most of thousands of nodes have none
-        if attribute.type == ir.AttributeType.GRAPH:
+        if attribute.type is _GRAPH:
             yield attribute.as_graph()
-        elif attribute.type == ir.AttributeType.GRAPHS:
+        elif attribute.type is _GRAPHS:
             yield from attribute.as_graphs()
 
 
 def has_subgraphs(nodes: Iterable[ir.Node]) -> bool:
     """True if a node has a subgraph, which may read values that are no inputs of the node."""
-    return any(True for node in nodes for _ in _subgraphs(node))
+    attributes = (a for node in nodes for a in node.attributes.data.values())
+    return any(a.type is _GRAPH or a.type is _GRAPHS for a in attributes)
 
 
 def sort(graph: ir.Graph) -> None:

@@ -54,14 +54,15 @@ def replace_repeated_products(graph: ir.Graph, operators: Collection[str], threa
         product = _product(node)
         if product is not None:
             groups[product.weight, product.is_transposed].append(node)
-    for (weight, is_transposed), nodes in groups.items():
-        if len(nodes) >= _FEWEST_PRODUCTS:
-            packed = _pack(graph, nodes[0], weight, is_transposed)
-            for node in nodes:
-                product = _product(node)  # anew, as it may read what another was replaced by
-                assert product is not None, "operands keep their types"
-                _replace(graph, product, packed, threads)
-    sort(graph)
+    repeated = {key: nodes for key, nodes in groups.items() if len(nodes) >= _FEWEST_PRODUCTS}
+    for (weight, is_transposed), nodes in repeated.items():
+        packed = _pack(graph, nodes[0], weight, is_transposed)
+        for node in nodes:
+            product = _product(node)  # anew, as it may read what another was replaced by
+            assert product is not None, "operands keep their types"
+            _replace(graph, product, packed, threads)
+    if repeated:
+        sort(graph)
 
 
 def _product(node: ir.Node) -> _Product | None:

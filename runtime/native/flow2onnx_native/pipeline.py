@@ -92,6 +92,7 @@ def _rewrite_training(
     with dead_code_removed(copy):
         replace_products(graph, operators, threads)
         replace_rows(graph, operators, threads, analysis.index_origin)
+    sort(graph)  # groups are looked for in the order of the nodes
     # last, of what no other operator has taken
     if "FusedChannels" in operators:
         with dead_code_removed(copy):
@@ -100,7 +101,6 @@ def _rewrite_training(
         fuse_all(graph, fusion_groups(graph, FEWEST, FEWEST_IF_LARGE, LARGE))
     sort(graph)
     merge_tables(graph)
-    sort(graph)
     wait_for_readers(graph, analysis.late_readers(graph))
     sort(graph)
 
