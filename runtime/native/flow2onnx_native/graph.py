@@ -42,6 +42,7 @@ __all__ = [
 ]
 
 _KNOWN = frozenset({int})  # the types of dimensions that are known
+_GRAPH, _GRAPHS = ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS
 # Their output is the memory of their input.
 VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 # The types of numbers that kernels read and write; those on CUDA compute in single precision.
@@ -130,9 +131,6 @@ def nodes_inside(node: ir.Node) -> Iterator[ir.Node]:
     """The nodes of its subgraphs, and of those within them."""
     for graph in _subgraphs(node):
         yield from graph.all_nodes()
-
-
-_GRAPH, _GRAPHS = ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS
 
 
 def _subgraphs(node: ir.Node) -> Iterator[ir.Graph]:

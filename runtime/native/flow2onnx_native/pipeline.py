@@ -99,7 +99,7 @@ def _rewrite_training(
             fuse_channels(graph)
     if "Fused" in operators:
         fuse_all(graph, fusion_groups(graph, FEWEST, FEWEST_IF_LARGE, LARGE))
-    sort(graph)
+        sort(graph)
     merge_tables(graph)
     wait_for_readers(graph, analysis.late_readers(graph))
     sort(graph)
