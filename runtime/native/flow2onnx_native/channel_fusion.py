@@ -35,7 +35,7 @@ _OPEN = Broadcast(0, 0)  # nothing says yet how channels lie
 
 
 def fuse_channels(graph: ir.Graph, most_kept: int = MOST_KEPT, reals: Reals = ON_CPU) -> None:
-    """Replace each group that reads its own sums over channels by one node.
+    """Replace each group that reads its own sums over channels by one node, in a sorted graph.
 
     `most_kept`: elements that a program may keep rather than compute again; `reals`: the types of
     numbers that it reads and writes.

@@ -75,6 +75,7 @@ def _rewrite(
     with dead_code_removed(copy):
         replace_vector_products(graph, _OF_ANY_SIZE)
         replace_rows(graph, operators, _ONE_TASK, analysis.index_origin)
+    sort(graph)  # groups are looked for in the order of the nodes
     if "FusedChannels" in operators:
         with dead_code_removed(copy):
             fuse_channels(graph, _NOTHING_KEPT, ON_CUDA)
