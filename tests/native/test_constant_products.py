@@ -1,4 +1,4 @@
-"""Products of many rows with constant weights, in models for prediction."""
+"""Products with constant weights, in models for prediction."""
 
 import numpy as np
 import pytest
@@ -62,7 +62,8 @@ def model(form, rows: int = MANY, leading: tuple[int, ...] = ()) -> bytes:
 
 
 def kinds(content) -> list[str]:
-    return [n.op_type for n in parse_model(content).graph if n.op_type in ("Product", "Gemm")]
+    kept = ("Product", "PackedProduct", "Gemm")
+    return [n.op_type for n in parse_model(content).graph if n.op_type in kept]
 
 
 def check(content: bytes, x, threads: int) -> None:
@@ -99,3 +100,152 @@ def test_what_others_read_and_gelu_stay(multiplying: NativeLibrary) -> None:
 def test_the_runtime_keeps_products_of_few_rows(rows: int, multiplying: NativeLibrary) -> None:
     content, options = model(relu, rows), Options(intra_op_threads=1)
     assert flow.accelerate(content, options, native=True) == (content, options)
+
+
+WIDE = 160  # columns
+
+
+def constants(b: Builder, *shapes: tuple[int, ...]):
+    return [b.const(numbers(*shape) / 8) for shape in shapes]
+
+
+def erf_form(order: str):
+    """GELU with the half in one of the places that frameworks write it to."""
+
+    def build(b: Builder, h):
+        one = b.Add(
+            b.Erf(b.Mul(h, np.sqrt(0.5)) if order == "inner" else b.Div(h, np.sqrt(2))), 1.0
+        )
+        if order == "inner":
+            return b.Mul(b.Mul(h, 0.5), one)
+        return b.Mul(b.Mul(h, one), 0.5) if order == "last" else b.Mul(h, b.Mul(one, 0.5))
+
+    return build
+
+
+ACTIVATIONS = {
+    "none": lambda b, h: h,
+    "relu": lambda b, h: b.Relu(h),
+    "gelu": lambda b, h: b.Gelu(h),
+    "erf, last": erf_form("last"),
+    "erf, inner": erf_form("inner"),
+    "erf, first": erf_form("first"),
+}
+
+
+def block(activation: str, *, transposed: bool = False):
+    """A layer with its bias and activation, and a second one that adds to its input."""
+
+    def form(b: Builder, x):
+        shape = (WIDE, 64) if transposed else (64, WIDE)
+        w, c, v, d = constants(b, shape, (WIDE,), (WIDE, 128), (128,))
+        h = ACTIVATIONS[activation](b, b.Gemm(x, w, c, transB=int(transposed)))
+        first = b.Gemm(x, *constants(b, (64, 128), (128,)))
+        return b.Add(b.Relu(first), b.Gemm(h, v, d))
+
+    return form
+
+
+def of_three_axes(b: Builder, x):
+    w, c = constants(b, (64, WIDE), (WIDE,))
+    h = b.Gelu(b.Add(b.MatMul(x, w), c))
+    return b.Softmax(b.MatMul(h, *constants(b, (WIDE, 128))), axis=-1)
+
+
+def rewritten_wide(form, shape: tuple[int, ...], threads: int = 1):
+    """What is in a model before and after, and both results."""
+    b = Builder(21)
+    b.output(form(b, b.input("x", (*shape, 64), float32)), "y")
+    content, options = model_bytes(model_of(b.graph)), Options(intra_op_threads=threads)
+    rewritten = flow.accelerate(content, options, native=True)
+    x = numbers(*shape, 64)
+    want, got = (Predictor(*m)(x)["y"] for m in ((content, options), rewritten))
+    np.testing.assert_allclose(got, want, atol=2e-5 * abs(want).max(), rtol=0)
+    return [n.op_type for n in parse_model(rewritten[0]).graph]
+
+
+@pytest.fixture
+def packing(multiplying: NativeLibrary) -> None:
+    """Skip where weights are not packed."""
+    if not multiplying.uses_avx512:
+        pytest.skip("weights are packed with AVX-512 alone")
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_layers_are_single_nodes(activation: str, threads: int, packing: None) -> None:
+    found = rewritten_wide(block(activation), (33,), threads)
+    assert found == ["PackedProduct"] * 3
+
+
+def test_transposed_weights_are_packed(packing: None) -> None:
+    assert rewritten_wide(block("relu", transposed=True), (50,)) == ["PackedProduct"] * 3
+
+
+def test_products_of_three_axes_keep_them(packing: None) -> None:
+    found = rewritten_wide(of_three_axes, (3, 17))
+    assert found == ["PackedProduct", "Reshape", "PackedProduct", "Reshape", "Softmax"]
+
+
+def test_nodes_that_others_read_stay(packing: None) -> None:
+    def form(b: Builder, x):
+        h = b.Gemm(x, *constants(b, (64, WIDE), (WIDE,)))
+        gelu = b.Mul(b.Mul(h, b.Add(b.Erf(b.Div(h, np.sqrt(2))), 1.0)), 0.5)
+        return b.Concat(gelu, b.Neg(h), axis=1)
+
+    found = rewritten_wide(form, (40,))
+    assert found[0] == "PackedProduct"
+    assert {"Erf", "Neg", "Concat"} <= set(found)
+
+
+@pytest.mark.parametrize("power", [2.0, 1.0 / 3.0])
+def test_what_is_not_gelu_stays(power: float, packing: None) -> None:
+    def form(b: Builder, x):
+        h = b.Gemm(x, *constants(b, (64, WIDE), (WIDE,)))
+        return b.Mul(b.Mul(h, b.Add(b.Erf(b.Div(h, np.sqrt(2))), 1.0)), power)
+
+    assert "Erf" in rewritten_wide(form, (40,))
+
+
+def test_tanh_gelu_stays(packing: None) -> None:
+    def form(b: Builder, x):
+        return b.Gelu(b.Gemm(x, *constants(b, (64, WIDE), (WIDE,))), approximate="tanh")
+
+    assert rewritten_wide(form, (40,)) == ["PackedProduct", "Gelu"]
+
+
+def test_a_broadcast_sum_is_no_residual(packing: None) -> None:
+    def form(b: Builder, x):
+        return b.Add(b.Gemm(x, *constants(b, (64, WIDE), (WIDE,))), *constants(b, (5, 40, WIDE)))
+
+    assert rewritten_wide(form, (40,)) == ["PackedProduct", "Add"]
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_the_runtime_keeps_a_few_rows(rows: int, packing: None) -> None:
+    assert "PackedProduct" not in rewritten_wide(block("gelu"), (rows,))
+
+
+def test_weights_beyond_what_a_model_may_hold_stay(
+    packing: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = "flow2onnx_native.constant_products._MOST_PACKED_BYTES"
+    monkeypatch.setattr(limit, 4 * 64 * WIDE)
+    found = rewritten_wide(block("relu"), (40,))
+    assert found.count("PackedProduct") == 1
+    assert found.count("Gemm") == 2
+
+
+def test_a_weight_of_several_products_is_packed_once(packing: None) -> None:
+    def form(b: Builder, x):
+        w = b.const(numbers(64, 128))
+        return b.Add(b.MatMul(x, w), b.MatMul(b.Neg(x), w))
+
+    b = Builder(21)
+    b.output(form(b, b.input("x", (40, 64), float32)), "y")
+    content, _ = flow.accelerate(
+        model_bytes(model_of(b.graph)), Options(intra_op_threads=1), native=True
+    )
+    graph = parse_model(content).graph
+    assert [n.op_type for n in graph].count("PackedProduct") == 2
+    assert sum(v.const_value.size for v in graph.initializers.values()) == 64 * 128

@@ -1,10 +1,11 @@
 """Products with a weight that is packed once, beside products of double precision."""
 
 from collections.abc import Callable
+from math import erf, sqrt
 
 import numpy as np
 import pytest
-from flow2onnx_native.abi import PACKED_COLUMNS, Addend, PackedShape, PackShape
+from flow2onnx_native.abi import PACKED_COLUMNS, Activation, Addend, PackedShape, PackShape
 from flow2onnx_native.library import NativeLibrary
 
 import flow2onnx as flow
@@ -39,6 +40,13 @@ def packed_by_numpy(w: Array) -> Array:
     return wide.reshape(depth, panels, PACKED_COLUMNS).transpose(1, 0, 2)
 
 
+def activated(x: Array, activation: Activation) -> Array:
+    """Relu or GELU of doubles."""
+    if activation == Activation.GELU:
+        return x / 2 * (1 + np.vectorize(erf)(x / sqrt(2)))
+    return np.maximum(x, 0) if activation == Activation.RELU else x
+
+
 EXTENTS = ((1, 1, 1), (32, 256, 48), (12, 7, 33), (25, 3, 16), (47, 64, 31), (13, 130, 100))
 
 
@@ -57,6 +65,50 @@ def test_products_are_those_of_doubles(
     assert not isinstance(got, str), got
     assert got.shape == (rows, columns)
     assert is_near(got, x.astype(np.float64) @ w + (c if kind else 0.0))
+
+
+# Rows in blocks, sums in parts, columns in groups, and less than whole ones of each.
+LARGE = ((400, 64, 48), (130, 800, 50), (97, 1600, 800))
+
+
+@pytest.mark.parametrize("extents", [*EXTENTS, *LARGE], ids=str)
+@pytest.mark.parametrize("activation", list(Activation), ids=lambda a: a.name)
+@pytest.mark.parametrize("has_residual", [False, True], ids=["", "residual"])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_activations_and_residuals_follow(
+    extents: tuple[int, int, int],
+    activation: Activation,
+    has_residual: bool,
+    threads: int,
+    library: NativeLibrary,
+) -> None:
+    rows, depth, columns = extents
+    x, w = numbers(DRAW, rows, depth), numbers(DRAW, depth, columns)
+    c, residual = numbers(DRAW, columns), numbers(DRAW, rows, columns)
+    inputs = {"x": x, "w": packed_by_numpy(w), "c": c}
+    inputs |= {"residual": residual} if has_residual else {}
+    shape = PackedShape(rows, depth, columns, Addend.PER_COLUMN, threads, activation, has_residual)
+    got = outcome(library, threads, "PackedProduct", inputs, shape=list(shape))
+    assert not isinstance(got, str), got
+    want = activated(x.astype(np.float64) @ w + c, activation) + (residual if has_residual else 0)
+    assert is_near(got, want)
+
+
+def test_gelu_of_every_kind_of_number(library: NativeLibrary) -> None:
+    x = np.concatenate([np.linspace(-14, 14, 4001), [0.0, -0.0, 1e-30, -1e30, 1e30, np.inf]])
+    x = x.astype(np.float32)[None]
+    w = packed_by_numpy(np.ones((1, 1), np.float32))
+    shape = list(PackedShape(x.size, 1, 1, Addend.NOTHING, 1, Activation.GELU))
+    got = outcome(library, 1, "PackedProduct", {"x": x.T.copy(), "w": w}, shape=shape)
+    assert not isinstance(got, str), got
+    want = activated(x.astype(np.float64), Activation.GELU).ravel()
+    np.testing.assert_allclose(got.ravel(), want, rtol=3e-6, atol=2e-7)
+    nan = outcome(
+        library, 1, "PackedProduct", {"x": np.full((x.size, 1), np.nan, np.float32), "w": w},
+        shape=shape,
+    )  # fmt: skip
+    assert not isinstance(nan, str)
+    assert np.isnan(nan).all()
 
 
 @pytest.mark.parametrize(("depth", "columns"), [(1, 1), (7, 16), (5, 33), (64, 100), (300, 17)])
@@ -95,8 +147,9 @@ def _random_case(library: NativeLibrary, draw: np.random.Generator) -> bool:
     else:
         op_type = "PackedProduct"
         inputs = {"x": x, "w": packed_by_numpy(w)} | ({"c": c} if kind else {})
-        shape = list(PackedShape(rows, depth, columns, kind, int(draw.integers(1, 5))))
-        expected = x.astype(np.float64) @ w + (c if kind else 0.0)
+        activation, tasks = Activation(int(draw.integers(3))), int(draw.integers(1, 5))
+        shape = list(PackedShape(rows, depth, columns, kind, tasks, activation))
+        expected = activated(x.astype(np.float64) @ w + (c if kind else 0.0), activation)
     given = disturbed(shape, draw) if draw.random() < 0.25 else shape
     got = outcome(library, 2, op_type, inputs, shape=given)
     if isinstance(got, str):

@@ -40,6 +40,7 @@ __all__ = [
     "OPERATION_COUNT",
     "PACKED_COLUMNS",
     "REVISION",
+    "Activation",
     "Addend",
     "AttentionLayout",
     "AttentionShape",
@@ -104,6 +105,12 @@ class Addend(IntEnum):
     """How the addend of a product stands beside its result; a mask is not added."""
 
     NOTHING, ONE, PER_COLUMN, PER_ROW, FULL, MASK = range(6)
+
+
+class Activation(IntEnum):
+    """What is computed of each result of `PackedProduct`; GELU is the exact one, not tanh's."""
+
+    NONE, RELU, GELU = range(3)
 
 
 class Cell(IntEnum):
@@ -225,13 +232,18 @@ class PackShape(NamedTuple):
 
 
 class PackedShape(NamedTuple):
-    """The attribute `shape` of `PackedProduct`; the addend is none, PER_COLUMN or FULL."""
+    """The attribute `shape` of `PackedProduct`; the addend is none, PER_COLUMN or FULL.
+
+    Of the product with its addend comes an `Activation`, and to that a fourth input is added.
+    """
 
     rows: int
     depth: int
     columns: int
     addend: int
     tasks: int
+    activation: int = 0
+    has_residual: int = 0
 
 
 class RecurrenceShape(NamedTuple):
@@ -390,7 +402,7 @@ MOST_POOL_WINDOW = 255  # a place in it is a byte, and one is left over
 MOST_WINOGRAD_CHANNELS = 1 << 16
 MOST_WINOGRAD_EXTENT = 1 << 12
 
-_ENUMS = (Operation, Mode, Kind, Addend, Cell, Method)
+_ENUMS = (Operation, Mode, Kind, Addend, Activation, Cell, Method)
 _RECORDS = (
     FusedHead, FusedOperand, Step, ChannelsHead, ChannelsOperand, Link, ProductHead, Matrix,
     PackShape, PackedShape, RecurrenceShape, ConvShape, ConvForm, PoolShape, AttentionShape,

@@ -140,7 +140,9 @@ def _rewrite_model(
             avx512=library.uses_avx512,
         )  # fmt: skip
     else:
-        used = rewrite_prediction(parsed, library.operators, _threads(options))
+        used = rewrite_prediction(
+            parsed, library.operators, _threads(options), avx512=library.uses_avx512
+        )
     if not used:
         return model, options
     content: bytes = ir.to_proto(parsed).SerializeToString(deterministic=True)

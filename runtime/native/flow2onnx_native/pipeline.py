@@ -11,6 +11,7 @@ from flow2onnx_native.attention import replace_attention
 from flow2onnx_native.attention_layout import lay_out_attention
 from flow2onnx_native.attention_nodes import CPU_LIMITS
 from flow2onnx_native.channel_fusion import fuse_channels
+from flow2onnx_native.constant_products import pack_constant_products
 from flow2onnx_native.convolutions import replace_constant_convolutions, replace_convolutions
 from flow2onnx_native.cross_entropy import replace_cross_entropies
 from flow2onnx_native.fused_program import fuse_all
@@ -105,10 +106,15 @@ def _rewrite_training(
     sort(graph)
 
 
-def rewrite_prediction(model: ir.Model, operators: Collection[str], threads: int) -> dict[str, int]:
+def rewrite_prediction(
+    model: ir.Model, operators: Collection[str], threads: int, *, avx512: bool
+) -> dict[str, int]:
     """Let a model whose weights never change use `operators`; how many of each it then has."""
     with fed_values_unknown(model.graph):
         _replace_attention(model, operators, threads)
+        with dead_code_removed(model):
+            if avx512:  # with other sets they were not measured beside the runtime
+                pack_constant_products(model.graph, operators, threads)
         with dead_code_removed(model):
             replace_constant_products(model.graph, operators, threads)
         if "Conv" in operators:

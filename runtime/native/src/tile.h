@@ -16,6 +16,7 @@ using Loop = void (*)(float *, const float *, const float *, const float *, size
 
 struct Loops {
     Loop operations[LOOP_COUNT];
+    Loop gelu; /* of one operand */
     float (*total)(const float *, size_t);
     void (*add_to)(float *, const float *, size_t);
     void (*fill)(float *, float, size_t);
