@@ -152,8 +152,8 @@ def of_three_axes(b: Builder, x):
     return b.Softmax(b.MatMul(h, *constants(b, (WIDE, 128))), axis=-1)
 
 
-def rewritten_wide(form, shape: tuple[int, ...], threads: int = 1):
-    """What is in a model before and after, and both results."""
+def operators_of(form, shape: tuple[int, ...], threads: int = 1):
+    """The operators of a model when it is rewritten, after a look at its results."""
     b = Builder(21)
     b.output(form(b, b.input("x", (*shape, 64), float32)), "y")
     content, options = model_bytes(model_of(b.graph)), Options(intra_op_threads=threads)
@@ -174,16 +174,16 @@ def packing(multiplying: NativeLibrary) -> None:
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_layers_are_single_nodes(activation: str, threads: int, packing: None) -> None:
-    found = rewritten_wide(block(activation), (33,), threads)
+    found = operators_of(block(activation), (33,), threads)
     assert found == ["PackedProduct"] * 3
 
 
 def test_transposed_weights_are_packed(packing: None) -> None:
-    assert rewritten_wide(block("relu", transposed=True), (50,)) == ["PackedProduct"] * 3
+    assert operators_of(block("relu", transposed=True), (50,)) == ["PackedProduct"] * 3
 
 
 def test_products_of_three_axes_keep_them(packing: None) -> None:
-    found = rewritten_wide(of_three_axes, (3, 17))
+    found = operators_of(of_three_axes, (3, 17))
     assert found == ["PackedProduct", "Reshape", "PackedProduct", "Reshape", "Softmax"]
 
 
@@ -193,7 +193,7 @@ def test_nodes_that_others_read_stay(packing: None) -> None:
         gelu = b.Mul(b.Mul(h, b.Add(b.Erf(b.Div(h, np.sqrt(2))), 1.0)), 0.5)
         return b.Concat(gelu, b.Neg(h), axis=1)
 
-    found = rewritten_wide(form, (40,))
+    found = operators_of(form, (40,))
     assert found[0] == "PackedProduct"
     assert {"Erf", "Neg", "Concat"} <= set(found)
 
@@ -204,26 +204,26 @@ def test_what_is_not_gelu_stays(power: float, packing: None) -> None:
         h = b.Gemm(x, *constants(b, (64, WIDE), (WIDE,)))
         return b.Mul(b.Mul(h, b.Add(b.Erf(b.Div(h, np.sqrt(2))), 1.0)), power)
 
-    assert "Erf" in rewritten_wide(form, (40,))
+    assert "Erf" in operators_of(form, (40,))
 
 
 def test_tanh_gelu_stays(packing: None) -> None:
     def form(b: Builder, x):
         return b.Gelu(b.Gemm(x, *constants(b, (64, WIDE), (WIDE,))), approximate="tanh")
 
-    assert rewritten_wide(form, (40,)) == ["PackedProduct", "Gelu"]
+    assert operators_of(form, (40,)) == ["PackedProduct", "Gelu"]
 
 
 def test_a_broadcast_sum_is_no_residual(packing: None) -> None:
     def form(b: Builder, x):
         return b.Add(b.Gemm(x, *constants(b, (64, WIDE), (WIDE,))), *constants(b, (5, 40, WIDE)))
 
-    assert rewritten_wide(form, (40,)) == ["PackedProduct", "Add"]
+    assert operators_of(form, (40,)) == ["PackedProduct", "Add"]
 
 
 @pytest.mark.parametrize("rows", [1, 3])
 def test_the_runtime_keeps_a_few_rows(rows: int, packing: None) -> None:
-    assert "PackedProduct" not in rewritten_wide(block("gelu"), (rows,))
+    assert "PackedProduct" not in operators_of(block("gelu"), (rows,))
 
 
 def test_weights_beyond_what_a_model_may_hold_stay(
@@ -231,7 +231,7 @@ def test_weights_beyond_what_a_model_may_hold_stay(
 ) -> None:
     limit = "flow2onnx_native.constant_products._MOST_PACKED_BYTES"
     monkeypatch.setattr(limit, 4 * 64 * WIDE)
-    found = rewritten_wide(block("relu"), (40,))
+    found = operators_of(block("relu"), (40,))
     assert found.count("PackedProduct") == 1
     assert found.count("Gemm") == 2
 

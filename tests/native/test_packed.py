@@ -40,7 +40,7 @@ def packed_by_numpy(w: Array) -> Array:
     return wide.reshape(depth, panels, PACKED_COLUMNS).transpose(1, 0, 2)
 
 
-def activated(x: Array, activation: Activation) -> Array:
+def activate(x: Array, activation: Activation) -> Array:
     """Relu or GELU of doubles."""
     if activation == Activation.GELU:
         return x / 2 * (1 + np.vectorize(erf)(x / sqrt(2)))
@@ -90,7 +90,7 @@ def test_activations_and_residuals_follow(
     shape = PackedShape(rows, depth, columns, Addend.PER_COLUMN, threads, activation, has_residual)
     got = outcome(library, threads, "PackedProduct", inputs, shape=list(shape))
     assert not isinstance(got, str), got
-    want = activated(x.astype(np.float64) @ w + c, activation) + (residual if has_residual else 0)
+    want = activate(x.astype(np.float64) @ w + c, activation) + (residual if has_residual else 0)
     assert is_near(got, want)
 
 
@@ -101,7 +101,7 @@ def test_gelu_of_every_kind_of_number(library: NativeLibrary) -> None:
     shape = list(PackedShape(x.size, 1, 1, Addend.NOTHING, 1, Activation.GELU))
     got = outcome(library, 1, "PackedProduct", {"x": x.T.copy(), "w": w}, shape=shape)
     assert not isinstance(got, str), got
-    want = activated(x.astype(np.float64), Activation.GELU).ravel()
+    want = activate(x.astype(np.float64), Activation.GELU).ravel()
     np.testing.assert_allclose(got.ravel(), want, rtol=3e-6, atol=2e-7)
     nan = outcome(
         library, 1, "PackedProduct", {"x": np.full((x.size, 1), np.nan, np.float32), "w": w},
@@ -149,7 +149,7 @@ def _random_case(library: NativeLibrary, draw: np.random.Generator) -> bool:
         inputs = {"x": x, "w": packed_by_numpy(w)} | ({"c": c} if kind else {})
         activation, tasks = Activation(int(draw.integers(3))), int(draw.integers(1, 5))
         shape = list(PackedShape(rows, depth, columns, kind, tasks, activation))
-        expected = activated(x.astype(np.float64) @ w + (c if kind else 0.0), activation)
+        expected = activate(x.astype(np.float64) @ w + (c if kind else 0.0), activation)
     given = disturbed(shape, draw) if draw.random() < 0.25 else shape
     got = outcome(library, 2, op_type, inputs, shape=given)
     if isinstance(got, str):

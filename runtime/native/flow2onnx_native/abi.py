@@ -108,7 +108,7 @@ class Addend(IntEnum):
 
 
 class Activation(IntEnum):
-    """What is computed of each result of `PackedProduct`; GELU is the exact one, not tanh's."""
+    """The function of each result of `PackedProduct`; GELU is the exact one, not tanh's."""
 
     NONE, RELU, GELU = range(3)
 

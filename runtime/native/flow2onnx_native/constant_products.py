@@ -4,23 +4,16 @@ Each weight is packed when the model is opened. Bias, Relu or GELU, and what is 
 computed while the results are in the cache.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from math import isclose, prod, sqrt
 
 import numpy as np
 import onnx_ir as ir
 
-from flow2onnx_native.abi import (
-    DOMAIN,
-    MOST_MATRIX_ELEMENTS,
-    MOST_MATRIX_TASKS,
-    PACKED_COLUMNS,
-    Activation,
-    Addend,
-    PackedShape,
-)
+from flow2onnx_native.abi import MOST_MATRIX_ELEMENTS, PACKED_COLUMNS, Activation
 from flow2onnx_native.graph import (
+    addition,
     dims,
     is_float,
     is_standard,
@@ -31,6 +24,7 @@ from flow2onnx_native.graph import (
     scalar,
 )
 from flow2onnx_native.node_builder import NodeBuilder
+from flow2onnx_native.packed_products import is_plain_product, packed_product
 
 __all__ = ["pack_constant_products"]
 
@@ -55,7 +49,7 @@ class _Product:
 
     @property
     def y(self) -> ir.Value:
-        """What it all results in."""
+        """The value that takes the place of the last one."""
         return self.last.outputs[0]
 
 
@@ -85,9 +79,7 @@ def pack_constant_products(graph: ir.Graph, operators: Collection[str], threads:
 
 def _product(node: ir.Node) -> _Product | None:
     """A product with a constant matrix that is worth packing for; None for any other node."""
-    if not is_standard(node, "MatMul", "Gemm") or number(node, "transA", 0):
-        return None
-    if number(node, "alpha", 1) != 1 or number(node, "beta", 1) != 1:
+    if not is_plain_product(node):
         return None
     rows, weight, bias = (*node.inputs, None)[:3]
     if rows is None or weight is None or weight.const_value is None or rows.const_value is not None:
@@ -128,26 +120,26 @@ def _is_row(value: ir.Value, y: ir.Value) -> bool:
 
 def _with_followers(product: _Product) -> _Product:
     """The product with what follows it: a bias, an activation, a residual."""
-    if product.bias is None:
-        for add, bias in _added(product.y):
-            if _is_row(bias, product.y) and dims(add.outputs[0]) == dims(product.y):
-                product = replace(product, bias=bias, last=add)
+    found = addition(product.y) if product.bias is None else None
+    if found is not None and _is_row(found[1], product.y) and _has_shape(found[0], product.y):
+        product = replace(product, bias=found[1], last=found[0])
     relu = only_user(product.y)
     if relu is not None and is_standard(relu, "Relu"):
         product = replace(product, activation=Activation.RELU, last=relu)
     elif (gelu := _gelu(product.y)) is not None:
         product = replace(product, activation=Activation.GELU, last=gelu)
-    for add, residual in _added(product.y):
-        if is_static(residual) and is_float(residual) and dims(residual) == dims(product.y):
-            product = replace(product, residual=residual, last=add)
-    return product
+    found = addition(product.y)
+    if found is None or not _has_shape(found[0], product.y):
+        return product
+    add, residual = found
+    is_whole = is_static(residual) and is_float(residual) and dims(residual) == dims(product.y)
+    return replace(product, residual=residual, last=add) if is_whole else product
 
 
-def _added(y: ir.Value) -> Iterator[tuple[ir.Node, ir.Value]]:
-    """The only reader of a value and what it adds, if that is what it does."""
-    add = only_user(y)
-    if add is not None and is_standard(add, "Add") and is_static(add.outputs[0]):
-        yield from ((add, v) for v in add.inputs if v is not None and v is not y)
+def _has_shape(node: ir.Node, y: ir.Value) -> bool:
+    """True if the result of a node is as large as y along each axis."""
+    result = node.outputs[0]
+    return is_static(result) and dims(result) == dims(y)
 
 
 def _gelu(x: ir.Value) -> ir.Node | None:
@@ -162,9 +154,11 @@ def _gelu(x: ir.Value) -> ir.Node | None:
     erf = only_user(scaled.outputs[0]) if scaled is not None else None
     if erf is None or not is_standard(erf, "Erf") or x.is_graph_output():
         return None
-    one = next((add for add, number in _added(erf.outputs[0]) if scalar(number) == 1), None)
-    last, reader = _multiplied(one.outputs[0], x) if one is not None else (None, None)
-    if last is None or not is_static(last.outputs[0]) or dims(last.outputs[0]) != dims(x):
+    one = addition(erf.outputs[0])
+    if one is None or scalar(one[1]) != 1:
+        return None
+    last, reader = _half_product(one[0].outputs[0], x)
+    if last is None or not _has_shape(last, x):
         return None
     return last if users == {scaled, reader} else None
 
@@ -181,7 +175,7 @@ def _is_scaled(node: ir.Node) -> bool:
     return root is not None and isclose(root, sqrt(2), rel_tol=1e-6)
 
 
-def _multiplied(value: ir.Value, x: ir.Value) -> tuple[ir.Node | None, ir.Node | None]:
+def _half_product(value: ir.Value, x: ir.Value) -> tuple[ir.Node | None, ir.Node | None]:
     """The last of the nodes that multiply a value with x and 1/2, in any order, and x's reader."""
     half, reader = 1.0, None
     while reader is None or half != 0.5:
@@ -227,17 +221,10 @@ def _pack(graph: ir.Graph, product: _Product) -> ir.Value:
 def _put(graph: ir.Graph, product: _Product, weight: ir.Value, name: str, threads: int) -> None:
     """Put a node behind the last one of a product, for all who read that."""
     shape = dims(product.y)
-    rows, columns = prod(shape[:-1]), shape[-1]
-    attribute = PackedShape(
-        rows, dims(product.rows)[-1], columns,
-        Addend.NOTHING if product.bias is None else Addend.PER_COLUMN,
-        min(max(threads, 1), MOST_MATRIX_TASKS), product.activation, product.residual is not None,
-    )  # fmt: skip
-    inputs = [product.rows, weight, product.bias, product.residual]
-    if product.residual is None:
-        inputs = inputs[: 3 if product.bias is not None else 2]
-    builder = NodeBuilder(graph, product.last, f"{name}/packed")
-    (y,) = builder.add(
-        "PackedProduct", inputs, [(rows, columns)], [ir.AttrInt64s("shape", attribute)], DOMAIN
+    extents = prod(shape[:-1]), shape[-1]
+    native = packed_product(
+        product.rows, weight, extents, product.bias, threads, product.activation, product.residual
     )
+    builder = NodeBuilder(graph, product.last, f"{name}/packed")
+    (y,) = builder.put(native, [extents], ir.DataType.FLOAT)
     replace_value(product.y, y if len(shape) == 2 else builder.reshape(y, shape))

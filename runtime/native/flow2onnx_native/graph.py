@@ -17,6 +17,7 @@ __all__ = [
     "ON_CUDA",
     "VIEWS",
     "Reals",
+    "addition",
     "dead_code_removed",
     "describe",
     "detach",
@@ -110,6 +111,15 @@ def only_user(value: ir.Value) -> ir.Node | None:
     """The one node that reads a value which is no output of the graph, or None."""
     uses = list(value.uses())
     return uses[0].node if len(uses) == 1 and not value.is_graph_output() else None
+
+
+def addition(value: ir.Value) -> tuple[ir.Node, ir.Value] | None:
+    """The only reader of a value, and what it adds to it; None if it is no Add of another value."""
+    add = only_user(value)
+    if add is None or not is_standard(add, "Add"):
+        return None
+    others = [v for v in add.inputs if v is not None and v is not value]
+    return (add, others[0]) if len(others) == 1 else None
 
 
 def readers(node: ir.Node) -> Iterator[ir.Node]:

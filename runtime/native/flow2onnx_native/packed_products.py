@@ -1,7 +1,7 @@
 """Products of a few rows each with one weight, as those of a loop: `Pack`, `PackedProduct`."""
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -10,22 +10,24 @@ from flow2onnx_native.abi import (
     DOMAIN,
     MOST_MATRIX_ELEMENTS,
     MOST_MATRIX_TASKS,
+    Activation,
     Addend,
     PackedShape,
     PackShape,
 )
 from flow2onnx_native.graph import (
+    addition,
     dims,
     is_float,
     is_standard,
     is_static,
     number,
-    only_user,
     replace_value,
+    size,
     sort,
 )
 
-__all__ = ["replace_repeated_products"]
+__all__ = ["is_plain_product", "packed_product", "replace_repeated_products"]
 
 # Measured: a weight is packed in the time of a product of eight rows. With many rows the order of
 # its elements is made again beside the sums at no cost.
@@ -67,9 +69,7 @@ def replace_repeated_products(graph: ir.Graph, operators: Collection[str], threa
 
 def _product(node: ir.Node) -> _Product | None:
     """The product that a node computes, if it is worth packing for; None for any other."""
-    if not is_standard(node, "Gemm", "MatMul") or number(node, "transA", 0):
-        return None
-    if number(node, "alpha", 1) != 1 or number(node, "beta", 1) != 1:
+    if not is_plain_product(node):
         return None
     rows, weight, *rest = node.inputs
     y = node.outputs[0]
@@ -86,26 +86,27 @@ def _product(node: ir.Node) -> _Product | None:
         return None
     addend, last = rest[0] if rest else None, node
     if addend is None:
-        addend, last = _added(node)
+        found = addition(y)
+        if found is not None and _is_addend(found[1], y):
+            last, addend = found
     elif not _is_addend(addend, y):
         return None
     return _Product(node, last, rows, weight, bool(number(node, "transB", 0)), addend)
 
 
+def is_plain_product(node: ir.Node) -> bool:
+    """True for A B + C, where A is not transposed and nothing is scaled."""
+    return (
+        is_standard(node, "Gemm", "MatMul")
+        and not number(node, "transA", 0)
+        and number(node, "alpha", 1) == 1
+        and number(node, "beta", 1) == 1
+    )
+
+
 def _is_addend(value: ir.Value, y: ir.Value) -> bool:
     """True if a value is as large as a product, or one row for all of its rows."""
     return is_static(value) and is_float(value) and dims(value) in (dims(y), dims(y)[1:])
-
-
-def _added(node: ir.Node) -> tuple[ir.Value | None, ir.Node]:
-    """The addend of the only reader of a product, and that reader."""
-    y = node.outputs[0]
-    add = only_user(y)
-    if add is None or not is_standard(add, "Add"):
-        return None, node
-    others = [v for v in add.inputs if v is not None and v is not y]
-    fits = len(others) == 1 and _is_addend(others[0], y)
-    return (others[0], add) if fits else (None, node)
 
 
 def _pack(graph: ir.Graph, first: ir.Node, weight: ir.Value, is_transposed: bool) -> ir.Value:
@@ -119,17 +120,34 @@ def _pack(graph: ir.Graph, first: ir.Node, weight: ir.Value, is_transposed: bool
 
 def _replace(graph: ir.Graph, product: _Product, packed: ir.Value, threads: int) -> None:
     old = product.last.outputs[0]
-    rows, columns = dims(old)
-    kind = Addend.NOTHING
-    if product.addend is not None:
-        is_full = len(dims(product.addend)) == 2
-        kind = Addend.FULL if is_full else Addend.PER_COLUMN
-    tasks = min(max(threads, 1), MOST_MATRIX_TASKS)
-    shape = PackedShape(rows, dims(product.rows)[1], columns, kind, tasks)
-    inputs = [product.rows, packed, *([] if product.addend is None else [product.addend])]
-    native = ir.Node(
-        DOMAIN, "PackedProduct", inputs, [ir.AttrInt64s("shape", shape)], num_outputs=1,
-        name=product.node.name,
-    )  # fmt: skip
+    native = packed_product(product.rows, packed, dims(old), product.addend, threads)
+    native.name = product.node.name
     graph.insert_before(product.last, native)
     replace_value(old, native.outputs[0])
+
+
+def packed_product(
+    rows: ir.Value,
+    packed: ir.Value,
+    extents: Sequence[int],
+    addend: ir.Value | None,
+    threads: int,
+    activation: Activation = Activation.NONE,
+    residual: ir.Value | None = None,
+) -> ir.Node:
+    """`PackedProduct` of rows and a packed weight; `extents`: rows and columns of the results.
+
+    The addend has one number for each column, or for each result.
+    """
+    count, columns = extents
+    kind = Addend.NOTHING
+    if addend is not None:
+        kind = Addend.PER_COLUMN if size(addend) == columns else Addend.FULL
+    tasks = min(max(threads, 1), MOST_MATRIX_TASKS)
+    shape = PackedShape(
+        count, dims(rows)[-1], columns, kind, tasks, activation, residual is not None
+    )
+    inputs = [rows, packed, addend, residual]
+    while inputs[-1] is None:
+        inputs.pop()
+    return ir.Node(DOMAIN, "PackedProduct", inputs, [ir.AttrInt64s("shape", shape)], num_outputs=1)
