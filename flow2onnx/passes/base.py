@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import onnx_ir as ir
+from flow2onnx_runtime.extensions import REPLACED_BY
 
 from flow2onnx.dtypes import DType
 from flow2onnx.graph.builder import Builder
@@ -22,6 +23,7 @@ __all__ = [
     "remove_all",
     "replace_node",
     "replace_output",
+    "replace_value",
     "state_updates",
 ]
 
@@ -97,6 +99,12 @@ def replace_output(graph: ir.Graph, old: ir.Value, new: ir.Value) -> None:
         new.name = old.name
         for i in _positions(graph, old):
             graph.outputs[i] = new
+    replace_value(old, new)
+
+
+def replace_value(old: ir.Value, new: ir.Value) -> None:
+    """Let every node that reads `old` read `new`, and say so to those who noted `old`."""
+    old.meta[REPLACED_BY] = new
     old.replace_all_uses_with(new)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import onnx_ir as ir
 
 from flow2onnx.graph.nodes import RANDOM_OPERATORS, operator_name
-from flow2onnx.passes.base import Pass, detach, remove_all
+from flow2onnx.passes.base import Pass, detach, remove_all, replace_value
 
 __all__ = ["CommonSubexpressionElimination"]
 
@@ -32,7 +32,7 @@ class CommonSubexpressionElimination(Pass):
             first = seen.setdefault(key, node)
             if first is not node and len(first.outputs) >= len(node.outputs):
                 for old, new in zip(node.outputs, first.outputs, strict=False):
-                    old.replace_all_uses_with(new)
+                    replace_value(old, new)
                 detach(node)
                 merged.append(node)
         remove_all(graph, merged)

@@ -2,7 +2,7 @@
 
 import onnx_ir as ir
 
-from flow2onnx.passes.base import Pass, detach, remove_all
+from flow2onnx.passes.base import Pass, detach, remove_all, replace_value
 
 __all__ = ["RemoveRedundantCasts"]
 
@@ -25,7 +25,7 @@ class RemoveRedundantCasts(Pass):
                 continue
             source = _source_before_cast(node)
             if source is not None:
-                node.outputs[0].replace_all_uses_with(source)
+                replace_value(node.outputs[0], source)
                 detach(node)
                 gone.append(node)
         remove_all(graph, gone)

@@ -10,6 +10,7 @@ from flow2onnx.autodiff import gradients
 from flow2onnx.dtypes import float32, float64
 from flow2onnx.graph import Builder
 from flow2onnx.graph.model import model_of
+from flow2onnx.passes.pipeline import run_passes
 from tests.native.running import both, rewrite
 
 
@@ -191,3 +192,33 @@ def test_one_convolution_behind_another(convolving: NativeLibrary, any_shape: No
     expected, got, _ = both(b, feeds, convolving)
     for name, array in expected.items():
         assert abs(got[name] - array).max() <= 1e-5 * abs(array).max()
+
+
+@pytest.mark.parametrize("is_equal", [False, True], ids=["bias", "equal value"])
+def test_gradients_follow_values_that_passes_replace(library: NativeLibrary, is_equal: bool) -> None:
+    """A pass lets others read another value than the one that a note on a gradient names."""
+    b = Builder()
+    x = b.input("x", (4, 16, 12, 12), float32)
+    v, w = (b.input(name, (16, 16, 3, 3), float32) for name in "vw")
+    if is_equal:
+        h = b.Relu(x)
+        read = b.Relu(x)  # merged with the first one
+    else:
+        bias = b.Reshape(b.input("bias", (16,), float32), b.const([16, 1, 1]))
+        h = read = b.Add(b.Conv(x, v, pads=[1] * 4), bias)  # the convolution adds it itself
+    y = b.Add(b.Conv(read, w, pads=[1] * 4), b.Conv(h, v, pads=[1] * 4) if is_equal else h)
+    g = b.input("g", (4, 16, 12, 12), float32)
+    found = gradients(b, {y: g}, [x, v, w])
+    for value in (x, v, w):
+        b.output(found[value], f"d{value.name}")
+    b.output(y, "y")
+    run_passes(b.graph)
+    draw = np.random.default_rng(0)
+    feeds = {
+        str(i.name): draw.standard_normal(i.shape.numpy()).astype(np.float32)
+        for i in b.graph.inputs
+    }
+    standard, ours, used = both(b, feeds, library)
+    assert used["ConvInputGradient"] == used["ConvWeightGradient"] == 2
+    for name, value in standard.items():
+        np.testing.assert_allclose(ours[name], value, rtol=1e-4, atol=1e-3)

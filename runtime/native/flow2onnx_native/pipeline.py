@@ -1,10 +1,16 @@
 """The passes in their order: on a copy of a training step, and on a model for prediction."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import onnx_ir as ir
-from flow2onnx_runtime.extensions import GraphAnalysis
+from flow2onnx_runtime.extensions import (
+    GRADIENT_OF,
+    GRADIENT_OF_EXPANDED,
+    REPLACED_BY,
+    GradientOf,
+    GraphAnalysis,
+)
 
 from flow2onnx_native.abi import DOMAIN
 from flow2onnx_native.attention import replace_attention
@@ -149,9 +155,25 @@ def _count(graph: ir.Graph) -> dict[str, int]:
 
 
 def _copies(graph: ir.Graph, copy: ir.Graph) -> dict[ir.Value, ir.Value]:
-    """For each value of a graph the one in its copy."""
+    """For each value of a graph, or that notes name instead of one, that in its copy."""
     copies = dict(zip(graph.inputs, copy.inputs, strict=True))
     copies |= {v: copy.initializers[name] for name, v in graph.initializers.items()}
     for node, twin in zip(graph, copy, strict=True):
         copies |= dict(zip(node.outputs, twin.outputs, strict=True))
+    for value in _noted(graph):
+        last = value
+        while last not in copies and REPLACED_BY in last.meta:
+            last = last.meta[REPLACED_BY]
+        if last in copies:
+            copies[value] = copies[last]
     return copies
+
+
+def _noted(graph: ir.Graph) -> Iterator[ir.Value]:
+    """The values that notes on gradients name."""
+    for node in graph:
+        for kind in (GRADIENT_OF, GRADIENT_OF_EXPANDED):
+            note: GradientOf | None = node.meta.get(kind)
+            if note is not None:
+                named = (*note.inputs, *note.outputs, *note.gradients)
+                yield from (value for value in named if value is not None)

@@ -23,6 +23,7 @@ __all__ = [
     "GRADIENT_OF",
     "GRADIENT_OF_EXPANDED",
     "GROUP",
+    "REPLACED_BY",
     "Accelerator",
     "GradientOf",
     "GraphAnalysis",
@@ -35,6 +36,7 @@ __all__ = [
 GROUP = "flow2onnx.accelerators"
 GRADIENT_OF = "flow2onnx.gradient_of"  # in `Node.meta`, a `GradientOf`
 GRADIENT_OF_EXPANDED = "flow2onnx.gradient_of_expanded"
+REPLACED_BY = "flow2onnx.replaced_by"  # in `Value.meta`, the value that is read in its place
 
 Wish = bool | Literal["auto"]
 ModelSource = str | os.PathLike[str] | bytes
@@ -45,8 +47,10 @@ class GradientOf(NamedTuple):
 
     The gradient is that for input `position` of an operator with these attributes, inputs and
     outputs, made of the `gradients` of the outputs, None where none flows. A copy of the graph has
-    the note of the original: its values are those of the original. Of a node for which others stand
-    in the graph, the notes are under `GRADIENT_OF_EXPANDED`, and the outputs those of the others.
+    the note of the original: its values are those of the original. One that is no longer in the
+    graph has in its own `meta`, under `REPLACED_BY`, the equal one that is read in its place. Of a
+    node for which others stand in the graph, the notes are under `GRADIENT_OF_EXPANDED`, and the
+    outputs those of the others.
     """
 
     op_type: str
