@@ -14,8 +14,10 @@ from flow2onnx_runtime.options import open_session
 from onnx import TensorProto, helper, numpy_helper
 
 import flow2onnx as flow
+from flow2onnx.dtypes import float32
 from flow2onnx.errors import BundleError, UnsupportedError
-from flow2onnx.graph.model import parse_model
+from flow2onnx.graph import Builder
+from flow2onnx.graph.model import model_bytes, model_of, parse_model
 
 TOLERANCE = 2e-5  # of the largest value
 RNG = np.random.default_rng(3)
@@ -135,6 +137,54 @@ def test_few_tiles_are_not_for_many_threads(convolving: NativeLibrary) -> None:
     for threads, native in ((1, True), (2, False)):
         rewritten, _ = flow.accelerate(content, Options(intra_op_threads=threads), native=True)
         assert (rewritten is not content) is native
+
+
+def convolution(
+    operator: str, x: tuple[int | str, ...], w: tuple[int, ...], bias: bool = True, **attributes
+) -> bytes:
+    b = Builder()
+    channels = w[0] if operator == "Conv" else w[1]
+    given = [weights("w", *w), *([weights("b", channels)] if bias else [])]
+    constants = [b.const(numpy_helper.to_array(c)) for c in given]
+    node = getattr(b, operator)(b.input("x", x, float32), *constants, **attributes)
+    b.output(node, "y")
+    return model_bytes(model_of(b.graph))
+
+
+OTHER_AXES = [
+    ("Conv", (2, 24, 200), (24, 24, 3), {"pads": [4, 0], "dilations": [2]}),
+    ("Conv", (2, 16, 6, 9, 8), (24, 16, 3, 3, 3), {"pads": [1] * 6}),
+    ("Conv", (2, 16, 6, 9, 8), (32, 4, 3, 3, 3), {"group": 4, "strides": [2, 1, 2]}),
+    ("ConvTranspose", (2, 16, 9, 8), (16, 24, 4, 4), {"pads": [1] * 4, "strides": [2, 2]}),
+    ("ConvTranspose", (2, 16, 4, 9, 8), (16, 24, 2, 2, 2), {"strides": [2, 2, 2]}),
+]
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("operator", "x", "w", "attributes"), OTHER_AXES, ids=str)
+def test_other_axes_and_transposed_convolutions(
+    operator: str, x: tuple[int, ...], w: tuple[int, ...], attributes, bias: bool,
+    convolving: NativeLibrary,
+) -> None:  # fmt: skip
+    content = convolution(operator, x, w, bias, **attributes)
+    rewritten, _ = flow.accelerate(content, ONE, native=True)
+    native = "Conv" if operator == "Conv" else "ConvInputGradient"
+    assert f"{DOMAIN}:{native}" in operators(rewritten)
+    assert f":{operator}" not in operators(rewritten)
+    given = RNG.standard_normal(x).astype(np.float32)
+    for threads in (1, 2):
+        plain, fast = both(content, threads)
+        close(fast(given)["y"], plain(given)["y"])
+
+
+@pytest.mark.parametrize(("x", "w", "attributes"), [
+    ((2, 16, 20, 20), (16, 24, 2, 2), {"strides": [2, 2]}),  # windows side by side
+    ((1, 16, 9, 8), (16, 24, 4, 4), {"strides": [2, 2]}),  # few of them
+    (("N", 16, 20, 20), (16, 24, 4, 4), {"strides": [2, 2]}),
+])  # fmt: skip
+def test_transposed_convolutions_that_gain_nothing_stay(x, w, attributes, convolving) -> None:
+    content = convolution("ConvTranspose", x, w, **attributes)
+    assert flow.accelerate(content, ONE, native=True)[0] is content
 
 
 def test_weights_that_are_inputs_stay(convolving: NativeLibrary) -> None:

@@ -195,7 +195,9 @@ def test_one_convolution_behind_another(convolving: NativeLibrary, any_shape: No
 
 
 @pytest.mark.parametrize("is_equal", [False, True], ids=["bias", "equal value"])
-def test_gradients_follow_values_that_passes_replace(library: NativeLibrary, is_equal: bool) -> None:
+def test_gradients_follow_values_that_passes_replace(
+    library: NativeLibrary, is_equal: bool
+) -> None:
     """A pass lets others read another value than the one that a note on a gradient names."""
     b = Builder()
     x = b.input("x", (4, 16, 12, 12), float32)

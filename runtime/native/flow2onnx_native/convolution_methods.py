@@ -12,7 +12,7 @@ from flow2onnx_native.abi import (
     Method,
 )
 
-__all__ = ["MOST_AXES", "by_axis", "fastest_method", "winograd_tile"]
+__all__ = ["MOST_AXES", "are_windows_apart", "by_axis", "fastest_method", "winograd_tile"]
 
 MOST_AXES = 3  # of an image
 _TILES = {3: 4, 5: 2}  # the side of a tile's results for that of a kernel: 6 by 6 are read
@@ -111,7 +111,7 @@ def _input_gradient(shape: ConvShape) -> Method | None:
         return _of_groups(shape, is_back=True)
     if _is_pointwise(shape):
         return Method.PRODUCTS if _is_product(shape) else None
-    if shape.axes < MOST_AXES and (shape.in_ <= 2 or _are_windows_apart(shape)):
+    if shape.axes < MOST_AXES and (shape.in_ <= 2 or are_windows_apart(shape)):
         return None  # the runtime's product with a sum over windows
     if shape.in_ < 2 * _BLOCK or shape.out <= _FEW or _has_few_channels(shape):
         return Method.PLANES
@@ -247,7 +247,7 @@ def _is_product(shape: ConvShape) -> bool:
     return _is_pointwise(shape) and is_wide and min(shape.in_, shape.out) > _FEW
 
 
-def _are_windows_apart(shape: ConvShape) -> bool:
+def are_windows_apart(shape: ConvShape) -> bool:
     """True where strides leave no element to two windows."""
     axes = zip(by_axis(shape, "kernel_depth"), by_axis(shape, "stride_z"), strict=True)
     return all(kernel <= stride for kernel, stride in axes)
@@ -259,7 +259,7 @@ def _is_product_if_moved(name: str, shape: ConvShape) -> bool:
         return _is_pointwise(shape) and _is_product_of_groups(name, shape)
     if _is_pointwise(shape):
         return False
-    if _are_windows_apart(shape) and _is_dense(shape) and not _has_border(shape):
+    if are_windows_apart(shape) and _is_dense(shape) and not _has_border(shape):
         return _is_product_if_apart(name, shape)
     rule = {"Conv": _is_forward_moved, "ConvInputGradient": _is_input_gradient_moved}
     return rule.get(name, _is_weight_gradient_moved)(shape)
@@ -279,8 +279,8 @@ def _is_fast_as_standard(name: str, shape: ConvShape) -> bool:
     if shape.axes == MOST_AXES or shape.groups > 1:
         return False
     if name == "ConvInputGradient":
-        return _are_windows_apart(shape) and not _has_border(shape)
-    return name == "Conv" and shape.in_ <= _FEW and not _are_windows_apart(shape)
+        return are_windows_apart(shape) and not _has_border(shape)
+    return name == "Conv" and shape.in_ <= _FEW and not are_windows_apart(shape)
 
 
 def _is_product_if_apart(name: str, shape: ConvShape) -> bool:

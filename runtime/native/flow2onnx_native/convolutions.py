@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from math import prod
 
 import onnx_ir as ir
 from flow2onnx_runtime.extensions import GRADIENT_OF, GradientOf
@@ -15,6 +16,7 @@ from flow2onnx_native.abi import (
 )
 from flow2onnx_native.convolution_methods import (
     MOST_AXES,
+    are_windows_apart,
     by_axis,
     fastest_method,
     winograd_tile,
@@ -28,6 +30,8 @@ _TILES_OF_THREAD = 64  # with fewer of all images, some threads would wait for o
 # Measured for weights that are transformed once: from fewer results of a channel they are only read
 # once, and from memory, unless they are small enough to stay in the cache.
 _FEWEST_KEPT, _FEWEST_KEPT_OF_SMALL, _SMALL = 256, 128, 1 << 14
+# Positions of all images, for which it pays to bring weights into another order in each call.
+_FEWEST_TRANSPOSED = 128
 
 
 def replace_convolutions(
@@ -158,18 +162,39 @@ class _Rewrite:
         self.replaced[node.outputs[0]] = native.outputs[0]
 
 
-def replace_constant_convolutions(graph: ir.Graph, threads: int) -> None:
-    """Put the library's convolutions where weights are constant, with the sum and ReLU after them.
+def replace_constant_convolutions(
+    graph: ir.Graph, operators: Collection[str], threads: int, *, avx512: bool
+) -> None:
+    """Put the library's convolutions where weights are constant, and transposed ones.
 
-    Only those by Winograd's algorithm: others the runtime is at its best with.
+    Over two axes only those by Winograd's algorithm, with the sum and ReLU after them: others the
+    runtime is at its best with. Over one axis or three it puts windows into columns.
     """
+    rewrite = _Rewrite(graph, {}, operators, threads, winograd=False, avx512=avx512)
     for node in list(graph):
-        if is_standard(node, "Conv") and all(
-            v is not None and v.const_value is not None for v in node.inputs[1:]
-        ):
+        if not all(v is not None and v.const_value is not None for v in node.inputs[1:]):
+            continue
+        if is_standard(node, "ConvTranspose") and _GRADIENTS[0] in operators:
+            if _adds_many_windows(node):
+                rewrite.replace_transposed(node)
+        elif is_standard(node, "Conv") and "Conv" in operators:
             shape = _shape(node.inputs, node.outputs[0], node.attributes, 1, any_batch=True)
-            if shape is not None:
+            if shape is not None and shape.axes == 2:
                 _replace_constant(graph, node, shape, threads)
+            else:
+                rewrite.replace_forward(node)
+
+
+def _adds_many_windows(node: ir.Node) -> bool:
+    """True for a transposed convolution that gains though its weights are reordered in each call.
+
+    Of windows side by side over two axes the runtime has a product that is as fast.
+    """
+    (x, w), y = node.inputs[:2], node.outputs[0]
+    shape = _transposed_shape(y, w, x, node.attributes, 1)
+    if shape is None or (shape.axes < MOST_AXES and are_windows_apart(shape)):
+        return False
+    return shape.images * prod(by_axis(shape, "out_depth")) >= _FEWEST_TRANSPOSED
 
 
 def _replace_constant(graph: ir.Graph, node: ir.Node, shape: ConvShape, threads: int) -> None:

@@ -123,10 +123,9 @@ def rewrite_prediction(
                 pack_constant_products(model.graph, operators, threads)
         with dead_code_removed(model):
             replace_constant_products(model.graph, operators, threads)
-        if "Conv" in operators:
-            with dead_code_removed(model):
-                replace_constant_convolutions(model.graph, threads)
-            sort(model.graph)
+        with dead_code_removed(model):
+            replace_constant_convolutions(model.graph, operators, threads, avx512=avx512)
+        sort(model.graph)
     return _count(model.graph)
 
 
