@@ -1,30 +1,36 @@
-"""Train steps with all native operators beside steps with all but one: what each brings.
+"""Steps with all native operators beside steps with all but one: what each brings.
 
-    python -m benchmarks.native [--rows lenet,gpt] [--threads 1] [--quick] [--out DIR]
+    python -m benchmarks.native [--rows lenet,gpt-b1] [--threads 1] [--quick] [--out DIR]
 
-writes native.json, native.md and native.svg. A process with all operators of flow2onnx-native and
-one without a kind that the steps use run blocks of steps in turn, and then two more that are
-started the other way round. A ratio above 1 is the time that steps without a kind take over that
-with all: what it brings beside the others. It counts if losses of three steps agree.
+writes native.json, native.md and native.svg. A step trains, or in rows such as gpt-b1 predicts. A
+process with all operators of flow2onnx-native and one without a kind that the steps use run blocks
+of steps in turn, and then two more that are started the other way round. A ratio above 1 is the
+time that steps without a kind take over that with all: what it brings beside the others. It counts
+if three losses agree, or how large logits are on the mean.
 """
 
 import argparse
+import dataclasses
 import json
 import os
 import statistics
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.contest import machine
 from benchmarks.driver import RESULTS
 from benchmarks.environments import interpreter
 from benchmarks.report import Grid, each, save
 from benchmarks.worker_process import PeerError, WorkerProcess
-from benchmarks.workloads import OTHERS, TRAINING, workload
+from benchmarks.workloads import OTHERS, PREDICTION, TRAINING, workload
+
+if TYPE_CHECKING:
+    from benchmarks.peers import Options, Step
 
 # What stands and falls together. Winograd is no operator, but how convolutions may compute.
 KINDS = {
@@ -50,8 +56,8 @@ NOTES = (
     "other operator takes up are fused, and products take in what is around them.",
     "Where a row has no such operator the cell is empty.",
 )
-ROWS = TRAINING | OTHERS
-_TOLERANCE = 3e-2  # of losses of three steps; networks with normalisations over a batch amplify
+ROWS = TRAINING | OTHERS | PREDICTION
+_TOLERANCE = 3e-2  # of three results; networks with normalisations over a batch amplify
 # Threads of the side that ran before spin for a while, on processors that the next one needs.
 _REST_SECONDS = 0.2
 Row = dict[str, Any]
@@ -98,17 +104,33 @@ class Side:
         return statistics.median(block[which] for block in self.blocks[1:])
 
 
-def child(row: str, operators: Sequence[str], threads: int) -> None:
+def child(row: str, operators: Collection[str], threads: int) -> None:
     """Run steps as told on stdin, with these operators or none."""
+    from benchmarks import worker
+    from benchmarks.peers import Options
+
+    worker.confine(threads, 0)
+    kept, used = _leave(operators)
+    options = Options(frozenset(["native"] if kept else []), threads)
+    step = _predictions(row, options) if row in PREDICTION else _training(row, options)
+    results = [worker.sample(step(0))[-1] for _ in range(3)]
+    versions = worker.versions_of(("onnxruntime", "onnx", "numpy"))
+    told = {"results": results, "used": used, "versions": versions}
+    print(json.dumps(told), flush=True)
+    for line in sys.stdin:
+        wall, busy = time.perf_counter(), time.process_time()
+        for i in range(int(line)):
+            step(i)
+        print(time.perf_counter() - wall, time.process_time() - busy, flush=True)
+
+
+def _leave(operators: Collection[str]) -> tuple[tuple[str, ...], dict[str, int]]:
+    """Keep these operators of the library alone: which it has, and a count of uses, still empty."""
     from flow2onnx_native import accelerator
     from flow2onnx_native.library import NativeLibrary, open_library
 
-    from benchmarks import worker
-    from benchmarks.peers import Options
-    from benchmarks.peers import flow2onnx as peer
-
-    worker.confine(threads, 0)
-    whole, rewrite = open_library(), accelerator.rewrite_training
+    whole = open_library()
+    rewrite, rewrite_prediction = accelerator.rewrite_training, accelerator.rewrite_prediction
     wanted = tuple(o for o in whole.operators if o in operators)
     kept = NativeLibrary(whole.path, wanted, whole.instruction_set)
     used: dict[str, int] = {}
@@ -119,26 +141,41 @@ def child(row: str, operators: Sequence[str], threads: int) -> None:
         used.update(counts)
         return model, counts
 
+    def rewrite_prediction_with_some(*given: Any, avx512: bool) -> dict[str, int]:
+        counts = rewrite_prediction(*given, avx512=avx512)
+        used.update(counts)
+        return counts
+
     accelerator.open_library = lambda: kept  # type: ignore[assignment]
     accelerator.rewrite_training = rewrite_with_some  # type: ignore[assignment]
+    accelerator.rewrite_prediction = rewrite_prediction_with_some  # type: ignore[assignment]
+    return kept.operators, used
+
+
+def _training(row: str, options: "Options") -> "Step":
+    from benchmarks.peers import flow2onnx as peer
+
     work = workload(ROWS[row][1])
-    variant = frozenset(["native"] if kept.operators else [])
-    step = peer.training(work, work.variables(), work.data(), Options(variant, threads))
-    losses = [float(step(0)) for _ in range(3)]
-    versions = worker.versions_of(("onnxruntime", "onnx", "numpy"))
-    told = {"losses": losses, "used": used, "versions": versions}
-    print(json.dumps(told), flush=True)
-    for line in sys.stdin:
-        wall, busy = time.perf_counter(), time.process_time()
-        for i in range(int(line)):
-            step(i)
-        print(time.perf_counter() - wall, time.process_time() - busy, flush=True)
+    return peer.training(work, work.variables(), work.data(), options)
 
 
-def kinds_in(used: Mapping[str, int]) -> list[str]:
-    """The kinds that steps use, by how many nodes they have of each operator."""
+def _predictions(row: str, options: "Options") -> "Step":
+    """A step runs the exported job, as the rows of `benchmarks.prediction` do."""
+    from benchmarks.peers import flow2onnx, predictor
+
+    work = workload(ROWS[row][1])
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "model.onnx")
+        flow2onnx.export(work.name, file)
+        opened = dataclasses.replace(options, model=str(file))
+        return predictor.prediction(work, {}, work.data(), opened)
+
+
+def kinds_in(row: str, used: Mapping[str, int]) -> list[str]:
+    """The kinds that the steps of a row use, by how many nodes they have of each operator."""
     operators = {operator for operator, nodes in used.items() if nodes}
-    if operators.intersection(_CONVOLUTIONS):
+    # predictions take it where it is faster, and nobody can tell them not to
+    if row not in PREDICTION and operators.intersection(_CONVOLUTIONS):
         operators.add("Winograd")
     return [kind for kind, own in KINDS.items() if operators.intersection(own)]
 
@@ -146,7 +183,7 @@ def kinds_in(used: Mapping[str, int]) -> list[str]:
 def measure(row: str, threads: int, blocks: int, block_s: float) -> Row:
     """The time of a row's steps without each kind over that with all."""
     with Side(row, KINDS, threads) as side:
-        used, versions = kinds_in(side.told["used"]), side.told["versions"]
+        used, versions = kinds_in(row, side.told["used"]), side.told["versions"]
         side.run(1)
         steps = max(1, round(block_s / side.run(1)))
     made: Row = {"workload": row, "threads": threads, "ms": {}, "ratio": {}, "busy_ratio": {},
@@ -165,7 +202,7 @@ def measure(row: str, threads: int, blocks: int, block_s: float) -> Row:
 def _pair(
     row: str, kinds: Sequence[str], threads: int, steps: int, blocks: int, turned: bool
 ) -> tuple[float, float, float, bool]:
-    """Ratios by the clock and of processors, milliseconds with all, and whether losses are alike.
+    """Ratios by the clock and of processors, milliseconds with all, and whether results are alike.
 
     `turned`: the side with all operators starts second, as the first one is at a disadvantage.
     """
@@ -177,7 +214,7 @@ def _pair(
                 side.run(steps)
         full, less = sides[:: -1 if turned else 1]
         wall, busy = (less.median(which) / full.median(which) for which in (0, 1))
-        alike = _are_alike(full.told["losses"], less.told["losses"])
+        alike = _are_alike(full.told["results"], less.told["results"])
         return wall, busy, 1e3 * full.median(0), alike
 
 
@@ -186,7 +223,7 @@ def _are_alike(ours: Sequence[float], theirs: Sequence[float]) -> bool:
 
 
 def ratio(row: Mapping[str, Any], name: str) -> float | None:
-    """The time without a kind over that with all; None if it is not there, or losses differ."""
+    """The time without a kind over that with all; None if it is not there, or results differ."""
     return None if name in row["differ"] else row["ratio"].get(name)
 
 

@@ -12,15 +12,17 @@ ROW = {
 
 
 def test_kinds_are_those_that_steps_use() -> None:
-    assert native.kinds_in({"Fused": 3, "MaxPoolGradient": 1, "Conv": 0}) == [
+    assert native.kinds_in("lenet", {"Fused": 3, "MaxPoolGradient": 1, "Conv": 0}) == [
         "Fused", "MaxPool and gradient",
     ]  # fmt: skip
 
 
 def test_convolutions_may_use_winograds_algorithm() -> None:
-    assert native.kinds_in({"ConvWeightGradient": 1}) == [
+    assert native.kinds_in("lenet", {"ConvWeightGradient": 1}) == [
         "ConvWeightGradient", "Winograd's algorithm",
     ]  # fmt: skip
+    # nothing leaves predictions without it
+    assert native.kinds_in("lenet-b1", {"Conv": 1}) == ["Conv"]
 
 
 def test_ratios_are_times_without_over_those_with_all() -> None:
@@ -28,7 +30,7 @@ def test_ratios_are_times_without_over_those_with_all() -> None:
     assert dict(grid.lines) == {"all, ms": "2", "none": "2.50", "Fused": "1.10"}
 
 
-def test_sides_whose_losses_differ_have_no_ratio() -> None:
+def test_sides_whose_results_differ_have_no_ratio() -> None:
     assert native.ratio(ROW, "Conv") is None
 
 
