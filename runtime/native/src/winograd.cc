@@ -308,12 +308,18 @@ struct Filter {
                 const float *at = from.data + (first * rows + c) * LANES;
                 method.loops.to_results(block, {const_cast<float *>(at), from.stride},
                                         bias ? bias[first_channel + c] : 0.0f);
-                if (relu && addend == nullptr) cut_off(block, method.m * LANES * 4);
-                float *plane = results + (first_channel + c) * height * width;
+                const size_t plane = (first_channel + c) * height * width;
+                for (size_t lane = 0; lane < lanes && addend != nullptr; ++lane) {
+                    const Place &place = places[lane];
+                    const float *other = addend + plane + place.at;
+                    if (lane % 4 == 0) await_tile<false>(other + height * width);
+                    add_tile(block + lane * 4, other, place.rows, place.columns);
+                }
+                if (relu) cut_off(block, method.m * LANES * 4);
                 for (size_t lane = 0; lane < lanes; ++lane) {
                     const Place &place = places[lane];
-                    float *to = plane + place.at;
-                    if (lane % 4 == 0) await_tile(to + height * width);
+                    float *to = results + plane + place.at;
+                    if (lane % 4 == 0) await_tile<true>(to + height * width);
                     copy_tile(to, block + lane * 4, place.rows, place.columns);
                 }
             }
@@ -321,8 +327,9 @@ struct Filter {
     }
 
     /* Asks for the lines of the next channel, where four neighbours most often share them. */
+    template <bool is_written>
     void await_tile(const float *next) const {
-        for (size_t i = 0; i < method.m; ++i) machine::fetch<true>(next + i * width, 1);
+        for (size_t i = 0; i < method.m; ++i) machine::fetch<is_written>(next + i * width, 1);
     }
 
     static void cut_off(float *values, size_t count) {
@@ -332,7 +339,6 @@ struct Filter {
     }
 
     void copy_tile(float *to, const float *from, size_t rows, size_t columns) const {
-        if (addend != nullptr) return add_tile(to, from, rows, columns);
         if (columns == 4) return copy_rows<4>(to, from, rows);
         if (columns == 2) return copy_rows<2>(to, from, rows);
         for (size_t i = 0; i < rows; ++i) {
@@ -341,13 +347,17 @@ struct Filter {
     }
 
     void add_tile(float *to, const float *from, size_t rows, size_t columns) const {
-        const float *other = addend + (to - results);
+        if (columns == 4) return add_rows<4>(to, from, rows);
+        if (columns == 2) return add_rows<2>(to, from, rows);
         for (size_t i = 0; i < rows; ++i) {
-            float sums[4];
-            std::memcpy(sums, from + i * LANES * 4, sizeof sums);
-            for (size_t j = 0; j < columns; ++j) sums[j] += other[i * width + j];
-            if (relu) cut_off(sums, 4);
-            for (size_t j = 0; j < columns; ++j) to[i * width + j] = sums[j];
+            for (size_t j = 0; j < columns; ++j) to[i * LANES * 4 + j] += from[i * width + j];
+        }
+    }
+
+    template <size_t columns>
+    void add_rows(float *to, const float *from, size_t rows) const {
+        for (size_t i = 0; i < rows; ++i) {
+            for (size_t j = 0; j < columns; ++j) to[i * LANES * 4 + j] += from[i * width + j];
         }
     }
 
