@@ -187,6 +187,54 @@ def test_transposed_convolutions_that_gain_nothing_stay(x, w, attributes, convol
     assert flow.accelerate(content, ONE, native=True)[0] is content
 
 
+def normalised(
+    operator: str, w: tuple[int, ...], bias: bool, also: bool = False, **attributes
+) -> bytes:
+    """Relu(norm(conv(x)) + x2), with the result of the convolution as an output if `also`."""
+    b = Builder()
+    channels = w[0] if operator == "Conv" else w[1]
+    constants = [b.const(numpy_helper.to_array(weights(n, *s)))
+                 for n, s in (("w", w), ("b", (channels,))) if n == "w" or bias]  # fmt: skip
+    y = getattr(b, operator)(b.input("x", (2, 32, 18, 18), float32), *constants, **attributes)
+    scale, beta, mean = (RNG.standard_normal(channels).astype(np.float32) for _ in range(3))
+    variance = RNG.random(channels, np.float32) + np.float32(0.1)
+    operands = (b.const(v) for v in (scale, beta, mean, variance))
+    h = b.BatchNormalization(y, *operands, epsilon=1e-3)
+    b.output(b.Relu(b.Add(h, b.input("x2", tuple(h.shape), float32))), "y")
+    if also:
+        b.output(b.Neg(y), "h")
+    return model_bytes(model_of(b.graph))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("operator", "w", "attributes", "native"), [
+    ("Conv", (32, 32, 3, 3), {"pads": [1] * 4}, ["Conv"]),
+    ("Conv", (32, 8, 3, 3), {"pads": [1] * 4, "group": 4}, None),
+    ("ConvTranspose", (32, 24, 4, 4), {"strides": [2, 2]}, ["ConvInputGradient"]),
+], ids=str)  # fmt: skip
+def test_normalisations_are_part_of_a_convolution(
+    operator: str, w: tuple[int, ...], attributes, native, bias: bool, convolving: NativeLibrary
+) -> None:
+    content = normalised(operator, w, bias, **attributes)
+    rewritten, _ = flow.accelerate(content, ONE, native=True)
+    if native is None:  # nothing else gains, and the runtime does it as well
+        assert rewritten is content
+        return
+    found = operators(rewritten)
+    assert [n for n in found if n.startswith(DOMAIN)] == [f"{DOMAIN}:{n}" for n in native]
+    assert ":BatchNormalization" not in found
+    plain, fast = both(content)
+    shapes = {i.name: i.shape for i in plain.inputs}
+    given = {n: RNG.standard_normal(s).astype(np.float32) for n, s in shapes.items()}
+    close(fast(**given)["y"], plain(**given)["y"])
+
+
+def test_normalisations_of_what_others_read_stay(convolving: NativeLibrary) -> None:
+    content = normalised("Conv", (32, 32, 3, 3), True, also=True, pads=[1] * 4)
+    rewritten, _ = flow.accelerate(content, ONE, native=True)
+    assert ":BatchNormalization" in operators(rewritten)
+
+
 def test_weights_that_are_inputs_stay(convolving: NativeLibrary) -> None:
     proto = onnx.load_from_string(model(2))
     (w,) = [t for t in proto.graph.initializer if t.name == "w0"]

@@ -12,7 +12,14 @@ from flow2onnx_native.abi import (
     Method,
 )
 
-__all__ = ["MOST_AXES", "are_windows_apart", "by_axis", "fastest_method", "winograd_tile"]
+__all__ = [
+    "MOST_AXES",
+    "are_windows_apart",
+    "by_axis",
+    "fastest_method",
+    "is_pointwise",
+    "winograd_tile",
+]
 
 MOST_AXES = 3  # of an image
 _TILES = {3: 4, 5: 2}  # the side of a tile's results for that of a kernel: 6 by 6 are read
@@ -109,7 +116,7 @@ def _forward(shape: ConvShape) -> Method | None:
 def _input_gradient(shape: ConvShape) -> Method | None:
     if shape.groups > 1:
         return _of_groups(shape, is_back=True)
-    if _is_pointwise(shape):
+    if is_pointwise(shape):
         return Method.PRODUCTS if _is_product(shape) else None
     if shape.axes < MOST_AXES and (shape.in_ <= 2 or are_windows_apart(shape)):
         return None  # the runtime's product with a sum over windows
@@ -129,13 +136,13 @@ def _weight_gradient(shape: ConvShape) -> Method | None:
         return Method.SUMS if is_small and _taps(shape) <= _BLOCK + 1 else Method.PLANES
     if shape.groups > 1:
         is_narrow = max(per_in, per_out) <= _BLOCK and shape.axes != 2
-        is_odd = bool(per_in % _BLOCK or per_out % _BLOCK) and not _is_pointwise(shape)
+        is_odd = bool(per_in % _BLOCK or per_out % _BLOCK) and not is_pointwise(shape)
         has_planes = is_narrow or is_odd or _is_row_of_planes(shape)
         return Method.PLANES if has_planes else Method.SUMS
     places = prod(by_axis(shape, "out_depth"))
     if places < (_SMALLEST_IMAGE if shape.images > _FEW_IMAGES else _SMALLEST_OF_FEW):
         return None  # matrix products
-    if _is_pointwise(shape):
+    if is_pointwise(shape):
         is_narrow = places >= _FLAT and min(shape.in_, shape.out) < _FEWEST_ROWS
         return None if is_narrow else Method.PRODUCTS
     if shape.in_ == shape.axes == 1 and shape.out > _FEW:
@@ -157,7 +164,7 @@ def _of_groups(shape: ConvShape, *, is_back: bool) -> Method | None:
         is_short = is_back or max(by_axis(shape, "kernel_depth")) <= _LONGEST_DEPTHWISE
         is_known = shape.axes < MOST_AXES and is_short
         return Method.SUMS if is_known and _is_dense(shape) else Method.PLANES
-    if _is_pointwise(shape):
+    if is_pointwise(shape):
         return None if per_in % (2 * _BLOCK) or per_out % (2 * _BLOCK) else Method.SUMS
     is_odd = bool(per_in % _BLOCK or per_out % _BLOCK)
     return Method.PLANES if is_odd or _is_row_of_planes(shape) else Method.SUMS
@@ -231,7 +238,8 @@ def _has_few_channels(shape: ConvShape) -> bool:
     return max(shape.in_, shape.out) < _NOT_MANY and bool(shape.in_ % _BLOCK or shape.out % _BLOCK)
 
 
-def _is_pointwise(shape: ConvShape) -> bool:
+def is_pointwise(shape: ConvShape) -> bool:
+    """True for windows of one element at every position of an image."""
     return _taps(shape) == 1 and _has_unit_strides(shape) and not _has_border(shape)
 
 
@@ -244,7 +252,7 @@ def _has_one_window(shape: ConvShape) -> bool:
 def _is_product(shape: ConvShape) -> bool:
     """True for windows of one element over enough positions for a matrix product of each image."""
     is_wide = prod(by_axis(shape, "out_depth")) >= _FEWEST_COLUMNS
-    return _is_pointwise(shape) and is_wide and min(shape.in_, shape.out) > _FEW
+    return is_pointwise(shape) and is_wide and min(shape.in_, shape.out) > _FEW
 
 
 def are_windows_apart(shape: ConvShape) -> bool:
@@ -256,8 +264,8 @@ def are_windows_apart(shape: ConvShape) -> bool:
 def _is_product_if_moved(name: str, shape: ConvShape) -> bool:
     """True where products of what windows see are fastest, though it is moved to rows first."""
     if shape.groups > 1:
-        return _is_pointwise(shape) and _is_product_of_groups(name, shape)
-    if _is_pointwise(shape):
+        return is_pointwise(shape) and _is_product_of_groups(name, shape)
+    if is_pointwise(shape):
         return False
     if are_windows_apart(shape) and _is_dense(shape) and not _has_border(shape):
         return _is_product_if_apart(name, shape)

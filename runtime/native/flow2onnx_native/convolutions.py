@@ -19,6 +19,7 @@ from flow2onnx_native.convolution_methods import (
     are_windows_apart,
     by_axis,
     fastest_method,
+    is_pointwise,
     winograd_tile,
 )
 from flow2onnx_native.graph import dims, integers, is_float, is_standard, only_user, replace_value
@@ -168,7 +169,8 @@ def replace_constant_convolutions(
     """Put the library's convolutions where weights are constant, and transposed ones.
 
     Over two axes only those by Winograd's algorithm, with the sum and ReLU after them: others the
-    runtime is at its best with. Over one axis or three it puts windows into columns.
+    runtime is at its best with. Over one axis or three it puts windows of several elements into
+    columns.
     """
     rewrite = _Rewrite(graph, {}, operators, threads, winograd=False, avx512=avx512)
     for node in list(graph):
@@ -181,7 +183,7 @@ def replace_constant_convolutions(
             shape = _shape(node.inputs, node.outputs[0], node.attributes, 1, any_batch=True)
             if shape is not None and shape.axes == 2:
                 _replace_constant(graph, node, shape, threads)
-            else:
+            elif shape is not None and not is_pointwise(shape):
                 rewrite.replace_forward(node)
 
 

@@ -16,6 +16,7 @@ from flow2onnx_native.abi import DOMAIN
 from flow2onnx_native.attention import replace_attention
 from flow2onnx_native.attention_layout import lay_out_attention
 from flow2onnx_native.attention_nodes import CPU_LIMITS
+from flow2onnx_native.batch_norm import fold_batch_norms
 from flow2onnx_native.channel_fusion import fuse_channels
 from flow2onnx_native.constant_products import pack_constant_products
 from flow2onnx_native.convolutions import replace_constant_convolutions, replace_convolutions
@@ -117,6 +118,8 @@ def rewrite_prediction(
 ) -> dict[str, int]:
     """Let a model whose weights never change use `operators`; how many of each it then has."""
     with fed_values_unknown(model.graph):
+        with dead_code_removed(model):
+            fold_batch_norms(model.graph)
         _replace_attention(model, operators, threads)
         with dead_code_removed(model):
             if avx512:  # with other sets they were not measured beside the runtime
