@@ -139,15 +139,17 @@ def test_few_tiles_are_not_for_many_threads(convolving: NativeLibrary) -> None:
         assert (rewritten is not content) is native
 
 
-def convolution(
-    operator: str, x: tuple[int | str, ...], w: tuple[int, ...], bias: bool = True, **attributes
-) -> bytes:
-    b = Builder()
+def convolve(b: Builder, operator: str, x, w: tuple[int, ...], bias: bool, **attributes):
+    """A convolution of an input of shape `x`, and how many channels it makes."""
     channels = w[0] if operator == "Conv" else w[1]
     given = [weights("w", *w), *([weights("b", channels)] if bias else [])]
     constants = [b.const(numpy_helper.to_array(c)) for c in given]
-    node = getattr(b, operator)(b.input("x", x, float32), *constants, **attributes)
-    b.output(node, "y")
+    return getattr(b, operator)(b.input("x", x, float32), *constants, **attributes), channels
+
+
+def convolution(operator: str, x, w: tuple[int, ...], bias: bool = True, **attributes) -> bytes:
+    b = Builder()
+    b.output(convolve(b, operator, x, w, bias, **attributes)[0], "y")
     return model_bytes(model_of(b.graph))
 
 
@@ -187,15 +189,12 @@ def test_transposed_convolutions_that_gain_nothing_stay(x, w, attributes, convol
     assert flow.accelerate(content, ONE, native=True)[0] is content
 
 
-def normalised(
+def convolution_with_norm(
     operator: str, w: tuple[int, ...], bias: bool, also: bool = False, **attributes
 ) -> bytes:
     """Relu(norm(conv(x)) + x2), with the result of the convolution as an output if `also`."""
     b = Builder()
-    channels = w[0] if operator == "Conv" else w[1]
-    constants = [b.const(numpy_helper.to_array(weights(n, *s)))
-                 for n, s in (("w", w), ("b", (channels,))) if n == "w" or bias]  # fmt: skip
-    y = getattr(b, operator)(b.input("x", (2, 32, 18, 18), float32), *constants, **attributes)
+    y, channels = convolve(b, operator, (2, 32, 18, 18), w, bias, **attributes)
     scale, beta, mean = (RNG.standard_normal(channels).astype(np.float32) for _ in range(3))
     variance = RNG.random(channels, np.float32) + np.float32(0.1)
     operands = (b.const(v) for v in (scale, beta, mean, variance))
@@ -215,7 +214,7 @@ def normalised(
 def test_normalisations_are_part_of_a_convolution(
     operator: str, w: tuple[int, ...], attributes, native, bias: bool, convolving: NativeLibrary
 ) -> None:
-    content = normalised(operator, w, bias, **attributes)
+    content = convolution_with_norm(operator, w, bias, **attributes)
     rewritten, _ = flow.accelerate(content, ONE, native=True)
     if native is None:  # nothing else gains, and the runtime does it as well
         assert rewritten is content
@@ -230,7 +229,7 @@ def test_normalisations_are_part_of_a_convolution(
 
 
 def test_normalisations_of_what_others_read_stay(convolving: NativeLibrary) -> None:
-    content = normalised("Conv", (32, 32, 3, 3), True, also=True, pads=[1] * 4)
+    content = convolution_with_norm("Conv", (32, 32, 3, 3), True, also=True, pads=[1] * 4)
     rewritten, _ = flow.accelerate(content, ONE, native=True)
     assert ":BatchNormalization" in operators(rewritten)
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from flow2onnx_native.graph import is_float, is_standard, number, only_user, replace_value
+from flow2onnx_native.node_builder import NodeBuilder
 
 __all__ = ["fold_batch_norms"]
 
@@ -54,25 +55,15 @@ def _fold(graph: ir.Graph, conv: ir.Node, node: ir.Node) -> None:
     shift = ((0.0 if bias is None else _numbers(bias)) - mean) * factor + beta
     channels = 0 if conv.op_type == "Conv" else 1  # the axis of the weight with those it makes
     wide = factor.reshape([-1 if axis == channels else 1 for axis in range(weight.ndim)])
-    y = node.outputs[0]
-    inputs = [
-        conv.inputs[0],
-        _constant(graph, f"native/{y.name}/weight", weight * wide),
-        _constant(graph, f"native/{y.name}/bias", shift),
-    ]
-    folded = ir.Node("", conv.op_type, inputs, conv.attributes.values(), num_outputs=1,
-                     name=conv.name)  # fmt: skip
+    constant = NodeBuilder(graph, node, f"{node.name}/folded").constant
+    inputs = [conv.inputs[0], constant(weight * wide, np.float32), constant(shift, np.float32)]
+    attributes = conv.attributes.values()
+    folded = ir.Node("", conv.op_type, inputs, attributes, num_outputs=1, name=conv.name)
     graph.insert_before(node, folded)
-    replace_value(y, folded.outputs[0])
+    replace_value(node.outputs[0], folded.outputs[0])
 
 
 def _numbers(value: ir.Value | None) -> npt.NDArray[np.float64]:
     assert value is not None, "it is there"
     assert value.const_value is not None, "it was asked for"
     return value.const_value.numpy().astype(np.float64)
-
-
-def _constant(graph: ir.Graph, name: str, content: npt.NDArray[np.float64]) -> ir.Value:
-    value = ir.val(name, const_value=ir.tensor(content.astype(np.float32), name=name))
-    graph.register_initializer(value)
-    return value

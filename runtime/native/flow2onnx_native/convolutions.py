@@ -22,7 +22,15 @@ from flow2onnx_native.convolution_methods import (
     is_pointwise,
     winograd_tile,
 )
-from flow2onnx_native.graph import dims, integers, is_float, is_standard, only_user, replace_value
+from flow2onnx_native.graph import (
+    addition,
+    dims,
+    integers,
+    is_float,
+    is_standard,
+    only_user,
+    replace_value,
+)
 
 __all__ = ["replace_constant_convolutions", "replace_convolutions"]
 
@@ -205,11 +213,9 @@ def _replace_constant(graph: ir.Graph, node: ir.Node, shape: ConvShape, threads:
         return
     x, w, bias = (*node.inputs, None)[:3]
     last, addend = node.outputs[0], None
-    total = _following(last, "Add")
-    if total is not None:
-        others = [v for v in total.inputs if v is not None and v is not last]
-        if others and _has_same_shape(others[0], last):
-            last, addend = total.outputs[0], others[0]
+    total = addition(last)
+    if total is not None and _has_same_shape(total[1], last):
+        last, addend = total[0].outputs[0], total[1]
     relu = _following(last, "Relu")
     last = last if relu is None else relu.outputs[0]
     form = ConvForm(bias is not None, addend is not None, relu is not None, keeps=True)

@@ -162,7 +162,7 @@ def _copies(graph: ir.Graph, copy: ir.Graph) -> dict[ir.Value, ir.Value]:
     copies |= {v: copy.initializers[name] for name, v in graph.initializers.items()}
     for node, twin in zip(graph, copy, strict=True):
         copies |= dict(zip(node.outputs, twin.outputs, strict=True))
-    for value in _noted(graph):
+    for value in _values_in_notes(graph):
         last = value
         while last not in copies and REPLACED_BY in last.meta:
             last = last.meta[REPLACED_BY]
@@ -171,7 +171,7 @@ def _copies(graph: ir.Graph, copy: ir.Graph) -> dict[ir.Value, ir.Value]:
     return copies
 
 
-def _noted(graph: ir.Graph) -> Iterator[ir.Value]:
+def _values_in_notes(graph: ir.Graph) -> Iterator[ir.Value]:
     """The values that notes on gradients name."""
     for node in graph:
         for kind in (GRADIENT_OF, GRADIENT_OF_EXPANDED):
