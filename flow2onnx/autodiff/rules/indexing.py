@@ -23,16 +23,16 @@ def _(b, n, g):
         return _place(
             b, x, axis, int(constant_of(indices).item()), g if k else b.Unsqueeze(g, [axis])
         ), None
+    rows = _wrap_indices(b, b.Unsqueeze(_as_int64(b, indices), [-1]), sizes_of(x)[axis])
+    if axis == 0:
+        return _row_gradient(b, _Table(tuple(sizes_of(x))), rows, g), None
     # gathered axes first, so that each index tuple names one slice of x
     front = b.Transpose(
         g, perm=[*range(axis, axis + k), *range(axis), *range(axis + k, rank_of(g))]
     )
     swapped = [axis, *range(axis), *range(axis + 1, rank)]
     shape = [sizes_of(x)[i] for i in swapped]
-    rows = _wrap_indices(b, b.Unsqueeze(_as_int64(b, indices), [-1]), sizes_of(x)[axis])
     added = _row_gradient(b, _Table(tuple(shape)), rows, front)
-    if axis == 0:
-        return added, None
     return b.Transpose(added, perm=[int(i) for i in np.argsort(swapped)]), None
 
 
