@@ -123,6 +123,9 @@ class Ops(Protocol):
     def column(self, x: Tensor, index: int) -> Tensor:
         """One column of a matrix."""
 
+    def sum_neighbours(self, x: Tensor, sources: Tensor, targets: Tensor) -> Tensor:
+        """For each row the sum of those that edges lead from to it; an edge is a pair of rows."""
+
     def dots(self, vectors: Sequence[Tensor], width: int) -> Tensor:
         """The dot products of every pair of vectors, each (batch, width): (batch, pairs)."""
 
@@ -234,6 +237,17 @@ def dlrm(
     x = o.concat(x, o.dots([x, *tables], width))
     x = o.relu(o.dense(x, "top1", width + pairs, hidden))
     return o.dense(x, "top2", hidden, 2)
+
+
+def graph(
+    o: Ops, x: Tensor, sources: Tensor, targets: Tensor, inputs: int, layers: int, units: int,
+    classes: int,
+) -> Tensor:  # fmt: skip
+    """A graph convolutional network: each layer sums over neighbours what a product made."""
+    for i in range(layers):
+        x = o.dense(x, f"layer{i}", inputs if i == 0 else units, units)
+        x = o.relu(o.sum_neighbours(x, sources, targets))
+    return o.sum_neighbours(o.dense(x, "output", units, classes), sources, targets)
 
 
 # of MobileNetV2: how much wider inside, channels, blocks, stride of the first
@@ -505,6 +519,11 @@ class Sizes:
     def column(self, x: Shape, index: int) -> Shape:
         assert index < x[1], f"column {index} of {x[1]}"
         return x[:1]
+
+    def sum_neighbours(self, x: Shape, sources: Shape, targets: Shape) -> Shape:
+        assert sources == targets, f"{sources} and {targets} are no pairs"
+        self._count((*sources, *x[1:]), 1)
+        return self._count(x)
 
     def dots(self, vectors: Sequence[Shape], width: int) -> Shape:
         batch, count = vectors[0][0], len(vectors)

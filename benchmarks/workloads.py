@@ -234,6 +234,23 @@ def _dlrm(
     }
 
 
+def _graph(
+    nodes: int = 4000, edges: int = 20_000, inputs: int = 256, layers: int = 2, units: int = 128,
+    classes: int = 7,
+) -> dict[str, Any]:  # fmt: skip
+    network = functools.partial(
+        networks.graph, inputs=inputs, layers=layers, units=units, classes=classes
+    )
+    ends = (Input(name, (edges,), nodes) for name in ("sources", "targets"))
+    return {
+        "inputs": (Input("x", (nodes, inputs)), *ends),
+        "labels": Input("labels", (nodes,), classes),
+        "update": Update("adam", 1e-2),
+        "network": network,
+        "tolerance": 1e-2,
+    }
+
+
 def _depthwise(
     batch: int = 16, side: int = 96, stages: int = 7, classes: int = 100
 ) -> dict[str, Any]:
@@ -292,6 +309,7 @@ NETWORKS: dict[str, Callable[..., dict[str, Any]]] = {
     "lstm": _lstm,
     "coupled": _coupled_cells,
     "dlrm": _dlrm,
+    "graph": _graph,
     "depthwise": _depthwise,
     "dilated": _dilated,
     "unet": _unet,
@@ -325,7 +343,10 @@ TRAINING = {
     "gan": ("DCGAN's generator and discriminator, batch 64, Adam", "gan"),
 }
 # Networks that only `benchmarks.native` measures: what an operator is for that no row above needs.
-OTHERS = {"coupled": ("cells of coupled gates, 1024, 16 × 64 words, Adam", "coupled")}
+OTHERS = {
+    "coupled": ("cells of coupled gates, 1024, 16 × 64 words, Adam", "coupled"),
+    "graph": ("graph convolutions 2 × 128, 4 000 nodes and 20 000 edges, Adam", "graph"),
+}
 PREDICTION = {
     f"{name}-b{batch}": (f"{title}, batch {batch}", f"{network}batch={batch}")
     for batch in (1, 32)

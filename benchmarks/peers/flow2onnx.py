@@ -148,6 +148,9 @@ class _Ops:
     def column(self, x: Blob, index: int) -> Blob:
         return flow.squeeze(flow.slice(x, [None, index], [None, 1]), axis=[1])
 
+    def sum_neighbours(self, x: Blob, sources: Blob, targets: Blob) -> Blob:
+        return flow.math.unsorted_segment_sum(flow.gather(x, sources), targets, x.shape[0])
+
     def dots(self, vectors: Sequence[Blob], width: int) -> Blob:
         x, count = flow.stack(list(vectors), axis=1), len(vectors)
         products = flow.matmul(x, x, transpose_b=True)

@@ -186,6 +186,9 @@ class _Ops:
     def column(self, x: jax.Array, index: int) -> jax.Array:
         return x[:, index]
 
+    def sum_neighbours(self, x: jax.Array, sources: jax.Array, targets: jax.Array) -> jax.Array:
+        return jax.ops.segment_sum(x[sources], targets, num_segments=x.shape[0])
+
     def dots(self, vectors: Sequence[jax.Array], width: int) -> jax.Array:
         x = jnp.stack(list(vectors), 1)
         i, j = np.tril_indices(len(vectors), -1)

@@ -163,6 +163,11 @@ class _Ops:
     def column(self, x: Tensor, index: int) -> Tensor:
         return x[:, index]
 
+    def sum_neighbours(self, x: Tensor, sources: Tensor, targets: Tensor) -> Tensor:
+        rows = flow._C.gather(x, sources, axis=0)
+        ends = targets.reshape(-1, 1).expand(-1, x.shape[1])
+        return flow.scatter_add(flow.zeros_like(x), 0, ends, rows)
+
     def dots(self, vectors: Sequence[Tensor], width: int) -> Tensor:
         x, count = flow.stack(list(vectors), dim=1), len(vectors)
         pairs = [i * count + j for i in range(count) for j in range(i)]

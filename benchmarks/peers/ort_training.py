@@ -189,6 +189,12 @@ class _Ops:
     def column(self, x: str, index: int) -> str:
         return self._node("Gather", x, self._constant(f"at{index}", np.int64(index)), axis=1)
 
+    def sum_neighbours(self, x: str, sources: str, targets: str) -> str:
+        none = self._node("ConstantOfShape", self._node("Shape", x))
+        ends = self._node("Cast", self._node("Unsqueeze", targets, self._ints(1)), to=7)  # int64
+        rows = self._node("Gather", x, sources)
+        return self._node("ScatterND", none, ends, rows, reduction="add")
+
     def dots(self, vectors: Sequence[str], width: int) -> str:
         rows = [self._node("Unsqueeze", v, self._ints(1)) for v in vectors]
         x, count = self._node("Concat", *rows, axis=1), len(vectors)

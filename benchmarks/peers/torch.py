@@ -138,6 +138,9 @@ class _Ops:
     def column(self, x: Tensor, index: int) -> Tensor:
         return x[:, index]
 
+    def sum_neighbours(self, x: Tensor, sources: Tensor, targets: Tensor) -> Tensor:
+        return torch.zeros_like(x).index_add(0, targets, x[sources])
+
     def dots(self, vectors: Sequence[Tensor], width: int) -> Tensor:
         x = torch.stack(list(vectors), 1)
         i, j = torch.tril_indices(len(vectors), len(vectors), offset=-1)
