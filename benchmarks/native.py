@@ -37,6 +37,7 @@ KINDS = {
     "Fused": ("Fused",),
     "FusedChannels": ("FusedChannels",),
     "Rows, AddRows, PutRows": ("Rows", "AddRows", "PutRows"),
+    "AddNamedRows": ("AddNamedRows",),
     "CrossEntropy": ("CrossEntropy",),
     "MaxPool and gradient": ("MaxPool", "MaxPoolGradient"),
     "Pack, PackedProduct": ("Pack", "PackedProduct"),

@@ -21,9 +21,9 @@ from flow2onnx.errors import ConfigError, UnsupportedError
 from tests.native.conftest import FLAGS, LIBRARY, setup_flags
 
 BATCH = 6
-WITHOUT_ONEDNN = ("Fused", "FusedChannels", "Rows", "AddRows", "PutRows", "CrossEntropy", "MaxPool",
-                  "MaxPoolGradient", "Pack", "PackedProduct", "Recurrence",
-                  "RecurrenceGradient", "Attention", "AttentionGradient")  # fmt: skip
+WITHOUT_ONEDNN = ("Fused", "FusedChannels", "Rows", "AddRows", "PutRows", "AddNamedRows",
+                  "CrossEntropy", "MaxPool", "MaxPoolGradient", "Pack", "PackedProduct",
+                  "Recurrence", "RecurrenceGradient", "Attention", "AttentionGradient")  # fmt: skip
 
 
 def lenet_like(wish, steps: int = 6, update=None, path: Path | None = None):

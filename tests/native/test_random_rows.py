@@ -102,5 +102,42 @@ def case(draw: np.random.Generator, library: NativeLibrary) -> bool:
     return True
 
 
+def named_case(draw: np.random.Generator, library: NativeLibrary) -> bool:
+    """Rows of another table, named by indices of either type, and not always as many."""
+    shape = table_shape(draw)
+    indices, table = indices_for(shape[0] if shape else 0, draw), numbers(draw, *shape)
+    others = (int(draw.choice([0, 1, 2, 50, 3000])), *shape[1:])
+    if draw.random() < 0.2:
+        others = tuple(min(max(d, 0), 9) for d in changed(others, draw))
+    other, named = numbers(draw, *others), indices_for(others[0] if others else 0, draw)
+    if draw.random() < 0.8:
+        named = np.resize(named, indices.shape)
+    fits = shape and others and are_rows([*others], shape, others[0])
+    within = (
+        fits
+        and named.size == indices.size
+        and all(
+            bool(np.all((rows >= -height) & (rows < height)))
+            for rows, height in ((indices, shape[0]), (named, others[0]))
+        )
+    )
+    inputs = {"t": table, "i": indices, "g": other, "n": named}
+    in_place = "t" if table.size and draw.random() < 0.3 else None
+    threads, tasks = int(draw.integers(1, 4)), int(draw.integers(1, 9))
+    got = outcome(library, threads, "AddNamedRows", inputs, in_place=in_place, tasks=tasks)
+    if not within:
+        assert isinstance(got, str), {n: x.shape for n, x in inputs.items()}
+        assert is_refusal("AddNamedRows", got), got
+        return False
+    assert not isinstance(got, str), (got, {n: x.shape for n, x in inputs.items()})
+    changes = other.reshape(others[0], *shape[1:])[named.ravel()]
+    np.testing.assert_array_equal(got, expected("AddNamedRows", table, indices, changes))
+    return True
+
+
 def test_rows(library: NativeLibrary) -> None:
     assert each_case(1, lambda draw: case(draw, library)) > CASES // 5
+
+
+def test_named_rows(library: NativeLibrary) -> None:
+    assert each_case(2, lambda draw: named_case(draw, library)) > CASES // 5

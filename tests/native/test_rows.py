@@ -196,6 +196,117 @@ def test_one_wrong_index_of_many_tables_changes_none(library: NativeLibrary) -> 
         np.testing.assert_array_equal(table.numpy(), feeds[f"t{i}"])
 
 
+def neighbours(width, dtype=int32, *, is_seen=False, count=3000, heights=(300, 200)):
+    """A graph that adds rows of one table onto those of another; and what goes in."""
+    draw, b = np.random.default_rng(width), Builder()
+    t, x = (b.input(n, (h, width), float32) for n, h in zip("tx", heights, strict=True))
+    to, at = b.input("to", (count,), int32), b.input("at", (count,), dtype)
+    found = b.Gather(x, at, axis=0)
+    column = b.Unsqueeze(b.Cast(to, to=int64), [-1])
+    b.output(b.ScatterND(b.Neg(t), column, found, reduction="add"), "y")
+    if is_seen:
+        b.output(found, "found")
+    tables = {n: draw.standard_normal((h, width)).astype(np.float32)
+              for n, h in zip("tx", heights, strict=True)}  # fmt: skip
+    rows = {"to": draw.integers(-heights[0], heights[0], count).astype(np.int32),
+            "at": draw.integers(-heights[1], heights[1], count).astype(DTYPES[dtype])}  # fmt: skip
+    return b, tables | rows
+
+
+@pytest.mark.parametrize("dtype", list(DTYPES), ids=str)
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("width", [1, 3, 16, 64, 65, 200])
+def test_rows_are_added_from_where_they_are(width, threads, dtype, library: NativeLibrary) -> None:
+    b, feeds = neighbours(width, dtype, count=max(65536 // width, 300))
+    model, used = rewrite(model_of(b.graph), library.operators, threads)
+    assert used == {"AddNamedRows": 1}
+    assert {n.op_type for n in model.graph} == {"Neg", *used}
+    wanted = -feeds["t"]
+    for row, other in zip(feeds["to"], feeds["at"], strict=True):
+        wanted[row] += feeds["x"][other]
+    made = run(session(model, library, threads), feeds)
+    np.testing.assert_array_equal(made["y"], wanted)
+
+
+def test_rows_that_others_read_are_looked_up(library: NativeLibrary) -> None:
+    b, feeds = neighbours(5, is_seen=True)
+    _, native, used = both(b, feeds, library)
+    assert used == {"Rows": 1, "AddRows": 1}
+    np.testing.assert_array_equal(native["found"], feeds["x"][feeds["at"]])
+
+
+def test_rows_of_another_width_are_looked_up(library: NativeLibrary) -> None:
+    """Each row that is found is several that are added."""
+    b = Builder()
+    t, x = b.input("t", (9, 4), float32), b.input("x", (7, 5, 4), float32)
+    to, at = b.input("to", (3, 5, 1), int64), b.input("at", (3,), int64)
+    b.output(b.ScatterND(b.Neg(t), to, b.Gather(x, at, axis=0), reduction="add"), "y")
+    draw = np.random.default_rng(2)
+    feeds = {"t": draw.standard_normal((9, 4)).astype(np.float32),
+             "x": draw.standard_normal((7, 5, 4)).astype(np.float32),
+             "to": draw.integers(0, 9, (3, 5, 1)), "at": draw.integers(0, 7, 3)}  # fmt: skip
+    apart, native, used = both(b, feeds, library)
+    assert used == {"Rows": 1, "AddRows": 1}
+    np.testing.assert_allclose(native["y"], apart["y"], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "height"), [("to", 300), ("at", 200)])
+def test_an_index_outside_either_table_is_named(name, height, library: NativeLibrary) -> None:
+    b, feeds = neighbours(5)
+    feeds[name][6] = height
+    opened = session(rewrite(model_of(b.graph), library.operators)[0], library)
+    message = f"AddNamedRows: index {height} at position 6 is outside a table of {height} rows"
+    with pytest.raises(Exception, match=message):
+        run(opened, feeds)
+
+
+def test_state_is_updated_behind_a_lookup_that_may_fail(library: NativeLibrary) -> None:
+    b = Builder()
+    w, x = b.input("w", (5000, 16), float32), b.input("x", (5000, 16), float32)
+    i = b.input("i", (3,), int64)
+    b.output(b.ScatterND(w, b.Unsqueeze(i, [-1]), b.Gather(x, i), reduction="add"), "next/w")
+    model, used = rewrite(model_of(b.graph), library.operators)
+    assert used == {"AddRows": 1, "Rows": 1}
+    assert in_place(model.graph, ["w"])[0].is_safe
+
+
+def test_a_job_adds_over_edges_and_learns_the_same(library: NativeLibrary) -> None:
+    nodes, edges = 400, 1500
+
+    def learned(wish: bool):
+        flow.clear_default_session()
+        config = flow.function_config()
+        config.runtime.native(wish)
+
+        @flow.global_function(type="train", function_config=config)
+        def job(
+            x: tp.Numpy.Placeholder((nodes, 12)),
+            src: tp.Numpy.Placeholder((edges,), flow.int32),
+            dst: tp.Numpy.Placeholder((edges,), flow.int32),
+        ) -> tp.Numpy:
+            first = flow.random_normal_initializer()
+            for layer, width in enumerate((20, 16)):
+                w = flow.get_variable(f"w{layer}", (x.shape[1], width), initializer=first)
+                x = flow.gather(flow.matmul(x, w), src)
+                x = flow.math.tanh(flow.math.unsorted_segment_sum(x, dst, nodes))
+            loss = flow.math.reduce_mean(flow.math.square(x))
+            UPDATES["sgd"](flow.optimizer.PiecewiseConstantScheduler([], [0.1])).minimize(loss)
+            return loss
+
+        draw = np.random.default_rng(5)
+        x = draw.standard_normal((nodes, 12)).astype(np.float32)
+        ends = draw.integers(0, nodes, (2, edges)).astype(np.int32)
+        return [job(x, *ends) for _ in range(3)], state(), job.explain()
+
+    plain, before, _ = learned(wish=False)
+    native, after, told = learned(wish=True)
+    assert told.native["AddNamedRows"] == 4, "two sums and their gradients"
+    assert not {"Rows", "AddRows"} & told.native.keys()
+    np.testing.assert_allclose(native, plain, rtol=1e-5)
+    for name, value in before.items():
+        np.testing.assert_allclose(after[name], value, rtol=1e-4, atol=1e-6)
+
+
 def native_graph(op_type, inputs, **attributes):
     """A model of one native node, as nobody would make it."""
     values = [ir.val(n, d, s) for n, d, s in inputs]
@@ -224,12 +335,15 @@ FLOAT, INT64 = ir.DataType.FLOAT, ir.DataType.INT64
         ("AddRows", [(4, 3), (2,), (3, 3)], {"tasks": 1}, "9 elements of type 1 are not 2 rows"),
         ("PutRows", [(4, 3), (2,), (6,)], {"tasks": 1}, "6 elements of type 1 are not 2 rows"),
         ("PutRows", [(0, 3), (2,), (2, 3)], {"tasks": 1}, "outside a table of 0 rows"),
+        ("AddNamedRows", [(4, 3), (2,), (5, 4), (2,)], {"tasks": 1}, "2 indices of rows of 4"),
+        ("AddNamedRows", [(4, 3), (2,), (5, 3), (3,)], {"tasks": 1}, "3 indices of rows of 3"),
+        ("AddNamedRows", [(4, 3), (2,), (), (2,)], {"tasks": 1}, "has 0 dimensions"),
     ],
 )
 def test_what_does_not_fit(op_type, sizes, attributes, message, library: NativeLibrary) -> None:
-    types = (FLOAT, INT64, FLOAT)
-    inputs = [(n, d, s) for n, d, s in zip("tig", types, sizes, strict=False)]
-    feeds = {n: np.zeros(s, np.int64 if n == "i" else np.float32) for n, _, s in inputs}
+    types = (FLOAT, INT64, FLOAT, INT64)
+    inputs = [(n, d, s) for n, d, s in zip("tign", types, sizes, strict=False)]
+    feeds = {n: np.zeros(s, np.int64 if n in "in" else np.float32) for n, _, s in inputs}
     with pytest.raises(Exception, match=message):
         session(native_graph(op_type, inputs, **attributes), library).run(["y"], feeds)
 

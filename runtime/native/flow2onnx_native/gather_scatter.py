@@ -1,4 +1,4 @@
-"""Gathers from large tables and scatters into their rows: `Rows`, `AddRows`, `PutRows`."""
+"""Gathers from large tables and scatters into their rows: `Rows`, `AddRows` and their kin."""
 
 from collections.abc import Callable, Collection
 
@@ -13,6 +13,7 @@ from flow2onnx_native.graph import (
     is_static,
     merge_nodes,
     number,
+    only_user,
     replace_value,
     size,
     sort,
@@ -80,6 +81,41 @@ def _replace(
     native = ir.Node(DOMAIN, name, [table, plain, *rows], attributes, num_outputs=1, name=node.name)
     graph.insert_before(node, native)
     replace_value(node.outputs[0], native.outputs[0])
+
+
+def add_where_looked_up(graph: ir.Graph, operators: Collection[str]) -> None:
+    """Let sums onto rows read what they add in the table where it was looked up.
+
+    So sums over neighbours in a graph, and their gradients, never store what an edge carries.
+    Tables of a job's state keep the lookup: it fails before anything is written to them.
+    """
+    if "AddNamedRows" not in operators:
+        return
+    for node in list(graph):
+        found = _lookup(node)
+        if found is None:
+            continue
+        operands = [*node.inputs[:2], *found.inputs]
+        attributes = list(node.attributes.values())
+        native = ir.Node(
+            DOMAIN, "AddNamedRows", operands, attributes, num_outputs=1, name=node.name
+        )
+        graph.insert_before(node, native)
+        replace_value(node.outputs[0], native.outputs[0])
+
+
+def _lookup(node: ir.Node) -> ir.Node | None:
+    """Where the rows that a node adds were looked up, as such rows, if nobody else reads them."""
+    if node.domain != DOMAIN or node.op_type != "AddRows":
+        return None
+    table, _, rows = node.inputs
+    if table is None or table.is_graph_input():
+        return None
+    found = None if rows is None or only_user(rows) is None else rows.producer()
+    if found is None or (found.domain, found.op_type) != (DOMAIN, "Rows"):
+        return None
+    source = found.inputs[0]
+    return found if source is not None and dims(source)[1:] == dims(table)[1:] else None
 
 
 def plain_indices(indices: ir.Value, height: int, index_origin: IndexOrigin) -> ir.Value:

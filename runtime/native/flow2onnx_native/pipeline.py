@@ -23,7 +23,7 @@ from flow2onnx_native.convolutions import replace_constant_convolutions, replace
 from flow2onnx_native.cross_entropy import replace_cross_entropies
 from flow2onnx_native.fused_program import fuse_all
 from flow2onnx_native.fusion_groups import fusion_groups
-from flow2onnx_native.gather_scatter import merge_tables, replace_rows
+from flow2onnx_native.gather_scatter import add_where_looked_up, merge_tables, replace_rows
 from flow2onnx_native.graph import (
     dead_code_removed,
     fed_values_unknown,
@@ -100,6 +100,8 @@ def _rewrite_training(
     with dead_code_removed(copy):
         replace_products(graph, operators, threads)
         replace_rows(graph, operators, threads, analysis.index_origin)
+    with dead_code_removed(copy):
+        add_where_looked_up(graph, operators)
     sort(graph)  # groups are looked for in the order of the nodes
     # last, of what no other operator has taken
     if "FusedChannels" in operators:

@@ -234,7 +234,7 @@ OrtStatus *add_operators(OrtSessionOptions *options, const OrtApiBase *base,
 const CustomOp *fused_operator();
 const CustomOp *channels_operator();
 const CustomOp *cross_entropy_operator();
-const CustomOp *rows_operator(int which); /* 0: look up, 1: add, 2: put */
+const CustomOp *rows_operator(int which); /* 0: look up, 1: add, 2: put, 3: add named */
 const CustomOp *pool_operator(int which); /* 0: forward, 1: gradient */
 const CustomOp *product_operator();
 const CustomOp *packed_operator(int which); /* 0: pack, 1: multiply */

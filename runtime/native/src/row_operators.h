@@ -1,7 +1,8 @@
 /* What `Rows`, `AddRows` and `PutRows` have in common on CPUs and on GPUs.
  *
  * Each takes a table of floats and indices of its rows; the last two take rows as well, and may
- * write where the table is. On CPUs there may be several tables, each with all of its operands.
+ * write where the table is. On CPUs there may be several tables, each with all of its operands, and
+ * `AddNamedRows` takes another table and the indices of its rows.
  */
 #ifndef FLOW2ONNX_NATIVE_ROW_OPERATORS_H
 #define FLOW2ONNX_NATIVE_ROW_OPERATORS_H
@@ -12,11 +13,13 @@
 
 namespace rows {
 
-enum Which : int { LOOK_UP, ADD, PUT };
-constexpr const char *NAMES[] = {"Rows", "AddRows", "PutRows"};
+enum Which : int { LOOK_UP, ADD, PUT, ADD_NAMED };
+constexpr const char *NAMES[] = {"Rows", "AddRows", "PutRows", "AddNamedRows"};
 
 /* How many inputs a table has. */
-constexpr size_t operands_of(Which which) { return which == LOOK_UP ? 2 : 3; }
+constexpr size_t operands_of(Which which) {
+    return which == LOOK_UP ? 2 : which == ADD_NAMED ? 4 : 3;
+}
 
 /* Floats in a row of a table; 0 if they cannot be counted, as tables without rows may have it. */
 int64_t width_of(const ort::Tensor &table);

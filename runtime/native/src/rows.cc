@@ -1,4 +1,5 @@
-/* Rows of tables: `Rows` looks them up, `AddRows` adds to them, `PutRows` puts others there.
+/* Rows of tables: `Rows` looks them up, `AddRows` adds to them, `PutRows` puts others there, and
+ * `AddNamedRows` adds rows that indices name in another table.
  *
  * One call has any number of tables, each with its own indices: what would not be worth a thread of
  * one table is of many. The first output is of the first table, and so on.
@@ -24,7 +25,7 @@ namespace {
 
 using ort::Tensor;
 using rows::are_rows, rows::NAMES, rows::Which;
-using rows::ADD, rows::LOOK_UP, rows::PUT;
+using rows::ADD, rows::ADD_NAMED, rows::LOOK_UP, rows::PUT;
 using abi::MOST_TASKS;
 constexpr int64_t AHEAD = 16384;      /* bytes that are on their way at a time */
 constexpr int64_t FARTHEST = 128;     /* rows */
@@ -146,12 +147,25 @@ struct Owners {
     }
 };
 
-template <typename Index, bool adds>
+/* Whole numbers of either type that name rows of another table. */
+struct Names {
+    const void *data = nullptr;
+    bool are_long = false;
+    int64_t height = 0;
+
+    int64_t row(int64_t i) const {
+        return are_long ? row_of(static_cast<const int64_t *>(data)[i], height)
+                        : row_of(static_cast<const int32_t *>(data)[i], height);
+    }
+};
+
+template <int which, typename Index>
 struct Write {
     Table table;
     float *to;
     const Index *indices;
     const float *from;
+    Names names; /* of the rows of `from`, which else are in the order of the indices */
     int64_t count, tasks;
     const tile::Loops &loops;
 
@@ -164,7 +178,7 @@ struct Write {
             for (int64_t i = start; i < end; ++i) {
                 const int64_t row = row_of(indices[i], table.height);
                 rows[own] = row;
-                positions[own] = i;
+                positions[own] = which == ADD_NAMED ? names.row(i) : i;
                 own += owners.of(row) == static_cast<int64_t>(task);
             }
             write(rows, positions, own);
@@ -173,17 +187,17 @@ struct Write {
 
     void write(const int64_t *rows, const int64_t *positions, int64_t own) const {
         const int64_t distance = table.distance();
-        for (int64_t i = 0; i < std::min(own, distance); ++i) {
+        const auto ask = [&](int64_t i) {
             ask_for<true>(to + rows[i] * table.width, table.width);
-        }
+            if (which == ADD_NAMED) ask_for<false>(from + positions[i] * table.width, table.width);
+        };
+        for (int64_t i = 0; i < std::min(own, distance); ++i) ask(i);
         for (int64_t i = 0; i < own; ++i) {
-            if (i + distance < own) {
-                ask_for<true>(to + rows[i + distance] * table.width, table.width);
-            }
+            if (i + distance < own) ask(i + distance);
             float *row = to + rows[i] * table.width;
             const float *change = from + positions[i] * table.width;
-            if (adds) add_row(row, change, table.width, loops);
-            else copy_row(row, change, table.width);
+            if (which == PUT) copy_row(row, change, table.width);
+            else add_row(row, change, table.width, loops);
         }
     }
 };
@@ -193,6 +207,7 @@ struct Work {
     Tensor tensor, indices;
     Table table;
     const float *from = nullptr; /* a row for each index; the table itself for lookups */
+    Names names;                 /* of the rows of another table */
     float *to = nullptr;
 
     int64_t count() const { return indices.size(); }
@@ -206,8 +221,8 @@ void do_part(const Work &work, int64_t part, int64_t parts) {
     if constexpr (which == LOOK_UP) {
         LookUp<Index>{work.table, work.from, at, work.to, work.count(), parts}(task);
     } else {
-        Write<Index, which == ADD>{work.table, work.to,      at,   work.from,
-                                   work.count(), parts, tile::loops()}(task);
+        Write<which, Index>{work.table, work.to,      at,    work.from,
+                            work.names, work.count(), parts, tile::loops()}(task);
     }
 }
 
@@ -246,13 +261,18 @@ int64_t tasks_for(const Kernel &kernel, int64_t floats) {
 }
 
 template <typename Index>
-OrtStatus *check(Which which, const Work &work) {
-    const auto *indices = static_cast<const Index *>(work.indices.data);
-    const int64_t at = first_outside(indices, work.count(), work.table.height);
+OrtStatus *check_all(Which which, const Tensor &named, int64_t height) {
+    const auto *indices = static_cast<const Index *>(named.data);
+    const int64_t at = first_outside(indices, named.size(), height);
     if (at < 0) return nullptr;
     return ort::refuse("%s: index %lld at position %lld is outside a table of %lld rows",
                        NAMES[which], static_cast<long long>(indices[at]),
-                       static_cast<long long>(at), static_cast<long long>(work.table.height));
+                       static_cast<long long>(at), static_cast<long long>(height));
+}
+
+OrtStatus *check(Which which, const Tensor &indices, int64_t height) {
+    return indices.type == ort::INT32 ? check_all<int32_t>(which, indices, height)
+                                      : check_all<int64_t>(which, indices, height);
 }
 
 /* The rows that table number `i` gets, one for each index. */
@@ -270,13 +290,32 @@ OrtStatus *read_rows(Which which, OrtKernelContext *context, size_t i, Work *wor
     return nullptr;
 }
 
+/* The other table, and the indices of its rows that table number `i` gets. */
+OrtStatus *read_named(Which which, OrtKernelContext *context, size_t i, Work *work) {
+    Tensor other, named;
+    ORT_TRY(rows::read(which, context, i * rows::operands_of(which) + 2, &other, &named));
+    const std::vector<int64_t> shape(other.dims, other.dims + other.rank);
+    if (!are_rows(shape, work->tensor, other.dims[0]) || named.size() != work->count()) {
+        return ort::refuse("%s: %lld indices of rows of %lld floats are not %lld of %lld floats",
+                           NAMES[which], static_cast<long long>(named.size()),
+                           static_cast<long long>(rows::width_of(other)),
+                           static_cast<long long>(work->count()),
+                           static_cast<long long>(work->table.width));
+    }
+    work->from = other.floats();
+    work->names = {named.data, named.type == ort::INT64, other.dims[0]};
+    return check(which, named, other.dims[0]);
+}
+
 /* The operands of table number `i`, of which nothing is wrong. */
 OrtStatus *read(Which which, const Kernel &kernel, OrtKernelContext *context, size_t i,
                 Work *work) {
     const size_t first = i * rows::operands_of(which);
     ORT_TRY(rows::read(which, context, first, &work->tensor, &work->indices));
     work->table = Table(work->tensor);
-    if (which != LOOK_UP) {
+    if (which == ADD_NAMED) {
+        ORT_TRY(read_named(which, context, i, work));
+    } else if (which != LOOK_UP) {
         ORT_TRY(read_rows(which, context, i, work));
     } else if (are_rows(kernel.shape, work->tensor, work->count())) {
         work->from = work->tensor.floats();
@@ -285,8 +324,7 @@ OrtStatus *read(Which which, const Kernel &kernel, OrtKernelContext *context, si
                            NAMES[which], static_cast<long long>(work->count()),
                            static_cast<long long>(work->table.width));
     }
-    return work->indices.type == ort::INT32 ? check<int32_t>(which, *work)
-                                            : check<int64_t>(which, *work);
+    return check(which, work->indices, work->table.height);
 }
 
 /* Where table number `i` goes, which has its rows before others are written. */
@@ -364,6 +402,7 @@ ort::CustomOp of_tables() {
 } // namespace
 
 const ort::CustomOp *ort::rows_operator(int which) {
-    static const CustomOp operators[] = {of_tables<LOOK_UP>(), of_tables<ADD>(), of_tables<PUT>()};
+    static const CustomOp operators[] = {of_tables<LOOK_UP>(), of_tables<ADD>(), of_tables<PUT>(),
+                                         of_tables<ADD_NAMED>()};
     return &operators[which];
 }
