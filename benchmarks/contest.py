@@ -57,10 +57,10 @@ class Contestant:
 class Pace:
     """How long is measured: a block's seconds, those of a peer altogether, and how many blocks."""
 
-    block_s: float = 0.3
+    block_s: float = 0.1
     peer_s: float = 5.0
-    fewest: int = 7
-    most: int = 15
+    fewest: int = 15  # of seven, on a machine that others use too, medians differed by a tenth
+    most: int = 50
 
 
 QUICK = Pace(block_s=0.15, peer_s=0.5, most=3)
