@@ -192,10 +192,10 @@ def unsorted_segment_sum(
     _check_count(num_segments)
     first, k = axis_of(axis, rank_of(data)), rank_of(segment_ids)
     _check_segments(dims(data), segment_ids, first)
-    before, after = dims(data)[:first], dims(data)[first + k :]
-    front = [*range(first, first + k), *range(first), *range(first + k, rank_of(data))]
     rows, ids = data, segment_ids
     if first or k != 1:
+        before, after = dims(data)[:first], dims(data)[first + k :]
+        front = [*range(first, first + k), *range(first), *range(first + k, rank_of(data))]
         rows = b.Reshape(b.Transpose(data, perm=front), [prod(dims(segment_ids)), *before, *after])
         ids = b.Reshape(segment_ids, [-1])
     total = _segment_sum(b, rows, ids, num_segments)

@@ -221,9 +221,7 @@ def test_rows_are_added_from_where_they_are(width, threads, dtype, library: Nati
     model, used = rewrite(model_of(b.graph), library.operators, threads)
     assert used == {"AddNamedRows": 1}
     assert {n.op_type for n in model.graph} == {"Neg", *used}
-    wanted = -feeds["t"]
-    for row, other in zip(feeds["to"], feeds["at"], strict=True):
-        wanted[row] += feeds["x"][other]
+    wanted = expected({"t": -feeds["t"], "i": feeds["to"], "g": feeds["x"][feeds["at"]]})["added"]
     made = run(session(model, library, threads), feeds)
     np.testing.assert_array_equal(made["y"], wanted)
 
@@ -273,7 +271,7 @@ def test_state_is_updated_behind_a_lookup_that_may_fail(library: NativeLibrary) 
 def test_a_job_adds_over_edges_and_learns_the_same(library: NativeLibrary) -> None:
     nodes, edges = 400, 1500
 
-    def learned(wish: bool):
+    def train(wish: bool):
         flow.clear_default_session()
         config = flow.function_config()
         config.runtime.native(wish)
@@ -298,8 +296,8 @@ def test_a_job_adds_over_edges_and_learns_the_same(library: NativeLibrary) -> No
         ends = draw.integers(0, nodes, (2, edges)).astype(np.int32)
         return [job(x, *ends) for _ in range(3)], state(), job.explain()
 
-    plain, before, _ = learned(wish=False)
-    native, after, told = learned(wish=True)
+    plain, before, _ = train(wish=False)
+    native, after, told = train(wish=True)
     assert told.native["AddNamedRows"] == 4, "two sums and their gradients"
     assert not {"Rows", "AddRows"} & told.native.keys()
     np.testing.assert_allclose(native, plain, rtol=1e-5)
@@ -502,14 +500,14 @@ def test_jobs_learn_the_same_bits_in_place(
     rows = NativeLibrary(library.path, tuple(OUTPUTS))
     monkeypatch.setattr("flow2onnx_native.accelerator.open_library", lambda: rows)
 
-    def learned(wish: bool):
+    def train(wish: bool):
         job, ids = table_job(update, wish=wish, by_rows=by_rows)
         losses = [job(ids) for _ in range(4)]
         names = {n for e in current_session()._executables.values() for n in e.program.in_place}
         return losses, state(), names, job.explain()
 
-    plain, before, names, _ = learned(wish=False)
-    native, after, native_names, told = learned(wish=True)
+    plain, before, names, _ = train(wish=False)
+    native, after, native_names, told = train(wish=True)
     assert told.native["Rows"] > 0
     assert told.native.keys() & {"AddRows", "PutRows"}
     assert "table" in native_names
@@ -523,7 +521,7 @@ def test_jobs_learn_the_same_bits_in_place(
 def test_a_job_of_many_tables_learns_the_same_bits_in_place(library: NativeLibrary) -> None:
     names = [f"table{i}" for i in range(5)]
 
-    def learned(wish: bool):
+    def train(wish: bool):
         flow.clear_default_session()
         config = flow.function_config()
         config.runtime.native(wish)
@@ -542,8 +540,8 @@ def test_a_job_of_many_tables_learns_the_same_bits_in_place(library: NativeLibra
         losses = [job(ids) for _ in range(3)]
         return losses, state(), job.explain()
 
-    plain, before, _ = learned(wish=False)
-    native, after, told = learned(wish=True)
+    plain, before, _ = train(wish=False)
+    native, after, told = train(wish=True)
     assert (told.native["Rows"], told.native["AddRows"]) == (1, 1)
     assert {v.name for v in told.state if v.is_safe} >= set(names)
     np.testing.assert_allclose(native, plain, rtol=1e-6)

@@ -9,8 +9,8 @@ from flow2onnx_native.fused_plan import FusedPlan, parse_parts
 
 __all__ = ["index_operands", "overwrites_safely"]
 
-# They have as many operands for each of their tables: the table, indices of its rows, others.
-_OPERANDS = {"AddNamedRows": 4, "AddRows": 3, "PutRows": 3, "Rows": 2}
+# A table is followed by indices of its rows, and by others: how many from one table to the next.
+_OPERANDS = {"AddNamedRows": 2, "AddRows": 3, "PutRows": 3, "Rows": 2}
 
 
 def index_operands(node: ir.Node) -> list[tuple[int, int, int]]:
@@ -18,10 +18,7 @@ def index_operands(node: ir.Node) -> list[tuple[int, int, int]]:
     if node.op_type == "CrossEntropy":
         return [(1, 0, -1)]
     each = _OPERANDS.get(node.op_type)
-    if each is None:
-        return []
-    tables = 2 if node.op_type == "AddNamedRows" else each  # operands from one to the next
-    return [(at + 1, at, 0) for at in range(0, len(node.inputs), tables)]
+    return [] if each is None else [(at + 1, at, 0) for at in range(0, len(node.inputs), each)]
 
 
 def overwrites_safely(node: ir.Node, places: Sequence[int], output: str) -> bool:

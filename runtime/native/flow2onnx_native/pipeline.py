@@ -100,7 +100,7 @@ def _rewrite_training(
     with dead_code_removed(copy):
         replace_products(graph, operators, threads)
         replace_rows(graph, operators, threads, analysis.index_origin)
-    with dead_code_removed(copy):
+    with dead_code_removed(copy):  # those that were replaced read rows no more
         add_where_looked_up(graph, operators)
     sort(graph)  # groups are looked for in the order of the nodes
     # last, of what no other operator has taken
