@@ -24,6 +24,7 @@ def shape_of(
 DENSE = (64, 64)
 WHOLE = shape_of((512, 100), 4, 4)._replace(out_height=1, out_width=1, top=0, left=0, bottom=0,
                                             right=0)  # fmt: skip
+WITHOUT_GAPS = shape_of((256, 512), 8, 2, stride=2)
 CASES = [
     (FORWARD, shape_of(DENSE, 13, 3), Method.TILES_OF_4),
     (INPUT, shape_of(DENSE, 13, 3), Method.TILES_OF_4),
@@ -70,11 +71,31 @@ CASES = [
     (FORWARD, shape_of((36, 36), 28, 3, groups=9), Method.PLANES),
     (FORWARD, shape_of(DENSE, 28, 1), Method.PRODUCTS),
     (FORWARD, shape_of(DENSE, 7, 1), Method.SUMS),
-    (FORWARD, shape_of((320, 320), 4, 3, 3, images=1), None),
-    (FORWARD, shape_of((256, 512), 8, 4, stride=2, images=2), None),
+    (FORWARD, shape_of((320, 320), 4, 3, 3, images=1), Method.COLUMNS),  # of few windows
+    (FORWARD, shape_of((256, 512), 8, 4, stride=2, images=2), Method.COLUMNS),
+    (FORWARD, shape_of((512, 512), 7, 3, images=1), Method.COLUMNS),
+    (FORWARD, shape_of((512, 64), 7, 3, images=1), Method.SUMS),
+    (FORWARD, shape_of((1024, 64), 2, 3, images=1), Method.COLUMNS),
+    (FORWARD, shape_of((512, 512), 7, 1, images=1), None),
+    (FORWARD, shape_of((512, 512), 2, 1, images=16), Method.COLUMNS),
+    (FORWARD, shape_of((512, 512), 4, 3), Method.COLUMNS),
+    (FORWARD, shape_of((256, 256), 4, 3), Method.SUMS),
+    (FORWARD, shape_of((256, 256), 16, 3, stride=2, images=2), Method.COLUMNS),
+    (FORWARD, shape_of((256, 256), 16, 3, stride=2, images=3), Method.SUMS),
+    (FORWARD, shape_of((512, 512), 4, 3, groups=2), Method.SUMS),
     (FORWARD, shape_of((32, 32), 56, 8, stride=8, images=1), Method.SUMS),
     (INPUT, shape_of(DENSE, 28, 1), Method.PRODUCTS),
-    (INPUT, shape_of(DENSE, 7, 1), None),
+    (INPUT, shape_of(DENSE, 7, 1), Method.PRODUCTS),
+    (INPUT, shape_of((512, 512), 7, 1), Method.SUMS),
+    (INPUT, shape_of((512, 512), 7, 1, images=2), Method.PRODUCTS),
+    (INPUT, shape_of(DENSE, 2, 1, images=32), Method.SUMS),
+    (INPUT, shape_of((3, 64), 28, 1), Method.PRODUCTS),
+    (INPUT, shape_of((256, 512), 8, 1, stride=2), Method.PRODUCTS),
+    (INPUT, shape_of((512, 1024), 4, 1, stride=2), Method.SUMS),
+    (INPUT, WITHOUT_GAPS, Method.SUMS),
+    (INPUT, WITHOUT_GAPS._replace(in_=32), Method.PRODUCTS),
+    (INPUT, WITHOUT_GAPS._replace(kernel_height=1), Method.PRODUCTS),
+    (INPUT, WITHOUT_GAPS._replace(images=32, in_=6, out_height=2, out_width=2), Method.PRODUCTS),
     (INPUT, shape_of((1, 64), 28, 5), None),
     (INPUT, shape_of((3, 64), 28, 5), Method.PLANES),
     (INPUT, shape_of(DENSE, 7, 31, groups=64), Method.SUMS),
@@ -178,16 +199,9 @@ def test_the_runtimes_own_without_avx512() -> None:
     for name, shape in (
         (FORWARD, shape_of((3, 32), 224, 3, stride=2)),
         (FORWARD, shape_of((3, 64), 112, 3)),
-        (INPUT, shape_of((128, 256), 256, 2, 1, stride=2)),
     ):
         assert fastest_method(name, shape, winograd=True, avx512=False) is None
         assert fastest_method(name, shape, winograd=True, avx512=True) == Method.PRODUCTS
-
-
-def test_few_windows_apart_with_avx512() -> None:
-    shape = shape_of((512, 1024), 13, 3, stride=2, images=2)
-    assert fastest_method(FORWARD, shape, winograd=True, avx512=False) == Method.SUMS
-    assert fastest_method(FORWARD, shape, winograd=True, avx512=True) is None
 
 
 OTHERS = [

@@ -9,7 +9,7 @@ from flow2onnx_native.library import NativeLibrary
 from tests.native.one_node import CASES, disturbed, each_case, is_refusal, numbers, outcome
 
 OPERATORS = ("Conv", "ConvInputGradient", "ConvWeightGradient")
-CHANNELS, PRODUCTS = 3, 5  # the methods of one channel a group, and of products
+CHANNELS, PRODUCTS, COLUMNS = 3, 5, 6  # methods: one channel a group, products, few windows
 TOLERANCE = 3e-5  # of the largest value
 LARGEST, MOST_TASKS = 1 << 40, 1 << 12
 
@@ -160,7 +160,7 @@ def operands(shape: list[int], which: str, images: int, draw: np.random.Generato
 def case(draw: np.random.Generator, library: NativeLibrary) -> bool:
     which, method = (
         OPERATORS[int(draw.integers(0, 3))],
-        int(draw.choice([0, 0, 1, 1, 3, 3, 5, 4, 2])),
+        int(draw.choice([0, 0, 1, 1, 3, 3, 5, 5, 4, 2, 6])),
     )
     given = sound_shape(method, draw)
     any_batch = given[0] == 0
@@ -171,7 +171,7 @@ def case(draw: np.random.Generator, library: NativeLibrary) -> bool:
         inputs[name] = numbers(draw, *(int(d) for d in draw.integers(0, 5, 4)))
     shape = disturbed(given, draw) if draw.random() < 0.4 else given
     method = int(draw.choice([*range(-1, 8), 2**40, -(2**63)])) if draw.random() < 0.1 else method
-    is_tiled = method not in (0, 1, CHANNELS, PRODUCTS)
+    is_tiled = method not in (0, 1, CHANNELS, PRODUCTS, COLUMNS)
     more = is_tiled or any_batch
     bits = int(draw.integers(0, 2)), *(int(n) for n in draw.integers(0, 2, 3) if more)
     form = [*bits, 0, 0, 0][:4]
@@ -183,6 +183,7 @@ def case(draw: np.random.Generator, library: NativeLibrary) -> bool:
             inputs = {("_" if n == "c" else n): x for n, x in inputs.items()}
     fits = is_sound(shape) and (has_tile(shape, method) if is_tiled else shape[0] > 0)
     fits = fits and (method != PRODUCTS or shape[24] == 1 or is_pointwise(shape))
+    fits = fits and (method != COLUMNS or (which == "Conv" and shape[24] == 1))
     fits = fits and (method != CHANNELS or shape[1] == shape[5] == shape[24])
     fits = fits and (is_tiled or not any(form[1:]))
     images = shape[0] if fits and shape[0] > 0 else inputs["a"].shape[0]
@@ -249,6 +250,51 @@ def test_tasks_are_bounded(convolving: NativeLibrary) -> None:
         inputs = operands(shape, "ConvWeightGradient", shape[0], np.random.default_rng(0))
         got = outcome(convolving, 1, "ConvWeightGradient", inputs, shape=shape, method=0)
         assert isinstance(got, str) == (tasks > MOST_TASKS), got
+
+
+# More terms than are added at a time; images over one axis and three; odd numbers of windows.
+FEW_WINDOWS = [
+    [1, 130, 1, 9, 8, 50, 1, 3, 3, 1, 5, 4, 1, 2, 2, 1, 1, 1, 0, 1, 1, 0, 1, 0, 1, 2, 1],
+    [3, 40, 1, 1, 11, 70, 1, 1, 4, 1, 1, 5, 1, 1, 2, 1, 1, 1, 0, 0, 1, 0, 0, 0, 1, 1, 1],
+    [3, 7, 4, 3, 5, 33, 2, 3, 2, 3, 3, 4, *[1] * 6, 0, 1, 0, 0, 1, 0, 1, 3, 1],
+]
+
+
+@pytest.mark.parametrize("shape", FEW_WINDOWS)
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_columns_of_all_images(shape: list[int], has_bias: bool, convolving: NativeLibrary) -> None:
+    inputs = operands(shape, "Conv", shape[0], np.random.default_rng(0))
+    wanted = exact(shape, "Conv", inputs["a"], inputs["b"])
+    if has_bias:
+        wanted = wanted + inputs["c"].reshape(1, -1, *[1] * shape[25])
+    given = {n: inputs[n] for n in ("abc" if has_bias else "ab")}
+    one, many = (
+        outcome(convolving, threads, "Conv", given, shape=[*shape[:-1], threads], method=COLUMNS,
+                form=[int(has_bias), 0, 0, 0])
+        for threads in (1, 3)
+    )  # fmt: skip
+    assert abs(one - wanted).max() <= TOLERANCE * abs(wanted).max()
+    assert np.array_equal(one, many)
+
+
+def test_columns_are_of_forward_passes_without_groups(convolving: NativeLibrary) -> None:
+    shape = [1, 4, *[1] * 2, 9, 4, *[1] * 2, 3, *[1] * 2, 7, *[1] * 6, *[0] * 6, 2, 1, 1]
+    for which, groups in (("Conv", 2), ("ConvInputGradient", 1)):
+        given = [*shape[:24], groups, *shape[25:]]
+        inputs = operands(given, which, 1, np.random.default_rng(0))
+        pair, form = dict(list(inputs.items())[:2]), {"form": [0] * 4} if which == "Conv" else {}
+        got = outcome(convolving, 1, which, pair, shape=given, method=COLUMNS, **form)
+        assert f"{which}: columns are for forward passes without groups" in got
+
+
+def test_many_windows_are_no_columns(convolving: NativeLibrary) -> None:
+    shape = [1, 2, 1, 1, 300, 3, *[1] * 5, 300, *[1] * 6, *[0] * 6, 1, 1, 1]
+    inputs = dict(list(operands(shape, "Conv", 1, np.random.default_rng(0)).items())[:2])
+    by_columns, by_sums = (
+        outcome(convolving, 1, "Conv", inputs, shape=shape, method=method, form=[0] * 4)
+        for method in (COLUMNS, 0)
+    )
+    assert np.array_equal(by_columns, by_sums)
 
 
 @pytest.mark.parametrize("method", [1, CHANNELS])

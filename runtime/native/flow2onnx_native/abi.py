@@ -123,10 +123,11 @@ class Method(IntEnum):
     """The attribute `method` of convolutions; tiles are Winograd's, named by the side of results.
 
     SUMS are oneDNN's sums of products, PLANES sums of shifted planes, for few channels a group,
-    CHANNELS products of channels side by side, for one channel a group; where a shape is too large
-    for these two, the library computes it by SUMS. PRODUCTS are matrix products of weights and
-    what windows see, moved to rows where it does not lie so; of groups, with windows of one
-    element alone.
+    CHANNELS products of channels side by side, for one channel a group, COLUMNS one product of the
+    weights, as they lie, with what the few windows of all images see, for forward passes without
+    groups; where a shape is too large for these three, the library computes it by SUMS. PRODUCTS
+    are matrix products of weights and what windows see, moved to rows where it does not lie so; of
+    groups, with windows of one element alone.
     """
 
     SUMS = 0
@@ -135,6 +136,7 @@ class Method(IntEnum):
     CHANNELS = 3
     TILES_OF_4 = 4
     PRODUCTS = 5
+    COLUMNS = 6
 
 
 class FusedHead(NamedTuple):

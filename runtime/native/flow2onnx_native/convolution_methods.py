@@ -37,8 +37,9 @@ _FEW, _NOT_MANY = 4, 24  # channels
 _SMALLEST_IMAGE, _SMALLEST_OF_FEW, _FEW_IMAGES = 20, 16, 2  # positions of the output
 _FEWEST_ADDED = 25  # windows of all images in a weight gradient
 _FEW_WINDOWS, _MANY_WEIGHTS = 64, 1 << 17  # which cost more to be reordered than to be multiplied
-# The same where strides leave so few, and AVX-512 multiplies: of an image, of all, and weights.
-_FEWEST_APART, _FEW_APART, _MANY_APART = 16, 128, 1 << 19
+# With which it pays to move what few windows see: weights, channels made, those for a window; and
+# weights that twice as many windows see if no strides put them apart.
+_FEWEST_WEIGHTS, _FEWEST_OUT, _OUT_OF_WINDOW, _MANY_IF_DENSE = 1 << 14, 192, 4, 1 << 21
 _LONGEST_DEPTHWISE = 9  # kernel whose forward pass oneDNN is fast with
 _MOST_FIRST_PHASES = 8
 # Of kernels that are mostly beyond the border: longer, no longer, and rows as long as so many.
@@ -68,12 +69,14 @@ def fastest_method(name: str, shape: ConvShape, *, winograd: bool, avx512: bool)
     tile = winograd_tile(name, shape) if winograd else 0
     if tile:
         return Method(tile)
+    if name == "Conv" and _reads_weights_once(shape):
+        return Method.COLUMNS
+    if name == "ConvInputGradient" and shape.groups == 1 and are_windows_apart(shape):
+        return _input_gradient_apart(shape)
     if _is_product_if_moved(name, shape) and (avx512 or not _is_fast_as_standard(name, shape)):
         return Method.PRODUCTS
     if avx512 and _is_first_for_avx512(name, shape):
         return Method.SUMS
-    if avx512 and name == "Conv" and _has_few_windows_apart(shape):
-        return None
     if avx512 and shape.groups == 1 and _is_product(shape):
         return Method.PRODUCTS  # of weight gradients of few channels too
     rule = {"Conv": _forward, "ConvInputGradient": _input_gradient}.get(name, _weight_gradient)
@@ -82,8 +85,7 @@ def fastest_method(name: str, shape: ConvShape, *, winograd: bool, avx512: bool)
 
 def _adds_few_windows(name: str, shape: ConvShape) -> bool:
     """True for a weight gradient of so few windows that it is little more than writing it."""
-    places = prod(by_axis(shape, "out_depth"))
-    is_few = shape.images <= _FEW_IMAGES and shape.images * places <= _FEWEST_ADDED
+    is_few = shape.images <= _FEW_IMAGES and _windows(shape) <= _FEWEST_ADDED
     return name == "ConvWeightGradient" and is_few and shape.groups == 1
 
 
@@ -104,7 +106,7 @@ def _forward(shape: ConvShape) -> Method | None:
         return Method.PLANES if shape.out < 2 * _BLOCK else Method.SUMS
     if _is_product(shape):
         return Method.PRODUCTS
-    if _has_few_windows(shape):
+    if is_pointwise(shape) and _has_few_windows(shape):
         return None
     if shape.in_ > _FEW or shape.out < 2 * _BLOCK:
         return Method.SUMS
@@ -116,13 +118,29 @@ def _forward(shape: ConvShape) -> Method | None:
 def _input_gradient(shape: ConvShape) -> Method | None:
     if shape.groups > 1:
         return _of_groups(shape, is_back=True)
-    if is_pointwise(shape):
-        return Method.PRODUCTS if _is_product(shape) else None
-    if shape.axes < MOST_AXES and (shape.in_ <= 2 or are_windows_apart(shape)):
+    if shape.axes < MOST_AXES and shape.in_ <= 2:
         return None  # the runtime's product with a sum over windows
     if shape.in_ < 2 * _BLOCK or shape.out <= _FEW or _has_few_channels(shape):
         return Method.PLANES
     return Method.PLANES if _is_row_of_planes(shape) else Method.SUMS
+
+
+def _input_gradient_apart(shape: ConvShape) -> Method:
+    """The method where no element is seen by two windows: what windows have is only moved back."""
+    places, taps = prod(by_axis(shape, "out_depth")), _taps(shape)
+    if places >= _FEWEST_COLUMNS:
+        return Method.PRODUCTS
+    if 1 < taps <= _FEW and shape.in_ >= _WIDE and _has_no_gaps(shape):
+        return Method.SUMS if places >= _SMALLEST_OF_FEW else _of_few_places(shape)
+    is_narrow = min(shape.in_, shape.out) < 2 * _WIDE or taps > 1
+    is_wide = places >= _SMALLEST_OF_FEW and (is_narrow or not _has_unit_strides(shape))
+    return Method.PRODUCTS if is_wide else _of_few_places(shape)
+
+
+def _of_few_places(shape: ConvShape) -> Method:
+    """The method of an input gradient where a product of each image is of few columns."""
+    is_product = shape.images <= _FEW_IMAGES or shape.in_ < _BLOCK
+    return Method.PRODUCTS if is_product else Method.SUMS
 
 
 def _weight_gradient(shape: ConvShape) -> Method | None:
@@ -213,25 +231,37 @@ def _is_first_for_avx512(name: str, shape: ConvShape) -> bool:
         return False
     if name == "Conv":
         is_long = shape.in_ * _taps(shape) > _LARGEST_FIRST or _is_image_apart(shape)
-        return shape.axes == 2 and shape.in_ > 2 and is_long and not _has_few_windows(shape)
+        return shape.axes == 2 and shape.in_ > 2 and is_long
     if name == "ConvInputGradient" or _taps(shape) == 1 or shape.axes == 1:
         return False
     return shape.in_ < _FEW and _is_first_of_three(shape)
 
 
+def _reads_weights_once(shape: ConvShape) -> bool:
+    """True where few windows of all images see many weights, and it pays to move what they see."""
+    windows, weights = _windows(shape), _weights(shape)
+    if shape.groups > 1 or windows > 2 * _FEW_WINDOWS:
+        return False
+    if shape.out < min(_FEWEST_OUT, _OUT_OF_WINDOW * windows):
+        return False
+    if windows > _FEW_WINDOWS:
+        is_dense = _has_unit_strides(shape) and _taps(shape) > 1
+        return weights >= (_MANY_IF_DENSE if is_dense else _MANY_WEIGHTS)
+    are_matrices = shape.images <= _FEW_IMAGES or windows >= shape.images * _SMALLEST_OF_FEW
+    return weights >= _FEWEST_WEIGHTS and not (is_pointwise(shape) and are_matrices)
+
+
 def _has_few_windows(shape: ConvShape) -> bool:
     """True where each of many weights is used for few windows."""
-    windows = shape.images * prod(by_axis(shape, "out_depth"))
-    return windows <= _FEW_WINDOWS and shape.in_ * shape.out * _taps(shape) >= _MANY_WEIGHTS
+    return _windows(shape) <= _FEW_WINDOWS and _weights(shape) >= _MANY_WEIGHTS
 
 
-def _has_few_windows_apart(shape: ConvShape) -> bool:
-    """True where strides leave few windows to many weights, but a row of them of each image."""
-    places = prod(by_axis(shape, "out_depth"))
-    is_few = places >= _FEWEST_APART and shape.images * places <= _FEW_APART
-    weights = shape.in_ * shape.out * _taps(shape)
-    is_large = shape.groups == 1 and weights >= _MANY_APART and _taps(shape) > 1
-    return is_few and is_large and not _has_unit_strides(shape)
+def _windows(shape: ConvShape) -> int:
+    return shape.images * prod(by_axis(shape, "out_depth"))
+
+
+def _weights(shape: ConvShape) -> int:
+    return shape.in_ // shape.groups * shape.out * _taps(shape)
 
 
 def _has_few_channels(shape: ConvShape) -> bool:
@@ -286,8 +316,6 @@ def _is_fast_as_standard(name: str, shape: ConvShape) -> bool:
     """True for those moved to rows that the runtime's kernels are faster with, without AVX-512."""
     if shape.axes == MOST_AXES or shape.groups > 1:
         return False
-    if name == "ConvInputGradient":
-        return are_windows_apart(shape) and not _has_border(shape)
     return name == "Conv" and shape.in_ <= _FEW and not are_windows_apart(shape)
 
 
@@ -295,8 +323,6 @@ def _is_product_if_apart(name: str, shape: ConvShape) -> bool:
     places = prod(by_axis(shape, "out_depth"))
     if name == "Conv":
         return places >= _FEWEST_COLUMNS and shape.kernel_width <= _BLOCK
-    if name == "ConvInputGradient":
-        return places >= _FEWEST_COLUMNS and shape.out > _FEW
     fewest = _SMALLEST_OF_FEW if shape.images <= _FEW else _FEWEST_COLUMNS
     return places >= fewest and shape.in_ * _taps(shape) > _BLOCK
 
@@ -338,11 +364,9 @@ def _is_weight_gradient_moved(shape: ConvShape) -> bool:
     if shape.axes == MOST_AXES:
         return are_few and shape.out >= 4 * _WIDE and places <= _FEW_PLACES
     if _is_plane_apart(shape):
-        weights = shape.in_ * shape.out * taps
         is_wide = shape.in_ >= _FEW or shape.out >= 2 * _WIDE
-        return is_wide and (
-            are_few or shape.out_width >= 2 * _BLOCK or weights >= 2 * _MANY_WEIGHTS
-        )
+        is_long = shape.out_width >= 2 * _BLOCK
+        return is_wide and (are_few or is_long or _weights(shape) >= 2 * _MANY_WEIGHTS)
     return shape.in_ > _FEW and shape.out >= (_WIDE if taps <= _SHORT else _WIDEST)
 
 
@@ -358,6 +382,11 @@ def _is_plane_apart(shape: ConvShape) -> bool:
 
 def _has_border(shape: ConvShape) -> bool:
     return any((*by_axis(shape, "front"), *by_axis(shape, "back")))
+
+
+def _has_no_gaps(shape: ConvShape) -> bool:
+    """True if windows touch."""
+    return by_axis(shape, "kernel_depth") == by_axis(shape, "stride_z")
 
 
 def _is_dense(shape: ConvShape) -> bool:

@@ -1,7 +1,8 @@
 /* The operators `Conv`, `ConvInputGradient` and `ConvWeightGradient`: what goes in and comes out.
  *
  * The attribute `method` says how they are computed: conv_direct.cc on oneDNN, which also has what
- * is too large for conv_planes.cc and conv_depthwise.cc, conv_products.cc, or winograd.cc.
+ * is too large for conv_planes.cc, conv_depthwise.cc and conv_columns.cc, conv_products.cc, or
+ * winograd.cc.
  */
 #include <algorithm>
 #include <memory>
@@ -114,10 +115,14 @@ OrtStatus *make(Which which, const OrtKernelInfo *info, void **kernel) {
         return ort::refuse("%s: of groups there are products with windows of one element alone",
                            NAMES[which]);
     }
+    if (method == abi::method::COLUMNS && (which != FORWARD_PASS || shape.groups > 1)) {
+        return ort::refuse("%s: columns are for forward passes without groups", NAMES[which]);
+    }
     switch (method) {
     case abi::method::SUMS: break;
     case abi::method::PLANES: *kernel = by_planes(shape, which, form).release(); break;
     case abi::method::CHANNELS: *kernel = by_channels(shape, which, form).release(); break;
+    case abi::method::COLUMNS: *kernel = by_columns(shape, form).release(); break;
     default:
         return ort::refuse("%s: there is no method %lld", NAMES[which],
                            static_cast<long long>(method));

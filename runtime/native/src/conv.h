@@ -125,6 +125,9 @@ std::unique_ptr<Kernel> by_planes(const Shape &shape, Which which, const Form &f
 /* As matrix products; null for groups, but with windows of one element. */
 std::unique_ptr<Kernel> by_products(const Shape &shape, Which which, const Form &form);
 
+/* As one product with the windows of all images, without groups; null where these are many. */
+std::unique_ptr<Kernel> by_columns(const Shape &shape, const Form &form);
+
 /* With channels side by side, where a group has one; null for shapes that are too large. */
 std::unique_ptr<Kernel> by_channels(const Shape &shape, Which which, const Form &form);
 

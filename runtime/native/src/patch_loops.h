@@ -17,6 +17,8 @@ struct Line {
 struct Loops {
     /* The elements along each line, `step` apart, and the zeros, to elements side by side. */
     void (*gather)(float *to, const float *image, const Line *lines, size_t count, size_t step);
+    /* The elements at some places, side by side; of a place below zero a zero. */
+    void (*pick)(float *to, const float *image, const int32_t *places, size_t count);
     /* Elements side by side to where they are from. */
     void (*scatter)(float *image, const float *from, const Line *lines, size_t count, size_t step);
     /* The same, added to what is there. */
