@@ -123,6 +123,9 @@ class Ops(Protocol):
     def column(self, x: Tensor, index: int) -> Tensor:
         """One column of a matrix."""
 
+    def exchange(self, x: Tensor, matrices: int, columns: int) -> Tensor:
+        """Transposes of so many matrices, each the rows below those of the one before."""
+
     def sum_neighbours(self, x: Tensor, sources: Tensor, targets: Tensor) -> Tensor:
         """For each row the sum of those that edges lead from to it; an edge is a pair of rows."""
 
@@ -301,6 +304,24 @@ def vit(
     x = o.tokens(o.positions(x, "places", length, units))
     for i in range(layers):
         x = _pre_normed(o, x, f"layer{i}", batch, length, units, heads, causal=False)
+    x = o.mean_tokens(o.layer_norm(x, "last", units), batch, length)
+    return o.dense(x, "output", units, classes)
+
+
+def mixer(
+    o: Ops, images: Tensor, batch: int, side: int, patch: int, layers: int, units: int,
+    classes: int,
+) -> Tensor:  # fmt: skip
+    """MLP-Mixer: products over the patches of a channel, and over the channels of a patch."""
+    length = (side // patch) ** 2
+    x = o.tokens(o.patches(images, "patches", 3, units, patch))
+    for i in range(layers):
+        y = o.exchange(o.layer_norm(x, f"layer{i}_a", units), batch, units)
+        y = o.gelu(o.dense(y, f"layer{i}_b", length, units // 2))
+        y = o.dense(y, f"layer{i}_c", units // 2, length)
+        x = o.add(x, o.exchange(y, batch, length))
+        y = o.gelu(o.dense(o.layer_norm(x, f"layer{i}_d", units), f"layer{i}_e", units, 4 * units))
+        x = o.add(x, o.dense(y, f"layer{i}_f", 4 * units, units))
     x = o.mean_tokens(o.layer_norm(x, "last", units), batch, length)
     return o.dense(x, "output", units, classes)
 
@@ -519,6 +540,10 @@ class Sizes:
     def column(self, x: Shape, index: int) -> Shape:
         assert index < x[1], f"column {index} of {x[1]}"
         return x[:1]
+
+    def exchange(self, x: Shape, matrices: int, columns: int) -> Shape:
+        assert (x[0] % matrices, x[1]) == (0, columns), f"{x} are not {matrices} matrices"
+        return self._count((matrices * columns, x[0] // matrices))
 
     def sum_neighbours(self, x: Shape, sources: Shape, targets: Shape) -> Shape:
         assert sources == targets, f"{sources} and {targets} are no pairs"

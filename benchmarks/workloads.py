@@ -288,6 +288,23 @@ def _vit(
     }
 
 
+def _mixer(
+    batch: int = 64, side: int = 32, patch: int = 4, layers: int = 8, units: int = 128,
+    classes: int = 10,
+) -> dict[str, Any]:  # fmt: skip
+    network = functools.partial(
+        networks.mixer, batch=batch, side=side, patch=patch, layers=layers, units=units,
+        classes=classes,
+    )  # fmt: skip
+    return {
+        "inputs": (Input("images", (batch, 3, side, side)),),
+        "labels": Input("labels", (batch,), classes),
+        "update": Update("adam", 1e-3),
+        "network": network,
+        "tolerance": 1e-2,
+    }
+
+
 def _gan(batch: int = 64, inputs: int = 100, width: int = 64) -> dict[str, Any]:
     return {
         "inputs": (Input("noise", (batch, inputs)),),
@@ -315,6 +332,7 @@ NETWORKS: dict[str, Callable[..., dict[str, Any]]] = {
     "unet": _unet,
     "vit": _vit,
     "gan": _gan,
+    "mixer": _mixer,
 }
 
 _GPT = "decoder:length=256,layers=4,units=384,vocabulary=8000"
@@ -345,6 +363,7 @@ TRAINING = {
 # Networks that only `benchmarks.native` measures: what an operator is for that no row above needs.
 OTHERS = {
     "coupled": ("cells of coupled gates, 1024, 16 × 64 words, Adam", "coupled"),
+    "mixer": ("MLP-Mixer 8 × 128, 64 patches, batch 64, Adam", "mixer"),
     "graph": ("graph convolutions 2 × 128, 4 000 nodes and 20 000 edges, Adam", "graph"),
 }
 PREDICTION = {

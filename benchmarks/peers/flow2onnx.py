@@ -148,6 +148,10 @@ class _Ops:
     def column(self, x: Blob, index: int) -> Blob:
         return flow.squeeze(flow.slice(x, [None, index], [None, 1]), axis=[1])
 
+    def exchange(self, x: Blob, matrices: int, columns: int) -> Blob:
+        y = flow.transpose(flow.reshape(x, (matrices, -1, columns)), perm=[0, 2, 1])
+        return flow.reshape(y, (matrices * columns, -1))
+
     def sum_neighbours(self, x: Blob, sources: Blob, targets: Blob) -> Blob:
         return flow.math.unsorted_segment_sum(flow.gather(x, sources), targets, x.shape[0])
 

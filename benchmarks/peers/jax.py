@@ -186,6 +186,10 @@ class _Ops:
     def column(self, x: jax.Array, index: int) -> jax.Array:
         return x[:, index]
 
+    def exchange(self, x: jax.Array, matrices: int, columns: int) -> jax.Array:
+        y = x.reshape(matrices, -1, columns).transpose(0, 2, 1)
+        return y.reshape(matrices * columns, -1)
+
     def sum_neighbours(self, x: jax.Array, sources: jax.Array, targets: jax.Array) -> jax.Array:
         return jax.ops.segment_sum(x[sources], targets, num_segments=x.shape[0])
 

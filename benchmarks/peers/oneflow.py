@@ -163,6 +163,10 @@ class _Ops:
     def column(self, x: Tensor, index: int) -> Tensor:
         return x[:, index]
 
+    def exchange(self, x: Tensor, matrices: int, columns: int) -> Tensor:
+        y = x.reshape(matrices, -1, columns).transpose(1, 2)
+        return y.reshape(matrices * columns, -1)
+
     def sum_neighbours(self, x: Tensor, sources: Tensor, targets: Tensor) -> Tensor:
         rows = flow._C.gather(x, sources, axis=0)
         ends = targets.reshape(-1, 1).expand(-1, x.shape[1])

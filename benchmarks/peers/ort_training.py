@@ -189,6 +189,11 @@ class _Ops:
     def column(self, x: str, index: int) -> str:
         return self._node("Gather", x, self._constant(f"at{index}", np.int64(index)), axis=1)
 
+    def exchange(self, x: str, matrices: int, columns: int) -> str:
+        y = self._node("Reshape", x, self._ints(matrices, -1, columns))
+        y = self._node("Transpose", y, perm=[0, 2, 1])
+        return self._node("Reshape", y, self._ints(matrices * columns, -1))
+
     def sum_neighbours(self, x: str, sources: str, targets: str) -> str:
         none = self._node("ConstantOfShape", self._node("Shape", x))
         ends = self._node("Cast", self._node("Unsqueeze", targets, self._ints(1)), to=7)  # int64

@@ -138,6 +138,10 @@ class _Ops:
     def column(self, x: Tensor, index: int) -> Tensor:
         return x[:, index]
 
+    def exchange(self, x: Tensor, matrices: int, columns: int) -> Tensor:
+        y = x.reshape(matrices, -1, columns).transpose(1, 2)
+        return y.reshape(matrices * columns, -1)
+
     def sum_neighbours(self, x: Tensor, sources: Tensor, targets: Tensor) -> Tensor:
         return torch.zeros_like(x).index_add(0, targets, x[sources])
 

@@ -26,6 +26,7 @@ SMALL = {
     "wide": "wide:batch=4,rows=50,width=2,fields=3,hidden=5",
     "lstm": "lstm:batch=2,length=5,units=4,vocabulary=7,cells=1",
     "coupled": "coupled:batch=2,length=5,units=4,vocabulary=7",
+    "mixer": "mixer:batch=2,side=8,layers=1,units=6,classes=3",
     "graph": "graph:nodes=6,edges=20,inputs=5,units=4,classes=3",
     "depthwise": "depthwise:batch=4,side=16,stages=2,classes=5",
     "dilated": "dilated:batch=2,side=16,width=4,classes=5",
