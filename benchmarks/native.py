@@ -38,6 +38,7 @@ KINDS = {
     "FusedChannels": ("FusedChannels",),
     "Rows, AddRows, PutRows": ("Rows", "AddRows", "PutRows"),
     "AddNamedRows": ("AddNamedRows",),
+    "Transpose": ("Transpose",),
     "CrossEntropy": ("CrossEntropy",),
     "MaxPool and gradient": ("MaxPool", "MaxPoolGradient"),
     "Pack, PackedProduct": ("Pack", "PackedProduct"),

@@ -22,8 +22,9 @@ from tests.native.conftest import FLAGS, LIBRARY, setup_flags
 
 BATCH = 6
 WITHOUT_ONEDNN = ("Fused", "FusedChannels", "Rows", "AddRows", "PutRows", "AddNamedRows",
-                  "CrossEntropy", "MaxPool", "MaxPoolGradient", "Pack", "PackedProduct",
-                  "Recurrence", "RecurrenceGradient", "Attention", "AttentionGradient")  # fmt: skip
+                  "Transpose", "CrossEntropy", "MaxPool", "MaxPoolGradient", "Pack",
+                  "PackedProduct", "Recurrence", "RecurrenceGradient", "Attention",
+                  "AttentionGradient")  # fmt: skip
 
 
 def lenet_like(wish, steps: int = 6, update=None, path: Path | None = None):

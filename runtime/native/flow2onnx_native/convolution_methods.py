@@ -35,7 +35,8 @@ _OF_WEIGHTS, _MANY_LARGER, _LEAST_OF_LARGER = (1, 0.5), 256, 0.9
 _BLOCK = 8
 _FEW, _NOT_MANY = 4, 24  # channels
 _SMALLEST_IMAGE, _SMALLEST_OF_FEW, _FEW_IMAGES = 20, 16, 2  # positions of the output
-_FEWEST_ADDED = 25  # windows of all images in a weight gradient
+# In a weight gradient: windows of all images, and positions of one.
+_FEWEST_ADDED, _FEWEST_SUMMED = 25, 12
 _FEW_WINDOWS, _MANY_WEIGHTS = 64, 1 << 17  # which cost more to be reordered than to be multiplied
 # With which it pays to move what few windows see: weights, channels made, those for a window; and
 # weights that twice as many windows see if no strides put them apart.
@@ -159,7 +160,8 @@ def _weight_gradient(shape: ConvShape) -> Method | None:
         return Method.PLANES if has_planes else Method.SUMS
     places = prod(by_axis(shape, "out_depth"))
     if places < (_SMALLEST_IMAGE if shape.images > _FEW_IMAGES else _SMALLEST_OF_FEW):
-        return None  # matrix products
+        are_rows = places < _FEWEST_SUMMED and _weights(shape) >= 2 * _MANY_WEIGHTS
+        return None if are_rows or is_pointwise(shape) else Method.SUMS  # None: matrix products
     if is_pointwise(shape):
         is_narrow = places >= _FLAT and min(shape.in_, shape.out) < _FEWEST_ROWS
         return None if is_narrow else Method.PRODUCTS

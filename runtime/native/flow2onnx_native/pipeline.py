@@ -37,6 +37,7 @@ from flow2onnx_native.packed_products import replace_repeated_products
 from flow2onnx_native.pooling import replace_pools
 from flow2onnx_native.recurrence import replace_recurrences
 from flow2onnx_native.schedule import wait_for_readers
+from flow2onnx_native.transposes import replace_transposes
 
 __all__ = ["FEWEST", "FEWEST_IF_LARGE", "LARGE", "rewrite_prediction", "rewrite_training"]
 
@@ -110,6 +111,8 @@ def _rewrite_training(
     if "Fused" in operators:
         fuse_all(graph, fusion_groups(graph, FEWEST, FEWEST_IF_LARGE, LARGE))
         sort(graph)
+    with dead_code_removed(copy):
+        replace_transposes(graph, operators, threads)
     merge_tables(graph)
     wait_for_readers(graph, analysis.late_readers(graph))
     sort(graph)

@@ -10,6 +10,7 @@ namespace ort {
 static std::vector<const CustomOp *> operators() {
     std::vector<const CustomOp *> found = {fused_operator(), channels_operator()};
     for (int which = 0; which < 4; ++which) found.push_back(rows_operator(which));
+    found.push_back(transpose_operator());
     found.push_back(cross_entropy_operator());
     for (int which = 0; which < 2; ++which) found.push_back(pool_operator(which));
     for (int which = 0; which < 2; ++which) found.push_back(packed_operator(which));

@@ -235,6 +235,7 @@ const CustomOp *fused_operator();
 const CustomOp *channels_operator();
 const CustomOp *cross_entropy_operator();
 const CustomOp *rows_operator(int which); /* 0: look up, 1: add, 2: put, 3: add named */
+const CustomOp *transpose_operator();
 const CustomOp *pool_operator(int which); /* 0: forward, 1: gradient */
 const CustomOp *product_operator();
 const CustomOp *packed_operator(int which); /* 0: pack, 1: multiply */
