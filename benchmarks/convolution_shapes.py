@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-__all__ = ["CLASSES", "Convolution", "draw_shapes", "parse_layer", "published_layers"]
+__all__ = ["CLASSES", "SEED", "Convolution", "draw_shapes", "parse_layer", "published_layers"]
 
 _TABLE = Path(__file__).with_name("convolution_layers.txt")
 _LAYER = re.compile(r"(\d+)>(\d+)@([\dx]+)((?: [kspdgo][\dx]+)*)( dw)?( t)?")
@@ -19,7 +19,7 @@ _MOST_PRODUCTS, _FEWEST_PRODUCTS = 5e8, 1e6  # multiplications of one pass
 _MOST_ELEMENTS = 1 << 24  # of a tensor
 _BATCHES = (1, 2, 4, 8, 16, 32)
 _SHARE_OF_ODD = 0.25
-_SEED = 22
+SEED = 22
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def published_layers() -> Iterator[Convolution]:
             yield from (parse_layer(net, rank, layer) for layer in layers.split("; "))
 
 
-def draw_shapes(count: int = 400, seed: int = _SEED) -> list[Convolution]:
+def draw_shapes(count: int = 400, seed: int = SEED) -> list[Convolution]:
     """So many different shapes, as many of each class as of any other."""
     draw = random.Random(seed)
     found, table = [], list(published_layers())

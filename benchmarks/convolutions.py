@@ -1,10 +1,11 @@
 """400 shapes of convolutions in three passes beside torch, whose convolutions are oneDNN's.
 
     python -m benchmarks.convolutions [--threads 1,2] [--only "1-D,depthwise"] [--every N] [--quick]
-                                      [--isa avx2] [--resume] [--out DIR]
+                                      [--seed N] [--isa avx2] [--resume] [--out DIR]
 
 writes convolutions.json, convolutions.md and convolutions.svg. The shapes are layers of published
-networks on batches of 1 to 32, drawn by a fixed seed (`convolution_shapes.py`), 25 of each class.
+networks on batches of 1 to 32, drawn by a fixed seed (`convolution_shapes.py`), 25 of each class;
+another `--seed` draws others.
 Each side is one process, confined to as many processors as threads; they run blocks of a pass in
 turn. A pass is timed only if both results are equal. It takes 15 to 20 minutes on two cores;
 `--every 10` measures each tenth shape of a class, `--quick` the same in fewer blocks.
@@ -37,7 +38,7 @@ from benchmarks.contest import (
     intel_library,
     machine,
 )
-from benchmarks.convolution_shapes import CLASSES, Convolution, draw_shapes
+from benchmarks.convolution_shapes import CLASSES, SEED, Convolution, draw_shapes
 from benchmarks.convolution_worker import PASSES
 from benchmarks.driver import RESULTS
 from benchmarks.environments import interpreter
@@ -338,10 +339,12 @@ def main() -> None:
 
 def sweep(args: argparse.Namespace) -> None:
     """Measure, write the results and show the tables."""
-    shapes = choose(draw_shapes(), args.only, args.every)
+    shapes = choose(draw_shapes(seed=args.seed), args.only, args.every)
     title = instruction_sets.title_with_cap(f"{len(shapes)} convolutions", args.isa)
+    title += f", seed {args.seed}" * (args.seed != SEED)
     title += ", a rehearsal of few short blocks" * args.quick
-    name = "_".join(filter(None, ("convolutions", args.isa)))
+    seed = f"seed{args.seed}" if args.seed != SEED else ""
+    name = "_".join(filter(None, ("convolutions", args.isa, seed)))
     about = {"machine": machine(), "title": title, "only": args.only, "every": args.every}
     record = UnfinishedSweep(args.out / f"{name}.unfinished.json", about)
     if args.resume:
@@ -420,6 +423,7 @@ def _arguments() -> argparse.Namespace:
                         help=f"classes, of {', '.join(CLASSES)}")  # fmt: skip
     parser.add_argument("--every", type=int, help="one of so many shapes of a class")
     parser.add_argument("--quick", action="store_true", help="one of ten shapes, short blocks")
+    parser.add_argument("--seed", type=int, default=SEED, help="of the draw of shapes")
     parser.add_argument("--isa", choices=instruction_sets.SETS, default="",
                         help="cap the instructions of both sides")  # fmt: skip
     parser.add_argument("--resume", action="store_true",
