@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks import convolutions
 from benchmarks.contest import machine
-from benchmarks.convolution_shapes import CLASSES, Convolution, draw_shapes, published_layers
+from benchmarks.convolution_shapes import CLASSES, SEED, Convolution, draw_shapes, published_layers
 from benchmarks.convolution_worker import PASSES, Torch, operands
 from benchmarks.convolutions import QUICK, Row, UnfinishedSweep, choose
 from benchmarks.worker_process import PeerError
@@ -162,7 +162,7 @@ def test_a_side_that_is_not_installed_ends_the_sweep(
 ):
     monkeypatch.setattr(convolutions, "interpreter", lambda peer: None)
     args = argparse.Namespace(only=["1x1"], every=25, quick=True, resume=False, threads=[1], isa="",
-                              out=tmp_path)  # fmt: skip
+                              seed=SEED, out=tmp_path)  # fmt: skip
     with pytest.raises(PeerError, match="flow2onnx is not installed"):
         convolutions.sweep(args)
     monkeypatch.setattr(convolutions, "interpreter", lambda peer: sys.executable)

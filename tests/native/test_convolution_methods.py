@@ -30,8 +30,17 @@ CASES = [
     (INPUT, shape_of(DENSE, 13, 3), Method.TILES_OF_4),
     (FORWARD, shape_of(DENSE, 13, 3, images=1), Method.SUMS),
     (FORWARD, shape_of((48, 72), 2000, 15, 1), Method.PRODUCTS),
-    (FORWARD, shape_of((48, 72), 31, 15, 1), Method.PLANES),
-    (INPUT, shape_of((48, 72), 2000, 15, 1), Method.PLANES),
+    (FORWARD, shape_of((48, 72), 31, 15, 1), Method.PRODUCTS),
+    (FORWARD, shape_of((48, 72), 20, 15, 1), Method.SUMS),
+    (INPUT, shape_of((48, 72), 2000, 15, 1), Method.PRODUCTS),
+    (INPUT, shape_of((48, 72), 20, 15, 1), Method.SUMS),
+    (INPUT, shape_of((48, 72), 20, 15, 1, images=1), Method.PRODUCTS),
+    (WEIGHTS, shape_of((48, 72), 20, 15, 1), Method.PRODUCTS),
+    (FORWARD, shape_of((512, 512), 7, 3, images=1, dilation=2), Method.COLUMNS),
+    (FORWARD, shape_of((512, 512), 7, 3, images=1, dilation=6), Method.SUMS),
+    (FORWARD, shape_of((512, 512), 10, 3, images=1, dilation=2), Method.SUMS),
+    (WEIGHTS, shape_of(DENSE, 12, 3, 3, dilation=2), Method.PRODUCTS),
+    (WEIGHTS, shape_of(DENSE, 6, 3, 3, dilation=4), Method.SUMS),
     (WEIGHTS, shape_of((48, 72), 2000, 15, 1), Method.PRODUCTS),
     (FORWARD, shape_of((48, 72), 31, 7, 1), Method.SUMS),
     (FORWARD, shape_of((48, 128), 31, 15, 1), Method.SUMS),
@@ -52,6 +61,7 @@ CASES = [
     (FORWARD, shape_of((3, 64), 112, 7, stride=2), Method.SUMS),
     (FORWARD, shape_of((3, 64), 128, 7), Method.PLANES),
     (FORWARD, shape_of((3, 12), 16, 3, 3), Method.PLANES),
+    (FORWARD, shape_of((1, 16), 32, 5, 3), Method.SUMS),
     (FORWARD, shape_of((3, 32), 16, 3, 3), Method.SUMS),
     (FORWARD, shape_of(DENSE, 28, 3, groups=64), Method.CHANNELS),
     (FORWARD, shape_of(DENSE, 7, 3, groups=64), Method.CHANNELS),
@@ -138,6 +148,8 @@ def test_the_method(name: str, shape: ConvShape, method: Method | None) -> None:
 
 
 FIRST_CASES = [
+    (FORWARD, shape_of((1, 64), 128, 9), Method.PLANES),
+    (FORWARD, shape_of((3, 64), 64, 5), None),
     (FORWARD, shape_of((3, 64), 128, 7), Method.PLANES),
     (FORWARD, shape_of((4, 24), 64, 7), Method.PLANES),
     (WEIGHTS, shape_of((1, 32), 32, 5, 3, stride=2), Method.PLANES),
@@ -208,7 +220,7 @@ def test_the_runtimes_own_without_avx512() -> None:
 
 
 OTHERS = [
-    (FORWARD, shape_of((1, 64), 128, 9)),
+    (FORWARD, shape_of((1, 64), 128, 7)),
     (FORWARD, shape_of((3, 64), 80, 3)),
     (FORWARD, shape_of((3, 12), 128, 7)),
     (FORWARD, shape_of((320, 320), 8, 2, 3, stride=2, images=8)),

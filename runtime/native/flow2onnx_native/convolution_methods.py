@@ -57,7 +57,8 @@ _SHORTEST_ROW, _LONG_LINE, _WIDE, _WIDEST, _MANY_PLACES, _FEW_PLACES = 32, 28, 6
 _MOST_OF_SHARE = 1.25  # of what threads would do if it could be divided at will
 # Over one axis: kernels as long as this, and as many channels with which they are.
 _LONG_ROW, _MOST_OF_ROW = 15, 72
-_LARGEST_FIRST = 80  # products of a position of a first layer, as which the runtime has a kernel
+# Products of a position of a first layer, as which the runtime has a kernel; those for AVX-512.
+_LARGEST_FIRST, _LARGEST_FIRST_PLANE = 80, 60
 
 
 def fastest_method(name: str, shape: ConvShape, *, winograd: bool, avx512: bool) -> Method | None:
@@ -99,12 +100,10 @@ def by_axis(shape: ConvShape, first: str) -> tuple[int, ...]:
 def _forward(shape: ConvShape) -> Method | None:
     if shape.groups > 1:
         return _of_groups(shape, is_back=False)
-    if shape.out <= _FEW or _is_row_of_planes(shape):
-        return Method.PLANES
-    if _has_few_channels(shape) and not _is_image_apart(shape):
-        return Method.PLANES
     if _is_first_of_three(shape):
         return Method.PLANES if shape.out < 2 * _BLOCK else Method.SUMS
+    if shape.out <= _FEW or (_has_few_channels(shape) and not _is_image_apart(shape)):
+        return Method.PLANES
     if _is_product(shape):
         return Method.PRODUCTS
     if is_pointwise(shape) and _has_few_windows(shape):
@@ -123,7 +122,7 @@ def _input_gradient(shape: ConvShape) -> Method | None:
         return None  # the runtime's product with a sum over windows
     if shape.in_ < 2 * _BLOCK or shape.out <= _FEW or _has_few_channels(shape):
         return Method.PLANES
-    return Method.PLANES if _is_row_of_planes(shape) else Method.SUMS
+    return Method.SUMS
 
 
 def _input_gradient_apart(shape: ConvShape) -> Method:
@@ -156,8 +155,7 @@ def _weight_gradient(shape: ConvShape) -> Method | None:
     if shape.groups > 1:
         is_narrow = max(per_in, per_out) <= _BLOCK and shape.axes != 2
         is_odd = bool(per_in % _BLOCK or per_out % _BLOCK) and not is_pointwise(shape)
-        has_planes = is_narrow or is_odd or _is_row_of_planes(shape)
-        return Method.PLANES if has_planes else Method.SUMS
+        return Method.PLANES if is_narrow or is_odd else Method.SUMS
     places = prod(by_axis(shape, "out_depth"))
     if places < (_SMALLEST_IMAGE if shape.images > _FEW_IMAGES else _SMALLEST_OF_FEW):
         are_rows = places < _FEWEST_SUMMED and _weights(shape) >= 2 * _MANY_WEIGHTS
@@ -167,7 +165,7 @@ def _weight_gradient(shape: ConvShape) -> Method | None:
         return None if is_narrow else Method.PRODUCTS
     if shape.in_ == shape.axes == 1 and shape.out > _FEW:
         return None  # one product with all that windows see
-    if _is_first_of_three(shape) or _is_row_of_planes(shape):
+    if _is_first_of_three(shape):
         return Method.PLANES
     is_apart = shape.axes == 2 and not _has_unit_strides(shape)  # which oneDNN is fast with
     has_few = shape.out <= _FEW or (_has_few_channels(shape) and not is_apart)
@@ -208,12 +206,26 @@ def _is_beyond_border(shape: ConvShape) -> bool:
     return is_known and max(by_axis(shape, "kernel_depth")) > 2 * shape.out_width
 
 
+def _is_mostly_beyond(shape: ConvShape) -> bool:
+    """True where dilations put most of what windows see beyond the border."""
+    axes = zip(
+        by_axis(shape, "depth"), by_axis(shape, "kernel_depth"), by_axis(shape, "dilation_z"),
+        strict=True,
+    )  # fmt: skip
+    return any(dilation > 1 and dilation * (kernel - 1) > size for size, kernel, dilation in axes)
+
+
 def _is_row_of_planes(shape: ConvShape) -> bool:
-    """True over one axis for groups of few channels, and for long kernels with not many."""
-    fewest, most = sorted((shape.in_ // shape.groups, shape.out // shape.groups))
-    is_narrow = shape.groups > 1 and most <= _BLOCK
-    is_long = fewest > _FEW and most <= _MOST_OF_ROW and _taps(shape) >= _LONG_ROW
-    return shape.axes == 1 and (is_narrow or is_long)
+    """True over one axis for groups of few channels."""
+    widest = max(shape.in_, shape.out) // shape.groups
+    return shape.axes == 1 and shape.groups > 1 and widest <= _BLOCK
+
+
+def _has_long_rows(shape: ConvShape) -> bool:
+    """True over one axis for long kernels with not many channels."""
+    fewest, most = sorted((shape.in_, shape.out))
+    is_row = shape.axes == 1 and shape.groups == 1 and _taps(shape) >= _LONG_ROW
+    return is_row and fewest > _FEW and most <= _MOST_OF_ROW
 
 
 def _is_first_of_three(shape: ConvShape) -> bool:
@@ -232,8 +244,8 @@ def _is_first_for_avx512(name: str, shape: ConvShape) -> bool:
     if shape.groups > 1 or shape.out < 2 * _BLOCK or shape.in_ > _FEW:
         return False
     if name == "Conv":
-        is_long = shape.in_ * _taps(shape) > _LARGEST_FIRST or _is_image_apart(shape)
-        return shape.axes == 2 and shape.in_ > 2 and is_long
+        is_long = shape.in_ * _taps(shape) > _LARGEST_FIRST_PLANE
+        return shape.axes == 2 and (is_long or (shape.in_ > 2 and _is_image_apart(shape)))
     if name == "ConvInputGradient" or _taps(shape) == 1 or shape.axes == 1:
         return False
     return shape.in_ < _FEW and _is_first_of_three(shape)
@@ -242,13 +254,14 @@ def _is_first_for_avx512(name: str, shape: ConvShape) -> bool:
 def _reads_weights_once(shape: ConvShape) -> bool:
     """True where few windows of all images see many weights, and it pays to move what they see."""
     windows, weights = _windows(shape), _weights(shape)
-    if shape.groups > 1 or windows > 2 * _FEW_WINDOWS:
+    if shape.groups > 1 or windows > 2 * _FEW_WINDOWS or _is_mostly_beyond(shape):
         return False
     if shape.out < min(_FEWEST_OUT, _OUT_OF_WINDOW * windows):
         return False
     if windows > _FEW_WINDOWS:
         is_dense = _has_unit_strides(shape) and _taps(shape) > 1
-        return weights >= (_MANY_IF_DENSE if is_dense else _MANY_WEIGHTS)
+        fewest = _MANY_IF_DENSE if is_dense else _MANY_WEIGHTS
+        return _is_dense(shape) and weights >= fewest
     are_matrices = shape.images <= _FEW_IMAGES or windows >= shape.images * _SMALLEST_OF_FEW
     return weights >= _FEWEST_WEIGHTS and not (is_pointwise(shape) and are_matrices)
 
@@ -333,7 +346,7 @@ def _is_forward_moved(shape: ConvShape) -> bool:
     if shape.in_ == 1 or shape.out <= _FEW:
         return False
     if shape.axes == 1:
-        return shape.out_width >= _SHORTEST_ROW
+        return shape.out_width >= (_LONG_LINE if _has_long_rows(shape) else _SHORTEST_ROW)
     if _taps(shape) <= _SHORT:
         return shape.out_width >= _NOT_MANY
     if _taps(shape) > 2 * _BLOCK or shape.out < _FEWEST_ROWS or shape.axes == MOST_AXES:
@@ -347,6 +360,8 @@ def _is_input_gradient_moved(shape: ConvShape) -> bool:
     places, taps = prod(by_axis(shape, "out_depth")), _taps(shape)
     if shape.in_ < _BLOCK and places >= _MANY_PLACES:
         return shape.out >= _WIDE and _is_shared(shape.images * shape.in_, shape.tasks)
+    if _has_long_rows(shape) and _has_unit_strides(shape):
+        return shape.images <= _FEW_IMAGES or places >= _LONG_LINE
     if shape.in_ < _BLOCK or _has_unit_strides(shape):
         return False
     if shape.axes == 1:
@@ -359,12 +374,15 @@ def _is_weight_gradient_moved(shape: ConvShape) -> bool:
     places, taps = prod(by_axis(shape, "out_depth")), _taps(shape)
     are_few = shape.images <= _FEW
     fewest = _SHORTEST_ROW if shape.axes == 1 else _FEWEST_COLUMNS
+    fewest = _SMALLEST_IMAGE if _has_long_rows(shape) else fewest
     if shape.out <= _FEW or places < (_SMALLEST_OF_FEW if are_few else fewest):
         return False
     if shape.axes == 1:
         return shape.in_ > 1 or shape.stride_x > 1
     if shape.axes == MOST_AXES:
-        return are_few and shape.out >= 4 * _WIDE and places <= _FEW_PLACES
+        is_wide = shape.out >= 4 * _WIDE and places <= _FEW_PLACES
+        is_apart = not _is_dense(shape) and not _is_mostly_beyond(shape)
+        return is_apart or (are_few and is_wide)
     if _is_plane_apart(shape):
         is_wide = shape.in_ >= _FEW or shape.out >= 2 * _WIDE
         is_long = shape.out_width >= 2 * _BLOCK

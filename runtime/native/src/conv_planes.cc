@@ -130,9 +130,14 @@ struct Planes : Kernel {
     void cut() {
         const int64_t planes = reads() * phases() + (which == WEIGHT_GRADIENT ? makes() : 0);
         const int64_t volume = walks[0].extent * walks[1].extent * walks[2].extent;
-        const int64_t image = planes * volume;
-        const int64_t cached = std::min(machine::second_cache() / 2,
-                                        std::max(SMALL_CHUNK, shape.images * image / FEWEST_JOBS));
+        const int64_t image = planes * volume, all = shape.images * image;
+        const int64_t products = std::max<int64_t>(
+            1, shape.images * shape.out_plane() * shape.weights() / shape.groups);
+        const int64_t jobs = std::clamp<int64_t>(products * shape.groups / PRODUCTS_OF_JOB, 1,
+                                                 FEWEST_JOBS);
+        const int64_t small = std::min(SMALL_CHUNK, std::max(image, whole(all * shape.groups, jobs)));
+        const int64_t cached =
+            std::min(machine::second_cache() / 2, std::max(small, all / FEWEST_JOBS));
         while (axis < MOST_AXES - 1 && walks[number(axis)].made == 1) ++axis;
         const Walk &cut = walks[number(axis)];
         const int64_t more = cut.extent - cut.made, row = image / cut.extent;
@@ -154,8 +159,6 @@ struct Planes : Kernel {
                 }
             }
         }
-        const int64_t products = std::max<int64_t>(
-            1, shape.images * shape.out_plane() * shape.weights() / shape.groups);
         const int64_t of_chunk = products / static_cast<int64_t>(chunks.size());
         if (which == WEIGHT_GRADIENT) {
             const int64_t wanted = whole(FEWEST_JOBS, shape.groups);
