@@ -58,7 +58,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{rule}._FEWEST_ADDED", 0)
     monkeypatch.setattr(f"{rule}._LEAST_FILLED", 0)
     monkeypatch.setattr(f"{rule}._OF_WEIGHTS", (0, 0))
-    monkeypatch.setattr(f"{rule}._LEAST_OF_LARGER", 0)
+    monkeypatch.setattr(f"{rule}._LEAST_OF_LARGER", (0, 0))
 
 
 def exact(case: Case, feeds):

@@ -29,8 +29,8 @@ _FEWEST_TILES = 16  # of all images
 # Of the tiles, which may hang over the edge of the image; of many by the smaller kernel fewer do.
 _LEAST_FILLED, _MANY_TILES, _LEAST_OF_MANY = 0.75, 32, 0.65
 # Both for weight gradients by the smaller kernel: there are no weights to be transformed before. By
-# the larger, of many tiles: what they are transformed to does not stay in the cache.
-_OF_WEIGHTS, _MANY_LARGER, _LEAST_OF_LARGER = (1, 0.5), 256, 0.9
+# the larger, of few tiles and of many: what these are transformed to does not stay in the cache.
+_OF_WEIGHTS, _MANY_LARGER, _LEAST_OF_LARGER = (1, 0.5), 256, (0.8, 0.9)
 # Channels: with others oneDNN has no fast kernel for groups, and fills blocks with zeros.
 _BLOCK = 8
 _FEW, _NOT_MANY = 4, 24  # channels
@@ -56,7 +56,7 @@ _MOST_SUMMED_TAPS = 200  # of a depthwise kernel over two axes, beyond which ban
 _SHORTEST_ROW, _LONG_LINE, _WIDE, _WIDEST, _MANY_PLACES, _FEW_PLACES = 32, 28, 64, 300, 1000, 100
 _MOST_OF_SHARE = 1.25  # of what threads would do if it could be divided at will
 # Over one axis: kernels as long as this, and as many channels with which they are.
-_LONG_ROW, _MOST_OF_ROW = 15, 72
+_LONG_ROW, _MOST_OF_ROW, _MOST_OF_GROUP = 15, 72, 48
 # Products of a position of a first layer, as which the runtime has a kernel; those for AVX-512.
 _LARGEST_FIRST, _LARGEST_FIRST_PLANE = 80, 60
 
@@ -100,6 +100,8 @@ def by_axis(shape: ConvShape, first: str) -> tuple[int, ...]:
 def _forward(shape: ConvShape) -> Method | None:
     if shape.groups > 1:
         return _of_groups(shape, is_back=False)
+    if is_pointwise(shape) and (min(shape.in_, shape.out) <= _FEW or _has_few_channels(shape)):
+        return Method.PRODUCTS
     if _is_first_of_three(shape):
         return Method.PLANES if shape.out < 2 * _BLOCK else Method.SUMS
     if shape.out <= _FEW or (_has_few_channels(shape) and not _is_image_apart(shape)):
@@ -153,7 +155,8 @@ def _weight_gradient(shape: ConvShape) -> Method | None:
         is_small = shape.axes == 2 and prod(by_axis(shape, "out_depth")) <= _SMALL_PLANE
         return Method.SUMS if is_small and _taps(shape) <= _BLOCK + 1 else Method.PLANES
     if shape.groups > 1:
-        is_narrow = max(per_in, per_out) <= _BLOCK and shape.axes != 2
+        is_long = shape.axes == 1 and _taps(shape) >= _LONG_ROW
+        is_narrow = shape.axes != 2 and max(per_in, per_out) <= (1 + is_long) * _BLOCK
         is_odd = bool(per_in % _BLOCK or per_out % _BLOCK) and not is_pointwise(shape)
         return Method.PLANES if is_narrow or is_odd else Method.SUMS
     places = prod(by_axis(shape, "out_depth"))
@@ -185,7 +188,8 @@ def _of_groups(shape: ConvShape, *, is_back: bool) -> Method | None:
     if is_pointwise(shape):
         return None if per_in % (2 * _BLOCK) or per_out % (2 * _BLOCK) else Method.SUMS
     is_odd = bool(per_in % _BLOCK or per_out % _BLOCK)
-    return Method.PLANES if is_odd or _is_row_of_planes(shape) else Method.SUMS
+    has_planes = is_odd or _has_narrow_groups(shape)
+    return Method.PLANES if has_planes else Method.SUMS
 
 
 def _has_one_channel_a_group(shape: ConvShape) -> bool:
@@ -215,10 +219,13 @@ def _is_mostly_beyond(shape: ConvShape) -> bool:
     return any(dilation > 1 and dilation * (kernel - 1) > size for size, kernel, dilation in axes)
 
 
-def _is_row_of_planes(shape: ConvShape) -> bool:
-    """True over one axis for groups of few channels."""
+def _has_narrow_groups(shape: ConvShape) -> bool:
+    """True for few channels a group: fewer over two axes than over one."""
     widest = max(shape.in_, shape.out) // shape.groups
-    return shape.axes == 1 and shape.groups > 1 and widest <= _BLOCK
+    if shape.axes == 1:
+        return widest <= _MOST_OF_GROUP
+    is_plain = shape.axes == 2 and _is_dense(shape) and _has_unit_strides(shape)
+    return is_plain and widest <= _BLOCK and shape.out_width >= _SMALLEST_IMAGE
 
 
 def _has_long_rows(shape: ConvShape) -> bool:
@@ -442,8 +449,8 @@ def winograd_tile(name: str, shape: ConvShape) -> int:
     is_larger = kernel > _SHORT and name == "ConvWeightGradient"
     if kernel == _SHORT and name == "ConvWeightGradient":
         fewest, filled = _OF_WEIGHTS
-    elif is_larger and count >= _MANY_LARGER:
-        filled = _LEAST_OF_LARGER
+    elif is_larger:
+        filled = _LEAST_OF_LARGER[count >= _MANY_LARGER]
     elif kernel == _SHORT and count >= _MANY_TILES:
         filled = _LEAST_OF_MANY
     pays = (
