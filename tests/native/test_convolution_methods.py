@@ -101,6 +101,7 @@ CASES = [
     (FORWARD, shape_of((512, 512), 7, 1, images=1), None),
     (FORWARD, shape_of((512, 512), 2, 1, images=16), Method.COLUMNS),
     (FORWARD, shape_of((512, 512), 4, 3), Method.COLUMNS),
+    (FORWARD, shape_of((512, 512), 7, 1, images=2), Method.COLUMNS),
     (FORWARD, shape_of((256, 256), 4, 3), Method.SUMS),
     (FORWARD, shape_of((256, 256), 16, 3, stride=2, images=2), Method.COLUMNS),
     (FORWARD, shape_of((256, 256), 16, 3, stride=2, images=3), Method.SUMS),

@@ -266,7 +266,7 @@ def _reads_weights_once(shape: ConvShape) -> bool:
     if shape.out < min(_FEWEST_OUT, _OUT_OF_WINDOW * windows):
         return False
     if windows > _FEW_WINDOWS:
-        is_dense = _has_unit_strides(shape) and _taps(shape) > 1
+        is_dense = _has_unit_strides(shape) and (_taps(shape) > 1 or _is_product(shape))
         fewest = _MANY_IF_DENSE if is_dense else _MANY_WEIGHTS
         return _is_dense(shape) and weights >= fewest
     are_matrices = shape.images <= _FEW_IMAGES or windows >= shape.images * _SMALLEST_OF_FEW
