@@ -24,7 +24,7 @@ __all__ = [
 MOST_AXES = 3  # of an image
 _TILES = {3: 4, 5: 2}  # the side of a tile's results for that of a kernel: 6 by 6 are read
 # Below these, what tiles and weights cost to transform is more than they save.
-_FEWEST_CHANNELS, _FEWEST_OF_LARGER = 16, 32  # the second for weights of the larger kernel
+_FEWEST_CHANNELS, _FEWEST_OF_LARGER = 16, 64  # the second for weights of the larger kernel
 _FEWEST_TILES = 16  # of all images
 # Of the tiles, which may hang over the edge of the image; of many by the smaller kernel fewer do.
 _LEAST_FILLED, _MANY_TILES, _LEAST_OF_MANY = 0.75, 32, 0.65
