@@ -129,18 +129,14 @@ def _input_gradient(shape: ConvShape) -> Method | None:
 
 def _input_gradient_apart(shape: ConvShape) -> Method:
     """The method where no element is seen by two windows: what windows have is only moved back."""
-    places, taps = prod(by_axis(shape, "out_depth")), _taps(shape)
+    places = _places(shape)
     if places >= _FEWEST_COLUMNS:
         return Method.PRODUCTS
-    if 1 < taps <= _FEW and shape.in_ >= _WIDE and _has_no_gaps(shape):
-        return Method.SUMS if places >= _SMALLEST_OF_FEW else _of_few_places(shape)
-    is_narrow = min(shape.in_, shape.out) < 2 * _WIDE or taps > 1
-    is_wide = places >= _SMALLEST_OF_FEW and (is_narrow or not _has_unit_strides(shape))
-    return Method.PRODUCTS if is_wide else _of_few_places(shape)
-
-
-def _of_few_places(shape: ConvShape) -> Method:
-    """The method of an input gradient where a product of each image is of few columns."""
+    if places >= _SMALLEST_OF_FEW:
+        if 1 < _taps(shape) <= _FEW and shape.in_ >= _WIDE and _has_no_gaps(shape):
+            return Method.SUMS
+        if min(shape.in_, shape.out) < 2 * _WIDE or not _has_unit_strides(shape):
+            return Method.PRODUCTS
     is_product = shape.images <= _FEW_IMAGES or shape.in_ < _BLOCK
     return Method.PRODUCTS if is_product else Method.SUMS
 
@@ -152,14 +148,14 @@ def _weight_gradient(shape: ConvShape) -> Method | None:
     if per_in == per_out == 1:
         if shape.axes == 2 and _taps(shape) > _MOST_SUMMED_TAPS:
             return None
-        is_small = shape.axes == 2 and prod(by_axis(shape, "out_depth")) <= _SMALL_PLANE
+        is_small = shape.axes == 2 and _places(shape) <= _SMALL_PLANE
         return Method.SUMS if is_small and _taps(shape) <= _BLOCK + 1 else Method.PLANES
     if shape.groups > 1:
         is_long = shape.axes == 1 and _taps(shape) >= _LONG_ROW
         is_narrow = shape.axes != 2 and max(per_in, per_out) <= (1 + is_long) * _BLOCK
         is_odd = bool(per_in % _BLOCK or per_out % _BLOCK) and not is_pointwise(shape)
         return Method.PLANES if is_narrow or is_odd else Method.SUMS
-    places = prod(by_axis(shape, "out_depth"))
+    places = _places(shape)
     if places < (_SMALLEST_IMAGE if shape.images > _FEW_IMAGES else _SMALLEST_OF_FEW):
         are_rows = places < _FEWEST_SUMMED and _weights(shape) >= 2 * _MANY_WEIGHTS
         return None if are_rows or is_pointwise(shape) else Method.SUMS  # None: matrix products
@@ -210,7 +206,7 @@ def _is_beyond_border(shape: ConvShape) -> bool:
     return is_known and max(by_axis(shape, "kernel_depth")) > 2 * shape.out_width
 
 
-def _is_mostly_beyond(shape: ConvShape) -> bool:
+def _is_dilated_beyond(shape: ConvShape) -> bool:
     """True where dilations put most of what windows see beyond the border."""
     axes = zip(
         by_axis(shape, "depth"), by_axis(shape, "kernel_depth"), by_axis(shape, "dilation_z"),
@@ -252,7 +248,7 @@ def _is_first_for_avx512(name: str, shape: ConvShape) -> bool:
         return False
     if name == "Conv":
         is_long = shape.in_ * _taps(shape) > _LARGEST_FIRST_PLANE
-        return shape.axes == 2 and (is_long or (shape.in_ > 2 and _is_image_apart(shape)))
+        return shape.axes == 2 and (is_long or _is_image_apart(shape))
     if name == "ConvInputGradient" or _taps(shape) == 1 or shape.axes == 1:
         return False
     return shape.in_ < _FEW and _is_first_of_three(shape)
@@ -261,7 +257,7 @@ def _is_first_for_avx512(name: str, shape: ConvShape) -> bool:
 def _reads_weights_once(shape: ConvShape) -> bool:
     """True where few windows of all images see many weights, and it pays to move what they see."""
     windows, weights = _windows(shape), _weights(shape)
-    if shape.groups > 1 or windows > 2 * _FEW_WINDOWS or _is_mostly_beyond(shape):
+    if shape.groups > 1 or windows > 2 * _FEW_WINDOWS or _is_dilated_beyond(shape):
         return False
     if shape.out < min(_FEWEST_OUT, _OUT_OF_WINDOW * windows):
         return False
@@ -278,8 +274,12 @@ def _has_few_windows(shape: ConvShape) -> bool:
     return _windows(shape) <= _FEW_WINDOWS and _weights(shape) >= _MANY_WEIGHTS
 
 
+def _places(shape: ConvShape) -> int:
+    return prod(by_axis(shape, "out_depth"))
+
+
 def _windows(shape: ConvShape) -> int:
-    return shape.images * prod(by_axis(shape, "out_depth"))
+    return shape.images * _places(shape)
 
 
 def _weights(shape: ConvShape) -> int:
@@ -303,7 +303,7 @@ def _has_one_window(shape: ConvShape) -> bool:
 
 def _is_product(shape: ConvShape) -> bool:
     """True for windows of one element over enough positions for a matrix product of each image."""
-    is_wide = prod(by_axis(shape, "out_depth")) >= _FEWEST_COLUMNS
+    is_wide = _places(shape) >= _FEWEST_COLUMNS
     return is_pointwise(shape) and is_wide and min(shape.in_, shape.out) > _FEW
 
 
@@ -328,7 +328,7 @@ def _is_product_if_moved(name: str, shape: ConvShape) -> bool:
 def _is_product_of_groups(name: str, shape: ConvShape) -> bool:
     """True for windows of one element where a product of each group and image is fastest."""
     per_in, per_out = shape.in_ // shape.groups, shape.out // shape.groups
-    if min(per_in, per_out) < _BLOCK or prod(by_axis(shape, "out_depth")) < _FEWEST_COLUMNS:
+    if min(per_in, per_out) < _BLOCK or _places(shape) < _FEWEST_COLUMNS:
         return False
     are_blocks = per_in % (2 * _BLOCK) == per_out % (2 * _BLOCK) == 0
     return name != "Conv" or are_blocks or per_in >= _FEWEST_ROWS
@@ -342,7 +342,7 @@ def _is_fast_as_standard(name: str, shape: ConvShape) -> bool:
 
 
 def _is_product_if_apart(name: str, shape: ConvShape) -> bool:
-    places = prod(by_axis(shape, "out_depth"))
+    places = _places(shape)
     if name == "Conv":
         return places >= _FEWEST_COLUMNS and shape.kernel_width <= _BLOCK
     fewest = _SMALLEST_OF_FEW if shape.images <= _FEW else _FEWEST_COLUMNS
@@ -364,7 +364,7 @@ def _is_forward_moved(shape: ConvShape) -> bool:
 
 
 def _is_input_gradient_moved(shape: ConvShape) -> bool:
-    places, taps = prod(by_axis(shape, "out_depth")), _taps(shape)
+    places, taps = _places(shape), _taps(shape)
     if shape.in_ < _BLOCK and places >= _MANY_PLACES:
         return shape.out >= _WIDE and _is_shared(shape.images * shape.in_, shape.tasks)
     if _has_long_rows(shape) and _has_unit_strides(shape):
@@ -378,17 +378,18 @@ def _is_input_gradient_moved(shape: ConvShape) -> bool:
 
 
 def _is_weight_gradient_moved(shape: ConvShape) -> bool:
-    places, taps = prod(by_axis(shape, "out_depth")), _taps(shape)
+    places, taps = _places(shape), _taps(shape)
     are_few = shape.images <= _FEW
     fewest = _SHORTEST_ROW if shape.axes == 1 else _FEWEST_COLUMNS
-    fewest = _SMALLEST_IMAGE if _has_long_rows(shape) else fewest
+    if _has_long_rows(shape):
+        fewest = _SMALLEST_IMAGE
     if shape.out <= _FEW or places < (_SMALLEST_OF_FEW if are_few else fewest):
         return False
     if shape.axes == 1:
         return shape.in_ > 1 or shape.stride_x > 1
     if shape.axes == MOST_AXES:
         is_wide = shape.out >= 4 * _WIDE and places <= _FEW_PLACES
-        is_apart = not _is_dense(shape) and not _is_mostly_beyond(shape)
+        is_apart = not _is_dense(shape) and not _is_dilated_beyond(shape)
         return is_apart or (are_few and is_wide)
     if _is_plane_apart(shape):
         is_wide = shape.in_ >= _FEW or shape.out >= 2 * _WIDE

@@ -19,6 +19,9 @@ constexpr const char *NAMES[] = {"Conv", "ConvInputGradient", "ConvWeightGradien
 constexpr int64_t LARGEST = int64_t(1) << 40; /* elements of a tensor */
 constexpr int MOST_AXES = 3;
 
+/* A quotient, rounded up. */
+inline int64_t whole(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
 /* How many gradients of so many weights may be in memory at once, to be added up: 64 MB of them. */
 inline int64_t most_sums(int64_t weights) {
     return std::max<int64_t>(1, (int64_t(1) << 24) / weights);

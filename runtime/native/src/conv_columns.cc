@@ -25,8 +25,6 @@ constexpr int64_t DEPTH = 1024, ROWS = 24; /* of weights at a time; measured */
 constexpr int64_t MOST_WINDOWS = 256, MOST_DEPTH = 1 << 17; /* 128 MB of columns */
 constexpr int32_t ZERO = -1; /* the place of what is beyond the border */
 
-int64_t whole(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 struct Span {
     int64_t first, count;
 };

@@ -30,7 +30,6 @@ constexpr int64_t CACHED = 1 << 16;          /* floats that should be, if it can
 constexpr int64_t PRODUCTS_OF_JOB = 1 << 16; /* of vectors */
 constexpr int64_t FEWEST_JOBS = 16, FEWEST_PRODUCTS = 1 << 12;
 
-int64_t whole(int64_t a, int64_t b) { return (a + b - 1) / b; }
 size_t number(int64_t n) { return static_cast<size_t>(n); }
 
 struct Range {

@@ -31,7 +31,6 @@ constexpr int64_t PRODUCTS_OF_JOB = 1 << 20;
 constexpr int64_t FEWEST_JOBS = 16;
 constexpr int64_t SMALL_CHUNK = 1 << 16; /* elements of planes, that few jobs are cut down to */
 
-int64_t whole(int64_t a, int64_t b) { return (a + b - 1) / b; }
 size_t number(int64_t n) { return static_cast<size_t>(n); }
 
 /* How positions of one axis are met.

@@ -33,8 +33,6 @@ constexpr int64_t ROW_STEP = 16, COLUMN_STEP = 48; /* of sgemm's loops: tasks be
 constexpr int64_t SUM_PART = 384; /* measured: longer sums fall out of the cache */
 constexpr int64_t FEW_WEIGHTS = 1 << 14, SUMS = 8; /* parts of a sum */
 
-int64_t whole(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 /* Units from `at` to `end`, by what they are units of: `each` of one image or group, at most `most`
  * at a time. */
 template <typename Make>

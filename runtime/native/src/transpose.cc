@@ -17,7 +17,7 @@ using abi::MOST_DIMENSIONS;
 using abi::MOST_TASKS;
 using ort::Tensor;
 
-constexpr int64_t STRIPE = 16;            /* columns: whole lines of the cache, mostly */
+constexpr int64_t STRIPE = 16;             /* columns: whole lines of the cache, mostly */
 constexpr int64_t TASK_ELEMENTS = 1 << 13; /* fewer are not worth waking a thread */
 
 struct Kernel {
@@ -44,13 +44,13 @@ OrtStatus *create(const OrtKernelInfo *info, void **made) {
         return ort::refuse("Transpose: %lld tasks, wanted are 1 to %lld",
                            static_cast<long long>(tasks), static_cast<long long>(MOST_TASKS));
     }
-    for (size_t first = 0; order.size() <= MOST_DIMENSIONS && first < order.size(); ++first) {
-        const size_t split = static_cast<size_t>(order[first]);
-        if (order[first] > static_cast<int64_t>(first) && split < order.size() &&
-            is_exchange(order, first, split)) {
-            *made = new Kernel{order, first, split, tasks};
-            return nullptr;
-        }
+    size_t first = 0;
+    while (first < order.size() && order[first] == static_cast<int64_t>(first)) ++first;
+    const size_t split = first < order.size() ? static_cast<size_t>(order[first]) : 0;
+    if (first < split && split < order.size() && order.size() <= MOST_DIMENSIONS &&
+        is_exchange(order, first, split)) {
+        *made = new Kernel{order, first, split, tasks};
+        return nullptr;
     }
     return ort::refuse("Transpose: perm does not exchange the last axes with those before them");
 }
