@@ -58,6 +58,9 @@ CASES = [
     (FORWARD, shape_of((3, 12), 96, 3, stride=2), Method.SUMS),
     (FORWARD, shape_of((3, 12), 96, 3), Method.PLANES),
     (FORWARD, WHOLE, Method.PRODUCTS),
+    (FORWARD, WHOLE._replace(images=16), Method.COLUMNS),
+    (FORWARD, WHOLE._replace(images=32), Method.PRODUCTS),
+    (INPUT, WHOLE._replace(images=16), Method.PRODUCTS),
     (INPUT, WHOLE, Method.PRODUCTS),
     (WEIGHTS, WHOLE, Method.PRODUCTS),
     (FORWARD, shape_of(DENSE, 1, 1), Method.PRODUCTS),
@@ -180,9 +183,12 @@ def test_narrow_products_with_avx512() -> None:
     shape = shape_of((16, 96), 28, 1)
     assert fastest_method(WEIGHTS, shape, winograd=True, avx512=False) is None
     assert fastest_method(WEIGHTS, shape, winograd=True, avx512=True) == Method.PRODUCTS
+    for shape in (shape_of((96, 32), 28, 1), shape_of((32, 96), 54, 1)):
+        assert fastest_method(WEIGHTS, shape, winograd=True, avx512=True) == Method.PRODUCTS
 
 
 STRIDED_1D = shape_of((64, 64), 999, 3, 1, stride=2)
+ROW = shape_of((60, 21), 28, 15)._replace(kernel_height=1, top=0, bottom=0)
 # What is moved to rows: windows that do not meet first.
 MOVED = [
     (FORWARD, shape_of((96, 192), 56, 2, stride=2)),
@@ -197,6 +203,7 @@ MOVED = [
     (WEIGHTS, shape_of((512, 512), 14, 3, stride=2, images=1)),
     (WEIGHTS, shape_of((320, 320), 4, 3, 3, images=1)),
     (WEIGHTS, shape_of((1, 64), 1000, 16, 1, stride=4)),
+    (WEIGHTS, ROW),
 ]
 # The same but for a number.
 NOT_MOVED = [
@@ -210,6 +217,8 @@ NOT_MOVED = [
     (INPUT, shape_of((3, 64), 112, 3, stride=2, images=1)._replace(tasks=8)),
     (WEIGHTS, shape_of((512, 512), 14, 3, stride=2)),
     (WEIGHTS, shape_of((320, 320), 8, 3, 3, images=1)),
+    (WEIGHTS, ROW._replace(kernel_width=11, left=5, right=5)),
+    (WEIGHTS, shape_of((96, 32), 54, 1)),
 ]
 
 

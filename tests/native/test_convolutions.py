@@ -43,6 +43,11 @@ CASES = [
     Case((2, 6, 16, 16), 12, (5, 5), (2, 2), (2, 2, 2, 2), group=6),
     Case((8, 32, 4, 4), 32),
     FEW_CHANNELS,  # the weights' gradient in eight sums
+    Case((3, 40, 32, 32), 24, (1, 1), pads=(0, 0, 0, 0)),  # rows at the same places of the cache
+    Case((40, 64, 4, 4), 48, (4, 4), pads=(0, 0, 0, 0)),
+    Case((16, 64, 4, 4), 64, (4, 4), pads=(0, 0, 0, 0)),
+    Case((3, 1100, 5, 7), 150, (1, 1), pads=(0, 0, 0, 0)),  # several blocks of the weights
+    Case((11, 8, 60, 60), 16),  # images that threads do not share evenly
     # oneDNN has loops for five blocks of channels, not for the six that one of two threads had
     Case((1, 168, 13, 13), 336, pads=(8, 8, 8, 8), dilations=(8, 8)),
 ]

@@ -68,7 +68,16 @@ def test_gemm(
 
 @pytest.mark.parametrize(
     ("rows", "columns", "depth"),
-    [(1, 1, 1), (1, 300, 5), (300, 1, 70), (129, 131, 400), (100, 96, 3000), (700, 40, 33)],
+    [
+        (1, 1, 1),
+        (1, 300, 5),
+        (300, 1, 70),
+        (129, 131, 400),
+        (100, 96, 3000),
+        (700, 40, 33),
+        (40, 70, 1024),
+        (16, 200, 3072),  # rows at the same places of the cache
+    ],
 )
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("trans_a", [0, 1])

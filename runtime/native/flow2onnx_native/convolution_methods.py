@@ -41,6 +41,7 @@ _FEW_WINDOWS, _MANY_WEIGHTS = 64, 1 << 17  # which cost more to be reordered tha
 # With which it pays to move what few windows see: weights, channels made, those for a window; and
 # weights that twice as many windows see if no strides put them apart.
 _FEWEST_WEIGHTS, _FEWEST_OUT, _OUT_OF_WINDOW, _MANY_IF_DENSE = 1 << 14, 192, 4, 1 << 21
+_LONG_WINDOW, _FEWEST_IMAGES, _MOST_IMAGES = 768, 9, 32  # of one window: elements, and images
 _LONGEST_DEPTHWISE = 9  # kernel whose forward pass oneDNN is fast with
 _MOST_FIRST_PHASES = 8
 # Of kernels that are mostly beyond the border: longer, no longer, and rows as long as so many.
@@ -66,7 +67,9 @@ def fastest_method(name: str, shape: ConvShape, *, winograd: bool, avx512: bool)
 
     `avx512`: whether the library's loops, and oneDNN, use that instruction set.
     """
-    if _has_one_window(shape) or _adds_few_windows(name, shape):
+    if _has_one_window(shape):
+        return Method.COLUMNS if name == "Conv" and _has_several_rows(shape) else Method.PRODUCTS
+    if _adds_few_windows(name, shape):
         return Method.PRODUCTS
     tile = winograd_tile(name, shape) if winograd else 0
     if tile:
@@ -79,8 +82,9 @@ def fastest_method(name: str, shape: ConvShape, *, winograd: bool, avx512: bool)
         return Method.PRODUCTS
     if avx512 and _is_first_for_avx512(name, shape):
         return Method.SUMS
-    if avx512 and shape.groups == 1 and _is_product(shape):
-        return Method.PRODUCTS  # of weight gradients of few channels too
+    if avx512 and shape.groups == 1 and _is_product(shape):  # of few channels too
+        is_sum = name == "ConvWeightGradient" and _is_narrower(shape)
+        return Method.SUMS if is_sum else Method.PRODUCTS
     rule = {"Conv": _forward, "ConvInputGradient": _input_gradient}.get(name, _weight_gradient)
     return rule(shape)
 
@@ -269,6 +273,23 @@ def _reads_weights_once(shape: ConvShape) -> bool:
     return weights >= _FEWEST_WEIGHTS and not (is_pointwise(shape) and are_matrices)
 
 
+def _has_several_rows(shape: ConvShape) -> bool:
+    """True for images of one window whose many and long weights cost most to be put in order."""
+    is_long = shape.in_ * _taps(shape) >= _LONG_WINDOW
+    is_several = _FEWEST_IMAGES <= shape.images <= _MOST_IMAGES
+    return is_long and is_several and shape.out >= _OUT_OF_WINDOW * shape.images
+
+
+def _is_narrower(shape: ConvShape) -> bool:
+    """True for large images of which few whole blocks of channels are made, from no fewer."""
+    is_large = shape.images > _FEW_IMAGES and _places(shape) >= 2 * _MANY_PLACES
+    return (
+        is_large
+        and shape.in_ % _BLOCK == shape.out % _BLOCK == 0
+        and (shape.out <= min(shape.in_, _WIDE))
+    )
+
+
 def _has_few_windows(shape: ConvShape) -> bool:
     """True where each of many weights is used for few windows."""
     return _windows(shape) <= _FEW_WINDOWS and _weights(shape) >= _MANY_WEIGHTS
@@ -395,6 +416,8 @@ def _is_weight_gradient_moved(shape: ConvShape) -> bool:
         is_wide = shape.in_ >= _FEW or shape.out >= 2 * _WIDE
         is_long = shape.out_width >= 2 * _BLOCK
         return is_wide and (are_few or is_long or _weights(shape) >= 2 * _MANY_WEIGHTS)
+    if shape.kernel_width == taps >= _LONG_ROW:  # for which oneDNN has no fast kernel
+        return shape.in_ > _FEW
     return shape.in_ > _FEW and shape.out >= (_WIDE if taps <= _SHORT else _WIDEST)
 
 

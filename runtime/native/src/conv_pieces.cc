@@ -18,6 +18,7 @@ constexpr int64_t BLOCK = 16;               /* channels that oneDNN has side by 
 constexpr int64_t PRODUCTS = 32;            /* in the time in which an element is put elsewhere */
 constexpr int64_t FEWEST_ROWS = 4;          /* of a part of an axis, and of what its parts share */
 constexpr int64_t MOST_PIECES = 1 << 12;
+constexpr double SLACK = 1.07;              /* of a thread's share */
 constexpr int64_t JOBS_OF_TASK = 4;         /* of pieces that are summed: some take longer */
 
 int64_t whole_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -90,8 +91,8 @@ struct Cutter {
         const bool is_wide = which == FORWARD_PASS && whole.left >= BLOCK;
         const int64_t fitting = is_wide ? 1 : std::max<int64_t>(1, cached / image);
         const int64_t most = costs ? whole.images : fitting;
-        each = std::max(std::min(most, whole_div(whole.images, whole.tasks)),
-                        whole_div(whole.images, MOST_PIECES));
+        each = std::min(most, whole_div(whole.images, whole.tasks));
+        each = std::max(even_share(each, whole.images, 1), whole_div(whole.images, MOST_PIECES));
         images = whole_div(whole.images, each);
         each = whole_div(whole.images, images); /* alike, so that they share a plan */
         images = whole_div(whole.images, each);
@@ -104,10 +105,26 @@ struct Cutter {
         const int64_t fits = length() / (FEWEST_ROWS * std::max<int64_t>(1, overlap));
         rows = whole_div(length(), std::max<int64_t>(
                                        1, std::min({wanted, fits, MOST_PIECES / images})));
+        if (whole_div(length(), rows) > 1) {
+            rows = std::max(even_share(rows, length(), images), whole_div(length(), fits));
+        }
         parts = whole_div(length(), rows);
         if (can_cut()) return;
         parts = 1;
         rows = length();
+    }
+    /* How much of a length a piece has: `most`, or down to half of it, so that of `times` such
+     * lengths no thread has many more than its share. */
+    int64_t even_share(int64_t most, int64_t length, int64_t times) const {
+        const auto of_busiest = [&](int64_t n) {
+            return static_cast<double>(n * whole_div(times * whole_div(length, n), whole.tasks));
+        };
+        const double share = static_cast<double>(times * length) / static_cast<double>(whole.tasks);
+        int64_t found = most;
+        for (int64_t n = most; 2 * n > most && of_busiest(found) > SLACK * share; --n) {
+            if (of_busiest(n) < of_busiest(found)) found = n;
+        }
+        return found;
     }
     int64_t end_of_part(int64_t i) const { return std::min(length(), (i + 1) * rows); }
     bool can_cut() const {

@@ -23,6 +23,7 @@
 #include "ort.h"
 #include "packed_blocks.h"
 #include "product_loops.h"
+#include "rows_by_rows.h"
 #include "tile.h"
 
 namespace {
@@ -227,6 +228,14 @@ struct Call {
         const float *left = a + s.a.start(pair, s.inner), *right = b + s.b.start(pair, s.inner);
         const int64_t most = terms_at_once();
         float beta = s.addend == FULL ? product.beta : 0;
+        if (!s.a.is_transposed && s.b.is_transposed &&
+            rows_by_rows::pays_to_copy(piece.rows, piece.columns, s.sum, s.a.leading,
+                                       s.b.leading)) {
+            return rows_by_rows::multiply_copies(
+                piece.rows, piece.columns, s.sum, product.alpha,
+                {left + s.a.at(piece.row, 0), s.a.leading},
+                {right + s.b.at(0, piece.column), s.b.leading}, beta, to, s.y.leading);
+        }
         for (int64_t k = 0; k < s.sum; k += most) {
             const onednn::Status failed = dnnl.sgemm(
                 s.a.letter(), s.b.letter(), piece.rows, piece.columns, std::min(most, s.sum - k),
