@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import onnx
 import onnx_ir as ir
@@ -181,21 +182,64 @@ def _parse(
     """
     has_files = check_model(model, folder=folder, load_format="ONNX")
     try:
-        content = model if isinstance(model, bytes) else Path(model).read_bytes()
-        proto = onnx.load_from_string(content)
+        proto = onnx.load_from_string(
+            model if isinstance(model, bytes) else Path(model).read_bytes()
+        )
         trains = _trains(proto.graph)
         most = _LARGEST_READ if trains else _MOST_BYTES
         if has_files and folder is not None and not _read_tensors(proto, Path(folder), most):
             return None
         if sizes:
             fix_dimensions(proto, sizes)
-        parsed = ir.from_proto(onnx.shape_inference.infer_shapes(proto))
+        parsed = _with_shapes(proto)
         if sizes:
             fold_shapes(parsed.graph)
         return parsed, trains
     except Exception as error:  # onnx raises what protobuf and the system raise
         name = "the model" if isinstance(model, bytes) else Path(model)
         raise BundleError(f"{name} is no ONNX model: {error}") from error
+
+
+def _with_shapes(proto: onnx.ModelProto) -> ir.Model:
+    """The model of a message and the shapes of its values.
+
+    Inference makes copies of all that it is given, so it is not given large tensors, which are no
+    shapes. The model has copies of its own, as one tensor would keep the message with all others.
+    """
+    large = {t.name: t for t in proto.graph.initializer if len(t.raw_data) > _LARGEST_READ}
+    outline = onnx.ModelProto()
+    for field, content in proto.ListFields():
+        if field.name != "graph":
+            _put(outline, field.name, content)
+    for field, content in proto.graph.ListFields():
+        if field.name != "initializer":
+            _put(outline.graph, field.name, content)
+    for tensor in proto.graph.initializer:
+        if tensor.name in large:
+            outline.graph.initializer.add(
+                name=tensor.name, data_type=tensor.data_type, dims=tensor.dims
+            )
+        else:
+            outline.graph.initializer.append(tensor)
+    model = ir.from_proto(onnx.shape_inference.infer_shapes(outline))
+    for name, tensor in large.items():
+        shared = ir.from_proto(tensor)
+        is_plain = shared.dtype == ir.DataType.FLOAT
+        model.graph.initializers[name].const_value = (
+            ir.Tensor(shared.numpy(), name=name) if is_plain else shared
+        )
+    return model
+
+
+def _put(message: Any, name: str, content: Any) -> None:
+    """Set a field of a message, whatever it has."""
+    place = getattr(message, name)
+    if hasattr(place, "extend"):
+        place.extend(content)
+    elif hasattr(place, "CopyFrom"):
+        place.CopyFrom(content)
+    else:
+        setattr(message, name, content)
 
 
 def _read_tensors(proto: onnx.ModelProto, folder: Path, most: int) -> bool:

@@ -207,7 +207,7 @@ def _is_mostly_border(shape: ConvShape) -> bool:
 def _is_beyond_border(shape: ConvShape) -> bool:
     """True for kernels most of which meet zeros alone, wherever they are."""
     is_known = shape.axes == 2 and _is_dense(shape)
-    return is_known and max(by_axis(shape, "kernel_depth")) > 2 * shape.out_width
+    return is_known and max(by_axis(shape, "kernel_depth")) > 2 * (shape.out_width - 1)
 
 
 def _is_dilated_beyond(shape: ConvShape) -> bool:
