@@ -234,6 +234,22 @@ def test_normalisations_of_what_others_read_stay(convolving: NativeLibrary) -> N
     assert ":BatchNormalization" in operators(rewritten)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int64", "uint8"])
+def test_large_constants_of_any_type_stay_as_they_are(dtype, convolving: NativeLibrary) -> None:
+    table = RNG.integers(0, 99, (90, 70)).astype(dtype)  # more than inference is given
+    changed = onnx.load_from_string(model(2))
+    kind = helper.np_dtype_to_tensor_dtype(table.dtype)
+    changed.graph.initializer.append(numpy_helper.from_array(table, "table"))
+    changed.graph.node.append(helper.make_node("Transpose", ["table"], ["t"], perm=[1, 0]))
+    changed.graph.output.append(helper.make_tensor_value_info("t", kind, table.T.shape))
+    content = changed.SerializeToString()
+    rewritten, _ = flow.accelerate(content, ONE, native=True)
+    assert rewritten is not content
+    found = both(content)[1](images(2))
+    np.testing.assert_array_equal(found["t"], table.T)
+    assert found["t"].dtype == dtype
+
+
 def test_weights_that_are_inputs_stay(convolving: NativeLibrary) -> None:
     proto = onnx.load_from_string(model(2))
     (w,) = [t for t in proto.graph.initializer if t.name == "w0"]
