@@ -1,7 +1,6 @@
 """The `Accelerator` that the entry point names, as a module."""
 
 import functools
-import gc
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
@@ -11,6 +10,7 @@ from typing import Any
 
 import onnx
 import onnx_ir as ir
+from flow2onnx_runtime.allocator import trim_memory
 from flow2onnx_runtime.errors import BundleError, UnsupportedError
 from flow2onnx_runtime.extensions import GraphAnalysis, Rewriting
 from flow2onnx_runtime.manifest import NEXT
@@ -124,7 +124,7 @@ def accelerate(
     try:
         return _rewrite_model(model, options)
     finally:
-        gc.collect()  # graphs refer to themselves, and would stay beside the session for a while
+        trim_memory()  # graphs refer to themselves, and would stay beside the session for a while
 
 
 def _rewrite_model(
@@ -146,11 +146,14 @@ def _rewrite_model(
         )
     if not used:
         return model, options
-    content: bytes = ir.to_proto(parsed).SerializeToString(deterministic=True)
     entries = options.session_entries
     if folder is not None and any(map(_is_elsewhere, parsed.graph.initializers.values())):
         entries = {**entries, FOLDER_ENTRY: folder}
     opening = replace(options, free_dimensions={}, session_entries=entries)
+    message = ir.to_proto(parsed)
+    del found, parsed  # and their tensors, of which the message has copies
+    trim_memory()
+    content: bytes = message.SerializeToString(deterministic=True)
     return content, _with_library(opening, library.path)
 
 

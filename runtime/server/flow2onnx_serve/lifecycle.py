@@ -14,11 +14,11 @@ from pathlib import Path
 import onnxruntime as ort
 import uvicorn
 from flow2onnx_runtime import FlowError, OptionsError, require_providers
+from flow2onnx_runtime.allocator import prepare_allocator
 
 from flow2onnx_serve.connections import Door, limit_connections, limit_handshakes
 from flow2onnx_serve.grpc import start_grpc
 from flow2onnx_serve.http import Application
-from flow2onnx_serve.memory import prepare_allocator
 from flow2onnx_serve.scanning import single_model
 from flow2onnx_serve.service import Service
 from flow2onnx_serve.settings import Settings

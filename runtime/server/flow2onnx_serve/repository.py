@@ -10,13 +10,13 @@ from types import MappingProxyType
 from typing import Any
 
 from flow2onnx_runtime import FlowError
+from flow2onnx_runtime.allocator import trim_memory
 from flow2onnx_runtime.model_config import ModelConfig, read_config
 
 from flow2onnx_serve.adapters import AdapterTable
 from flow2onnx_serve.batching import Batcher, Limits
 from flow2onnx_serve.errors import RequestError
 from flow2onnx_serve.loading import Version, load_version
-from flow2onnx_serve.memory import trim_memory
 from flow2onnx_serve.metrics import Metrics, ModelMetrics
 from flow2onnx_serve.scanning import ModelFolder, Stamp, scan
 from flow2onnx_serve.settings import Settings

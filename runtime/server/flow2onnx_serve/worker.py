@@ -5,11 +5,12 @@ import sys
 from typing import Any
 
 from flow2onnx_runtime import FlowError
+from flow2onnx_runtime.allocator import prepare_allocator, trim_memory
 
 # the encodings for themselves: what they need is not to count as memory of a call
 from flow2onnx_serve import grpc_encoding, http_encoding  # noqa: F401
 from flow2onnx_serve.errors import RequestError
-from flow2onnx_serve.memory import limit_memory, prepare_allocator, trim_memory
+from flow2onnx_serve.memory import limit_memory
 from flow2onnx_serve.workers import read_message, write_message
 
 __all__ = ["main"]
