@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import onnx
 import onnx_ir as ir
@@ -204,45 +203,21 @@ def _parse(
 
 
 def _with_shapes(proto: onnx.ModelProto) -> ir.Model:
-    """The model of a message and the shapes of its values.
+    """The model of a message and the shapes of its values; the message loses its large tensors.
 
-    Inference makes copies of all that it is given, so it is not given large tensors, which are no
-    shapes. The model has copies of its own, as one tensor would keep the message with all others.
+    Inference makes copies of all that it is given, so it is not given these, which are no shapes.
+    Each becomes a message of its own, as one of them would keep the message with all others.
     """
-    large = {t.name: t for t in proto.graph.initializer if len(t.raw_data) > _LARGEST_READ}
-    outline = onnx.ModelProto()
-    for field, content in proto.ListFields():
-        if field.name != "graph":
-            _put(outline, field.name, content)
-    for field, content in proto.graph.ListFields():
-        if field.name != "initializer":
-            _put(outline.graph, field.name, content)
+    large: dict[str, onnx.TensorProto] = {}
     for tensor in proto.graph.initializer:
-        if tensor.name in large:
-            outline.graph.initializer.add(
-                name=tensor.name, data_type=tensor.data_type, dims=tensor.dims
-            )
-        else:
-            outline.graph.initializer.append(tensor)
-    model = ir.from_proto(onnx.shape_inference.infer_shapes(outline))
+        if len(tensor.raw_data) > _LARGEST_READ:
+            own = large[tensor.name] = onnx.TensorProto()
+            own.CopyFrom(tensor)
+            tensor.ClearField("raw_data")
+    model = ir.from_proto(onnx.shape_inference.infer_shapes(proto))
     for name, tensor in large.items():
-        shared = ir.from_proto(tensor)
-        is_plain = shared.dtype == ir.DataType.FLOAT
-        model.graph.initializers[name].const_value = (
-            ir.Tensor(shared.numpy(), name=name) if is_plain else shared
-        )
+        model.graph.initializers[name].const_value = ir.serde.deserialize_tensor(tensor)
     return model
-
-
-def _put(message: Any, name: str, content: Any) -> None:
-    """Set a field of a message, whatever it has."""
-    place = getattr(message, name)
-    if hasattr(place, "extend"):
-        place.extend(content)
-    elif hasattr(place, "CopyFrom"):
-        place.CopyFrom(content)
-    else:
-        setattr(message, name, content)
 
 
 def _read_tensors(proto: onnx.ModelProto, folder: Path, most: int) -> bool:
