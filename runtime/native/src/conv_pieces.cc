@@ -21,8 +21,6 @@ constexpr int64_t MOST_PIECES = 1 << 12;
 constexpr double SLACK = 1.07;              /* of a thread's share */
 constexpr int64_t JOBS_OF_TASK = 4;         /* of pieces that are summed: some take longer */
 
-int64_t whole_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 /* A convolution without the taps at the ends of its kernels that meet the border alone, wherever
  * their window stands. A border may not be shorter than nothing. */
 struct Kernels {
@@ -53,7 +51,7 @@ struct Kernels {
     /* Whether some window has an element of the image at a tap. */
     static bool meets(const Axis &a, int64_t tap) {
         const int64_t start = tap * a.dilation - a.before; /* of the first window */
-        const int64_t window = start < 0 ? whole_div(-start, a.stride) : 0;
+        const int64_t window = start < 0 ? conv::whole(-start, a.stride) : 0;
         return window < a.out && start + window * a.stride < a.size;
     }
 };
@@ -91,38 +89,37 @@ struct Cutter {
         const bool is_wide = which == FORWARD_PASS && whole.left >= BLOCK;
         const int64_t fitting = is_wide ? 1 : std::max<int64_t>(1, cached / image);
         const int64_t most = costs ? whole.images : fitting;
-        each = std::min(most, whole_div(whole.images, whole.tasks));
-        each = std::max(even_share(each, whole.images, 1), whole_div(whole.images, MOST_PIECES));
-        images = whole_div(whole.images, each);
-        each = whole_div(whole.images, images); /* alike, so that they share a plan */
-        images = whole_div(whole.images, each);
+        const int64_t share = std::min(most, conv::whole(whole.images, whole.tasks));
+        images = even_count(conv::whole(whole.images, share), MOST_PIECES, whole.images, 1);
+        each = conv::whole(whole.images, images); /* alike, so that they share a plan */
+        images = conv::whole(whole.images, each);
         rows = length();
         if (images < whole.images || images > MOST_PIECES / whole.tasks) return;
         const Axis a = whole.axis(axis);
         const int64_t overlap = which == INPUT_GRADIENT ? a.reach() : (a.reach() - 1) / a.stride;
         const int64_t wanted = std::max(costs ? 1 : image / (4 * cached),
-                                        whole_div(whole.tasks, images));
+                                        conv::whole(whole.tasks, images));
         const int64_t fits = length() / (FEWEST_ROWS * std::max<int64_t>(1, overlap));
-        rows = whole_div(length(), std::max<int64_t>(
-                                       1, std::min({wanted, fits, MOST_PIECES / images})));
-        if (whole_div(length(), rows) > 1) {
-            rows = std::max(even_share(rows, length(), images), whole_div(length(), fits));
-        }
-        parts = whole_div(length(), rows);
+        const int64_t limit = std::max<int64_t>(1, std::min(fits, MOST_PIECES / images));
+        rows = conv::whole(length(), even_count(wanted, limit, length(), images));
+        parts = conv::whole(length(), rows);
         if (can_cut()) return;
         parts = 1;
         rows = length();
     }
-    /* How much of a length a piece has: `most`, or down to half of it, so that of `times` such
-     * lengths no thread has many more than its share. */
-    int64_t even_share(int64_t most, int64_t length, int64_t times) const {
-        const auto of_busiest = [&](int64_t n) {
-            return static_cast<double>(n * whole_div(times * whole_div(length, n), whole.tasks));
+    /* Into how many pieces a length is cut, at most `most`: `fewest`, or of several up to twice as
+     * many, so that of `times` such lengths no thread has many more than its share. */
+    int64_t even_count(int64_t fewest, int64_t most, int64_t length, int64_t times) const {
+        const auto of_busiest = [&](int64_t count) {
+            const int64_t n = conv::whole(length, count);
+            const int64_t pieces = times * conv::whole(length, n);
+            return static_cast<double>(n * conv::whole(pieces, whole.tasks));
         };
         const double share = static_cast<double>(times * length) / static_cast<double>(whole.tasks);
-        int64_t found = most;
-        for (int64_t n = most; 2 * n > most && of_busiest(found) > SLACK * share; --n) {
-            if (of_busiest(n) < of_busiest(found)) found = n;
+        int64_t found = std::min(fewest, most);
+        const int64_t last = found == 1 ? 1 : std::min(most, 2 * found);
+        for (int64_t count = found; count <= last && of_busiest(found) > SLACK * share; ++count) {
+            if (of_busiest(count) < of_busiest(found)) found = count;
         }
         return found;
     }
@@ -150,17 +147,17 @@ struct Cutter {
                                 (along == GROUPS && whole.in == whole.groups);
         return are_blocks ? BLOCK : 1;
     }
-    int64_t units(Along along) const { return whole_div(extent(along), unit(along)); }
+    int64_t units(Along along) const { return conv::whole(extent(along), unit(along)); }
     int64_t count(Along along) const {
         return along == PLACES ? images * parts : std::min(whole.tasks, units(along));
     }
     /* Blocks of channels of the largest piece, 0 where there are none. */
     int64_t blocks(Along along) const {
         if (along == PLACES || unit(along) != BLOCK) return 0;
-        return whole_div(units(along), count(along)) - fewer;
+        return conv::whole(units(along), count(along)) - fewer;
     }
     int64_t pieces(Along along) const {
-        return fewer == 0 ? count(along) : whole_div(units(along), blocks(along));
+        return fewer == 0 ? count(along) : conv::whole(units(along), blocks(along));
     }
 
     bool has_sums(Along along) const { return along == PLACES && which == WEIGHT_GRADIENT; }
@@ -174,8 +171,8 @@ struct Cutter {
 
     /* What the busiest thread does, in elements that are moved. */
     double cost(Along along) const {
-        const int64_t pieces = count(along), most = whole_div(units(along), pieces);
-        const double turns = static_cast<double>(whole_div(pieces, side_by_side(along)));
+        const int64_t pieces = count(along), most = conv::whole(units(along), pieces);
+        const double turns = static_cast<double>(conv::whole(pieces, side_by_side(along)));
         const double share = turns * static_cast<double>(most) / static_cast<double>(units(along));
         const double batch = static_cast<double>(whole.images);
         const double x = batch * static_cast<double>(whole.source());
