@@ -21,8 +21,8 @@
 #include "machine.h"
 #include "onednn.h"
 #include "ort.h"
+#include "packed_rows.h"
 #include "patch_loops.h"
-#include "rows_by_rows.h"
 #include "tile.h"
 
 namespace {
@@ -187,9 +187,9 @@ struct Pointwise : Products {
     onednn::Status add_part(const float *y, const Seen &x, int64_t rows, int64_t columns,
                             int64_t terms, float beta, float *to) const {
         const int64_t plane = shape.out_plane(), in = per_window();
-        if (rows_by_rows::pays_to_copy(rows, columns, plane, plane, x.pitch)) {
-            return rows_by_rows::multiply_copies(rows, columns, terms, 1, {y, plane},
-                                                 {x.rows, x.pitch}, beta, to, in);
+        if (packed::pays_rows(rows, columns, plane, plane, x.pitch)) {
+            return packed::multiply_rows(
+                {y, x.rows, to, rows, columns, terms, plane, x.pitch, in, 1, beta});
         }
         return dnnl.sgemm('N', 'T', rows, columns, terms, 1, y, plane, x.rows, x.pitch, beta, to,
                           in);
@@ -439,9 +439,8 @@ struct Connected : Products {
         }
         const float beta = tensors.bias != nullptr ? 1 : 0;
         w += first * in;
-        if (rows_by_rows::pays_to_copy(n, count, in, in, in)) {
-            return rows_by_rows::multiply_copies(n, count, in, 1, {x, in}, {w, in}, beta,
-                                                 y + first, out);
+        if (packed::pays_rows(n, count, in, in, in)) {
+            return packed::multiply_rows({x, w, y + first, n, count, in, in, in, out, 1, beta});
         }
         return dnnl.sgemm('N', 'T', n, count, in, 1, x, in, w, in, beta, y + first, out);
     }

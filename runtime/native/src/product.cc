@@ -22,8 +22,8 @@
 #include "onednn.h"
 #include "ort.h"
 #include "packed_blocks.h"
+#include "packed_rows.h"
 #include "product_loops.h"
-#include "rows_by_rows.h"
 #include "tile.h"
 
 namespace {
@@ -176,8 +176,11 @@ struct Call {
                 dots(piece, pair, to);
             } else if (is_packed_here(piece)) {
                 multiply_packed(piece, pair, to);
-            } else if (const onednn::Status failed = multiply(piece, pair, to)) {
-                return failed;
+            } else {
+                const onednn::Status failed = has_packed_rows(piece)
+                                                  ? multiply_rows(piece, pair, to)
+                                                  : multiply(piece, pair, to);
+                if (failed != onednn::SUCCESS) return failed;
             }
             if (s.addend == MASK) mask(piece, to);
             finish(piece, to);
@@ -223,19 +226,27 @@ struct Call {
         });
     }
 
+    bool has_packed_rows(const Piece &piece) const {
+        const Shape &s = product.shape;
+        return !s.a.is_transposed && s.b.is_transposed &&
+               packed::pays_rows(piece.rows, piece.columns, s.sum, s.a.leading, s.b.leading);
+    }
+
+    onednn::Status multiply_rows(const Piece &piece, int64_t pair, float *to) const {
+        const Shape &s = product.shape;
+        return packed::multiply_rows({
+            a + s.a.start(pair, s.inner) + s.a.at(piece.row, 0),
+            b + s.b.start(pair, s.inner) + s.b.at(0, piece.column), to,
+            piece.rows, piece.columns, s.sum, s.a.leading, s.b.leading, s.y.leading,
+            product.alpha, s.addend == FULL ? product.beta : 0,
+        });
+    }
+
     onednn::Status multiply(const Piece &piece, int64_t pair, float *to) const {
         const Shape &s = product.shape;
         const float *left = a + s.a.start(pair, s.inner), *right = b + s.b.start(pair, s.inner);
         const int64_t most = terms_at_once();
         float beta = s.addend == FULL ? product.beta : 0;
-        if (!s.a.is_transposed && s.b.is_transposed &&
-            rows_by_rows::pays_to_copy(piece.rows, piece.columns, s.sum, s.a.leading,
-                                       s.b.leading)) {
-            return rows_by_rows::multiply_copies(
-                piece.rows, piece.columns, s.sum, product.alpha,
-                {left + s.a.at(piece.row, 0), s.a.leading},
-                {right + s.b.at(0, piece.column), s.b.leading}, beta, to, s.y.leading);
-        }
         for (int64_t k = 0; k < s.sum; k += most) {
             const onednn::Status failed = dnnl.sgemm(
                 s.a.letter(), s.b.letter(), piece.rows, piece.columns, std::min(most, s.sum - k),
