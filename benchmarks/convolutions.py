@@ -193,7 +193,7 @@ def _round(sides: Sequence[Side], pace: Pace) -> list[tuple[float, float]]:
     walls: list[list[float]] = [[] for _ in sides]
     busy: list[list[float]] = [[] for _ in sides]
     for _ in range(pace.blocks):
-        for i, side in enumerate(sides):  # who runs twice in a row finds its caches warm
+        for i, side in enumerate(sides):  # in turn: who runs twice in a row finds its caches warm
             wall, used = side.run(counts[i])
             walls[i].append(1000 * wall / counts[i])
             busy[i].append(1000 * used / counts[i])

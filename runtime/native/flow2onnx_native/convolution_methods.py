@@ -283,11 +283,8 @@ def _has_several_rows(shape: ConvShape) -> bool:
 def _is_narrower(shape: ConvShape) -> bool:
     """True for large images of which few whole blocks of channels are made, from no fewer."""
     is_large = shape.images > _FEW_IMAGES and _places(shape) >= 2 * _MANY_PLACES
-    return (
-        is_large
-        and shape.in_ % _BLOCK == shape.out % _BLOCK == 0
-        and (shape.out <= min(shape.in_, _WIDE))
-    )
+    are_whole = shape.in_ % _BLOCK == shape.out % _BLOCK == 0
+    return is_large and are_whole and shape.out <= min(shape.in_, _WIDE)
 
 
 def _has_few_windows(shape: ConvShape) -> bool:
