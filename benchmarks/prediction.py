@@ -19,10 +19,9 @@ from benchmarks.workloads import PREDICTION
 NOTES = (
     "A prediction takes an array in and gives the logits as an array. A peer is timed only if its "
     "logits are as large as ours on the mean, on three batches.",
-    "Ours is an exported predict job run by flow2onnx_runtime's Predictor, after "
-    "flow2onnx.accelerate has put native operators into it in memory. The row flow2onnx is "
-    "without, in a process without the compiler. Bare onnxruntime runs the same file, and torch's "
-    "own export of the network.",
+    "Ours is an exported predict job run by flow2onnx_runtime's Predictor with "
+    "Options(native=True), in a process without the compiler. The row flow2onnx is without native "
+    "operators. Bare onnxruntime runs the same file, and torch's own export of the network.",
 )
 
 

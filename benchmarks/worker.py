@@ -123,8 +123,12 @@ def sample(result: object) -> list[float]:
     """A loss; of logits the first three and the mean of their sizes."""
     import numpy as np
 
-    values = np.asarray(result, np.float64).ravel()
-    return [*values[: 1 if values.size == 1 else 3], *([np.abs(values).mean()][: values.size - 1])]
+    values = np.asarray(result).ravel()
+    if values.size == 1:
+        return [float(values[0])]
+    parts = np.array_split(values, 1 + values.size // 2**20)  # of which a copy is soon gone
+    total = sum(float(np.abs(part, dtype=np.float64).sum()) for part in parts)
+    return [*map(float, values[:3]), total / values.size]
 
 
 def serve(step) -> None:

@@ -164,7 +164,7 @@ OPENERS = {
     # made by the engine, node by node, and so not checked
     "OwnModel": {
         "flow2onnx/engine/opening.py", "flow2onnx/engine/explain_job.py",
-        "flow2onnx/engine/variables.py",
+        "flow2onnx/engine/variables.py", "flow2onnx_runtime/options.py",
     },
 }  # fmt: skip
 LOADERS = (

@@ -11,11 +11,8 @@ VERSIONS = ("onnxruntime", "numpy")
 
 def prediction(work: Workload, values: Values, data: Data, options: Options) -> Step:
     """A step runs the file `model`, with native operators in it if the variant says so."""
-    opened = options.model, RuntimeOptions(intra_op_threads=options.threads)
-    if "native" in options.variant:
-        from flow2onnx import accelerate
-
-        opened = accelerate(*opened, native=True)
-    predictor = Predictor(*opened)
+    values.clear()  # the file has them
+    opening = RuntimeOptions(intra_op_threads=options.threads, native="native" in options.variant)
+    predictor = Predictor(options.model, opening)
     (result,) = (info.name for info in predictor.results)
     return lambda i: predictor(*data[i % len(data)][:-1])[result]

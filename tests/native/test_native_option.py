@@ -1,13 +1,18 @@
 """`Options(native=True)`: bundles and model files on native operators, beside standard ones."""
 
+import gc
+from dataclasses import replace
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
+import onnx
 import pytest
 from flow2onnx_native import accelerator
 from flow2onnx_native.abi import DOMAIN
 from flow2onnx_runtime import Options, OptionsError, Predictor, Trainer
 from flow2onnx_runtime.options import open_session
+from onnx import TensorProto, helper, numpy_helper
 
 import flow2onnx as flow
 import flow2onnx.typing as tp
@@ -83,6 +88,60 @@ def test_a_bundle_predicts_alike(bundle: Path) -> None:
     ids = batches(1)[0][0]
     want = next(iter(Predictor(bundle, PLAIN)(ids).values()))
     np.testing.assert_allclose(next(iter(Predictor(bundle, NATIVE)(ids).values())), want, atol=1e-5)
+
+
+def large_constants(dtype: str) -> tuple[bytes, np.ndarray]:
+    """y = x W + b with a W that is packed, t = a table of that type, and W may be fed."""
+    draw = np.random.default_rng(1)
+    table = draw.integers(0, 99, (90, 70)).astype(np.dtype(getattr(ml_dtypes, dtype, dtype)))
+    w, b = (draw.standard_normal(shape).astype(np.float32) for shape in ((256, 256), (256,)))
+    kinds = {"x": ("FLOAT", (16, 256)), "y": ("FLOAT", (16, 256)), "t": ("FLOAT", table.T.shape)}
+    infos = {n: helper.make_tensor_value_info(n, getattr(TensorProto, kind), shape)
+             for n, (kind, shape) in kinds.items()}  # fmt: skip
+    nodes = [
+        helper.make_node("Gemm", ["x", "w", "b"], ["y"]),
+        helper.make_node("Cast", ["table"], ["wide"], to=TensorProto.FLOAT),
+        helper.make_node("Transpose", ["wide"], ["t"], perm=[1, 0]),
+    ]
+    graph = helper.make_graph(
+        nodes, "g", [infos["x"]], [infos["y"], infos["t"]],
+        [numpy_helper.from_array(a, n) for n, a in (("w", w), ("b", b), ("table", table))],
+    )  # fmt: skip
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    return made.SerializeToString(), table
+
+
+@pytest.mark.usefixtures("package")
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int64", "uint8", "int4"])
+def test_large_constants_of_any_type_are_read(dtype: str, kept: bool, tmp_path: Path) -> None:
+    content, table = large_constants(dtype)
+    native = replace(NATIVE, graph_cache=str(tmp_path) if kept else None)
+    x = np.random.default_rng(2).standard_normal((16, 256)).astype(np.float32)
+    want = Predictor(content, PLAIN)(x)
+    for _ in range(2):  # the second of what was kept
+        predictor = Predictor(content, native)
+        gc.collect()
+        np.empty(1 << 20).fill(np.nan)  # over what was freed
+        found = predictor(x)
+        np.testing.assert_allclose(found["y"], want["y"], rtol=1e-4, atol=1e-4)
+        np.testing.assert_array_equal(found["t"], table.T.astype(np.float32))
+
+
+@pytest.mark.usefixtures("package")
+def test_a_large_weight_that_a_run_may_feed(tmp_path: Path) -> None:
+    content, _ = large_constants("float32")
+    proto = onnx.load_from_string(content)
+    proto.graph.input.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, (256, 256)))
+    path = tmp_path / "model.onnx"
+    onnx.save(proto, path, save_as_external_data=True, size_threshold=0, location="w.bin")
+    draw = np.random.default_rng(4)
+    x, w = (draw.standard_normal(n).astype(np.float32) for n in ((16, 256), (256, 256)))
+    plain, fast = (open_session(path, options) for options in (PLAIN, NATIVE))
+    for feeds in ({"x": x}, {"x": x, "w": w}):
+        np.testing.assert_allclose(
+            fast.run(["y"], feeds)[0], plain.run(["y"], feeds)[0], rtol=1e-4, atol=1e-4
+        )
 
 
 @pytest.mark.usefixtures("not_installed")

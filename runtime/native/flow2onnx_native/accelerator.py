@@ -3,13 +3,14 @@
 import functools
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import replace
 from pathlib import Path
 
 import onnx
 import onnx_ir as ir
 from flow2onnx_runtime.allocator import trim_memory
+from flow2onnx_runtime.dtypes import Array, find_element
 from flow2onnx_runtime.errors import BundleError, UnsupportedError
 from flow2onnx_runtime.extensions import GraphAnalysis, Rewriting
 from flow2onnx_runtime.manifest import NEXT
@@ -46,7 +47,7 @@ __all__ = [
 
 CUDA = PROVIDERS["cuda"]
 _MOST_BYTES = 2**31 - 1  # of one message
-_LARGEST_READ = 4096  # bytes of a tensor of a step that lies in a file: beyond, none is looked at
+_LARGEST_READ = 4096  # bytes of a tensor whose values a rule may look at
 # What is known of a file that no compiler reads: nothing of it is updated in place.
 _OF_FILES = GraphAnalysis(late_readers=lambda graph: (), index_origin=lambda value: (value, ()))
 
@@ -110,24 +111,29 @@ def _rewrite_for_cuda(model: ir.Model, options: Options, analysis: GraphAnalysis
 
 
 def accelerate(
-    model: str | os.PathLike[str] | bytes, options: Options
+    model: str | os.PathLike[str] | bytes,
+    options: Options,
+    tensors: MutableMapping[str, Array] | None = None,
 ) -> tuple[str | os.PathLike[str] | bytes, Options]:
     """A model that uses the operators, and how to open it: a step that trains, or a prediction.
 
     Both are those that were given where nothing gains, for models of more than 2 GB, and on
     other providers than the CPU. Free dimensions of the options have their sizes in the model.
-    Large tensors of a step stay in their files. What is no ONNX model is a `BundleError`.
+    Large tensors of a step stay in their files; those of a prediction go to `tensors`, if given,
+    and the model has references in their places. What is no ONNX model is a `BundleError`.
     """
     if options.provider_names != CPU.names:
         return model, options
     try:
-        return _rewrite_model(model, options)
+        return _rewrite_model(model, options, tensors)
     finally:
         trim_memory()  # graphs refer to themselves, and would stay beside the session for a while
 
 
 def _rewrite_model(
-    model: str | os.PathLike[str] | bytes, options: Options
+    model: str | os.PathLike[str] | bytes,
+    options: Options,
+    tensors: MutableMapping[str, Array] | None,
 ) -> tuple[str | os.PathLike[str] | bytes, Options]:
     folder = _folder(model, options)
     library, found = open_library(), _parse(model, folder, options.free_dimensions)
@@ -149,11 +155,27 @@ def _rewrite_model(
     if folder is not None and any(map(_is_elsewhere, parsed.graph.initializers.values())):
         entries = {**entries, FOLDER_ENTRY: folder}
     opening = replace(options, free_dimensions={}, session_entries=entries)
+    if tensors is not None and not trains:
+        _take_out(parsed.graph, tensors)
     message = ir.to_proto(parsed)
     del found, parsed  # and their tensors, of which the message has copies
     trim_memory()
     content: bytes = message.SerializeToString(deterministic=True)
     return content, _with_library(opening, library.path)
+
+
+def _take_out(graph: ir.Graph, tensors: MutableMapping[str, Array]) -> None:
+    """Move large tensors of a graph to a mapping, and leave references in their places."""
+    for name, value in graph.initializers.items():
+        tensor = value.const_value
+        if tensor is None or tensor.nbytes <= _LARGEST_READ:
+            continue
+        array = tensor.numpy()
+        if find_element(array.dtype.name) is not None:
+            tensors[name] = array
+            value.const_value = ir.ExternalTensor(
+                "in memory", 0, array.nbytes, tensor.dtype, shape=ir.Shape(array.shape), name=name
+            )
 
 
 def _folder(model: str | os.PathLike[str] | bytes, options: Options) -> str | None:

@@ -7,7 +7,7 @@ group `GROUP` of its entry points, `name = "package.module"` for a module with t
 
 import functools
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from importlib.metadata import entry_points
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
@@ -17,6 +17,7 @@ from flow2onnx_runtime.errors import UnsupportedError
 if TYPE_CHECKING:
     from onnx_ir import Attr, Graph, Model, Node, Value
 
+    from flow2onnx_runtime.dtypes import Array
     from flow2onnx_runtime.options import Options
 
 __all__ = [
@@ -118,11 +119,17 @@ class Accelerator(OperatorTraits, Protocol):
         `winograd`: whether convolutions may be computed so, where it is faster.
         """
 
-    def accelerate(self, model: ModelSource, options: "Options") -> "tuple[ModelSource, Options]":
+    def accelerate(
+        self,
+        model: ModelSource,
+        options: "Options",
+        tensors: "MutableMapping[str, Array] | None" = None,
+    ) -> "tuple[ModelSource, Options]":
         """Return a model that uses the operators, and how to open it.
 
         One with an output ``next/v`` for an input ``v`` is a step that trains, others predict.
-        Where nothing is gained, both are those that were given.
+        Where nothing is gained, both are those that were given. Large tensors of a prediction go
+        to `tensors`, if given, in whose places the model has references to external data.
         """
 
 

@@ -21,7 +21,8 @@ class OwnModel:
     """A model that the calling program has made itself, node by node, with its values inside.
 
     Nobody else had a hand in its bytes, so it is opened without `check_model`. Bytes that were ever
-    in a file or a message are no such model.
+    in a file or a message are no such model; what an accelerator makes of one that it has checked
+    is written anew, and is one.
     """
 
     content: bytes

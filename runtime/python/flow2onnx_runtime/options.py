@@ -9,8 +9,11 @@ from typing import Any
 
 import onnxruntime as ort
 
+from flow2onnx_runtime.allocator import map_large_blocks, release_free_blocks
 from flow2onnx_runtime.batch_profiles import Rows, check_rows, with_profile
+from flow2onnx_runtime.buffers import new_buffer
 from flow2onnx_runtime.cache_folders import make_folders, with_caches
+from flow2onnx_runtime.dtypes import Array, as_bits, element_named
 from flow2onnx_runtime.errors import BundleError, OptionsError, ProviderError
 from flow2onnx_runtime.extensions import accelerator
 from flow2onnx_runtime.graph_cache import GraphCache
@@ -218,6 +221,7 @@ def _check_entries(
 # bytes can ask for gigabytes.
 _FOLDED = "optimization.constant_folding_max_output_size_in_bytes"
 _LEAST_FOLDED = 1 << 26
+_LARGE_MODEL = 1 << 24  # bytes
 
 DEFAULT_OPTIONS = Options()
 
@@ -239,7 +243,7 @@ def open_session(
     if options.free_dimensions:
         _check_free_dimensions(model, options.free_dimensions)
     if options.native:
-        model, options = _native_form(model, options, is_alone=not initializers)
+        return _open_native(*_native_form(model, options, initializers or {}))
     entries = options.session_entries
     if isinstance(model, OwnModel):
         model, is_alone = model.content, True
@@ -251,8 +255,9 @@ def open_session(
     if options.batch_profile is not None:
         providers = with_profile(model, providers, options.batch_profile)
     settings = _session_options(options)
+    size = _size(model) + sum(v.tensor_size_in_bytes() for v in (initializers or {}).values())
     if is_alone and _FOLDED not in entries:
-        settings.add_session_config_entry(_FOLDED, str(max(_LEAST_FOLDED, 2 * _size(model))))
+        settings.add_session_config_entry(_FOLDED, str(max(_LEAST_FOLDED, 2 * size)))
     if initializers:
         # add_initializer would come too late: what the optimizer made of the old values stays
         settings.add_external_initializers(list(initializers), list(initializers.values()))
@@ -275,22 +280,46 @@ def open_session(
             hint=f"onnxruntime {ort.__version__} must know its opset, operators and types",
         ) from error
     _check_used(options, session.get_providers())
+    if size >= _LARGE_MODEL:
+        release_free_blocks()  # half of what a process takes, with weights that got another form
+    return session
+
+
+def _open_native(model: Model | OwnModel, options: Options, initializers: Mapping[str, Any]) -> Any:
+    with map_large_blocks():  # weights get other forms, and those before are of no use
+        session = open_session(model, options, initializers)
+    session.initializers = initializers  # which it reads where they are
     return session
 
 
 def _native_form(
-    model: Model | OwnModel, options: Options, *, is_alone: bool
-) -> tuple[Model | OwnModel, Options]:
-    """The model to open in the place of another, and its options.
+    model: Model | OwnModel, options: Options, initializers: Mapping[str, Any]
+) -> tuple[Model | OwnModel, Options, Mapping[str, Any]]:
+    """The model to open in the place of another, its options, and values of its initializers.
 
-    Weights that the caller keeps stay where they are: the model is as it was.
+    Large ones stay out of the message, which the runtime would copy twice. Weights that the caller
+    keeps stay where they are: the model is as it was.
     """
     plain, native = replace(options, native=False), accelerator(True)
-    if native is None or not is_alone:
-        return model, plain
+    if native is None or initializers:
+        return model, plain, initializers
     source = model.content if isinstance(model, OwnModel) else model
-    found, own_options = native.accelerate(source, plain)
-    return (model, plain) if found is source else (found, own_options)
+    tensors = dict[str, Array]()
+    is_kept = bool(options.graph_cache)  # by the content of the message, with all values
+    found, own_options = native.accelerate(source, plain, None if is_kept else tensors)
+    if found is source:
+        return model, plain, {}
+    if not tensors:
+        return found, own_options, {}
+    assert isinstance(found, bytes), "a message made anew"
+    return OwnModel(found), own_options, {n: _value(tensors.pop(n)) for n in tuple(tensors)}
+
+
+def _value(array: Array) -> Any:
+    element = element_named(array.dtype.name)
+    buffer = new_buffer(("cpu", 0), array.shape, element)
+    buffer.write(as_bits(array, element))
+    return buffer.value
 
 
 def _check_free_dimensions(model: Model | OwnModel, sizes: Mapping[str, int]) -> None:

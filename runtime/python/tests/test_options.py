@@ -1,9 +1,12 @@
 """Opening sessions: options, providers, models that cannot be opened; and what has kernels."""
 
+import ctypes
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from flow2onnx_runtime import (
     BundleError,
@@ -272,3 +275,49 @@ def test_a_build_that_the_question_for_kernels_crashes_is_not_asked(monkeypatch)
 
 def test_kernels_of_several_providers():
     assert kernels("NoSuchProvider", "CPUExecutionProvider").has("Relu")
+
+
+GROWTH = """
+import sys
+from flow2onnx_runtime import open_session, Options
+
+def resident():
+    status = open("/proc/self/status").read()
+    return int(next(s for s in status.splitlines() if s.startswith("VmRSS")).split()[1]) << 10
+
+open_session(sys.argv[2], Options(intra_op_threads=1))
+before = resident()
+session = open_session(sys.argv[1], Options(intra_op_threads=1))
+print(resident() - before)
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="needs glibc")
+def test_a_session_keeps_its_weights_once(tmp_path):
+    """Other copies of weights of 38 MB came and went: the message's, and one in another layout."""
+    layers, channels = 16, 256
+    draw = np.random.default_rng(0)
+    weights = [
+        numpy_helper.from_array(
+            draw.standard_normal((channels, channels, 3, 3)).astype(np.float32), f"w{i}"
+        )
+        for i in range(layers)
+    ]
+    nodes = [
+        helper.make_node("Conv", [f"x{i}", f"w{i}"], [f"x{i + 1}"], pads=[1] * 4)
+        for i in range(layers)
+    ]
+    ends = [
+        helper.make_tensor_value_info(n, TensorProto.FLOAT, (1, channels, 8, 8))
+        for n in ("x0", f"x{layers}")
+    ]
+    for name, count in (("large", layers), ("small", 1)):
+        graph = helper.make_graph(nodes[:count], "g", ends[:1], ends[1:], weights[:count])
+        graph.output[0].name = f"x{count}"
+        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+        (tmp_path / name).write_bytes(made.SerializeToString())
+    done = subprocess.run(
+        [sys.executable, "-c", GROWTH, tmp_path / "large", tmp_path / "small"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert int(done.stdout) < 1.6 * sum(len(w.raw_data) for w in weights)
