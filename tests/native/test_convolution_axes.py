@@ -45,6 +45,10 @@ STRAIGHT = [
     Case((1, 32, 8, 8, 8), 32, (3, 1, 1), pads=(1, 0, 0, 1, 0, 0), group=4),
     Case((3, 40, 12, 12), 40, (7, 5), (2, 1), (3, 2, 3, 2), group=40),
     Case((1, 64, 24, 24), 3, (9, 9), pads=(4,) * 4),
+    # along the first axis, of planes that lie as they are
+    Case((3, 33, 5, 6, 25), 24, (3, 1, 1), pads=(1, 0, 0, 2, 0, 0)),
+    Case((2, 40, 31, 29), 30, (15, 1), pads=(7, 0, 7, 0)),
+    Case((1, 36, 9, 30), 28, (3, 1), pads=(4, 0, 2, 0), dilations=(2, 1)),
 ]
 # Taps at the ends of these kernels meet the border alone.
 BEYOND = [
@@ -54,6 +58,7 @@ BEYOND = [
     Case((2, 20, 4), 24, (9,), (2,), pads=(7, 2)),
     Case((2, 32, 3, 5), 32, (7, 7), pads=(3, 3, 3, 3), group=32),
     Case((2, 32, 3, 5), 64, (9, 3), pads=(4, 1, 4, 1), group=4),
+    Case((1, 48, 2, 30), 40, (15, 1), pads=(9, 0, 6, 0)),
     Case((1, 20, 2, 4, 5), 24, (5, 3, 3), pads=(2, 1, 1, 2, 1, 1)),
 ]
 TRANSPOSED = [

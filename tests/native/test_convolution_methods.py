@@ -189,8 +189,10 @@ def test_narrow_products_with_avx512() -> None:
 
 STRIDED_1D = shape_of((64, 64), 999, 3, 1, stride=2)
 ROW = shape_of((60, 21), 28, 15)._replace(kernel_height=1, top=0, bottom=0)
-# What is moved to rows: windows that do not meet first.
+COLUMN = shape_of((60, 21), 28, 15)._replace(kernel_width=1, left=0, right=0)
+# What is moved to rows, or could be: windows that do not meet first.
 MOVED = [
+    (FORWARD, COLUMN),
     (FORWARD, shape_of((96, 192), 56, 2, stride=2)),
     (INPUT, shape_of((64, 32), 16, 2, 3, stride=2)),
     (WEIGHTS, shape_of((64, 128), 32, 1, stride=2)),
@@ -207,6 +209,7 @@ MOVED = [
 ]
 # The same but for a number.
 NOT_MOVED = [
+    (FORWARD, COLUMN._replace(kernel_height=11, top=5, bottom=5)),
     (FORWARD, shape_of((96, 192), 14, 2, stride=2)),
     (INPUT, shape_of((64, 32), 16, 2, 3, stride=2, images=8, groups=2)),
     (WEIGHTS, shape_of((64, 128), 8, 1, stride=2)),

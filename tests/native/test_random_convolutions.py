@@ -47,6 +47,10 @@ def sound_shape(tile: int, draw: np.random.Generator) -> list[int]:
         rows += [[n, 1, int(draw.integers(1, 3)), 1, 0, 0] for n in sizes]
     elif lie < 0.6:
         rows += [apart(k, most, draw) for k in kernel]
+    elif lie < 0.8 and axes > 1:  # along the first axis
+        kernel[1:] = [1] * (axes - 1)
+        rows.append(extent(kernel[0], most, draw, plain=draw.random() < 0.7))
+        rows += [[n, n, 1, 1, 0, 0] for n in sizes[1:]]
     else:
         rows += [extent(k, most, draw, plain=side is not None) for k in kernel]
     sizes, windows, strides, dilations, before, after = (list(c) for c in zip(*rows, strict=True))

@@ -374,6 +374,8 @@ def _is_forward_moved(shape: ConvShape) -> bool:
         return shape.out_width >= (_LONG_LINE if _has_long_rows(shape) else _SHORTEST_ROW)
     if _taps(shape) <= _SHORT:
         return shape.out_width >= _NOT_MANY
+    if shape.axes == 2 and shape.kernel_height == _taps(shape) >= _LONG_ROW:
+        return shape.in_ >= _FEWEST_ROWS and _has_unit_strides(shape)  # whole planes, moved by none
     if _taps(shape) > 2 * _BLOCK or shape.out < _FEWEST_ROWS or shape.axes == MOST_AXES:
         return False
     if _is_plane_apart(shape):

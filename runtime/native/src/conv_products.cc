@@ -35,6 +35,7 @@ constexpr int64_t SUM_PART = 384; /* measured: longer sums fall out of the cache
 /* Measured: of all images, sums that stay in the cache take down to a quarter of the time, but of
  * too many blocks each image is read too often. */
 constexpr int64_t BLOCK_ROWS = 128, BLOCK_COLUMNS = 21 * COLUMN_STEP, MOST_BLOCKS = 4;
+constexpr int64_t FEWEST_SHIFTED = 32; /* measured: channels of a product for each tap */
 constexpr int64_t FEW_WEIGHTS = 1 << 14, SUMS = 8; /* parts of a sum */
 
 /* Units from `at` to `end`, by what they are units of: `each` of one image or group, at most `most`
@@ -123,8 +124,8 @@ struct Pointwise : Products {
     }
 
     /* So many positions of an image. */
-    onednn::Status multiply(const Tensors &tensors, int64_t image, int64_t first,
-                            int64_t count) const {
+    virtual onednn::Status multiply(const Tensors &tensors, int64_t image, int64_t first,
+                                    int64_t count) const {
         const int64_t plane = shape.out_plane(), in = per_window();
         const float *w = tensors.weights;
         const Seen x = seen(tensors, image, 0, in, first, count);
@@ -297,6 +298,78 @@ struct Moved : Pointwise {
     }
 };
 
+bool is_pointwise(const Axis &a) {
+    return a.kernel == 1 && a.stride == 1 && a.before == 0 && a.after == 0;
+}
+
+/* With windows along the first of several axes: what a tap sees lies as the result does, at a
+ * distance, and products of all taps are added to it. Along a single axis longer products of moved
+ * rows are faster. */
+struct Shifted : Pointwise {
+    const Axis along;
+    const int64_t inner; /* elements from one place of the axis to the next */
+
+    Shifted(const Shape &s, Which w, const Form &f)
+        : Pointwise(s, w, f), along(s.axis(axis_of(s))), inner(inner_of(s)) {}
+
+    /* The outermost of more than one place. */
+    static int axis_of(const Shape &s) {
+        int i = 0;
+        while (i < MOST_AXES - 1 && s.axis(i).is_single()) ++i;
+        return i;
+    }
+    static int64_t inner_of(const Shape &s) {
+        int64_t inner = 1;
+        for (int i = axis_of(s) + 1; i < MOST_AXES; ++i) inner *= s.axis(i).size;
+        return inner;
+    }
+    static bool fits(const Shape &s) {
+        const int own = axis_of(s);
+        for (int i = own + 1; i < MOST_AXES; ++i) {
+            if (!is_pointwise(s.axis(i))) return false;
+        }
+        return inner_of(s) > 1 && s.axis(own).stride == 1 && s.in >= FEWEST_SHIFTED;
+    }
+
+    int64_t most_steps() const override { return Moved::steps_of(shape.in + shape.out); }
+
+    OrtStatus *run(OrtKernelContext *context, const Tensors &tensors) const override {
+        const int64_t taps = shape.taps(), all = shape.out * shape.in;
+        float *by_tap = machine::scratch<machine::SUMMED>(static_cast<size_t>(taps * all));
+        for (int64_t i = 0; i < all; ++i) {
+            for (int64_t tap = 0; tap < taps; ++tap) {
+                by_tap[tap * all + i] = tensors.weights[i * taps + tap];
+            }
+        }
+        Tensors own = tensors;
+        own.weights = by_tap;
+        return Products::run(context, own);
+    }
+
+    onednn::Status multiply(const Tensors &tensors, int64_t image, int64_t first,
+                            int64_t count) const override {
+        const int64_t plane = shape.plane(), out_plane = shape.out_plane(), in = shape.in;
+        const float *x = tensors.source + image * source;
+        float *y = tensors.result + image * result;
+        for (int64_t k = 0; k < shape.out; ++k) {
+            std::fill_n(y + k * out_plane + first, count,
+                        tensors.bias != nullptr ? tensors.bias[k] : 0.0F);
+        }
+        for (int64_t tap = 0; tap < along.kernel; ++tap) {
+            const int64_t shift = (tap * along.dilation - along.before) * inner;
+            const int64_t from = std::max(first, -shift);
+            const int64_t to = std::min(first + count, plane - shift);
+            if (to <= from) continue;
+            const onednn::Status failed =
+                dnnl.sgemm('N', 'N', shape.out, to - from, in, 1,
+                           tensors.weights + tap * shape.out * in, in, x + from + shift, plane, 1,
+                           y + from, out_plane);
+            if (failed != onednn::SUCCESS) return failed;
+        }
+        return onednn::SUCCESS;
+    }
+};
+
 /* Input gradients of windows that do not meet. */
 struct Apart : Moved {
     using Moved::Moved;
@@ -446,10 +519,6 @@ struct Connected : Products {
     }
 };
 
-bool is_pointwise(const Axis &a) {
-    return a.kernel == 1 && a.stride == 1 && a.before == 0 && a.after == 0;
-}
-
 bool is_apart(const Axis &a) {
     return a.kernel <= a.stride && a.dilation == 1 && a.before == 0 && a.after == 0;
 }
@@ -481,6 +550,7 @@ std::unique_ptr<Kernel> conv::by_products(const Shape &s, Which which, const For
     }
     if (holds(s, has_one_window)) return std::make_unique<Connected>(s, which, form);
     if (holds(s, is_pointwise)) return with_windows<Pointwise>(s, which, form);
+    if (which == FORWARD_PASS && Shifted::fits(s)) return std::make_unique<Shifted>(s, which, form);
     if (which != INPUT_GRADIENT) return with_windows<Moved>(s, which, form);
     if (holds(s, is_apart)) return std::make_unique<Apart>(s, which, form);
     return std::make_unique<Meeting>(s, which, form);
