@@ -22,7 +22,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -54,9 +54,8 @@ _COLORS = {"forward": "#0072b2", "input gradient": "#e69f00", "weight gradient":
 NOTES = (
     "Ratios are the time of torch divided by ours: above 1 we are faster. Times are medians over "
     "blocks that the two processes ran in turn, each confined to as many processors as threads, "
-    "and stopped while the other ran; of two rounds, before each of which both sides put their "
-    "operands into new memory, the lesser for each side. Results are made anew in every pass, on "
-    "both sides.",
+    "and stopped while the other ran; of two rounds through all passes, each by new processes, the "
+    "lesser for each side. Results are made anew in every pass, on both sides.",
     "Ours is the graph of one pass as a train job has it, after all passes and with native "
     "operators; torch's is its function of that pass, without the walk of autograd. Both had equal "
     "results first: 61 elements and the mean size, to 1e-4.",
@@ -68,7 +67,7 @@ NOTES = (
 
 @dataclass(frozen=True)
 class Pace:
-    """How long is measured: a block's seconds, how many blocks, and how often with new memory."""
+    """How long is measured: a block's seconds, how many blocks, and rounds through all passes."""
 
     block_s: float = 0.02
     blocks: int = 3
@@ -80,7 +79,10 @@ QUICK = Pace(0.01, 3, 1)
 
 @dataclass(frozen=True)
 class Row:
-    """One pass of one shape; times are in milliseconds, ours first, `busy` those of processors."""
+    """One pass of one shape; times are in milliseconds, ours first, `busy` those of processors.
+
+    They are the least of so many rounds.
+    """
 
     kind: str
     net: str
@@ -93,6 +95,15 @@ class Row:
     busy_ratio: float | None = None
     how: str = ""
     note: str = ""
+    rounds: int = 1
+
+    def least(self, other: "Row") -> "Row":
+        """This row and another of the same pass, of one round, as one; one is timed, or none."""
+        rounds = self.rounds + other.rounds
+        if self.ms is None or other.ms is None:
+            return replace(other if self.ms is None else self, rounds=rounds)
+        mine, others = (list(zip(r.ms or (), r.busy_ms or (), strict=True)) for r in (self, other))
+        return _timed(replace(self, rounds=rounds), *map(min, mine, others))
 
 
 class Side:
@@ -171,23 +182,27 @@ def measure_pass(
 ) -> Row:
     """The row of one pass."""
     about = (shape.kind, shape.net, shape.text, which, threads)
-    rounds: list[list[tuple[float, float]]] = []
-    for _ in range(pace.rounds):
-        facts = [side.prepare(shape, which) for side in sides]
-        errors = [f"{n}: {f['error']}" for n, f in zip(("ours", "torch"), facts, strict=True)
-                  if "error" in f]  # fmt: skip
-        if errors:
-            return Row(*about, note="; ".join(errors))
-        how, (ours, theirs) = facts[0]["how"], (f["sample"] for f in facts)
-        if disagreement(theirs, ours, TOLERANCE):
-            return Row(*about, how=how, note="not timed: results differ")
-        rounds.append(_round(sides, pace))
-    (ms, busy), (their_ms, their_busy) = (min(found) for found in zip(*rounds, strict=True))
-    return Row(*about, (ms, their_ms), (busy, their_busy), their_ms / ms,
-               their_busy / max(busy, 1e-6), how)  # fmt: skip
+    facts = [side.prepare(shape, which) for side in sides]
+    errors = [f"{n}: {f['error']}" for n, f in zip(("ours", "torch"), facts, strict=True)
+              if "error" in f]  # fmt: skip
+    if errors:
+        return Row(*about, note="; ".join(errors))
+    how, (ours, theirs) = facts[0]["how"], (f["sample"] for f in facts)
+    if disagreement(theirs, ours, TOLERANCE):
+        return Row(*about, how=how, note="not timed: results differ")
+    return _timed(Row(*about, how=how), *_blocks(sides, pace))
 
 
-def _round(sides: Sequence[Side], pace: Pace) -> list[tuple[float, float]]:
+def _timed(row: Row, ours: tuple[float, float], theirs: tuple[float, float]) -> Row:
+    """A row with milliseconds by the clock and of processors, and their ratios."""
+    (ms, busy), (their_ms, their_busy) = ours, theirs
+    return replace(
+        row, ms=(ms, their_ms), busy_ms=(busy, their_busy), ratio=their_ms / ms,
+        busy_ratio=their_busy / max(busy, 1e-6),
+    )  # fmt: skip
+
+
+def _blocks(sides: Sequence[Side], pace: Pace) -> list[tuple[float, float]]:
     """For each side the medians of a pass's milliseconds by the clock, and of processors."""
     counts = [_count(side, pace) for side in sides]
     walls: list[list[float]] = [[] for _ in sides]
@@ -239,9 +254,10 @@ class UnfinishedSweep:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         replace_bytes(self.path, json.dumps(found).encode())
 
-    def has(self, threads: int, shape: Convolution, which: str) -> bool:
-        """True if this pass has been measured."""
-        return (threads, shape.text, which) in self._rows
+    def rounds(self, threads: int, shape: Convolution, which: str) -> int:
+        """How often this pass has been measured."""
+        found = self._rows.get((threads, shape.text, which))
+        return int(found["rounds"]) if found else 0
 
     def row(self, threads: int, shape: Convolution, which: str) -> Row:
         """The row of a pass that has been measured."""
@@ -393,14 +409,16 @@ def measure(
     pace: Pace,
     isa: str = "",
 ) -> None:
-    """Measure the passes that the record has not."""
-    cases = [c for c in product(shapes, PASSES) if not record.has(threads, *c)]
-    if not cases:
-        return
-    with closing(Sides(threads, folder, isa)) as sides:
-        record.use(sides.versions())
-        for shape, which in _with_progress(cases):
-            record.add(sides.measure(shape, which, pace))
+    """Measure the passes that the record has not, in rounds by processes of their own."""
+    for done in range(pace.rounds):
+        cases = [c for c in product(shapes, PASSES) if record.rounds(threads, *c) <= done]
+        if not cases:
+            continue
+        with closing(Sides(threads, folder, isa)) as sides:
+            record.use(sides.versions())
+            for shape, which in _with_progress(cases):
+                row = sides.measure(shape, which, pace)
+                record.add(record.row(threads, shape, which).least(row) if done else row)
 
 
 def _plain(row: Row) -> dict[str, Any]:

@@ -5,6 +5,8 @@ import json
 import os
 import sys
 from collections import Counter
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -137,6 +139,22 @@ def test_a_sweep_goes_on_where_it_ended(workers: None, tmp_path: Path):
     convolutions.measure(record, shapes, 1, str(tmp_path), QUICK)
     assert record.row(1, shapes[0], PASSES[0]) == known
     assert record.row(1, shapes[1], PASSES[2]).ratio == 2
+
+
+def test_the_least_of_all_rounds_counts(workers: None, tmp_path: Path):
+    shapes = choose(draw_shapes(), ["1x1"], 13)
+    record = UnfinishedSweep(tmp_path / "so_far.json", {"title": "two"})
+    record.use({"flow2onnx": {"made": "1"}, "torch": {"made": "1"}})
+    about = ("1x1", "a", shapes[0].text)
+    record.add(Row(*about, PASSES[0], 1, (9.0, 7.0), (9.0, 7.0), 7 / 9, 7 / 9, "by hand"))
+    record.add(Row(*about, PASSES[1], 1, (3.0, 6.0), (3.0, 6.0), 2.0, 2.0, "by hand"))
+    record.add(Row(*about, PASSES[2], 1, note="ours ended"))
+    convolutions.measure(record, shapes, 1, str(tmp_path), replace(QUICK, rounds=2))
+    first, ended, failed = (record.row(1, shapes[0], which) for which in PASSES)
+    assert (first.ms, first.busy_ms, first.ratio) == ((4.0, 7.0), (8.0, 7.0), 1.75)
+    assert (ended.ms, ended.ratio) == ((3.0, 6.0), 2.0)  # the second round's process ended
+    assert (failed.ms, failed.note) == ((4.0, 8.0), "")
+    assert {record.rounds(1, *case) for case in product(shapes, PASSES)} == {2}
 
 
 def test_rows_of_other_sweeps_are_refused(tmp_path: Path):
