@@ -57,7 +57,8 @@ def _count_users(change: int) -> None:
         with _lock:
             _users[0] += change
             library.mallopt(_MMAP_THRESHOLD, _LARGE if _users[0] else _MOST_LARGE)
-            library.mallopt(_TRIM_THRESHOLD, _MOST_FREE)
+            if not _users[0]:
+                library.mallopt(_TRIM_THRESHOLD, _MOST_FREE)
 
 
 def trim_memory() -> None:
