@@ -103,7 +103,7 @@ class Row:
         if self.ms is None or other.ms is None:
             return replace(other if self.ms is None else self, rounds=rounds)
         mine, others = (list(zip(r.ms or (), r.busy_ms or (), strict=True)) for r in (self, other))
-        return _timed(replace(self, rounds=rounds), *map(min, mine, others))
+        return _with_times(replace(self, rounds=rounds), *map(min, mine, others))
 
 
 class Side:
@@ -190,10 +190,10 @@ def measure_pass(
     how, (ours, theirs) = facts[0]["how"], (f["sample"] for f in facts)
     if disagreement(theirs, ours, TOLERANCE):
         return Row(*about, how=how, note="not timed: results differ")
-    return _timed(Row(*about, how=how), *_blocks(sides, pace))
+    return _with_times(Row(*about, how=how), *_blocks(sides, pace))
 
 
-def _timed(row: Row, ours: tuple[float, float], theirs: tuple[float, float]) -> Row:
+def _with_times(row: Row, ours: tuple[float, float], theirs: tuple[float, float]) -> Row:
     """A row with milliseconds by the clock and of processors, and their ratios."""
     (ms, busy), (their_ms, their_busy) = ours, theirs
     return replace(

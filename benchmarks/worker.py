@@ -84,8 +84,9 @@ def prepare(args: argparse.Namespace):
     from benchmarks.workloads import workload
 
     work = workload(args.workload)
-    data, values = work.data(), work.variables()
-    if args.task == "prediction":
+    data = work.data()
+    values = {} if args.model else work.variables()  # the file has them
+    if args.task == "prediction" and not args.model:
         values |= work.state()
     options = Options(
         frozenset(filter(None, variant.split(","))), args.threads, args.device, args.precision,

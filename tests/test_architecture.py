@@ -161,7 +161,7 @@ OPENERS = {
     "onnx.load": {"flow2onnx/integrations/mlflow.py"},
     "onnx.load_from_string": {"flow2onnx_native/accelerator.py"},
     "ir.load": {"flow2onnx/onnx_io/parse.py"},  # what a quantizer wrote just now
-    # made by the engine, node by node, and so not checked
+    # made by the engine, node by node, or written anew of what was checked: not checked again
     "OwnModel": {
         "flow2onnx/engine/opening.py", "flow2onnx/engine/explain_job.py",
         "flow2onnx/engine/variables.py", "flow2onnx_runtime/options.py",

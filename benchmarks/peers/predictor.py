@@ -11,7 +11,6 @@ VERSIONS = ("onnxruntime", "numpy")
 
 def prediction(work: Workload, values: Values, data: Data, options: Options) -> Step:
     """A step runs the file `model`, with native operators in it if the variant says so."""
-    values.clear()  # the file has them
     opening = RuntimeOptions(intra_op_threads=options.threads, native="native" in options.variant)
     predictor = Predictor(options.model, opening)
     (result,) = (info.name for info in predictor.results)

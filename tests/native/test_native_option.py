@@ -93,7 +93,7 @@ def test_a_bundle_predicts_alike(bundle: Path) -> None:
 def large_constants(dtype: str) -> tuple[bytes, np.ndarray]:
     """y = x W + b with a W that is packed, t = a table of that type, and W may be fed."""
     draw = np.random.default_rng(1)
-    table = draw.integers(0, 99, (90, 70)).astype(np.dtype(getattr(ml_dtypes, dtype, dtype)))
+    table = draw.integers(0, 99, (120, 80)).astype(np.dtype(getattr(ml_dtypes, dtype, dtype)))
     w, b = (draw.standard_normal(shape).astype(np.float32) for shape in ((256, 256), (256,)))
     kinds = {"x": ("FLOAT", (16, 256)), "y": ("FLOAT", (16, 256)), "t": ("FLOAT", table.T.shape)}
     infos = {n: helper.make_tensor_value_info(n, getattr(TensorProto, kind), shape)

@@ -375,7 +375,7 @@ def _is_forward_moved(shape: ConvShape) -> bool:
     if _taps(shape) <= _SHORT:
         return shape.out_width >= _NOT_MANY
     if shape.axes == 2 and shape.kernel_height == _taps(shape) >= _LONG_ROW:
-        return shape.in_ >= _FEWEST_ROWS and _has_unit_strides(shape)  # whole planes, moved by none
+        return shape.in_ >= _FEWEST_ROWS and _has_unit_strides(shape)  # as whole planes
     if _taps(shape) > 2 * _BLOCK or shape.out < _FEWEST_ROWS or shape.axes == MOST_AXES:
         return False
     if _is_plane_apart(shape):

@@ -35,7 +35,7 @@ constexpr int64_t SUM_PART = 384; /* measured: longer sums fall out of the cache
 /* Measured: of all images, sums that stay in the cache take down to a quarter of the time, but of
  * too many blocks each image is read too often. */
 constexpr int64_t BLOCK_ROWS = 128, BLOCK_COLUMNS = 21 * COLUMN_STEP, MOST_BLOCKS = 4;
-constexpr int64_t FEWEST_SHIFTED = 32; /* measured: channels of a product for each tap */
+constexpr int64_t FEWEST_SHIFTED = 32; /* channels: with fewer a tap has too little to do */
 constexpr int64_t FEW_WEIGHTS = 1 << 14, SUMS = 8; /* parts of a sum */
 
 /* Units from `at` to `end`, by what they are units of: `each` of one image or group, at most `most`

@@ -14,7 +14,7 @@ from flow2onnx_runtime.dtypes import Element
 from flow2onnx_runtime.run_errors import allocation_error, copy_error
 from flow2onnx_runtime.runtime_log import silent_runtime
 
-__all__ = ["Buffer", "new_buffer", "wrap_array"]
+__all__ = ["Buffer", "copy_to_buffer", "new_buffer", "wrap_array"]
 
 _ALIGNMENT = 64  # the widest vector load of the CPU kernels
 
@@ -51,6 +51,13 @@ def new_buffer(place: tuple[str, int], shape: Sequence[int], element: Element) -
     return (
         _HostBuffer(shape, element) if place[0] == "cpu" else _DeviceBuffer(place, shape, element)
     )
+
+
+def copy_to_buffer(place: tuple[str, int], array: NDArray[Any], element: Element) -> Buffer:
+    """A buffer at a place, of the shape of an array and with a copy of its content."""
+    buffer = new_buffer(place, array.shape, element)
+    buffer.write(array)
+    return buffer
 
 
 def _allocate_aligned(shape: Sequence[int], dtype: "np.dtype[Any]") -> NDArray[Any]:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flow2onnx_runtime.buffers import Buffer, new_buffer
+from flow2onnx_runtime.buffers import Buffer, copy_to_buffer, new_buffer
 from flow2onnx_runtime.dtypes import Element, element_named
 from flow2onnx_runtime.manifest import NEXT
 from flow2onnx_runtime.program import Program, TensorInfo
@@ -73,7 +73,7 @@ def _outputs(
     for info in (*program.inputs, *program.outputs):
         target = info.name.removeprefix(NEXT)
         if info.name in values:
-            held[info.name] = _buffer(place, values[info.name], element_named(info.element))
+            held[info.name] = copy_to_buffer(place, values[info.name], element_named(info.element))
             binding.bind_ortvalue_input(info.name, held[info.name].value)
         elif info.name.startswith(NEXT) and target in in_place:
             held[info.name] = held[target]
@@ -97,12 +97,6 @@ def _read(program: Program, binding: Any, held: dict[str, Buffer]) -> dict[str, 
         elif not element_named(info.element).is_bits:
             found[info.name] = np.array(made[position].numpy()).tobytes()
     return found
-
-
-def _buffer(place: tuple[str, int], array: NDArray[Any], element: Element) -> Buffer:
-    buffer = new_buffer(place, array.shape, element)
-    buffer.write(array)
-    return buffer
 
 
 def _shape(feed: TensorInfo, sizes: dict[str, int]) -> tuple[int, ...]:

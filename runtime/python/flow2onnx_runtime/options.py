@@ -11,7 +11,7 @@ import onnxruntime as ort
 
 from flow2onnx_runtime.allocator import map_large_blocks, release_free_blocks
 from flow2onnx_runtime.batch_profiles import Rows, check_rows, with_profile
-from flow2onnx_runtime.buffers import new_buffer
+from flow2onnx_runtime.buffers import copy_to_buffer
 from flow2onnx_runtime.cache_folders import make_folders, with_caches
 from flow2onnx_runtime.dtypes import Array, as_bits, element_named
 from flow2onnx_runtime.errors import BundleError, OptionsError, ProviderError
@@ -317,9 +317,7 @@ def _native_form(
 
 def _value(array: Array) -> Any:
     element = element_named(array.dtype.name)
-    buffer = new_buffer(("cpu", 0), array.shape, element)
-    buffer.write(as_bits(array, element))
-    return buffer.value
+    return copy_to_buffer(("cpu", 0), as_bits(array, element), element).value
 
 
 def _check_free_dimensions(model: Model | OwnModel, sizes: Mapping[str, int]) -> None:

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from flow2onnx_runtime.buffers import new_buffer
+from flow2onnx_runtime.buffers import copy_to_buffer
 from flow2onnx_runtime.dtypes import Array, Element, find_onnx_element
 from flow2onnx_runtime.errors import BundleError, FlowError
 from flow2onnx_runtime.files import replace_file
@@ -68,8 +68,7 @@ class _Runner:
         device = options.device
         for info in self._session.get_inputs():
             array = fed[info.name]
-            buffer = new_buffer(device, array.shape, _element(info))
-            buffer.write(array)
+            buffer = copy_to_buffer(device, array, _element(info))
             self._binding.bind_ortvalue_input(info.name, buffer.value)
         for info in self._session.get_outputs():
             self._binding.bind_output(info.name, *device)

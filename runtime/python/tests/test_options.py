@@ -1,6 +1,5 @@
 """Opening sessions: options, providers, models that cannot be opened; and what has kernels."""
 
-import ctypes
 import subprocess
 import sys
 
@@ -13,6 +12,7 @@ from flow2onnx_runtime import (
     Options,
     OptionsError,
     ProviderError,
+    allocator,
     kernels,
     open_session,
     registry,
@@ -292,7 +292,7 @@ print(resident() - before)
 """
 
 
-@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="needs glibc")
+@pytest.mark.skipif(allocator._libc() is None, reason="needs glibc")
 def test_a_session_keeps_its_weights_once(tmp_path):
     """Other copies of weights of 38 MB came and went: the message's, and one in another layout."""
     layers, channels = 16, 256
