@@ -10,11 +10,11 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 from onnxruntime.capi import onnxruntime_pybind11_state as _native
 
-from flow2onnx_runtime.dtypes import Element
+from flow2onnx_runtime.dtypes import Element, find_onnx_element
 from flow2onnx_runtime.run_errors import allocation_error, copy_error
 from flow2onnx_runtime.runtime_log import silent_runtime
 
-__all__ = ["Buffer", "copy_to_buffer", "new_buffer", "wrap_array"]
+__all__ = ["Buffer", "bytes_of", "copy_to_buffer", "new_buffer", "wrap_array"]
 
 _ALIGNMENT = 64  # the widest vector load of the CPU kernels
 
@@ -44,6 +44,13 @@ def wrap_array(array: NDArray[Any], element: Element) -> Any:
     """
     assert array.flags.c_contiguous, "the runtime would misread a strided array"
     return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array, element.code)
+
+
+def bytes_of(value: Any) -> int:
+    """The bytes of a tensor's elements; its own `tensor_size_in_bytes` came with later runtimes."""
+    element = find_onnx_element(value.data_type())
+    assert element is not None, "a value of ours"
+    return prod(tuple[int, ...](value.shape())) * element.size
 
 
 def new_buffer(place: tuple[str, int], shape: Sequence[int], element: Element) -> Buffer:

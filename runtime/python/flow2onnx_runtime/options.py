@@ -11,7 +11,7 @@ import onnxruntime as ort
 
 from flow2onnx_runtime.allocator import map_large_blocks, release_free_blocks
 from flow2onnx_runtime.batch_profiles import Rows, check_rows, with_profile
-from flow2onnx_runtime.buffers import copy_to_buffer
+from flow2onnx_runtime.buffers import bytes_of, copy_to_buffer
 from flow2onnx_runtime.cache_folders import make_folders, with_caches
 from flow2onnx_runtime.dtypes import Array, as_bits, element_named
 from flow2onnx_runtime.errors import BundleError, OptionsError, ProviderError
@@ -255,7 +255,7 @@ def open_session(
     if options.batch_profile is not None:
         providers = with_profile(model, providers, options.batch_profile)
     settings = _session_options(options)
-    size = _size(model) + sum(v.tensor_size_in_bytes() for v in (initializers or {}).values())
+    size = _size(model) + sum(map(bytes_of, (initializers or {}).values()))
     if is_alone and _FOLDED not in entries:
         settings.add_session_config_entry(_FOLDED, str(max(_LEAST_FOLDED, 2 * size)))
     if initializers:
