@@ -50,7 +50,8 @@ def bytes_of(value: Any) -> int:
     """The bytes of a tensor's elements; its own `tensor_size_in_bytes` came with later runtimes."""
     element = find_onnx_element(value.data_type())
     assert element is not None, "a value of ours"
-    return prod(tuple[int, ...](value.shape())) * element.size
+    shape: Sequence[int] = value.shape()
+    return prod(shape) * element.size
 
 
 def new_buffer(place: tuple[str, int], shape: Sequence[int], element: Element) -> Buffer:
