@@ -186,6 +186,7 @@ def _about(opening: Any, flow: ModuleType) -> dict[str, Any]:
     from benchmarks.roofline import costs_by_node
 
     costs = costs_by_node(opening.job.model.graph)
+    opened = costs | costs_by_node(opening.model.graph)
     updated = [v.producer().name for v in opening.model.graph.outputs
                if str(v.name).startswith("next/") and v.producer() is not None]  # fmt: skip
     return {
@@ -195,10 +196,15 @@ def _about(opening: Any, flow: ModuleType) -> dict[str, Any]:
         "native": dict(opening.native),
         "has_native": bool(entry_points(group=GROUP)),
         "provider": opening.options.provider_names[0],
-        "costs": {name: [c.operator, c.precision, c.bytes, c.flops] for name, c in costs.items()},
+        "costs": _as_lists(costs),
+        "opened_costs": _as_lists(opened),
         "updates": updated,
         "versions": {"flow2onnx": flow.__version__, "onnxruntime": onnxruntime.__version__},
     }
+
+
+def _as_lists(costs: Mapping[str, Any]) -> dict[str, list[Any]]:
+    return {name: [c.operator, c.precision, c.bytes, c.flops] for name, c in costs.items()}
 
 
 def _twin(args: argparse.Namespace) -> tuple[Callable[[int], Any], dict[str, Any]]:

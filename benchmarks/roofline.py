@@ -7,7 +7,7 @@ this is the roofline of a graph as it stands, and says how far its kernels are f
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,20 @@ _VIEWS = frozenset({
 # What reads or writes as much of a tensor as its smaller operands name.
 _GATHERS = frozenset({"Gather", "GatherElements", "GatherND", "Slice"})
 _SCATTERS = frozenset({"ScatterElements", "ScatterND", "TensorScatter"})
+# Native operators that read no more of an operand than they need, or whose arithmetic depends on
+# what they are fed.
+_UNCOUNTED = frozenset({
+    "Attention", "AttentionGradient", "Recurrence", "RecurrenceGradient", "Rows", "AddRows",
+    "AddNamedRows",
+})  # fmt: skip
+# The tensor whose elements meet a kernel each, and the kernel, of operands and a result.
+_WINDOWS: Mapping[str, Callable[[Any, Any], tuple[Any, Any]]] = {
+    "Conv": lambda operands, y: (y, operands[1]),
+    "ConvTranspose": lambda operands, y: (operands[0], operands[1]),
+    "ConvInputGradient": lambda operands, y: (operands[0], operands[1]),
+    "ConvWeightGradient": lambda operands, y: (operands[1], y),
+}
+_PRODUCT_SIZES = {"Product": 5, "PackedProduct": 3}  # of the attribute `shape`, how many multiply
 
 
 @dataclass(frozen=True)
@@ -60,8 +74,9 @@ def costs(graph: Any, precision: str) -> list[Cost]:
 
 
 def costs_by_node(graph: Any) -> dict[str, Cost]:
-    """The cost of each node of a graph of `onnx_ir`, by its name."""
-    return {str(n.name): Cost(*_cost(n, "float32")) for n in graph if n.op_type not in _VIEWS}
+    """The cost of each node of a graph of `onnx_ir`, by its name, native ones too where known."""
+    left_out = _VIEWS | _UNCOUNTED
+    return {str(n.name): Cost(*_cost(n, "float32")) for n in graph if n.op_type not in left_out}
 
 
 def least_ms(found: Iterable[Cost], ceilings: Ceilings) -> float:
@@ -100,10 +115,11 @@ def _flops(node: Any) -> int:
         transposed = node.attributes.get("transA")
         inner = shape[0] if transposed is not None and transposed.value else shape[-1]
         return 2 * math.prod(_shape(node.outputs[0])) * inner
-    if node.op_type in ("Conv", "ConvTranspose"):
-        kernel = _shape(node.inputs[1])
-        each = math.prod(kernel) // max(kernel[0], 1)
-        side = node.outputs[0] if node.op_type == "Conv" else node.inputs[0]
+    if node.op_type in ("Product", "PackedProduct"):
+        return 2 * math.prod(node.attributes["shape"].value[: _PRODUCT_SIZES[node.op_type]])
+    if node.op_type in _WINDOWS:
+        side, kernel = _WINDOWS[node.op_type](node.inputs, node.outputs[0])
+        each = math.prod(_shape(kernel)[1:])
         return 2 * math.prod(_shape(side)) * each
     return 0
 

@@ -5,15 +5,17 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 
 from benchmarks import mine, mine_worker
 from benchmarks.contest import Row
 from benchmarks.mine import Timed, findings, trace_of
 from benchmarks.mine_worker import GivenError
-from benchmarks.roofline import Ceilings
+from benchmarks.roofline import Ceilings, costs_by_node
 from flow2onnx.dtypes import float32, int32
 
+COSTS = {"a": ["Gemm", "float32", 4000, 2_000_000]}
 LEAVES = {
     "x": SimpleNamespace(shape=(2, 3), dtype=float32),
     "labels": SimpleNamespace(shape=(2,), dtype=int32),
@@ -121,8 +123,16 @@ def test_a_trace_leaves_out_the_first_steps(tmp_path):
 
 
 def about(**more):
-    known = {"kind": "train", "nodes": 3, "native": {}, "has_native": True, "updates": [],
-             "versions": {}, "costs": {"a": ["Gemm", "float32", 4000, 2_000_000]}}  # fmt: skip
+    known = {
+        "kind": "train",
+        "nodes": 3,
+        "native": {},
+        "has_native": True,
+        "updates": [],
+        "versions": {},
+        "costs": COSTS,
+        "opened_costs": COSTS,
+    }
     return known | more
 
 
@@ -158,6 +168,37 @@ def test_what_to_try(nodes, more, words):
 def test_products_of_halves_are_computed_in_float32():
     found = told([], costs={"a": ["MatMul", "float16", 4000, 2_000_000]})
     assert found["node_by_node_ms"] == pytest.approx(0.1)
+
+
+X_SHAPE, W_SHAPE, Y_SHAPE = (2, 4, 9, 9), (8, 2, 3, 3), (2, 8, 5, 5)  # in two groups, stride 2
+
+
+@pytest.mark.parametrize(
+    ("operator", "operands", "result"),
+    [
+        ("Conv", (X_SHAPE, W_SHAPE), Y_SHAPE),
+        ("ConvTranspose", (Y_SHAPE, W_SHAPE), X_SHAPE),
+        ("ConvInputGradient", (Y_SHAPE, W_SHAPE), X_SHAPE),
+        ("ConvWeightGradient", (X_SHAPE, Y_SHAPE), W_SHAPE),
+    ],
+)
+def test_passes_of_a_convolution_have_the_same_arithmetic(operator, operands, result):
+    inputs = [ir.val(f"{i}", ir.DataType.FLOAT, shape) for i, shape in enumerate(operands)]
+    output = ir.val("y", ir.DataType.FLOAT, result)
+    node = ir.Node("", operator, inputs, outputs=[output], name="n")
+    cost = costs_by_node([node])["n"]
+    assert cost.flops == 2 * 2 * 8 * 5 * 5 * 2 * 3 * 3
+    assert cost.bytes == 4 * (648 + 144 + 400)
+
+
+def test_native_nodes_are_counted_where_what_they_do_is_known():
+    shape = ir.AttrInt64s("shape", [3, 5, 7, 2, 4, 1, 0, 0, 0, *[0] * 15])
+    x, y = (ir.val(name, ir.DataType.FLOAT, (1,)) for name in "xy")
+    product = ir.Node("ours", "Product", [x, y], [shape], num_outputs=1, name="product")
+    attention = ir.Node("ours", "Attention", [x, y], num_outputs=1, name="attention")
+    found = costs_by_node([product, attention])
+    assert found["product"].flops == 2 * 3 * 5 * 7 * 2 * 4
+    assert "attention" not in found
 
 
 @pytest.mark.slow
