@@ -31,9 +31,17 @@ def test_it_is_paused_within_and_on_afterwards():
 def test_what_was_made_is_looked_through_when_all_is():
     gc.enable()
     with collector_paused():
-        made = [[i] for i in range(1000)]
+        made = [[i] for i in range(20_000)]
     old = {id(thing) for thing in gc.get_objects(generation=2)}
     assert all(id(thing) in old for thing in made)
+
+
+def test_a_short_pause_asks_nothing_of_all_objects(monkeypatch):
+    gc.enable()
+    monkeypatch.setattr(gc, "get_freeze_count", None)
+    with collector_paused():
+        assert not gc.isenabled()
+    assert gc.isenabled()
 
 
 def test_what_a_program_froze_stays_frozen():
@@ -42,7 +50,8 @@ def test_what_a_program_froze_stays_frozen():
     try:
         frozen = gc.get_freeze_count()
         with collector_paused():
-            pass
+            made = [[i] for i in range(20_000)]
+        assert len(made) == 20_000
         assert gc.get_freeze_count() >= frozen - 100  # some may be gone since
     finally:
         gc.unfreeze()

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 
 __all__ = ["collector_paused"]
 
+_MANY = 10_000  # objects; to look through fewer takes less than to ask whether some are frozen
+
 
 class _Pauses:
     """How many are under way, in all threads: the first begins one, the last ends it."""
@@ -25,7 +27,8 @@ class _Pauses:
         with self._lock:
             self._count -= 1
             if self._count == 0 and self._was_on:
-                if gc.get_freeze_count() == 0:  # the program's own stay as they are
+                made, _, _ = gc.get_count()
+                if made > _MANY and not gc.get_freeze_count():  # the program's own stay as they are
                     gc.freeze()
                     gc.unfreeze()
                 gc.enable()
@@ -39,8 +42,8 @@ def collector_paused() -> Iterator[None]:
     """Keep the collector from running; a graph of some thousand nodes takes a quarter less time.
 
     What is dropped meanwhile goes as usual when nothing refers to it, cycles at a later collection.
-    What was made and is still there is of the oldest generation then: to look through all of it as
-    the youngest, and once more as the middle one, would find next to nothing.
+    What was made and is still there, if it is much, is of the oldest generation then: to look
+    through all of it as the youngest, and once more as the middle one, would find next to nothing.
     """
     _PAUSES.begin()
     try:
