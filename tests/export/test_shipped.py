@@ -129,4 +129,4 @@ def test_the_wheel_is_small(tmp_path):
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir"]
     subprocess.run([*pip, str(tmp_path / "dist"), str(copied(tmp_path))], check=True)
     (wheel,) = (tmp_path / "dist").glob("*.whl")
-    assert wheel.stat().st_size < 160_000
+    assert wheel.stat().st_size < 320_000  # all is Python, JavaScript and one table of kernels
