@@ -20,13 +20,11 @@ _VIEWS = frozenset({
     "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Shape", "Size", "Constant",
 })  # fmt: skip
 # What reads or writes as much of a tensor as its smaller operands name.
-_GATHERS = frozenset({"Gather", "GatherElements", "GatherND", "Slice"})
-_SCATTERS = frozenset({"ScatterElements", "ScatterND", "TensorScatter"})
-# Native operators that read no more of an operand than they need, or whose arithmetic depends on
-# what they are fed.
+_GATHERS = frozenset({"Gather", "GatherElements", "GatherND", "Rows", "Slice"})
+_SCATTERS = frozenset({"ScatterElements", "ScatterND", "TensorScatter", "AddRows", "PutRows"})
+# Native operators whose work depends on what they are fed.
 _UNCOUNTED = frozenset({
-    "Attention", "AttentionGradient", "Recurrence", "RecurrenceGradient", "Rows", "AddRows",
-    "AddNamedRows",
+    "Attention", "AttentionGradient", "Recurrence", "RecurrenceGradient", "AddNamedRows",
 })  # fmt: skip
 # The tensor whose elements meet a kernel each, and the kernel, of operands and a result.
 _WINDOWS: Mapping[str, Callable[[Any, Any], tuple[Any, Any]]] = {

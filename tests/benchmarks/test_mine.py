@@ -191,6 +191,22 @@ def test_passes_of_a_convolution_have_the_same_arithmetic(operator, operands, re
     assert cost.bytes == 4 * (648 + 144 + 400)
 
 
+@pytest.mark.parametrize(
+    ("native", "standard"),
+    [("Rows", "GatherND"), ("AddRows", "ScatterND"), ("PutRows", "ScatterND")],
+)
+def test_rows_of_a_table_are_counted_as_by_standard_operators(native, standard):
+    kinds = [((1000, 8), "FLOAT"), ((5, 1), "INT64"), ((5, 8), "FLOAT")]
+    values = [ir.val(str(i), ir.DataType[kind], shape) for i, (shape, kind) in enumerate(kinds)]
+    inputs, result = (values[:2], (5, 8)) if native == "Rows" else (values, (1000, 8))
+    nodes = [
+        ir.Node("", name, inputs, outputs=[ir.val(name, ir.DataType.FLOAT, result)], name=name)
+        for name in (native, standard)
+    ]
+    found = costs_by_node(nodes)
+    assert found[native].bytes == found[standard].bytes < 1000 * 8
+
+
 def test_native_nodes_are_counted_where_what_they_do_is_known():
     shape = ir.AttrInt64s("shape", [3, 5, 7, 2, 4, 1, 0, 0, 0, *[0] * 15])
     x, y = (ir.val(name, ir.DataType.FLOAT, (1,)) for name in "xy")
