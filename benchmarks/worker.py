@@ -85,9 +85,11 @@ def prepare(args: argparse.Namespace):
 
     work = workload(args.workload)
     data = work.data()
-    values = {} if args.model else work.variables()  # the file has them
-    if args.task == "prediction" and not args.model:
-        values |= work.state()
+    values = {}
+    if not args.model:  # whose file has them
+        values = work.variables()
+        if args.task == "prediction":
+            values |= work.state()
     options = Options(
         frozenset(filter(None, variant.split(","))), args.threads, args.device, args.precision,
         args.model, args.profile,
