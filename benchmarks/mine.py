@@ -216,6 +216,7 @@ def findings(
     # processors multiply halves in float32
     costs, opened = ({n: replace(Cost(*cost), precision="float32") for n, cost in found.items()}
                      for found in (about["costs"], about["opened_costs"]))  # fmt: skip
+    known = costs | opened
     flops = sum(cost.flops for cost in costs.values())
     arithmetic = 1e3 * flops / ceilings.products["float32"]
     return {
@@ -235,7 +236,7 @@ def findings(
         "arithmetic_ms": arithmetic,
         "node_by_node_ms": sum(1e3 * cost.seconds(ceilings) for cost in costs.values()),
         "top": [
-            _line(t, ours.ms, opened.get(t.name.removeprefix("fused ")), ceilings)
+            _line(t, ours.ms, known.get(t.name.removeprefix("fused ")), ceilings)
             for t in nodes[:_TOP]
         ],
         "try": list(_advice(ours, about, nodes, arithmetic, cores)),

@@ -185,8 +185,6 @@ def _about(opening: Any, flow: ModuleType) -> dict[str, Any]:
 
     from benchmarks.roofline import costs_by_node
 
-    costs = costs_by_node(opening.job.model.graph)
-    opened = costs | costs_by_node(opening.model.graph)
     updated = [v.producer().name for v in opening.model.graph.outputs
                if str(v.name).startswith("next/") and v.producer() is not None]  # fmt: skip
     return {
@@ -196,8 +194,8 @@ def _about(opening: Any, flow: ModuleType) -> dict[str, Any]:
         "native": dict(opening.native),
         "has_native": bool(entry_points(group=GROUP)),
         "provider": opening.options.provider_names[0],
-        "costs": _as_lists(costs),
-        "opened_costs": _as_lists(opened),
+        "costs": _as_lists(costs_by_node(opening.job.model.graph)),
+        "opened_costs": _as_lists(costs_by_node(opening.model.graph)),
         "updates": updated,
         "versions": {"flow2onnx": flow.__version__, "onnxruntime": onnxruntime.__version__},
     }
