@@ -77,6 +77,8 @@ def test_gemm(
         (700, 40, 33),
         (40, 70, 1024),
         (16, 200, 3072),  # rows at the same places of the cache
+        (1100, 100, 131),  # the right side is transposed first
+        (3100, 384, 96),
     ],
 )
 @pytest.mark.parametrize("threads", [1, 2, 3])

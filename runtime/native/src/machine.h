@@ -25,7 +25,7 @@ inline float *line_from(float *address) {
 /* What memory is for: of each use a thread has one piece at a time. */
 enum Use {
     REGISTERS, REORDERS, KEPT_POINTS, BLOCK_POINTS, STRIPS, SUMMED, TILES, LEFT_BLOCK, RIGHT_BLOCK,
-    COLUMNS
+    COLUMNS, PACKED_ROWS
 };
 
 /* Floats on whole lines of cache; kept, as threads come back for the next kernel. */

@@ -1,4 +1,5 @@
-/* Products whose right side comes transposed, of rows that share sets of the cache. */
+/* Products whose right side comes transposed, where sgemm is slow at them as they lie: of rows that
+ * share sets of the cache, and of many rows by few columns. */
 #ifndef FLOW2ONNX_NATIVE_PACKED_ROWS_H
 #define FLOW2ONNX_NATIVE_PACKED_ROWS_H
 
@@ -18,10 +19,11 @@ struct RowProduct {
     float alpha, beta;
 };
 
-/* By oneDNN's sgemm, of parts of the rows packed side by side. Throws std::bad_alloc. */
+/* By oneDNN's sgemm, of parts of the rows packed side by side or of the right side transposed.
+ * Throws std::bad_alloc. */
 onednn::Status multiply_rows(const RowProduct &);
 
-/* Whether that takes less time than sgemm of rows so far apart as they lie. */
+/* Whether that takes less time than sgemm of both sides as they lie. */
 bool pays_rows(int64_t rows, int64_t columns, int64_t depth, int64_t a_row, int64_t b_row);
 
 } // namespace packed
