@@ -31,6 +31,7 @@
 #include "machine.h"
 #include "packed_loops.h"
 #include "tile.h"
+#include "transpose_loops.h"
 
 namespace {
 
@@ -204,6 +205,17 @@ Operand right_side(const Rows &from, int64_t rows, int64_t width, float *memory)
     return {memory - rows * whole, whole};
 }
 
+/* `count` rows, transposed, times a factor; in whole panels, with zeros behind the last. */
+void transpose(const Rows &from, int64_t count, int64_t width, float factor, float *to) {
+    const int64_t columns = padded(count);
+    for (int64_t j = 0; count < columns && j < width; ++j) {
+        std::fill(to + j * columns + count, to + (j + 1) * columns, 0.0f);
+    }
+    transposes::loops().transpose(
+        {from.data, to, size(count), size(width), size(from.step), size(columns)});
+    if (factor != 1) tile::loops().scale(to, factor, size(columns * width));
+}
+
 /* Memory of a task, handed out in pieces. */
 struct Memory {
     float *next;
@@ -306,8 +318,7 @@ struct Forward {
         const Rows from = heads_of_queries(s, kernel.layout.queries).of(q, tiles.group);
         const int64_t step = out.step(), columns = padded(part.count);
         float *to = result + out.start(tiles.group) + part.first * step;
-        loops().transpose(queries, size(columns), from.at(part.first), size(part.count),
-                          size(from.step), size(s.width), kernel.scale);
+        transpose({from.at(part.first), from.step}, part.count, s.width, kernel.scale, queries);
         State state;
         std::fill_n(state.most, QUERIES, LOWEST);
         std::fill_n(state.sum, QUERIES, 0.0f);
@@ -396,8 +407,8 @@ struct Gradient {
         each_part({0, queries.count}, TILE_QUERIES, [&](Span part) {
             const int64_t at_part = part.first * s.width;
             const auto turn = [&](const Rows &rows, float *to, float factor) {
-                loops().transpose(to + at_part, size(padded(part.count)), rows.at(part.first),
-                                  size(part.count), size(rows.step), size(s.width), factor);
+                transpose({rows.at(part.first), rows.step}, part.count, s.width, factor,
+                          to + at_part);
             };
             turn(from_q, head.transposed_queries, kernel.scale);
             turn(from_slope, head.transposed_slopes, 1);

@@ -30,10 +30,6 @@ struct Shares {
 };
 
 struct Loops {
-    /* to[j * columns + i] = factor * from[i * row + j], of `rows` rows of `width`; `columns` rows
-     * are written, zeros behind the last */
-    void (*transpose)(float *to, size_t columns, const float *from, size_t rows, size_t row,
-                      size_t width, float factor);
     /* Scores to e^(score - most), and the state with those of the tile; `factors` is what turns
      * shares beside the largest score before into those beside the one now. */
     void (*advance)(const Tile &, State *, float *factors);
