@@ -68,8 +68,8 @@ bool pays_rows(int64_t rows, int64_t columns, int64_t depth, int64_t a_row, int6
 }
 
 onednn::Status multiply_rows(const RowProduct &p) {
-    return share_sets(p.rows, p.columns, p.depth, p.a_row, p.b_row) ? multiply_parts(p)
-                                                                    : multiply_transpose(p);
+    static_assert(MOST < MANY, "rows tell which of the two pays, also where a call has some terms");
+    return p.rows >= MANY ? multiply_transpose(p) : multiply_parts(p);
 }
 
 } // namespace packed
