@@ -102,7 +102,16 @@ def test_dense_layers(
 
 @pytest.mark.parametrize(
     ("rows", "columns", "depth"),
-    [(70, 500, 33), (393, 400, 321), (130, 1030, 7), (64, 513, 900), (1100, 140, 500)],
+    [
+        (70, 500, 33),
+        (393, 400, 321),
+        (130, 1030, 7),
+        (64, 513, 900),
+        (1100, 140, 500),
+        (1024, 70, 515),  # rows at the same places of the cache
+        (2048, 768, 64),
+        (4200, 256, 70),
+    ],
 )
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("full", [False, True])
@@ -116,6 +125,19 @@ def test_gradients_of_weights(
     feeds = {str(v.name): numbers(v.shape.numpy(), i) for i, v in enumerate(b.graph.inputs)}
     doubles = {k: v.astype(np.float64) for k, v in feeds.items()}
     expected = -0.5 * doubles["x"].T @ doubles["g"] + doubles["c"]
+    agree(evaluate(b, multiplying, feeds, threads)["y"], expected)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("full", [False, True])
+def test_many_rows(threads: int, full: bool, multiplying: NativeLibrary) -> None:
+    b = Builder()
+    x, w = b.input("x", (4300, 1030), float32), b.input("w", (1030, 40), float32)
+    c = b.input("c", (4300, 40) if full else (4300, 1), float32)
+    b.output(b.Gemm(x, w, c, beta=2.0), "y")
+    feeds = {str(v.name): numbers(v.shape.numpy(), i) for i, v in enumerate(b.graph.inputs)}
+    doubles = {k: v.astype(np.float64) for k, v in feeds.items()}
+    expected = doubles["x"] @ doubles["w"] + 2 * doubles["c"]
     agree(evaluate(b, multiplying, feeds, threads)["y"], expected)
 
 
