@@ -39,6 +39,12 @@ def evaluate(
     return run(session(model, library, threads), feeds)
 
 
+def drawn(b: Builder) -> tuple[dict[str, Array], dict[str, Array]]:
+    """What goes into a graph, as it is and of double precision."""
+    feeds = {str(v.name): numbers(v.shape.numpy(), i) for i, v in enumerate(b.graph.inputs)}
+    return feeds, {k: v.astype(np.float64) for k, v in feeds.items()}
+
+
 def transposed(x: Array, flag: int) -> Array:
     return x.T if flag else x
 
@@ -59,8 +65,7 @@ def test_gemm(
     w = b.input("w", (9, 5) if trans_b else (5, 9), float32)
     c = [] if addend is None else [b.input("c", addend, float32)]
     b.output(b.Gemm(x, w, *c, transA=trans_a, transB=trans_b, alpha=alpha, beta=beta), "y")
-    feeds = {str(v.name): numbers(v.shape.numpy(), i) for i, v in enumerate(b.graph.inputs)}
-    doubles = {k: v.astype(np.float64) for k, v in feeds.items()}
+    feeds, doubles = drawn(b)
     expected = alpha * transposed(doubles["x"], trans_a) @ transposed(doubles["w"], trans_b)
     expected = expected + beta * doubles.get("c", 0.0)
     agree(evaluate(b, multiplying, feeds)["y"], expected)
@@ -94,8 +99,7 @@ def test_dense_layers(
     w = b.input("w", (columns, depth), float32)
     c = b.input("c", (rows, columns) if full else (columns,), float32)
     b.output(b.Relu(b.Gemm(x, w, c, transA=trans_a, transB=1)), "y")
-    feeds = {str(v.name): numbers(v.shape.numpy(), i) for i, v in enumerate(b.graph.inputs)}
-    doubles = {k: v.astype(np.float64) for k, v in feeds.items()}
+    feeds, doubles = drawn(b)
     expected = transposed(doubles["x"], trans_a) @ doubles["w"].T + doubles["c"]
     agree(evaluate(b, multiplying, feeds, threads)["y"], np.maximum(expected, 0))
 
@@ -122,8 +126,7 @@ def test_gradients_of_weights(
     x, g = b.input("x", (depth, rows), float32), b.input("g", (depth, columns), float32)
     c = b.input("c", (rows, columns) if full else (columns,), float32)
     b.output(b.Gemm(x, g, c, transA=1, alpha=-0.5), "y")
-    feeds = {str(v.name): numbers(v.shape.numpy(), i) for i, v in enumerate(b.graph.inputs)}
-    doubles = {k: v.astype(np.float64) for k, v in feeds.items()}
+    feeds, doubles = drawn(b)
     expected = -0.5 * doubles["x"].T @ doubles["g"] + doubles["c"]
     agree(evaluate(b, multiplying, feeds, threads)["y"], expected)
 
@@ -135,8 +138,7 @@ def test_many_rows(threads: int, full: bool, multiplying: NativeLibrary) -> None
     x, w = b.input("x", (4300, 1030), float32), b.input("w", (1030, 40), float32)
     c = b.input("c", (4300, 40) if full else (4300, 1), float32)
     b.output(b.Gemm(x, w, c, beta=2.0), "y")
-    feeds = {str(v.name): numbers(v.shape.numpy(), i) for i, v in enumerate(b.graph.inputs)}
-    doubles = {k: v.astype(np.float64) for k, v in feeds.items()}
+    feeds, doubles = drawn(b)
     expected = doubles["x"] @ doubles["w"] + 2 * doubles["c"]
     agree(evaluate(b, multiplying, feeds, threads)["y"], expected)
 

@@ -20,8 +20,8 @@ constexpr int64_t PART = 512, PITCH = PART + machine::LINE_FLOATS; /* terms at o
 constexpr int64_t MANY = 1024, FEWEST_COLUMNS = 96, MOST_COLUMNS = 384;
 
 /* Measured on AVX-512 only, of a transposed left side: whose rows share sets, sgemm takes 6 to 17 %
- * less time for blocks that are packed, down to 64 rows and terms; whose rows are longer than this,
- * 3 to 11 %. Of columns outside these bounds there is no gain. */
+ * less time for blocks that are packed, down to 64 rows and terms; of other long rows, 3 to 11 %.
+ * Of fewer columns or more beside it there is no gain. */
 constexpr int64_t BLOCK_TERMS = 512, BLOCK_ROWS = 128;
 constexpr int64_t BLOCK_PITCH = BLOCK_ROWS + machine::LINE_FLOATS;
 constexpr int64_t FEWEST_OF_BLOCK = 64, FEWEST_BESIDE = 64, MOST_BESIDE = 768;

@@ -40,8 +40,8 @@ constexpr int64_t FEW_ROWS = 128, LONG_SUM = 1024, SUM_PART = 512;
  * and writes all results, so that of many results it has to be longer: parts of 192 terms then take
  * up to a fifth more than parts of 256, which of few results take a tenth more. */
 constexpr int64_t LONG_ROW = 1024, ROWS_AT_ONCE = 192, ROWS_OF_MANY = 256, MANY_RESULTS = 1 << 20;
-/* Measured on AVX-512: of as many rows, of which it has to read much, it takes up to 8 % less time
- * for blocks of them one after another; of 1,024 columns on it takes more. */
+/* Measured on AVX-512: of so many rows, by up to 768 columns and of long sums, it takes up to 8 %
+ * less time for blocks of them one after another; of 1,024 columns it takes more. */
 constexpr int64_t TALL = 2048, TALL_BLOCK = 384, MOST_OF_TALL = 768, FEWEST_OF_TALL = 1024;
 /* Tasks begin at multiples of it, as the inner loops of sgemm do; a strip has so many rows. */
 constexpr int64_t ROW_STEP = 16, COLUMN_STEP = 48;
@@ -183,7 +183,7 @@ struct Call {
                 const onednn::Status failed =
                     has_packed_rows(piece)      ? packed::multiply_rows(sides(piece, pair, to))
                     : has_packed_columns(piece) ? packed::multiply_columns(sides(piece, pair, to))
-                                                : multiply(piece, pair, to);
+                                                : multiply(sides(piece, pair, to));
                 if (failed != onednn::SUCCESS) return failed;
             }
             if (s.addend == MASK) mask(piece, to);
@@ -252,42 +252,40 @@ struct Call {
         };
     }
 
-    onednn::Status multiply(const Piece &piece, int64_t pair, float *to) const {
+    onednn::Status multiply(const packed::Sides &sides) const {
         const Shape &s = product.shape;
-        const int64_t most = rows_at_once(piece);
-        for (int64_t i = 0; i < piece.rows; i += most) {
-            Piece block = piece;
-            block.row += i;
-            block.rows = std::min(most, piece.rows - i);
-            const onednn::Status failed = multiply_block(block, pair, to + i * s.y.leading);
+        const int64_t most = rows_at_once(sides);
+        for (int64_t i = 0; i < sides.rows; i += most) {
+            packed::Sides block = sides;
+            block.a += s.a.at(i, 0);
+            block.y += i * sides.y_row;
+            block.rows = std::min(most, sides.rows - i);
+            const onednn::Status failed = multiply_block(block);
             if (failed != onednn::SUCCESS) return failed;
         }
         return onednn::SUCCESS;
     }
 
-    onednn::Status multiply_block(const Piece &piece, int64_t pair, float *to) const {
+    onednn::Status multiply_block(const packed::Sides &p) const {
         const Shape &s = product.shape;
-        const float *left = a + s.a.start(pair, s.inner), *right = b + s.b.start(pair, s.inner);
         const int64_t most = terms_at_once();
-        float beta = s.addend == FULL ? product.beta : 0;
-        for (int64_t k = 0; k < s.sum; k += most) {
+        for (int64_t k = 0; k < p.depth; k += most) {
             const onednn::Status failed = dnnl.sgemm(
-                s.a.letter(), s.b.letter(), piece.rows, piece.columns, std::min(most, s.sum - k),
-                product.alpha, left + s.a.at(piece.row, k), s.a.leading,
-                right + s.b.at(k, piece.column), s.b.leading, beta, to, s.y.leading);
+                s.a.letter(), s.b.letter(), p.rows, p.columns, std::min(most, p.depth - k),
+                p.alpha, p.a + s.a.at(0, k), p.a_row, p.b + s.b.at(k, 0), p.b_row,
+                k > 0 ? 1 : p.beta, p.y, p.y_row);
             if (failed != onednn::SUCCESS) return failed;
-            beta = 1;
         }
         return onednn::SUCCESS;
     }
 
     /* How many rows sgemm is given. */
-    int64_t rows_at_once(const Piece &piece) const {
+    int64_t rows_at_once(const packed::Sides &p) const {
         const Shape &s = product.shape;
-        const bool is_tall = !s.a.is_transposed && !s.b.is_transposed && piece.rows >= TALL &&
-                             piece.columns <= MOST_OF_TALL && s.sum >= FEWEST_OF_TALL &&
+        const bool is_tall = !s.a.is_transposed && !s.b.is_transposed && p.rows >= TALL &&
+                             p.columns <= MOST_OF_TALL && p.depth >= FEWEST_OF_TALL &&
                              machine::isa() == machine::Isa::AVX512;
-        return is_tall ? TALL_BLOCK : piece.rows;
+        return is_tall ? TALL_BLOCK : p.rows;
     }
 
     /* How many terms of a sum sgemm is given. */
